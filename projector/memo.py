@@ -6,13 +6,14 @@ import gc
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import cache
+from functools import cache, lru_cache, wraps
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 T = TypeVar("T")
 V = TypeVar("V")
+F = TypeVar("F", bound=Callable[..., Any])
 _HASH = "_hash"
 #: What is kept beside the fields of a frozen dataclass because it follows from them; copies with other values go without it.
 DERIVED = (_HASH, "_as_layers_see", "_as_weights_see", "_form", "_known")
@@ -87,6 +88,8 @@ class Recent(Generic[V]):
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         """The value of ``key``, made where it is not remembered."""
+        if _scratch is not None:
+            return _once(_scratch, id(self), key, make)
         found = self._young.get(key)
         if found is None:
             found = self._old.pop(key, None)
@@ -112,6 +115,55 @@ class Recent(Generic[V]):
         """Forget everything."""
         self._young.clear()
         self._old.clear()
+
+
+_scratch: dict[Hashable, Any] | None = None
+
+
+@contextmanager
+def passing() -> Iterator[None]:
+    """For work on columns (:mod:`projector.size`), which nothing asks for again: what is remembered within is forgotten at
+    its end."""
+    yield from _with({})
+
+
+@contextmanager
+def lasting() -> Iterator[None]:
+    """Inside of :func:`passing`, for what does not depend on columns."""
+    yield from _with(None)
+
+
+def _with(scratch: dict[Hashable, Any] | None) -> Iterator[None]:
+    global _scratch
+    before, _scratch = _scratch, scratch
+    try:
+        yield
+    finally:
+        _scratch = before
+
+
+def _once(scratch: dict[Hashable, Any], owner: int, key: Hashable, make: Callable[[], V]) -> V:
+    place = owner, key
+    if place not in scratch:
+        scratch[place] = make()
+    return scratch[place]  # type: ignore[no-any-return]
+
+
+def remembered(size: int) -> Callable[[F], F]:
+    """:func:`functools.lru_cache` for functions that work on columns, too."""
+
+    def wrap(build: F) -> F:
+        known = lru_cache(maxsize=size)(build)
+
+        @wraps(build)
+        def made(*given: Any, **named: Any) -> Any:
+            if _scratch is None:
+                return known(*given, **named)
+            return _once(_scratch, id(build), (given, *named.items()), lambda: build(*given, **named))
+
+        return made  # type: ignore[return-value]
+
+    return wrap
 
 
 _ALL: WeakSet[Recent[Any]] = WeakSet()

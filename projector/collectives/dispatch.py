@@ -9,6 +9,7 @@ on 2, 4 and 8 nodes of H800 come out.
 from __future__ import annotations
 
 from projector.collectives.network import Network
+from projector.size import most
 
 
 def seconds(net: Network, inside: float, outside: float, units: float | None = None) -> float:
@@ -17,7 +18,7 @@ def seconds(net: Network, inside: float, outside: float, units: float | None = N
     ``units``: compute units that copy over the links (None: as many as it takes).
     """
     copied = inside / (units * net.constants.get("dispatch.unit_gbs", float("inf")) * 1e9) if units else 0.0
-    return _latency(net, _level(net)) + max(copied, _legs(net, inside, outside))
+    return _latency(net, _level(net)) + most(copied, _legs(net, inside, outside))
 
 
 def hybrid_seconds(net: Network, inside: float, outside: float, rows: float) -> float:
@@ -47,4 +48,4 @@ def _latency(net: Network, level: str) -> float:
 def _legs(net: Network, inside: float, outside: float, share: str = "link.dispatch.intra") -> float:
     links = inside / (net.intra * net.constants.share(share))
     adapter = outside / (net.adapter * net.constants.share("link.dispatch.inter")) if net.nodes > 1 else 0.0
-    return max(links, adapter)
+    return most(links, adapter)

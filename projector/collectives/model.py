@@ -27,6 +27,7 @@ from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import Cluster, Efficiency, GroupShape
 from projector.memo import Recent, Same
 from projector.operators.types import Collective
+from projector.size import each_row, least, root
 
 __all__ = ["ALGORITHMS", "KINDS", "Pricing", "bandwidth_bound", "best", "costs", "seconds", "seconds_of"]
 
@@ -172,12 +173,12 @@ class Pricing:
             candidates = tuple(direct.one_shot(network(shape, self._cluster, self._efficiency)))
         if _states_terms(self._cluster):
             priced = _priced(kind, candidates, shape, self._cluster, self._efficiency)
-            return lambda nbytes: float(priced(np.asarray(nbytes, dtype=np.float64)))
+            return lambda nbytes: each_row(priced, nbytes)
         terms = _terms(candidates)
 
         def fastest(nbytes: float) -> float:
-            root = math.sqrt(nbytes)
-            return min([latency + per_byte * nbytes + shoulder * root for latency, per_byte, shoulder in terms])
+            side = root(nbytes)
+            return least(*[latency + per_byte * nbytes + shoulder * side for latency, per_byte, shoulder in terms])
 
         return fastest
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from operator import attrgetter
 
 from projector.frameworks.types import Resolved
 from projector.mechanisms import Execution
-from projector.memo import Recent, but
+from projector.memo import Recent, but, remembered
+from projector.size import column
 from projector.workload.declared import about_of
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -65,7 +66,7 @@ def as_modules_see(resolved: Resolved) -> Resolved:
     return unreplayed(as_layers_see(resolved))
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def unreplayed(view: Resolved) -> Resolved:
     """``view`` without recompute, which says what becomes of what a module saves, not what the module is."""
     work = view.workload
@@ -102,6 +103,40 @@ def once_a_step(resolved: Resolved) -> Hashable:
     """With :func:`as_layers_see` a key of what ranks hold and do once a step: equal where both are."""
     workload, recipe = resolved.workload, resolved.workload.recipe
     return workload.dp, workload.edp, recipe.data_parallel_shard_size, resolved.autograd_sums, _once(recipe)
+
+
+SIZES = ("tp", "cp", "ep", "etp", "micro_batch_size", "seq_length")
+"""Fields that layers see as numbers, so that layouts which differ in nothing else are built in one go."""
+_switches = attrgetter(*(name for name in _SEEN if name not in SIZES))
+
+
+def but_for_sizes(view: Resolved) -> Hashable:
+    """Equal for views whose layers differ in their :data:`SIZES` alone."""
+    workload = view.workload
+    recipe = workload.recipe
+    ones = recipe.pp, recipe.data_parallel_shard_size, workload.num_microbatches > 1
+    return workload.model, workload.framework, view.execution, _switches(recipe), ones, _host(view)
+
+
+def in_columns(views: Sequence[Resolved]) -> Resolved:
+    """One view for all of them, alike :func:`but_for_sizes`: its sizes are columns with a row for each."""
+    one = views[0]
+    recipes = [view.workload.recipe for view in views]
+    names = (*SIZES, "global_batch_size")
+    recipe = but(recipes[0], **{name: column([getattr(each, name) for each in recipes]) for name in names})
+    gpus = column([view.workload.gpus for view in views])
+    made = but(one, workload=but(one.workload, recipe=recipe, gpus=gpus))
+    made.__dict__[_KEPT] = _ITSELF
+    return made
+
+
+def seen_as(run: Resolved, view: Resolved) -> Resolved:
+    """``run`` with the sizes of ``view``, which is the view that its layers have."""
+    recipe, work = view.workload.recipe, view.workload
+    changed = but(run.workload.recipe, **{name: getattr(recipe, name) for name in SIZES})
+    made = but(run, workload=but(run.workload, recipe=changed, gpus=work.gpus))
+    made.__dict__[_KEPT] = view
+    return made
 
 
 _BLANK = Recipe(micro_batch_size=1, global_batch_size=1, seq_length=1)

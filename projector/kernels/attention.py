@@ -21,6 +21,7 @@ from projector.kernels.attention_work import work
 from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import FloatArray
 from projector.operators.types import Attention
+from projector.size import table
 
 __all__ = ["AttentionConstants", "AttentionShapes", "columns_of", "constants", "makespan", "seconds", "seconds_of"]
 
@@ -58,8 +59,8 @@ class AttentionShapes:
     size: FloatArray
 
 
-def columns_of(ops: Sequence[Attention]) -> AttentionShapes:
-    """The operators as columns."""
+def columns_of(ops: Sequence[Attention], number: int = 1) -> AttentionShapes:
+    """The operators as columns, (n · number,) where their sizes have ``number`` rows."""
     cells = [
         (
             *(o.batch, o.heads, o.kv_heads, o.seq_q, o.seq_k, o.head_dim_qk, o.head_dim_v, o.causal),
@@ -69,15 +70,15 @@ def columns_of(ops: Sequence[Attention]) -> AttentionShapes:
         )
         for o in ops
     ]
-    return AttentionShapes(*np.array(cells, dtype=np.float64).reshape(len(ops), len(fields(AttentionShapes))).T)
+    return AttentionShapes(*table(cells, number)) if cells else AttentionShapes(*np.zeros((11, 0)))
 
 
-def seconds(ops: Sequence[Attention], classes: Sequence[AttentionConstants]) -> FloatArray:
-    """Seconds of each flash-attention operator, (n,); ``classes`` (n,) are the constants of each."""
+def seconds(ops: Sequence[Attention], classes: Sequence[AttentionConstants], number: int = 1) -> FloatArray:
+    """Seconds of each flash-attention operator, (n · number,); ``classes`` (n,) are the constants of each."""
     known = {id(c): c for c in classes}
     place = {key: i for i, key in enumerate(known)}
     index = np.fromiter((place[id(c)] for c in classes), dtype=np.int64, count=len(classes))
-    return seconds_of(columns_of(ops), list(known.values()), index)
+    return seconds_of(columns_of(ops, number), list(known.values()), np.repeat(index, number))
 
 
 def seconds_of(

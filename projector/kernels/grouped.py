@@ -25,6 +25,7 @@ from projector.kernels.tiles import tiles
 from projector.kernels.token_spread import Spread, flatten
 from projector.operators.types import GROUPED_STREAMS, Gemm, GroupedGemm
 from projector.parameter import parameter
+from projector.size import table
 
 _LARGE = parameter(
     8192.0, kind="derived", source="a cube of this side runs at the saturated rate of its kernel class on every GPU"
@@ -119,19 +120,21 @@ def as_gemm(op: GroupedGemm) -> Gemm:
     )
 
 
-def seconds(ops: Sequence[GroupedGemm], classes: Sequence[GroupedConstants]) -> FloatArray:
-    """Seconds of each operator, (n,), with the constants of its class."""
+def seconds(ops: Sequence[GroupedGemm], classes: Sequence[GroupedConstants], number: int = 1) -> FloatArray:
+    """Seconds of each operator, (n · number,) where sizes have ``number`` rows, with the constants of its class."""
     if not ops:
         return np.zeros(0)
     kinds = {id(c): c for c in classes}
     place = {key: i for i, key in enumerate(kinds)}
-    table = np.array([[getattr(c, f) for f in GroupedConstants.__dataclass_fields__] for c in kinds.values()])
+    constants_of = np.array([[getattr(c, f) for f in GroupedConstants.__dataclass_fields__] for c in kinds.values()])
     index = np.array([place[id(c)] for c in classes])
-    out = np.empty(len(ops))
-    for start in range(0, len(ops), _CHUNK):
-        part = slice(start, start + _CHUNK)
-        out[part] = _chunk(ops[part], _Columns(*table[index[part]].T))
-    return out
+    out = np.empty((len(ops), number))
+    each = max(1, _CHUNK // number)
+    for start in range(0, len(ops), each):
+        part = slice(start, start + each)
+        columns = _Columns(*constants_of[np.repeat(index[part], number)].T)
+        out[part] = _chunk(ops[part], columns, number).reshape(-1, number)
+    return out.reshape(-1)
 
 
 class _Columns(NamedTuple):
@@ -151,22 +154,22 @@ class _Columns(NamedTuple):
     burst_decay: FloatArray
 
 
-def _chunk(ops: Sequence[GroupedGemm], c: _Columns) -> FloatArray:
+def _chunk(ops: Sequence[GroupedGemm], c: _Columns, number: int) -> FloatArray:
     cells = [(o.groups, o.n, o.k, element_bytes(o.dtype), o.out_bytes, o.accumulate, o.layout == "NT") for o in ops]
-    groups, *columns = np.array(cells, dtype=np.float64).T
-    spread = flatten(ops)
+    groups, *columns = table(cells, number)
+    spread, count = flatten(ops, number), len(groups)
     at = spread.owner
     n, k, size, out_bytes, accumulate, gradient = (column[at] for column in columns)
     traffic = _traffic(spread.rows, n, k, size, out_bytes, accumulate, gradient) / c.bandwidth[at]
     grid, depth = _grid(spread.rows, n, k, gradient > 0.0)
     products = _apart(grid, depth, c.units[at], c.streams[at], c.waves[at])
     pool = np.flatnonzero(c.pooled)
-    pooled = _pooled(spread, grid, depth, len(ops), c)[pool] if len(pool) else np.zeros(0)
+    pooled = _pooled(spread, grid, depth, count, c)[pool] if len(pool) else np.zeros(0)
 
     def device(rate: FloatArray) -> FloatArray:
-        took = spread.total(_beside(products / rate[at], traffic, c.overlap[at]), len(ops))
+        took = spread.total(_beside(products / rate[at], traffic, c.overlap[at]), count)
         if len(pool):
-            took[pool] = _beside(pooled / rate[pool], spread.total(traffic, len(ops))[pool], c.overlap[pool])
+            took[pool] = _beside(pooled / rate[pool], spread.total(traffic, count)[pool], c.overlap[pool])
         return took
 
     took = device(c.rate)

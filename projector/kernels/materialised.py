@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from projector.kernels.constants import element_bytes
 from projector.operators.types import Attention, Gemm, Stream
+from projector.size import real
 
 
 def expand(op: Attention) -> tuple[Gemm | Stream, ...]:
     """The batched GEMMs and streams that take the place of one flash kernel."""
     size = element_bytes(op.dtype)
     lists = op.batch * op.heads
-    scores = float(lists) * op.seq_q * op.seq_k
+    scores = real(lists) * op.seq_q * op.seq_k
 
     def product(name: str, m: int, n: int, k: int, layout: str) -> Gemm:
         return Gemm(name=name, m=m, n=n, k=k, batch=lists, dtype=op.dtype, layout=layout, out_bytes=size)

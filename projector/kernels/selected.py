@@ -12,14 +12,15 @@ from __future__ import annotations
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.constants import element_bytes
 from projector.operators.types import Attention
+from projector.size import real
 
 
 def seconds(op: Attention, gpu: Gpu, efficiency: Efficiency) -> float:
     """Of one call. Raises ``KeyError`` for a type the GPU has no rate for."""
     word = "backward" if op.backward else "forward"
     compute = op.flops / (gpu.peak_of(op.dtype) * efficiency[f"attention.{word}.selected"])
-    queries = float(op.batch) * op.heads * op.seq_q * (op.head_dim_qk + op.head_dim_v)
-    keys = float(op.batch) * op.kv_heads * op.seq_k * op.head_dim_qk
+    queries = real(op.batch) * op.heads * op.seq_q * (op.head_dim_qk + op.head_dim_v)
+    keys = real(op.batch) * op.kv_heads * op.seq_k * op.head_dim_qk
     passes = 2.0 if op.backward else 1.0
     rate = gpu.memory_bandwidth * efficiency["attention.rows.selected"]
     return compute + passes * element_bytes(op.dtype) * (queries + keys) / rate

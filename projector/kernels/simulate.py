@@ -19,6 +19,7 @@ from projector.mechanisms import Execution
 from projector.mechanisms.attention_kernels import UNFUSED, choose
 from projector.memo import Same
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
+from projector.size import rows, table
 
 _KEPT = 2**14  # operators remembered per instance, so that a search cannot fill the memory
 _LISTS = 512  # and lists of them
@@ -26,7 +27,7 @@ _LISTS = 512  # and lists of them
 
 @dataclass(frozen=True, slots=True)
 class _Products:
-    """Dense products of one type: their places in the list, an operator of each class, and which class each is of, (n,)."""
+    """Dense products of one type: their places in the list, an operator of each class, and which class each is of."""
 
     places: NDArray[np.intp]
     classes: tuple[Gemm, ...]
@@ -39,6 +40,7 @@ class Arranged:
     """A list of operators as the models take them; nothing of it depends on a device's constants."""
 
     ops: tuple[ComputeOp, ...]
+    number: int
     products: tuple[_Products, ...]
     routed: tuple[int, ...]
     flash: tuple[int, ...]
@@ -47,8 +49,9 @@ class Arranged:
     streams: tuple[int, ...]
 
 
-def arrange(ops: Sequence[ComputeOp]) -> Arranged:
-    """For :meth:`Simulated.arranged`: where the same list is asked for under many constants, this is done once."""
+def arrange(ops: Sequence[ComputeOp], number: int = 1) -> Arranged:
+    """For :meth:`Simulated.arranged`: where the same list is asked for under many constants, this is done once. ``number``:
+    rows of the columns (:mod:`projector.size`) that stand for sizes."""
     places: dict[str, list[int]] = {"dense": [], "routed": [], "flash": [], "plain": [], "selected": [], "streams": []}
     for i, op in enumerate(ops):
         if isinstance(op, Gemm):
@@ -60,10 +63,12 @@ def arrange(ops: Sequence[ComputeOp]) -> Arranged:
         elif isinstance(op, Stream):
             places["streams"].append(i)
     dense = places.pop("dense")
-    return Arranged(tuple(ops), _products(ops, dense), **{name: tuple(found) for name, found in places.items()})
+    return Arranged(
+        tuple(ops), number, _products(ops, dense, number), **{name: tuple(found) for name, found in places.items()}
+    )
 
 
-def _products(ops: Sequence[ComputeOp], places: Sequence[int]) -> tuple[_Products, ...]:
+def _products(ops: Sequence[ComputeOp], places: Sequence[int], number: int) -> tuple[_Products, ...]:
     kinds: dict[tuple[str, str], list[tuple[int, Gemm]]] = {}
     for i in places:
         op = ops[i]
@@ -74,19 +79,16 @@ def _products(ops: Sequence[ComputeOp], places: Sequence[int]) -> tuple[_Product
         index: dict[tuple[object, ...], int] = {}
         which = [index.setdefault(_class_key(op), len(index)) for _, op in found]
         first = {number: op for number, (_, op) in zip(reversed(which), reversed(found), strict=True)}
-        cells = np.array(
-            [
-                (o.m, o.n, o.k, o.batch, element_bytes(o.dtype), o.out_bytes, 2.0 if o.accumulate else 1.0)
-                for _, o in found
-            ],
-            dtype=np.float64,
-        )
+        cells = [
+            (o.m, o.n, o.k, o.batch, element_bytes(o.dtype), o.out_bytes, 2.0 if o.accumulate else 1.0)
+            for _, o in found
+        ]
         made.append(
             _Products(
                 np.array([i for i, _ in found]),
                 tuple(first[number] for number in range(len(index))),
-                np.array(which),
-                gemm.GemmShapes(*cells.T),
+                np.repeat(which, number),
+                gemm.GemmShapes(*table(cells, number)),
             )
         )
     return tuple(made)
@@ -144,41 +146,52 @@ class Simulated:
 
     def arranged(self, given: Arranged) -> FloatArray:
         """As :meth:`fresh`, of a list that :func:`arrange` made ready."""
-        ops, out = given.ops, np.zeros(len(given.ops))
+        found = self._together(given)
+        return found[:, 0] if given.number == 1 else found
+
+    def columns(self, ops: Sequence[ComputeOp], number: int) -> FloatArray:
+        """Seconds of operators whose sizes are columns with ``number`` rows, (ops, number)."""
+        return self._together(arrange(ops, number))
+
+    def _together(self, given: Arranged) -> FloatArray:
+        ops, number = given.ops, given.number
+        out = np.zeros((len(ops), number))
         for products in given.products:
-            out[products.places] = self._dense(products)
+            out[products.places] = self._dense(products).reshape(-1, number)
         if given.routed:
-            out[list(given.routed)] = self._routed([op for i in given.routed if isinstance(op := ops[i], GroupedGemm)])
+            some = [op for i in given.routed if isinstance(op := ops[i], GroupedGemm)]
+            out[list(given.routed)] = self._routed(some, number)
         if given.flash:
-            out[list(given.flash)] = self._flash([op for i in given.flash if isinstance(op := ops[i], Attention)])
+            called = [op for i in given.flash if isinstance(op := ops[i], Attention)]
+            out[list(given.flash)] = self._flash(called, number)
         if given.streams:
-            out[list(given.streams)] = stream.seconds(
-                [op for i in given.streams if isinstance(op := ops[i], Stream)], self.gpu, self.efficiency
-            )
+            moved = [op for i in given.streams if isinstance(op := ops[i], Stream)]
+            out[list(given.streams)] = stream.seconds(moved, self.gpu, self.efficiency, number).reshape(-1, number)
         for i in given.selected:
             op = ops[i]
             if isinstance(op, Attention):
-                out[i] = selected.seconds(op, self.gpu, self.efficiency)
+                out[i] = rows(selected.seconds(op, self.gpu, self.efficiency), number)
         for i in given.plain:
             op = ops[i]
             if isinstance(op, Attention):
-                out[i] = self._evaluate(materialised.expand(op)).sum()
+                out[i] = self.columns(materialised.expand(op), number).sum(axis=0)
         return out
 
     def _evaluate(self, ops: Sequence[ComputeOp]) -> FloatArray:
         return self.arranged(arrange(ops))
 
-    def _routed(self, ops: Sequence[GroupedGemm]) -> FloatArray:
-        """One expert is a dense product and the cost of its group, several are the grouped model's."""
+    def _routed(self, ops: Sequence[GroupedGemm], number: int) -> FloatArray:
+        """One expert is a dense product and the cost of its group, several are the grouped model's. ``(ops, number)``."""
         classes = [self._grouped_class(op) for op in ops]
-        out = grouped.seconds(ops, classes)
+        out = grouped.seconds(ops, classes, number).reshape(-1, number)
         one = [i for i, op in enumerate(ops) if op.groups == 1 and op.rows > 0]
         if one:
-            alone = self._evaluate([grouped.as_gemm(ops[i]) for i in one])
-            out[one] = np.maximum(alone + [classes[i].group for i in one], [classes[i].issue for i in one])
+            alone = self.columns([grouped.as_gemm(ops[i]) for i in one], number)
+            group, issue = np.array([(classes[i].group, classes[i].issue) for i in one]).T[..., None]
+            out[one] = np.maximum(alone + group, issue)
         return out
 
-    def _flash(self, ops: Sequence[Attention]) -> FloatArray:
+    def _flash(self, ops: Sequence[Attention], number: int) -> FloatArray:
         """Each by the kernel that the stack runs for it; a table names the kernel that ran."""
         kernels = self.execution.kernels
         if self.alone:
@@ -186,13 +199,14 @@ class Simulated:
         else:
             chosen = [choose(kernels.attention, kernels.built, self.gpu.arch, op) for op in ops]
         chosen = [(f, op if windowed(f, op.dtype, op.backward) else replace(op, window=None)) for f, op in chosen]
-        out = np.zeros(len(ops))
+        out = np.zeros((len(ops), number))
         flash = [i for i, (family, _) in enumerate(chosen) if family != UNFUSED]
         priced = [chosen[i][1] for i in flash]
-        out[flash] = attention.seconds(priced, [self._attention_class(*chosen[i]) for i in flash])
+        classes = [self._attention_class(*chosen[i]) for i in flash]
+        out[flash] = attention.seconds(priced, classes, number).reshape(-1, number)
         for i, (family, op) in enumerate(chosen):
             if family == UNFUSED:
-                out[i] = self._evaluate(materialised.expand(op)).sum()
+                out[i] = self.columns(materialised.expand(op), number).sum(axis=0)
         return out
 
     def _dense(self, given: _Products) -> FloatArray:

@@ -21,6 +21,7 @@ from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.protocol import FloatArray
 from projector.operators.types import Scan, Stream
 from projector.parameter import parameter
+from projector.size import most, raw, real, table
 
 _CHUNK_SCAN = (
     "tile-ai/tilelang@be9c08f6 benchmark/mamba2/README.md: the scan of chunks, 80 heads of 64, 128 states, chunks of 256, "
@@ -59,22 +60,24 @@ _STEP_US = parameter(
 )
 
 
-def seconds(ops: Sequence[Stream], gpu: Gpu, efficiency: Efficiency) -> FloatArray:
-    """Seconds of each stream, (n,), at least its bytes over the memory's peak rate."""
+def seconds(ops: Sequence[Stream], gpu: Gpu, efficiency: Efficiency, number: int = 1) -> FloatArray:
+    """Seconds of each stream, (n · number,) where sizes have ``number`` rows: at least its bytes over the memory's peak
+    rate."""
     usual = efficiency["stream"]
     device = efficiency.get("stream.device", 1.0)
     one_way = min(max(efficiency["stream.one_way"], 0.0), 0.5)
     fill = efficiency["stream.fill_us"] * 1e-6
     shares = {kind: min(efficiency.get(f"stream.{kind}", usual) * device, 1.0) for kind in {op.kind for op in ops}}
-    cells = np.array([(op.read, op.write, op.launches, shares[op.kind]) for op in ops], dtype=np.float64)
-    read, write, launches, share = cells.reshape(-1, 4).T
+    cells = [(op.read, op.write, op.launches, shares[op.kind]) for op in ops]
+    read, write, launches, share = table(cells, number)
     # bytes·(1 - one_way·(1 - mix)) without dividing by bytes, which may be none
     effective = (1.0 - one_way) * (read + write) + 2.0 * one_way * np.minimum(read, write)
     took: FloatArray = launches * fill + np.maximum(effective / share, read + write) / gpu.memory_bandwidth
     scans = [(i, op) for i, op in enumerate(ops) if isinstance(op, Scan)]
     for i, op in scans:
         chain = op.steps * _STEP_US[op.step] * 1e-6
-        bound = float(op.launches * fill) + op.bytes / (share[i] * _SCAN_BYTES * gpu.memory_bandwidth)
+        bound = real(op.launches * fill) + op.bytes / (shares[op.kind] * _SCAN_BYTES * gpu.memory_bandwidth)
         rate = _ELEMENT_FLOPS if op.step == "element" else _SCAN_FLOPS
-        took[i] = max(bound, op.work / (rate * gpu.peak_of("bf16")), chain)
+        slowest = most(bound, op.work / (rate * gpu.peak_of("bf16")), chain)
+        took[i * number : (i + 1) * number] = raw(slowest)
     return took

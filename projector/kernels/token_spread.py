@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from projector.kernels.protocol import FloatArray
 from projector.operators.types import GroupedGemm
+from projector.size import Column, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +30,29 @@ class Spread:
         return found.astype(np.float64, copy=False)
 
 
-def flatten(ops: Sequence[GroupedGemm]) -> Spread:
-    """The loads of all operators. Where an operator states none its rows are balanced: no two experts differ by more
-    than one row.
+def flatten(ops: Sequence[GroupedGemm], number: int = 1) -> Spread:
+    """The loads of all operators, of each ``number`` where sizes are columns. Where an operator states none its rows are
+    balanced: no two experts differ by more than one row.
     """
-    rows, groups = np.array([(op.rows, op.groups) for op in ops], dtype=np.int64).reshape(-1, 2).T
-    stated = np.array([op.rows_per_group is not None for op in ops], dtype=np.bool_)
+    rows, groups = table([(op.rows, op.groups) for op in ops], number).astype(np.int64)
+    stated = np.repeat([op.rows_per_group is not None for op in ops], number)
     even = np.flatnonzero(~stated)
     base, more = np.divmod(rows[even], groups[even])
     owners = [even, even[more > 0]]
     loads = [base, base[more > 0] + 1]
     counts = [groups[even] - more, more[more > 0]]
+    for place, op in enumerate(ops):
+        given = op.rows_per_group
+        if isinstance(given, Column):
+            inside = np.arange(given.values.shape[1]) < groups[place * number :][:number, None]
+            owners.append(place * number + np.nonzero(inside)[0])
+            loads.append(given.values[inside])
+            counts.append(np.ones(len(loads[-1]), np.int64))
     for i in np.flatnonzero(stated).tolist():
-        found = Counter(ops[i].rows_per_group or ())
+        given = ops[i // number].rows_per_group
+        if isinstance(given, Column):
+            continue
+        found = Counter(given or ())
         owners.append(np.full(len(found), i))
         loads.append(np.fromiter(found.keys(), dtype=np.int64, count=len(found)))
         counts.append(np.fromiter(found.values(), dtype=np.int64, count=len(found)))

@@ -20,6 +20,7 @@ from projector.operators.saved import Saved
 from projector.operators.types import Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
+from projector.size import most
 
 Cost = tuple[float, float, int]
 _SOURCE = "modeling_gemma3n.py: one read or write of a hidden state for each that a function reads or writes; "
@@ -204,7 +205,7 @@ def _laurel(part: Part, lo: Local) -> tuple[Part, ...]:
 
 def _embedded(lo: Local) -> tuple[Part, ...]:
     """The layer's own embedding, gated by the state, added to the streams that no layer reads (without AltUp: to it)."""
-    p, x, n = lo.model.hidden_size_per_layer_input, lo.hidden_bytes, max(2, lo.model.altup_num_inputs)
+    p, x, n = lo.model.hidden_size_per_layer_input, lo.hidden_bytes, most(2, lo.model.altup_num_inputs)
     narrow = lo.act * p * lo.shard_tokens
     scaled: tuple[Part, ...] = ()
     reads = "mlp_residual.out"

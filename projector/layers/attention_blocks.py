@@ -23,6 +23,7 @@ from projector.operators.part import Part
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.parameter import parameter
+from projector.size import least, most
 from projector.workload.layer_kinds import Attention
 from projector.workload.model import LayerKind
 from projector.workload.sparse import BlockAttention
@@ -64,16 +65,18 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
 def _core(sizes: BlockAttention, heads: Heads, lo: Local) -> Part:
     """Pooled keys, scores of blocks, the choice, attention to the chosen; with ``compressed`` all three branches."""
     seq, block, act = lo.recipe.seq_length, sizes.block_size, lo.act
-    entries, rows = max(1, seq // block), -(-seq // lo.recipe.cp)
+    entries, rows = most(1, seq // block), -(-seq // lo.recipe.cp)
     kv, out = act * heads.kv_width * lo.tokens * lo.recipe.cp, act * heads.heads * heads.v * lo.tokens
     pool = Stream(name="blocks.pool", kind="reduce", read=kv, write=kv / block)
     pooled, pooled_back = attend("blocks.pooled", replace(heads, keys=entries / 2), lo, seq_q=rows, seq_k=entries)
     scores = Gemm(
-        name="blocks.scores", m=rows, n=max(1, entries // 2), k=heads.qk, batch=lo.batch * heads.heads, dtype=lo.dtype,
+        name="blocks.scores", m=rows, n=most(1, entries // 2), k=heads.qk, batch=lo.batch * heads.heads, dtype=lo.dtype,
         out_bytes=4.0,
     )  # fmt: skip
     pairs = 4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * lo.tokens * entries / 2
-    chosen = 4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * lo.tokens * min(sizes.block_counts, entries)
+    chosen = (
+        4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * lo.tokens * least(sizes.block_counts, entries)
+    )
     choose = Stream(name="blocks.topk", kind="router", read=_TOPK_PASSES * pairs, write=chosen, launches=_TOPK_LAUNCHES)
     main, main_back = attend("core_attn", replace(heads, keys=sizes.keys(seq)), lo, seq_q=rows, seq_k=seq)
     forward: tuple[Operator, ...] = (pool, scores, choose, main)

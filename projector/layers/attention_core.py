@@ -13,6 +13,7 @@ from projector.operators.part import Part
 from projector.operators.saved import Saved
 from projector.operators.types import Attention
 from projector.parameter import parameter
+from projector.size import most
 
 # of one call, (forward, backward)
 _LAUNCHES = parameter(
@@ -89,7 +90,7 @@ def _backward(forward: Attention, lo: Local) -> Attention:
     family = lo.execution.kernels.attention
     grouped_sums = 2 if family == "fa2" and forward.heads > forward.kv_heads and forward.flash else 0
     launches = _LAUNCHES.get(family, (1, 3))[1] if forward.flash else _MATERIALISED_LAUNCHES[1]
-    calls = max(1, forward.batch // lo.batch)
+    calls = most(1, forward.batch // lo.batch)
     return replace(forward, name=f"{forward.name}.bwd", backward=True, launches=(launches + grouped_sums) * calls)
 
 

@@ -18,6 +18,7 @@ from projector.operators.saved import Saved
 from projector.operators.types import Collective, Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
+from projector.size import real, whole
 from projector.workload.layer_kinds import Attention as AttentionKind
 from projector.workload.model import LayerKind, Model
 
@@ -129,9 +130,9 @@ def _relative(lo: Local) -> tuple[Part, ...]:
     ``post_scale_bias``; transformers models/t5/modeling_t5.py)."""
     if lo.model.position_embedding_type != "relative":
         return ()
-    table = lo.act * lo.heads * float(lo.recipe.seq_length) ** 2
+    table = lo.act * lo.heads * real(lo.recipe.seq_length) ** 2
     scores = lo.batch * table if lo.execution.fusion.attention_materialised else 0.0
-    add = Stream(name="relative.add", kind="elementwise", read=table + scores, write=scores, launches=int(scores > 0))
+    add = Stream(name="relative.add", kind="elementwise", read=table + scores, write=scores, launches=whole(scores > 0))
     back = Stream(name="relative.grad_add", kind="elementwise", read=2 * table + scores, write=2 * table, launches=2)
     return (Part(name="relative.add", forward=(add,), backward_input=(back,), tags=ATTN | {"core_attn"}),)
 

@@ -15,6 +15,7 @@ from projector.layers.local import Local
 from projector.layers.quantise import cast
 from projector.operators.part import Part
 from projector.operators.types import Stream
+from projector.size import real
 
 
 def _eight_bit(lo: Local) -> bool:
@@ -65,11 +66,11 @@ def _narrowed(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
     """Attention reads one orientation alone; current scaling passes over the tensor once more, for its maximum."""
     if lo.cast_recipe == "mxfp8":
         return cast(name, elements, lo)
-    once = Stream(name=name, kind="cast", read=lo.act * elements, write=float(elements))
+    once = Stream(name=name, kind="cast", read=lo.act * elements, write=real(elements))
     return (once,) if _delayed(lo) else (replace(once, read=2 * once.read, launches=3),)
 
 
 def _widened(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
     if not _delayed(lo):
         return ()
-    return (Stream(name=name, kind="cast", read=float(elements), write=lo.act * elements),)
+    return (Stream(name=name, kind="cast", read=real(elements), write=lo.act * elements),)

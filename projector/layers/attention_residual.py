@@ -15,6 +15,7 @@ from projector.operators.saved import Saved
 from projector.operators.types import Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
+from projector.size import most, real
 
 _PASSES, _LAUNCHES = parameter(
     (2.0, 1),
@@ -49,7 +50,7 @@ def mixed(part: Part, rows: int, lo: Local) -> Part:
 def mixer(name: str, candidates: int, rows: int, lo: Local) -> Part:
     """Of ``candidates`` tensors of ``rows`` tokens one. It saves the running sum, the weights, and of the bank, which is one
     tensor in ``attn_res_block_size`` layers, its share."""
-    elements = float(rows) * lo.hidden
+    elements = real(rows) * lo.hidden
     every = candidates * elements
     if lo.compiled:
         forward = _PASSES * lo.act * every, lo.act * elements, _LAUNCHES
@@ -59,7 +60,7 @@ def mixer(name: str, candidates: int, rows: int, lo: Local) -> Part:
             (read * every + own_read * elements, write * every + own_write * elements, launches)
             for read, write, own_read, own_write, launches in (_EAGER, _EAGER_BACK)
         )
-    bank = lo.act * elements / max(1, lo.model.attn_res_block_size)
+    bank = lo.act * elements / most(1, lo.model.attn_res_block_size)
     return Part(
         name=name,
         forward=(_stream(name, forward),),

@@ -23,6 +23,7 @@ from projector.layers.local import Local
 from projector.operators.part import Part
 from projector.operators.types import Attention, Collective, Operator, Stream
 from projector.parameter import parameter
+from projector.size import most
 
 _MAX_STEPS = 8  # longer rings merge consecutive steps of one kind into one operator, to bound the operator count
 _CORRECTION_LAUNCHES = parameter(
@@ -97,7 +98,7 @@ def _ring(heads: Heads, lo: Local, cp: int, tags: frozenset[str]) -> Part:
     for i, (whole, count) in enumerate(_ring_steps(cp), start=1):
         q, k = (seq, seq) if not lo.model.causal else (seq, seq // 2) if whole else (seq // 2, seq)
         calls.append(attend(f"core_attn.step{i}", heads, lo, seq_q=q, seq_k=k, causal=False, batch=count))
-    sizes = [max(1, call[0].batch // lo.batch) for call in calls]
+    sizes = [most(1, call[0].batch // lo.batch) for call in calls]
     if eager:
         return ring(calls, sizes, (out, keys), lo, tags)
     forward: list[Operator] = [_elementwise("cp.join", 1, lo.act * keys, lo.act * keys)]
@@ -157,7 +158,7 @@ def _gathered(heads: Heads, lo: Local, cp: int, tags: frozenset[str], group: str
 def _ulysses(heads: Heads, lo: Local, inner: int, outer: int, tags: frozenset[str]) -> Part:
     """Heads split over ``inner`` ranks that then see their common sequence; a ring over ``outer`` ranks around it."""
     inputs, outputs = _elements(heads, lo)
-    mine = replace(heads, heads=max(1, heads.heads // inner), kv_heads=max(1, heads.kv_heads // inner))
+    mine = replace(heads, heads=most(1, heads.heads // inner), kv_heads=most(1, heads.kv_heads // inner))
     inside = core(mine, lo, tags) if outer == 1 else _ring(mine, lo, outer, tags)
     if inner == 1:
         return inside

@@ -17,6 +17,7 @@ from projector.layers.attention_core import Heads
 from projector.layers.local import Local
 from projector.operators.part import Part
 from projector.operators.types import Attention, Collective, Operator, Stream
+from projector.size import most, whole
 
 Split = Callable[[Heads, Local, frozenset[str]], Part]
 
@@ -55,8 +56,8 @@ def _part_of(op: Operator, length: int, share: float, calls: bool) -> Operator:
     named = {"name": f"{op.name}.{length}", **({} if calls else {"launches": 0})}
     if isinstance(op, Attention):
         if share == int(share):
-            return replace(op, batch=op.batch * int(share), **named)  # type: ignore[arg-type]
-        heads, keys = (max(1, round(each * share)) for each in (op.heads, op.kv_heads))
+            return replace(op, batch=op.batch * whole(share), **named)  # type: ignore[arg-type]
+        heads, keys = (most(1, round(each * share)) for each in (op.heads, op.kv_heads))
         return replace(op, heads=heads, kv_heads=keys, **named)  # type: ignore[arg-type]
     if isinstance(op, Collective):
         beside = tuple(f"{name}.{length}" for name in op.hides_behind)

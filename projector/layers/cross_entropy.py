@@ -6,7 +6,7 @@ core/fusions/fused_cross_entropy.py and Transformer Engine's Triton kernel (pyto
 
 from __future__ import annotations
 
-from math import ceil, log2
+from math import log2
 from typing import NamedTuple
 
 from projector.errors import Unsupported
@@ -15,6 +15,7 @@ from projector.operators.part import Part
 from projector.operators.saved import Saved, Transient
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.parameter import parameter
+from projector.size import ceil, real, whole
 
 
 class _Passes(NamedTuple):
@@ -62,7 +63,7 @@ def cross_entropy(lo: Local) -> Part:
     if chosen == "liger" and lo.tp > 1:
         raise Unsupported("cross_entropy_fusion=liger with a vocabulary that is split over tp")
     passes = _VARIANTS.get(chosen, _VARIANTS["unfused"])
-    logits = float(lo.tokens * lo.vocab)
+    logits = real(lo.tokens * lo.vocab)
     reduce: tuple[Operator, ...] = ()
     if lo.tp > 1:
         nbytes = 4.0 * lo.tokens * passes.reductions
@@ -185,12 +186,12 @@ def _mask(lo: Local) -> Stream:
 
 def _chunk(lo: Local) -> int:
     """Tokens whose logits take about as much as the hidden states of all, a power of two."""
-    return int(2 ** ceil(log2(ceil(lo.tokens / ceil(lo.vocab / lo.hidden)))))
+    return whole(2 ** ceil(log2(ceil(lo.tokens / ceil(lo.vocab / lo.hidden)))))
 
 
 def _weight(lo: Local) -> float:
     """Elements of the weight's gradient; none of one that is frozen."""
-    return 0.0 if not lo.trainable else float(lo.vocab * lo.hidden)
+    return 0.0 if not lo.trainable else real(lo.vocab * lo.hidden)
 
 
 def _accumulated(how: str, lo: Local) -> tuple[Operator, ...]:

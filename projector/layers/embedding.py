@@ -12,6 +12,7 @@ from projector.operators.saved import Transient
 from projector.operators.types import Collective, Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
+from projector.size import real
 
 WORD_EMBEDDINGS = "word_embeddings"
 """The tensor of the vocabulary: one on a rank that holds both ends of a tied model, or a prediction depth beside them."""
@@ -106,7 +107,7 @@ def _moment(lo: Local) -> Transient | None:
 
 
 def _gradient(tensor: float, lo: Local) -> tuple[Stream, ...]:
-    weight = float(lo.vocab * _columns(lo))
+    weight = real(lo.vocab * _columns(lo))
     rows = tensor / lo.tp  # each id falls into one rank's share
     dense = Stream(name="embedding.bwd", kind="gather", read=tensor + rows, write=lo.act * weight + rows, launches=2)
     buffer = lo.execution.data_parallel.grad_bytes

@@ -18,6 +18,7 @@ from projector.operators.part import Part
 from projector.operators.saved import Saved
 from projector.operators.types import Gemm, GroupedGemm, Operator, Stream
 from projector.operators.weights import Weight
+from projector.size import real
 
 
 def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Routed, lo: Local) -> Part:
@@ -30,7 +31,7 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
             raise Unsupported("adapters beside products of all rows with every expert's weights")
         return _remembering(_masked(name, outputs, inputs, r, lo), sum(outputs), inputs, reads, r, lo)
     launches = 1 if backend == "fused" else r.experts
-    elements = float(sum(outputs) * inputs * r.experts)
+    elements = real(sum(outputs) * inputs * r.experts)
     names = (name,) if len(outputs) == 1 else tuple(f"{name}.{i}" for i in range(len(outputs)))
 
     def gemm(suffix: str, i: int, n: int, k: int, layout: str) -> GroupedGemm:

@@ -15,6 +15,7 @@ from projector.operators.saved import Saved
 from projector.operators.types import Gemm, Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
+from projector.size import most, real
 
 # fused: bytes of an element of the streams, read and written, launches
 _MAP, _SPREAD = parameter(
@@ -39,7 +40,7 @@ def collapsed(part: Part, rows: int, lo: Local) -> Part:
     """``part``, the norm of a sub-layer, behind the sum of the streams that feeds it."""
     n, name = lo.model.hyper_connections, part.name
     outputs, inputs = n * n + 2 * n, n * lo.hidden
-    streams = float(rows) * inputs
+    streams = real(rows) * inputs
     op, back = _stream(f"{name}.hc", _MAP if lo.execution.fusion.hyper_connections else _MAP_EAGER, streams, lo)
     op, back = replace(op, write=op.write + lo.hidden_bytes), replace(back, read=back.read + lo.hidden_bytes)
     products = _products(f"{name}.hc", outputs, inputs, rows, lo)
@@ -56,7 +57,7 @@ def collapsed(part: Part, rows: int, lo: Local) -> Part:
 
 def spread(name: str, rows: int, lo: Local, tags: frozenset[str], makes: str) -> Part:
     """In place of a residual addition: the output over all streams, beside the streams mixed."""
-    streams = float(rows) * lo.model.hyper_connections * lo.hidden
+    streams = real(rows) * lo.model.hyper_connections * lo.hidden
     op, back = _stream(name, _SPREAD if lo.execution.fusion.hyper_connections else _SPREAD_EAGER, streams, lo)
     out = Saved(name=f"{name}.output", bytes=lo.hidden_bytes)
     made = Saved(name=makes.removesuffix(".in") + ".streams", bytes=lo.act * streams)
@@ -84,7 +85,7 @@ def leaving(name: str, lo: Local) -> tuple[Part, ...]:
     n = lo.model.hyper_connections
     if not n:
         return ()
-    streams = float(lo.shard_tokens) * n * lo.hidden
+    streams = real(lo.shard_tokens) * n * lo.hidden
     op, back = _stream(name, _MAP if lo.execution.fusion.hyper_connections else _MAP_EAGER, streams, lo)
     products = _products(name, n, n * lo.hidden, lo.shard_tokens, lo)
     return (
@@ -105,7 +106,7 @@ def _stream(name: str, cost: tuple[float, float, int], elements: float, lo: Loca
     op = Stream(
         name=name, kind="elementwise", read=share * read * elements, write=share * write * elements, launches=launches
     )
-    twice = _BACKWARD * op.read, _BACKWARD * max(op.write, share * 2.0 * elements)
+    twice = _BACKWARD * op.read, _BACKWARD * most(op.write, share * 2.0 * elements)
     return op, replace(op, name=f"{name}.bwd", read=twice[0], write=twice[1], launches=2 * launches)
 
 

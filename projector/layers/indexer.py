@@ -18,6 +18,7 @@ from projector.operators.part import Part
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.parameter import parameter
+from projector.size import least, most, real, whole
 from projector.workload.sparse import Indexer
 
 INDEXER = frozenset({"attn", "indexer"})
@@ -55,13 +56,13 @@ def _scores(sizes: Indexer, ratio: int, seen: float, lo: Local) -> Part:
     """Products with all keys so far, their weighted sum over heads, the best of them. Half of the square is below the
     mask; written are fp32 sums over heads."""
     seq, heads, d = lo.recipe.seq_length, sizes.index_n_heads, sizes.index_head_dim
-    keys = max(1, seq // ratio)
+    keys = most(1, seq // ratio)
     rows = -(-seq // lo.recipe.cp)  # of every sequence on this rank, whose two parts have as many keys on average
-    pairs = float(lo.batch) * rows * keys * seen
+    pairs = real(lo.batch) * rows * keys * seen
     product = Gemm(
         name="indexer.scores",
         m=rows,
-        n=max(1, int(keys * seen)),
+        n=most(1, whole(keys * seen)),
         k=heads * d,
         batch=lo.batch,
         dtype=lo.dtype,
@@ -71,7 +72,7 @@ def _scores(sizes: Indexer, ratio: int, seen: float, lo: Local) -> Part:
         name="indexer.topk",
         kind="router",
         read=4.0 * _TOPK_PASSES * pairs,
-        write=4.0 * lo.tokens * min(sizes.index_topk, keys),
+        write=4.0 * lo.tokens * least(sizes.index_topk, keys),
         launches=_TOPK_LAUNCHES,
     )
     unfused = () if lo.execution.fusion.indexer else _heads(heads, 2 * pairs)
@@ -80,7 +81,7 @@ def _scores(sizes: Indexer, ratio: int, seen: float, lo: Local) -> Part:
         again = replace(product, name="indexer.scores.bwd", batch=2 * lo.batch)
         heads_again = tuple(replace(op, name=f"{op.name}.bwd") for op in unfused)
         backward = (*heads_again, again, replace(select, name="indexer.loss.bwd", read=8.0 * pairs, write=4.0 * pairs))
-    chosen = Saved(name="indexer.chosen", bytes=4.0 * lo.tokens * min(sizes.index_topk, keys))
+    chosen = Saved(name="indexer.chosen", bytes=4.0 * lo.tokens * least(sizes.index_topk, keys))
     # written by every head, they are kept for the gradient of the ReLU
     signs = (Saved(name="indexer.heads", bytes=8.0 * heads * pairs),) if sizes.trained and unfused else ()
     return Part(
@@ -103,7 +104,7 @@ def target(sizes: Indexer, heads: Heads, lo: Local) -> tuple[Part, ...]:
         return ()
     seq = lo.recipe.seq_length
     again, _ = attend("indexer.target", replace(heads, v=0), lo, seq_q=-(-seq // lo.recipe.cp), seq_k=seq)
-    nbytes = 4.0 * lo.tokens * min(sizes.index_topk, seq)
+    nbytes = 4.0 * lo.tokens * least(sizes.index_topk, seq)
     loss = Stream(name="indexer.loss", kind="softmax", read=2 * nbytes, write=nbytes)
     shared = Collective(name="indexer.target.ar", kind="all_reduce", group="tp", bytes=nbytes)  # heads of all ranks
     forward = (again, *((shared,) if lo.tp > 1 else ()), loss)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from projector.frameworks.types import Resolved
 from projector.mechanisms import Execution
+from projector.memo import remembered
 from projector.operators.rank import Rank
 from projector.workload.recipe import Recipe
 
@@ -34,7 +34,7 @@ def _precision(recipe: Recipe) -> tuple[str, str, str]:
     return "fp8", how if how in ("rowwise", "blockwise") else "tensorwise", how
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def local(resolved: Resolved) -> Local:
     """The view of one rank of ``resolved`` (tokens and widths rounded up where a split leaves a remainder)."""
     work, recipe, model = resolved.workload, resolved.workload.recipe, resolved.workload.model

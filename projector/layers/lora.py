@@ -25,6 +25,7 @@ from projector.operators.part import Part
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Gemm, GroupedGemm, Operator, Stream
 from projector.operators.weights import Weight
+from projector.size import most, real
 
 Product = Callable[[str, int, int, int, str], Gemm | GroupedGemm]
 
@@ -73,7 +74,7 @@ def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, lo
     each = backend == "loop" or not spec.share_expert_adapters  # a module for every expert has an adapter of its own
     rank, etp = spec.dim, lo.recipe.etp
     if spec.normalize_moe_lora and lo.model.moe is not None:
-        rank = max(1, spec.dim // lo.model.moe.moe_router_topk)
+        rank = most(1, spec.dim // lo.model.moe.moe_router_topk)
     thin, out = lo.act * r.rows * rank, lo.act * r.rows * width
     gathered = _gathered(f"{name}.lora_ag", "all_gather", thin, etp > 1 and not row)
     part = _beside(
@@ -175,7 +176,7 @@ def _dropout(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
     """A tensor and a mask of one byte an element: written forward, read backward."""
     if not lo.execution.adapters.dropout:
         return ()
-    tensor, mask = lo.act * elements, float(elements)
+    tensor, mask = lo.act * elements, real(elements)
     back = name.endswith(".bwd")
     return (Stream(name=name, kind="elementwise", read=tensor + mask * back, write=tensor + mask * (not back)),)
 
@@ -203,7 +204,7 @@ def _saves(name: str, rows: int, inputs: int, rank: int, reads: str, lo: Local) 
         input=bool(shared),
     )
     thin = Saved(name=f"{name}.lora_mid", bytes=lo.act * rows * rank, until="weight_gradient")
-    return (into, thin, Saved(name=f"{name}.lora_mask", bytes=float(rows * inputs))) if dropout else (into, thin)
+    return (into, thin, Saved(name=f"{name}.lora_mask", bytes=real(rows * inputs))) if dropout else (into, thin)
 
 
 def _weights(name: str, rank: int, width: int, inputs: int, parallel: str, tp: int) -> tuple[Weight, Weight]:

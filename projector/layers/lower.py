@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial, wraps
+from functools import partial, wraps
 from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
@@ -35,7 +35,7 @@ from projector.layers.moe import moe_layer
 from projector.layers.norms import beside
 from projector.layers.recompute import recomputed
 from projector.layers.towers import entering, frozen, leaving, merged
-from projector.memo import but
+from projector.memo import but, remembered
 from projector.operators.part import Block, Part, Recomputed, block
 from projector.operators.saved import Saved, once
 from projector.workload.layer_kinds import (
@@ -67,7 +67,7 @@ ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
 
 def _once_alike(build: Callable[P, T], view: Callable[[Resolved], Resolved] = as_layers_see) -> Callable[P, T]:
     """Built once for all configurations that are alike in a ``view``."""
-    known = lru_cache(maxsize=_KEPT)(build)
+    known = remembered(_KEPT)(build)
 
     @wraps(build)
     def made(*given: P.args, **named: P.kwargs) -> T:
@@ -90,7 +90,7 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     return made.under(replace(again, kept=once((*again.kept, *around))) if around else again)
 
 
-@lru_cache(maxsize=_KEPT)
+@remembered(_KEPT)
 def _kept_whole(kind: LayerKind, resolved: Resolved) -> tuple[Block, tuple[Part, ...], tuple[Saved, ...]]:
     """A layer of which nothing is recomputed, the parts of it that may be, and what those around them save."""
     lo = local(resolved)
@@ -155,7 +155,7 @@ def _beside_reference(made: Block, build: Callable[[Local], tuple[Part, ...]], l
     return replace(made, forward=(*forward, *made.forward))
 
 
-@lru_cache(maxsize=_KEPT)
+@remembered(_KEPT)
 def _prediction(resolved: Resolved) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """(parts of the layer of a depth, the same with what stands before it)."""
     kind = resolved.workload.model.mtp_kind
@@ -205,7 +205,7 @@ def _in_bf16(resolved: Resolved) -> Resolved:
     return but(resolved, workload=but(work, recipe=but(work.recipe, precision="bf16")))
 
 
-@lru_cache(maxsize=_KEPT)
+@remembered(_KEPT)
 def _layer_parts(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     model = lo.model
     if model.unsupported:
@@ -225,7 +225,7 @@ def _mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     return () if kind.mixer is None else _mixed(replace(kind, mlp=None), lo)
 
 
-@lru_cache(maxsize=_KEPT)
+@remembered(_KEPT)
 def _mixed(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     """The same for layers with and without experts."""
     return MIXERS[type(kind.mixer)](kind, lo)

@@ -16,6 +16,7 @@ from projector.operators.saved import Saved, Transient
 from projector.operators.types import Operator
 from projector.operators.weights import Weight
 from projector.parameter import parameter
+from projector.size import real
 from projector.workload.layer_kinds import Mamba2
 from projector.workload.model import LayerKind
 
@@ -107,7 +108,7 @@ def _forward(m: Mamba2, x: _Sizes, lo: Local) -> list[Operator]:
 
 def _backward(m: Mamba2, x: _Sizes, lo: Local) -> list[Operator]:
     kernel, act, d = Kernels("ssd.bwd", m.chunk, lo), lo.act, x.inner
-    inner, outer = m.chunk * float(d), 2.0 * m.mamba_state_dim * d  # products inside chunks; with their states
+    inner, outer = m.chunk * real(d), 2.0 * m.mamba_state_dim * d  # products inside chunks; with their states
     return [
         *_again(m, x, lo, ".again"),
         kernel("gate", 3 * act * d, 2 * act * d),

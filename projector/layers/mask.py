@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from projector.frameworks.types import Resolved
+from projector.size import real
 
 
 def mask_bytes(resolved: Resolved) -> float:
@@ -13,4 +14,4 @@ def mask_bytes(resolved: Resolved) -> float:
     recipe = resolved.workload.recipe
     if not recipe.create_attention_mask_in_dataloader or not resolved.workload.model.causal:
         return 0.0
-    return float(recipe.micro_batch_size * recipe.sequences) * recipe.seq_length**2
+    return real(recipe.micro_batch_size * recipe.sequences) * recipe.seq_length**2

@@ -12,6 +12,7 @@ from projector.operators.part import Part
 from projector.operators.saved import Saved, Transient
 from projector.operators.types import Stream
 from projector.parameter import parameter
+from projector.size import real, whole
 
 MLP = frozenset({"mlp"})
 _SCRIPTED, _SCRIPTED_BACK, _SCRIPTED_ALIVE = parameter(
@@ -206,7 +207,7 @@ def _situ(name: str, elements: int, lo: Local, tags: frozenset[str], reads: str,
     def stream(name: str, passes: Sequence[float]) -> Stream:
         read, write, launches = passes
         return Stream(
-            name=name, kind="elementwise", read=read * elements, write=write * elements, launches=int(launches)
+            name=name, kind="elementwise", read=read * elements, write=write * elements, launches=whole(launches)
         )
 
     return Part(
@@ -236,12 +237,12 @@ def _stored(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
         return ()
     passes, launches = (2, 3) if lo.execution.fusion.activation_casts else (1, 1)
     read = passes * lo.act * elements
-    return (Stream(name=name, kind="cast", read=read, write=float(elements), launches=launches),)
+    return (Stream(name=name, kind="cast", read=read, write=real(elements), launches=launches),)
 
 
 def _restored(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
     return tuple(
-        Stream(name=name, kind="cast", read=float(elements), write=lo.act * elements)
+        Stream(name=name, kind="cast", read=real(elements), write=lo.act * elements)
         for _ in _stored(name, elements, lo)
     )
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from projector.operators.rank import WIDTH
 from projector.operators.weights import Held, Weight
+from projector.size import least
 from projector.workload.recipe import Recipe
 
 MUON = ("muon", "dist_muon")
@@ -222,7 +223,7 @@ def _bytes(state: State, weight: Weight, ranks: int) -> float:
     own = weight.elements / ranks
     if not state.factored:
         return (4.0 if own < _NARROW_FROM else state.width) * own
-    if min(weight.rows, weight.columns) < _FACTOR_FROM:
+    if least(weight.rows, weight.columns) < _FACTOR_FROM:
         return state.width * own
     return state.width * weight.count * (weight.rows / ranks + weight.columns)
 

@@ -12,6 +12,7 @@ from projector.operators.saved import Saved
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
+from projector.size import most
 from projector.workload.model import MoE
 
 ROUTER = frozenset({"moe", "moe_router"})
@@ -88,7 +89,7 @@ def _scores(name: str, moe: MoE, lo: Local, backward: bool = False) -> Stream:
     passes = 1 if launches == 1 else _UNFUSED_PASSES
     matrix = 4.0 * moe.scored * lo.shard_tokens
     if backward:
-        launches = max(2, launches // 2)
+        launches = most(2, launches // 2)
     return Stream(name=name, kind="router", read=passes * matrix, write=passes * matrix, launches=launches)
 
 
@@ -108,5 +109,5 @@ def _balance(moe: MoE, lo: Local) -> tuple[Operator, ...]:
 def _balance_backward(moe: MoE, lo: Local) -> Stream:
     """Gradient of the balancing loss with respect to the scores, added to that of the routing weights."""
     matrix = 4.0 * moe.scored * lo.shard_tokens
-    launches = max(3, _pick(_BALANCE, lo) // 2)
+    launches = most(3, _pick(_BALANCE, lo) // 2)
     return Stream(name="router.balance.bwd", kind="router", read=2 * matrix, write=matrix, launches=launches)

@@ -12,6 +12,7 @@ from projector.operators.rank import WIDTH
 from projector.operators.types import Operator, Stream
 from projector.operators.weights import Held
 from projector.parameter import parameter
+from projector.size import most, whole
 
 _CHUNK = parameter(
     21e6,
@@ -41,7 +42,7 @@ def optimizer(resolved: Resolved, part: Held) -> tuple[Operator, ...]:
     whole-buffer passes. Muon's products and the host's part come on top."""
     recipe, execution = resolved.workload.recipe, resolved.execution
     own = execution.data_parallel.resident("states", resolved.workload, part.dense, part.expert)
-    launches = int(own // _CHUNK) + 1
+    launches = whole(own // _CHUNK) + 1
     grad = resolved.execution.data_parallel.optimizer_grad_bytes
     main, cast = _weight_bytes(resolved)
     on_device = 1.0 - fraction_on_host(resolved)
@@ -90,9 +91,9 @@ def _update(resolved: Resolved, rule: Rule, part: Held, main: float, on_device: 
     state = moments(recipe, rule, part, dense, expert) * on_device / own
     if not compiled:  # what was widened the kernel reads and writes in fp32
         state += sum(4.0 - WIDTH[word] for word in widened(recipe, resolved.execution.fusion.bf16_moments))
-    launches = int(own // _CHUNK) + 1
+    launches = whole(own // _CHUNK) + 1
     if rule.each_tensor and not compiled:
-        launches = max(launches, round(sum(part.weights.values()) * own / part.total))
+        launches = most(launches, round(sum(part.weights.values()) * own / part.total))
     return [
         _pass(
             each.name,

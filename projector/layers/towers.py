@@ -14,6 +14,7 @@ from projector.operators.part import Part
 from projector.operators.saved import Saved
 from projector.operators.types import Stream
 from projector.operators.weights import Weight, borrowed
+from projector.size import real
 from projector.workload.model import LayerKind
 from projector.workload.towers import Vision
 
@@ -135,7 +136,7 @@ def _relative(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     embeddings/relative_pos_embedding.py): bucketed, looked up, copied head by head, kept for the layers of the stack."""
     if lo.model.position_embedding_type != "relative":
         return ()
-    pairs = float(lo.recipe.seq_length) ** 2
+    pairs = real(lo.recipe.seq_length) ** 2
     scores = lo.act * lo.heads * pairs
     return (
         Part(

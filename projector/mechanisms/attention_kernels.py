@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
+from projector.memo import remembered
 from projector.operators.types import Attention
+from projector.size import most
 
 UNFUSED = "unfused"
 """No flash kernel: products and softmax over scores in memory."""
@@ -240,7 +241,7 @@ def epoch(date: str | None) -> str:
     return max((month for month in _MONTHS if month <= date[:7]), default="") or "0000-00"
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def choose(preferred: str, built: str, arch: str, op: Attention) -> tuple[str, Attention]:
     """(Family of the kernel that runs, the operator as that kernel executes it)."""
     chain = KERNELS.get(preferred)
@@ -252,6 +253,6 @@ def choose(preferred: str, built: str, arch: str, op: Attention) -> tuple[str, A
     if found is None:
         return chain[-1].family, op
     if found.pads and op.head_dim_qk != op.head_dim_v:
-        wide = max(op.head_dim_qk, op.head_dim_v)
+        wide = most(op.head_dim_qk, op.head_dim_v)
         return found.family, replace(op, head_dim_qk=wide, head_dim_v=wide)
     return found.family, op

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from projector.size import most
+
 
 class Saved(NamedTuple):
     """``bytes`` of one micro-batch on this rank.
@@ -60,7 +62,7 @@ def once(saves: Iterable[Saved]) -> tuple[Saved, ...]:
             found[each.tensor] = each
         elif other.bytes < each.bytes or other.until != each.until:
             longest = "weight_gradient" if "weight_gradient" in (other.until, each.until) else "backward"
-            found[each.tensor] = other._replace(bytes=max(other.bytes, each.bytes), until=longest)
+            found[each.tensor] = other._replace(bytes=most(other.bytes, each.bytes), until=longest)
     return tuple(found.values())
 
 

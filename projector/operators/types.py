@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from projector.errors import InputError, Problem
 from projector.parameter import parameter
+from projector.size import Column, least, real
 
 GROUPED_STREAMS = parameter(
     4, kind="published", source="NVIDIA/TransformerEngine runs the GEMMs of GroupedLinear on four cuBLAS streams"
@@ -74,11 +75,13 @@ class GroupedGemm:
     accumulate: bool = False
     backend: str = "multi_stream"
     launches: int = 1
-    rows_per_group: tuple[int, ...] | None = None
+    rows_per_group: tuple[int, ...] | Column | None = None
 
     def __post_init__(self) -> None:
         loads = self.rows_per_group
-        if loads is None or (len(loads) == self.groups and min(loads) >= 0 and sum(loads) == self.rows):
+        if loads is None or isinstance(loads, Column):
+            return
+        if len(loads) == self.groups and min(loads) >= 0 and sum(loads) == self.rows:
             return
         found = f"{len(loads)} entries, sum {sum(loads)}"
         expected = f"{self.groups} entries of at least 0, sum {self.rows}"
@@ -121,13 +124,13 @@ class Attention:
     @property
     def pairs(self) -> float:
         """Query-key pairs inside the mask of one head of one sequence."""
-        q, s, w = float(self.seq_q), float(self.seq_k), self.window
+        q, s, w = real(self.seq_q), real(self.seq_k), self.window
         if self.keys is not None:
             return q * self.keys
         if not self.causal:
             return q * s
         if w is not None and w < s:
-            return min(w, q) * s - min(w, q) ** 2 / 2 if q == s else q * w
+            return least(w, q) * s - least(w, q) ** 2 / 2 if q == s else q * w
         return q * s - q * q / 2
 
     @property

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 
+from projector.size import real
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
@@ -39,7 +41,7 @@ class Weight:
 
     @property
     def elements(self) -> float:
-        return float(self.rows) * self.columns * self.count
+        return real(self.rows) * self.columns * self.count
 
     @property
     def shape(self) -> tuple[int, int]:

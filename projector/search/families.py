@@ -8,24 +8,28 @@ both at least. How they take turns between points of synchronisation, and what i
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.errors import InputError, Unsupported
+from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster
+from projector.kernels.settings import Settings
 from projector.memory.holding import placement
 from projector.pipeline.bounds import lower_bound
 from projector.settle.workload import settled
+from projector.step.columns import additive
 from projector.step.neighbours import pairs_up
 from projector.step.priced import Priced
-from projector.step.stages import splits
+from projector.step.stages import counted_names, splits
 from projector.workload.composition import Composition, compositions
 from projector.workload.workload import Workload
 
 Floats = NDArray[np.float64]
-_Seconds = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,21 @@ class Families:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._seconds: dict[Hashable, dict[Hashable, _Seconds]] = {}
+        self._seconds: dict[Hashable, dict[Hashable, Floats]] = {}
         self._pipelines: dict[Hashable, _Pipeline] = {}
+
+    def ask(self, those: Sequence[tuple[int, int, Hashable, Hashable, Workload]], settings: Settings) -> None:
+        """Prices the blocks of every family among ``those`` (as :meth:`learn` takes them) of which none is known."""
+        new: dict[int, tuple[dict[Hashable, Floats], Workload]] = {}
+        for shape, pipe, layer, seen, load in those:
+            with suppress(InputError, Unsupported):
+                known = self._known(shape, seen, load, self._pipeline(pipe, layer, load))
+                if not known:
+                    new[id(known)] = known, load
+        runs = [settled(load, self._cluster, published=False) for _, load in new.values()]
+        each = additive(runs, self._cluster, efficiency_of(self._cluster.gpu), settings)
+        for (known, _), found in zip(new.values(), each, strict=True):
+            known.update(found)
 
     def learn(self, shape: int, pipe: int, layer: Hashable, seen: Hashable, load: Workload, made: Priced) -> None:
         """Takes down the blocks of the priced stages of ``load``. ``layer``: what layers see; ``seen``: the
@@ -55,9 +72,9 @@ class Families:
         _, kinds = compositions(run.model, run.recipe)
         for kind, stage in zip(kinds, made.stages, strict=True):
             at = 0
-            for block, number in _blocks(kind):
+            for block, number in counted_names(kind):
                 if block not in known:
-                    known[block] = made.layers.additive(stage.parts[at])
+                    known[block] = np.array(made.layers.additive(stage.parts[at]))
                 at += number
 
     def bound(self, shape: int, pipe: int, layer: Hashable, seen: Hashable, load: Workload) -> float | None:
@@ -65,14 +82,14 @@ class Families:
         found = self._pipeline(pipe, layer, load)
         known = self._known(shape, seen, load, found)
         seconds = [known.get(block) for block in found.blocks]
-        if None in seconds:
+        if any(each is None for each in seconds):
             return None
         device, host = np.tensordot(found.counts, np.array(seconds), 1).transpose(2, 1, 0)
         forward, inputs, weight = np.maximum(device, host)
         microbatches = load.num_microbatches
         return lower_bound(found.placement, microbatches, forward, inputs, weight, split=found.split).item()
 
-    def _known(self, shape: int, seen: Hashable, load: Workload, made: _Pipeline) -> dict[Hashable, _Seconds]:
+    def _known(self, shape: int, seen: Hashable, load: Workload, made: _Pipeline) -> dict[Hashable, Floats]:
         key = shape, seen, made.split, made.pairs, bool(load.recipe.overlap_grad_reduce)
         return self._seconds.setdefault(key, {})
 
@@ -83,7 +100,7 @@ class Families:
             run = settled(load, self._cluster, published=False)
             recipe = run.workload.recipe
             _, kinds = compositions(run.workload.model, recipe)
-            blocks = {block: 0 for kind in dict.fromkeys(kinds) for block, _ in _blocks(kind)}
+            blocks = {block: 0 for kind in dict.fromkeys(kinds) for block, _ in counted_names(kind)}
             counts = np.array([[dict(_summed(kind)).get(block, 0) for block in blocks] for kind in kinds], float)
             found = _Pipeline(placement(run), splits(recipe), pairs_up(recipe), tuple(blocks), counts)
             self._pipelines[key] = found
@@ -92,15 +109,6 @@ class Families:
 
 def _summed(kind: Composition) -> dict[Hashable, int]:
     found: dict[Hashable, int] = {}
-    for block, number in _blocks(kind):
+    for block, number in counted_names(kind):
         found[block] = found.get(block, 0) + number
     return found
-
-
-def _blocks(kind: Composition) -> list[tuple[Hashable, int]]:
-    """Blocks of a stage in the order of :func:`projector.step.stages.counted_parts`, neighbours that are equal as one."""
-    found: list[tuple[Hashable, int]] = [("embedding", 1)] if kind.embedding else []
-    found += kind.runs
-    if kind.mtp[0]:
-        found.append((("mtp", kind.mtp[1]), kind.mtp[0]))
-    return [*found, ("head", 1)] if kind.head else found

@@ -11,7 +11,7 @@ in memory, then by their own stages; then whole projections. It ends where no bo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
@@ -33,6 +33,7 @@ from projector.workload.workload import Workload
 
 _BEYOND = 512  # branches that are opened for the sake of a second layout
 _TOGETHER = 32  # groups that are projected at once
+_BUNCH = 65536  # limbs that are priced at once
 _NOTHING: Mapping[str, Any] = {
     "recompute_granularity": "none",
     "recompute_method": None,
@@ -115,15 +116,14 @@ class Hunt:
 
     def _plant(self) -> bool:
         """A limb for every pipeline whose weights fit; whether there was time for all."""
-        bunch: dict[tuple[int, int], list[tuple[Branch, tuple[tuple[int, tuple[int, ...]], ...]]]] = {}
-        shape = -1
+        bunch: list[Limb] = []
         for branch in self.tree.branches():
-            if branch.shape != shape:
+            if self.counts.enumerated and self._spent():
+                self.gap = None
+                return False
+            if len(bunch) >= _BUNCH:
                 self._price(bunch)
-                bunch, shape = {}, branch.shape
-                if self.counts.enumerated and self._spent():
-                    self.gap = None
-                    return False
+                bunch = []
             by_kind: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
             for layer, once in zip(branch.layers, branch.once, strict=True):
                 by_kind.setdefault(self._kinds[layer], []).append((layer, once))
@@ -131,7 +131,7 @@ class Hunt:
                 number = sum(len(once) for _, once in leaves)
                 self.counts.enumerated += number
                 if self._weights_fit(branch, leaves[0][0], leaves[0][1][0], number):
-                    bunch.setdefault((branch.shape, kind), []).append((branch, tuple(leaves)))
+                    bunch.append(Limb(branch.shape, branch.pipe, kind, tuple(leaves)))
         self._price(bunch)
         return True
 
@@ -152,23 +152,19 @@ class Hunt:
             self.counts.out_of_memory += number
         return fits
 
-    def _price(self, bunches: Mapping[tuple[int, int], list[tuple[Branch, Any]]]) -> None:
-        for (shape, kind), those in bunches.items():
-            for branch, leaves in those:
-                limb = Limb(shape, branch.pipe, kind, leaves)
-                self._push(0.0, limb, self._load(shape, branch.pipe, *leaves[0], bare=True))
+    def _price(self, limbs: Sequence[Limb]) -> None:
+        loads = [self._load(limb.shape, limb.pipe, *limb.leaves[0], bare=True) for limb in limbs]
+        self._families.ask([(*_where(limb), load) for limb, load in zip(limbs, loads, strict=True)], self.settings)
+        for limb, load in zip(limbs, loads, strict=True):
+            self._push(0.0, limb, load)
         self.told(self.counts, None)
 
     def _push(self, bound: float, node: Limb | Leaf, load: Workload, *, exact: bool = False) -> None:
         """A node with a bound of its own: from its priced stages (``exact``), or from blocks like its own."""
-        layer: Hashable
-        seen: Hashable
         if isinstance(node, Limb):
-            layer = seen = ("bare", node.kind)
-            number = sum(len(once) for _, once in node.leaves)
+            where, number = _where(node), sum(len(once) for _, once in node.leaves)
         else:
-            layer, seen, number = node.layer, self._seen[node.layer], len(node.once)
-        where = node.shape, node.pipe, layer, seen
+            where, number = (node.shape, node.pipe, node.layer, self._seen[node.layer]), len(node.once)
         try:
             least = None if exact else self._families.bound(*where, load)
         except bounds.REFUSALS as error:
@@ -312,3 +308,8 @@ class Hunt:
 
     def name(self, fields: Option) -> str:
         return ";".join(f"{key}={value}" for key, value in sorted(fields.items()) if value is not None)
+
+
+def _where(limb: Limb) -> tuple[int, int, Hashable, Hashable]:
+    """By what :mod:`projector.search.families` knows the blocks of a limb."""
+    return limb.shape, limb.pipe, ("bare", limb.kind), ("bare", limb.kind)

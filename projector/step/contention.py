@@ -16,6 +16,7 @@ from functools import lru_cache
 from projector.hardware.types import Gpu
 from projector.memo import Same
 from projector.operators.types import Operator, Stream
+from projector.size import least, most
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Losses:
 Crowding = Mapping[str, Losses]
 """For each kind of traffic: ``tp``, ``cp``, ``ep``, ``dp``, ``dispatch``."""
 
-_MOST = 1.0  # nothing loses more than half of its rate (bound on nonsense for devices with few units)
+MOST = 1.0  # nothing loses more than half of its rate (bound on nonsense for devices with few units)
 
 
 def without_units(gpu: Gpu, taken: int) -> Gpu:
@@ -61,7 +62,7 @@ def crowding(taken: Mapping[str, Taken], gpu: Gpu, matrix: Callable[[int], Mappi
     """Losses beside each kind of traffic by what it has ``taken``. ``matrix``: of products by the units that are taken."""
     found: dict[str, Losses] = {}
     for kind, each in taken.items():
-        share = min(each.memory / gpu.memory_bandwidth, 0.5)
+        share = least(each.memory / gpu.memory_bandwidth, 0.5)
         found[kind] = Losses(matrix(each.units), share / (1.0 - share))
     return found
 
@@ -83,4 +84,4 @@ def matrix_losses(
         return dict.fromkeys(matrix, 0.0)
     alone = price(gpu, matrix) if known is None else [known[op] for op in matrix]
     beside = price(without_units(gpu, units), matrix)
-    return {op: min(max(b / a - 1.0, 0.0), _MOST) for op, a, b in zip(matrix, alone, beside, strict=True)}
+    return {op: least(most(b / a - 1.0, 0.0), MOST) for op, a, b in zip(matrix, alone, beside, strict=True)}

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from projector import pipeline
 from projector.operators.part import Block
 from projector.operators.types import Collective, Operator
+from projector.size import least, most
 from projector.step.timing import SLOWED, Clock
 from projector.workload.recipe import Recipe
 
@@ -97,7 +98,7 @@ def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
 
 def _column(exchange: float, beside: _Work) -> tuple[float, float]:
     """(hidden seconds of an exchange, seconds lost by the compute): whichever is longer decides."""
-    return _split(min(exchange * (1.0 + SLOWED), beside.stretched), beside.loss)
+    return _split(least(exchange * (1.0 + SLOWED), beside.stretched), beside.loss)
 
 
 def _middle(
@@ -107,14 +108,14 @@ def _middle(
     there, back = (seconds * (1.0 + SLOWED) for seconds in exchanges)
     inner = inputs.stretched + (0.0 if delayed else weights.stretched)
     backward = inputs.stretched + weights.stretched
-    arrived = max(there, inner)  # when the second dispatch may start
-    start = max(backward, there)  # when the forward of the experts may
+    arrived = most(there, inner)  # when the second dispatch may start
+    start = most(backward, there)  # when the forward of the experts may
     compute = (0.0, backward), (start, start + experts.stretched)
     total = inputs.seconds + weights.seconds + experts.seconds
     stretched = backward + experts.stretched
     loss = stretched / total - 1.0 if total > 0 else 0.0
     overlaps = [
-        sum(max(0.0, min(high, end) - max(low, begin)) for begin, end in compute)
+        sum(most(0.0, least(high, end) - most(low, begin)) for begin, end in compute)
         for low, high in ((0.0, there), (arrived, arrived + back))
     ]
     return _split(overlaps[0], loss), _split(overlaps[1], loss)

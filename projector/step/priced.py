@@ -108,7 +108,7 @@ def priced(
     found = _kernels(resolved, cluster, efficiency, mode, settings)
     model = corrected(found) if corrected else found
     own = mode != "simulate" or corrected is not None  # a kernel model of this projection alone
-    slow, price = slowest(efficiency, resolved.workload.gpus), _pricing(resolved, cluster, efficiency)
+    slow, price = slowest(efficiency, resolved.workload.gpus), pricing(resolved, cluster, efficiency)
 
     def layers_of(run: Resolved) -> Layers:
         def make() -> Layers:
@@ -139,7 +139,7 @@ def price_ahead(runs: Iterable[Resolved], cluster: Cluster, efficiency: Efficien
         with suppress(Unsupported):  # whose turn will come
             for kind in dict.fromkeys(_kinds(run)):
                 blocks |= {part.key: part for part, _ in counted_parts(run, kind)}
-        taken = units_taken(run, _pricing(run, cluster, efficiency), blocks.values())
+        taken = units_taken(run, pricing(run, cluster, efficiency), blocks.values())
         beside = (shared(without_units(device, units), sustained, run.execution) for units in taken)
         for model in (_kernels(run, cluster, efficiency, "simulate", settings), *beside):
             found.setdefault(model, {}).update(blocks)
@@ -151,7 +151,7 @@ def _kinds(run: Resolved) -> tuple[Composition, ...]:
     return compositions(run.workload.model, run.workload.recipe)[1]
 
 
-def _pricing(resolved: Resolved, cluster: Cluster, efficiency: Efficiency) -> Pricing:
+def pricing(resolved: Resolved, cluster: Cluster, efficiency: Efficiency) -> Pricing:
     """Of the collectives of a run: one object for all whose groups lie alike."""
     recipe, apart = resolved.workload.recipe, resolved.execution.data_parallel.across_nodes
     groups = place(recipe, resolved.workload.gpus, cluster, shards_apart=apart)

@@ -7,7 +7,7 @@ stages, the batch or the schedule. What is computed again says how often it is p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain, islice
@@ -25,6 +25,7 @@ from projector.step.stages import (
     Part,
     StageTime,
     after_exchange,
+    block_time,
     compute_operators,
     owned,
     parts,
@@ -44,23 +45,32 @@ Crowd = Callable[[Mapping[Operator, float], int], Mapping[Operator, float]]
 
 def problem_of(resolved: Resolved, groups: Mapping[str, GroupShape]) -> Hashable:
     """Equal for runs on one cluster whose layers take the same time: the key of their :class:`Layers`."""
-    workload, recipe = resolved.workload, resolved.workload.recipe
-    sharing = resolved.execution.data_parallel
-    every = sharing.gathers_every_microbatch(recipe), sharing.reduces_every_microbatch(recipe)
+    workload, sharing = resolved.workload, resolved.execution.data_parallel
     sharded: Hashable = None
-    if any(every):
+    if travels(resolved):
         sharded = (workload.dp, workload.edp, sharing.copies(workload), *(groups.get(name) for name in _SHARDED))
+    around = switches_of(resolved), sharded
+    return (as_modules_see(resolved), *around, *(groups.get(name) for name in _GROUPS))
+
+
+def switches_of(resolved: Resolved) -> Hashable:
+    """What the time of a block depends on beside what modules see and how groups lie."""
+    recipe, sharing = resolved.workload.recipe, resolved.execution.data_parallel
     return (
-        as_modules_see(resolved),
         pairs_up(recipe),
         splits(recipe),
         after_exchange(resolved),
         bool(recipe.defer_embedding_wgrad_compute) and recipe.pp > 1,
         bool(recipe.overlap_grad_reduce),
-        every,
-        sharded,
-        *(groups.get(name) for name in _GROUPS),
+        sharing.gathers_every_microbatch(recipe),
+        sharing.reduces_every_microbatch(recipe),
     )
+
+
+def travels(resolved: Resolved) -> bool:
+    """Whether weights or gradients travel with every micro-batch."""
+    recipe, sharing = resolved.workload.recipe, resolved.execution.data_parallel
+    return sharing.gathers_every_microbatch(recipe) or sharing.reduces_every_microbatch(recipe)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +130,13 @@ class Layers:
             time = stage_time(resolved, blocks, self.clock, self._times)
             known[kind] = Stage(blocks, time, view)
         return [known[kind] for kind in kinds]
+
+    def blocks(self, resolved: Resolved, blocks: Sequence[Part]) -> None:
+        """Prices blocks of a run with this problem, apart from any stage."""
+        self._price(compute_operators(blocks, self._times))
+        for part in blocks:
+            if part.key not in self._times:
+                self._times[part.key] = block_time(resolved, part, self.clock)
 
     def additive(self, part: Part) -> tuple[tuple[float, float], ...]:
         """What a block of a stage that was asked for adds to the device's and to the host's time: forward, backward

@@ -4,7 +4,7 @@ weights laid over them."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -82,6 +82,15 @@ def counted_parts(resolved: Resolved, chunk: Composition) -> Iterator[tuple[Part
         yield Part(lower.head(resolved), False, 0), 1
 
 
+def counted_names(chunk: Composition) -> list[tuple[Hashable, int]]:
+    """Names of :func:`counted_parts`, in their order: equal where blocks of one layer problem are."""
+    names: list[tuple[Hashable, int]] = [("embedding", 1)] if chunk.embedding else []
+    names += chunk.runs
+    if chunk.mtp[0]:
+        names.append((("mtp", chunk.mtp[1]), chunk.mtp[0]))
+    return [*names, ("head", 1)] if chunk.head else names
+
+
 def compute_operators(blocks: Iterable[Part], known: Container[tuple[int, bool]] = ()) -> Iterator[Operator]:
     """Every operator of ``blocks`` that a kernel model prices, repeats inside a block included, what blocks share once;
     without those of the blocks that are ``known`` (:attr:`Part.key`)."""
@@ -114,7 +123,7 @@ def stage_time(
     in :func:`projector.step.problem.problem_of`, by which runs share it."""
     for part in stage:
         if part.key not in cache:
-            cache[part.key] = _price(resolved, part, clock)
+            cache[part.key] = block_time(resolved, part, clock)
     times = list(counted(cache[part.key] for part in stage))
     forward = chain(t.forward.repeated(n) for t, n in times)
     inputs = chain(t.inputs.repeated(n) for t, n in reversed(times))
@@ -146,7 +155,7 @@ def after_exchange(resolved: Resolved) -> bool:
 def messages(resolved: Resolved, part: Part, clock: Clock) -> tuple[Message, ...]:
     """Every collective of one block in one micro-batch, in order."""
     ledger: list[Message] = []
-    _price(resolved, part, clock, ledger)
+    block_time(resolved, part, clock, ledger)
     return tuple(ledger)
 
 
@@ -155,7 +164,8 @@ def splits(recipe: Recipe) -> bool:
     return pipeline.generator(pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).split
 
 
-def _price(resolved: Resolved, part: Part, clock: Clock, ledger: list[Message] | None = None) -> StageTime:
+def block_time(resolved: Resolved, part: Part, clock: Clock, ledger: list[Message] | None = None) -> StageTime:
+    """One block, one micro-batch."""
     recipe, graphed, layer = resolved.workload.recipe, part.block.graphed, part.layers > 0
     later = _deferred(resolved, part)
     now = tuple(op for op in part.backward if op not in later)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from projector.mechanisms import Execution
 from projector.operators.types import Collective, HostWork, Operator, Stream
 from projector.parameter import parameter
+from projector.size import least, most
 from projector.step.contention import Crowding
 
 #: Share of the time of a communication that the compute beside it loses, where no :mod:`projector.step.contention` says
@@ -54,7 +55,7 @@ class Segment(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        return max(self.device + self.apart, self.host, self.issued)
+        return most(self.device + self.apart, self.host, self.issued)
 
     @property
     def ahead(self) -> Segment:
@@ -63,11 +64,11 @@ class Segment(NamedTuple):
 
     @property
     def alone(self) -> float:
-        return max(self.device + self.apart + self.beside, self.host, self.issued)
+        return most(self.device + self.apart + self.beside, self.host, self.issued)
 
     def then(self, other: Segment) -> Segment:
         """Both, with no synchronisation between: the host goes on issuing."""
-        late = max(self.issued + other.device, self.host + other.issued)
+        late = most(self.issued + other.device, self.host + other.issued)
         sums = self.device + other.device, self.host + other.host, self.beside + other.beside
         return Segment(*sums, late, self.apart + other.apart)
 
@@ -89,7 +90,7 @@ def _running(
     """``device``, ``host`` and ``issued`` of a stretch after one operator more, of ``issue`` seconds of the host."""
     if seconds:
         each = launches if launches > 1 else 1
-        issued = max(issued + seconds, host + issue / each + seconds, host + issue + seconds / each)
+        issued = most(issued + seconds, host + issue / each + seconds, host + issue + seconds / each)
     return device + seconds, host + issue, issued
 
 
@@ -207,17 +208,16 @@ class Clock:
             elif isinstance(op, Collective):
                 seconds = self.collective(op)
                 hidden, lost = elsewhere.get(op.name, (0.0, 0.0))
-                more += max(0.0, hidden - lost)
+                more += most(0.0, hidden - lost)
                 if op.hides_behind:
                     beside = self._beside(operators) if beside is None else beside
                     losses = {name: self._loss(operators, op, name) for name in op.hides_behind}
                     hidden, lost = _take(beside, losses, seconds)
                 if ledger is not None:
-                    ledger.append(Message(op, seconds, min(hidden, seconds)))
+                    ledger.append(Message(op, seconds, least(hidden, seconds)))
                 now = _running(*now, seconds - hidden + lost, host, op.launches)
                 compute += lost
-                if seconds > hidden:
-                    exposed[op.group] = exposed.get(op.group, 0.0) + seconds - hidden
+                exposed[op.group] = exposed.get(op.group, 0.0) + most(0.0, seconds - hidden)
             else:
                 seconds = self.kernels[op]
                 now = _running(*now, seconds, host, op.launches)
@@ -269,7 +269,7 @@ class Clock:
         """Share of a message's time in which its bytes move: the rest is latency, and touches no memory."""
         if op not in self.moving:
             seconds, twice = self.collective(op), self.collective(replace(op, bytes=2.0 * op.bytes))
-            self.moving[op] = min(1.0, twice / seconds - 1.0) if seconds > 0 else 0.0
+            self.moving[op] = least(1.0, twice / seconds - 1.0) if seconds > 0 else 0.0
         return self.moving[op]
 
     def _loss(self, operators: Iterable[Operator], beside: Collective, name: str) -> float:
@@ -302,15 +302,14 @@ def _take(beside: dict[str, float], losses: Mapping[str, float], seconds: float)
     """
     hidden = lost = 0.0
     for name, loss in losses.items():
-        free = min(beside.get(name, 0.0), beside["@phase"]) * (1.0 + loss)
-        window = min((seconds - hidden) * (1.0 + SLOWED), free)
-        if window > 0:
-            used = window / (1.0 + loss)
-            beside[name] = beside.get(name, 0.0) - used
-            if name != "@phase":
-                beside["@phase"] -= used
-            hidden += window / (1.0 + SLOWED)
-            lost += window - used
+        free = least(beside.get(name, 0.0), beside["@phase"]) * (1.0 + loss)
+        window = most(0.0, least((seconds - hidden) * (1.0 + SLOWED), free))
+        used = window / (1.0 + loss)
+        beside[name] = beside.get(name, 0.0) - used
+        if name != "@phase":
+            beside["@phase"] -= used
+        hidden += window / (1.0 + SLOWED)
+        lost += window - used
     return hidden, lost
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from projector.frameworks.types import Resolved
 from projector.layers.mask import mask_bytes
 from projector.operators.types import Collective
+from projector.size import most
 from projector.step.offload import layer_seconds
 from projector.step.timing import Clock, Phase
 
@@ -28,8 +29,8 @@ def waits_for_host(
     forward = backward = 0.0
     for position, part in enumerate(part for part in stage if part.layers):
         seconds, time = layer_seconds(resolved, part.block, position), times[part.key]
-        forward += max(0.0, seconds - time.forward.seconds)
-        backward += max(0.0, seconds - time.backward.seconds)
+        forward += most(0.0, seconds - time.forward.seconds)
+        backward += most(0.0, seconds - time.backward.seconds)
     return forward, backward
 
 

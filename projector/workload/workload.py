@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from projector.size import most
 from projector.workload.declared import about
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -32,7 +33,7 @@ class Workload:
     def edp(self) -> int:
         """Data-parallel ranks of the expert weights (Megatron's EP folding)."""
         r = self.recipe
-        return max(1, self.gpus // (r.etp * r.ep * r.pp))
+        return most(1, self.gpus // (r.etp * r.ep * r.pp))
 
     @property
     def num_microbatches(self) -> int:

@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 from projector.mechanisms.allocator.base import Allocator
 from projector.parameter import parameter
+from projector.size import least, most
 from projector.workload.recipe import Recipe
 
 # What it holds over what is live, and how that lies around its mean without tensor parallelism and with it.
@@ -55,12 +56,12 @@ class Caching(Allocator):
         return self.but({"records_streams": False}) if recipe.tp_comm_overlap else self
 
     def reserved(self, allocated: float, tp: int, ragged: bool) -> float:
-        slack = max(0.0, self.reserved_over_allocated + (_TP1 if tp == 1 else _TP) - 1.0)
+        slack = most(0.0, self.reserved_over_allocated + (_TP1 if tp == 1 else _TP) - 1.0)
         if self.records_streams and tp > 1:
-            slack = max(slack, _RECORDED - 1.0)
+            slack = most(slack, _RECORDED - 1.0)
         return allocated * (1.0 + slack + self.ragged_slack * ragged)
 
     def needed(self, allocated: float, tp: int, ragged: bool, outside: float) -> tuple[float, float]:
         usual = self.reserved(allocated, tp, ragged)
-        least = min(usual, allocated * (1.0 + _UNAVOIDABLE + self.ragged_slack * ragged))
-        return least + outside, usual + outside
+        sure = least(usual, allocated * (1.0 + _UNAVOIDABLE + self.ragged_slack * ragged))
+        return sure + outside, usual + outside

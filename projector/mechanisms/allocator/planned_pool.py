@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 from projector.mechanisms.allocator.base import Allocator
 from projector.parameter import parameter
+from projector.size import least, most
 from projector.workload.recipe import Recipe
 
 _POOL = parameter(
@@ -24,7 +25,7 @@ class PlannedPool(Allocator):
     pool_fraction: float = _POOL
 
     def usable(self, memory: float, left: float) -> float:
-        return min(self.pool_fraction * memory, left)
+        return least(self.pool_fraction * memory, left)
 
     def reserved(self, allocated: float, tp: int, ragged: bool) -> float:
         return allocated
@@ -33,7 +34,7 @@ class PlannedPool(Allocator):
         return allocated, allocated
 
     def on_device(self, reserved: float, memory: float, outside: float) -> float:
-        return max(self.pool_fraction * memory, reserved) + outside
+        return most(self.pool_fraction * memory, reserved) + outside
 
     def run_by(self, recipe: Recipe) -> Self:
         share = recipe.device_memory_fraction

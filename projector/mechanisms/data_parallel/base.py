@@ -15,6 +15,7 @@ from projector.operators.rank import WIDTH
 from projector.operators.types import Collective, Gemm, GroupedGemm, Operator
 from projector.operators.weights import Held
 from projector.parameter import parameter
+from projector.size import least, most
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -123,13 +124,13 @@ class DataParallel(Strategy):
         if not self.divided:
             return 1, 1
         dense, expert = self.copies(workload)
-        return max(1, workload.dp * workload.recipe.cp // dense), workload.edp // expert
+        return most(1, workload.dp * workload.recipe.cp // dense), workload.edp // expert
 
     def copies(self, workload: Workload) -> tuple[int, int]:
         """Groups that each hold one whole state among them, dense and expert: replicas of HSDP, or instances of the
         partial distributed optimizer (Megatron-LM core/parallel_state.py, ``num_distributed_optimizer_instances``)."""
         recipe, ranks = workload.recipe, workload.dp * workload.recipe.cp
-        dense = max(
+        dense = most(
             recipe.num_distributed_optimizer_instances or 1, ranks // (recipe.data_parallel_shard_size or ranks)
         )
         return dense, dense if workload.edp % dense == 0 else 1
@@ -212,7 +213,7 @@ class DataParallel(Strategy):
         pytorch/optimizers/fused_adam.py, ``store_param_remainders``; set by Megatron-LM)."""
         if not self.master_bytes or not recipe.use_precision_aware_optimizer:
             return self.master_bytes, False
-        main = min(self.master_bytes, WIDTH[recipe.main_params_dtype or "fp32"])
+        main = least(self.master_bytes, WIDTH[recipe.main_params_dtype or "fp32"])
         return main, main >= 4.0 and recipe.precision not in ("fp16", "fp32") and not recipe.fp8_param_gather
 
     def gathers_every_microbatch(self, recipe: Recipe) -> bool:

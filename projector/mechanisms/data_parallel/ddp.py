@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 from projector.mechanisms.data_parallel.base import DataParallel
 from projector.operators.types import Collective
 from projector.operators.weights import Held
+from projector.size import most, real
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -38,7 +39,7 @@ class DDP(DataParallel):
         (``reuse_grad_buf_for_mxfp8_param_ag``)."""
         found = super().run_by(recipe)
         if recipe.ddp_bucket_size:
-            found = replace(found, bucket_elements=float(recipe.ddp_bucket_size), bucket_elements_a_rank=0.0)
+            found = replace(found, bucket_elements=real(recipe.ddp_bucket_size), bucket_elements_a_rank=0.0)
         quantised = found.product_gather_bytes > 0 and recipe.precision == "mxfp8"
         return replace(found, product_gather_bytes=found.gather_bytes) if quantised else found
 
@@ -80,12 +81,12 @@ class DDP(DataParallel):
         for op in ops:
             expert = op.group.startswith("edp")
             calls = part.sum(expert=expert) / (size + part.typical(expert=expert) / 2)
-            found.append(replace(op, calls=max(1, round(calls))))
+            found.append(replace(op, calls=most(1, round(calls))))
         return tuple(found)
 
     def _bucket(self, workload: Workload) -> float:
         """Elements that close a bucket; 0: buckets are not counted."""
-        return max(self.bucket_elements, self.bucket_elements_a_rank * workload.dp * workload.recipe.cp)
+        return most(self.bucket_elements, self.bucket_elements_a_rank * workload.dp * workload.recipe.cp)
 
     def reduces_beside_backward(self, recipe: Recipe) -> bool:
         return bool(recipe.overlap_grad_reduce)

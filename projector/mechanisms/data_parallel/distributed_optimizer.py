@@ -9,6 +9,7 @@ from typing import ClassVar
 from projector.mechanisms.data_parallel.ddp import DDP
 from projector.operators.types import Collective
 from projector.operators.weights import Held
+from projector.size import least
 from projector.workload.workload import Workload
 
 
@@ -39,7 +40,7 @@ class DistributedOptimizer(DDP):
         found: list[Collective] = []
         for op in ops:
             group = op.group.removesuffix("_shard")
-            number = min(part.tensors(expert=group == "edp"), owners[group])
+            number = least(part.tensors(expert=group == "edp"), owners[group])
             name = op.name.replace("all_gather", "broadcast")
             found += [replace(op, name=name, kind="broadcast", bytes=op.bytes / number, calls=1)] * number
         return tuple(found)

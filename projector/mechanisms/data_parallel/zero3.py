@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from projector.mechanisms.data_parallel.sharded import FullySharded
 from projector.parameter import parameter
+from projector.size import least
 
 _BUCKET = parameter(
     5e8, unit="elements", kind="published", source="deepspeed/runtime/zero/config.py, reduce_bucket_size"
@@ -27,4 +28,4 @@ class Zero3(FullySharded):
         return 2.0
 
     def _beside_layers(self, whole: float, ends: float) -> float:
-        return 2.0 * min(_BUCKET, whole)
+        return 2.0 * least(_BUCKET, whole)

@@ -17,6 +17,7 @@ from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.part import Part
 from projector.operators.rank import Rank
 from projector.operators.types import Gemm, Stream
+from projector.size import most
 from projector.workload.model import MoE
 
 
@@ -39,7 +40,7 @@ class Einsum(Dispatch):
         return 4 * lo.act * lo.recipe.seq_length * r.sent
 
     def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
-        sequences = max(1, lo.batch)
+        sequences = most(1, lo.batch)
         length, slots = r.tokens // sequences, r.sent // sequences
 
         def product(name: str, m: int, n: int, k: int, layout: str) -> Gemm:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.rank import Rank
 from projector.operators.types import Collective, HostWork, Operator
+from projector.size import most
 
 MOE = frozenset({"moe"})
 PREPROCESS = MOE | {"moe_preprocess"}
@@ -34,7 +35,7 @@ def all_to_all(
     """Rows of all routed copies, of the fullest rank in the group."""
     if lo.recipe.ep == 1:
         return ()
-    nbytes = lo.act * lo.hidden * max(r.sent, r.received / lo.recipe.etp)
+    nbytes = lo.act * lo.hidden * most(r.sent, r.received / lo.recipe.etp)
     return (
         Collective(name=name, kind="all_to_all", group="ep", bytes=nbytes, hides_behind=beside, transport=transport),
     )

@@ -4,7 +4,6 @@ reaches, sums on the way back (Megatron-LM core/transformer/moe/{token_dispatche
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 from typing import ClassVar
 
 from projector.mechanisms.dispatch.base import Dispatch
@@ -24,6 +23,7 @@ from projector.operators.part import Part
 from projector.operators.rank import Rank
 from projector.operators.types import Collective, Operator, Stream
 from projector.parameter import parameter
+from projector.size import ceil, least, most
 from projector.workload.model import MoE
 
 _FUSED_EXCHANGE = parameter(
@@ -78,8 +78,8 @@ class Fused(Dispatch):
     def arrived(self, moe: MoE, r: Routed, lo: Rank) -> float:
         """Rows that reach a rank: a token once, however many of its experts want it."""
         everyone = r.tokens * lo.recipe.ep * lo.recipe.etp
-        copies = max(lo.recipe.etp, r.received / r.sent)
-        return min(everyone, r.tokens * self.destinations(moe, lo.recipe.ep, lo) * copies)
+        copies = most(lo.recipe.etp, r.received / r.sent)
+        return least(everyone, r.tokens * self.destinations(moe, lo.recipe.ep, lo) * copies)
 
     def destinations(self, moe: MoE, blocks: int, lo: Rank) -> float:
         """Blocks of experts (ranks, nodes) that one token reaches."""

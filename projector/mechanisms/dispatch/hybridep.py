@@ -16,6 +16,7 @@ from projector.mechanisms.dispatch.permutation import copy
 from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.rank import Rank
 from projector.operators.types import Collective, Operator, Stream
+from projector.size import least
 from projector.workload.model import MoE
 
 
@@ -41,10 +42,10 @@ class HybridEP(Fused):
 
     def weights_bytes(self, moe: MoE, lo: Rank) -> float:
         """A row carries fp32 weights of all experts of its node (``expert_output_prob``)."""
-        return 4.0 * moe.num_experts * min(1.0, lo.node_ranks / (lo.recipe.ep * lo.recipe.etp))
+        return 4.0 * moe.num_experts * least(1.0, lo.node_ranks / (lo.recipe.ep * lo.recipe.etp))
 
     def rows_sorted(self, name: str, landed: float, r: Routed, lo: Rank, launches: int) -> Stream:
-        return copy(name, "permute", landed, r.held, min(2, launches), lo)
+        return copy(name, "permute", landed, r.held, least(2, launches), lo)
 
     def rows_summed(self, name: str, landed: float, r: Routed, lo: Rank) -> Stream:
         return copy(name, "permute", r.held, landed, 1, lo)

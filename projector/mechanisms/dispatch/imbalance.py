@@ -10,10 +10,13 @@ Transformed Beta-Variables*, 1958: Φ⁻¹((r − 3/8)/(r + 1/4)), within 1 % fo
 from __future__ import annotations
 
 from functools import cache
-from math import exp, log, sqrt
+from math import exp, log
 from statistics import NormalDist
 
+import numpy as np
+
 from projector.parameter import parameter
+from projector.size import Column, are_columns, each, least, most, raw, real, root
 
 _NORMAL = NormalDist()
 _BLOM = parameter(
@@ -30,9 +33,9 @@ def fullest_rank(dispersion: float, experts: int, ranks: int, rows: float) -> fl
     """Rows of the fullest of ``ranks`` ranks over the mean, each with ``experts`` experts and ``rows`` rows on average."""
     if ranks <= 1 or dispersion <= 0.0:
         return 1.0
-    spread = sqrt(dispersion**2 / experts + 1.0 / max(rows, 1.0))
-    expected = expected_maximum(ranks) * sqrt(1.0 - 1.0 / ranks)
-    return float(min(1.0 + spread * expected, ranks))
+    spread = root(dispersion**2 / experts + 1.0 / most(rows, 1.0))
+    expected = each(expected_maximum, ranks) * root(1.0 - 1.0 / ranks)
+    return real(least(1.0 + spread * expected, ranks))
 
 
 @cache
@@ -40,7 +43,7 @@ def expert_loads(dispersion: float, experts: int) -> tuple[float, ...]:
     """Load of each of ``experts`` experts over their mean, fullest first: the quantiles of the distribution, mean 1."""
     if dispersion <= 0.0 or experts == 1:
         return (1.0,) * experts
-    sigma = sqrt(log(1.0 + dispersion**2))
+    sigma = root(log(1.0 + dispersion**2))
     drawn = [exp(sigma * _NORMAL.inv_cdf((i + 0.5) / experts)) for i in reversed(range(experts))]
     mean = sum(drawn) / experts
     return tuple(load / mean for load in drawn)
@@ -52,11 +55,24 @@ def kept_share(dispersion: float, experts: int, capacity_factor: float) -> float
     return sum(min(load, capacity_factor) for load in loads) / experts
 
 
-def split_rows(rows: int, dispersion: float, experts: int) -> tuple[int, ...] | None:
-    """``rows`` divided over ``experts`` as their loads say, whole numbers that sum to it; None when all are equal."""
+def split_rows(rows: int, dispersion: float, experts: int) -> tuple[int, ...] | Column | None:
+    """``rows`` divided over ``experts`` as their loads say, whole numbers that sum to it; None when all are equal. Of
+    columns a column of ``[layouts, experts]``, with nothing behind the experts that a layout has."""
     if dispersion <= 0.0 or experts == 1:
         return None
+    if are_columns(rows, experts):
+        return _split_columns(rows, dispersion, experts)
     loads = expert_loads(dispersion, experts)
     found = [int(rows * load / experts) for load in loads]
     found[0] += rows - sum(found)
     return tuple(found)
+
+
+def _split_columns(rows: int, dispersion: float, experts: int) -> Column:
+    total, number = np.broadcast_arrays(raw(rows), raw(experts))
+    loads = np.zeros((len(number), number.max()))
+    for one in np.unique(number).tolist():
+        loads[number == one, :one] = expert_loads(dispersion, one)
+    found = (total[:, None] * loads / number[:, None]).astype(np.int64)
+    found[:, 0] += total - found.sum(axis=1)
+    return Column(found)

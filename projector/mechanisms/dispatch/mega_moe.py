@@ -14,7 +14,6 @@ rank, and the padding of every expert (mega/symm_buffer.py, ``get_num_max_pool_t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import ClassVar
 
 from projector.errors import Unsupported
@@ -26,6 +25,7 @@ from projector.operators.part import Part
 from projector.operators.rank import Rank
 from projector.operators.saved import Saved, Transient
 from projector.parameter import parameter
+from projector.size import ceil, least
 from projector.workload.model import MoE
 
 _BLOCK = parameter(256, unit="rows", kind="published", source="primus_turbo/flydsl/mega/symm_buffer.py, BLOCK_M")
@@ -76,7 +76,7 @@ class MegaMoE(Fused):
     def _pool(self, moe: MoE, lo: Rank) -> int:
         """Rows of a buffer."""
         here = moe.num_experts // lo.recipe.ep
-        landing = lo.recipe.ep * lo.shard_tokens * min(ceil(moe.computed_topk), here)
+        landing = lo.recipe.ep * lo.shard_tokens * least(ceil(moe.computed_topk), here)
         return ceil((landing + here * (_BLOCK - 1)) / _BLOCK) * _BLOCK
 
     def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:

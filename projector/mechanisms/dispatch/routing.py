@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from math import ceil, comb, gcd
+from functools import lru_cache, partial
+from math import comb, gcd
 
 from projector.mechanisms.dispatch.imbalance import fullest_rank, kept_share, split_rows
 from projector.operators.rank import Rank
+from projector.size import Column, ceil, each, least, most, real
 from projector.workload.model import MoE
 
 # quantised grouped GEMMs need rows per expert in multiples (core/fp8_utils.py, get_align_size_for_quantization)
@@ -34,7 +35,7 @@ class Routed:
     held: int
     experts: int
     fixed: bool
-    rows_per_expert: tuple[int, ...] | None = None
+    rows_per_expert: tuple[int, ...] | Column | None = None
 
 
 def routed(moe: MoE, lo: Rank, uneven: float, static_shapes: bool) -> Routed:
@@ -44,7 +45,7 @@ def routed(moe: MoE, lo: Rank, uneven: float, static_shapes: bool) -> Routed:
     """
     recipe, tokens = lo.recipe, lo.shard_tokens
     sent, fixed = ceil(tokens * moe.computed_topk), False
-    experts = max(1, moe.num_experts // recipe.ep)
+    experts = most(1, moe.num_experts // recipe.ep)
     fullest = fullest_rank(uneven, experts, recipe.ep, sent)
     if (factor := recipe.moe_expert_capacity_factor) is not None:
         fixed = bool(recipe.moe_pad_expert_input_to_capacity)
@@ -53,14 +54,14 @@ def routed(moe: MoE, lo: Rank, uneven: float, static_shapes: bool) -> Routed:
             uneven, fullest = 0.0, 1.0
         else:
             sent = ceil(sent * kept_share(uneven, moe.num_experts, factor))
-            fullest = min(fullest, factor)
+            fullest = least(fullest, factor)
     received = ceil(sent * fullest) * recipe.etp
     rows = received
     if lo.quantised:
         unit = _ROW_ALIGNMENT.get(lo.cast_recipe, _FP8_ALIGNMENT)
         rows = ceil(received / experts / unit) * unit * experts
-    most = ceil(tokens * min(moe.computed_topk, experts)) * recipe.etp * recipe.ep
-    held = most if static_shapes and not fixed else rows
+    worst = ceil(tokens * least(moe.computed_topk, experts)) * recipe.etp * recipe.ep
+    held = worst if static_shapes and not fixed else rows
     return Routed(
         tokens=tokens,
         sent=sent,
@@ -79,18 +80,22 @@ def distinct_destinations(moe: MoE, blocks: int, in_turn: bool = False) -> float
     Experts ``in_turn``: a token's are neighbours. Uniform routing: B·(1 − C(E−E/B, k)/C(E, k)). Group-limited routing first
     draws ``moe_router_group_topk`` groups (hypergeometric over the groups inside a block) and then k experts inside them.
     """
+    return each(partial(_distinct_destinations, moe, in_turn), blocks)
+
+
+def _distinct_destinations(moe: MoE, in_turn: bool, blocks: int) -> float:
     experts, topk = moe.num_experts, round(moe.computed_topk)
     block = experts / blocks
     if in_turn:
         return _in_turn(experts, topk, block, blocks)
     groups = moe.moe_router_num_groups or 1
-    chosen = min(moe.moe_router_group_topk or groups, groups)
+    chosen = least(moe.moe_router_group_topk or groups, groups)
     group = experts // groups
-    inside = max(1, round(block / group))  # whole groups of a block, or 1 when the block is a part of one group
-    in_one = min(block, group)
+    inside = most(1, round(block / group))  # whole groups of a block, or 1 when the block is a part of one group
+    in_one = least(block, group)
     pool = chosen * group
     miss = 0.0
-    for hit in range(min(inside, chosen) + 1):
+    for hit in range(least(inside, chosen) + 1):
         share = comb(inside, hit) * comb(groups - inside, chosen - hit) / comb(groups, chosen)
         miss += share * _none_of(pool, round(hit * in_one), topk)
     return blocks * (1.0 - miss)
@@ -102,7 +107,7 @@ def _in_turn(experts: int, topk: int, block: float, blocks: int) -> float:
     layers.py, ``FakeBalancedGate``)."""
     starts = range(0, experts, gcd(experts, topk))
     spanned = sum((start + topk - 1) // block - start // block + 1 for start in starts)
-    return min(float(blocks), spanned / len(starts))
+    return least(real(blocks), spanned / len(starts))
 
 
 def _none_of(pool: int, block: int, topk: int) -> float:

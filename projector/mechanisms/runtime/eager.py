@@ -10,6 +10,7 @@ from projector.mechanisms.runtime.base import Runtime
 from projector.mechanisms.runtime.full_iteration_graph import FullIterationGraph
 from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator, Stream
 from projector.parameter import parameter
+from projector.size import least
 from projector.workload.recipe import Recipe
 
 _NARROW = frozenset({"fp8", "mxfp8", "mxfp4", "nvfp4", "fp4", "int8"})
@@ -33,7 +34,7 @@ class Eager(Runtime):
     def seconds(self, op: Operator, hooks_us: float = 0.0) -> float:
         """Its launches, and what the framework's modules cost around them."""
         if isinstance(op, Collective):
-            issued = min(1, op.launches) * self.collective_us
+            issued = least(1, op.launches) * self.collective_us
         else:
             issued = op.launches * self.launch_us + self._module(op) + hooks_us
         return issued * self.unbound_host_factor * 1e-6

@@ -1,0 +1,278 @@
+"""Sizes that are one number, or a column of numbers, one for each of many layouts.
+
+A layer's code is written once and runs on both. Arithmetic on a :class:`Column` is arithmetic on every row of it. A
+comparison on which all rows agree is a bool, so that branches stay plain ``if``; where rows disagree :class:`Split` is
+raised, and :func:`trace` runs the code again for the rows of each answer apart. Structural groups of layouts find
+themselves that way.
+
+Python's ``min``, ``max``, ``ceil``, ``int``, ``float`` compare or convert, so that a column would be split row by row:
+:func:`least`, :func:`most`, :func:`ceil`, :func:`whole`, :func:`real` take their place in the rooms where layers are built.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+T = TypeVar("T")
+N = TypeVar("N", int, float)
+Rows = NDArray[np.intp]
+NUMBERS = (int, float, np.number)
+
+
+class Split(Exception):
+    """Rows of a column disagree about a branch. ``labels`` ``[rows]``: equal for rows that take the same one."""
+
+    def __init__(self, labels: NDArray[Any]) -> None:
+        super().__init__("rows of a column take different branches")
+        self.labels = labels
+
+
+class Column:
+    """A number for each layout: ``values`` ``[rows]``, of whole numbers or of real ones."""
+
+    __slots__ = ("_hash", "values")
+    __array_ufunc__ = None  # so that a NumPy number on the left leaves arithmetic to this class
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.values = values
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash  # type: ignore[has-type, no-any-return]
+        except AttributeError:
+            self._hash = hash(self.values.tobytes())
+            return self._hash
+
+    if TYPE_CHECKING:  # see _arithmetic
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __repr__(self) -> str:
+        return f"Column({self.values!r})"
+
+    def __bool__(self) -> bool:
+        return agreed(self.values != 0)
+
+    def __index__(self) -> int:
+        first = self.values[0]
+        if (self.values == first).all():
+            return int(first)
+        raise Split(self.values)
+
+    def __int__(self) -> int:
+        return int(self.__float__())
+
+    def __float__(self) -> float:
+        first = self.values[0]
+        if (self.values == first).all():
+            return float(first)
+        raise Split(self.values)
+
+    def __neg__(self) -> Column:
+        return Column(-self.values)
+
+    def __abs__(self) -> Column:
+        return Column(abs(self.values))
+
+    def __ceil__(self) -> Column:
+        return Column(np.ceil(self.values).astype(np.int64))
+
+    def __round__(self, digits: int | None = None) -> Column:
+        if digits is None:
+            return Column(np.round(self.values).astype(np.int64))
+        return Column(np.round(self.values, digits))
+
+    def __lt__(self, other: Any) -> bool:
+        return agreed(self.values < raw(other))
+
+    def __le__(self, other: Any) -> bool:
+        return agreed(self.values <= raw(other))
+
+    def __gt__(self, other: Any) -> bool:
+        return agreed(self.values > raw(other))
+
+    def __ge__(self, other: Any) -> bool:
+        return agreed(self.values >= raw(other))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (Column, *NUMBERS)):
+            return False
+        return agreed(self.values == raw(other))
+
+
+def raw(value: Any) -> Any:
+    """The values of a column, or the number itself."""
+    return value.values if isinstance(value, Column) else value
+
+
+def _arithmetic(name: str) -> None:
+    """Gives columns an operator and its reflection."""
+    function = getattr(operator, name)
+
+    def forth(self: Column, other: Any) -> Any:
+        if type(other) is Column:
+            return Column(function(self.values, other.values))
+        return Column(function(self.values, other)) if isinstance(other, NUMBERS) else NotImplemented
+
+    def back(self: Column, other: Any) -> Any:
+        return Column(function(other, self.values)) if isinstance(other, NUMBERS) else NotImplemented
+
+    setattr(Column, f"__{name}__", forth)
+    setattr(Column, f"__r{name}__", back)
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    _arithmetic(_name)
+
+
+def are_columns(*values: Any) -> bool:
+    """Whether any of them has a number for each layout."""
+    return any(isinstance(value, Column) for value in values)
+
+
+def agreed(answers: NDArray[np.bool_]) -> bool:
+    """What all rows answer. Raises :class:`Split` where they disagree."""
+    if answers.all():
+        return True
+    if answers.any():
+        raise Split(answers)
+    return False
+
+
+def most(*values: N) -> N:
+    """The largest, row by row."""
+    for value in values:
+        if type(value) is Column:
+            return _folded(np.maximum, values)
+    return max(values)
+
+
+def least(*values: N) -> N:
+    """The smallest, row by row."""
+    for value in values:
+        if type(value) is Column:
+            return _folded(np.minimum, values)
+    return min(values)
+
+
+def _folded(function: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
+    found = raw(values[0])
+    for value in values[1:]:
+        found = function(found, raw(value))
+    return Column(found)
+
+
+def ceil(value: float) -> int:
+    """The next whole number."""
+    return math.ceil(value)
+
+
+def _as(kind: Any, values: NDArray[Any]) -> Any:
+    return Column(values.astype(kind))
+
+
+def whole(value: float) -> int:
+    """The whole number before it, towards zero."""
+    given: Any = value
+    return _as(np.int64, np.trunc(given.values)) if isinstance(given, Column) else int(given)
+
+
+def real(value: float) -> float:
+    """The same as a real number."""
+    given: Any = value
+    return _as(np.float64, given.values) if isinstance(given, Column) else float(given)
+
+
+def root(value: float) -> float:
+    """Its square root."""
+    given: Any = value
+    return _as(np.float64, np.sqrt(given.values)) if isinstance(given, Column) else math.sqrt(given)
+
+
+def where(condition: Callable[[Any], Any], value: Any, then: Any, otherwise: Any) -> Any:
+    """``then`` in the rows in which ``condition`` holds of ``value``, else ``otherwise``."""
+    if not isinstance(value, Column):
+        return then if condition(value) else otherwise
+    return Column(np.where(condition(value.values), raw(then), raw(otherwise)))
+
+
+def each(function: Callable[..., float], *values: float) -> float:
+    """A function of plain numbers, asked once for each combination of them that stands in a row."""
+    if not are_columns(*values):
+        return function(*values)
+    cells = np.stack(np.broadcast_arrays(*map(raw, values)), axis=1)
+    distinct, inverse = np.unique(cells, axis=0, return_inverse=True)
+    found: Any = Column(np.array([function(*row) for row in distinct.tolist()])[inverse.reshape(-1)])
+    return found  # type: ignore[no-any-return]
+
+
+def each_row(function: Callable[[NDArray[np.float64]], NDArray[np.float64]], value: Any) -> Any:
+    """A function of arrays, asked once for all rows."""
+    found = function(np.asarray(raw(value), np.float64))
+    return Column(found) if isinstance(value, Column) else float(found)
+
+
+def column(values: Sequence[Any] | NDArray[Any]) -> Any:
+    """One number for each row: the plain number where all are alike."""
+    cells = np.asarray(values)
+    return cells[0].item() if (cells == cells[0]).all() else Column(cells)
+
+
+def part(value: T, those: Rows) -> T:
+    """``those`` rows of a column, or of every column among the fields of a dataclass."""
+    if isinstance(value, Column):
+        return column(value.values[those])  # type: ignore[no-any-return]
+    kind: Any = type(value)
+    columns = [name for name in _names(kind) if type(getattr(value, name)) is Column]
+    changed = {name: _rows_of(getattr(value, name), those) for name in columns}
+    return replace(value, **changed) if changed else value  # type: ignore[type-var]
+
+
+def _rows_of(value: Column, those: Rows) -> Any:
+    return column(value.values[those]) if value.values.ndim == 1 else Column(value.values[those])
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def rows(value: Any, number: int) -> NDArray[np.float64]:
+    """``[number]``: the values of every row."""
+    return np.broadcast_to(np.asarray(raw(value), np.float64), (number,))
+
+
+def table(cells: Sequence[Sequence[Any]], number: int) -> NDArray[np.float64]:
+    """``[fields, operators · number]``: the fields of each operator (``cells``), each with a value for every row."""
+    if number == 1:
+        return np.array(cells, np.float64).reshape(len(cells), -1).T
+    found = np.empty((len(cells[0]) if cells else 0, len(cells), number))
+    for place, given in enumerate(cells):
+        for field, value in enumerate(given):
+            found[field, place] = raw(value)
+    return found.reshape(len(found), -1)
+
+
+def trace(build: Callable[[Rows], T], number: int) -> Iterator[tuple[Rows, T]]:
+    """What ``build`` makes of rows that take the same branches: groups of the rows 0 … ``number`` − 1, each with its own.
+
+    ``build`` is told row numbers, makes columns of their sizes, and is asked again for parts of them as often as it splits.
+    """
+    open_ = [np.arange(number)] if number else []
+    while open_:
+        those = open_.pop()
+        try:
+            made = build(those)
+        except Split as split:
+            _, labels = np.unique(split.labels, return_inverse=True)
+            open_ += [those[labels == label] for label in range(labels.max() + 1)]
+        else:
+            yield those, made
