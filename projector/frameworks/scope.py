@@ -26,8 +26,11 @@ ONCE_A_STEP = frozenset(
 )
 """Those of them that do more than say where layers stand and in which order they work: gradients, optimizer, the loop."""
 
-_NO_WEIGHT = frozenset(name for name in _TOLD if name.startswith("recompute_")) | {"micro_batch_size", "seq_length"}
-"""Fields that layers see and no weight: how much passes through, and what of it is kept."""
+_EXCHANGE = {"moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_deepep_num_sms", "tp_comm_overlap"}
+_NO_WEIGHT = frozenset(
+    {name for name in _TOLD if name.startswith("recompute_")} | _EXCHANGE | {"micro_batch_size", "seq_length"}
+)
+"""Fields that layers see and no weight: how much passes through, how it travels, and what of it is kept."""
 
 _AT_ONE = ("pp", "data_parallel_shard_size")
 _SEEN = tuple(f.name for f in fields(Recipe) if f.name not in {*OUTSIDE_A_LAYER, *_AT_ONE})
@@ -86,7 +89,8 @@ def as_weights_see(resolved: Resolved) -> Resolved:
     if known is None:
         workload = view.workload
         ones = workload.recipe.pp, workload.recipe.data_parallel_shard_size
-        key = workload.model, workload.framework, view.execution, _weighed(workload.recipe), ones, _host(view)
+        execution = but(view.execution, dispatch=None)
+        key = workload.model, workload.framework, execution, _weighed(workload.recipe), ones, _host(view)
         known = _WEIGHTS.get(key, lambda: view)
         view.__dict__[_WEIGHED] = _ITSELF if known is view else known
     return view if known is _ITSELF else known
@@ -118,25 +122,21 @@ def but_for_sizes(view: Resolved) -> Hashable:
     return workload.model, workload.framework, view.execution, _switches(recipe), ones, _host(view)
 
 
-def in_columns(views: Sequence[Resolved]) -> Resolved:
-    """One view for all of them, alike :func:`but_for_sizes`: its sizes are columns with a row for each."""
-    one = views[0]
-    recipes = [view.workload.recipe for view in views]
-    names = (*SIZES, "global_batch_size")
-    recipe = but(recipes[0], **{name: column([getattr(each, name) for each in recipes]) for name in names})
-    gpus = column([view.workload.gpus for view in views])
-    made = but(one, workload=but(one.workload, recipe=recipe, gpus=gpus))
-    made.__dict__[_KEPT] = _ITSELF
+def in_columns(runs: Sequence[Resolved]) -> Resolved:
+    """One run for all of them, whose layers are alike :func:`but_for_sizes`: sizes, and what ranks there are, are columns
+    with a row for each. All other fields are those of the first."""
+    made, view = (_columns(each) for each in (runs, [as_layers_see(run) for run in runs]))
+    made.__dict__[_KEPT], view.__dict__[_KEPT] = view, _ITSELF
     return made
 
 
-def seen_as(run: Resolved, view: Resolved) -> Resolved:
-    """``run`` with the sizes of ``view``, which is the view that its layers have."""
-    recipe, work = view.workload.recipe, view.workload
-    changed = but(run.workload.recipe, **{name: getattr(recipe, name) for name in SIZES})
-    made = but(run, workload=but(run.workload, recipe=changed, gpus=work.gpus))
-    made.__dict__[_KEPT] = view
-    return made
+def _columns(runs: Sequence[Resolved]) -> Resolved:
+    one, works = runs[0], [run.workload for run in runs]
+    names = (*SIZES, "pp", "global_batch_size")
+    recipe = but(
+        one.workload.recipe, **{name: column([getattr(work.recipe, name) for work in works]) for name in names}
+    )
+    return but(one, workload=but(one.workload, recipe=recipe, gpus=column([work.gpus for work in works])))
 
 
 _BLANK = Recipe(micro_batch_size=1, global_batch_size=1, seq_length=1)

@@ -32,6 +32,10 @@ from projector.workload.workload import Workload
 Floats = NDArray[np.float64]
 
 
+Asked = tuple[int, int, Hashable, Hashable, Workload]
+"""Numbers of a shape and a pipeline, what layers see, the same without how many are recomputed, and the run itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Pipeline:
     """``counts`` ``[stages, blocks]``: how many of the ``blocks`` each stage has."""
@@ -51,7 +55,7 @@ class Families:
         self._seconds: dict[Hashable, dict[Hashable, Floats]] = {}
         self._pipelines: dict[Hashable, _Pipeline] = {}
 
-    def ask(self, those: Sequence[tuple[int, int, Hashable, Hashable, Workload]], settings: Settings) -> None:
+    def ask(self, those: Sequence[Asked], settings: Settings) -> None:
         """Prices the blocks of every family among ``those`` (as :meth:`learn` takes them) of which none is known."""
         new: dict[int, tuple[dict[Hashable, Floats], Workload]] = {}
         for shape, pipe, layer, seen, load in those:
@@ -77,17 +81,29 @@ class Families:
                     known[block] = np.array(made.layers.additive(stage.parts[at]))
                 at += number
 
-    def bound(self, shape: int, pipe: int, layer: Hashable, seen: Hashable, load: Workload) -> float | None:
-        """Seconds of a step at least; None where its blocks are not known."""
-        found = self._pipeline(pipe, layer, load)
-        known = self._known(shape, seen, load, found)
-        seconds = [known.get(block) for block in found.blocks]
-        if any(each is None for each in seconds):
-            return None
-        device, host = np.tensordot(found.counts, np.array(seconds), 1).transpose(2, 1, 0)
-        forward, inputs, weight = np.maximum(device, host)
-        microbatches = load.num_microbatches
-        return lower_bound(found.placement, microbatches, forward, inputs, weight, split=found.split).item()
+    def bounds(self, those: Sequence[Asked]) -> list[float | None]:
+        """Seconds of a step at least; None where its blocks are not known, or nothing lays it out."""
+        found: list[float | None] = [None] * len(those)
+        alike: dict[int, list[int]] = {}
+        for i, (_, pipe, layer, _, load) in enumerate(those):
+            with suppress(InputError, Unsupported):
+                alike.setdefault(id(self._pipeline(pipe, layer, load)), []).append(i)
+        for rows in alike.values():
+            _, pipe, layer, _, load = those[rows[0]]
+            made, seconds, known = self._pipeline(pipe, layer, load), [], []
+            for i in rows:
+                blocks = self._known(those[i][0], those[i][3], those[i][4], made)
+                if all(block in blocks for block in made.blocks):
+                    known.append(i)
+                    seconds.append([blocks[block] for block in made.blocks])
+            if known:
+                device, host = np.tensordot(np.array(seconds), made.counts, (1, 1)).transpose(2, 1, 0, 3)
+                forward, inputs, weight = np.maximum(device, host)
+                steps = np.array([those[i][4].num_microbatches for i in known])
+                least = lower_bound(made.placement, steps, forward, inputs, weight, split=made.split)
+                for i, each in zip(known, least.tolist(), strict=True):
+                    found[i] = each
+        return found
 
     def _known(self, shape: int, seen: Hashable, load: Workload, made: _Pipeline) -> dict[Hashable, Floats]:
         key = shape, seen, made.split, made.pairs, bool(load.recipe.overlap_grad_reduce)

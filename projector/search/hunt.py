@@ -24,7 +24,7 @@ from projector.kernels.settings import Settings
 from projector.many import project_many
 from projector.search import bounds
 from projector.search.axes import Option
-from projector.search.families import Families
+from projector.search.families import Asked, Families
 from projector.search.nodes import Counts, Hit, Leaf, Limb, layout_of, without
 from projector.search.objective import Objective
 from projector.search.space import with_fields
@@ -154,29 +154,28 @@ class Hunt:
 
     def _price(self, limbs: Sequence[Limb]) -> None:
         loads = [self._load(limb.shape, limb.pipe, *limb.leaves[0], bare=True) for limb in limbs]
-        self._families.ask([(*_where(limb), load) for limb, load in zip(limbs, loads, strict=True)], self.settings)
-        for limb, load in zip(limbs, loads, strict=True):
-            self._push(0.0, limb, load)
+        self._families.ask(self._asked(limbs, loads), self.settings)
+        self._push_all(0.0, limbs, loads)
         self.told(self.counts, None)
 
-    def _push(self, bound: float, node: Limb | Leaf, load: Workload, *, exact: bool = False) -> None:
-        """A node with a bound of its own: from its priced stages (``exact``), or from blocks like its own."""
-        if isinstance(node, Limb):
-            where, number = _where(node), sum(len(once) for _, once in node.leaves)
-        else:
-            where, number = (node.shape, node.pipe, node.layer, self._seen[node.layer]), len(node.once)
-        try:
-            least = None if exact else self._families.bound(*where, load)
-        except bounds.REFUSALS as error:
-            self._refused(str(error), number)
-            return
+    def _push_all(self, bound: float, nodes: Sequence[Limb | Leaf], loads: Sequence[Workload]) -> None:
+        asked = self._asked(nodes, loads)
+        for node, one, least in zip(nodes, asked, self._families.bounds(asked), strict=True):
+            if least is None:  # unless one before it has taught its blocks
+                [least] = self._families.bounds([one])
+            self._push(bound, node, one[-1], least)
+
+    def _push(self, bound: float, node: Limb | Leaf, load: Workload, least: float | None) -> None:
+        """A node with a bound of its own: ``least``, by blocks like its own, or (None) from its priced stages."""
+        exact = least is None
         if least is None:
+            where = self._where(node)
             found = bounds.seconds(
                 [load], self.cluster, self.settings, lambda made: self._families.learn(*where, load, made)
             )
-            least, exact = found.item(), True
+            least = found.item()
         if least == float("inf"):
-            self._refused("no model prices its stages", number)
+            self._refused("no model prices its stages", node.number)
             return
         value = max(bound, self.objective.bound(load, least))
         heappush(self._heap, (value, next(self._ticks), replace(node, priced=exact)))
@@ -224,7 +223,7 @@ class Hunt:
                     self._open(bound, node)
                 else:
                     load = self._load(node.shape, node.pipe, *node.leaves[0], bare=True)
-                    self._push(bound, node, load, exact=True)
+                    self._push(bound, node, load, None)
             elif not node.fits:
                 self._fit(bound, node)
             elif not node.parted:
@@ -244,9 +243,8 @@ class Hunt:
 
     def _open(self, bound: float, limb: Limb) -> None:
         """Its recompute options."""
-        for layer, once in limb.leaves:
-            leaf = Leaf(limb.shape, limb.pipe, layer, once)
-            self._push(bound, leaf, self._load(limb.shape, limb.pipe, layer, once))
+        leaves = [Leaf(limb.shape, limb.pipe, layer, once) for layer, once in limb.leaves]
+        self._push_all(bound, leaves, [self._load(leaf.shape, leaf.pipe, leaf.layer, leaf.once) for leaf in leaves])
 
     def _fit(self, bound: float, leaf: Leaf) -> None:
         """Whether it does in memory."""
@@ -272,7 +270,7 @@ class Hunt:
             ways.setdefault(bool(numbers[each].get("overlap_grad_reduce")), []).append(each)
         for once in ways.values():
             load = self._load(leaf.shape, leaf.pipe, leaf.layer, once)
-            self._push(bound, replace(leaf, once=tuple(once), parted=True), load, exact=True)
+            self._push(bound, replace(leaf, once=tuple(once), parted=True), load, None)
 
     def _project(self, leaves: Iterable[Leaf]) -> None:
         every = [self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, once) for leaf in leaves for once in leaf.once]
@@ -306,10 +304,14 @@ class Hunt:
                 values = sorted(self._best.values())
                 self._reach = max(values[self.top - 1], values[0] * (1.0 + self.slack))
 
+    def _asked(self, nodes: Sequence[Limb | Leaf], loads: Sequence[Workload]) -> list[Asked]:
+        return [(*self._where(node), load) for node, load in zip(nodes, loads, strict=True)]
+
+    def _where(self, node: Limb | Leaf) -> tuple[int, int, Hashable, Hashable]:
+        """By what :mod:`projector.search.families` knows the blocks of a node."""
+        if isinstance(node, Limb):
+            return node.shape, node.pipe, ("bare", node.kind), ("bare", node.kind)
+        return node.shape, node.pipe, node.layer, self._seen[node.layer]
+
     def name(self, fields: Option) -> str:
         return ";".join(f"{key}={value}" for key, value in sorted(fields.items()) if value is not None)
-
-
-def _where(limb: Limb) -> tuple[int, int, Hashable, Hashable]:
-    """By what :mod:`projector.search.families` knows the blocks of a limb."""
-    return limb.shape, limb.pipe, ("bare", limb.kind), ("bare", limb.kind)

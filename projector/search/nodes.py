@@ -49,6 +49,11 @@ class Leaf:
     parted: bool = False
     priced: bool = False
 
+    @property
+    def number(self) -> int:
+        """Of the configurations below it."""
+        return len(self.once)
+
 
 @dataclass(frozen=True, slots=True)
 class Limb:
@@ -59,6 +64,11 @@ class Limb:
     kind: int
     leaves: tuple[tuple[int, tuple[int, ...]], ...]
     priced: bool = False
+
+    @property
+    def number(self) -> int:
+        """Of the configurations below it."""
+        return sum(len(once) for _, once in self.leaves)
 
 
 def layout_of(fields: Option) -> Hashable:

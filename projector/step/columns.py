@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from projector.collectives.model import Pricing
 from projector.errors import InputError, Unsupported
-from projector.frameworks.scope import as_layers_see, but_for_sizes, in_columns, seen_as
+from projector.frameworks.scope import as_layers_see, but_for_sizes, in_columns
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency, GroupShape
 from projector.kernels.protocol import ComputeOp, Times
@@ -68,7 +68,7 @@ def _traced(
     def build(those: Rows) -> Mapping[Hashable, Floats]:
         number, mine = len(those), [runs[i] for i in those]
         with passing():
-            run = seen_as(mine[0], in_columns([as_layers_see(each) for each in mine]))
+            run = in_columns(mine)
             groups = _Groups([prices[i] for i in those])
             taken = groups.taken(mine[0])
             model = _Kernels(shared(device, sustained, run.execution), number)

@@ -4,6 +4,7 @@ reaches, sums on the way back (Megatron-LM core/transformer/moe/{token_dispatche
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from projector.mechanisms.dispatch.base import Dispatch
@@ -23,7 +24,7 @@ from projector.operators.part import Part
 from projector.operators.rank import Rank
 from projector.operators.types import Collective, Operator, Stream
 from projector.parameter import parameter
-from projector.size import ceil, least, most
+from projector.size import ceil, each, least, most
 from projector.workload.model import MoE
 
 _FUSED_EXCHANGE = parameter(
@@ -87,10 +88,13 @@ class Fused(Dispatch):
 
     def other_nodes(self, moe: MoE, lo: Rank) -> float:
         """Expected nodes other than its own that one token reaches; expert ranks of a node are contiguous."""
-        ranks = lo.recipe.ep * lo.recipe.etp
+        return each(partial(self._other_nodes, moe, lo), lo.recipe.ep, lo.recipe.etp)
+
+    def _other_nodes(self, moe: MoE, lo: Rank, ep: int, etp: int) -> float:
+        ranks = ep * etp
         nodes = ceil(ranks / lo.node_ranks)
         if nodes == 1 or moe.num_experts % nodes:
-            return 0.0 if nodes == 1 else self.destinations(moe, lo.recipe.ep, lo) * (1 - lo.node_ranks / ranks)
+            return 0.0 if nodes == 1 else self.destinations(moe, ep, lo) * (1 - lo.node_ranks / ranks)
         return self.destinations(moe, nodes, lo) * (1 - 1 / nodes)
 
     def message(

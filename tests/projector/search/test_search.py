@@ -115,18 +115,25 @@ def test_blocks_of_one_pipeline_bound_all_others(seed: int) -> None:
     """What a family knows of its blocks is never above the priced stages of any of its pipelines, and near them."""
     made, cluster = small(seed)
     tree = Tree(made)
-    families, shares = Families(cluster), []
+    families, shares, asked, taught = Families(cluster), [], [], []
     for branch in tree.branches():
         for layer, once in list(zip(branch.layers, branch.once, strict=True))[::3]:
             load = with_fields(made.base, tree.fields(branch.shape, branch.pipe, layer, once[0]))
             where = branch.shape, branch.pipe, layer, layer
-            least = families.bound(*where, load)
+            [least] = families.bounds([(*where, load)])
             exact = bounds.seconds([load], cluster, Hunt.settings, partial(families.learn, *where, load)).item()
             if least is not None:
                 assert least <= exact * (1 + 1e-12)
                 shares.append(least / exact)
-            assert families.bound(*where, load) is not None
+            asked.append((*where, load))
+            taught += families.bounds(asked[-1:])
+            assert taught[-1] is not None
     assert np.mean(shares or [1.0]) > 0.6
+    together = Families(cluster)
+    together.ask(asked, Hunt.settings)
+    known = [(one, other) for one, other in zip(together.bounds(asked), taught, strict=True) if one is not None]
+    assert len(known) > len(asked) / 2
+    assert all(one == pytest.approx(other, rel=1e-12) for one, other in known)
 
 
 @pytest.mark.parametrize("seed", range(0, SPACES, 2))
