@@ -34,7 +34,7 @@ def _table(title: str, word: str, looks: Sequence[Look], key: Callable[[Look], s
         rows.append(("all", *figures(looks)))
     note = (
         "mean, median: of |projected / measured − 1| before any correction. inside: measured within the 90 % interval of "
-        "the experience shipped then; expected: mean |error| of its middle."
+        "what was expected then; expected: mean |error| of its middle."
     )
     return Table(title=title, columns=columns, rows=tuple(rows), note=note)
 

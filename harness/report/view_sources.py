@@ -88,7 +88,7 @@ def _then_and_now(held: pd.DataFrame, looks: Sequence[Look]) -> Table:
         *(Column(f"now: {title}") for title in titles),
     )
     note = (
-        "first: as projected before anybody had looked, inside the interval of the experience shipped then. now: expected by"
+        "first: as projected before anybody had looked, inside the interval of what was expected then. now: expected by"
         " what all other sources teach. Runs that their sources doubt are left out."
     )
     return Table(title="At the first look, and now", columns=columns, rows=tuple(lines), note=note)

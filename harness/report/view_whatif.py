@@ -9,6 +9,7 @@ import numpy as np
 from harness.calibrate import held
 from harness.calibrate.fit import Conditioned
 from harness.contracts import frame
+from harness.contracts.estimates import Observation
 from harness.contracts.results import Evaluation
 from harness.report.spec import percent0
 from harness.report.table import Report, Table, figure, listed, number, percent, text
@@ -33,9 +34,7 @@ def build(evaluation: Evaluation, predictor: str) -> Report:
     """On ``predictor``'s uncalibrated projections: a factor that both runs share cancels."""
     found = pairs(frame.part(evaluation.once, predictor=predictor, fit="uncalibrated"))
     seen = [p for p in found if p.seen]
-    known = posterior.load()
-    conditioned = Conditioned.of(evaluation.observed.get(predictor, ()), held.deviations_of(known))
-    widths = held.ratio_widths(conditioned, [(p.first, p.second) for p in found], known.tail)
+    widths = _widths(evaluation.observed.get(predictor, ()), found)
     by_kind = _lines(found, lambda p: p.kind, widths)
     tables = (
         _table("In short", "which", [*_whole(found, widths)]),
@@ -49,6 +48,15 @@ def build(evaluation: Evaluation, predictor: str) -> Report:
     )
     lines = [sentence(seen), _worst(by_kind)] if seen else ["no two measured runs to compare"]
     return Report.of("What a change brings", tables, lines)
+
+
+def _widths(rows: Sequence[Observation], found: Sequence[Pair]) -> Widths:
+    """Half widths in ln of the ratios of pairs, as rows of other sources give them; none where nothing was observed."""
+    if not rows:
+        return {}
+    known = posterior.load()
+    conditioned = Conditioned.of(rows, held.deviations_of(known))
+    return held.ratio_widths(conditioned, [(p.first, p.second) for p in found], known.tail)
 
 
 def sentence(seen: Sequence[Pair]) -> str:

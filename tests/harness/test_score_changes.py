@@ -1,17 +1,12 @@
-"""What a change brings: which runs make a pair, how it is scored, and the interval of a ratio from other sources."""
+"""What a change brings: which runs make a pair, and how it is scored."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from harness.calibrate import ratios
-from harness.calibrate.ratios import Change
 from harness.contracts import frame
 from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.report import view_whatif
@@ -90,47 +85,6 @@ def test_a_factor_that_both_runs_share_changes_nothing(make_row: Make) -> None:
     runs = rows_of(make_row, ("a", 100, 130, {"tp": "1"}, {}), ("b", 110, 120, {"tp": "2"}, {}))
     one, other = changes.pairs(runs), changes.pairs(runs.assign(projected_tgs=3.7 * runs["projected_tgs"]))
     assert one[0].projected == pytest.approx(other[0].projected)
-
-
-def some(sigma: float = 0.05, sources: int = 30, each: int = 8, seed: int = 1) -> list[Change]:
-    draw = np.random.default_rng(seed)
-    kinds = (frozenset(), frozenset({"tp"}), frozenset({"pp"}), frozenset({"tp", "pp"}))
-    return [
-        Change(
-            source=f"s{i}", kinds=kinds[k % 4], error=float(draw.normal(0, sigma * (1 + 3 * ("pp" in kinds[k % 4]))))
-        )
-        for i in range(sources)
-        for k in range(each)
-    ]
-
-
-def test_an_interval_holds_nine_in_ten_of_a_source_that_it_never_saw() -> None:
-    held = ratios.held_out(some())
-    inside = [abs(change.error) <= half for change, half in held]
-    assert 0.85 <= float(np.mean(inside)) <= 0.96
-    assert len(held) == len(some())
-
-
-def test_a_kind_that_is_harder_has_the_wider_interval() -> None:
-    known = ratios.learn(some())
-    assert known is not None
-    assert known.half_width({"pp"}) > known.half_width({"tp"}) > 0
-    assert known.half_width({"tp", "pp"}) > known.half_width({"pp"})
-
-
-def test_what_a_source_says_never_widens_or_narrows_its_own_interval() -> None:
-    pairs = some()
-    broken = [replace(p, error=5.0) if p.source == "s0" else p for p in pairs]
-    before, after = (
-        [half for change, half in ratios.held_out(given) if change.source == "s0"] for given in (pairs, broken)
-    )
-    assert before == after
-
-
-def test_too_few_cells_teach_nothing() -> None:
-    assert ratios.learn([]) is None
-    assert ratios.learn(some(sources=1)) is None
-    assert ratios.held_out(some(sources=1)) == []
 
 
 def test_the_report_names_headline_kinds_and_sources(make_row: Make) -> None:
