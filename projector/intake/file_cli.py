@@ -208,8 +208,9 @@ def _of_parser(launch: Launch) -> list[str]:
 
 def _of_trainer(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """By LLaMA-Factory's words, where it has them."""
-    own = dialect("llama_factory").fits(content)
-    return (llama_factory if own else trainer).load(content, where, model=model)
+    if dialect("llama_factory").fits(content):
+        return llama_factory.load(content, where, model=model)
+    return trainer.load(content, where, model=model)
 
 
 _TOOLS = (

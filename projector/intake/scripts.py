@@ -186,8 +186,7 @@ def _trains(launch: Launch, way: Way) -> bool:
 
 def _read(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> _Found:
     program = posixpath.basename(MARK.sub("", launch.program))
-    read = any(tool.takes(launch) for tool in (config_cli, file_cli, megatron_swift))
-    if not read and (tool := another_tool(launch.program, launch.arguments)):
+    if not file_cli.takes(launch) and (tool := another_tool(launch.program, launch.arguments)):
         return _Found(launch, way, unsupported=f"{where}: {tool}")
     for pattern, reason in _OTHER_KINDS:
         if re.search(pattern, program.lower().removesuffix(".py")):
