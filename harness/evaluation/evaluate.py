@@ -18,11 +18,9 @@ from harness.contracts.sources import publisher
 from harness.evaluation import observations
 from harness.evaluation.facts import facts_of as run_facts
 from harness.evaluation.peaks import undecided
-from harness.predictors.ours import cluster_of
 from harness.predictors.protocol import Predictor
 from harness.predictors.remembered import Remembering
 from projector import posterior
-from projector.expectation import facts_of
 from projector.hardware import catalogue
 from projector.kernels.settings import DEFAULT, Settings
 from projector.posterior import Posterior
@@ -133,28 +131,10 @@ def _observed(
     """What can be projected; cases (nothing measured) and doubted runs among it are estimated and teach nothing."""
     law = posterior.load().law
     return [
-        observation(run, publisher(facts[run.id].source), p, law)
+        observations.observation(run, publisher(facts[run.id].source), p, law)
         for run in runs
         if (p := predictions[name, run.id]).step_seconds
     ]
-
-
-def observation(run: MeasuredRun, source: str, p: Prediction, law: Mapping[str, float]) -> Observation:
-    """What the projection ``p`` of ``run`` teaches. ``law``: coefficients of :mod:`projector.reference_law`."""
-    step = p.step_seconds or math.nan
-    workload = run.workload
-    facts = facts_of(
-        workload,
-        cluster_of(run.cluster, run.gpu, run.gpus_per_node),
-        step,
-        p.breakdown,
-        tuple(dict.fromkeys((*run.assumed, *p.assumed))),
-        law,
-        unread=getattr(run, "unread", ()),
-        source=source,
-    )
-    log_ratio = math.log(_tgs(run, step) / run.measured.tgs) if run.measured.tgs and not run.doubt else math.nan
-    return Observation(run_id=run.id, facts=facts, log_ratio=log_ratio)
 
 
 def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction, estimate: Estimate | None) -> Row:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.contracts.sources import publisher
-from harness.evaluation.evaluate import observation
+from harness.evaluation.observations import observation
 from harness.evidence import csvcell
 from harness.predictors.protocol import Predictor
 from projector import posterior

@@ -16,8 +16,11 @@ from pathlib import Path
 
 from harness.calibrate.held import looked
 from harness.contracts.estimates import Observation
+from harness.contracts.runs import MeasuredRun, Prediction
 from harness.evidence import csvcell, shelf
+from harness.predictors.ours import cluster_of
 from projector.errors import InputError, Problem
+from projector.expectation import facts_of
 from projector.io import csv_file
 from projector.io.files import read_text
 from projector.posterior import ASSUMPTIONS, PARTS, Facts
@@ -30,6 +33,28 @@ _FOLDERS = (shelf.PACKAGED.parent / "reports", shelf.PACKAGED / "reports")
 _WORDS = ("predictor", "run_id", "source", "family", "model", "framework", "gpu", "assumed")
 _FIGURES = ("log_ratio", "step_seconds", "law", *PARTS)
 _BETWEEN = "|"
+
+
+def observation(run: MeasuredRun, source: str, p: Prediction, law: Mapping[str, float]) -> Observation:
+    """What the projection ``p`` of ``run`` teaches. ``law``: coefficients of :mod:`projector.reference_law`."""
+    step = p.step_seconds or math.nan
+    workload = run.workload
+    facts = facts_of(
+        workload,
+        cluster_of(run.cluster, run.gpu, run.gpus_per_node),
+        step,
+        p.breakdown,
+        tuple(dict.fromkeys((*run.assumed, *p.assumed))),
+        law,
+        unread=run.unread,
+        source=source,
+    )
+    log_ratio = (
+        math.log(workload.tokens_per_step / step / run.gpus / run.measured.tgs)
+        if run.measured.tgs and not run.doubt
+        else math.nan
+    )
+    return Observation(run_id=run.id, facts=facts, log_ratio=log_ratio)
 
 
 def text(observed: Mapping[str, Sequence[Observation]]) -> str:
