@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields
 from functools import cache, lru_cache, wraps
 from operator import attrgetter
@@ -88,8 +89,9 @@ class Recent(Generic[V]):
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         """The value of ``key``, made where it is not remembered."""
-        if _scratch is not None:
-            return _once(_scratch, id(self), key, make)
+        scratch = _scratch.get()
+        if scratch is not None:
+            return _once(scratch, id(self), key, make)
         found = self._young.get(key)
         if found is None:
             found = self._old.pop(key, None)
@@ -117,7 +119,7 @@ class Recent(Generic[V]):
         self._old.clear()
 
 
-_scratch: dict[Hashable, Any] | None = None
+_scratch: ContextVar[dict[Hashable, Any] | None] = ContextVar("_scratch", default=None)  # of each thread its own
 
 
 @contextmanager
@@ -134,12 +136,11 @@ def lasting() -> Iterator[None]:
 
 
 def _with(scratch: dict[Hashable, Any] | None) -> Iterator[None]:
-    global _scratch
-    before, _scratch = _scratch, scratch
+    before = _scratch.set(scratch)
     try:
         yield
     finally:
-        _scratch = before
+        _scratch.reset(before)
 
 
 def _once(scratch: dict[Hashable, Any], owner: int, key: Hashable, make: Callable[[], V]) -> V:
@@ -157,9 +158,10 @@ def remembered(size: int) -> Callable[[F], F]:
 
         @wraps(build)
         def made(*given: Any, **named: Any) -> Any:
-            if _scratch is None:
+            scratch = _scratch.get()
+            if scratch is None:
                 return known(*given, **named)
-            return _once(_scratch, id(build), (given, *named.items()), lambda: build(*given, **named))
+            return _once(scratch, id(build), (given, *named.items()), lambda: build(*given, **named))
 
         return made  # type: ignore[return-value]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import random
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from projector.frameworks.scope import as_layers_see, but_for_sizes, in_columns
 from projector.hardware import catalogue
 from projector.hardware.efficiency import of as efficiency_of
 from projector.kernels.settings import DEFAULT
-from projector.memo import but, passing
+from projector.memo import Recent, but, lasting, passing
 from projector.operators.part import Block
 from projector.settle.workload import settle, settled
 from projector.step.columns import additive
@@ -154,6 +155,19 @@ def test_rows_that_disagree_are_traced_apart(values: list[int], edge: int, parts
     assert found == {row: branches(value) for row, value in enumerate(values)}
 
 
+def test_what_is_remembered_in_passing_is_forgotten_and_stays_in_its_thread() -> None:
+    known: Recent[object] = Recent(8)
+    with passing():
+        inside = known.get("a", object)
+        assert known.get("a", object) is inside
+        with lasting():
+            outside = known.get("b", object)
+        with ThreadPoolExecutor(1) as others:
+            elsewhere = others.submit(known.get, "c", object).result()
+    assert known.peek("a") is None
+    assert (known.peek("b"), known.peek("c")) == (outside, elsewhere)
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_layers_take_columns_where_they_compare_sizes(room: str) -> None:
     """Builtins that compare or convert split a column row by row, and so do those of ``math``."""
@@ -173,13 +187,14 @@ def test_blocks_of_many_runs_take_the_time_of_each(number: int) -> None:
     """Dense, routed, latent attention, hybrid; traffic beside compute; forwards beside backwards."""
     model, gpus, switches = JOBS[number]
     cluster, draw = catalogue.default_cluster("h100_sxm"), random.Random(number)
-    efficiency, runs = efficiency_of(cluster.gpu), []
+    efficiency = efficiency_of(cluster.gpu)
+    runs: list[Resolved] = []
     while len(runs) < 60:
-        sizes = {name: draw.choice(values) for name, values in CHOICES.items()}
+        sizes: dict[str, Any] = {name: draw.choice(values) for name, values in CHOICES.items()}
         sizes |= {"sequence_parallel": sizes["tp"] > 1, "vpp": 2 if sizes["pp"] > 1 else 1, **switches}
         if zoo.load(model).moe is None:
             sizes |= {"ep": 1, "etp": 1}
-        batch = {"global_batch_size": 8 * gpus, "allow_uneven_pipeline_split": True}
+        batch: dict[str, Any] = {"global_batch_size": 8 * gpus, "allow_uneven_pipeline_split": True}
         try:
             runs.append(settled(workload(model, gpus, **sizes, **batch), cluster, published=False))
         except InputError:
@@ -195,7 +210,7 @@ def test_blocks_of_many_runs_take_the_time_of_each(number: int) -> None:
                 place += times
 
 
-JOBS = (
+JOBS: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("llama3_70b", 256, {}),
     ("llama3_70b", 256, {"precision": "fp8", "tp_comm_overlap": True, "recompute_granularity": "full"}),
     ("mixtral_8x22b", 256, {}),
