@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from projector.projection import Projection
     from projector.workload.workload import Workload
 
-#: The kind of each assumed entry, by the words it begins with; what none matches is of the software.
+#: The kind of an assumed entry, by the words it begins with. What none matches moved no step of a first look.
 _KINDS = (
     ("size", re.compile(r"(?:dense layers|num_layers|seq_length|(?:global|micro)_batch_size|documents)\b")),
     ("recompute", re.compile(r"recompute")),
@@ -126,7 +126,7 @@ def crossing(workload: Workload, domain: int) -> frozenset[str]:
 
 def kinds(assumed: Collection[str]) -> set[str]:
     """The :data:`projector.posterior.ASSUMPTIONS` among assumed entries such as ``micro_batch_size=1 (not stated)``."""
-    return {next((kind for kind, words in _KINDS if words.match(entry)), "software") for entry in assumed}
+    return {kind for kind, words in _KINDS for entry in assumed if words.match(entry)}
 
 
 def _law(workload: Workload, cluster: Cluster, step_seconds: float, coefficients: Mapping[str, float]) -> float:

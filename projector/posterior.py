@@ -43,7 +43,7 @@ PARTS = ("compute", "host", "tp", "ep", "ep between nodes", "cp", "pp", "dp", "d
 #: Parts in which frameworks and sources do not differ more than what they share: their likelihood does not fall without it.
 _ALIKE = frozenset({"cp", "pp", "other"})
 #: Kinds of input that can be assumed or not understood, each an effect of its own.
-ASSUMPTIONS = ("size", "layout", "recompute", "software", "unread")
+ASSUMPTIONS = ("size", "layout", "recompute", "unread")
 LEVEL = 0.9
 FREEDOM = parameter(4.0, kind="assumed", source="degrees of freedom of Student's t: runs that lie far off count less")
 REPEAT = parameter(

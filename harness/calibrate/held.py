@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,9 +176,3 @@ def ratio_widths(known: Conditioned, pairs: Sequence[tuple[str, str]], tail: flo
             variance = float(covariance[i, i] + covariance[j, j] - 2.0 * covariance[i, j])
             widths[first, second] = tail * math.sqrt(max(variance, 2.0 * REPEAT**2))
     return widths
-
-
-def looked(rows: Sequence[Observation], errors: Mapping[str, float]) -> list[Observation]:
-    """The rows that were looked at, with ln(measured / projected) of that time. ``errors``: projected / measured − 1
-    by run id."""
-    return [replace(row, log_ratio=math.log1p(errors[row.run_id])) for row in rows if row.run_id in errors]

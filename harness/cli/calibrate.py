@@ -72,26 +72,24 @@ def command(args: argparse.Namespace) -> int:
         return calibrate_kernels.run(args)
     if args.only or args.dry_run:
         raise InputError([Problem("command line", "--only, --dry-run", "no --kernels", "--kernels beside them")])
-    from harness.evaluation import evaluate, first_look, posterior_file
+    from harness.evaluation import evaluate, observations, posterior_file
     from harness.report import view_posterior
 
     runs = [run for run in measured_runs(args) if not args.gpus or run.gpu in args.gpus]
     if not runs:
         raise InputError([Problem("command line", "GPU", ", ".join(args.gpus), "GPUs of the measured runs")])
-    looks = {look.run_id: look.error for look in first_look.read(args.looks) if not look.doubt}
-    if not any(run.id in looks for run in runs):
-        raise InputError(
-            [Problem(str(args.looks), "", "no first look at any of these runs", "`harness first-look` made some")]
-        )
+    looks = observations.looks(args.looks)
+    if not looks:
+        raise InputError([Problem(str(args.looks), "", "no first look", "some, made by `harness first-look`")])
     tools = evaluate.tools_for(NAME)[:1]
     with progress("projecting", len(runs)) as told:
         made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs or 1, progress=told)
         told(words="learning")
-        known, rows, first = posterior_file.learnt(runs, made.observed[NAME], looks)
+        known, rows = posterior_file.learnt(runs, made.observed[NAME], looks)
         tables = [view_posterior.deviations(known)]
         lines = []
         if args.judge:
-            judged = held.unseen(rows, first)
+            judged = held.unseen(rows, looks)
             tables = [view_posterior.by_group(judged, held.seen(rows, known)), view_posterior.own_runs(judged), *tables]
             lines = [view_posterior.headline(judged)]
     if args.against:

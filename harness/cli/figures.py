@@ -89,10 +89,10 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _judged(made: Evaluation) -> list[Judged]:
-    """First looks of the main predictor, by other sources' rows alone."""
+    """First looks, by other sources' rows of the main predictor alone."""
+    looks = observations.looks(first_look.FILE) if first_look.FILE.exists() else []
     rows = [o for o in made.observed[view_figures.MAIN] if math.isfinite(o.log_ratio)]
-    errors = {look.run_id: look.error for look in first_look.read(first_look.FILE) if not look.doubt}
-    return held.unseen(rows, held.looked(rows, errors)) if errors else []
+    return held.unseen(rows, looks) if looks else []
 
 
 def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from harness.contracts.estimates import Observation
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.contracts.sources import publisher
 from harness.evaluation.observations import observation
@@ -20,6 +21,7 @@ from projector import posterior
 from projector.errors import InputError, Problem
 from projector.io import csv_file
 from projector.io.files import read_text, write_whole
+from projector.posterior import Facts
 
 #: Where looks are kept, from the root of a checkout.
 FILE = Path("reports/first_look.csv")
@@ -29,7 +31,9 @@ FILE = Path("reports/first_look.csv")
 class Look:
     """Throughputs in tokens/s/GPU; ``error`` = projected / measured − 1, before any correction; ``expected``, ``low`` and
     ``high``: what the posterior of that time made of the projection, None where it said nothing. ``status``,
-    ``reason``: as in :class:`Row`. ``revision``: of the checkout that looked."""
+    ``reason``: as in :class:`Row`. ``revision``: of the checkout that looked. ``model``, ``assumed``, ``law``,
+    ``shares``: as :class:`projector.posterior.Facts` has them, of the projection that was looked at; of looks at
+    revisions before d7e0288, which kept none, of that one."""
 
     run_id: str
     publisher: str
@@ -46,6 +50,29 @@ class Look:
     status: str = "ok"
     reason: str = ""
     revision: str = ""
+    model: str = ""
+    assumed: str = ""
+    law: float = 0.0
+    shares: str = ""
+
+    @property
+    def observation(self) -> Observation | None:
+        """What the look teaches; None where its shares were not kept."""
+        if not self.shares or self.doubt:
+            return None
+        pairs = (word.rsplit(" ", 1) for word in self.shares.split("|"))
+        facts = Facts(
+            step_seconds=1.0 / self.projected,
+            shares={part: float(share) for part, share in pairs},
+            gpu=self.gpu,
+            framework=self.framework,
+            family=self.family,
+            model=self.model,
+            source=self.publisher,
+            assumed=frozenset(filter(None, self.assumed.split("|"))),
+            law=self.law,
+        )
+        return Observation(run_id=self.run_id, facts=facts, log_ratio=math.log1p(self.error))
 
     @property
     def inside(self) -> bool | None:
@@ -54,7 +81,7 @@ class Look:
 
 
 _COLUMNS = tuple(f.name for f in fields(Look))
-_FIGURES = frozenset(("measured", "projected", "expected", "low", "high", "error"))
+_FIGURES = frozenset(("measured", "projected", "expected", "low", "high", "error", "law"))
 _NEEDED = ("measured", "projected", "error")
 DIGITS = 6
 
@@ -86,7 +113,8 @@ def _look(run: MeasuredRun, p: Prediction, step_seconds: float, revision: str) -
     measured = run.measured.tgs or math.nan
     rate = run.workload.tokens_per_step / run.gpus
     known = posterior.load()
-    told = known.expect(observation(run, "own", p, known.law).facts)
+    facts = observation(run, "own", p, known.law).facts
+    told = known.expect(facts)
     projected = rate / step_seconds
     return Look(
         run_id=run.id,
@@ -104,6 +132,10 @@ def _look(run: MeasuredRun, p: Prediction, step_seconds: float, revision: str) -
         status=p.status,
         reason=p.reason,
         revision=revision,
+        model=facts.model,
+        assumed="|".join(sorted(facts.assumed)),
+        law=facts.law,
+        shares="|".join(f"{part} {share:.{DIGITS}g}" for part, share in facts.shares.items()),
     )
 
 
@@ -124,7 +156,7 @@ def read(path: Path) -> list[Look]:
                 values[name] = csvcell.plain(text)
                 continue
             try:
-                values[name] = float(text) if text or name in _NEEDED else None
+                values[name] = float(text) if text or name in _NEEDED else 0.0 if name == "law" else None
             except ValueError:
                 problems.append(Problem(str(path), f"line {number}, {name}", text, "a number"))
         looks.append(Look(**values))  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from harness.calibrate.held import looked
 from harness.contracts.estimates import Observation
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.evidence import csvcell, shelf
@@ -27,7 +26,6 @@ from projector.posterior import ASSUMPTIONS, PARTS, Facts
 
 FILE = "observations.csv"
 LOOKS = "first_look.csv"
-MAIN = "simulate"
 #: Of a checkout, and of an installed package (pyproject.toml, force-include).
 _FOLDERS = (shelf.PACKAGED.parent / "reports", shelf.PACKAGED / "reports")
 _WORDS = ("predictor", "run_id", "source", "family", "model", "framework", "gpu", "assumed")
@@ -118,15 +116,12 @@ def packaged() -> dict[str, tuple[Observation, ...]] | None:
     return None if path is None else parse(read_text(path, "what measured runs teach"), str(path))
 
 
-def looks() -> list[Observation]:
-    """The packaged observations that were looked at before anybody tuned on them, with their ln ratio of that time."""
+def looks(path: Path | None = None) -> list[Observation]:
+    """First looks as observations, of the projections that were looked at: of a file, or those of the package."""
     from harness.evaluation import first_look
 
-    path, known = _packaged(LOOKS), packaged()
-    if path is None or known is None:
-        return []
-    errors = {look.run_id: look.error for look in first_look.read(path) if not look.doubt}
-    return looked(known.get(MAIN, ()), errors)
+    path = path or _packaged(LOOKS)
+    return [] if path is None else [o for look in first_look.read(path) if (o := look.observation) is not None]
 
 
 def _packaged(name: str) -> Path | None:

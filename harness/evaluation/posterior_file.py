@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 
 from harness.calibrate import learn, weights
-from harness.calibrate.held import looked
 from harness.contracts.estimates import Observation
 from harness.contracts.runs import MeasuredRun
 from harness.predictors.ours import cluster_of
@@ -23,24 +22,22 @@ _RIDGE = 0.02
 
 
 def learnt(
-    runs: Sequence[MeasuredRun], observed: Sequence[Observation], errors: Mapping[str, float]
-) -> tuple[Posterior, list[Observation], list[Observation]]:
-    """The posterior, the rows that it rests on and those of them that were looked at first. ``errors``: at the first
-    look, by run id."""
+    runs: Sequence[MeasuredRun], observed: Sequence[Observation], looks: Sequence[Observation]
+) -> tuple[Posterior, list[Observation]]:
+    """The posterior of all sound rows, with variances from first ``looks``, and the rows that it rests on."""
     by_id = {run.id: run for run in runs}
     rows = [o for o in observed if math.isfinite(o.log_ratio)]
     law = _law([by_id[o.run_id] for o in rows], rows)
     rows = [replace(o, facts=replace(o.facts, law=_excess(by_id[o.run_id], o, law))) for o in rows]
-    first = looked(rows, errors)
-    known = learn.learn(rows, first, law)
+    known = learn.learn(rows, looks, law)
     lines = sorted(f"{o.run_id} {o.log_ratio:.5f}" for o in rows)
     evidence = {
         "rows": str(len(rows)),
         "sources": str(len({o.source for o in rows})),
-        "first looks": f"{len(first)} rows of {len({o.source for o in first})} sources",
+        "first looks": f"{len(looks)} rows of {len({o.source for o in looks})} sources",
         "digest": f"sha256 of the lines 'run id, ln(measured / projected)': {_digest(lines)}",
     }
-    return replace(known, evidence=evidence), rows, first
+    return replace(known, evidence=evidence), rows
 
 
 def _digest(lines: Sequence[str]) -> str:
