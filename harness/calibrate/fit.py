@@ -136,7 +136,8 @@ class Conditioned:
 
     @classmethod
     def of(cls, rows: Sequence[Observation], known: Mapping[str, float]) -> Conditioned:
-        rows = tuple(row for row in rows if math.isfinite(row.log_ratio))
+        """The rows that teach among ``rows``: those that were measured, at most :data:`MOST` of a source."""
+        rows = tuple(thinned([row for row in rows if math.isfinite(row.log_ratio)]))
         design, y = Design.of([row.facts for row in rows]), np.array([row.log_ratio for row in rows])
         weight = noise_weights(design, known, y)
         own = known["run"] ** 2 * weight

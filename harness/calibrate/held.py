@@ -121,12 +121,8 @@ def unseen(rows: Sequence[Observation], looks: Sequence[Observation]) -> list[Ju
 
 def seen(rows: Sequence[Observation], known: Posterior) -> list[Judged]:
     """Open rows as they are projected today, each without any row of its source."""
-    conditioned = Conditioned.of(rows, deviations_of(known))
-    made = estimates(conditioned, conditioned.rows, by_source, known.tail)
-    return [
-        Judged(row=row, error=row.log_ratio - made[row.run_id].log, half=made[row.run_id].half)
-        for row in conditioned.rows
-    ]
+    made = estimates(Conditioned.of(rows, deviations_of(known)), rows, by_source, known.tail)
+    return [Judged(row=row, error=row.log_ratio - made[row.run_id].log, half=made[row.run_id].half) for row in rows]
 
 
 def _few(known: Conditioned, looks: Sequence[Observation], source: str, width: float) -> list[Judged]:
@@ -158,9 +154,11 @@ def _few(known: Conditioned, looks: Sequence[Observation], source: str, width: f
     return judged
 
 
-def ratio_widths(known: Conditioned, pairs: Sequence[tuple[str, str]], tail: float) -> dict[tuple[str, str], float]:
-    """Half widths in ln of the ratios of pairs of runs (ids) of one source, as rows of other sources give them."""
-    place = {row.run_id: row for row in known.rows}
+def ratio_widths(
+    known: Conditioned, rows: Sequence[Observation], pairs: Sequence[tuple[str, str]], tail: float
+) -> dict[tuple[str, str], float]:
+    """Half widths in ln of the ratios of pairs of ``rows`` (by run id) of one source, as rows of other sources give them."""
+    place = {row.run_id: row for row in rows}
     sources = np.array([row.source for row in known.rows], dtype=object)
     by_name: dict[str, list[tuple[str, str]]] = {}
     for first, second in pairs:

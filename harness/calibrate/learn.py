@@ -29,7 +29,7 @@ def learn(rows: Sequence[Observation], looks: Sequence[Observation], law: Mappin
         effects=effects,
         mean=mean,
         covariance=covariance,
-        counts=counts(conditioned.rows),
+        counts=counts(rows),
         law=law,
     )
 

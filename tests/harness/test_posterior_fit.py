@@ -129,7 +129,7 @@ def row_moved(r: Observation) -> Observation:
 def test_the_ratio_of_two_runs_of_a_source_is_surer_than_either() -> None:
     rows = drawn(6)
     known = Conditioned.of(rows, {**KNOWN, "source": 0.5})
-    widths = held.ratio_widths(known, [("r1-0", "r1-1"), ("r1-0", "r2-0")], 1.645)
+    widths = held.ratio_widths(known, rows, [("r1-0", "r1-1"), ("r1-0", "r2-0")], 1.645)
     alone = held.estimates(known, [r for r in rows if r.run_id == "r1-0"], held.by_source, 1.645)["r1-0"].half
     assert widths["r1-0", "r1-1"] < alone
     assert math.isfinite(widths["r1-0", "r1-1"])
