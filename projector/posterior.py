@@ -44,7 +44,7 @@ PARTS = ("compute", "host", "tp", "ep", "ep between nodes", "cp", "pp", "dp", "d
 _ALIKE = frozenset({"cp", "pp", "other"})
 #: Kinds of input that can be assumed or not understood, each an effect of its own.
 ASSUMPTIONS = ("size", "layout", "recompute", "unread")
-LEVEL = 0.9
+LEVEL = parameter(0.9, kind="assumed", source="share of runs that an interval is to hold: what the field reports")
 FREEDOM = parameter(4.0, kind="assumed", source="degrees of freedom of Student's t: runs that lie far off count less")
 REPEAT = parameter(
     0.02,

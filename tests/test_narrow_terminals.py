@@ -28,7 +28,7 @@ PROJECTOR = {
     "frameworks": ("frameworks",),
     "constants": ("constants", "step"),
     "memory": ("memory", *CASE),
-    "memory that does not fit": ("memory", *CASE, "--gpu", "a100", "micro_batch_size=4"),
+    "memory that does not fit": ("memory", *CASE, "micro_batch_size=4"),
     "performance": ("performance", *CASE, "--profiling-mode", "both", "--communication"),
     "explore": ("performance", *CASE, "--explore"),
     "compared schedules": ("performance", *CASE, "--pipeline-schedule-algorithm", "all"),

@@ -16,7 +16,7 @@ from harness.cli.common import Subparsers, add_command, add_measured, measured_r
 from harness.contracts.estimates import Observation
 from harness.report.table import Report
 from projector import posterior
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, nearest
 from projector.io.files import read_text, write_whole
 from projector.io.progress import progress
 from projector.posterior import Posterior
@@ -54,7 +54,7 @@ def register(commands: Subparsers) -> None:
         type=Path,
         default=Path("reports/first_look.csv"),
         metavar="FILE",
-        help="first looks, from which the variances come (default: reports/first_look.csv)",
+        help="first looks, from which the variances come (default: reports/first_look.csv, else those of the package)",
     )
     parser.add_argument(
         "--judge", action="store_true", help="also how far off rows are that nobody had seen, and what own runs add"
@@ -75,10 +75,13 @@ def command(args: argparse.Namespace) -> int:
     from harness.evaluation import evaluate, observations, posterior_file
     from harness.report import view_posterior
 
-    runs = [run for run in measured_runs(args) if not args.gpus or run.gpu in args.gpus]
-    if not runs:
-        raise InputError([Problem("command line", "GPU", ", ".join(args.gpus), "GPUs of the measured runs")])
-    looks = observations.looks(args.looks)
+    every = measured_runs(args)
+    present = tuple(dict.fromkeys(run.gpu for run in every))
+    unknown = [gpu for gpu in args.gpus if gpu not in present]
+    if unknown:
+        raise InputError(Problem("command line", "GPU", gpu, nearest(gpu, present)) for gpu in unknown)
+    runs = [run for run in every if not args.gpus or run.gpu in args.gpus]
+    looks = observations.looks(args.looks if args.looks.exists() else None)
     if not looks:
         raise InputError([Problem(str(args.looks), "", "no first look", "some, made by `harness first-look`")])
     tools = evaluate.tools_for(NAME)[:1]

@@ -94,8 +94,9 @@ def test_a_held_out_row_does_not_depend_on_its_own_measurement(runs: list[Measur
         rows = evaluate.evaluate([Selected("", r) for r in chosen], [tool]).rows
         return next(r.projected_tgs for r in rows if r.run_id == "llama-tp1" and r.fit == fit)
 
-    assert projected(changed, "heldout") == projected(seen, "heldout")
-    assert projected(changed, "shipped") != projected(seen, "shipped")
+    # but for how far a predictor's errors scatter, which scales the variances of any but ours
+    assert projected(changed, "heldout") == pytest.approx(projected(seen, "heldout"), rel=1e-3)
+    assert projected(changed, "shipped") != pytest.approx(projected(seen, "shipped"), rel=1e-3)
 
 
 def test_a_lonely_source_is_left_as_projected(runs: list[MeasuredRun]) -> None:

@@ -29,7 +29,8 @@ def peak(error: float, source: str = "a", kind: str = "ddp") -> Peak:
 
 @pytest.fixture(scope="module")
 def runs() -> list[MeasuredRun]:
-    return dataset.read(RUNS)
+    """Open rows: tolerances are fitted to them, not to rows that nobody had seen."""
+    return [run for path in sorted(RUNS.glob("[!u]*.yaml")) for run in dataset.read(path)]
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,6 @@ def test_the_same_to_the_last_bit_and_projected_once(
     _anew()
     first = evaluate.evaluate(selected, tools)
     assert _files(cache)
-    assert _files(cache, "fits")
     _anew()
     monkeypatch.setattr(projection, "project", lambda *_, **__: pytest.fail("projected again"))
     monkeypatch.setattr(evaluate.Bench, "of", lambda *_: pytest.fail("fitted again"))

@@ -1,15 +1,14 @@
-"""Weighted medians and quantiles, and the conformal difficulty, against NumPy's and SciPy's."""
+"""Weighted medians and quantiles against NumPy's and SciPy's."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from scipy.optimize import nnls
 
-from harness.calibrate import intervals, weights
+from harness.calibrate import weights
 from harness.score import resample
 
 VALUES = st.lists(st.tuples(st.floats(-5, 5), st.floats(0.1, 3.0)), min_size=1, max_size=30)
@@ -36,17 +35,6 @@ def test_a_macro_mean_is_the_mean_of_the_means_of_cells(pairs: list[tuple[float,
     x, cells = zip(*pairs, strict=True)
     means = [np.mean([v for v, c in pairs if c == cell]) for cell in set(cells)]
     assert weights.macro(x, cells) == pytest.approx(float(np.mean(means)), abs=1e-12)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10_000))
-def test_the_difficulty_is_the_least_squares_of_scipy(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    x = np.column_stack([np.ones(40), generator.uniform(0.0, 1.0, (40, 4))])
-    y, w = generator.exponential(0.1, 40), generator.uniform(0.2, 1.0, 40)
-    root = np.sqrt(w)
-    expected, _ = nnls(x * root[:, None], y * root)
-    assert intervals._difficulty(x, y, w) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_bootstrap_is_the_percentile_bootstrap_of_scipy() -> None:

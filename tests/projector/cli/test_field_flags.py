@@ -210,5 +210,5 @@ def test_a_wrong_switch_is_no_text():
     ("text", "tokens"), [("32k", 32768), ("1M", 1 << 20), ("0.5k", 512), ("4096", 4096), ("128K", 131072)]
 )
 def test_tokens_of_a_sequence_may_be_written_in_k(text, tokens):
-    assert told("--seq-length", text).recipe == {"seq_length": tokens}
-    assert told("--set", f"seq_length={text}").recipe == {"seq_length": tokens}
+    assert told("--seq-length", text) == {"seq_length": tokens}
+    assert told("--set", f"seq_length={text}") == {"seq_length": tokens}

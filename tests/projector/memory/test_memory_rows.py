@@ -45,7 +45,7 @@ def errors(runs: list[MeasuredRun]) -> dict[tuple[str, str], list[float]]:
         ("megatron-lm", "allocated", 30, 0.005),  # SimuMax's B200 runs and two pull requests of Megatron-LM
         ("mlperf", "allocated", 26, 0.015),
         ("megatron-deepspeed", "device", 50, 0.06),
-        ("torchtitan", "reserved", 18, 0.10),
+        ("torchtitan", "reserved", 18, 0.105),  # a loss compiled alone is read, and no field says so
         ("torchtune", "reserved", 3, 0.15),
         ("primus", "device", 9, 0.15),
     ],
