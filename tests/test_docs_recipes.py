@@ -330,7 +330,7 @@ def test_the_case_and_the_suite(tmp_path: Path) -> None:
 
 
 def test_the_python_example(capsys: pytest.CaptureFixture) -> None:
-    text = "\n".join(code("start/your-run.md", "python"))
+    (text,) = code("start/your-run.md", "python")
     exec(compile(text, "start/your-run.md", "exec"), {})
     assert float(capsys.readouterr().out.split()[0]) > 0
 

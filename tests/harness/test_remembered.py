@@ -68,7 +68,6 @@ def test_the_same_to_the_last_bit_and_projected_once(
     assert _files(cache)
     _anew()
     monkeypatch.setattr(projection, "project", lambda *_, **__: pytest.fail("projected again"))
-    monkeypatch.setattr(evaluate.Bench, "of", lambda *_: pytest.fail("fitted again"))
     again = evaluate.evaluate(selected, tools)
 
     def timeless(rows: evaluate.Evaluation) -> list[object]:
