@@ -48,9 +48,9 @@ def sentence(held: pd.DataFrame) -> str:
     of, inside = accuracy.summarise(held), accuracy.coverage(held)
     means = held["error"].abs().groupby(values(held, "publisher")).mean()
     said = (
-        f"Open runs, with which the physics was made: half of them within {percent(of.median)} of what is measured, nine"
-        f" in ten within {percent(of.p90)}, {percent(float(means.mean()))} on average over {len(means)} sources, the worst"
-        f" {percent(float(means.max()), 0)}"
+        f"By the code of today, which was made with most of them in sight: half of {of.compared} runs within"
+        f" {percent(of.median)} of what is measured, nine in ten within {percent(of.p90)}, {percent(float(means.mean()))} on"
+        f" average over {len(means)} sources, the worst {percent(float(means.max()), 0)}"
     )
     if inside is not None:
         said += f"; {percent(inside.inside, 0)} of {of.compared} runs lie inside their 90 % interval"

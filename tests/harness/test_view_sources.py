@@ -56,7 +56,7 @@ def test_every_source_is_held_out_whole(evaluation: Evaluation) -> None:
     odd = float(rows["owner/repo4"][3].removesuffix(" %"))
     assert odd > 40.0
     assert all(float(rows[f"owner/repo{s}"][3].removesuffix(" %")) < odd for s in range(4))
-    assert made.lines[0].startswith("Open runs, with which the physics was made: half of them within")
+    assert made.lines[0].startswith("By the code of today, which was made with most of them in sight: half of")
     assert "over 5 sources" in made.lines[0]
 
 
