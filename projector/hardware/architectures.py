@@ -26,5 +26,6 @@ def known(arch: str, kind: str) -> Mapping[str, str] | None:
 
 
 def precisions(gpu: Gpu) -> tuple[str, ...]:
-    """The precisions in which the matrix units of ``gpu`` multiply."""
-    return tuple(name for name in PRECISIONS if name in gpu.peak)
+    """The precisions in which the matrix units of ``gpu`` multiply; of a processor without such units all of them,
+    because a library computes each in software or says itself that it cannot."""
+    return PRECISIONS if gpu.vendor == "cpu" else tuple(name for name in PRECISIONS if name in gpu.peak)
