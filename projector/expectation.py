@@ -24,6 +24,8 @@ _KINDS = (
     ("recompute", re.compile(r"recompute")),
     ("layout", re.compile(r"(?:tp|pp|vpp|ep|cp|etp|data_parallel_sharding)\b")),
 )
+#: Parts of a step that consist of layers alone, so that timing layers times them.
+_TIMED = ("compute", "host")
 
 
 def expect(
@@ -42,15 +44,17 @@ def expect(
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What expectations rest on: the posterior that the package carries (or ``known``), and ``runs`` of the user's own."""
+    """What expectations rest on: the posterior that the package carries (or ``known``), ``runs`` of the user's own, and
+    ``timed`` parts of a step."""
 
     runs: tuple[Run, ...] = ()
+    timed: tuple[Run, ...] = ()
     known: Posterior | None = None
 
     @cached_property
     def posterior(self) -> Posterior:
-        """The posterior after the user's own runs."""
-        return (self.known or posterior.load()).given(self.runs)
+        """The posterior after the timed parts and the user's own runs."""
+        return (self.known or posterior.load()).given((*self.timed, *self.runs))
 
     @cached_property
     def anchor(self) -> Run | None:
@@ -70,9 +74,21 @@ class Knowledge:
         if self.anchor is None:
             found = known.expect(facts)
         else:
-            of, measured = known.ratio(facts, self.anchor.facts), self.anchor.measured_seconds
+            free = known.before.expect(facts).half_width if known.before else math.inf
+            of, measured = known.ratio(facts, self.anchor.facts, most=free), self.anchor.measured_seconds
             found = replace(of, low=of.low * measured, middle=of.middle * measured, high=of.high * measured)
         return replace(found, unusual=reference_law.words(facts.law))
+
+    def after_timing(self, made: Projection, live: Projection) -> Knowledge:
+        """The same after layers of the step were timed: what kernels and host take is observed part by part. ``live``:
+        ``made`` with the timed layers put in."""
+        facts, timed = self.facts(made), []
+        for part in _TIMED:
+            projected, measured = (each.breakdown.get(f"{part}_s", 0.0) for each in (made, live))
+            if projected > 0.0 and measured > 0.0:
+                alone = replace(facts, shares={part: 1.0}, step_seconds=projected, timed=True)
+                timed.append(Run(facts=alone, measured_seconds=measured))
+        return replace(self, timed=(*self.timed, *timed))
 
     def ratio(self, target: Projection, base: Projection, assumed: Collection[str] = ()) -> Expectation:
         """The step of ``target``, a variant of ``base``, over that of ``base``: what both share cancels."""

@@ -3,10 +3,12 @@
 A projected step is a sum of parts, and stacks differ in how fast each part is. For one run
 
     ln(measured / projected) = Σ_k share_k (θ_k + θ_k,framework + θ_k,source) + share_compute θ_gpu
-                               + θ_(gpu, family) + θ_source + θ_(source, model) + Σ_a θ_(a, source) + x θ_law + θ_run + ε
+        + θ_(gpu, family) + θ_source + θ_(source, model) + θ_(source, model, gpu) + θ_(source, model, gpu, breakdown)
+        + θ_(source, model, gpu, step) + Σ_a θ_(a, source) + x θ_law + θ_run + ε
 
-with k over :data:`PARTS` (shares of the projected step; the bubble follows the rest), a over the kinds of input that
-were assumed or not understood, and x by how much the projection lies outside a law of plain utilisation
+where two breakdowns are alike to a tenth of the step and two steps to a factor of e^½, so that a run says most of those
+like it; k runs over :data:`PARTS` (shares of the projected step; the bubble follows the rest), a over the kinds of input
+that were assumed or not understood, and x is by how much the projection lies outside a law of plain utilisation
 (:mod:`projector.reference_law`). Every θ is a random effect: normal, of zero mean, with a variance of its term. This
 is a linear mixed model (Laird, Ware, *Random-effects models for longitudinal data*, Biometrics 38, 1982) in its
 Gaussian-process form (Rasmussen, Williams, *Gaussian Processes for Machine Learning*, 2006, 2.7): to condition it on
@@ -40,8 +42,6 @@ Effect: TypeAlias = tuple[str, str]
 
 #: Parts of a step: the columns of a breakdown, with exchange inside a node apart from exchange between nodes.
 PARTS = ("compute", "host", "tp", "ep", "ep between nodes", "cp", "pp", "dp", "dp between nodes", "optimizer", "other")
-#: Parts in which frameworks and sources do not differ more than what they share: their likelihood does not fall without it.
-_ALIKE = frozenset({"cp", "pp", "other"})
 #: Kinds of input that can be assumed or not understood, each an effect of its own.
 ASSUMPTIONS = ("size", "layout", "recompute", "unread")
 LEVEL = parameter(0.9, kind="assumed", source="share of runs that an interval is to hold: what the field reports")
@@ -60,7 +60,8 @@ class Facts:
 
     ``shares``: of the projected step by part, summing to 1 (:func:`shares`). ``source``: who runs it; runs of one
     source share its effects. ``assumed``: the :data:`ASSUMPTIONS` that apply. ``law``: ln(law / projected step)
-    beyond ± 1, else 0 (:func:`projector.reference_law.excess`).
+    beyond ± 1, else 0 (:func:`projector.reference_law.excess`). ``timed``: this is one part of a step that was timed by
+    itself, of which nothing holds that is said of whole steps.
     """
 
     step_seconds: float
@@ -72,6 +73,7 @@ class Facts:
     source: str = "own"
     assumed: frozenset[str] = frozenset()
     law: float = 0.0
+    timed: bool = False
 
     @property
     def effects(self) -> dict[Effect, float]:
@@ -80,13 +82,19 @@ class Facts:
         for part, share in self.shares.items():
             if share > 0.0:
                 found[part, ""] = share
-                if part not in _ALIKE:
-                    found[f"{part}, framework", self.framework] = share
-                    found[f"{part}, source", self.source] = share
+                found[f"{part}, framework", self.framework] = share
+                found[f"{part}, source", self.source] = share
         found["compute, gpu", self.gpu] = self.shares.get("compute", 0.0)
+        if self.timed:
+            return found
         found["family on gpu", f"{self.family} on {self.gpu}"] = 1.0
         found["source", self.source] = 1.0
         found["model, source", f"{self.model}, {self.source}"] = 1.0
+        like = f"{self.model} on {self.gpu}, {self.source}"
+        found["model on gpu, source", like] = 1.0
+        tenths = ((part, math.floor(10.0 * share + 0.5)) for part, share in sorted(self.shares.items()))
+        found["breakdown, source", f"{like}: {[each for each in tenths if each[1]]}"] = 1.0
+        found["step, source", f"{like}: {round(2.0 * math.log(self.step_seconds))}"] = 1.0
         for kind in self.assumed:
             found[f"assumed {kind}", self.source] = 1.0
         if self.law:
@@ -156,13 +164,15 @@ class Posterior:
 
     ``deviations``: prior standard deviation of every term in ln; a term that is not there has no effect. ``effects``,
     ``mean`` (n,), ``covariance`` (n, n): what is known of effects; others have their prior. ``tail``: half widths of
-    the 90 % interval in standard deviations. ``counts``: rows and sources that it rests on, by GPU × framework, GPU
-    and framework. ``evidence``: where it comes from, as text. ``law``: coefficients of
-    :mod:`projector.reference_law`.
+    the 90 % interval in standard deviations, without and with runs of the user's own, which tell less of another
+    configuration than a normal distribution has it. ``counts``: rows and sources that it rests on, by GPU ×
+    framework, GPU and framework. ``evidence``: where it comes from, as text. ``law``: coefficients of
+    :mod:`projector.reference_law`. ``own``: how many runs of the user's own it was given, ``timed``: whether parts of
+    a step that were timed, and ``before`` what it was without them.
     """
 
     deviations: Mapping[str, float]
-    tail: float
+    tail: tuple[float, float]
     effects: tuple[Effect, ...] = ()
     mean: Array = field(default_factory=lambda: np.zeros(0))
     covariance: Array = field(default_factory=lambda: np.zeros((0, 0)))
@@ -170,6 +180,8 @@ class Posterior:
     evidence: Mapping[str, str] = field(default_factory=dict)
     law: Mapping[str, float] = field(default_factory=dict)
     own: int = 0
+    timed: bool = False
+    before: Posterior | None = None
 
     def given(self, runs: Sequence[Run]) -> Posterior:
         """The posterior after further runs. A run that is given twice counts once, and their order does not matter.
@@ -190,7 +202,9 @@ class Posterior:
             wide,
             mean=wide.mean + gain @ residual,
             covariance=wide.covariance - gain @ (z @ wide.covariance),
-            own=self.own + len(runs),
+            own=self.own + sum(not run.facts.timed for run in runs),
+            timed=self.timed or any(run.facts.timed for run in runs),
+            before=self.before or self,
         )
 
     def log_ratio(self, facts: Facts) -> tuple[float, float]:
@@ -203,23 +217,27 @@ class Posterior:
         """The step to expect of a projection, in seconds, with its interval and where the uncertainty comes from."""
         wide = self._with(facts.effects)
         z = wide._design([facts])[0]
-        return wide._expectation(z, facts.step_seconds, REPEAT**2, self.basis(facts))
+        most = self.before.expect(facts).half_width if self.before else math.inf
+        return wide._expectation(z, facts.step_seconds, REPEAT**2, self.basis(facts), self.tail[self.own > 0], most)
 
-    def ratio(self, target: Facts, anchor: Facts, variant: bool = False) -> Expectation:
+    def ratio(self, target: Facts, anchor: Facts, variant: bool = False, most: float = math.inf) -> Expectation:
         """The ratio of two measured steps, target over anchor: what both share cancels. Of a run to itself it is
         exactly 1. ``variant``: the target is the anchor's run with a setting changed, so what is special about the run
-        is shared, too; else a change of a run that was slower than expected would seem to gain by chance."""
+        is shared, too; else a change of a run that was slower than expected would seem to gain by chance. ``most``: the half
+        width that it may have in ln."""
         wide = self._with([*target.effects, *anchor.effects])
         z = np.subtract(*wide._design([target, anchor]))
         if variant:
             z[[term == "run" for term, _ in wide.effects]] = 0.0
         same = target.fingerprint == anchor.fingerprint and not variant
         noise = 0.0 if same else 2.0 * REPEAT**2
-        return wide._expectation(z, target.step_seconds / anchor.step_seconds, noise, self.basis(target))
+        tail = self.tail[self.own > 0 and not variant]
+        return wide._expectation(z, target.step_seconds / anchor.step_seconds, noise, self.basis(target), tail, most)
 
     def basis(self, facts: Facts) -> str:
         """One sentence: which measured runs an expectation rests on."""
         own = f"{self.own} {'run' if self.own == 1 else 'runs'} of your own and " if self.own else ""
+        own = f"its layers, timed on this device, and {own}" if self.timed else own
         for key, name in (
             (f"{facts.gpu} × {facts.framework}", f"{facts.framework} on {facts.gpu}"),
             (facts.gpu, f"{facts.gpu} under other frameworks"),
@@ -232,10 +250,13 @@ class Posterior:
             f"{own}no measured run of this GPU or this framework" if not own else f"{own}none of this GPU or framework"
         )
 
-    def _expectation(self, z: Array, scale: float, noise: float, basis: str) -> Expectation:
+    def _expectation(
+        self, z: Array, scale: float, noise: float, basis: str, tail: float, most: float = math.inf
+    ) -> Expectation:
+        """``tail``: half width in standard deviations; ``most``: what it may be in ln."""
         each = z * (self.covariance @ z)
         variance = max(float(each.sum()), 0.0) + noise
-        half, middle = self.tail * math.sqrt(variance), scale * math.exp(float(z @ self.mean))
+        half, middle = min(tail * math.sqrt(variance), most), scale * math.exp(float(z @ self.mean))
         parts: dict[str, float] = {}
         for (term, _), value in zip(self.effects, each.tolist(), strict=True):
             if value:
@@ -300,6 +321,9 @@ def cause(term: str) -> str:
         "dp between nodes": "gradient exchange between nodes",
         "family on gpu": "this kind of model on this GPU",
         "model": "the model",
+        "model on gpu": "the model",
+        "breakdown": "the configuration",
+        "step": "the configuration",
         "source": "the stack",
         "run": "the run itself",
         "law": "far from plain utilisation",
@@ -326,7 +350,7 @@ def parse(text: str, where: str) -> Posterior:
             raise ValueError(f"{mean.size} means for {len(effects)} effects, or figures that are not finite")
         return Posterior(
             deviations={str(k): float(v) for k, v in data["deviations"].items()},
-            tail=float(data["tail"]),
+            tail=(float(data["tail"][0]), float(data["tail"][1])),
             effects=effects,
             mean=mean,
             covariance=lower + np.tril(lower, -1).T,
@@ -343,7 +367,7 @@ def text(known: Posterior) -> str:
     """The file of a posterior: one line an effect, its mean and the lower triangle of the covariance to six digits."""
     head = {
         "evidence": dict(known.evidence),
-        "tail": round(known.tail, 4),
+        "tail": [round(each, 4) for each in known.tail],
         "deviations": {term: round(value, 4) for term, value in known.deviations.items()},
         "law": {name: round(value, 5) for name, value in known.law.items()},
         "counts": {key: list(pair) for key, pair in known.counts.items()},

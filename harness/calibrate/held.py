@@ -4,23 +4,21 @@ own. Pure."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.calibrate import fit, learn
 from harness.calibrate.fit import Conditioned
-from harness.calibrate.learn import NORMAL
+from harness.calibrate.learn import NORMAL, Left
 from harness.contracts.estimates import Estimate, Observation
 from projector.posterior import REPEAT, Posterior
 
 Array = NDArray[np.float64]
 #: Parts into which sources are divided so that the variances of each come from the first looks of the others.
 FOLDS = 4
-#: Runs of one's own that are tried, and how often they are drawn.
-OWN, DRAWS = (0, 1, 2, 3, 5), 5
 
 
 def deviations_of(
@@ -39,25 +37,16 @@ def deviations_of(
     return {term: scale * value for term, value in {**known.deviations, "run": run}.items()}
 
 
-def estimates(
-    known: Conditioned, asked: Sequence[Observation], label: Callable[[Observation], str], tail: float | None = None
-) -> dict[str, Estimate]:
-    """By run id, each asked row by the rows of other labels. ``tail``: half widths in standard deviations; None: as
+def estimates(known: Conditioned, asked: Sequence[Observation], tail: float | None = None) -> dict[str, Estimate]:
+    """By run id, each asked row by the rows of other sources. ``tail``: half widths in standard deviations; None: as
     these rows say."""
-    labels = np.array([label(row) for row in known.rows], dtype=object)
-    by_label: dict[str, list[Observation]] = {}
-    for row in asked:
-        by_label.setdefault(label(row), []).append(row)
-    made: dict[str, tuple[float, float]] = {}
-    scores: list[tuple[str, float]] = []
-    for name, those in by_label.items():
-        mean, covariance = known.without(labels == name, [row.facts for row in those])
-        for row, log, variance in zip(those, mean.tolist(), np.diag(covariance).tolist(), strict=True):
-            made[row.run_id] = (log, math.sqrt(max(variance, 0.0)))
-            if math.isfinite(row.log_ratio):
-                scores.append((row.source, (row.log_ratio - log) / made[row.run_id][1]))
-    width = learn.tail(scores) if tail is None else tail
-    return {run: Estimate(log=log, deviation=spread, half=width * spread) for run, (log, spread) in made.items()}
+    left = learn.left_out(known, asked, counts=())
+    if tail is None:
+        tail = learn.tails([each for each in left if math.isfinite(each.error)])[0]
+    return {
+        each.row.run_id: Estimate(log=each.expected, deviation=each.deviation, half=tail * each.deviation)
+        for each in left
+    }
 
 
 def all_in(known: Conditioned, asked: Sequence[Observation]) -> dict[str, Estimate]:
@@ -72,25 +61,11 @@ def all_in(known: Conditioned, asked: Sequence[Observation]) -> dict[str, Estima
     }
 
 
-def by_source(row: Observation) -> str:
-    """Who published it: all rows of a repository, a document or a submitter are left out together."""
-    return row.source
-
-
-def by_family(row: Observation) -> str:
-    return row.family
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """One row judged by rows of other sources and ``own`` runs of its own: ``error`` = ln(measured / expected),
-    ``half``: half width of its 90 % interval in ln. ``nearest``: its own runs are the most like it, else drawn at random."""
+class Judged(Left):
+    """A row that was left out, with ``half``: half width of its 90 % interval in ln."""
 
-    row: Observation
-    error: float
     half: float
-    own: int = 0
-    nearest: bool = False
 
     @property
     def inside(self) -> bool:
@@ -110,48 +85,23 @@ def unseen(rows: Sequence[Observation], looks: Sequence[Observation]) -> list[Ju
     start: Mapping[str, float] | None = None
     for part in range(FOLDS):
         mine = frozenset(names[part::FOLDS])
-        known = fit.deviations([row for row in looks if row.source not in mine], start)
-        start = known
-        conditioned = Conditioned.of(rows, known)
-        width = learn.tail(learn.standardised(conditioned, [row for row in looks if row.source not in mine]))
-        for name in mine:
-            judged += _few(conditioned, [row for row in looks if row.source == name], name, width)
+        start = fit.deviations([row for row in looks if row.source not in mine], start)
+        left = learn.left_out(Conditioned.of(rows, start), looks)
+        tails = learn.tails([each for each in left if each.row.source not in mine])
+        judged += [_judged(each, tails) for each in left if each.row.source in mine]
     return judged
+
+
+def _judged(left: Left, tails: tuple[float, float]) -> Judged:
+    values = {each.name: getattr(left, each.name) for each in fields(Left)}
+    half = min(tails[left.own > 0] * left.deviation, tails[0] * left.before)  # more runs never widen
+    return Judged(**values, half=half)
 
 
 def seen(rows: Sequence[Observation], known: Posterior) -> list[Judged]:
     """Open rows as they are projected today, each without any row of its source."""
-    made = estimates(Conditioned.of(rows, deviations_of(known)), rows, by_source, known.tail)
-    return [Judged(row=row, error=row.log_ratio - made[row.run_id].log, half=made[row.run_id].half) for row in rows]
-
-
-def _few(known: Conditioned, looks: Sequence[Observation], source: str, width: float) -> list[Judged]:
-    """The looks of one source after none and after some of them."""
-    left = np.array([row.source == source for row in known.rows])
-    mean, covariance = known.without(left, [row.facts for row in looks])
-    y, spread = np.array([row.log_ratio for row in looks]), np.sqrt(np.diag(covariance))
-    judged = [
-        Judged(row=row, error=error, half=half)
-        for row, error, half in zip(looks, (y - mean).tolist(), (width * spread).tolist(), strict=True)
-    ]
-    draw = np.random.default_rng(0)
-    for own in OWN[1:]:
-        if len(looks) < max(own + 2, 5):
-            continue
-        for target in range(len(looks)):
-            others = np.array([i for i in range(len(looks)) if i != target])
-            like = covariance[target, others] / spread[others]
-            picks = [(others[np.argsort(-like, kind="stable")[:own]], True)]
-            picks += [(draw.choice(others, own, replace=False), False) for _ in range(DRAWS)]
-            for chosen, nearest in picks:
-                gain = np.linalg.solve(covariance[np.ix_(chosen, chosen)], covariance[chosen, target])
-                expected = mean[target] + gain @ (y[chosen] - mean[chosen])
-                variance = covariance[target, target] - gain @ covariance[chosen, target]
-                half = width * math.sqrt(max(float(variance), REPEAT**2))
-                judged.append(
-                    Judged(row=looks[target], error=float(y[target] - expected), half=half, own=own, nearest=nearest)
-                )
-    return judged
+    left = learn.left_out(Conditioned.of(rows, deviations_of(known)), rows, counts=())
+    return [_judged(each, known.tail) for each in left]
 
 
 def ratio_widths(

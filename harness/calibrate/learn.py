@@ -4,15 +4,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.calibrate import weights
 from harness.calibrate.fit import Conditioned, deviations, repeat_share
 from harness.contracts.estimates import Observation
-from projector.posterior import LEVEL, Posterior
+from projector.posterior import LEVEL, REPEAT, Posterior
 
+Array = NDArray[np.float64]
+#: Runs of one's own that are tried, and how often they are drawn.
+OWN, DRAWS = (1, 2, 3, 5), 5
 #: Standard deviations that hold 90 % of a normal distribution.
 NORMAL = 1.645
 
@@ -25,7 +30,7 @@ def learn(rows: Sequence[Observation], looks: Sequence[Observation], law: Mappin
     effects, mean, covariance = conditioned.effects()
     return Posterior(
         deviations=repeat_share(known),
-        tail=tail(standardised(conditioned, looks)),
+        tail=tails(left_out(conditioned, looks)),
         effects=effects,
         mean=mean,
         covariance=covariance,
@@ -34,19 +39,72 @@ def learn(rows: Sequence[Observation], looks: Sequence[Observation], law: Mappin
     )
 
 
-def standardised(known: Conditioned, asked: Iterable[Observation]) -> list[tuple[str, float]]:
-    """(source, residual in standard deviations) of every asked row, each by what rows of other sources say."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """One row left out with all of its source but ``own`` runs: ``expected`` ln(measured / projected), and its standard
+    deviation as the rest has it, ``before`` the own runs are known. ``nearest``: its own runs are the most like it, else
+    drawn at random."""
+
+    row: Observation
+    expected: float
+    deviation: float
+    before: float
+    own: int = 0
+    nearest: bool = False
+
+    @property
+    def error(self) -> float:
+        """ln(measured / expected)."""
+        return self.row.log_ratio - self.expected
+
+
+def left_out(known: Conditioned, asked: Iterable[Observation], counts: Sequence[int] = OWN) -> list[Left]:
+    """Every asked row by the rows of other sources, and after some of its own source's: as many as ``counts`` says."""
     source = np.array([row.source for row in known.rows], dtype=object)
     by_source: dict[str, list[Observation]] = {}
     for row in asked:
         by_source.setdefault(row.source, []).append(row)
-    scores: list[tuple[str, float]] = []
+    found: list[Left] = []
     for name, those in by_source.items():
         mean, covariance = known.without(source == name, [row.facts for row in those])
-        spread = np.sqrt(np.diag(covariance))
-        left = np.array([row.log_ratio for row in those]) - mean
-        scores += [(name, value) for value in (left / spread).tolist()]
-    return scores
+        spread = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
+        pairs = zip(those, mean.tolist(), spread, strict=True)
+        found += [Left(row=row, expected=log, deviation=s, before=s) for row, log, s in pairs]
+        for own in counts:
+            found += _after_own(those, mean, covariance, own)
+    return found
+
+
+def _after_own(those: Sequence[Observation], mean: Array, covariance: Array, own: int) -> Iterator[Left]:
+    """Rows of one source after ``own`` of the others, of sources with five rows or more. ``mean`` (n,), ``covariance``
+    (n, n): before."""
+    if len(those) < max(own + 2, 5):
+        return
+    error = np.array([row.log_ratio for row in those]) - mean
+    draw, spread = np.random.default_rng(own), np.sqrt(np.diag(covariance))
+    for target, row in enumerate(those):
+        others = np.delete(np.arange(len(those)), target)
+        like = covariance[target, others] / spread[others]
+        picks = [(others[np.argsort(-like, kind="stable")[:own]], True)]
+        picks += [(draw.choice(others, own, replace=False), False) for _ in range(DRAWS)]
+        for chosen, nearest in picks:
+            gain = np.linalg.solve(covariance[np.ix_(chosen, chosen)], covariance[chosen, target])
+            variance = float(covariance[target, target] - gain @ covariance[chosen, target])
+            yield Left(
+                row=row,
+                expected=float(mean[target] + gain @ error[chosen]),
+                deviation=math.sqrt(max(variance, REPEAT**2)),
+                before=float(spread[target]),
+                own=own,
+                nearest=nearest,
+            )
+
+
+def tails(left: Sequence[Left]) -> tuple[float, float]:
+    """:func:`tail` without runs of one's own, and with some that were drawn at random."""
+    scores = [(each.row.source, each.error / each.deviation, each.own) for each in left if not each.nearest]
+    without = tail([(name, value) for name, value, own in scores if not own])
+    return without, max(without, tail([(name, value) for name, value, own in scores if own]))
 
 
 def tail(scores: Sequence[tuple[str, float]]) -> float:

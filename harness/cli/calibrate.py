@@ -114,5 +114,5 @@ def _same(new: Posterior, old: Posterior, rows: Sequence[Observation]) -> str:
 def _moved(new: Posterior, old: Posterior, row: Observation) -> float:
     facts = replace(row.facts, source="own")
     (middle, spread), (was, wide) = new.log_ratio(facts), old.log_ratio(facts)
-    half = abs(new.tail * math.sqrt(spread) - old.tail * math.sqrt(wide)) / (old.tail * math.sqrt(wide))
+    half = abs(new.tail[0] * math.sqrt(spread) - old.tail[0] * math.sqrt(wide)) / (old.tail[0] * math.sqrt(wide))
     return max(abs(middle - was) / 0.01, half / 0.02)

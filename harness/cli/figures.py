@@ -84,7 +84,9 @@ def command(args: argparse.Namespace) -> int:
         say(args, report, most=None, written=str(args.out or ""))
         return 0
     held, plain = against.compare(args, earlier, made, view_figures.MAIN)
-    say(args, view_drift.added(report, held, plain), most=None, written=str(args.out or ""))
+    looked = [look.run_id for look in first_look.read(first_look.FILE)] if first_look.FILE.exists() else []
+    known = view_drift.Known(facts=made.facts, looked=frozenset(looked))
+    say(args, view_drift.added(report, held, plain, known), most=None, written=str(args.out or ""))
     return 0 if held.passed and plain.passed else 1
 
 

@@ -5,6 +5,7 @@ History of ``SCHEMA_VERSION``
     2  ``doubt``.
     3  fits ``shipped`` (what was ``calibrated``) and ``heldout-family``; ``heldout`` is by source.
     4  ``unread``, the last column.
+    5  no ``heldout-family``: the other headline is first looks of sources that nobody had seen.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from harness.contracts.runs import BREAKDOWN
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 #: Columns that files of an older schema lack, by the version that brought them.
 SINCE = {"doubt": 2, "unread": 4}
 
 #: The predictor that every projector must beat; shown beside the others, never alone.
 BASELINE = "constant-mfu"
 #: How a row is corrected: not at all; by what all runs of ``measured/`` teach, as it is shipped; by the same without any run
-#: of its source, or of its model family. The last two are the headline, the worse of them.
-FITS = ("uncalibrated", "shipped", "heldout", "heldout-family")
-HELD = FITS[2:]
+#: of its source, which is what tables show.
+FITS = ("uncalibrated", "shipped", "heldout")
 #: Fits as files before version 3 name them.
 RENAMED = {"calibrated": "shipped"}
+#: Fits of files before version 5 that nothing shows any more.
+GONE = ("heldout-family",)
 STATUSES = ("ok", "unsupported", "invalid", "no-measurement", "out-of-memory")
 
 

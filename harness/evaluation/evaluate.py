@@ -89,7 +89,7 @@ class _Fitted:
 
 
 def _fit(name: str, seen: Sequence[Observation], evidence: Sequence[Observation] | None) -> _Fitted:
-    """Each row by the evidence without its source, without its family, and by what the package carries."""
+    """Each row by the evidence without its source, and by what the package carries."""
     teaching = [o for o in (seen if evidence is None else evidence) if math.isfinite(o.log_ratio)]
     if not teaching:
         return _Fitted(tuple(seen), {fit: {} for fit in FITS})
@@ -99,14 +99,13 @@ def _fit(name: str, seen: Sequence[Observation], evidence: Sequence[Observation]
     asked = seen if evidence is None else [o for o in seen if _vendor(o.facts.gpu)]
     looked = [] if ours else [o for o in observations.looks() if math.isfinite(o.log_ratio)]
     known = Conditioned.of(teaching, held.deviations_of(packaged, () if ours else teaching, looked))
-    tail = packaged.tail if ours else None
+    tail = packaged.tail[0] if ours else None
     return _Fitted(
         tuple(seen),
         {
             "uncalibrated": {},
             "shipped": {o.run_id: _shipped(packaged, o) for o in asked} if ours else held.all_in(known, asked),
-            "heldout": held.estimates(known, asked, held.by_source, tail),
-            "heldout-family": held.estimates(known, asked, held.by_family, tail),
+            "heldout": held.estimates(known, asked, tail),
         },
     )
 
@@ -119,7 +118,7 @@ def _shipped(packaged: Posterior, row: Observation) -> Estimate:
     """What a user of the package is told of this run, whose source it does not know."""
     log, variance = packaged.log_ratio(replace(row.facts, source="own"))
     spread = math.sqrt(variance)
-    return Estimate(log=log, deviation=spread, half=packaged.tail * spread)
+    return Estimate(log=log, deviation=spread, half=packaged.tail[0] * spread)
 
 
 def _observed(

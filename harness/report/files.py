@@ -11,6 +11,7 @@ from typing import Any
 from harness.contracts.results import (
     COLUMNS,
     FITS,
+    GONE,
     RENAMED,
     SCHEMA_VERSION,
     SINCE,
@@ -113,7 +114,7 @@ def rows(path: Path) -> tuple[Row, ...]:
         problems += wrong
     if problems:
         raise InputError(problems)
-    return tuple(row for row in found if row is not None)
+    return tuple(row for row in found if row is not None and row.fit not in GONE)
 
 
 def _row(cells: Mapping[str, str | None], where: str, line: int) -> tuple[Row | None, list[Problem]]:
@@ -171,7 +172,9 @@ def _saved(document: Mapping[str, Any]) -> Saved:
         RunFacts(**{**f, "assumed": tuple(f["assumed"]), "switches": tuple(f["switches"])}) for f in document["facts"]
     ]
     sound, doubted = parted(
-        row_from_mapping({**row, "fit": RENAMED.get(row["fit"], row["fit"])}) for row in document["rows"]
+        row_from_mapping({**row, "fit": RENAMED.get(row["fit"], row["fit"])})
+        for row in document["rows"]
+        if row["fit"] not in GONE
     )
     evaluation = Evaluation(
         rows=sound,

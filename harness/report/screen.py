@@ -128,11 +128,11 @@ def _verdict(screen: Screen) -> str:
         said = f"{screen.main} projects no row with a measured throughput and a whole configuration"
     elif held.compared == 1:
         off = percent(held.macro_mape)
-        said = f"{screen.main} is {off} off on the one measured row, by a fit that saw none of its {of.unseen}"
+        said = f"{screen.main} is {off} off on the one measured row, by a fit that saw none of its source"
     else:
         said = (
             f"{screen.main} is {percent(held.median)} off on the median of {held.compared} measured rows, and"
-            f" {percent(held.macro_mape)} on average over kinds of runs, each by a fit that saw no row of its {of.unseen}"
+            f" {percent(held.macro_mape)} on average over kinds of runs, each by a fit that saw no row of its source"
         )
     return f"{word}{said}." if word else f"{said[0].upper()}{said[1:]}."
 

@@ -106,4 +106,4 @@ def _lines(name: str, of: Figures) -> Iterator[str]:
             f"Choosing the configuration that it puts first costs {percent(of.order.regret)} of throughput on average"
             f" (worst {percent(of.order.worst_regret)}: {of.order.worst_group or NONE})."
         )
-    yield "Held out: what corrects a run was learned without its source, or its model family: the worse counts."
+    yield "Held out: what corrects a run was learned without its source."

@@ -23,7 +23,7 @@ HEADLINE = Spec(
     note="Mean |projected / measured − 1| of tokens/s/GPU; macro: every (model family × GPU × framework) cell weighs"
     " the same, plain: every row does. Coverage: compared rows over those with a measured throughput and a whole"
     " configuration. Calibrated: by what is shipped. Held out: each row by a law and parameters that saw no row of its"
-    " source, or of its model family, the worse of the two; plain to worst are held out.",
+    " source; plain to worst are held out.",
 )
 ORDERS = Spec(
     title="Ranking inside groups, mean over groups",

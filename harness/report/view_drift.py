@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
+from harness.contracts.results import RunFacts
+from harness.contracts.sources import publisher
 from harness.report.table import Report, Table, figure, listed, percent, signed, text
-from harness.score.drift import WORSE, Drift, Moved
+from harness.score.drift import WORSE, Drift, Moved, Paired, paired
 
 SHOWN = 0.001  # a move below a tenth of a point is not worth a line
 MOST = 10  # causes named in the gate; the tables hold all
 
 
-def added(report: Report, drift: Drift, plain: Drift | None = None) -> Report:
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of runs beside their rows: ``facts`` by run id, and the ids of those ``looked`` at before anything
+    was changed for them."""
+
+    facts: Mapping[str, RunFacts] = field(default_factory=dict)
+    looked: Collection[str] = ()
+
+
+def added(report: Report, drift: Drift, plain: Drift | None = None, known: Known | None = None) -> Report:
     """``report`` with the drift tables in front and the verdict among its gate lines.
 
     ``plain``: the drift of the uncalibrated rows, which is told and never judged: a fitted factor hides a constant that
-    is wrong by the same share everywhere.
+    is wrong by the same share everywhere. ``known``: by what the change is judged by source.
     """
     word = "PASS" if drift.passed else "FAIL"
     verdict = (
@@ -31,8 +42,41 @@ def added(report: Report, drift: Drift, plain: Drift | None = None) -> Report:
             f"NOTE uncalibrated: mean error of shared rows {percent(plain.before)} before, {percent(plain.after)} now;"
             f" {len(plain.worse)} rows worse by more than {_points(WORSE)}"
         )
-    tables = (_moved(drift), _listed(drift))
+    by_source = () if known is None else (_by_source((("held out", drift), ("as projected", plain)), known),)
+    tables = (*by_source, _moved(drift), _listed(drift))
     return replace(report, gate=(*report.gate, *lines), tables=(*(t for t in tables if t.rows), *report.tables))
+
+
+def _by_source(drifts: tuple[tuple[str, Drift | None], ...], known: Known) -> Table:
+    """The change on the rows that both have, open ones and first looks apart; and what only new projects it."""
+
+    def source(run: str) -> str:
+        return publisher(known.facts[run].source) if run in known.facts else run
+
+    rows: list[tuple[str, Paired]] = []
+    for fit, drift in drifts:
+        for group, looked in (("open", False), ("first looks", True)):
+            those = [m for m in drift.moved if (m.run_id in known.looked) is looked] if drift else []
+            found = paired(those, source)
+            rows += [] if found is None else [(f"{group}, {fit}", found)]
+        if drift and (new := paired(drift.only_new, source)) is not None:
+            rows.append((f"only new projects it, {fit}", replace(new, before=float("nan"), interval=None)))
+    made = (
+        text("same rows, by source", lambda line: line[0]),
+        figure("rows", lambda line: line[1].rows),
+        figure("sources", lambda line: line[1].sources),
+        figure("before", lambda line: percent(line[1].before)),
+        figure("now", lambda line: percent(line[1].after)),
+        figure("90 % of the change", lambda line: _between(line[1].interval)),
+        figure("better", lambda line: line[1].better),
+        figure("worse", lambda line: line[1].worse),
+    )
+    note = "Mean |error| of throughput, every source weighing the same; the interval is drawn over sources."
+    return listed("The change by source", rows, made, note)
+
+
+def _between(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else " to ".join(f"{100 * x:+.2f}" for x in interval) + " points"
 
 
 def causes(drift: Drift) -> Iterator[str]:

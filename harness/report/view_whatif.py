@@ -56,7 +56,7 @@ def _widths(rows: Sequence[Observation], found: Sequence[Pair]) -> Widths:
         return {}
     known = posterior.load()
     conditioned = Conditioned.of(rows, held.deviations_of(known))
-    return held.ratio_widths(conditioned, rows, [(p.first, p.second) for p in found], known.tail)
+    return held.ratio_widths(conditioned, rows, [(p.first, p.second) for p in found], known.tail[0])
 
 
 def sentence(seen: Sequence[Pair]) -> str:

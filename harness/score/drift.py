@@ -7,7 +7,7 @@ judged, since errors that cancel each other can make it better while a row becom
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from harness.contracts import frame
 from harness.contracts.results import BASELINE
+from harness.score import resample
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 # below it a change of a model's constants is drift, and above WORSE it is worth a word. Conventions of this harness.
 BROKEN = 0.05
 WORSE = 0.01
+SAME = 0.0005  # change of a source's mean that is none
 
 THROUGHPUT, MEMORY = "TGS", "memory"
 
@@ -55,7 +57,8 @@ class Drift:
     times, ``gained`` a projection, ``added`` to a suite. ``moved``: rows by growth of their error, worst first;
     ``worse`` and ``broken`` of them by more than :data:`WORSE` and ``tolerance``.
 
-    ``before``/``after``: plain mean |error| of throughput over the rows that both hold.
+    ``before``/``after``: plain mean |error| of throughput over the rows that both hold. ``only_new``: errors of those
+    that were not projected before.
     """
 
     lost: tuple[Key, ...]
@@ -64,6 +67,7 @@ class Drift:
     broken: tuple[Moved, ...]
     before: float | None
     after: float | None
+    only_new: tuple[Moved, ...] = ()
     removed: tuple[Key, ...] = ()
     added: tuple[Key, ...] = ()
     reasons: Mapping[Key, str] = field(default_factory=dict)
@@ -112,12 +116,49 @@ def compare(
         broken=tuple(m for m in moved if m.growth > broken),
         before=sum(abs(m.before) for m in speed) / len(speed) if speed else None,
         after=sum(abs(m.after) for m in speed) / len(speed) if speed else None,
+        only_new=tuple(_only_new(first, last)),
         removed=tuple(dict.fromkeys(gone)),
         added=tuple(last.index[~last.index.isin(first.index) & last["error"].notna().to_numpy()]),
         reasons={row.Index: _why(row) for row in frame.lines(now[had & ~has])},
         tolerance=broken,
         fit=fit,
         may_remove=may_remove,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """A change on the same ``rows``, every one of ``sources`` weighing the same: mean |error| of throughput ``before`` and
+    ``after``, the 90 % ``interval`` of what it changed by, drawn over sources (None of one source), and how many sources
+    became ``better`` and ``worse`` by more than :data:`SAME`."""
+
+    rows: int
+    sources: int
+    before: float
+    after: float
+    interval: tuple[float, float] | None
+    better: int
+    worse: int
+
+
+def paired(moved: Sequence[Moved], source: Callable[[str], str]) -> Paired | None:
+    """``moved`` rows of throughput by the source of their run; None where there are none."""
+    each: dict[str, list[tuple[float, float]]] = {}
+    for m in moved:
+        if m.metric == THROUGHPUT:
+            each.setdefault(source(m.run_id), []).append((abs(m.before), abs(m.after)))
+    if not each:
+        return None
+    means = np.array([np.mean(pairs, axis=0) for pairs in each.values()])
+    change = means[:, 1] - means[:, 0]
+    return Paired(
+        rows=sum(map(len, each.values())),
+        sources=len(each),
+        before=float(means[:, 0].mean()),
+        after=float(means[:, 1].mean()),
+        interval=resample.of_mean(change.tolist()),
+        better=int((change < -SAME).sum()),
+        worse=int((change > SAME).sum()),
     )
 
 
@@ -138,6 +179,14 @@ def _moves(was: pd.DataFrame, now: pd.DataFrame, metric: str, error: str, measur
                 metric=metric,
                 remeasured=once != again and not (math.isnan(once) and math.isnan(again)),
             )
+
+
+def _only_new(first: pd.DataFrame, last: pd.DataFrame) -> Iterator[Moved]:
+    had = first.index[first["error"].notna()]
+    now = last["error"].dropna()
+    now = now[~now.index.isin(had)]
+    for (predictor, run), error in zip(now.index, now, strict=True):
+        yield Moved(run_id=run, predictor=predictor, before=0.0, after=error)
 
 
 def _why(row: Any) -> str:

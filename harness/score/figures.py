@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from harness.contracts import frame
-from harness.contracts.results import BASELINE, HELD
+from harness.contracts.results import BASELINE
 from harness.score import accuracy, ranking
 from harness.score.accuracy import Coverage, MemorySummary, Summary
 from harness.score.ranking import GroupRanking, RankingSummary
@@ -40,24 +39,9 @@ class Figures:
         return accuracy.summarise(self.fit("shipped"))
 
     @cached_property
-    def by_held(self) -> Mapping[str, Summary]:
-        """By each way of holding out (:data:`HELD`) that the rows know: without the source, without the family."""
-        return {fit: accuracy.summarise(rows) for fit in HELD if len(rows := self.fit(fit))}
-
-    @cached_property
-    def held_by(self) -> str:
-        """The way of holding out that is off the most: the headline."""
-        return max(self.by_held, key=lambda fit: self.by_held[fit].macro_mape or 0.0, default=HELD[0])
-
-    @property
-    def unseen(self) -> str:
-        """What the rows of the headline were held out by, in words."""
-        return "model family" if self.held_by == "heldout-family" else "source"
-
-    @cached_property
     def held(self) -> Summary:
-        """The headline: the worse of a source and a model family left out."""
-        return self.by_held.get(self.held_by) or accuracy.summarise(self.fit(self.held_by))
+        """Each row by runs of other sources."""
+        return accuracy.summarise(self.fit("heldout"))
 
     @cached_property
     def groups(self) -> list[GroupRanking]:
@@ -74,8 +58,8 @@ class Figures:
 
     @cached_property
     def intervals(self) -> Coverage | None:
-        """Of the rows of the headline."""
-        return accuracy.coverage(self.fit(self.held_by))
+        """Of intervals by runs of other sources."""
+        return accuracy.coverage(self.fit("heldout"))
 
     @cached_property
     def memory(self) -> MemorySummary | None:
@@ -85,8 +69,8 @@ class Figures:
     @cached_property
     def baseline(self) -> Summary:
         """Of the baseline, held out, on the rows that have an error here: coverage can flatter neither."""
-        held = self.fit(self.held_by)
-        base = frame.part(self.whole, predictor=BASELINE, fit=self.held_by)
+        held = self.fit("heldout")
+        base = frame.part(self.whole, predictor=BASELINE, fit="heldout")
         return accuracy.summarise(base[base["run_id"].isin(held["run_id"][held["error"].notna()])])
 
     @cached_property

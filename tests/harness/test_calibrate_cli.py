@@ -59,7 +59,7 @@ def test_it_shows_where_stacks_differ_and_writes_a_file_that_reads_back(
     assert found.evidence["rows"] == "36"
     assert main([*given, "--against", str(out)]) == 0
     assert "PASS" in capsys.readouterr().out
-    out.write_text(written.replace('"tail": ', '"tail": 9'))
+    out.write_text(written.replace('"tail": [', '"tail": [9'))
     assert main([*given, "--against", str(out)]) == 1
 
 

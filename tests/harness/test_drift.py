@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from harness.contracts import frame
 from harness.contracts.results import Row
+from harness.report import view_drift
+from harness.report.table import Report
 from harness.score import drift
 from harness.score.drift import Drift
 
@@ -84,3 +88,24 @@ def test_a_new_measurement_is_told_apart_from_a_new_projection(make_row) -> None
     assert broken.remeasured
     (same,) = compare([make_row("a", 100, 100)], [make_row("a", 100, 120)]).broken
     assert not same.remeasured
+
+
+def test_a_change_is_judged_by_source_and_rows_that_are_new_to_it_stand_apart(make_row) -> None:
+    """Two rows of one source weigh as much as one of another."""
+    old = [make_row("a1", 100, 110), make_row("a2", 100, 130), make_row("b", 100, 120), make_row("c", 100, None)]
+    new = [make_row("a1", 100, 105), make_row("a2", 100, 105), make_row("b", 100, 130), make_row("c", 100, 150)]
+    found = compare(old, new)
+    by = drift.paired(found.moved, lambda run: run[0])
+    assert by is not None
+    assert (by.rows, by.sources, by.better, by.worse) == (3, 2, 1, 1)
+    assert (by.before, by.after) == pytest.approx((0.2, 0.175))
+    assert by.interval is not None
+    assert by.interval[0] <= by.after - by.before <= by.interval[1]
+    assert [(m.run_id, m.after) for m in found.only_new] == [("c", pytest.approx(0.5))]
+    report = view_drift.added(Report(title="t"), found, None, view_drift.Known(looked={"b"}))
+    (table,) = (t for t in report.tables if t.title == "The change by source")
+    assert [row[0] for row in table.rows] == [
+        "open, held out",
+        "first looks, held out",
+        "only new projects it, held out",
+    ]

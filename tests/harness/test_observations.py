@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from harness.calibrate import learn
 from harness.contracts.estimates import Observation
-from harness.contracts.results import HELD
+from harness.contracts.results import FITS
 from harness.evaluation import evaluate, observations
 from harness.evaluation.evaluate import Selected
 from harness.evidence import suite
@@ -57,23 +57,24 @@ def test_a_verdict_does_not_depend_on_its_companions(project_folder: Path) -> No
         return {(r.run_id, r.fit): replace(r, seconds_to_project=None) for r in made}
 
     whole, alone = rows(lambda _: True), rows(lambda run_id: run_id == "llama-tp4")
-    assert alone == {key: row for key, row in whole.items() if key[0] == "llama-tp4"}
+    for key, row in alone.items():  # solved together with others, a figure may differ in its last digits
+        figures, there = ({k: v for k, v in asdict(each).items() if isinstance(v, float)} for each in (row, whole[key]))
+        assert figures == pytest.approx(there, rel=1e-9)
     plain, held = whole["llama-tp4", "uncalibrated"], whole["llama-tp4", "heldout"]
     assert 1.0 < held.projected_step_seconds / plain.projected_step_seconds < math.exp(0.23)
     assert held.interval_low < held.projected_tgs < held.interval_high
     assert whole["llama-tp4", "shipped"].interval_low is not None
 
 
-def test_leaving_out_by_source_and_by_family_are_two_fits(project_folder: Path) -> None:
+def test_rows_of_its_own_source_do_not_correct_a_run(project_folder: Path) -> None:
     runs = suite.load(project_folder / "suites" / "tiny.yaml").runs[:1]
-    mine = [seen(i, family="llama3", log_ratio=0.3) for i in range(10)]
     others = [seen(i, log_ratio=0.2) for i in range(10, 30)]
     made = evaluate.evaluate(
-        [Selected("", r) for r in runs], evaluate.tools_for("simulate")[:1], evidence={"simulate": [*mine, *others]}
+        [Selected("", r) for r in runs], evaluate.tools_for("simulate")[:1], evidence={"simulate": others}
     )
     step = {row.fit: row.projected_step_seconds for row in made.rows}
-    assert step["heldout"] > step["heldout-family"] > step["uncalibrated"]
-    assert set(HELD) < set(step)
+    assert step["heldout"] > step["uncalibrated"]
+    assert set(step) == set(FITS)
 
 
 def test_what_is_shipped_for_plans_and_for_runs_rests_on_the_same_rows() -> None:

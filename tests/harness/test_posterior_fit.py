@@ -73,7 +73,9 @@ def test_effects_say_what_rows_say_of_a_new_source() -> None:
     known = Conditioned.of(rows, KNOWN)
     effects, mean, covariance = known.effects()
     new = row(1, 99, 0.0, 0.4).facts
-    shipped = Posterior(deviations=fit.repeat_share(KNOWN), tail=1.6, effects=effects, mean=mean, covariance=covariance)
+    shipped = Posterior(
+        deviations=fit.repeat_share(KNOWN), tail=(1.6, 1.6), effects=effects, mean=mean, covariance=covariance
+    )
     (middle,), ((variance,),) = known.without(np.zeros(len(rows), dtype=bool), [new])
     assert shipped.log_ratio(new)[0] == pytest.approx(float(middle), abs=1e-9)
     assert shipped.log_ratio(new)[1] == pytest.approx(float(variance), rel=1e-6)
@@ -130,6 +132,6 @@ def test_the_ratio_of_two_runs_of_a_source_is_surer_than_either() -> None:
     rows = drawn(6)
     known = Conditioned.of(rows, {**KNOWN, "source": 0.5})
     widths = held.ratio_widths(known, rows, [("r1-0", "r1-1"), ("r1-0", "r2-0")], 1.645)
-    alone = held.estimates(known, [r for r in rows if r.run_id == "r1-0"], held.by_source, 1.645)["r1-0"].half
+    alone = held.estimates(known, [r for r in rows if r.run_id == "r1-0"], 1.645)["r1-0"].half
     assert widths["r1-0", "r1-1"] < alone
     assert math.isfinite(widths["r1-0", "r1-1"])

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from harness import cli
-from harness.calibrate import held
 from harness.contracts.results import Evaluation
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.contracts.sources import publisher
@@ -166,7 +165,7 @@ def test_rows_of_one_publisher_are_left_out_together(runs: list[MeasuredRun]) ->
     named = [replace(r, source=replace(r.source, title=title)) for r, title in zip(runs, titles, strict=False)]
     made = evaluate.evaluate([Selected("s", r) for r in named], [Half()])
     seen = made.observed["simulate"]
-    assert {held.by_source(o) for o in seen} == {"a/b", "c/d", "e/f"} & {publisher(r.source.title) for r in named}
+    assert {o.source for o in seen} == {"a/b", "c/d", "e/f"} & {publisher(r.source.title) for r in named}
 
 
 def test_a_look_is_made_once(runs: list[MeasuredRun], tmp_path: Path) -> None:

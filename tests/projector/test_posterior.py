@@ -15,7 +15,7 @@ from projector.posterior import REPEAT, Expectation, Facts, Posterior, Run
 
 KNOWN = Posterior(
     deviations={"compute": 0.1, "host": 0.5, "host, framework": 0.4, "host, source": 0.3, "source": 0.05, "run": 0.05},
-    tail=1.8,
+    tail=(1.8, 2.5),
 )
 steps = st.floats(0.01, 100.0)
 
@@ -76,7 +76,7 @@ def test_what_two_runs_share_cancels(target: Facts, other: Facts, some: list[Run
     assert there.half_width == pytest.approx(back.half_width)
     free = KNOWN.ratio(target, replace(target, step_seconds=target.step_seconds / 2), variant=True)
     assert free.middle == pytest.approx(2.0)
-    assert free.half_width == pytest.approx(KNOWN.tail * math.sqrt(2.0) * REPEAT)
+    assert free.half_width == pytest.approx(KNOWN.tail[0] * math.sqrt(2.0) * REPEAT)
 
 
 @given(facts(), runs)
@@ -88,7 +88,7 @@ def test_squares_of_the_parts_add_up(target: Facts, some: list[Run]) -> None:
 @given(st.floats(-0.02, 0.02), st.floats(0.05, 1.0))
 def test_closed_form_of_one_part(y: float, tau: float) -> None:
     """mean = y τ² / (τ² + σ²), variance τ² σ² / (τ² + σ²), where the run is no outlier."""
-    one = Posterior(deviations={"compute": tau}, tail=1.0)
+    one = Posterior(deviations={"compute": tau}, tail=(1.0, 1.0))
     target = Facts(step_seconds=2.0, shares={"compute": 1.0}, gpu="g", framework="f", family="d")
     after = one.given([Run(facts=target, measured_seconds=2.0 * math.exp(y))])
     mean, variance = after.log_ratio(target)
@@ -98,7 +98,7 @@ def test_closed_form_of_one_part(y: float, tau: float) -> None:
 
 def test_an_outlier_counts_less_than_its_distance() -> None:
     target = Facts(step_seconds=1.0, shares={"compute": 1.0}, gpu="g", framework="f", family="d")
-    one = Posterior(deviations={"compute": 0.05}, tail=1.0)
+    one = Posterior(deviations={"compute": 0.05}, tail=(1.0, 1.0))
     learnt = [one.given([Run(facts=target, measured_seconds=math.exp(y))]).log_ratio(target)[0] / y for y in (0.1, 1.0)]
     assert learnt[1] < learnt[0]
 
@@ -127,3 +127,24 @@ def test_the_file_is_what_it_was_written_from() -> None:
 def test_a_broken_file_is_told(text: str) -> None:
     with pytest.raises(InputError, match=r"broken\.json"):
         posterior.parse(text, "broken.json")
+
+
+@given(facts(), st.floats(-0.02, 0.02))
+def test_a_timed_part_teaches_of_that_part_alone(target: Facts, y: float) -> None:
+    """Of a step that is the part, the part is expected; nothing is said of the others, and no run of one's own is meant."""
+    compute = replace(target, shares={"compute": 1.0}, step_seconds=3.0, timed=True)
+    known = KNOWN.given([Run(facts=compute, measured_seconds=3.0 * math.exp(y))])
+    share = target.shares["compute"]
+    mean, variance = known.log_ratio(target)
+    assert mean == pytest.approx(share * y * 0.1**2 / (0.1**2 + REPEAT**2))
+    gained = KNOWN.log_ratio(target)[1] - variance
+    assert gained == pytest.approx((share * 0.1**2) ** 2 / (0.1**2 + REPEAT**2))
+    assert known.own == 0
+    assert "timed on this device" in known.expect(target).rests_on
+
+
+@given(facts(), runs)
+def test_an_interval_after_own_runs_has_the_tail_of_own_runs(target: Facts, some: list[Run]) -> None:
+    known, free = KNOWN.given(some), KNOWN.expect(target).half_width
+    half = known.tail[bool(posterior.distinct(some))] * math.sqrt(known.log_ratio(target)[1])
+    assert known.expect(target).half_width == pytest.approx(min(half, free))

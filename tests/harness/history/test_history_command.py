@@ -56,7 +56,7 @@ def test_a_run_is_recorded_and_shown(call: Call, project_folder: Path) -> None:
         assert (code, err) == (0, "")
     (first, second) = store.read(project_folder / "history.sqlite")
     assert first.rows == second.rows
-    assert len(first.rows) == 4 * 2 * 4, "runs and cases × predictors × fits"
+    assert len(first.rows) == 4 * 2 * 3, "runs and cases × predictors × fits"
     made = first.recording
     assert made.mode == "simulate"
     assert list(made.suites) == ["tiny"]
