@@ -16,6 +16,7 @@ from projector.cli.field_flags import add_field_flags, add_set
 from projector.errors import InputError, Problem
 
 _CHANGE = re.compile(r"[A-Za-z_][\w.]*=")
+_FLAG = re.compile(r"--\w+(?:=|$)")
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -102,7 +103,8 @@ class _Flags:
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
     """The flags of ``argv``. Raises :class:`InputError` with every word that no flag takes."""
-    parsed, rest = parser.parse_known_args(list(argv))
+    words = [word if not _FLAG.match(word) else _dashed(word) for word in argv]
+    parsed, rest = parser.parse_known_args(words)
     rest = _take_changes(parsed, rest)
     if rest and hasattr(parsed, "stated"):
         from projector.cli import megatron_switches
@@ -111,6 +113,12 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
     if rest:
         raise InputError(_unknown(rest, parsed.options))
     return parsed
+
+
+def _dashed(word: str) -> str:
+    """``--lora_rank=8``, as torch's trainers write flags, with dashes in its name."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value
 
 
 def _unknown(rest: Sequence[str], flags: Callable[[], tuple[str, ...]]) -> list[Problem]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -13,11 +12,8 @@ from projector.workload.checks import range_problems
 from projector.workload.fields import Field, field_of, fields
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
-from projector.workload.schema import parse_recipe
+from projector.workload.schema import counted, parse_recipe
 
-#: ``32k`` tokens of a sequence are 32,768 everywhere in the field; a budget of training tokens counts by thousands.
-_SUFFIXES = {"k": 1 << 10, "m": 1 << 20}
-_SUFFIXED = re.compile(r"(\d+(?:\.\d+)?)([kKmM])")
 _SIZES = {"micro_batch_size": 1, "global_batch_size": 1, "seq_length": 1}  # of any recipe: what a field is read beside
 
 
@@ -96,9 +92,9 @@ def _typed(known: Field, value: object) -> object:
     if known.many and not isinstance(plain, (list, tuple)):
         if plain in (None, "none", "[]"):
             return [] if plain else None
-        return [_scalar(known.kind, part.strip()) for part in str(value).split(",") if part.strip()]
-    if known.unit == "tokens" and (match := _SUFFIXED.fullmatch(str(value).strip())):
-        return round(float(match[1]) * _SUFFIXES[match[2].lower()])
+        parts = [part.strip() for part in str(value).split(",") if part.strip()]
+        return [_scalar(known.kind, counted(known.key, part)) for part in parts]
+    plain = counted(known.key, plain)
     return _scalar(known.kind, value if known.kind is str and plain is not None else plain)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from projector.search.objective import Objective
     from projector.search.space import Space
 
+_MOST_GPUS = 16_384  # that --fewest-gpus tries
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|min)?")
 
 
@@ -46,6 +47,8 @@ def register(commands: Subparsers) -> None:
     )
     add("--vary", action="append", default=[], metavar="FIELD[=V,…]", help=varied)
     add("--max-gpus", type=whole(1), metavar="N", help="also fewer GPUs: hosts in powers of two up to N GPUs")
+    fewest = "the best on the fewest GPUs on which anything fits: 1, 2, 4, … up to --max-gpus (default: 16384)"
+    add("--fewest-gpus", action="store_true", help=fewest)
     add(
         "--objective",
         choices=("step", "tgs", "cost", "energy", "memory"),
@@ -86,8 +89,17 @@ def _run(options: argparse.Namespace) -> None:
     own = runs.taught(options)
     case = own.on(read_case(options))
     with blamed(options):
-        made = _space(case, options)
-        found = _found(case, options, made, limits)
+        counts = _fewest(case, options.max_gpus) if options.fewest_gpus else [_gpus(case, options)]
+        for gpus in counts:
+            made = _space(case, options, gpus)
+            try:
+                found = _found(case, options, made, limits)
+            except InputError:  # no rule lets a layout through
+                if gpus == counts[-1]:
+                    raise
+                continue
+            if found.best:
+                break
         if not found.best and found.gap == 0:
             from projector.search.unfit import unfit
 
@@ -120,8 +132,8 @@ def _completed(options: argparse.Namespace) -> None:
     options.micro = stated
     if not options.config and not stated:
         options.stated = {**options.stated, "micro_batch_size": ("--micro-batch-size", "1")}
-    if options.max_gpus and not options.gpus and not options.target_nodes:
-        options.gpus = options.max_gpus
+    if (options.max_gpus or options.fewest_gpus) and not options.gpus and not options.target_nodes:
+        options.gpus = options.max_gpus or _MOST_GPUS
 
 
 def _limits(options: argparse.Namespace) -> Limits:
@@ -143,7 +155,7 @@ def _limits(options: argparse.Namespace) -> Limits:
     )
 
 
-def _space(case: Case, options: argparse.Namespace) -> Space:
+def _space(case: Case, options: argparse.Namespace, gpus: tuple[int, ...]) -> Space:
     from projector.search.space import searched, space
 
     problems: list[Problem] = []
@@ -155,7 +167,14 @@ def _space(case: Case, options: argparse.Namespace) -> Space:
         mine = flag.startswith("--") and flag != "--set" and (name != "micro_batch_size" or options.micro)
         if mine and name in searched(case.workload) and name not in only:
             only[name] = (getattr(case.workload.recipe, name),)
-    return space(case.workload, case.cluster, only=only, vary=vary, gpus=_gpus(case, options))
+    return space(case.workload, case.cluster, only=only, vary=vary, gpus=gpus)
+
+
+def _fewest(case: Case, most: int | None) -> list[tuple[int, ...]]:
+    """The numbers of GPUs that ``--fewest-gpus`` tries in turn: parts of a host, then hosts, in powers of two."""
+    whole = case.cluster.gpus_per_host
+    sizes = [1 << power for power in range(15) if 1 << power < whole] + [whole << power for power in range(15)]
+    return [(size,) for size in sizes if size <= (most or _MOST_GPUS)]
 
 
 def _gpus(case: Case, options: argparse.Namespace) -> tuple[int, ...]:
@@ -174,6 +193,7 @@ def _values(texts: list[str], flag: str, problems: list[Problem], gpu: Gpu) -> d
     from projector.search.axes import GROUPS
     from projector.settle import capable
     from projector.workload.fields import field_of, fields
+    from projector.workload.schema import counted
 
     found: dict[str, tuple[Any, ...]] = {}
     for text in texts:
@@ -190,7 +210,7 @@ def _values(texts: list[str], flag: str, problems: list[Problem], gpu: Gpu) -> d
         if not words and flag == "--vary":
             able = [word for word in field.choices if not capable.beyond(gpu, {field.key: word})]
             words = ["true", "false"] if field.kind is bool else able
-        values = tuple(_value(word, field.kind, field.many) for word in words)
+        values = tuple(_value(str(counted(field.key, word)), field.kind, field.many) for word in words)
         wrong = [w for w, v in zip(words, values, strict=True) if v is _WRONG or not _allowed(v, field.choices)]
         if wrong or not values:
             found_text = ", ".join(wrong) or text

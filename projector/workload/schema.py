@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from projector.errors import Problem
-from projector.workload import zoo
+from projector.workload import amounts, zoo
 from projector.workload.checks import range_problems, unreported, word_problems
+from projector.workload.declared import about_of
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
 from projector.workload.recipe import Recipe
@@ -21,11 +22,19 @@ def parse_recipe(mapping: object, where: str, prefix: str = "recipe.") -> tuple[
     """Read a :class:`Recipe`. Returns ``(None, problems)`` when anything is wrong, else ``(recipe, [])``."""
     if isinstance(mapping, Mapping) and isinstance(domain := mapping.get("fast_domain"), Mapping):
         mapping = {**mapping, "fast_domain": ".".join(f"{name}:{ranks}" for name, ranks in domain.items())}
+    if isinstance(mapping, Mapping):
+        mapping = {key: counted(key, value) for key, value in mapping.items()}
     recipe, problems = parse_dataclass(Recipe, mapping, where, prefix)
     if isinstance(mapping, Mapping):
         problems += word_problems(mapping, where, prefix)
         problems += unreported(range_problems(mapping, where, prefix), problems)
     return (None if problems else recipe), problems
+
+
+def counted(name: object, value: object) -> object:
+    """``value`` of the recipe field ``name``: ``32k`` as 32,768 where the field counts tokens or samples."""
+    told = about_of(Recipe).get(str(name))
+    return amounts.count(value) if told and told.unit in ("tokens", "samples") else value
 
 
 def parse_model(value: object, where: str, prefix: str = "model.") -> tuple[Model | None, list[Problem]]:

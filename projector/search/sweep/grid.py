@@ -32,7 +32,7 @@ from projector.io.files import read_yaml
 from projector.search.objective import OBJECTIVES
 from projector.search.sweep.systems import system
 from projector.workload import amounts
-from projector.workload.schema import parse_model, parse_recipe
+from projector.workload.schema import counted, parse_model, parse_recipe
 
 VERSION = 1
 MOST = 20_000_000  # points: more are a mistake of the file, or of the idea
@@ -103,7 +103,7 @@ def read(path: Path) -> Grid:
     recipe = content.get("recipe") or {}
     inner: dict[str, tuple[Any, ...]] = {}
     if isinstance(recipe, Mapping):
-        inner = {str(name): _values(value) for name, value in recipe.items()}
+        inner = {str(name): _values(counted(name, value)) for name, value in recipe.items()}
     else:
         wrong.append(Problem(where, "recipe", recipe, "recipe fields, each one value or a list of values"))
     wrong += _empty(where, outer, "") + _empty(where, inner, "recipe.")

@@ -63,6 +63,14 @@ def test_fewer_gpus_are_searched_where_they_may_be(capsys: pytest.CaptureFixture
     assert made["best"][0]["gpus"] == 16
 
 
+def test_the_fewest_gpus_are_those_on_half_of_which_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--model", "llama3.1_8b", "--gpu", "h100", "--gbs", "16", "--seq-length", "4096", *FIXED)
+    assert main(["search", *words, "--fewest-gpus", "--json"]) == 0
+    gpus = json.loads(capsys.readouterr().out)["best"][0]["gpus"]
+    assert main(["search", *words, "--gpus", str(gpus), "--json"]) == 0
+    assert main(["search", *words, "--gpus", str(gpus // 2), "--json"]) == 2
+
+
 def test_an_interrupted_search_goes_on(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "kept.jsonl"
     first = document(capsys, "--resume", str(file), "--budget", "4")

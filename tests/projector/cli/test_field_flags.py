@@ -207,8 +207,9 @@ def test_a_wrong_switch_is_no_text():
 
 
 @pytest.mark.parametrize(
-    ("text", "tokens"), [("32k", 32768), ("1M", 1 << 20), ("0.5k", 512), ("4096", 4096), ("128K", 131072)]
+    ("text", "tokens"), [("32k", 32768), ("1M", 1 << 20), ("0.5k", 512), (4096, 4096), ("128K", 131072)]
 )
 def test_tokens_of_a_sequence_may_be_written_in_k(text, tokens):
-    assert told("--seq-length", text) == {"seq_length": tokens}
-    assert told("--set", f"seq_length={text}") == {"seq_length": tokens}
+    assert told("--seq-length", str(text)) == {"seq_length": tokens}
+    assert told("--set", f"seq_length={text}") == told("--seq_length", str(text)) == {"seq_length": tokens}
+    assert as_recipe({"seq_length": text, "global_batch_size": text}).global_batch_size == tokens
