@@ -1,7 +1,8 @@
 """Arguments of Megatron-LM's forks in its own words, and those for which it has none.
 
 Read in the argument parsers of Ascend MindSpeed and MindSpeed-LLM, sail-sg/zero-bubble-pipeline-parallelism,
-alibaba/Megatron-LLaMA, bigscience-workshop/Megatron-DeepSpeed, HYGON-AI/Megatron-LM-das and krafton-ai/Megatron-Dion.
+alibaba/Megatron-LLaMA, bigscience-workshop/Megatron-DeepSpeed, HYGON-AI/Megatron-LM-das, krafton-ai/Megatron-Dion,
+baidu-baige/LoongForge and flagos-ai/FlagScale.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from projector.intake.shell.lists import word_set
 #: MindSpeed's ``--context-parallel-algo`` (mindspeed/features_manager/context_parallel).
 _CONTEXT = {"megatron_cp_algo": "p2p", "ulysses_cp_algo": "a2a", "kvallgather_cp_algo": "allgather"}
 _MOST_LAYERS = 10_000
+#: The layers of each pipeline stage: of MindSpeed, of LoongForge, of FlagScale.
+_LISTED = ("num_layer_list", "custom_pipeline_layers", "hetero_pipeline_layer_split")
 _LINEAR = "linear attention layers"
 #: Sizes of layers of another kind: given on a command line, such layers are built.
 _OTHER_LAYERS: tuple[tuple[str, str], ...] = (
@@ -134,11 +137,15 @@ def _stages(args: dict[str, object]) -> dict[str, object]:
         return args
     if args.get("recompute_method") == "chunk":
         args |= _replayed(args, counts, pp)
+    replayed = _integers(args.get("custom_pipeline_recompute_layers"))
+    if len(replayed) == len(counts) and all(map(int.__le__, replayed, counts)):
+        args |= _first_of_each(replayed, counts)
+        args.pop("custom_pipeline_recompute_layers")
     mtp = args.get("mtp_num_layers")
     stages = ["t" * count for count in counts]
     stages[0] = "E" + stages[0]
     stages[-1] += "m" * (mtp if type(mtp) is int and 0 < mtp < 100 else 0) + "L"
-    gone = ("noop_layers", "num_layer_list", "allow_padding_num_layers", "num_layers_per_virtual_pipeline_stage")
+    gone = ("noop_layers", *_LISTED, "allow_padding_num_layers", "num_layers_per_virtual_pipeline_stage")
     kept = {name: value for name, value in args.items() if name not in gone}
     kept["num_layers"] = sum(counts)
     if len(counts) > pp:
@@ -172,9 +179,10 @@ def _no_ops(args: dict[str, object], layers: int, pp: int) -> list[int] | None:
 
 
 def _listed(args: Mapping[str, object], layers: int, pp: int) -> list[int] | None:
-    """MindSpeed's ``--num-layer-list``: the layers of each pipeline stage."""
-    counts = _integers(args.get("num_layer_list"))
-    return counts if len(counts) == pp and sum(counts) == layers else None
+    """The layers of each pipeline stage, one by one, where a stage is not cut again."""
+    counts = next((counts for name in _LISTED if (counts := _integers(args.get(name)))), [])
+    several = "num_virtual_stages_per_pipeline_rank" in args or "num_layers_per_virtual_pipeline_stage" in args
+    return counts if len(counts) == pp and sum(counts) == layers and not several else None
 
 
 def _padded(args: Mapping[str, object], layers: int, pp: int) -> list[int] | None:
@@ -192,6 +200,14 @@ def _padded(args: Mapping[str, object], layers: int, pp: int) -> list[int] | Non
     return counts or None
 
 
+def _first_of_each(replayed: list[int], counts: list[int]) -> dict[str, object]:
+    """LoongForge's ``--custom-pipeline-recompute-layers``: so many of the first layers of each stage."""
+    starts = [sum(counts[:stage]) for stage in range(len(counts))]
+    chosen = [at + each for at, most in zip(starts, replayed, strict=True) for each in range(most)]
+    every: dict[str, object] = {"recompute_method": "uniform", "recompute_num_layers": 1}
+    return every if replayed == counts else {**every, "recompute_layer_ids": chosen}
+
+
 def _replayed(args: Mapping[str, object], counts: list[int], pp: int) -> dict[str, object]:
     """Zero-bubble's ``chunk``: every layer of the first ``recompute_num_layers`` model chunks of each rank.
 
@@ -206,6 +222,8 @@ def _replayed(args: Mapping[str, object], counts: list[int], pp: int) -> dict[st
 
 def _integers(value: object) -> list[int]:
     """Whole numbers of a list or of a text such as ``17,20``; [] of anything else."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        value = ",".join(value)
     if type(value) is int:
         return [value]
     if isinstance(value, str) and re.fullmatch(r"\s*\d{1,5}(\s*,\s*\d{1,5})*\s*", value):

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 #: Commands whose output is a word or a path: never an option, never a count that matters.
 _PLAIN = word_set("date hostname whoami uuidgen mktemp id pwd realpath readlink ip ifconfig git uname tty")
 _SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
-_COUNTS = re.compile(r"^\S*python[\d.]* -c import torch\s*;\s*print\(torch\.cuda\.device_count\(\)\)\s*;?\s*$")
+_COUNTS = re.compile(
+    r"\S*python[\d.]* (?:-\w )*-c\s+(?:import torch\s*[;\n]\s*print\(|print\(__import__\(['\"]torch['\"]\)\.)"
+    r"(?:torch\.)?cuda\.device_count\(\)\)\s*;?\s*"
+)
 _CONFIGURATION = re.compile(r"\w\.ya?ml$")
 #: An argument where a command stands: the line before it does not go on, and bash starts the trainer without it.
 _LOST = re.compile(r"--[A-Za-z][\w-]*(?:=|$)|\+*[A-Za-z]\w*(?:\.\w+)+=")
@@ -70,7 +73,7 @@ class Programs:
             return self.run(inner, state, where, line) if inner else True
         launch = launchers.launched(name, argv)
         if launch is not None:
-            if self.machine.captures and _COUNTS.match(" ".join(argv)):
+            if self.machine.captures and _COUNTS.fullmatch(" ".join(argv)):
                 self.machine.emit(
                     visible(state.environment(), self.machine.unknowns, "torch.cuda.device_count()") + "\n"
                 )

@@ -67,6 +67,9 @@ def test_gates_and_adapters_of_forks(tmp_path: Path) -> None:
     ("options", "expected"),
     [
         ("--pipeline-model-parallel-size 4 --num-layer-list 7,8,9,8", [7, 8, 9, 8]),
+        ("--pipeline-model-parallel-size 4 --custom-pipeline-layers 0,10,11,11", [0, 10, 11, 11]),
+        ("--pipeline-model-parallel-size 4 --hetero-pipeline-layer-split 7 8 9 8", [7, 8, 9, 8]),
+        ("--num-layers 61 --pipeline-model-parallel-size 8 --decoder-first-pipeline-num-layers 5", [5, *[8] * 7]),
         ("--pipeline-model-parallel-size 4 --noop-layers 0,31", [7, 8, 8, 7]),
         (
             "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4 --noop-layers 30,31",
@@ -96,6 +99,12 @@ def test_whole_chunks_are_replayed(tmp_path: Path) -> None:
     assert loaded.recipe is not None
     assert loaded.recipe.recompute_layer_ids == tuple(range(15))
     assert _layers(loaded) == [0, *[1] * 30, 0]
+    each = (
+        "--pipeline-model-parallel-size 4 --custom-pipeline-layers 7,8,9,8 --custom-pipeline-recompute-layers 1,0,2,0"
+    )
+    counted = _loaded(tmp_path, f"{each} --recompute-granularity full --recompute-method block").recipe
+    assert counted is not None
+    assert counted.recompute_layer_ids == (0, 15, 16)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +120,7 @@ def test_whole_chunks_are_replayed(tmp_path: Path) -> None:
         ("--num-experts 8 --moe-router-topk 2 --mlp-type residual", "residual"),
         ("--schedule-method seq1f1b", "seq1f1b"),
         ("--layerzero", "layerzero"),
+        ("--num-layers-per-stage 1 3 7 4", "num_layers_per_stage"),
         ("--moe-extended-tp --num-experts 8 --moe-router-topk 2", "moe_extended_tp"),
         ("--my-own-tensor-parallel-degree 4", "my_own_tensor_parallel_degree=4"),
         ("--use-brand-new-fsdp", "use_brand_new_fsdp"),

@@ -29,6 +29,7 @@ def _loaded(folder: Path, text: str, node: int | None) -> Loaded:
         (f'N=$(python -c "{_TORCH}")\ntorchrun --nproc_per_node $N ', 1, "torch.cuda.device_count()"),
         (f"N=`python3 -c '{_TORCH}'`\ntorchrun --nnodes 2 --nproc_per_node $N ", 2, "torch.cuda.device_count()"),
         ("N=$(nvidia-smi --list-gpus | wc -l)\ntorchrun --nnodes 2 --nproc_per_node $N ", 2, "nvidia-smi --list-gpus"),
+        (f"N=$(python -c '{_TORCH.replace('; ', chr(10))}')\ntorchrun --nproc_per_node $N ", 1, "device_count()"),
         ("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc_per_node $N ", 1, "nvidia-smi -L"),
         (
             "N=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)\ntorchrun --nproc_per_node $N ",
