@@ -25,6 +25,7 @@ from projector.intake import (
     nanotron,
     nemo,
     primus,
+    same_question,
     scripts,
     torchtitan,
     torchtune,
@@ -251,12 +252,15 @@ def _toml(text: str, file: Path) -> dict[str, object] | None:
         return None
     if named and not torchtitan.is_job(content):
         found = ", ".join(list(content)[:6]) or "an empty file"
-        raise InputError([Problem(str(file), "", found, "the sections of a torchtitan job: model.flavor, training, …")])
+        expected = f"the sections of a torchtitan job: model.flavor, training, …; {same_question.flags(content)}"
+        raise InputError([Problem(str(file), "", found, expected)])
     return content
 
 
 def _unknown(mapping: Mapping[str, object], file: Path) -> InputError:
-    return InputError([Problem(str(file), "", ", ".join(list(mapping)[:6]) or "no keys", KINDS)])
+    return InputError(
+        [Problem(str(file), "", ", ".join(list(mapping)[:6]) or "no keys", f"{KINDS}; {same_question.flags(mapping)}")]
+    )
 
 
 def _megatron(
@@ -267,7 +271,7 @@ def _megatron(
         if mapping is not None:
             raise _unknown(mapping, file)
         found = "a Python program, which is not run" if file.suffix == ".py" else "nothing that states a run"
-        raise InputError([Problem(str(file), "", found, KINDS)])
+        raise InputError([Problem(str(file), "", found, f"{KINDS}; {same_question.of_text(text)}")])
     args = {**stated, **overrides}
     ran = megatron_args.is_dump(text)
     if model is None:

@@ -116,6 +116,11 @@ def fits(marks: Iterable[str], content: Mapping[str, object]) -> bool:
     return all(any(stands(place) for place in mark.split("|")) for mark in marks)
 
 
+def names() -> tuple[str, ...]:
+    """The dialects that there are."""
+    return tuple(sorted(file.stem for file in _FOLDER.glob("*.yaml")))
+
+
 @cache
 def dialect(name: str) -> Dialect:
     """The dialect of ``dialects/NAME.yaml``."""

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from projector.errors import Unsupported
+from projector.intake import megatron_cli, same_question
+from projector.intake.shell.unknown import Unknowns
 from projector.intake.spelling import normal
 
 _OURS = ("recipe", "modules")  # a case, a Primus experiment
@@ -41,7 +43,7 @@ _TOOLS: tuple[tuple[str, str], ...] = (
      "gradient_clipping|steps_per_print|optimizer|fp16|bf16|autotuning|gradient_accumulation_steps|"
      "train_micro_batch_size_per_gpu"),
 )  # fmt: skip
-_WAYS = "its run's log, the arguments of Megatron-LM, or a case say the same"
+_WAYS = "its run's log may be"
 #: Programs (with their first word), or an option behind ``--``, that only one trainer has.
 _COMMANDS: tuple[tuple[str, str], ...] = (
     ("ms-swift", r"swift (sft|pt|rlhf)\b|megatron (rlhf|export)\b|swift/cli/"),
@@ -62,13 +64,17 @@ _COMMANDS: tuple[tuple[str, str], ...] = (
 )
 
 
+def _ways(tool: str, stated: Mapping[str, object]) -> str:
+    return _WAYS if "reinforcement" in tool else f"{_WAYS}; {same_question.flags(stated)}"
+
+
 def another_tool(program: str, words: Sequence[str]) -> str:
     """Why the command line ``words`` of ``program`` is not read, where another trainer takes it; else empty."""
     started = f"{program} {words[0] if words else ''}"
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     for name, marks in _COMMANDS:
         if any(re.fullmatch(marks, word) for word in options) or re.match(marks, started, re.IGNORECASE):
-            return f"a command line of {name}: not read ({_WAYS})"
+            return f"a command line of {name}: not read ({_ways(name, megatron_cli.parse(words, Unknowns()).args)})"
     return ""
 
 
@@ -83,4 +89,4 @@ def refuse_other_tools(content: Mapping[str, object], where: str) -> None:
     for name, marks in _TOOLS:
         if all(any(word in names for word in either.split("|")) for either in marks.split()):
             built_on = ", which extends files by its defaults" if content.get("defaults") else ""
-            raise Unsupported(f"{where}: {name}{built_on}: not read ({_WAYS})")
+            raise Unsupported(f"{where}: {name}{built_on}: not read ({_ways(name, content)})")

@@ -15,6 +15,7 @@ from projector.intake import (
     megatron_cli,
     megatron_forks,
     megatron_swift,
+    same_question,
     torchtitan_cli,
 )
 from projector.intake.assemble import Origin, assemble
@@ -58,9 +59,8 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     args, unknown = dict(line.args), dict(line.unknown)
     if not _MEGATRONS & (set(args) | set(unknown)) and not line.unset:
         found = f"{posixpath.basename(launch.program)} with none of Megatron-LM's arguments"
-        raise InputError(
-            [Problem(where, launch.place, found, "a trainer that is read; of another its run's log, or a case")]
-        )
+        expected = f"a trainer that is read; of another its run's log, or {same_question.flags(args)}"
+        raise InputError([Problem(where, launch.place, found, expected)])
     files = {name: args.get(name) for name in ("yaml_cfg", "args_file", "config_file")}
     if _T5.search(launch.program):
         args = _encoder_decoder(args, launch, where)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from cli_command import DEEPSEEK, MIXTRAL
+from hypothesis import given
+from hypothesis import strategies as st
 
+from projector.cli import _parser
+from projector.cli.options import parse
+from projector.cli.said import said
 from projector.errors import InputError
-from projector.intake import detect
+from projector.intake import detect, same_question
 from projector.workload import zoo
 from projector.workload.validate import problems
 
@@ -91,6 +97,20 @@ def test_kinds(kind):
     }
     assert detect.kind_of(mappings[kind]) == kind
     assert detect.kind_of(None) == "megatron"
+
+
+@given(st.fixed_dictionaries({}, optional={
+    **{name: st.integers(1, 64) for name in ("tp", "micro_batch_size", "seq_len", "gbs", "lora_alpha")},
+    "sequence_parallel": st.booleans(), "recompute_granularity": st.sampled_from(["full", "selective", "nonsense"]),
+}), st.sampled_from(["{}", "[]", "text"]))  # fmt: skip
+def test_an_unread_file_ends_in_the_flags_that_ask_the_same(stated, other):
+    text = same_question.flags({"run": {**stated, "other": other}, "model_name": "meta-llama/Llama-3.1-8B"})
+    words = re.sub(r" --[\w-]+ (…|N)(?= |$)", "", text).partition(":")[2].split()
+    read = {"tp": "tp", "micro_batch_size": "micro_batch_size", "seq_len": "seq_length", "gbs": "global_batch_size"}
+    read |= {name: name for name in ("sequence_parallel", "recompute_granularity")}
+    told = said(parse(_parser(), ["performance", *words]), {}, [])
+    meant = {read[name]: value for name, value in stated.items() if name in read and value not in (False, "nonsense")}
+    assert {name: value for name, value in told.recipe.items() if value is not None} == meant
 
 
 def test_huggingface_folder(tmp_path):
