@@ -20,6 +20,7 @@ from projector.intake import (
 )
 from projector.intake.assemble import Origin, assemble
 from projector.intake.loaded import Loaded
+from projector.intake.megatron_era import era
 from projector.intake.megatron_rules import broken
 from projector.intake.script_files import from_files, of_deepspeed, text_beside, values_of
 from projector.intake.script_problems import flag, gathered, no_architecture, uncounted, unsettled
@@ -101,7 +102,10 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     origin = Origin(where=where, name=model.name if model else Path(where).stem, base=model)
     loaded = assemble(args, origin)
     counted = (f"gpus={gpus} ({how})",) if gpus is not None else ()
-    return replace(loaded, samples_per_rank=each, assumed=(*counted, *deepspeed, *loaded.assumed))
+    month, told = era(launch.arguments) if loaded.framework == "megatron-lm" else ("", "")
+    dated = (f"framework_date={month} (the last that took {told})",) if month else ()
+    assumed = (*counted, *dated, *deepspeed, *loaded.assumed)
+    return replace(loaded, samples_per_rank=each, framework_date=month or loaded.framework_date, assumed=assumed)
 
 
 def _encoder_decoder(args: dict[str, object], launch: Launch, where: str) -> dict[str, object]:

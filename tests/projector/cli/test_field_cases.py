@@ -71,7 +71,9 @@ def test_a_13b_under_zero3_fits(field: Path, tmp_path: Path) -> None:
     assert fits(ask("--config", tmp_path / "train.sh", "--gpu", "a800"))
 
 
-@pytest.mark.parametrize("unfused", [True, pytest.param(False, marks=pytest.mark.xfail(reason="the age of the stack"))])
+@pytest.mark.parametrize(
+    "unfused", [True, pytest.param(False, marks=pytest.mark.xfail(reason="nothing in the script dates it"))]
+)
 def test_7b_without_flash_attention_is_out_of_memory(field: Path, unfused: bool) -> None:
     script = field / "openinstruct-25-llama7b-zero" / "finetune_with_accelerate.sh"
     words = ["--attention-backend", "unfused"] if unfused else []
@@ -119,8 +121,8 @@ def test_zero_bubble_beats_interleaving_without_recompute(field: Path) -> None:
         ("lbs6_s4096", True),
         ("lbs4_s6144", True),
         ("lbs4_s4096", True),
-        pytest.param("lbs8_s4096", False, marks=pytest.mark.xfail(reason="131 GiB for 157")),
-        pytest.param("lbs4_s8192", False, marks=pytest.mark.xfail(reason="131 GiB for 157")),
+        pytest.param("lbs8_s4096", False, marks=pytest.mark.xfail(reason="163 GiB of 178")),
+        pytest.param("lbs4_s8192", False, marks=pytest.mark.xfail(reason="163 GiB of 178")),
         ("lbs8_s4096_ep8", False),
     ],
 )
@@ -129,17 +131,26 @@ def test_what_fits_on_eight_b200(field: Path, name: str, fact: bool) -> None:
     assert fits(ask("--config", file, "--gpu", "b200", "--gpus", "8")) is fact
 
 
-@pytest.mark.xfail(reason="the age of the stack is not found in the script")
-def test_gpt2_on_a_v100_is_out_of_memory(field: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ((), "Memory: too close to tell"),  # nothing in the script dates it
+        (("--framework-date", "2023-09"), "Memory: out of memory"),
+    ],
+)
+def test_gpt2_on_a_v100_is_never_said_to_fit(field: Path, more: tuple[str, ...], verdict: str) -> None:
     script = field / "mlm-525-gpt2-large-v100" / "gpt2_774m.sh"
-    done = run("projector", "memory", "--config", script, "--gpu", "v100_sxm_32gb", timeout=300)
-    assert "out of memory" in done.stdout.lower()
+    assert (
+        verdict in run("projector", "memory", "--config", script, "--gpu", "v100_sxm_32gb", *more, timeout=300).stdout
+    )
 
 
-def test_gpt2_on_a_v100_of_its_time_is_out_of_memory(field: Path) -> None:
-    script = field / "mlm-525-gpt2-large-v100" / "gpt2_774m.sh"
-    words = ("--gpu", "v100_sxm_32gb", "--framework-date", "2023-09")
-    assert "out of memory" in run("projector", "memory", "--config", script, *words, timeout=300).stdout.lower()
+def test_an_option_that_a_release_dropped_dates_the_stack(field: Path, tmp_path: Path) -> None:
+    text = (field / "mlm-525-gpt2-large-v100" / "gpt2_774m.sh").read_text()
+    (tmp_path / "old.sh").write_text(text.replace("--swiglu", "--DDP-impl local"))
+    done = run("projector", "memory", "--config", tmp_path / "old.sh", "--gpu", "a100", timeout=300).stdout
+    assert "framework_date=2023-08 (the last that took --DDP-impl)" in done
+    assert "attention_kernel=unfused" in done
 
 
 @pytest.mark.xfail(reason="DeepEP is 11 % faster here, and was slower inside one node")
@@ -150,7 +161,7 @@ def test_deepep_inside_one_node_is_no_gain(field: Path) -> None:
     assert step(deep) > step(plain)
 
 
-@pytest.mark.xfail(reason="54.9 for 28.4 GiB (16 GiB of a dense mask) and 13 for 88 s")
+@pytest.mark.xfail(reason="37 for 28.4 GiB, logits of 7.6 GiB in fp32 beside those in bf16")
 def test_a_128k_lora_of_qwen35(field: Path) -> None:
     folder = field / "cookbook-105-qwen35-27b"
     answer = ask("--config", folder / "run.sh", "--model", folder / "config.json", "--gpu", "h200")

@@ -266,3 +266,20 @@ def test_answers_that_nothing_pads_have_lengths_that_nothing_states(tmp_path: Pa
         "--no-pad-to-seq-lengths",
     ):
         assert _loaded(tmp_path, padded).recipe.seq_length == 2048
+
+
+@pytest.mark.parametrize(
+    ("options", "month"),
+    [
+        ("--DDP-impl local", "2023-08"),
+        ("--checkpoint-activations --DDP-impl local", "2022-04"),
+        ("--DDP-impl local --use-flash-attn", "2023-08"),
+        ("--DDP-impl local --use-mcore-models", ""),  # a fork that keeps an option
+        ("--checkpoint-activations --swiglu", ""),
+        ("--swiglu", ""),
+    ],
+)
+def test_an_option_that_a_release_no_longer_takes_dates_the_stack(tmp_path: Path, options: str, month: str) -> None:
+    loaded = _loaded(tmp_path, options)
+    assert loaded.framework_date == month
+    assert any(text.startswith(f"framework_date={month} (the last") for text in loaded.assumed) == bool(month)
