@@ -1,7 +1,6 @@
 """Primus experiments that train with Megatron-Bridge: a recipe function by its name, changed by the experiment.
 
-What the functions state: NVIDIA-NeMo/Megatron-Bridge@9577b1280 (the revision that Primus pins)
-src/megatron/bridge/recipes/{llama/llama3,qwen/qwen3,qwen/qwen3_moe}.py, peft/lora.py.
+What the functions state: ``bridge_recipes.yaml``; of adapters: Megatron-Bridge@9577b1280 src/megatron/bridge/peft/lora.py.
 """
 
 from __future__ import annotations
@@ -12,12 +11,10 @@ from dataclasses import replace
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake.assemble import Origin, assemble
+from projector.intake.bridge_recipes import defaults_of, hybrid, is_hybrid, own_sizes
 from projector.intake.loaded import Loaded
 from projector.intake.megatron_adapters import LORA_TARGETS
 from projector.intake.named_models import model_named
-from projector.intake.primus_bridge_hybrids import HYBRIDS
-from projector.intake.primus_bridge_hybrids import defaults as hybrids
-from projector.intake.primus_bridge_recipes import COMMON, defaults_of, own_sizes
 from projector.intake.primus_experiment import Experiment
 from projector.intake.primus_megatron import switched
 
@@ -52,15 +49,15 @@ def load(experiment: Experiment) -> Loaded:
     tuned = experiment.trainer != "pre_trainer" if match is None else "pretrain" not in match["kind"]
     assets = str(settings.get("hf_path") or "").rpartition("/")[2]
     base = None
-    if name not in HYBRIDS:
+    if not is_hybrid(name):
         base = model_named((name, assets, "" if flavor else experiment.model_name), experiment.where, "flavor", {})
         name = base.name
     adapters = _adapters(settings, name, tuned, match["kind"] if match else "", experiment)
     if base is None and adapters is not None:
         raise Unsupported(f"adapters on Mamba layers: {flavor}")
     packed = bool(settings.get("packed_sequence"))
-    own = hybrids(name, tuned) if base is None else defaults_of(base, tuned, adapters is not None, packed)
-    args = {**COMMON, **own, **_given(settings)} if base is None else {**own, **_given(settings)}
+    own = hybrid(name, tuned) if base is None else defaults_of(base, tuned, adapters is not None, packed)
+    args = {**own, **_given(settings)}
     args |= _precision(settings, experiment)
     if adapters is not None:
         args["lora"] = adapters

@@ -11,6 +11,7 @@ from harness.evidence.ingest.importmap import ImportMap
 from harness.evidence.ingest.parallel import Sizes
 from harness.evidence.ingest.recipe import partial_recipe
 from harness.evidence.ingest.record import Record, one_line
+from harness.evidence.ingest.released import completed
 from harness.evidence.ingest.settings import plain_key
 from harness.evidence.ingest.throughput import measured
 from harness.evidence.ingest.vocabulary import changes_nothing
@@ -35,7 +36,7 @@ def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | N
     model, recipe, workload = read.model, read.recipe, read.workload
     figures = _figures(record, read.stack, workload, read.size)
     if workload is not None:
-        workload = settle(record, workload, figures, read.mtp_stated)
+        workload = completed(record, settle(record, workload, figures, read.mtp_stated), figures, read.gpu)
         model, recipe = workload.model, workload.recipe
     partial = dict(read.switches) if recipe else {**partial_recipe(read.size, read.words), **read.switches}
     run = MeasuredRun(

@@ -64,3 +64,26 @@ def test_a_code_base_that_nobody_knows_is_projected_as_one_and_says_so() -> None
     assert (run.stack.framework, run.problem) == ("unknown", "")
     assert any(text.startswith("framework=unknown (Our Trainer 3") for text in run.assumed)
     assert Ours("simulate").predict(run).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("memory", "version", "stated", "granularity"),
+    [
+        (50.0, "nvcr.io/nvidia/nemo:25.09, Megatron-Bridge 0.1.0rc4", None, "full"),
+        (None, "Megatron-Bridge v0.3.1", None, "full"),
+        (75.0, "Megatron-Bridge 0.1.0", None, None),  # as much as without recompute
+        (50.0, "NeMo container 25.09", None, None),  # performance scripts, not the library's recipe
+        (50.0, "Megatron-Bridge 0.1.0", "none", "none"),
+    ],
+)
+def test_a_recipe_by_its_release_fills_what_a_null_leaves_open(
+    memory: float | None, version: str, stated: str | None, granularity: str | None
+) -> None:
+    metrics = {"step_seconds": 10.7, **({"memory_gb": memory} if memory else {})}
+    told = {"framework": "Megatron-Bridge", "framework_version": version, "recompute": stated, "model": "Qwen3-32B"}
+    sizes = {"gpu": "H100-SXM-80GB", "gpus": 16, "tp": 4, "pp": 2, "dp": 2, "ep": 1, "global_batch_size": 64}
+    run, row = one(**record(**told, **sizes, seq_length=4096, precision="BF16", metrics=metrics))
+    assert run.recipe is not None
+    assert run.recipe.recompute_granularity == granularity
+    assert any("the recipe of qwen3_32b in Megatron-Bridge" in text for text in run.assumed) == (granularity == "full")
+    assert any("taken for none" in text for text in row.doubts) == (memory == 75.0)
