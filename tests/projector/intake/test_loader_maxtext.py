@@ -39,6 +39,9 @@ def test_axes_make_the_gpus(tmp_path):
     assert (loaded.framework, loaded.model.name, loaded.gpus) == ("maxtext", "llama3.1_70b", 256)
     assert (recipe.tp, recipe.pp, recipe.micro_batch_size, recipe.global_batch_size) == (1, 1, 2, 512)
     assert (recipe.data_parallel_sharding, recipe.data_parallel_shard_size) == ("optim_grads_params", 128)
+    assert not recipe.use_precision_aware_optimizer  # weight_dtype of base.yml is float32
+    half = load(tmp_path, {**FILE, "weight_dtype": "bfloat16"}).workload().recipe
+    assert (half.main_params_dtype, half.exp_avg_dtype) == ("bf16", "bf16")
     assert "learning_rate" in loaded.ignored
 
 
