@@ -139,13 +139,14 @@ def test_settings_of_a_printed_configuration_that_nobody_reads_are_named(
     path.write_text("".join(prefix + line for line in whole.splitlines(keepends=True)))
     (plain,), (row,), (run,) = load(LOGS / "torchtitan.log").runs, read_log(path).rows, read_log(path).runs
     assert (run.recipe, run.model, run.measured) == (plain.recipe, plain.model, plain.measured)
-    (told,) = (text for text in row.assumed if text.startswith("not read: "))
-    for name in ("parallelism.pipeline_parallel_schedule=Interleaved1F1B", "fsdp_reshard_after_forward=never"):
+    told = "; ".join(run.unread)
+    assert row.unread == run.unread  # as of a table
+    for name in ("parallelism.pipeline_parallel_schedule: Interleaved1F1B", "fsdp_reshard_after_forward: never"):
         assert name in told
     for name in (
-        "enable_async_tensor_parallel=True",
+        "enable_async_tensor_parallel: True",
         "compile.components",
-        "quantize.linear.float8.filter_fqns=['output']",
+        "quantize.linear.float8.filter_fqns: ['output']",
     ):
         assert name in told
     assert not any(name in told for name in ("dump_folder", "emulate", "compile.enable", "module_fqns", "seq_len"))
@@ -187,11 +188,11 @@ def test_what_a_log_says_of_the_model_beside_its_settings(tmp_path: Path) -> Non
     path = tmp_path / "torchtitan.log"
     head = "".join(f"[titan] 2026-03-01 10:00:00,000 - root - INFO - {line}\n" for line in said)
     path.write_text(head + (LOGS / "torchtitan.log").read_text())
-    (run,), (row,) = load(path).runs, load(path).rows
+    (run,) = load(path).runs
     assert run.recipe is not None
     assert run.recipe.fp8_param_gather is True
     assert run.recipe.torch_compile is not True
-    assert any("not read: log=Converted MoE layers" in text for text in row.assumed)
+    assert any(text.startswith("log: Converted MoE layers") for text in run.unread)
 
 
 @pytest.mark.parametrize("converted", [False, True])

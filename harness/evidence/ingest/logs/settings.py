@@ -36,7 +36,6 @@ _BENCHMARKS = ("mllog", "tprimat")
 _ANYONES = ("trace", "tinygrad", "iteration-table", "history")
 #: Dialects that print Megatron-LM's arguments, the number of ranks among them.
 _DUMPED = ("megatron", "megatron-bridge", "megatron-deepspeed")
-_MOST_UNMODELLED = 12  # settings of one row that are named
 _NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
 _LANGUAGE = "the training of a causal language model"
 _EXPECTED = "arguments in the log that say it, or a file that does, with --recipe"
@@ -64,7 +63,7 @@ class Stated:
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """``gpu``: a catalogue name or empty. ``date``: the month that its arguments tell.
-    ``dumped``: how many arguments the log printed. ``unread``: ``name=value`` of those that may change a step and
+    ``dumped``: how many arguments the log printed. ``unread``: ``name: value`` of those that may change a step and
     that nothing reads."""
 
     model: Model
@@ -118,10 +117,9 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
         keys = (batch if name == "global_batch_size" else f"recipe.{name}" for name in missing)
         problems += [Problem(where, key, "nothing", _EXPECTED) for key in keys]
     assumed = (*(loaded.assumed if loaded else ()), *_assumed(said, record, dialect, context, loaded))
-    if loaded and loaded.unmodelled:
-        assumed = (*assumed, f"not modelled: {', '.join(loaded.unmodelled[:_MOST_UNMODELLED])}")
+    left = tuple(text.replace("=", ": ", 1) for text in loaded.unmodelled) if loaded else ()
     if printed is not None and dialect != gpt_neox.NAME:
-        assumed = (*assumed, *may_matter(printed, values))
+        left += may_matter(printed, values)
     recipe, wrong = parse_recipe(said, where, "recipe.") if not missing else (None, [])
     gpus, world = _gpus(values, loaded, record, context)
     counted = record.facts.get("gpus")
@@ -149,7 +147,7 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
         dumped=printed.stated or len(printed.values) if printed else 0,
         line=line,
         assumed=(*assumed, *unread, *_of_experts(dialect, model, recipe, printed)),
-        unread=loaded.unmodelled if loaded else (),
+        unread=left,
         doubts=tuple(_overruled(record, context)),
     )
 

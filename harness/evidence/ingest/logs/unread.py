@@ -20,19 +20,13 @@ _IDLE = re.compile(
     re.IGNORECASE,
 )
 _OFF: tuple[object, ...] = (None, False, 0, 1, -1, "", "none", "default", "auto", [], {}, ())
-_MOST = 12  # that are named
 _LONGEST = 60  # characters of one
 
 
 def may_matter(found: Arguments, values: Mapping[str, object]) -> tuple[str, ...]:
-    """One text that names them, empty where there are none. ``values``: what was read beside them."""
-    named = [
-        f"{name}={value}"[:_LONGEST] for name, value in found.unread if _matters(name, value) and name not in values
-    ]
-    if not named:
-        return ()
-    more = f" and {len(named) - _MOST} more" if len(named) > _MOST else ""
-    return (f"not read: {', '.join(named[:_MOST])}{more}",)
+    """``name: value`` of each. ``values``: what was read beside them."""
+    named = (f"{name}: {value}" for name, value in found.unread if _matters(name, value) and name not in values)
+    return tuple(dict.fromkeys(text[:_LONGEST].replace(";", ",") for text in named))
 
 
 def _matters(name: str, value: str) -> bool:
