@@ -17,7 +17,7 @@ from projector.workload.parameters import count
 from projector.workload.schema import recipe_to_mapping
 
 if TYPE_CHECKING:
-    from projector.cli.made import Projections
+    from projector.cli.performance import Projections
 
 SCHEMA_VERSION = 1
 

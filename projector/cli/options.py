@@ -10,14 +10,38 @@ from types import ModuleType
 from typing import Any, NoReturn, TypeAlias
 
 from projector import __version__
-from projector.cli import mistakes
 from projector.cli.completion import Completion, arguments
 from projector.cli.field_flags import add_field_flags, add_set
 from projector.errors import InputError, Problem
 
 _CHANGE = re.compile(r"[A-Za-z_][\w.]*=")
 _FLAG = re.compile(r"--\w+(?:=|$)")
+#: Mistakes as argparse words them, in English sentences only (other ones in Python 3.11 and 3.14), in the one shape of all
+#: mistakes; a sentence that no pattern knows is shown as argparse says it.
+_SHAPES = (
+    (re.compile(r"argument (\S+): (found .*)", re.DOTALL), r"{0}: {1}"),
+    (re.compile(r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)"), "{0}: found {1}, expected one of {2}"),
+    (re.compile(r"argument (\S+): invalid \S+ value: (.*)"), "{0}: found {1}, expected another kind of value"),
+    (
+        re.compile(r"argument (\S+): not allowed with argument (\S+)"),
+        "{0}: found {1} beside it, expected one of the two",
+    ),
+    (re.compile(r"argument (\S+): (expected .*)"), "{0}: found nothing, {1}"),
+    (re.compile(r"argument (\S+): ignored explicit argument (.*)"), "{0}: found {1}, expected no value"),
+    (re.compile(r"the following arguments are required: (.*)"), "command line: found nothing, expected {0}"),
+    (re.compile(r"one of the arguments (.*) is required"), "command line: found nothing, expected one of {0}"),
+)
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def _mistake(message: str) -> str:
+    """What argparse says, as one line of ours."""
+    for pattern, shape in _SHAPES:
+        match = pattern.fullmatch(message)
+        if match:
+            flag, *rest = match.groups()
+            return shape.format(flag.split("/")[0], *rest).replace("\n", " ")
+    return f"command line: {message}"
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,7 +53,7 @@ class Parser(argparse.ArgumentParser):
     examples: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{mistakes.line(message)}; see {self.prog} --help\n")
+        self.exit(2, f"{_mistake(message)}; see {self.prog} --help\n")
 
     def format_help(self) -> str:
         """Examples first: a user looks for what to type."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from projector.cli import runs
 from projector.cli.live import add_live, asked, one_voice
-from projector.cli.made import Projections
 from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
@@ -21,6 +20,23 @@ if TYPE_CHECKING:
     from projector.projection import Projection
 
 SIMULATE, BENCHMARK, BOTH = "simulate", "benchmark", "both"
+
+
+#: Vocabularies in use reach from Llama 2's to Gemma's.
+_VOCABULARIES = (32_000, 256_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projections:
+    """By mode, in the order asked for; ``refused``: modes without one and why; ``compared``: schedules tried."""
+
+    by_mode: dict[str, Projection]
+    refused: dict[str, str]
+    compared: tuple[Row, ...] = ()
+
+    @property
+    def first(self) -> Projection:
+        return next(iter(self.by_mode.values()))
 
 
 def register(commands: Subparsers) -> None:
@@ -79,7 +95,6 @@ def _projected(options: argparse.Namespace) -> None:
     from projector.cli import as_json, document, report
     from projector.cli.inputs import blamed, read_case
     from projector.cli.trace import write_trace
-    from projector.cli.vocabulary_range import ranged
     from projector.io.terminal import show
 
     runs.prepare(options)
@@ -87,7 +102,7 @@ def _projected(options: argparse.Namespace) -> None:
     own = runs.taught(options, _first(options))
     case = own.on(case)
     with blamed(options):
-        case = ranged(case)
+        case = _ranged(case)
         made = _projections(case, options)
     if asked(options) and BENCHMARK in made.by_mode:
         case = replace(case, known=case.known.after_timing(made.first, made.by_mode[BENCHMARK]))
@@ -98,6 +113,26 @@ def _projected(options: argparse.Namespace) -> None:
         as_json.write({**document.performance(case, made), **further.values})
     else:
         show((*report.performance(case, made), *further.blocks))
+
+
+def _ranged(case: Case) -> Case:
+    """``case`` with the change of its step beside the vocabulary it assumes; as it is where a tokenizer is named."""
+    from projector.workload.tokenizers import STANDS_IN
+
+    if not any(STANDS_IN in text for text in case.assumed):
+        return case
+    from projector.projection import project
+
+    def seconds(size: int | None) -> float:
+        model = case.workload.model if size is None else replace(case.workload.model, vocab_size=size)
+        workload = replace(case.workload, model=model)
+        return project(workload, case.cluster, "simulate", settings=case.settings).step_seconds
+
+    base = seconds(None)
+    changes = (f"{100 * (seconds(size) / base - 1):+.1f} % with {size // 1000}k" for size in _VOCABULARIES)
+    remark = f"; the step changes by {', '.join(changes)}"
+    assumed = tuple(text.replace(STANDS_IN, STANDS_IN + remark) for text in case.assumed)
+    return replace(case, assumed=assumed)
 
 
 @dataclass(frozen=True, kw_only=True)

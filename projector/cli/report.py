@@ -19,7 +19,7 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 
 if TYPE_CHECKING:
-    from projector.cli.made import Projections
+    from projector.cli.performance import Projections
 
 _PARTS = {
     "compute_s": "compute",

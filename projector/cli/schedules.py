@@ -68,8 +68,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _files(options: argparse.Namespace, rows: tuple[Row, ...], shown: Row) -> None:
-    from projector.cli.kept import kept_by_stage, static_by_rank
-    from projector.cli.trace import write_trace
+    from projector.cli.trace import kept_by_stage, static_by_rank, write_trace
     from projector.pipeline import draw
 
     if shown.projection is None:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from projector.cli.options import Subparsers, add_command, add_json, add_selection
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from projector.projection import Projection
 
 
@@ -48,9 +51,34 @@ def _run(options: argparse.Namespace) -> None:
 
 def write_trace(made: Projection, path: str) -> None:
     """The whole step of ``made`` as a trace. Raises :class:`projector.errors.InputError` when it cannot be written."""
-    from projector.cli.kept import kept_by_stage, static_by_rank
     from projector.io.files import writing
     from projector.pipeline import trace
 
     with writing(path):
         trace.write(made.timeline, path, made.spans, kept_by_stage(made), static_by_rank(made))
+
+
+def kept_by_stage(made: Projection) -> NDArray[np.float64]:
+    """``[stages]``: bytes that one micro-batch keeps on each virtual stage between forward and backward."""
+    import numpy as np
+
+    from projector.memory.chunks import chunk_memory
+    from projector.memory.parameters import contents, stage
+    from projector.memory.transients import unsharded
+    from projector.workload.composition import compositions
+
+    workload = made.resolved.workload
+    _, kinds = compositions(workload.model, workload.recipe)
+    out = np.zeros(len(kinds))
+    for own in made.timeline.compiled.schedule.placement:
+        gathered = unsharded(made.resolved, stage(made.resolved, contents(tuple(kinds[v] for v in own))))
+        for v in own:
+            out[v] = chunk_memory(made.resolved, kinds[v], v == 0, v == len(kinds) - 1, gathered).saved
+    return out
+
+
+def static_by_rank(made: Projection) -> NDArray[np.float64]:
+    """``[pp]``: bytes on each rank that never leave."""
+    import numpy as np
+
+    return np.array([rank.static for rank in made.memory.ranks])

@@ -11,21 +11,13 @@ from projector.intake.asked import names_read
 from projector.intake.loaded import Loaded
 from projector.intake.megatron_model import model_fields
 from projector.intake.megatron_recipe import recipe_fields
+from projector.intake.tables import table
 from projector.intake.values import Reader
 from projector.workload import tokenizers
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
 from projector.workload.schema import parse_recipe
 
-#: What Megatron-LM trains when an argument is not given (megatron/training/arguments.py, ``add_argument`` defaults).
-MEGATRON_DEFAULTS: Mapping[str, object] = {
-    "swiglu": False,
-    "add_bias_linear": True,
-    "normalization": "LayerNorm",
-    "position_embedding_type": "learned_absolute",
-    "group_query_attention": False,
-    "untie_embeddings_and_output_weights": False,
-}
 #: A dump lists every argument that its Megatron-LM has: 139 in 2021 (v2.5), over 300 since 2023. One without all of these,
 #: which came with flash attention and Transformer Engine in 2022-11 and later, is older.
 _SINCE_FLASH = ("use_flash_attn", "transformer_impl", "attention_backend")
@@ -57,7 +49,7 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
     named = None if origin.base else tokenizers.completed(args, (origin.name,))
     if named is not None:
         args = {**args, "vocab_size": named.size}
-    reader = Reader(args if origin.base else {**MEGATRON_DEFAULTS, **args})
+    reader = Reader(args if origin.base else {**table("megatron", "model_defaults"), **args})
     fields = model_fields(reader)
     layers = fields.get("num_layers")
     depth = layers if isinstance(layers, int) else origin.base.num_layers if origin.base else None

@@ -1,14 +1,13 @@
 """What the recipe functions of Megatron-Bridge set where an experiment or a source is silent, as Megatron-LM's arguments:
-``bridge_recipes.yaml`` says it by model, this module by what is trained."""
+``tables/bridge_recipes.yaml`` says it by model, this module by what is trained."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from projector.io.files import read_yaml
+from projector.intake.tables import table
 from projector.workload.model import Model
 
 _SIZES = (
@@ -19,10 +18,7 @@ _SIZES = (
 _FIXED = ("llama3", "qwen3_30b_a3b", "qwen3_235b_a22b")
 
 
-@cache
-def _table(name: str) -> Mapping[str, Any]:
-    table: Mapping[str, Any] = read_yaml(Path(__file__).with_name("bridge_recipes.yaml"))[name]
-    return table
+_table = partial(table, "bridge_recipes")
 
 
 def _args(entry: Mapping[str, Any]) -> dict[str, object]:

@@ -10,13 +10,11 @@ from pathlib import Path
 
 from projector.errors import InputError, Problem
 from projector.intake import (
-    axolotl,
     case,
     gpt_neox,
+    hf_trainer,
     huggingface,
-    images,
     litgpt,
-    llama_factory,
     llm_foundry,
     manifests,
     maxtext,
@@ -27,9 +25,9 @@ from projector.intake import (
     primus,
     same_question,
     scripts,
+    stack_age,
     torchtitan,
     torchtune,
-    trainer,
 )
 from projector.intake.assemble import Origin, assemble
 from projector.intake.dialect import dialect
@@ -59,10 +57,10 @@ _WHOLE = {
     "nemo": (nemo.is_nemo, nemo.load),
     "nanotron": (_by_marks("nanotron"), nanotron.load),
     "llm-foundry": (llm_foundry.is_llm_foundry, llm_foundry.load),
-    "llama-factory": (_by_marks("llama_factory"), llama_factory.load),
+    "llama-factory": (_by_marks("llama_factory"), hf_trainer.load_llama_factory),
     "ms-swift": (megatron_swift.is_dump, megatron_swift.of_dump),
-    "trainer": (_by_marks("trainer"), trainer.load),
-    "axolotl": (_by_marks("axolotl"), axolotl.load),
+    "trainer": (_by_marks("trainer"), hf_trainer.load_trainer),
+    "axolotl": (_by_marks("axolotl"), hf_trainer.load_axolotl),
     "torchtune": (torchtune.is_torchtune, torchtune.load),
     "litgpt": (_by_marks("litgpt"), litgpt.load),
     "gpt-neox": (gpt_neox.is_gpt_neox, gpt_neox.load),
@@ -140,7 +138,7 @@ def load(
         loaded = scripts.load(
             file, args=args, env=env, model=chosen, gpus_given=gpus_given, text=shell, node_gpus=node_gpus
         )
-        return images.dated(manifest.placed(loaded) if manifest else loaded, text)
+        return stack_age.dated(manifest.placed(loaded) if manifest else loaded, text)
     return _megatron(text, mapping, file, chosen, overrides or {})
 
 

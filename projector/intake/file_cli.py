@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.intake import axolotl, config_cli, gpt_neox, litgpt, llama_factory, torchtune, trainer
-from projector.intake.dialect import dialect
+from projector.intake import config_cli, gpt_neox, litgpt, torchtune
+from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_trainer
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import text_beside, values_of
 from projector.intake.script_problems import uncounted
@@ -206,21 +206,24 @@ def _of_parser(launch: Launch) -> list[str]:
     return found
 
 
-def _of_trainer(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """By LLaMA-Factory's words, where it has them."""
-    if dialect("llama_factory").fits(content):
-        return llama_factory.load(content, where, model=model)
-    return trainer.load(content, where, model=model)
-
-
 _TOOLS = (
     _Tool(re.compile(r"(?:.*/)?deepy\.py "), _of_neox, _nothing, gpt_neox.load, _neox_gpus),
     _Tool(re.compile(r"(?:.*/)?tune run"), _of_option, _of_tune, torchtune.load, _tune_gpus),
     _Tool(re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"), _of_option, _of_litgpt, litgpt.load, _stated_gpus),
-    _Tool(re.compile(r"(?:.*/)?llamafactory-cli train"), _first_file, _of_tune, llama_factory.load, _started_gpus),
     _Tool(
-        re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "), _first_file, _of_axolotl, axolotl.load, _started_gpus
+        re.compile(r"(?:.*/)?llamafactory-cli train"),
+        _first_file,
+        _of_tune,
+        load_llama_factory,
+        _started_gpus,
+    ),
+    _Tool(
+        re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "),
+        _first_file,
+        _of_axolotl,
+        load_axolotl,
+        _started_gpus,
     ),
 )
-_TRAINER_TOOL = _Tool(re.compile(""), _nothing, _of_parser, _of_trainer, _started_gpus)
+_TRAINER_TOOL = _Tool(re.compile(""), _nothing, _of_parser, load_trainer, _started_gpus)
 """Any program that has the arguments of transformers' Trainer; LLaMA-Factory's before its command line among them."""

@@ -1,4 +1,5 @@
-"""What configurations of trainers on Hugging Face's ``Trainer`` have in common: ZeRO, adapters, types, the model's name."""
+"""Trainers on Hugging Face's ``Trainer``, by their arguments as a file or a command line, LLaMA-Factory and Axolotl among
+them: what ``dialects/{trainer,llama_factory,axolotl}.yaml`` cannot say."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from projector.errors import Problem
+from projector.errors import Problem, Unsupported
 from projector.intake import deepspeed_config
 from projector.intake.dialect import BUNDLES, Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.shell.unknown import Unknowns
+from projector.intake.values import Reader
 from projector.io.files import read_text
 from projector.workload import zoo
 from projector.workload.model import Model
@@ -89,3 +91,100 @@ def finished(
         samples_per_rank=job.fields["global_batch_size"],
         assumed=(f"framework={framework}", f"model={model.name if model else name} ({name})"),
     )
+
+
+def load_trainer(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
+    """The workload of the arguments, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
+    that does not fit, :class:`Unsupported` for other trainings."""
+    if dialect("llama_factory").fits(content):
+        return load_llama_factory(content, where, model=model)
+    job = Settings(dialect("trainer"), content, where)
+    args, problems = job.args, list[Problem]()
+    if not args.integer("max_seq_length"):
+        expected = "tokens of a sample: max_seq_length, max_length, model_max_length, block_size or cutoff_len"
+        problems.append(Problem(where, "max_seq_length", "nothing", expected))
+        job.fields["seq_length"] = 1
+    if args.flag("use_lora"):
+        targets = args.words("lora_target") or ("q_proj", "v_proj")
+        job.fields |= adapters(args.integer("lora_rank"), targets, "all-linear" in targets)
+    told = () if args.flag("packing") else (loose(job.fields["seq_length"]),)
+    return _trained(job, model, args.flag("bf16"), told, problems)
+
+
+def load_llama_factory(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
+    """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises as :func:`load_trainer`, and
+    :class:`Unsupported` for samples of lengths that nothing states."""
+    job = Settings(dialect("llama_factory"), content, where)
+    args = job.args
+    packing, neat = args.flag("packing"), args.flag("neat_packing")
+    if args.word("finetuning_type") == "lora":
+        targets = args.words("lora_target") or ()
+        job.fields |= adapters(args.integer("lora_rank"), targets, "all" in targets)
+    unpacked = not (packing or neat) and (args.word("stage") == "sft" or packing is False)
+    told = (loose(job.fields["seq_length"]),) if unpacked else ()
+    if neat:
+        told = ("neat_packing=True (attention inside each document: counted over the whole sample)", *told)
+    return _trained(job, model, args.flag("bf16") or args.flag("pure_bf16"), told, [])
+
+
+def _trained(
+    job: Settings, model: Model | None, half: bool | None, told: tuple[str, ...], problems: list[Problem]
+) -> Loaded:
+    """With what ``TrainingArguments`` say of types, batch and sharding."""
+    args = job.args
+    job.fields |= {
+        "precision": "bf16" if half else "fp16" if args.flag("fp16") else "fp32",
+        "global_batch_size": _accumulated(args, "per_device_train_batch_size"),
+        "data_parallel_sharding": "optim_grads_params" if args.raw("fsdp") else "no_shard",
+    }
+    if args.raw("deepspeed") is not None:
+        deep, more = zero(job.stated["deepspeed"], job.where, problems)
+        job.fields |= deep
+        told = (*told, *more)
+    return finished(job, model, named="model_name_or_path", told=told, problems=problems)
+
+
+def _accumulated(args: Reader, each: str) -> int:
+    """Samples of a rank in a step."""
+    return (args.integer(each) or 1) * (args.integer("gradient_accumulation_steps") or 1)
+
+
+def load_axolotl(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
+    """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
+    that does not fit, :class:`Unsupported` for other trainings and samples of lengths that nothing states."""
+    job = Settings(dialect("axolotl"), content, where)
+    args, fields = job.args, job.fields
+    packed = args.flag("sample_packing")
+    if not packed and not (args.raw("pretraining_dataset") and packed is None):
+        what = "sample_packing not true: samples of lengths that nothing states"
+        raise Unsupported(f"{where}: an Axolotl configuration with {what}")
+    fields.setdefault("precision", "fp32")
+    fields["global_batch_size"] = _accumulated(args, "micro_batch_size")
+    replicas, shards = args.integer("dp_replicate_size") or 1, args.integer("dp_shard_size")
+    fields["data_parallel_shard_size"] = shards if replicas > 1 else None
+    if args.word("adapter") == "lora":
+        every, linears = args.flag("lora_target_linear") is True, args.words("lora_target_modules")
+        fields |= adapters(args.integer("lora_r"), linears, every)
+    problems: list[Problem] = []
+    told: tuple[str, ...] = ()
+    if deepspeed := args.raw("deepspeed"):
+        deep, told = zero(deepspeed, where, problems)
+        fields |= deep
+    else:
+        _fsdp(job)
+        fields |= BUNDLES["bf16 alone"] if fields["precision"] == "bf16" else {}
+    told = ("sample_packing=True (attention inside each document: counted over the whole sample)", *told)
+    return finished(job, model, named="base_model", told=told, problems=problems)
+
+
+def _fsdp(job: Settings) -> None:
+    """torch's FSDP, the first (``fsdp`` and words with a prefix) or the second (``fsdp_version``)."""
+    words = job.args.words("fsdp") or ()
+    sharded = words or any(key.startswith("fsdp_config.") for key in job.stated)
+    if words and "fsdp_config.sharding_strategy" not in job.stated:
+        word = words[0].lower()
+        shards = job.dialect.values["fsdp_config.sharding_strategy"]
+        if word not in shards:
+            job.args.problems.append(("fsdp", word, f"one of {', '.join(map(str, shards))}"))
+        job.fields |= shards.get(word, {})
+    job.fields.setdefault("data_parallel_sharding", "optim_grads_params" if sharded else "no_shard")

@@ -9,11 +9,12 @@ from projector.errors import InputError, Problem, Unsupported, nearest
 from projector.intake import huggingface_table, known_settings
 from projector.intake.asked import names_read
 from projector.intake.huggingface_blocks import BLOCKS
-from projector.intake.huggingface_decoders import DECODERS, REFUSED
+from projector.intake.huggingface_decoders import DECODERS
 from projector.intake.huggingface_hybrids import HYBRIDS
 from projector.intake.huggingface_stacks import LANGUAGE_DEFAULTS, STACKS, vision
 from projector.intake.huggingface_types import MODEL_TYPES
 from projector.intake.loaded import Loaded
+from projector.intake.tables import table
 from projector.intake.values import Reader
 from projector.io.files import as_mapping, parse_json, read_text
 from projector.workload.model_schema import model_from_mapping
@@ -35,6 +36,11 @@ _TOWERS = (
 _SEEING = ("llava",)
 #: Families that are mostly trained as the language model that they hold.
 _LANGUAGE_FIRST = ("gemma3", "gemma3n", "llama4", "mistral3")
+
+
+def _refused(kind: str) -> str | None:
+    """The part of models of this type that nothing here lowers."""
+    return next((why for why, kinds in table("other_tools", "refused").items() if kind in kinds.split()), None)
 
 
 def load(path: str | Path, *, name: str | None = None) -> Loaded:
@@ -67,7 +73,7 @@ def from_mapping(config: Mapping[str, object], where: str, *, name: str = "") ->
         text = {**LANGUAGE_DEFAULTS, **(text if inner else {})}
     kind = str(text.get("model_type") or outer_type)
     reader_of = _TYPES.get(kind) or _TYPES.get(outer_type)
-    refused = None if sees else REFUSED.get(outer_type) or REFUSED.get(kind)
+    refused = None if sees else _refused(outer_type) or _refused(kind)
     if refused is None and config.get("is_encoder_decoder") is True and kind not in STACKS:
         refused = "an encoder and a decoder"
     if refused is not None:

@@ -15,33 +15,11 @@ from projector.intake.huggingface_types import (
     llama,
     routed,
     sizes,
+    within,
 )
 from projector.intake.values import Reader
 
 _Fields = dict[str, object]
-_PARALLEL = "attention and MLP side by side on one norm"
-_MAMBA = "Mamba layers"
-_IMAGES = "images beside text"
-#: Architectures by ``model_type`` and the part of them that nothing here lowers.
-REFUSED: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("codegen", "falcon", "persimmon"), _PARALLEL),
-        **dict.fromkeys(("zamba",), _MAMBA),
-        **dict.fromkeys(("recurrent_gemma", "rwkv", "rwkv5", "rwkv6"),
-                        "linear attention or a recurrence"),
-        **dict.fromkeys(("deberta", "deberta-v2", "electra", "modernbert", "albert",
-                         "distilbert"), "an encoder"),
-        **dict.fromkeys(("umt5", "bart", "mbart", "pegasus", "m2m_100", "marian", "switch_transformers"),
-                        "an encoder and a decoder"),
-        **dict.fromkeys(("whisper", "wav2vec2", "hubert", "speecht5", "qwen2_audio", "moshi"), "speech"),
-        **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "mllama", "llava", "llava_next",
-                         "llava_llama", "llava_qwen", "internvl", "internvl_chat", "phi3_v", "minicpmv", "idefics",
-                         "idefics2", "idefics3", "smolvlm", "paligemma", "pixtral", "clip", "siglip", "vit",
-                         "deepseek_vl_v2", "kimi_vl", "glm4v", "aria", "chameleon", "janus"), _IMAGES),
-        **dict.fromkeys(("phi4mm", "phi4_multimodal", "minicpmo", "qwen2_5_omni", "qwen3_omni_moe"),
-                        "images and speech beside text"),
-    }
-)  # fmt: skip
 
 
 def _opt(c: Reader) -> _Fields:
@@ -64,7 +42,7 @@ def _gpt_bigcode(c: Reader) -> _Fields:
 
 
 def _dbrx(c: Reader) -> _Fields:
-    attention, experts = _inside(c, "attn_config"), _inside(c, "ffn_config")
+    attention, experts = within(c, "attn_config"), within(c, "ffn_config")
     found = sizes(
         c, num_layers="n_layers", hidden_size="d_model", num_attention_heads="n_heads", vocab_size="vocab_size",
         max_position_embeddings="max_seq_len",
@@ -125,11 +103,6 @@ def _deepseek_moe(c: Reader) -> _Fields:
     moe = dense_first(c) | routed(c, "n_routed_experts", "moe_intermediate_size")
     moe["moe_shared_expert_intermediate_size"] = (c.integer("n_shared_experts") or 0) * (width or 0)
     return {**llama(c), "moe": moe}
-
-
-def _inside(c: Reader, key: str) -> Reader:
-    value = c.raw(key)
-    return Reader(value if isinstance(value, Mapping) else {})
 
 
 DECODERS: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from projector.intake.huggingface_types import MODEL_TYPES, given, llama, routed, sizes, sparse_steps
+from projector.intake.huggingface_types import MODEL_TYPES, given, routed, sizes, sparse_steps
 from projector.intake.values import Reader
 
 _Fields = dict[str, Any]
@@ -38,7 +38,7 @@ def readers() -> Mapping[str, Callable[[Reader], _Fields]]:
 def _read(name: str, c: Reader) -> _Fields:
     entry = TABLE[name]
     like = entry["like"]
-    found: _Fields = dict(llama(c) if like == "llama" else MODEL_TYPES[like](c))
+    found: _Fields = dict(_read(like, c) if like in TABLE else MODEL_TYPES[like](c))
     found |= {field: value for field, value in sizes(c, **entry.get("fields", {})).items() if value is not None}
     found |= {field: bool(c.flag(key)) for field, key in entry.get("flags", {}).items()}
     found |= {field: c.flag(key) is not False for field, key in entry.get("usually", {}).items()}
@@ -90,6 +90,8 @@ def _placed(entry: Mapping[str, Any], c: Reader) -> _Fields:
     """Which layers have experts: after the first n, or those that a list names."""
     layers, key = min(c.integer("num_hidden_layers") or 0, _MOST), entry.get("placed", "")
     kinds = c.raw("mlp_layer_types")
+    if key == "all":
+        return {}
     if isinstance(kinds, (list, tuple)):
         return {"moe_layer_freq": [int("dense" not in str(kind)) for kind in kinds]}
     if key == "steps":

@@ -37,10 +37,6 @@ def routed(c: Reader, experts: str, width: str = "", topk: str = "num_experts_pe
     return given(**sizes(c, num_experts=experts, moe_router_topk=topk, **named))
 
 
-def mistral(c: Reader) -> _Fields:
-    return {**llama(c), "window_size": c.integer("sliding_window")}
-
-
 def qwen2(c: Reader) -> _Fields:
     return {**llama(c), "add_qkv_bias": True, **_window(c)}
 
@@ -71,10 +67,6 @@ def sparse_steps(c: Reader) -> _Fields:
     dense = set(c.integers("mlp_only_layers") or ())
     freq = [int((i + 1) % step == 0 and i not in dense) for i in range(layers)]
     return {**routed(c, "num_experts num_local_experts", "moe_intermediate_size"), "moe_layer_freq": freq}
-
-
-def _mixtral(c: Reader) -> _Fields:
-    return {**mistral(c), "moe": routed(c, "num_local_experts", "intermediate_size")}
 
 
 def _deepseek(c: Reader) -> _Fields:
@@ -108,12 +100,6 @@ def dense_first(c: Reader) -> _Fields:
 
 def _several(groups: int | None) -> int | None:
     return groups if groups and groups > 1 else None
-
-
-def _gpt_oss(c: Reader) -> _Fields:
-    moe = routed(c, "num_local_experts", "intermediate_size", "num_experts_per_tok experts_per_token")
-    biased = {"add_bias_linear": True, "add_qkv_bias": False, "attention_sinks": True}
-    return {**llama(c), **biased, "moe": moe, "window_size": c.integer("sliding_window"), "window_attn_skip_freq": 2}
 
 
 def _gemma3(c: Reader) -> _Fields:
@@ -163,10 +149,6 @@ def _gemma3n(c: Reader) -> _Fields:
     return found | plain | {"v_layernorm": True, "per_layer": own}
 
 
-def _gemma2(c: Reader) -> _Fields:
-    return {**_gemma3(c), "qk_layernorm": False, "window_attn_skip_freq": 2}
-
-
 def _gemma(c: Reader) -> _Fields:
     return {**llama(c), "kv_channels": c.integer("head_dim") or 256, "untie_embeddings_and_output_weights": False}
 
@@ -185,7 +167,7 @@ _MPT_MLP = ("mptmlp", "te_ln_mlp", "mptglu")
 def _mpt(c: Reader) -> _Fields:
     """Of transformers, and of llm-foundry, whose files say more (its models/mpt/configuration_mpt.py, layers/ffn.py)."""
     hidden, width = c.integer("d_model") or 0, c.number("expansion_ratio") or 4
-    attention, mlp = _within(c, "attn_config"), _within(c, "ffn_config")
+    attention, mlp = within(c, "attn_config"), within(c, "ffn_config")
     no_bias = c.flag("no_bias") is not False
     places = next((name for name in ("alibi", "rope") if attention.flag(name)), None)
     kind, shared = mlp.word("ffn_type") or "mptmlp", attention.word("attn_type") == "multiquery_attention"
@@ -208,7 +190,7 @@ def _mpt(c: Reader) -> _Fields:
     }
 
 
-def _within(c: Reader, key: str) -> Reader:
+def within(c: Reader, key: str) -> Reader:
     value = c.raw(key)
     return Reader(value if isinstance(value, Mapping) else {})
 
@@ -280,23 +262,18 @@ def given(**values: object) -> _Fields:
 MODEL_TYPES: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
     {
         "llama": llama,
-        "mistral": mistral,
-        "ministral3": mistral,
         "qwen2": qwen2,
         "qwen2_moe": qwen2_moe,
         "qwen3": _qwen3,
         "qwen3_moe": _qwen3_moe,
-        "mixtral": _mixtral,
         "deepseek_v2": _deepseek,
         "deepseek_v3": _deepseek,
         "kimi_k2": _deepseek,
-        "gpt_oss": _gpt_oss,
         "gpt2": gpt2,
         "gpt_neox": _gpt_neox,
         "mpt": _mpt,
         "bloom": _bloom,
         "gemma": _gemma,
-        "gemma2": _gemma2,
         "gemma3": _gemma3,
         "gemma3n": _gemma3n,
         "gemma3n_text": _gemma3n,

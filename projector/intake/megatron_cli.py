@@ -12,87 +12,16 @@ from dataclasses import dataclass, field
 
 from projector.intake import megatron_forks
 from projector.intake.aliases import renamings
-from projector.intake.shell.lists import word_set
 from projector.intake.shell.unknown import Unknown, Unknowns, is_known
+from projector.intake.tables import table, words
 from projector.intake.values import literal
 from projector.workload.optimizers import named
 
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*(=.*)?", re.DOTALL)
 #: Names of forks and of other years for the arguments that the loaders read.
-_SAME = {
-    **renamings("forks"),
-    "overlapped_distributed_optimizer": "use_distributed_optimizer",  # Megatron-LLaMA: cut alike, reduced in the backward
-    "pad_vocab_size_to": "padded_vocab_size",  # bigscience: the size after padding
-    "activations_checkpoint_recent": "recompute_recent",
-    "gas": "gradient_accumulation_steps",  # Megatron-DeepSpeed of 2021: micro-batches of a pipeline
-    "fp8_e4m3": "fp8",
-    "fp8_hybrid": "fp8",
-    "moe_topk": "moe_router_topk",
-    "topk": "moe_router_topk",
-    "moe_top_k": "moe_router_topk",
-    "moe_num_experts": "num_experts",
-    "expert_interval": "moe_layer_freq",
-    "moe_intermediate_size": "moe_ffn_hidden_size",
-    "rms_norm": "use_rms_norm",
-    "multi_head_latent_attention": "multi_latent_attention",
-    "qk_rope_head_dim": "qk_pos_emb_head_dim",
-    "qk_nope_head_dim": "qk_head_dim",
-    "num_layers_per_virtual_stage": "num_layers_per_virtual_pipeline_stage",
-}
-_NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm", "layernorm1p": "LayerNorm", "layer_norm": "LayerNorm",
-          "rms_norm": "RMSNorm"}  # fmt: skip
-#: Options with a value that decide something; a variable behind any other option that is not set may be nothing.
-_VALUES = word_set(
-    """
-    num_layers hidden_size ffn_hidden_size num_attention_heads num_query_groups kv_channels seq_length
-    max_position_embeddings micro_batch_size global_batch_size tensor_model_parallel_size
-    pipeline_model_parallel_size context_parallel_size expert_model_parallel_size expert_tensor_parallel_size
-    num_experts moe_router_topk moe_ffn_hidden_size moe_shared_expert_intermediate_size moe_layer_freq
-    num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank
-    virtual_pipeline_model_parallel_size recompute_granularity recompute_method recompute_num_layers
-    recompute_modules vocab_size padded_vocab_size make_vocab_size_divisible_by tokenizer_type tokenizer_model
-    normalization position_embedding_type q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim
-    mtp_num_layers data_parallel_sharding_strategy pipeline_model_parallel_layout deepspeed_config zero_stage
-    decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers num_key_value_heads transformer_impl
-    hybrid_override_pattern extra_vocab_size moe_token_dispatcher_type window_size ds_sequence_parallel_size
-    data_path load save tokenizer_name_or_path vocab_file merge_file fp8_format gradient_accumulation_steps
-    """
-)
-_FLAGS = word_set(
-    """
-    bf16 fp16 sequence_parallel use_distributed_optimizer swiglu group_query_attention disable_bias_linear
-    untie_embeddings_and_output_weights use_flash_attn use_mcore_models overlap_grad_reduce
-    overlap_param_gather recompute_activations checkpoint_activations qk_layernorm add_qkv_bias
-    multi_latent_attention moe_grouped_gemm use_rotary_position_embeddings deepspeed no_pipeline_parallel
-    deepspeed_activation_checkpointing distribute_saved_activations mock_data
-    """
-)
+_SAME = {**renamings("forks"), **table("megatron", "same")}
+_VALUES, _FLAGS, _PATHS, _LISTS = (words("megatron", key) for key in ("values", "flags", "paths", "lists"))
 _KNOWN = _VALUES | _FLAGS
-_PATHS = frozenset(
-    ("data_path", "load", "save", "tokenizer_model", "tokenizer_name_or_path", "vocab_file", "merge_file")
-)
-_LISTS = frozenset(("recompute_modules", "cuda_graph_scope", "num_experts", "rampup_batch_size", "data_path", "spec"))
-#: megatron/training/arguments.py: ``default`` of what is not given.
-_DEFAULTS: Mapping[str, object] = {
-    "tensor_model_parallel_size": 1,
-    "pipeline_model_parallel_size": 1,
-    "context_parallel_size": 1,
-    "expert_model_parallel_size": 1,
-    "bf16": False,
-    "fp16": False,
-    "sequence_parallel": False,
-    "use_distributed_optimizer": False,
-    "overlap_grad_reduce": False,
-    "overlap_param_gather": False,
-    "tp_comm_overlap": False,
-    "cross_entropy_loss_fusion": False,
-    "grad_reduce_in_bf16": False,
-    "use_precision_aware_optimizer": False,
-    "optimizer_cpu_offload": False,
-    "manual_gc": False,
-    "attention_dropout": 0.1,
-    "hidden_dropout": 0.1,
-}
 
 
 @dataclass
@@ -106,11 +35,11 @@ class CommandLine:
     unset: list[Unknown] = field(default_factory=list)
 
 
-def parse(words: Sequence[str], unknowns: Unknowns) -> CommandLine:
-    """The arguments that ``words`` (after the program) give."""
+def parse(line: Sequence[str], unknowns: Unknowns) -> CommandLine:
+    """The arguments that the words of ``line`` (after the program) give."""
     found = CommandLine()
     at = 0
-    flat = [part for word in words for part in _parts(word)]
+    flat = [part for word in line for part in _parts(word)]
     while at < len(flat):
         word = flat[at]
         at += 1
@@ -190,7 +119,7 @@ def with_defaults(given: Mapping[str, object]) -> dict[str, object]:
     stated = ("recompute_granularity", "recompute_activations", "checkpoint_activations")
     if not any(name in args for name in stated):
         args["recompute_granularity"] = "none"
-    defaults = dict(_DEFAULTS)
+    defaults = dict(table("megatron", "line_defaults"))
     if args.get("num_experts"):
         defaults |= {"moe_grouped_gemm": False, "moe_permute_fusion": False}
     return {**defaults, **args}
@@ -220,7 +149,7 @@ def _dense_layers(args: Mapping[str, object]) -> dict[str, object]:
 def _renamed(args: dict[str, object]) -> dict[str, object]:
     norm = args.get("normalization")
     if isinstance(norm, str):
-        args["normalization"] = _NORMS.get(norm.lower(), norm)
+        args["normalization"] = table("megatron", "norms").get(norm.lower(), norm)
     if args.pop("use_rms_norm", None) or args.pop("apply_layernorm_rms", None) or args.pop("RMSNorm", None):
         args["normalization"] = "RMSNorm"
     heads = args.pop("num_key_value_heads", None)

@@ -10,42 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from projector.intake.shell.lists import word_set
+from projector.intake.tables import table, words
 
-#: MindSpeed's ``--context-parallel-algo`` (mindspeed/features_manager/context_parallel).
-_CONTEXT = {"megatron_cp_algo": "p2p", "ulysses_cp_algo": "a2a", "kvallgather_cp_algo": "allgather"}
 _MOST_LAYERS = 10_000
 #: The layers of each pipeline stage: of MindSpeed, of LoongForge, of FlagScale.
 _LISTED = ("num_layer_list", "custom_pipeline_layers", "hetero_pipeline_layer_split")
 _LINEAR = "linear attention layers"
-#: Sizes of layers of another kind: given on a command line, such layers are built.
-_OTHER_LAYERS: tuple[tuple[str, str], ...] = (
-    (r"linear_(key|value|num_key|num_value|attention|conv)_\w+|use_triton_gdn", _LINEAR),
-    (r"mamba_\w+|ssm_\w+", "Mamba layers"),
-    (r"kda_\w+", "Kimi Delta Attention layers (linear attention)"),
-    (r"dsa_indexer_\w+|enable_dsa_indexer|index_(topk|n_heads|head_dim)", "DeepSeek sparse attention"),
-    (r"rwkv_\w+", "RWKV layers"),
-    (r"engram_\w+|enable_engram", "Engram memories"),
-    (r"hyena_\w+", "Hyena layers"),
-    (r"num_zero_experts", "experts that compute nothing"),
-    (r"use_lf_gate|lf_conv2d_\w+", "convolutions before attention (localized filtering)"),
-    (r"use_attention_router", "a router that attends"),
-)
-
-#: Options of trainers that also look at images.
-_IMAGES = word_set(
-    """
-    img_h img_w vision_model_type language_model_type num_classes allow_missing_vision_projection_checkpoint
-    patch_size patch_dim mrope_section disable_vision_class_token freeze_ViT freeze_vision_model
-    """
-)
 _ANSWERS = ("is_instruction_dataset", "is_pairwise_dataset")
 _STAGES = ("sft", "pt", "pretrain")  # MindSpeed-LLM's --stage: others compare answers, or train what scores them
 
 
 def another_task(given: Mapping[str, object]) -> str:
     """What the arguments ``given`` by hand train or do instead of a causal language model; empty where they do not."""
-    if _IMAGES & set(given):
+    if words("megatron", "images") & set(given):
         return "trains on images, not a causal language model alone"
     if "task" in given or str(given.get("tokenizer_type", "")).startswith("BertWordPiece"):
         what = f"--task {given['task']}" if "task" in given else str(given["tokenizer_type"])
@@ -77,7 +54,9 @@ def another_model(given: Mapping[str, object]) -> tuple[str, ...]:
     for name, value in given.items():
         if not value:
             continue
-        found += [reason for pattern, reason in _OTHER_LAYERS if re.fullmatch(pattern, name)]
+        found += [
+            reason for pattern, reason in table("megatron", "other_layers").items() if re.fullmatch(pattern, name)
+        ]
     experts = _integers(str(given.get("num_experts", "")).replace(" ", ","))
     if len(set(experts)) > 1:
         found.append(f"unlike numbers of experts in its layers ({min(experts)} to {max(experts)})")
@@ -98,7 +77,7 @@ def another_model(given: Mapping[str, object]) -> tuple[str, ...]:
 def in_own_words(args: dict[str, object]) -> dict[str, object]:
     """``args`` with what forks add to Megatron-LM said by it; what has no word of its own stays as it is."""
     args = dict(args)
-    algorithm = _CONTEXT.get(str(args.get("context_parallel_algo")))
+    algorithm = table("megatron", "context").get(str(args.get("context_parallel_algo")))
     if algorithm is not None:
         args.pop("context_parallel_algo")
         args.setdefault("cp_comm_type", algorithm)

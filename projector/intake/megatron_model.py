@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from projector.intake.megatron_kinds import kinds
+from projector.intake.tables import table
 from projector.intake.values import Reader
 
 _POSITIONS = {"absolute": "learned_absolute", "rotary": "rope", "yarn": "rope", "mrope": "rope"}
@@ -160,30 +161,10 @@ def _moe(args: Reader, ffn: object) -> dict[str, object]:
     return {"moe": stated}
 
 
-#: Parts of an architecture that only these arguments reveal, and the words of it.
-_PARTS = {
-    "hybrid_override_pattern": "Mamba layers",
-    "hybrid_layer_pattern": "Mamba layers",
-    "is_hybrid_model": "Mamba layers",
-    "experimental_attention_variant": "an experimental attention variant",
-    "linear_attention_freq": "linear attention layers",
-    "heterogeneous_layers_config_path": "layers of different shapes",
-    "vision_model_type": "images beside text",
-    "language_model_type": "images beside text",
-}
-#: Values of ``experimental_attention_variant``, and marks in the name of a layer specification, that have a name.
-_VARIANTS = {
-    "gated_delta_net": "gated delta-net layers (linear attention)",
-    "gdn": "gated delta-net layers (linear attention)",
-    "kda": "Kimi Delta Attention layers (linear attention)",
-    "dsa": "DeepSeek sparse attention",
-    "mamba": "Mamba layers",
-}
-
-
 def _unsupported(args: Reader, asked: dict[str, object]) -> dict[str, object]:
     """What nothing here lowers, in words; not what is ``asked`` for by kinds of layers."""
-    reasons = [reason for name, reason in _PARTS.items() if args.raw(name)]
+    variants = table("megatron", "variants")
+    reasons = [reason for name, reason in table("megatron", "parts").items() if args.raw(name)]
     kind, variant, spec = (
         args.raw("model_type"),
         args.raw("experimental_attention_variant"),
@@ -191,7 +172,7 @@ def _unsupported(args: Reader, asked: dict[str, object]) -> dict[str, object]:
     )
     if kind in ("mamba", "hybrid"):
         reasons.insert(0, "Mamba layers")
-    named = [reason for mark, reason in _VARIANTS.items() if mark == variant or re.search(rf"(^|_|\W){mark}", spec)]
+    named = [reason for mark, reason in variants.items() if mark == variant or re.search(rf"(^|_|\W){mark}", spec)]
     if any(mark != "Mamba layers" for mark in named):  # the specification says what stands where Mamba layers would
         general = ("Mamba layers", "an experimental attention variant", "linear attention layers")
         named = [reason for reason in named if reason != "Mamba layers"]
@@ -199,8 +180,8 @@ def _unsupported(args: Reader, asked: dict[str, object]) -> dict[str, object]:
     if asked:
         known = (
             "Mamba layers",
-            _VARIANTS["gdn"],
-            _VARIANTS["kda"],
+            variants["gdn"],
+            variants["kda"],
             "linear attention layers",
             "an experimental attention variant",
         )

@@ -4,25 +4,18 @@ what the field declares, and here those that it is worked out from.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from projector.intake.aliases import stated
-from projector.intake.megatron_adapters import adapters
 from projector.intake.megatron_kinds import layout as hybrid_layout
+from projector.intake.tables import table
 from projector.intake.values import Reader
 from projector.workload.checks import CHOICES
 
 #: Optimizer-state types only count under the precision-aware optimizer: Megatron-LM prints their defaults always.
 _PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
-#: Names of Primus' own schedules (``pp_algorithm`` when ``patch_primus_pipeline`` is set) and of this project.
-SCHEDULES = {
-    "1f1b": "1f1b",
-    "1f1b-interleaved": "interleaved",
-    "zero-bubble": "zb-h1",
-    "zero-bubble-heuristic": "zb-h1",
-    "zbv-formatted": "zbv",
-    "v-half": "v-half",
-    "v-min": "v-min",
-    "seaailab-ilp": "seaailab-ilp",
-}
+#: What is adapted where nothing says (AMD-AGI/Primus@fd1eeabb primus/backends/megatron/peft/lora.py; Megatron-Bridge alike).
+LORA_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 #: Memory that a V-shaped schedule of zero bubbles is given (sail-sg/zero-bubble --zero-bubble-v-schedule-mem-setup), and
 #: the schedule that it is then; each has two chunks a rank.
 _V_MEMORY = {"zb": "zbv", "half": "v-half", "min": "v-min"}
@@ -49,7 +42,7 @@ def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     found |= _fusions(args)
     found |= _schedule(args)
     found |= _graphs(args)
-    found |= adapters(args)
+    found |= _adapters(args)
     _packed(args, found)
     if found["etp"] is None and args.has("num_experts"):
         found["etp"] = found["tp"]  # Megatron-LM validate_args: the expert tensor size defaults to the dense one
@@ -164,9 +157,10 @@ def _fusions(args: Reader) -> dict[str, object]:
 def _schedule(args: Reader) -> dict[str, object]:
     if args.flag("patch_primus_pipeline"):
         name = args.word("pp_algorithm") or ""
-        if name not in SCHEDULES:
-            args.problems.append(("pp_algorithm", name, f"one of {', '.join(SCHEDULES)}"))
-        name = SCHEDULES.get(name, "")
+        schedules = table("primus", "schedules")
+        if name not in schedules:
+            args.problems.append(("pp_algorithm", name, f"one of {', '.join(schedules)}"))
+        name = schedules.get(name, "")
         return {"pipeline_schedule": name or None, **({"vpp": 2} if name in _V_MEMORY.values() else {})}
     if args.flag("patch_zero_bubble") and args.flag("enable_1f1b_v"):
         return {"pipeline_schedule": "v-1f1b", "vpp": 2}
@@ -189,3 +183,14 @@ def _graphs(args: Reader) -> dict[str, object]:
         return {}
     scope = args.words("cuda_graph_scope")
     return {"cuda_graph_scope": scope if scope is not None else ("full",)}
+
+
+def _adapters(args: Reader) -> dict[str, object]:
+    """Adapters of Primus' SFT trainer (primus/configs/modules/megatron/sft_trainer.yaml)."""
+    given = args.raw("lora")
+    if not isinstance(given, Mapping) or not given.get("enabled", True) or not given:
+        return {}
+    targets = given.get("target_modules") or LORA_TARGETS
+    names = [str(item) for item in targets] if isinstance(targets, (list, tuple)) else [str(targets)]
+    switches = {key: given[key] for key in ("share_expert_adapters", "normalize_moe_lora") if key in given}
+    return {"lora": {"dim": given.get("dim", 32), "targets": names, **switches}}

@@ -16,20 +16,13 @@ from projector.intake import (
 )
 from projector.intake.loaded import Loaded
 from projector.intake.primus_experiment import Experiment, read_experiment
+from projector.intake.tables import table
 
 _FRAMEWORKS: Mapping[str, Callable[[Experiment], Loaded]] = {
     "megatron": primus_megatron.load,
     "torchtitan": torchtitan.of_experiment,
     "maxtext": maxtext.of_experiment,
     "megatron_bridge": primus_bridge.load,
-}
-#: What Primus also launches and what it trains there (primus/configs/models).
-_OTHERS: Mapping[str, str] = {
-    "diffusion": "a diffusion model",
-    "maxdiffusion": "a diffusion model",
-    "hummingbirdxt": "a diffusion model",
-    "nemo_automodel": "a diffusion model",
-    "dlrm": "a recommendation model",
 }
 
 
@@ -50,7 +43,7 @@ def load(
     """
     problems: list[Problem] = []
     experiment = read_experiment(Path(path), configs, os.environ if env is None else env, overrides or {}, problems)
-    kind = _OTHERS.get(experiment.framework)
+    kind = table("primus", "others").get(experiment.framework)
     if kind is not None:
         raise Unsupported(f"not a language model: framework {experiment.framework} trains {kind}")
     loader = _FRAMEWORKS.get(experiment.framework)

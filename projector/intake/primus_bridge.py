@@ -13,25 +13,14 @@ from projector.errors import InputError, Problem, Unsupported
 from projector.intake.assemble import Origin, assemble
 from projector.intake.bridge_recipes import defaults_of, hybrid, is_hybrid, own_sizes
 from projector.intake.loaded import Loaded
-from projector.intake.megatron_adapters import LORA_TARGETS
+from projector.intake.megatron_recipe import LORA_TARGETS
 from projector.intake.named_models import model_named
 from projector.intake.primus_experiment import Experiment
 from projector.intake.primus_megatron import switched
+from projector.intake.tables import table
 
 _FLAVOR = re.compile(r"^(?P<model>.+?)_(?P<kind>(?:low_precision_)?pretrain|finetune|sft|peft|lora)(?:_.*)?_?config$")
 _OTHER = ("nemotronh", "nemotron_h", "nemotron_nano")
-#: Words of ``precision_config`` (training/mixed_precision.py) and the arguments they mean; the first that fits.
-_PRECISIONS: tuple[tuple[str, Mapping[str, object]], ...] = (
-    ("nvfp4", {"fp4": "e2m1", "fp4_recipe": "nvfp4"}),
-    ("mxfp4", {"fp4": "e2m1", "fp4_recipe": "mxfp4"}),
-    ("mxfp8", {"fp8": "hybrid", "fp8_recipe": "mxfp8"}),
-    ("fp8_current", {"fp8": "hybrid", "fp8_recipe": "tensorwise"}),
-    ("fp8_delayed", {"fp8": "hybrid", "fp8_recipe": "delayed"}),
-    ("fp8_subchannel", {"fp8": "hybrid", "fp8_recipe": "blockwise"}),
-    ("fp8", {"fp8": "hybrid", "fp8_recipe": "delayed"}),
-    ("fp16", {"fp16": True}),
-    ("bf16", {"bf16": True}),
-)
 
 
 def load(experiment: Experiment) -> Loaded:
@@ -131,7 +120,7 @@ def _adapters(
 
 def _precision(settings: Mapping[str, object], experiment: Experiment) -> dict[str, object]:
     given = settings.get("precision_config") or "bf16_mixed"
-    for mark, args in _PRECISIONS:
+    for mark, args in table("primus", "precisions").items():
         if mark in str(given).lower():
             return dict(args)
     expected = "a mixed-precision configuration, such as bf16_mixed or bf16_with_fp8_current_scaling_mixed"

@@ -20,7 +20,6 @@ from projector.intake import (
 )
 from projector.intake.assemble import Origin, assemble
 from projector.intake.loaded import Loaded
-from projector.intake.megatron_era import era
 from projector.intake.megatron_rules import broken
 from projector.intake.script_files import from_files, of_deepspeed, text_beside, values_of
 from projector.intake.script_problems import flag, gathered, no_architecture, uncounted, unsettled
@@ -28,6 +27,7 @@ from projector.intake.shell import Launch
 from projector.intake.shell.evaluate import Way
 from projector.intake.shell.launch import ALONE, ranks
 from projector.intake.shell.unknown import is_known
+from projector.intake.stack_age import era
 from projector.workload.model import Model
 
 _T5 = re.compile(r"(?<![a-z])t5[^/]*$", re.IGNORECASE)

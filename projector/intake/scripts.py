@@ -20,6 +20,7 @@ from projector.intake.script_launch import loaded_of
 from projector.intake.shell import Launch, evaluate
 from projector.intake.shell.evaluate import Way
 from projector.intake.shell.unknown import MARK
+from projector.intake.tables import table
 from projector.workload.model import Model
 
 _TRAINS = re.compile(r"pretrain|train|finetune|fine_tune|sft|main|run_clm|posttrain", re.IGNORECASE)
@@ -33,15 +34,6 @@ _TELLS = (
     *("num_layers", "hidden_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size"),
     *("global_batch_size", "deepspeed_config", "job.config_file", "model_parallel_size", "recompute_granularity"),
 )
-_OTHER_KINDS = (
-    (r"mamba|hybrid", "{} trains a model with Mamba layers"),
-    (r"bert|biencoder|(?<![a-z])ict(?![a-z])", "{} trains an encoder (BERT), not a causal language model"),
-    (r"retro", "{} trains an encoder-decoder, not a causal language model"),
-    (r"vision|vit|dino|inpaint|vlm|multimodal|llava|clip|flamingo|qwen2_?(5_)?vl|internvl|video",
-     "{} trains on images or video, not a language model alone"),
-    (r"diffusion|sora|dit|flux|sdxl", "{} trains a diffusion model"),
-    (r"ppo|rlhf|grpo|dpo|reward|orpo|simpo", "{} is reinforcement learning or preference training"),
-)  # fmt: skip
 _SHEBANG = re.compile(r"#!.*\b(?:ba|z|da|k)?sh\b")
 _LAUNCHERS = re.compile(
     r"^\s*[^#\n]*\b(?:torchrun|python3?|deepspeed|accelerate|srun|sbatch|mpirun|bash|sh)\s", re.MULTILINE
@@ -188,7 +180,7 @@ def _read(launch: Launch, way: Way, where: str, model: Model | None, gpus_given:
     program = posixpath.basename(MARK.sub("", launch.program))
     if not file_cli.takes(launch) and (tool := another_tool(launch.program, launch.arguments)):
         return _Found(launch, way, unsupported=f"{where}: {tool}")
-    for pattern, reason in _OTHER_KINDS:
+    for pattern, reason in table("other_tools", "programs"):
         if re.search(pattern, program.lower().removesuffix(".py")):
             return _Found(launch, way, unsupported=reason.format(program))
     try:

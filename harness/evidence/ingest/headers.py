@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projector.intake.shell.lists import word_set
+from projector.intake.shell.unknown import word_set
 
 TOP_KEYS = word_set(
     """

@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 
 from projector.intake.shell.launch import Step
-from projector.intake.shell.lists import word_set
-from projector.intake.shell.unknown import MARK
+from projector.intake.shell.unknown import MARK, word_set
 
 MPI = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "aprun", "jsrun", "prun", "horovodrun")
 TEXT_TOOLS = word_set(

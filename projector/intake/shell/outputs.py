@@ -12,8 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from projector.intake.shell.lists import word_set
-from projector.intake.shell.unknown import is_known
+from projector.intake.shell.unknown import is_known, word_set
 
 #: Commands that print nothing that anybody reads and change nothing that is looked at here.
 SILENT = word_set(

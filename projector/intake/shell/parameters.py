@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from projector.intake.shell import patterns, words
 from projector.intake.shell.arithmetic import Arithmetic, NotANumber
-from projector.intake.shell.lists import word_set
 from projector.intake.shell.state import State, Value
-from projector.intake.shell.unknown import MARK, Unknown, Unknowns, is_known
+from projector.intake.shell.unknown import MARK, Unknown, Unknowns, is_known, word_set
 from projector.intake.shell.words import Piece
 
 if TYPE_CHECKING:

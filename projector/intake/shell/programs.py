@@ -10,10 +10,9 @@ from projector.intake.shell import launchers, scheduler
 from projector.intake.shell.conditions import Undecided, Verdict
 from projector.intake.shell.control import Exit, Return, Unreadable
 from projector.intake.shell.launch import Launch, Step, visible
-from projector.intake.shell.lists import word_set
 from projector.intake.shell.outputs import FILTERS, SILENT, printed
 from projector.intake.shell.state import State
-from projector.intake.shell.unknown import MARK, Unknown
+from projector.intake.shell.unknown import MARK, Unknown, word_set
 
 if TYPE_CHECKING:
     from projector.intake.shell.machine import Machine

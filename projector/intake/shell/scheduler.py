@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from projector.intake.shell.lists import word_set
+from projector.intake.shell.unknown import word_set
 
 _SLURM_FLAGS = word_set(
     """

@@ -89,3 +89,8 @@ def is_known(text: str) -> bool:
 def clean(text: str) -> str:
     """``text`` of a file, without characters that could pass for marks."""
     return _PRIVATE.sub("\ufffd", text)
+
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of ``text``."""
+    return frozenset(text.split())

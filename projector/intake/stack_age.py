@@ -1,4 +1,4 @@
-"""What the name of a container image says of the stack inside: the month of its release.
+"""What dates a stack: the name of a container image, the options that a Megatron-LM no longer takes.
 
 NVIDIA's images are named by year and month (NVIDIA Deep Learning Frameworks support matrix), AMD's training images as well
 (ROCm documentation, version history of the training images: ``v25.10``).
@@ -7,14 +7,20 @@ NVIDIA's images are named by year and month (NVIDIA Deep Learning Frameworks sup
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from projector.intake.loaded import Loaded
+from projector.intake.tables import table
 
 _NVIDIA = (
     r"(?:nvcr\.io[/#+][\w/+-]*?|nvidia[/+])?\b(?:pytorch|nemo|jax|maxtext)[:_+]v?(?P<ny>[12]\d)\.(?P<nm>0[1-9]|1[0-2])"
 )
 _AMD = r"rocm/(?:megatron-lm|primus|pytorch-training|jax-training):(?:[a-z]+-)?v(?P<y>2\d)\.(?P<m>1[0-2]|0?[1-9])"
+_MONTHS_LAST, _MONTHS_FIRST = (
+    {name: month for month, names in table("megatron", key).items() for name in names.split()}
+    for key in ("last", "first")
+)
 _IMAGE = re.compile(rf"(?:{_AMD}|{_NVIDIA})(?!\d)[\w.-]*")
 
 
@@ -31,3 +37,12 @@ def dated(loaded: Loaded, text: str) -> Loaded:
 
 def _month(match: re.Match[str]) -> str:
     return f"20{match['y'] or match['ny']}-{int(match['m'] or match['nm']):02d}"
+
+
+def era(words: Iterable[str]) -> tuple[str, str]:
+    """(the last month of a Megatron-LM that takes all the options in ``words``, the option that says so); empty where none
+    does, and where another is newer, as in forks that keep old options."""
+    named = [word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
+    month, name = min(((_MONTHS_LAST[name], name) for name in named if name in _MONTHS_LAST), default=("", ""))
+    first = max((_MONTHS_FIRST[name] for name in named if name in _MONTHS_FIRST), default="")
+    return (month, f"--{name.replace('_', '-')}") if first <= month else ("", "")
