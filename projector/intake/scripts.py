@@ -17,10 +17,12 @@ from projector.intake import config_cli, file_cli, megatron_swift
 from projector.intake.loaded import Loaded
 from projector.intake.other_tools import another_tool
 from projector.intake.script_launch import loaded_of
-from projector.intake.shell import Launch, evaluate
+from projector.intake.shell import Evaluation, Launch, commands
+from projector.intake.shell.control import TooLong, Unreadable
 from projector.intake.shell.evaluate import Way
 from projector.intake.shell.unknown import MARK
 from projector.intake.tables import table
+from projector.io.files import read_text
 from projector.workload.model import Model
 
 _TRAINS = re.compile(r"pretrain|train|finetune|fine_tune|sft|main|run_clm|posttrain", re.IGNORECASE)
@@ -76,7 +78,7 @@ def load(
     :class:`InputError` with what is missing and the flag that gives it, :class:`Unsupported` for other trainings.
     """
     where = str(path)
-    evaluation = evaluate(path, args, env, text, node_gpus)
+    evaluation = _evaluated(Path(path), args, env, text, node_gpus)
     found = [
         _read(launch, way, where, model, gpus_given)
         for way in evaluation.paths
@@ -99,6 +101,19 @@ def load(
     if len(distinct) == 1:
         return _one(found[0], env or {})
     raise InputError(_several(where, list(distinct.values())))
+
+
+def _evaluated(
+    path: Path, args: Sequence[str], env: Mapping[str, str] | None, text: str | None, node_gpus: int | None
+) -> Evaluation:
+    try:
+        return commands(path, args, env, text=text, node_gpus=node_gpus, read=read_text)
+    except Unreadable as error:
+        expected = error.expected or "a launch script, or a case, a Primus experiment or Megatron-LM arguments in YAML"
+        place = f"line {error.line}" if error.where == path.name else f"{error.where}, line {error.line}"
+        raise InputError([Problem(str(path), place, error.text, expected)]) from None
+    except TooLong as error:
+        raise InputError([Problem(str(path), "", str(error), "a script that ends")]) from None
 
 
 def _one(item: _Found, env: Mapping[str, str]) -> Loaded:

@@ -13,8 +13,8 @@ from typing import Any
 
 from projector import pipeline
 from projector.errors import InputError, Problem
-from projector.intake import megatron_recipe
 from projector.intake.dialect import dialect
+from projector.intake.tables import table
 from projector.workload.declared import about_of
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -58,7 +58,9 @@ def experiment(load: Workload) -> dict[str, Any]:
     changes = {**arguments(load), **_named(recipe, "primus")}
     schedule = changes.pop("pipeline_schedule", None)
     if schedule is not None:
-        words = [word for word, name in megatron_recipe.SCHEDULES.items() if _ordered(recipe, name) == _ordered(recipe)]
+        words = [
+            word for word, name in table("primus", "schedules").items() if _ordered(recipe, name) == _ordered(recipe)
+        ]
         changes |= {"patch_primus_pipeline": True, "pp_algorithm": words[0] if words else schedule}
     turbo = [name for name in changes if name.startswith(("use_turbo", "turbo_"))]
     switch = {"deepep": "use_turbo_deepep", "mega_moe": "use_turbo_mega_moe"}.get(

@@ -73,7 +73,9 @@ def _called(kind: Any) -> Mapping[str, str]:
     """Field by what frameworks call it; ``lora.dim`` is the field dim of the one in lora."""
     found: dict[str, str] = {}
     for field, each in about_of(kind).items():
-        inner = next((part for part in typing.get_args(hints(kind)[field]) if dataclasses.is_dataclass(part)), None)
+        inner: Any = next(
+            (part for part in typing.get_args(hints(kind)[field]) if dataclasses.is_dataclass(part)), None
+        )
         if inner is not None:
             found |= {name: f"{field}.{part}" for name, part in _called(inner).items()}
         found |= dict.fromkeys((*(name for names in each.names.values() for name in names), *each.also), field)

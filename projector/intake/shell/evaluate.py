@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from projector.errors import InputError, Problem
 from projector.intake.shell import scheduler
 from projector.intake.shell.conditions import Undecided
-from projector.intake.shell.control import Break, Continue, Exit, Return, TooLong, Unreadable
+from projector.intake.shell.control import Break, Continue, Exit, Return, TooLong
 from projector.intake.shell.files import Files
 from projector.intake.shell.launch import Launch
 from projector.intake.shell.machine import Machine
 from projector.intake.shell.state import State
 from projector.intake.shell.syntax import PLACEHOLDER, places
 from projector.intake.shell.unknown import Unknown, Unknowns
-from projector.io.files import read_text
 
 _MOST_WAYS = 48
 _MOST_COMMANDS = 100_000  # of all ways together: more is a program in shell, and takes minutes
@@ -63,35 +61,40 @@ class _Choices:
         return self.asked[verdict.text]
 
 
-def evaluate(
-    path: str | Path,
+def commands(
+    script: str | Path,
     args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
+    *,
     text: str | None = None,
     node_gpus: int | None = None,
+    read: Callable[[Path], str] = Path.read_text,
 ) -> Evaluation:
-    """Evaluates the shell script at ``path``, or the shell ``text`` that the file there holds, as if started with ``args``
-    in the environment ``env`` on machines of ``node_gpus`` GPUs (None: not known).
+    """The commands that ``script``, or the shell ``text`` that the file there holds, launches on every way that it can go,
+    as if started with ``args`` in the environment ``env`` on machines of ``node_gpus`` GPUs (None: not known).
 
-    Raises :class:`InputError` for a file that cannot be read or holds lines that are no shell.
+    ``read``: the text of a file beside it. Raises what that raises of the script itself, :class:`Unreadable` for lines that
+    are no shell, :class:`TooLong` for a script without an end.
     """
-    file = Path(path)
-    text = read_text(file, "a readable script") if text is None else text
+    file = Path(script)
+    text = read(file) if text is None else text
     found: list[Way] = []
     waiting: list[tuple[bool, ...]] = [()]
     while waiting and len(found) < _MOST_WAYS and sum(way.commands for way in found) < _MOST_COMMANDS:
         wanted = waiting.pop(0)
         choices = _Choices(wanted)
-        found.append(_one(file, text, args, env or {}, choices, node_gpus))
+        files = Files(file.parent, read)
+        found.append(_one(file, text, files, args, env or {}, choices, node_gpus))
         values = tuple(choices.asked.values())
         waiting += [(*values[:position], True) for position in range(len(wanted), len(values))]
     return Evaluation(where=str(file), paths=tuple(found), whole=not waiting)
 
 
 def _one(
-    file: Path, text: str, args: Sequence[str], env: Mapping[str, str], choices: _Choices, node_gpus: int | None
-) -> Way:
-    machine = Machine(Files(file.parent), choices, given=frozenset(env), node_gpus=node_gpus)
+    file: Path, text: str, files: Files, args: Sequence[str], env: Mapping[str, str], choices: _Choices,
+    node_gpus: int | None,
+) -> Way:  # fmt: skip
+    machine = Machine(files, choices, given=frozenset(env), node_gpus=node_gpus)
     state = State(
         variables=dict(env),
         exported=set(env),
@@ -110,13 +113,8 @@ def _one(
         ended = error.why or ("exit" if error.code is None else f"exit {error.code}" if failed else "")
     except (Return, Break, Continue):
         pass
-    except Unreadable as error:
-        expected = error.expected or "a launch script, or a case, a Primus experiment or Megatron-LM arguments in YAML"
-        place = f"line {error.line}" if error.where == file.name else f"{error.where}, line {error.line}"
-        raise InputError([Problem(str(file), place, error.text, expected)]) from None
-    except (TooLong, RecursionError) as error:
-        what = str(error) or "commands inside one another without end"
-        raise InputError([Problem(str(file), "", what, "a script that ends")]) from None
+    except RecursionError:
+        raise TooLong("commands inside one another without end") from None
     _fill_placeholders(machine)
     left = places(text)
     if left:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
 from pathlib import Path
 
-from projector.errors import InputError
 from projector.intake.shell.state import State
 from projector.intake.shell.unknown import MARK
-from projector.io.files import read_text
 
 _LEVELS = 4  # folders above the script in which a repository's paths may start
 
 
 class Files:
-    """``folder``: where the script lies; paths that only the run knows are looked for by what is known of their end."""
+    """``folder``: where the script lies; paths that only the run knows are looked for by what is known of their end.
+    ``read``: the text of a file, an OSError or a ValueError where it has none."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, read: Callable[[Path], str]) -> None:
+        self.folder, self._read = folder, read
         self.written: dict[str, str] = {}
 
     def write(self, path: str, text: str, state: State, *, append: bool = False) -> None:
@@ -39,8 +39,8 @@ class Files:
         if found is None:
             return None
         try:
-            return read_text(found)
-        except InputError:
+            return self._read(found)
+        except (OSError, ValueError):
             return None
 
     def find(self, path: str, state: State) -> Path | None:

@@ -75,9 +75,6 @@ def _compound_statement(machine: Machine, source: Source, node: Node, state: Sta
     return machine.sequence(source, node, state)
 
 
-_do_group = _compound_statement
-
-
 def _if_statement(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
     groups = branches(node)
     bodies = [item for _, body in groups for item in body]
@@ -139,25 +136,23 @@ def _for_statement(machine: Machine, source: Source, node: Node, state: State) -
     if listed:
         items = [word for text in adjacent(source, children[3:-1]) for word in machine.fields(text, state)]
         items = [word for word in items if machine.unknowns.as_shell(word)]
-    return _loop(machine, items, body, source, state, lambda item: state.set(name, item))
-
-
-def _loop(
-    machine: Machine, items: list[str], body: Node, source: Source, state: State, assign: Callable[[str], None]
-) -> Verdict:
     verdict: Verdict = True
     for item in items[:_MOST_LOOPS]:
-        assign(item)
-        try:
-            verdict = machine.statement(source, body, state)
-        except Continue as jump:
-            if jump.levels > 1:
-                raise Continue(jump.levels - 1) from None
-        except Break as jump:
-            if jump.levels > 1:
-                raise Break(jump.levels - 1) from None
+        state.set(name, item)
+        if (found := _passed(machine, source, body, state)) is None:
             break
+        verdict = found
     return verdict
+
+
+def _passed(machine: Machine, source: Source, body: Node, state: State) -> Verdict | None:
+    """The body of a loop, once; None where it leaves the loop. A jump out of several loops goes on to the outer ones."""
+    try:
+        return machine.statement(source, body, state)
+    except (Break, Continue) as jump:
+        if jump.levels > 1:
+            raise type(jump)(jump.levels - 1) from None
+        return True if isinstance(jump, Continue) else None
 
 
 def _c_style_for_statement(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
@@ -171,13 +166,7 @@ def _c_style_for_statement(machine: Machine, source: Source, node: Node, state: 
         verdict = machine.arithmetic_test(test, state) if test.strip() else True
         if not (machine.decided(verdict) if isinstance(verdict, Undecided) else verdict):
             break
-        try:
-            machine.statement(source, node.children[-1], state)
-        except Continue:
-            pass
-        except Break:
-            break
-        if isinstance(verdict, Undecided):
+        if _passed(machine, source, node.children[-1], state) is None or isinstance(verdict, Undecided):
             break
         parameters.arithmetic(step)
     return True
@@ -196,19 +185,8 @@ def _while_statement(machine: Machine, source: Source, node: Node, state: State)
             if not machine.matters(source, parts[-1]):
                 return True
             verdict = machine.decided(verdict)
-        if not verdict:
-            return True
-        try:
-            machine.statement(source, parts[-1], state)
-        except Continue as jump:
-            if jump.levels > 1:
-                raise Continue(jump.levels - 1) from None
-        except Break as jump:
-            if jump.levels > 1:
-                raise Break(jump.levels - 1) from None
-            return True
-        if open_:
-            return True
+        if not verdict or _passed(machine, source, parts[-1], state) is None or open_:
+            break
     return True
 
 

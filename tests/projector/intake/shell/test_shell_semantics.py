@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projector.errors import InputError
-from projector.intake.shell import evaluate
+from projector.errors import InputError, Unsupported
+from projector.intake import scripts
+from projector.intake.shell import commands
 
 BASH = shutil.which("bash")
 needs_bash = pytest.mark.skipif(BASH is None, reason="no bash to compare with")
@@ -108,7 +109,7 @@ def of_bash(script: str, folder) -> list[list[str]]:
 def of_ours(script: str, folder) -> list[list[str]]:
     file = folder / "script.sh"
     file.write_text(script)
-    (way,) = evaluate(file).paths
+    (way,) = commands(file).paths
     return [[item.program, *item.arguments] for item in way.launches]
 
 
@@ -175,8 +176,8 @@ def test_damaged_scripts_raise_input_errors_alone(data, tmp_path_factory):
     text = whole[:start] + data.draw(st.text(max_size=6)) + whole[stop:]
     file = tmp_path_factory.mktemp("damaged") / "script.sh"
     file.write_text(text, encoding="utf-8", errors="replace")
-    with contextlib.suppress(InputError):
-        evaluate(file)
+    with contextlib.suppress(InputError, Unsupported):
+        scripts.load(file)
 
 
 @settings(max_examples=40, deadline=None)
@@ -184,8 +185,8 @@ def test_damaged_scripts_raise_input_errors_alone(data, tmp_path_factory):
 def test_bytes_raise_input_errors_alone(data, tmp_path_factory):
     file = tmp_path_factory.mktemp("bytes") / "script.sh"
     file.write_bytes(b"#!/bin/bash\n" + data)
-    with contextlib.suppress(InputError):
-        evaluate(file)
+    with contextlib.suppress(InputError, Unsupported):
+        scripts.load(file)
 
 
 @pytest.mark.parametrize(
@@ -207,5 +208,5 @@ def test_bytes_raise_input_errors_alone(data, tmp_path_factory):
 def test_what_never_ends_ends(script, tmp_path):
     file = tmp_path / "script.sh"
     file.write_text(script)
-    with contextlib.suppress(InputError):
-        evaluate(file)
+    with contextlib.suppress(InputError, Unsupported):
+        scripts.load(file)
