@@ -7,54 +7,18 @@ import re
 from collections.abc import Sequence
 
 from projector.intake.shell.launch import Step
-from projector.intake.shell.unknown import MARK, word_set
+from projector.intake.shell.unknown import MARK, listed
 
 MPI = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "aprun", "jsrun", "prun", "horovodrun")
-TEXT_TOOLS = word_set(
-    """
-    grep egrep sed awk perl find xargs diff sort uniq jq yq tar zip rm cp mv kill pkill
-    """
-)
-#: Words in front of a command that change nothing here; the command is found behind their own options.
-_WRAPPERS = word_set(
-    """
-    nohup time env numactl nsys ncu singularity apptainer docker podman podman-hpc enroot shifter charliecloud
-    ch-run taskset timeout stdbuf uv pixi conda mamba micromamba poetry pipenv setsid nice ionice sudo chrt
-    catchsegv rocprof rocprofv2 rocprofv3 hpcrun dlprof omnitrace omnitrace-run script unbuffer flock choom
-    prlimit cgexec dbus-run-session gdb strace ltrace valgrind compute-sanitizer cuda-memcheck py-spy memray
-    kernprof coverage viztracer scalene xargs parallel screen tmux proxychains proxychains4 torch_npu_run
-    ccc_mprun hy-smi hyqual sarus xpmem likwid-perfctr ray
-    """
-)
+TEXT_TOOLS = listed("text_tools")
+_WRAPPERS = listed("wrappers")
 _PYTHON = re.compile(r"(?:i?python|pypy)(?:\d+(?:\.\d+)?)?t?$")
 _TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic.run")
-_TORCH_FLAGS = word_set(
-    """
-    standalone module m no_python use_env run_path version h help no-python
-    """
-)
-_DEEPSPEED_FLAGS = word_set(
-    """
-    no_ssh no_ssh_check force_multi save_pid no_python module elastic_training no_local_rank
-    bind_cores_to_rank h help
-    """
-)
-_ACCELERATE_FLAGS = word_set(
-    """
-    multi_gpu cpu tpu use_deepspeed use_fsdp use_megatron_lm same_network no_python module m quiet q debug
-    use_xpu ipex dynamo_use_fullgraph dynamo_use_dynamic rdzv_conf_none main_training_function_none
-    """
-)
+_TORCH_FLAGS = listed("torch_flags")
+_DEEPSPEED_FLAGS = listed("deepspeed_flags")
+_ACCELERATE_FLAGS = listed("accelerate_flags")
 _MPI_TWO = frozenset(["--mca", "-mca", "--gmca", "-gmca", "-genv", "-env", "--prtemca", "--pmixmca"])
-_MPI_NONE = word_set(
-    """
-    --allow-run-as-root -allow-run-as-root --report-bindings --tag-output --oversubscribe --display-map
-    --display-allocation -v --verbose -q --quiet --nooversubscribe --no-oversubscribe -l --label --line-buffer
-    -envall -genvall -envnone --do-not-launch --merge-stderr-to-stdout --timestamp-output --continuous
-    --enable-recovery -nolocal --nolocal --bycore -bycore --bind-to-core -bind-to-core --no-transfer --pernode
-    -pernode --smpiargs-none
-    """
-)
+_MPI_NONE = listed("mpi_none")
 _MPI_COUNT = {"-np": "np", "--np": "np", "-n": "np", "-c": "np", "--n": "np"}
 _MPI_EACH = frozenset(["-N", "--npernode", "-npernode", "-ppn", "--ppn", "-perhost", "--ntasks-per-node", "-r"])
 #: Of NVIDIA Base Command Platform's ``bcprun``: options with a value by the name that counts here, as in

@@ -12,21 +12,9 @@ import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from projector.intake.shell.unknown import is_known, word_set
+from projector.intake.shell.unknown import is_known, listed
 
-#: Commands that print nothing that anybody reads and change nothing that is looked at here.
-SILENT = word_set(
-    """
-    mkdir rm cp mv touch chmod chown ln sleep wait kill pkill ulimit umask trap module ml spack conda mamba
-    micromamba pip pip3 git wget curl tar unzip rsync scp apt apt-get yum make ninja nvidia-smi rocm-smi
-    npu-smi free df ps stty tput clear shopt complete bind jobs disown hash hostname whoami sync logger set -x
-    pwd ray apptainer-build aws gsutil s3cmd azcopy huggingface-cli hf wandb tensorboard dos2unix mount umount
-    setfacl lfs sysctl systemctl service ibv_devinfo ibstat lscpu lspci numastat nproc scontrol sacct squeue
-    sinfo scancel sattach pushd popd dirs enable alias unalias history fc which type source-highlight locale
-    printenv uname getconf sudo-true nvcc gcc g++ cmake docker-compose xz gzip gunzip zip fuser lsof ip
-    ifconfig ping nc ss netstat
-    """
-)
+SILENT = listed("silent")
 #: Tools that read the file which is their last word.
 FILTERS = frozenset(("sed", "head", "tail", "cut", "awk", "wc", "tr", "sort", "uniq"))
 _NUMBER = re.compile(r"-?\d+")

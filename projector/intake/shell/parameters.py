@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from projector.intake.shell import patterns, words
 from projector.intake.shell.arithmetic import Arithmetic, NotANumber
 from projector.intake.shell.state import State, Value
-from projector.intake.shell.unknown import MARK, Unknown, Unknowns, is_known, word_set
+from projector.intake.shell.unknown import MARK, Unknown, Unknowns, is_known, listed
 from projector.intake.shell.words import Piece
 
 if TYPE_CHECKING:
@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 
 _INNER = re.compile(r"([A-Za-z_]\w*|\d+|[@*#?$!-])", re.DOTALL)
 _OPERATOR = re.compile(r":[-=?+]|[-=?+]|##?|%%?|/[/#%]?|\^\^?|,,?|:|@")
-#: Set on every machine, to what only that machine knows.
-_MACHINE = word_set(
-    """
-    HOME USER LOGNAME HOSTNAME HOST PATH LD_LIBRARY_PATH SHELL TERM LANG RANDOM SECONDS EPOCHSECONDS UID EUID PPID
-    BASHPID HOSTTYPE OSTYPE SRANDOM TMPDIR PYTHONPATH CPATH LIBRARY_PATH C_INCLUDE_PATH MANPATH CUDA_HOME CONDA_PREFIX
-    VIRTUAL_ENV LINENO BASH_REMATCH SHLVL OLDPWD BASH_SUBSHELL
-    """
-)
+_MACHINE = listed("machine")
 #: The shell of which this is an evaluation: scripts look whether it is new enough.
 _BASH: Mapping[str, Value] = {"BASH_VERSION": "5.2.15(1)-release", "BASH_VERSINFO": ["5", "2", "15", "1", "release"]}
 

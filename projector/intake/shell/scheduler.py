@@ -11,18 +11,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from projector.intake.shell.unknown import word_set
+from projector.intake.shell.unknown import listed
 
-_SLURM_FLAGS = word_set(
-    """
-    --label --unbuffered --exclusive --overlap --no-kill --verbose --quiet --pty --requeue --no-requeue
-    --parsable --test-only --overcommit --hold --container-mount-home --no-container-mount-home
-    --container-writable --container-readonly --container-remap-root --no-container-remap-root
-    --no-container-entrypoint --multi-prog --spread-job --use-min-nodes --contiguous --disable-status
-    --immediate --kill-on-bad-exit --mem-bind-verbose --no-container-writable -l -u -K -k -v -vv -Q -O -s -H
-    -X -Z -I
-    """
-)
+_SLURM_FLAGS = listed("slurm_flags")
 _SHORT = {"-N": "nodes", "-n": "ntasks", "-G": "gpus", "-c": "cpus-per-task"}
 _RUNTIME = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_SUBMIT_DIR", "SLURM_JOB_NAME",
             "SLURMD_NODENAME", "SLURM_JOB_PARTITION", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID")  # fmt: skip

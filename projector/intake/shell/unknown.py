@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
 MARK = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
@@ -94,3 +95,9 @@ def clean(text: str) -> str:
 def word_set(text: str) -> frozenset[str]:
     """The words of ``text``."""
     return frozenset(text.split())
+
+
+def listed(name: str) -> frozenset[str]:
+    """The words of a list in ``lists.txt``."""
+    found = re.search(rf"^{name}:((?:.*\n)(?: .*\n)*)", Path(__file__).with_name("lists.txt").read_text(), re.MULTILINE)
+    return word_set(found[1] if found else "")
