@@ -64,8 +64,13 @@ def recompute_of(model: str, release: str) -> Mapping[str, object]:
     if model in _table("pretrain"):
         args = {"recompute_granularity": "none", **_args(_table("pretrain")[model])}
         return {name: value for name, value in args.items() if name.startswith("recompute_")}
-    since = {first: told for first, told in _table("recompute").get(model, {}).items() if first <= release}
-    return since[max(since)] if since else {}
+    told = {_numbers(first): fields for first, fields in _table("recompute").get(model, {}).items()}
+    since = [first for first in told if first <= _numbers(release)]
+    return told[max(since)] if since else {}
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
 
 
 def is_hybrid(name: str) -> bool:

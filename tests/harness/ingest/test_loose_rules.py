@@ -7,6 +7,7 @@ from loose_cases import one, record
 
 from harness.evidence.ingest.loose import convert
 from harness.predictors.ours import Ours
+from projector.intake.bridge_recipes import recompute_of
 
 
 def test_megatron_argument_mapping() -> None:
@@ -87,3 +88,10 @@ def test_a_recipe_by_its_release_fills_what_a_null_leaves_open(
     assert run.recipe.recompute_granularity == granularity
     assert any("the recipe of qwen3_32b in Megatron-Bridge" in text for text in run.assumed) == (granularity == "full")
     assert any("taken for none" in text for text in row.doubts) == (memory == 75.0)
+
+
+def test_recompute_of_a_recipe_by_release() -> None:
+    found = [
+        recompute_of("deepseek_v3", release).get("recompute_granularity") for release in ("0.0", "0.1", "0.5", "0.10")
+    ]
+    assert found == [None, "selective", "none", "none"]

@@ -145,14 +145,6 @@ def test_gpt2_on_a_v100_is_never_said_to_fit(field: Path, more: tuple[str, ...],
     )
 
 
-def test_an_option_that_a_release_dropped_dates_the_stack(field: Path, tmp_path: Path) -> None:
-    text = (field / "mlm-525-gpt2-large-v100" / "gpt2_774m.sh").read_text()
-    (tmp_path / "old.sh").write_text(text.replace("--swiglu", "--DDP-impl local"))
-    done = run("projector", "memory", "--config", tmp_path / "old.sh", "--gpu", "a100", timeout=300).stdout
-    assert "framework_date=2023-08 (the last that took --DDP-impl)" in done
-    assert "attention_kernel=unfused" in done
-
-
 @pytest.mark.xfail(reason="DeepEP is 11 % faster here, and was slower inside one node")
 def test_deepep_inside_one_node_is_no_gain(field: Path) -> None:
     script = field / "mlm-1456-deepep-ep4" / "train.sh"
