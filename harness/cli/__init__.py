@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from harness.cli import (
+    ablate,
     calibrate,
     collectives,
     compare,
@@ -46,6 +47,7 @@ COMMANDS = (
     peaks,
     tolerance,
     trace,
+    ablate,
 )
 
 

@@ -34,7 +34,7 @@ class Ours(Remembering):
     def projection(self, run: MeasuredRun) -> Projection:
         """Raises as :func:`projector.projection.project`."""
         return _projected(
-            _as_run(run), run.cluster, run.gpu, run.gpus_per_node, self.name, self.settings, run.measured.exists
+            as_run(run), run.cluster, run.gpu, run.gpus_per_node, self.name, self.settings, run.measured.exists
         )
 
     def content(self, run: MeasuredRun) -> str | None:
@@ -44,7 +44,7 @@ class Ours(Remembering):
             return None
         m = run.measured
         seen = (m.exists, m.status == "ok", m.memory_kind, m.memory_rank)
-        return repr((self.name, self.settings, _as_run(run), cluster, seen))
+        return repr((self.name, self.settings, as_run(run), cluster, seen))
 
     def project(self, run: MeasuredRun) -> Prediction:
         cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
@@ -54,7 +54,7 @@ class Ours(Remembering):
         return prediction_of(made, run, cluster)
 
 
-def _as_run(run: MeasuredRun) -> Workload:
+def as_run(run: MeasuredRun) -> Workload:
     """The workload; of a run that did not fit nobody can conclude that it recomputed something its source leaves out."""
     workload = run.workload
     if run.measured.status == "ok" or workload.recipe.recompute_granularity is not None:

@@ -26,12 +26,12 @@ def _counts(groups: int) -> NDArray[np.float64]:
     return drawn.astype(float)
 
 
-def of_mean(values: Sequence[float]) -> tuple[float, float] | None:
+def of_mean(values: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
     """The interval of the mean of one value a group; None for fewer than two groups."""
-    return of_ratio(values, np.ones(len(values)).tolist())
+    return of_ratio(values, np.ones(len(values)).tolist(), level)
 
 
-def of_ratio(sums: Sequence[float], weights: Sequence[float]) -> tuple[float, float] | None:
+def of_ratio(sums: Sequence[float], weights: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
     """The interval of Σ sums / Σ weights over groups; None for fewer than two groups, or where a draw has no weight."""
     if len(sums) < 2:
         return None
@@ -39,5 +39,5 @@ def of_ratio(sums: Sequence[float], weights: Sequence[float]) -> tuple[float, fl
     below = counts @ np.asarray(weights, dtype=float)
     if not (below > 0.0).all():
         return None
-    low, high = np.quantile(counts @ np.asarray(sums, dtype=float) / below, [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0])
+    low, high = np.quantile(counts @ np.asarray(sums, dtype=float) / below, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return float(low), float(high)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from projector.collectives.constants import Constants, constants
 from projector.hardware.types import Cluster, Efficiency, Fabric, GroupShape
+from projector.mechanism import mechanism
 
 INFINITE = float("inf")
 PROTOCOLS = ("ll", "ll128", "simple")
@@ -176,6 +177,7 @@ def network(shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None =
     )
 
 
+@mechanism(off=False)
 def _ll128(shape: GroupShape, cluster: Cluster) -> bool:
     """Whether NCCL runs LL128 here, whose lines of 128 bytes must arrive whole: over NVLink inside a node, and to adapters
     under a PCIe switch, from Hopper on also over the processor's C2C link; never through its PCIe root. RCCL always does.

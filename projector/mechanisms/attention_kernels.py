@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from projector.mechanism import mechanism
 from projector.memo import remembered
 from projector.operators.types import Attention
 from projector.size import most
@@ -241,6 +242,7 @@ def epoch(date: str | None) -> str:
     return max((month for month in _MONTHS if month <= date[:7]), default="") or "0000-00"
 
 
+@mechanism(off=lambda preferred, *call: (preferred.removesuffix("_python"), call[-1]))
 @remembered(4096)
 def choose(preferred: str, built: str, arch: str, op: Attention) -> tuple[str, Attention]:
     """(Family of the kernel that runs, the operator as that kernel executes it)."""

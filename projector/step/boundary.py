@@ -7,6 +7,7 @@ from functools import cache
 
 from projector.collectives.placement import hop
 from projector.frameworks.types import Resolved
+from projector.mechanism import mechanism
 from projector.operators.types import Collective
 from projector.operators.weights import Held
 from projector.pipeline.types import Schedule
@@ -48,6 +49,7 @@ def _entered(resolved: Resolved, stages: int) -> list[int]:
     return found
 
 
+@mechanism(off=())
 def copies(resolved: Resolved, schedule: Schedule, rank: int, held: Held) -> tuple[Collective, ...]:
     """The gradients ``held`` of a rank whose stages stand on another one too: each of the two sends the other its shard."""
     if schedule.copies == 1:
@@ -60,6 +62,7 @@ def copies(resolved: Resolved, schedule: Schedule, rank: int, held: Held) -> tup
     return (Collective(name="grad_copies", kind="send_recv", group=group, bytes=nbytes),)
 
 
+@mechanism(off=lambda *given: ((),) * len(given[-1]))
 def tied(resolved: Resolved, schedule: Schedule, held: Sequence[Held]) -> tuple[tuple[Collective, ...], ...]:
     """Of every pipeline rank, that ``held`` what it trains: the sums of the gradients of tensors that other ranks hold, too:
     the vocabulary at both ends of a tied model, or under a prediction depth. One after the reduction, beside nothing.

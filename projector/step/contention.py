@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from projector.hardware.types import Gpu
+from projector.mechanism import mechanism
 from projector.memo import Same
 from projector.operators.types import Operator, Stream
 from projector.size import least, most
@@ -67,6 +68,7 @@ def crowding(taken: Mapping[str, Taken], gpu: Gpu, matrix: Callable[[int], Mappi
     return found
 
 
+@mechanism(off=lambda ops, *_: dict.fromkeys((op for op in ops if not isinstance(op, Stream)), 0.0))
 def matrix_losses(
     ops: Iterable[Operator],
     gpu: Gpu,

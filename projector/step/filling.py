@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from projector.frameworks.types import Resolved
+from projector.mechanism import mechanism
 from projector.step.stages import StageTime
 
 _ALL_ON_ONE = 1e9  # dispersion of expert loads beyond which the fullest rank has everything
 
 
+@mechanism(off=None)
 def idle(resolved: Resolved) -> Resolved | None:
     """The workload as a stage without input runs it; None where an idle stage waits or its experts take no more."""
     recipe, model = resolved.workload.recipe, resolved.workload.model

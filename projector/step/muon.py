@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from projector.frameworks.types import Resolved
 from projector.layers.optimizers import MATRICES, MUON
+from projector.mechanism import mechanism
 from projector.operators.types import Gemm
 from projector.operators.weights import Held
 from projector.parameter import parameter
@@ -39,6 +40,7 @@ def products(resolved: Resolved, part: Held) -> tuple[tuple[Gemm, float], ...]:
     return tuple(found)
 
 
+@mechanism(off=0.0)
 def seconds(resolved: Resolved, part: Held, clock: Clock) -> float:
     """Seconds of the products of a rank, at least those of its costliest matrix; the host issues each of them."""
     found = products(resolved, part)

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from projector import pipeline
+from projector.mechanism import mechanism
 from projector.operators.part import Block
 from projector.operators.types import Collective, Operator
 from projector.size import least, most
@@ -62,6 +63,7 @@ class _Work:
         return self.seconds * (1.0 + self.loss)
 
 
+@mechanism(off=lambda *_: Cover())
 def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
     """What the exchanges of ``block`` hide behind a neighbour of its own kind; nothing for a block without exchange.
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from projector.frameworks.types import Resolved
 from projector.layers.optimizers import divided, moments
 from projector.layers.step import fraction_on_host
+from projector.mechanism import mechanism
 from projector.memory.offload import moved, taken
 from projector.operators.part import Block
 from projector.operators.weights import Held
@@ -31,6 +32,7 @@ _CHUNKS = parameter(
 )
 
 
+@mechanism(off=0.0)
 def optimizer_seconds(resolved: Resolved, part: Held) -> float:
     """Seconds that a rank waits for its host between the last gradient and the next forward."""
     recipe, x = resolved.workload.recipe, resolved.execution.data_parallel

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from projector.hardware.types import Efficiency
+from projector.mechanism import mechanism
 from projector.mechanisms.dispatch.imbalance import expected_maximum
 from projector.operators.types import Attention, Gemm, GroupedGemm, Operator
 
 
+@mechanism(off=1.0)
 def slowest(efficiency: Efficiency, gpus: int) -> float:
     """Time of a product on the slowest of ``gpus`` chips over that on a usual one: 1 for one chip, or for chips whose
     ``clock.spread`` (standard deviation of the sustained clock over its mean) is not stated."""

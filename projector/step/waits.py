@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from projector.frameworks.types import Resolved
 from projector.layers.mask import mask_bytes
+from projector.mechanism import mechanism
 from projector.operators.types import Collective
 from projector.size import most
 from projector.step.offload import layer_seconds
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from projector.step.stages import Part, StageTime
 
 
+@mechanism(off=(0.0, 0.0))
 def waits_for_host(
     resolved: Resolved, stage: Sequence[Part], times: Mapping[tuple[int, bool], StageTime]
 ) -> tuple[float, float]:
@@ -43,6 +45,7 @@ def with_mask(forward: Phase, resolved: Resolved, stage: Sequence[Part], clock: 
     return replace(forward, wait=forward.wait + copied + sent, waited={"tp": sent} if sent else {})
 
 
+@mechanism(off=None)
 def mask(resolved: Resolved, stage: Sequence[Part]) -> Collective | None:
     """The broadcast by which the attention mask of a micro-batch reaches the ranks of its first and last stage: copied to
     the device by the first tensor-parallel rank and sent to the others on the stream of the compute."""

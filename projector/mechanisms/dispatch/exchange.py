@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from projector.mechanism import mechanism
 from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.rank import Rank
 from projector.operators.types import Collective, HostWork, Operator
@@ -15,6 +16,7 @@ FC1_BACKWARD = ("shared.fc1.dgrad", "shared.act.bwd", "shared.fc1.wgrad")
 FC2_BACKWARD = ("shared.fc2.dgrad", "shared.fc2.wgrad")
 
 
+@mechanism(off=())
 def counts_read(r: Routed, lo: Rank, sync_free_from: int) -> tuple[Operator, ...]:
     """The host reads how many rows arrive, unless shapes are fixed or a sync-free stage keeps counts on the device."""
     if r.fixed or (lo.recipe.sync_free_stage or 0) >= sync_free_from:

@@ -15,6 +15,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from projector.mechanism import mechanism
 from projector.parameter import parameter
 from projector.size import Column, are_columns, each, least, most, raw, real, root
 
@@ -29,6 +30,7 @@ def expected_maximum(draws: int) -> float:
     return float(_NORMAL.inv_cdf((draws - _BLOM) / (draws + 1.0 - 2.0 * _BLOM)))
 
 
+@mechanism(off=1.0)
 def fullest_rank(dispersion: float, experts: int, ranks: int, rows: float) -> float:
     """Rows of the fullest of ``ranks`` ranks over the mean, each with ``experts`` experts and ``rows`` rows on average."""
     if ranks <= 1 or dispersion <= 0.0:
@@ -55,6 +57,7 @@ def kept_share(dispersion: float, experts: int, capacity_factor: float) -> float
     return sum(min(load, capacity_factor) for load in loads) / experts
 
 
+@mechanism(off=None)
 def split_rows(rows: int, dispersion: float, experts: int) -> tuple[int, ...] | Column | None:
     """``rows`` divided over ``experts`` as their loads say, whole numbers that sum to it; None when all are equal. Of
     columns a column of ``[layouts, experts]``, with nothing behind the experts that a layout has."""

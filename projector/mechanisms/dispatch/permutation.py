@@ -6,6 +6,7 @@ core/transformer/moe/moe_utils.py: index selections, scatter-additions, lists of
 
 from __future__ import annotations
 
+from projector.mechanism import mechanism
 from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.rank import Rank
 from projector.operators.types import HostWork, Stream
@@ -51,6 +52,7 @@ def copy(name: str, kind: str, read_rows: float, write_rows: float, launches: in
     return Stream(name=name, kind=kind, read=row * read_rows, write=row * write_rows, launches=launches)
 
 
+@mechanism(off=())
 def scatter_adds(r: Routed, lo: Rank) -> tuple[Stream, ...]:
     """Gradients of a gather as a compiler writes them: rows of the whole buffer added into their sources."""
     count = lo.recipe.moe_dispatch_scatter_adds or 0
@@ -58,6 +60,7 @@ def scatter_adds(r: Routed, lo: Rank) -> tuple[Stream, ...]:
     return tuple(Stream(name=f"moe.scatter_add{i}", kind="scatter", read=2 * row, write=row) for i in range(count))
 
 
+@mechanism(off=())
 def chunks(name: str, each: float, r: Routed, lo: Rank, tensors: int = 1) -> tuple[HostWork, ...]:
     """Host work of a sort by local expert without its fused kernel: a list of all chunks, for tokens and weights."""
     if fused_permute(lo) or r.experts == 1:

@@ -1,0 +1,141 @@
+"""``harness ablate``: what each mechanism and each parameter of a profile is worth, on rows seen and unseen."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from harness.cli.common import Subparsers, add_command, add_measured_folder, positive, say
+from projector.errors import InputError, Problem, nearest
+from projector.io.progress import progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from harness.contracts.runs import MeasuredRun
+    from harness.evaluation.ablate import Ablation, Outcome
+    from harness.report.table import Cell, Report
+    from harness.score.ablation import Worth
+
+_UNSEEN = "unseen_"
+_NAMED = 3  # sources named in a cell
+
+
+class _Line(NamedTuple):
+    of: Ablation
+    open: Worth
+    unseen: Worth
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands,
+        "ablate",
+        "what each mechanism is worth: its change of error, order and memory, on rows seen and unseen",
+        command,
+        examples=("--list", "'dispatch*' step.slowest.slowest --jobs 2", "--out reports/mechanisms.md"),
+    )
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="what to switch off, * and ? as in a shell (default: everything)")
+    add("--list", action="store_true", help="say what can be switched off, with the lines that it carries")
+    add("--jobs", type=positive, default=os.cpu_count() or 1, metavar="N", help="processes (default: one a core)")
+    add("--out", type=Path, metavar="FILE", help="write the tables there, as Markdown")
+    add_measured_folder(parser)
+
+
+def command(args: argparse.Namespace) -> int:
+    from harness.evaluation import ablate
+
+    chosen = _chosen(args.names, ablate.declared())
+    if args.list:
+        for each in chosen:
+            print(f"{each.kind:11} {each.lines:5} {each.name}")
+        return 0
+    runs, ids = _runs(args.measured)
+    with progress("switching off", 1 + len(chosen)) as told:
+        on = ablate.projected(runs, None, args.jobs, {})
+        before, lines = _frame(runs, on), []
+        for done, each in enumerate(chosen):
+            told(1 + done, words=each.name)
+            lines.append(_line(each, before, _frame(runs, ablate.projected(runs, each, args.jobs, on)), ids))
+    say(args, _report(lines), out=args.out, most=None)
+    return 0
+
+
+def _chosen(patterns: Sequence[str], every: Sequence[Ablation]) -> list[Ablation]:
+    """Those whose names match, all for no pattern. Raises :class:`InputError` with every pattern that matches none."""
+    names = [each.name for each in every]
+    lost = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
+    wrong = [Problem("command line", "NAME", pattern, nearest(pattern, names)) for pattern in lost]
+    if wrong:
+        raise InputError(wrong)
+    return [each for each in every if not patterns or any(fnmatchcase(each.name, p) for p in patterns)]
+
+
+def _runs(folder: Path) -> tuple[list[MeasuredRun], frozenset[str]]:
+    """The runs that can be compared, and the ids of those that nobody had seen. Raises :class:`InputError` for a folder
+    without runs."""
+    from harness.evidence.runs_of import runs_of_all
+
+    paths = sorted(folder.glob("*.yaml"))
+    if not paths:
+        raise InputError([Problem(str(folder), "", "no *.yaml", "a folder of measured runs")])
+    unseen = runs_of_all(path for path in paths if path.name.startswith(_UNSEEN))
+    runs = [*runs_of_all(path for path in paths if not path.name.startswith(_UNSEEN)), *unseen]
+    kept = [run for run in runs if run.measured.exists and run.recipe and run.model and not run.doubt]
+    return kept, frozenset(run.id for run in unseen)
+
+
+def _frame(runs: Sequence[MeasuredRun], made: Mapping[str, Outcome]) -> pd.DataFrame:
+    from harness.contracts import frame
+    from harness.evaluation.evaluate import Selected, row_of
+    from harness.evaluation.facts import facts_of
+
+    rows = [row_of(Selected("", run), "simulate", "uncalibrated", made[run.id][1], None) for run in runs]
+    return frame.of(rows, {run.id: facts_of(run) for run in runs})
+
+
+def _line(of: Ablation, on: pd.DataFrame, off: pd.DataFrame, unseen: frozenset[str]) -> _Line:
+    from harness.contracts.sources import publisher
+    from harness.score.ablation import worth
+
+    sources = {run: publisher(source) for run, source in zip(on["run_id"], on["source"], strict=True)}
+    first = on["run_id"].isin(unseen).to_numpy()
+    return _Line(of, worth(on[~first], off[~first], sources), worth(on[first], off[first], sources))
+
+
+def _report(lines: Sequence[_Line]) -> Report:
+    from harness.report.table import Report, figure, listed, text
+
+    def points(value: float) -> str:
+        return f"{100 * value:+.2f}"
+
+    def of(part: str) -> list[Cell]:
+        return [
+            figure(f"{part}: error", f"{part}.error", points, "points of the mean |error| over sources"),
+            text(f"{part}: 95 %", f"{part}.interval", lambda ends: " to ".join(f"{100 * end:+.1f}" for end in ends)),
+            figure(f"{part}: helped", lambda line: len(getattr(line, part).helped), help="sources worse without it"),
+            figure(f"{part}: hurt", lambda line: len(getattr(line, part).hurt), help="sources better without it"),
+            figure(f"{part}: rows", f"{part}.moved", help="that move"),
+            figure(f"{part}: tau-b", f"{part}.tau", lambda value: f"{value:+.3f}"),
+            figure(f"{part}: gains", f"{part}.whatif", points, "points of the median error of gains in a group"),
+            figure(f"{part}: memory", f"{part}.memory", points, "points of the mean |error| of peaks"),
+        ]
+
+    head = [text("off", "of.name"), figure("lines", "of.lines")]
+    named = text("helped most", lambda line: ", ".join((*line.open.helped, *line.unseen.helped)[:_NAMED]))
+    note = (
+        "Changes from on to off: what helps is positive, but for tau-b. Helped or hurt: sources, from half a point on."
+    )
+    tables = [
+        listed(
+            kind, sorted(mine, key=lambda line: -line.unseen.error), [*head, *of("open"), *of("unseen"), named], note
+        )
+        for kind in dict.fromkeys(line.of.kind for line in lines)
+        if (mine := [line for line in lines if line.of.kind == kind])
+    ]
+    return Report.of("What each mechanism is worth", tables)
