@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from projector.operators.types import Collective, Operator
-from projector.step.timing import CONTENTION, Clock, Message, Phase, Segment
+from projector.operators.types import Operator
+from projector.step.timing import Clock, Message, Phase, Segment
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,10 @@ class Live(Clock):
             return found
         return super().phase(operators, layer=layer, graphed=graphed, covered=covered, ledger=ledger)
 
-    def work(self, operators: Iterable[Operator], beside: Collective) -> tuple[float, float]:
-        """Of a measured phase its seconds and the usual loss: nobody saw its operators one by one."""
+    def work(self, operators: Iterable[Operator]) -> float:
+        """Of a measured phase its seconds: nobody saw its operators one by one."""
         found = self.phases.get(tuple(operators))
-        return super().work(operators, beside) if found is None else (found.compute, CONTENTION)
-
-    def work_of(
-        self,
-        key: Hashable,  # noqa: ARG002
-        operators: Callable[[], Iterable[Operator]],
-        beside: Collective,
-    ) -> tuple[float, float]:
-        """Of those very operators: a phase that was measured goes by no other key."""
-        return self.work(tuple(operators()), beside)
+        return super().work(operators) if found is None else found.compute
 
 
 def measured_phase(seconds: float, beyond: Mapping[str, float] | None = None, more: float = 0.0) -> Phase:

@@ -169,11 +169,8 @@ class _Alike(Clock):
     def phase(self, *_: object, **__: object) -> Phase:
         return measured_phase(1e-3)
 
-    def work(self, *_: object) -> tuple[float, float]:
-        return 1e-3, 0.0
-
-    def work_of(self, *_: object) -> tuple[float, float]:
-        return 1e-3, 0.0
+    def work(self, *_: object) -> float:
+        return 1e-3
 
 
 def _phases(

@@ -18,10 +18,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from projector.collectives import dispatch, file_terms, footprint
+from projector.collectives import dispatch, file_terms
 from projector.collectives.algorithms import ALGORITHMS, KINDS, direct
 from projector.collectives.bounds import bandwidth_bound
-from projector.collectives.footprint import Footprint
 from projector.collectives.network import Cost, Network, network
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import Cluster, Efficiency, GroupShape
@@ -92,13 +91,11 @@ def best(kind: str, nbytes: float, shape: GroupShape, cluster: Cluster, efficien
 
 
 class _Known:
-    """What groups of one shape cost on one cluster: seconds of a number of bytes by kind and transport, networks, and what
-    messages take from compute."""
+    """What groups of one shape cost on one cluster: seconds of a number of bytes by kind and transport, and networks."""
 
     def __init__(self) -> None:
         self.prices: Recent[Callable[[float], float]] = Recent(4096)
         self.networks: Recent[Network] = Recent(1024)
-        self.footprints: Recent[Footprint] = Recent(4096)
 
 
 _KNOWN: Recent[_Known] = Recent(16)
@@ -143,22 +140,6 @@ class Pricing:
         if op.kind == "all_to_all" and op.transport != "nccl":
             return op.transport
         return best(op.kind, op.bytes / op.calls, shape, self._cluster, self._efficiency)
-
-    def footprint(self, op: Collective) -> Footprint:
-        """What an operator takes from compute that runs beside it; nothing for a group of one."""
-        shape = self._shape(op)
-        if shape.size <= 1 or op.bytes <= 0:
-            return Footprint(0.0, 0.0)
-        key = op.kind, op.transport, op.bytes / op.calls, shape, self._dispatch_units
-        return self._known.footprints.get(key, partial(self._footprint, op, shape))
-
-    def _footprint(self, op: Collective, shape: GroupShape) -> Footprint:
-        net = self._network(shape)
-        if op.kind == "all_to_all" and (op.transport in TOKEN_TRANSPORTS or op.transport == LOW_LATENCY):
-            return footprint.of_tokens(op.bytes, net, self._dispatch_units)
-        nbytes = op.bytes / op.calls
-        candidates = costs(op.kind, shape, self._cluster, self._efficiency)
-        return footprint.of_collective(op.kind, nbytes, net, min(candidates, key=lambda c: c.seconds(nbytes)))
 
     def _shape(self, op: Collective) -> GroupShape:
         shape = self.groups.get(op.group)

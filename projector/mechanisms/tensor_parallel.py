@@ -11,16 +11,14 @@ from projector.mechanisms.strategy import Strategy
 @dataclass(frozen=True, kw_only=True)
 class TensorParallel(Strategy):
     """``quantised_gather``: cast recipes whose gathers carry 8 bits (``all`` or ``tensorwise``). ``backward_overlap``:
-    the input is gathered again beside dgrad, its gradient summed beside wgrad. ``overlapped_units``: compute units that
-    communication holds beside compute under ``tp_comm_overlap``, where the collective model does not say.
-    ``gathers_normed_heads``: norms of queries and keys give whole tensors, which every rank rotates. ``views_gathered``: one
-    sample gathered along its sequence needs no copy."""
+    the input is gathered again beside dgrad, its gradient summed beside wgrad. ``gathers_normed_heads``:
+    norms of queries and keys give whole tensors, which every rank rotates. ``views_gathered``: one sample gathered along its
+    sequence needs no copy."""
 
     sharded_tensors: ClassVar[bool]
     """Products see whole tensors that are sharded underneath."""
     quantised_gather: str = "all"
     backward_overlap: bool = True
-    overlapped_units: int = 8  # rings by copy engines, bulk gathers and scatters by 4 to 24 blocks
     gathers_normed_heads: bool = False
     views_gathered: bool = True
 
@@ -47,7 +45,6 @@ class DTensor(TensorParallel):
     sharded_tensors: ClassVar[bool] = True
     quantised_gather: str = "tensorwise"
     backward_overlap: bool = False
-    overlapped_units: int = 1
 
     def copies(self, kind: str, batch: int) -> bool:
         """The sequence is the second dimension and collectives join the first: chunks are concatenated before a scatter, and

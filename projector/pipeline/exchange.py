@@ -29,11 +29,10 @@ class Exchange:
     ``overlap_reduce``, ``overlap_gather``: beside the last backward and the first forward of each stage, bucket by
     bucket. ``last``, ``first`` ``[…, stages]``: share of a reduction that is its last bucket, complete with the stage's last
     backward, and of a gather that is its first, which the stage's first forward waits for.
-    ``contention`` ``[…, 2, stages]``: seconds that the compute of a forward (of a backward) loses for each second of
-    communication beside it, 0 where there is none; ``idle``, alike: seconds in which its device waits for its host, which
-    make up for as many lost. ``tied`` ``[…, pp]``: of gradients that a rank sums with others that hold the same tensor, once
-    all of these have reduced theirs. ``logged``: ranks wait for each other after the optimizer. A leading axis is a batch of
-    runs on one schedule.
+    ``contention``: seconds that compute loses for each second of communication beside it. ``idle`` ``[…, 2, stages]``:
+    seconds of a forward (of a backward) in which the device waits for its host, which make up for as many lost. ``tied``
+    ``[…, pp]``: of gradients that a rank sums with others that hold the same tensor, once all of these have reduced theirs.
+    ``logged``: ranks wait for each other after the optimizer. A leading axis is a batch of runs on one schedule.
     """
 
     reduce: Floats
@@ -43,7 +42,7 @@ class Exchange:
     overlap_gather: bool
     last: Floats
     first: Floats
-    contention: Floats
+    contention: float
     idle: Floats
     tied: Floats = field(default_factory=lambda: np.zeros(1))
     logged: bool = True
@@ -78,8 +77,8 @@ def arrival(exchange: Exchange, placement: Sequence[Sequence[int]], forward: Flo
         first = np.broadcast_to(first.max(axis=-1, keepdims=True), first.shape)
     ready, shown, there = np.zeros(np.broadcast_shapes(forward.shape, exchange.gather.shape)), whole, first[..., None]
     if exchange.overlap_gather:
-        contention, idle = exchange.contention[..., 0, own], exchange.idle[..., 0, own]
-        left = exposed(gather, forward[..., own], exchange.first[..., own], contention, idle)
+        idle = exchange.idle[..., 0, own]
+        left = exposed(gather, forward[..., own], exchange.first[..., own], exchange.contention, idle)
         there = there + (np.cumsum(gather, axis=-1) - gather) + left
         shown = left[..., 0]
     np.maximum.at(ready, (..., own), there)  # type: ignore[arg-type]  # a stage may stand on several ranks
@@ -95,17 +94,17 @@ def finish(exchange: Exchange, timeline: Timeline) -> Finish:
     kind = 2 if schedule.split else 1
     lasts = np.broadcast_to(timeline.durations[..., kind * stages + own], complete.shape)
     order = np.argsort(complete, axis=-1, kind="stable")
-    seconds, share, complete, lasts, contention, idle = (
+    seconds, share, complete, lasts, idle = (
         np.take_along_axis(np.broadcast_to(part, complete.shape), order, -1)
         for part in (
             *(exchange.reduce[..., own], exchange.last[..., own], complete, lasts),
-            *(exchange.contention[..., 1, own], exchange.idle[..., 1, own]),
+            exchange.idle[..., 1, own],
         )
     )
     reduced = np.empty_like(complete)
     lost, now = np.zeros_like(last), np.zeros_like(last) if exchange.overlap_reduce else last
     for position in range(own.shape[1]):
-        each, whole, loss = seconds[..., position], complete[..., position], contention[..., position]
+        each, whole, loss = seconds[..., position], complete[..., position], exchange.contention
         begin, rest = now, share[..., position] * each
         if exchange.overlap_reduce:
             begin = np.maximum(now, whole - lasts[..., position])
@@ -131,7 +130,7 @@ def exposed(
     seconds: Floats | float,
     window: Floats | float,
     bucket: Floats | float,
-    contention: Floats | float,
+    contention: float,
     idle: Floats | float = 0.0,
 ) -> Floats:
     """What a communication adds to ``window`` seconds of work beside it, in which the device is ``idle`` for some: what is

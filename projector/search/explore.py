@@ -217,9 +217,6 @@ def _experts(w: Workload) -> Candidates:
         return
     deepep = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
     yield "DeepEP", deepep
-    if w.recipe.moe_token_dispatcher_type == "flex":
-        units = w.recipe.moe_deepep_num_sms or 20
-        yield f"DeepEP on {2 * units} compute units", {**deepep, "moe_deepep_num_sms": 2 * units}
     yield from ((f"sync-free stage {n}", {**deepep, "sync_free_stage": n}) for n in (1, 2, 3))
     yield "fused permutation and router", {"moe_permute_fusion": True, "moe_router_fusion": True}
     yield "one grouped GEMM kernel", {"moe_grouped_gemm": "fused"}

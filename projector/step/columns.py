@@ -6,8 +6,7 @@ are the same code for both. What a collective costs depends on how its group lie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +20,8 @@ from projector.kernels.protocol import ComputeOp, Times
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated, shared
 from projector.memo import lasting, passing
-from projector.operators.types import Collective, Operator, Stream
+from projector.operators.types import Collective
 from projector.size import Column, Rows, Split, column, part, raw, rows, trace
-from projector.step.contention import MOST, Taken, without_units
-from projector.step.crowd import taken_by
 from projector.step.priced import pricing
 from projector.step.problem import Layers, switches_of, travels
 from projector.step.slowest import slowest
@@ -70,11 +67,9 @@ def _traced(
         with passing():
             run = in_columns(mine)
             groups = _Groups([prices[i] for i in those])
-            taken = groups.taken(mine[0])
             model = _Kernels(shared(device, sustained, run.execution), number)
-            crowd = _Crowd(model, lambda units: shared(without_units(device, units), sustained, run.execution))
             slow = slowest(efficiency, mine[0].workload.gpus)
-            layers = Layers(run, device, model, groups.seconds, crowd.losses, taken, slow)
+            layers = Layers(run, model, groups.seconds, slow)
             named = {
                 name: block
                 for kind in kinds
@@ -107,26 +102,6 @@ class _Kernels:
         found = np.empty(len(ops), object)
         found[:] = [Column(each) for each in self.model.columns(ops, self.number)]
         return Times(found, np.zeros(len(ops), np.bool_))
-
-
-class _Crowd:
-    """What products lose beside traffic that takes compute units, as many as ``taken`` says of each row."""
-
-    def __init__(self, model: _Kernels, beside: Callable[[int], Simulated]) -> None:
-        self._model, self._beside = model, beside
-
-    def losses(self, known: Mapping[Operator, float], units: int) -> Mapping[Operator, float]:
-        """See :func:`projector.step.contention.matrix_losses`."""
-        number = self._model.number
-        matrix: list[Any] = [op for op in known if not isinstance(op, Stream)]
-        taken, found = rows(units, number), np.zeros((len(matrix), number))
-        alone = np.array([rows(known[op], number) for op in matrix])
-        for each in np.unique(taken[taken > 0]).tolist():
-            those = np.flatnonzero(taken == each)
-            slower = self._beside(int(each)).columns([part(op, those) for op in matrix], len(those))
-            found[:, those] = np.clip(slower / alone[:, those] - 1.0, 0.0, MOST)
-        lost: list[Any] = [Column(each) for each in found]
-        return dict(zip(matrix, lost, strict=True))
 
 
 class _Groups:
@@ -162,13 +137,3 @@ class _Groups:
         for row, price in enumerate(self._prices):
             shapes.setdefault(price.groups.get(group), []).append(row)
         return [(np.array(those), self._prices[those[0]]) for those in shapes.values()]
-
-    def taken(self, run: Resolved) -> dict[str, Taken]:
-        """What each kind of traffic takes from compute beside it."""
-        with lasting():
-            known = {id(price): taken_by(run, price) for price in self._prices}
-        each = [known[id(price)] for price in self._prices]
-        return {
-            kind: Taken(column([one[kind].units for one in each]), column([one[kind].memory for one in each]))
-            for kind in each[0]
-        }

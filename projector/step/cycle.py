@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 from projector import pipeline
 from projector.frameworks.types import Resolved
 from projector.memo import Recent, Same
-from projector.operators.types import Collective, Operator
 from projector.operators.weights import Held
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
@@ -20,8 +18,8 @@ from projector.pipeline.types import Compiled, Costs, Schedule
 from projector.step.around import Around, around, together
 from projector.step.boundary import activations, copies, tied
 from projector.step.neighbours import pairs_up, pipelined
-from projector.step.stages import Part, StageTime
-from projector.step.timing import Clock
+from projector.step.stages import StageTime
+from projector.step.timing import CONTENTION, Clock
 
 Floats = NDArray[np.float64]
 
@@ -118,7 +116,7 @@ def stacked(cycles: Sequence[Cycle]) -> Cycle:
 
 
 _SECONDS = ("forward", "inputs", "weight", "messages", "deferred", "between", "unpaired")
-_AROUND = ("reduce", "gather", "optimizer", "last", "first", "contention", "idle", "tied")
+_AROUND = ("reduce", "gather", "optimizer", "last", "first", "idle", "tied")
 
 
 def compiled_schedule(resolved: Resolved, microbatches: int | None = None) -> Compiled:
@@ -220,56 +218,18 @@ def _exchange(
             reduce[v], fetch[v] = share * to_reduce, share * to_fetch
         steps.append(to_step)
     shares = np.array([sharing.buckets(workload, own, v) for v, own in enumerate(trained)])
-    largest = max(held, key=lambda whole: whole.dense + whole.expert)
-    reduces, gathers = sharing.overlaps_last_reduction(recipe), bool(recipe.overlap_param_gather)
-    beside = (
-        sharing.gather(workload, largest) if gathers else (),
-        sharing.reduction(workload, largest) if reduces else (),
-    )
     return Exchange(
         reduce=reduce,
         gather=fetch,
         optimizer=np.array(steps),
-        overlap_reduce=reduces,
-        overlap_gather=gathers,
+        overlap_reduce=sharing.overlaps_last_reduction(recipe),
+        overlap_gather=bool(recipe.overlap_param_gather),
         last=shares[:, 0],
         first=shares[:, 1],
-        contention=_losses(times, clock, beside),
+        contention=CONTENTION / (1.0 + CONTENTION),
         idle=np.array([[each.host_excess for each in (t.forward, t.backward)] for t in times]).T,
         tied=np.array([together(clock, ops) for ops in tied(resolved, schedule, held)]),
     )
-
-
-def _losses(times: Sequence[StageTime], clock: Clock, beside: Sequence[Sequence[Collective]]) -> Floats:
-    """Seconds that forward and backward of each stage lose a second of the collectives ``beside`` them ``[2, stages]``."""
-    found = np.zeros((2, len(times)))
-    for direction, ops in enumerate(beside):
-        whole = together(clock, ops)
-        for op in ops if whole > 0 else ():
-            known: dict[int, float] = {}
-            for time in times:
-                if id(time) not in known:
-                    known[id(time)] = _loss(time, clock, direction, op)
-            share = clock.collective(op) / whole
-            found[direction] += [share * known[id(time)] for time in times]
-    return found
-
-
-def _loss(time: StageTime, clock: Clock, direction: int, beside: Collective) -> float:
-    """Seconds that a forward (a backward) of one stage loses a second of its time beside a collective."""
-    known: dict[tuple[int, bool], tuple[float, float]] = {}
-    own = stretched = 0.0
-    for part in time.parts:
-        key = part.key
-        if key not in known:
-            known[key] = clock.work_of((*key, direction), partial(_phase, part, direction), beside)
-        seconds, loss = known[key]
-        own, stretched = own + seconds, stretched + seconds * (1.0 + loss)
-    return 1.0 - own / stretched if stretched > 0 else 0.0
-
-
-def _phase(part: Part, direction: int) -> Sequence[Operator]:
-    return part.backward if direction else part.block.forward
 
 
 def _messages(resolved: Resolved, clock: Clock, schedule: Schedule) -> Floats:

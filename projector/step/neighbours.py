@@ -21,7 +21,7 @@ from projector.mechanism import mechanism
 from projector.operators.part import Block
 from projector.operators.types import Collective, Operator
 from projector.size import least, most
-from projector.step.timing import SLOWED, Clock
+from projector.step.timing import CONTENTION, SLOWED, Clock
 from projector.workload.recipe import Recipe
 
 Hidden = Mapping[str, tuple[float, float]]
@@ -51,24 +51,13 @@ def pipelined(recipe: Recipe) -> bool:
     return pairs_up(recipe) and recipe.pp > 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """Compute of a column: seconds alone, and seconds lost for each of them beside the exchange."""
-
-    seconds: float
-    loss: float
-
-    @property
-    def stretched(self) -> float:
-        return self.seconds * (1.0 + self.loss)
-
-
 @mechanism(off=lambda *_: Cover())
 def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
     """What the exchanges of ``block`` hide behind a neighbour of its own kind; nothing for a block without exchange.
 
-    ``delayed``: ``delay_wgrad_compute``. Seconds of compute stretch by what :mod:`projector.step.contention` says of them,
-    those of an exchange by :data:`projector.step.timing.SLOWED`, as far as both run.
+    ``delayed``: ``delay_wgrad_compute``. Seconds of compute stretch by
+    :data:`projector.step.timing.CONTENTION`, those of an exchange by :data:`projector.step.timing.SLOWED`, as far as both
+    run.
     """
     forward, backward = block.forward, block.backward_input
     first, second = _exchanges(forward, _DISPATCH, ""), _exchanges(forward, _COMBINE, "")
@@ -76,8 +65,8 @@ def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
     if not (first and second and third and last):
         return Cover()
 
-    def work(ops: Sequence[Operator]) -> _Work:
-        return _Work(*clock.work(ops, first[0]))
+    def work(ops: Sequence[Operator]) -> float:
+        return clock.work(ops) * (1.0 + CONTENTION)
 
     shared = [op for op in forward[: forward.index(first[0])] if op.name.startswith("shared")]
     attention = [op for op in forward[: forward.index(first[0])] if op not in shared]
@@ -98,33 +87,30 @@ def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
     )
 
 
-def _column(exchange: float, beside: _Work) -> tuple[float, float]:
+def _column(exchange: float, beside: float) -> tuple[float, float]:
     """(hidden seconds of an exchange, seconds lost by the compute): whichever is longer decides."""
-    return _split(least(exchange * (1.0 + SLOWED), beside.stretched), beside.loss)
+    return _split(least(exchange * (1.0 + SLOWED), beside))
 
 
 def _middle(
-    exchanges: tuple[float, float], inputs: _Work, weights: _Work, experts: _Work, delayed: bool
+    exchanges: tuple[float, float], inputs: float, weights: float, experts: float, delayed: bool
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """The same of the two dispatches beside experts' backward and forward, forward dispatch first."""
     there, back = (seconds * (1.0 + SLOWED) for seconds in exchanges)
-    inner = inputs.stretched + (0.0 if delayed else weights.stretched)
-    backward = inputs.stretched + weights.stretched
+    inner = inputs + (0.0 if delayed else weights)
+    backward = inputs + weights
     arrived = most(there, inner)  # when the second dispatch may start
     start = most(backward, there)  # when the forward of the experts may
-    compute = (0.0, backward), (start, start + experts.stretched)
-    total = inputs.seconds + weights.seconds + experts.seconds
-    stretched = backward + experts.stretched
-    loss = stretched / total - 1.0 if total > 0 else 0.0
+    compute = (0.0, backward), (start, start + experts)
     overlaps = [
         sum(most(0.0, least(high, end) - most(low, begin)) for begin, end in compute)
         for low, high in ((0.0, there), (arrived, arrived + back))
     ]
-    return _split(overlaps[0], loss), _split(overlaps[1], loss)
+    return _split(overlaps[0]), _split(overlaps[1])
 
 
-def _split(window: float, loss: float) -> tuple[float, float]:
-    return window / (1.0 + SLOWED), window * loss / (1.0 + loss)
+def _split(window: float) -> tuple[float, float]:
+    return window / (1.0 + SLOWED), window * CONTENTION / (1.0 + CONTENTION)
 
 
 def _exchanges(ops: Sequence[Operator], stem: str, suffix: str) -> list[Collective]:

@@ -67,7 +67,7 @@ def _served(
         if size > 0:
             weights = sum(isinstance(op, GroupedGemm if expert else Gemm) for op in ops)
             bucket = min(1.0, max(combined / size, 1.0 / max(1, weights)))
-            yield _Served(sum(map(clock.collective, mine)), clock.work(ops, mine[0])[0], bucket)
+            yield _Served(sum(map(clock.collective, mine)), clock.work(ops), bucket)
 
 
 def _edge(operators: Sequence[Operator], backward: bool) -> int:

@@ -25,8 +25,6 @@ from projector.memory.holding import placement
 from projector.operators.types import Collective, HostWork, Operator
 from projector.operators.weights import Held
 from projector.step import filling, muon
-from projector.step.contention import without_units
-from projector.step.crowd import crowded, taken_by, units_taken
 from projector.step.cycle import by_rank
 from projector.step.limit import Seconds
 from projector.step.problem import Layers, Stage, problem_of
@@ -82,14 +80,12 @@ class Priced:
         """For the layers and for what is done once a step. ``once``: seconds of the latter where they are known."""
         if once is None:
             once = self.timed(self.optimizers())
-        layers, taken = self.layers.clock, taken_by(self.resolved, self.price)
+        layers = self.layers.clock
         return Clock(
             kernels=ChainMap(once, layers.kernels),  # type: ignore[arg-type]
             measured=layers.measured,
             collective=self.price.seconds,
             execution=self.resolved.execution,
-            crowded={**layers.crowded, "dp": self.layers.beside(taken["dp"])} if taken else layers.crowded,
-            kept=layers.kept,
         )
 
 
@@ -112,12 +108,7 @@ def priced(
 
     def layers_of(run: Resolved) -> Layers:
         def make() -> Layers:
-            def crowd(ops: Mapping[Operator, float], units: int) -> Mapping[Operator, float]:
-                known = ops if isinstance(model, Simulated) else None
-                return crowded(run, cluster, efficiency, settings, ops, known, units)
-
-            device, _ = settings.device(cluster.gpu, efficiency)
-            return Layers(run, device, model, price.seconds, crowd, taken_by(run, price), slow)
+            return Layers(run, model, price.seconds, slow)
 
         key = (Same(cluster), Same(efficiency), settings, Same(model), slow, problem_of(run, price.groups))
         return make() if own else _LAYERS.get(key, make)
@@ -132,17 +123,13 @@ def priced(
 
 def price_ahead(runs: Iterable[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings) -> None:
     """Lets kernel models remember the operators of all ``runs``, by one vectorised call each."""
-    device, sustained = settings.device(cluster.gpu, efficiency)
     found: dict[KernelModel, dict[tuple[int, bool], Part]] = {}
     for run in {(Same(as_layers_see(run)), Same(_kinds(run))): run for run in runs}.values():
         blocks: dict[tuple[int, bool], Part] = {}
         with suppress(Unsupported):  # whose turn will come
             for kind in dict.fromkeys(_kinds(run)):
                 blocks |= {part.key: part for part, _ in counted_parts(run, kind)}
-        taken = units_taken(run, pricing(run, cluster, efficiency), blocks.values())
-        beside = (shared(without_units(device, units), sustained, run.execution) for units in taken)
-        for model in (_kernels(run, cluster, efficiency, "simulate", settings), *beside):
-            found.setdefault(model, {}).update(blocks)
+        found.setdefault(_kernels(run, cluster, efficiency, "simulate", settings), {}).update(blocks)
     for model, blocks in found.items():
         model.times(list(compute_operators(blocks.values())))  # type: ignore[arg-type]
 

@@ -7,18 +7,17 @@ stages, the batch or the schedule. What is computed again says how often it is p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import chain, islice
+from functools import cached_property
+from itertools import chain
 
 from projector.frameworks.scope import as_layers_see, as_modules_see
 from projector.frameworks.types import Resolved
-from projector.hardware.types import Gpu, GroupShape
+from projector.hardware.types import GroupShape
 from projector.kernels.protocol import KernelModel
 from projector.operators.types import Collective, Operator
 from projector.operators.weights import Held
-from projector.step.contention import Losses, Taken, crowding
 from projector.step.neighbours import pairs_up
 from projector.step.slowest import slowed
 from projector.step.stages import (
@@ -38,9 +37,6 @@ from projector.workload.composition import Composition, compositions
 _GROUPS = ("world", "tp", "tp2", "cp", "ep", "etp", "tp_ep")
 _SHARDED = ("dp", "dp_shard", "dp_replicate", "edp", "edp_shard", "edp_replicate")
 """Groups in which layers communicate: always, and where their weights or gradients travel with every micro-batch."""
-
-Crowd = Callable[[Mapping[Operator, float], int], Mapping[Operator, float]]
-"""What operators, given with their seconds, lose when so many compute units are taken."""
 
 
 def problem_of(resolved: Resolved, groups: Mapping[str, GroupShape]) -> Hashable:
@@ -95,18 +91,11 @@ class Layers:
     def __init__(
         self,
         resolved: Resolved,
-        gpu: Gpu,
         model: KernelModel,
         collective: Callable[[Collective], float],
-        crowd: Crowd,
-        taken: Mapping[str, Taken],
         slowest: float = 1.0,
     ) -> None:
-        self._model, self._gpu, self._slowest = model, gpu, slowest
-        usual: dict[Operator, float] = {}
-        self._usual = usual
-        # of ``usual``, not of this object: what refers to itself stays until somebody looks for circles
-        self._matrix = cache(lambda units: _Lost(usual, lambda new: crowd(new, units)))
+        self._model, self._slowest = model, slowest
         self._kernels: dict[Operator, float] = {}
         self._measured: set[Operator] = set()
         self._times: dict[tuple[int, bool], StageTime] = {}
@@ -116,7 +105,6 @@ class Layers:
             measured=self._measured,
             collective=collective,
             execution=resolved.execution,
-            crowded=crowding(taken, gpu, self._matrix),
         )
 
     def stages(self, resolved: Resolved) -> list[Stage]:
@@ -144,40 +132,11 @@ class Layers:
         time = self._times[part.key]
         return tuple((phase.device, sum(s.host for s in phase.segments)) for phase in time.phases)
 
-    def beside(self, taken: Taken) -> Losses:
-        """Losses beside what data parallelism has ``taken`` in one run."""
-        return crowding({"dp": taken}, self._gpu, self._matrix)["dp"]
-
     def _price(self, operators: Iterable[Operator]) -> None:
         new = [op for op in dict.fromkeys(operators) if op not in self._kernels]
         if not new:
             return
         times = self._model.times(new)  # type: ignore[arg-type]
         priced = dict(zip(new, times.seconds.tolist(), strict=True))
-        self._usual.update(priced)
         self._kernels.update(slowed(priced, self._slowest))
         self._measured.update(op for op, known in zip(new, times.measured.tolist(), strict=True) if known)
-
-
-class _Lost(Mapping[Operator, float]):
-    """What operators of ``usual`` seconds lose, priced together when one is first asked for: half of the kinds of traffic
-    of a run hide behind nothing."""
-
-    def __init__(
-        self, usual: Mapping[Operator, float], crowd: Callable[[Mapping[Operator, float]], Mapping[Operator, float]]
-    ) -> None:
-        self._usual, self._crowd = usual, crowd
-        self._priced = 0
-        self._found: dict[Operator, float] = {}
-
-    def __getitem__(self, op: Operator) -> float:
-        if self._priced < len(self._usual):
-            self._found.update(self._crowd(dict(islice(self._usual.items(), self._priced, None))))
-            self._priced = len(self._usual)
-        return self._found[op]
-
-    def __iter__(self) -> Iterator[Operator]:
-        return iter(self._usual)
-
-    def __len__(self) -> int:
-        return len(self._usual)

@@ -17,7 +17,7 @@ from projector.operators.types import Collective, Gemm, GroupedGemm, HostWork, O
 from projector.operators.weights import Held, held
 from projector.step.neighbours import cover, pairs_up
 from projector.step.one_iteration import ANYTHING, Limit, limit
-from projector.step.timing import NOTHING, SLOWED, Clock, Message, Phase, apart, chain
+from projector.step.timing import CONTENTION, NOTHING, SLOWED, Clock, Message, Phase, apart, chain
 from projector.step.waits import waits_for_host, with_mask
 from projector.workload.composition import Composition, counted
 from projector.workload.recipe import Recipe
@@ -189,8 +189,8 @@ def block_time(resolved: Resolved, part: Part, clock: Clock, ledger: list[Messag
     share = _shard_overlap(resolved, part)
     ahead, back = _limits(resolved, part, first, fetch, clock)
     return StageTime(
-        forward=_beside(forward, part.block.forward, fetch * (1 + recipe.reference), clock, share, ahead, ledger),
-        inputs=_beside(inputs, first, (*again, *reduce), clock, share, back, ledger),
+        forward=_beside(forward, fetch * (1 + recipe.reference), clock, share, ahead, ledger),
+        inputs=_beside(inputs, (*again, *reduce), clock, share, back, ledger),
         weight=weight,
         deferred=clock.phase(later).seconds if later else 0.0,
     )
@@ -250,23 +250,21 @@ def _limits(
 
 def _beside(
     phase: Phase,
-    operators: Sequence[Operator],
     collectives: Sequence[Collective],
     clock: Clock,
     share: float,
     most: Limit = ANYTHING,
     ledger: list[Message] | None = None,
 ) -> Phase:
-    """Lays prefetched communication beside a unit's compute, its ``operators``, ``most`` of both: what is longer decides,
+    """Lays prefetched communication beside a unit's compute, ``most`` of both: what is longer decides,
     both slow each other down."""
     if not collectives:
         return phase
     comm = sum(clock.collective(op) for op in collectives)
     # The time in which the device waits for the host is no cover of its own: the larger of the two counts anyway.
-    _, loss = clock.work(operators, max(collectives, key=lambda op: op.bytes))
     traffic, compute = min(comm, most.traffic), min(phase.device, most.compute)
-    window = min(traffic * (1.0 + SLOWED), compute * (1.0 + loss)) * share
-    hidden, lost = window / (1.0 + SLOWED), window * loss / (1.0 + loss)
+    window = min(traffic * (1.0 + SLOWED), compute * (1.0 + CONTENTION)) * share
+    hidden, lost = window / (1.0 + SLOWED), window * CONTENTION / (1.0 + CONTENTION)
     if ledger is not None and comm > 0:
         each = [(op, clock.collective(op)) for op in collectives]
         ledger += [Message(op, seconds, seconds / comm * hidden) for op, seconds in each]

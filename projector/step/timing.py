@@ -8,14 +8,21 @@ from functools import cached_property
 from typing import NamedTuple
 
 from projector.mechanisms import Execution
-from projector.operators.types import Collective, HostWork, Operator, Stream
+from projector.operators.types import Collective, HostWork, Operator
 from projector.parameter import parameter
 from projector.size import least, most
-from projector.step.contention import Crowding
 
-#: Share of the time of a communication that the compute beside it loses, where no :mod:`projector.step.contention` says
-#: what each operator loses.
-CONTENTION = parameter(0.10, kind="published", source="range of NCCL beside products: 5–20 %", low=0.05, high=0.2)
+#: Seconds that compute loses for each second of its own beside a communication, which holds compute units and moves bytes
+#: through the same memory. A count of the units and bytes of each kernel (260 lines) did no better on measured runs.
+CONTENTION = parameter(
+    0.15,
+    kind="published",
+    source="16 to 24 of the 132 units of an H100 (NVIDIA developer forum, topic 337991) cost a product 14 to 22 %, a "
+    "memory-bound kernel less; 5–20 % of NCCL beside products",
+    low=0.05,
+    high=0.2,
+    scored=True,
+)
 #: How much longer communication takes beside compute on the whole chip.
 SLOWED = parameter(0.10, kind="published", source="5–20 %, of NCCL beside products", low=0.05, high=0.2)
 #: Host time left of an operator that a graph replays: the graph's own launch, events and copies of static inputs.
@@ -24,8 +31,6 @@ GRAPH_REST = parameter(
     kind="assumed",
     source="10–15 µs for a layer of 100 launches or more (NVIDIA/Megatron-LM docs/user-guide/features/cuda_graph.md)",
 )
-
-_GROUPS = {"tp": "tp", "tp2": "tp", "etp": "tp", "cp": "cp", "ep": "ep", "tp_ep": "ep"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,22 +161,15 @@ class Phase:
         return self.seconds - self.device
 
 
-_Sums = tuple[float, float, float]
-"""Seconds of all operators, those lost by products, those of memory-bound kernels."""
-
-
 @dataclass(frozen=True)
 class Clock:
-    """Prices operators for one projection: kernel seconds by operator, collective seconds, host cost. ``kept``: sums that
-    clocks of the same layers share; ``moving``: of messages, what :meth:`_under_way` found; ``forwards``: of blocks."""
+    """Prices operators for one projection: kernel seconds by operator, collective seconds, host cost. ``forwards``: of
+    blocks."""
 
     kernels: Mapping[Operator, float]
     measured: Set[Operator]
     collective: Callable[[Collective], float]
     execution: Execution
-    crowded: Crowding = field(default_factory=dict)
-    kept: dict[Hashable, _Sums] = field(default_factory=dict)
-    moving: dict[Collective, float] = field(default_factory=dict)
     forwards: dict[Hashable, Phase] = field(default_factory=dict)
 
     def phase(
@@ -211,8 +209,7 @@ class Clock:
                 more += most(0.0, hidden - lost)
                 if op.hides_behind:
                     beside = self._beside(operators) if beside is None else beside
-                    losses = {name: self._loss(operators, op, name) for name in op.hides_behind}
-                    hidden, lost = _take(beside, losses, seconds)
+                    hidden, lost = _take(beside, op.hides_behind, seconds)
                 if ledger is not None:
                     ledger.append(Message(op, seconds, least(hidden, seconds)))
                 now = _running(*now, seconds - hidden + lost, host, op.launches)
@@ -228,53 +225,9 @@ class Clock:
             segments = [segment.ahead for segment in segments]
         return Phase(tuple(segments), compute, exposed, measured, wait)
 
-    def work(self, operators: Iterable[Operator], beside: Collective) -> tuple[float, float]:
-        """Compute seconds of ``operators``, and seconds lost for each of them ``beside`` a collective."""
-        return self._worked(self._sums(operators, beside), beside)
-
-    def work_of(
-        self, key: Hashable, operators: Callable[[], Iterable[Operator]], beside: Collective
-    ) -> tuple[float, float]:
-        """The same of ``operators`` that go by ``key`` on all clocks that share their ``kept`` sums."""
-        losses = self.crowded.get(kind_of(beside))
-        sums = self.kept.get((key, losses and id(losses.matrix)))
-        if sums is None:
-            sums = self.kept[key, losses and id(losses.matrix)] = self._sums(operators(), beside)
-        return self._worked(sums, beside)
-
-    def _sums(self, operators: Iterable[Operator], beside: Collective) -> _Sums:
-        losses = self.crowded.get(kind_of(beside))
-        own = lost = streamed = 0.0
-        for op in operators:
-            if not isinstance(op, Collective | HostWork):
-                seconds = self.kernels[op]
-                own += seconds
-                if losses is None:
-                    lost += seconds * CONTENTION
-                elif isinstance(op, Stream):
-                    streamed += seconds
-                else:
-                    lost += seconds * losses.matrix.get(op, CONTENTION)
-        return own, lost, streamed
-
-    def _worked(self, sums: _Sums, beside: Collective) -> tuple[float, float]:
-        own, lost, streamed = sums
-        losses = self.crowded.get(kind_of(beside))
-        if losses is not None:
-            moving = self._under_way(beside)
-            lost += streamed * moving * losses.stream / (1.0 + (1.0 - moving) * losses.stream)
-        return own, lost / own if own > 0 else CONTENTION
-
-    def _under_way(self, op: Collective) -> float:
-        """Share of a message's time in which its bytes move: the rest is latency, and touches no memory."""
-        if op not in self.moving:
-            seconds, twice = self.collective(op), self.collective(replace(op, bytes=2.0 * op.bytes))
-            self.moving[op] = least(1.0, twice / seconds - 1.0) if seconds > 0 else 0.0
-        return self.moving[op]
-
-    def _loss(self, operators: Iterable[Operator], beside: Collective, name: str) -> float:
-        """Seconds lost ``beside`` a collective for each second of the operators of a name, or of all (``@phase``)."""
-        return self.work((op for op in operators if name in ("@phase", op.name)), beside)[1]
+    def work(self, operators: Iterable[Operator]) -> float:
+        """Compute seconds of ``operators``."""
+        return sum(self.kernels[op] for op in operators if not isinstance(op, Collective | HostWork))
 
     def _beside(self, operators: Iterable[Operator]) -> dict[str, float]:
         """Seconds of compute, by operator name, that communication may still hide behind; ``@phase`` is their sum."""
@@ -286,25 +239,17 @@ class Clock:
         return beside
 
 
-def kind_of(op: Collective) -> str:
-    """Whose compute units and memory traffic a collective takes: those of an exchange with kernels of its own, or of its
-    group (one for all data-parallel groups)."""
-    if op.transport in ("deepep", "hybridep"):
-        return "dispatch"
-    return _GROUPS.get(op.group, "dp")
-
-
-def _take(beside: dict[str, float], losses: Mapping[str, float], seconds: float) -> tuple[float, float]:
-    """(communication seconds hidden behind the names of ``losses``, seconds that the compute there loses).
+def _take(beside: dict[str, float], names: Iterable[str], seconds: float) -> tuple[float, float]:
+    """(communication seconds hidden behind the operators of these names, seconds that the compute there loses).
 
     ``beside``: compute seconds not yet used, by name; what was used once can hide nothing else. Both slow each other
-    down: compute of t seconds offers a window of t·(1 + loss), in which communication moves at 1/(1 + SLOWED).
+    down: compute of t seconds offers a window of t·(1 + CONTENTION), in which communication moves at 1/(1 + SLOWED).
     """
     hidden = lost = 0.0
-    for name, loss in losses.items():
-        free = least(beside.get(name, 0.0), beside["@phase"]) * (1.0 + loss)
+    for name in names:
+        free = least(beside.get(name, 0.0), beside["@phase"]) * (1.0 + CONTENTION)
         window = most(0.0, least((seconds - hidden) * (1.0 + SLOWED), free))
-        used = window / (1.0 + loss)
+        used = window / (1.0 + CONTENTION)
         beside[name] = beside.get(name, 0.0) - used
         if name != "@phase":
             beside["@phase"] -= used

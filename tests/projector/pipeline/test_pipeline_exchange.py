@@ -21,7 +21,7 @@ PLAIN = Exchange(
     overlap_gather=False,
     last=np.full(4, 0.1),
     first=np.full(4, 0.1),
-    contention=np.zeros((2, 4)),
+    contention=0.0,
     idle=np.zeros((2, 4)),
 )
 
@@ -77,7 +77,7 @@ def test_a_last_bucket_waits_for_the_last_backward_and_a_first_forward_for_the_f
         replace(exchange, reduce=np.array([0, 0, 1.0, 0])), line()
     )  # the other chunk of rank 0 computes on
     assert earlier.ends[0] == pytest.approx(line().rank_end[0])
-    crowded = replace(exchange, reduce=np.array([0, 0, 1.0, 0]), contention=np.full((2, 4), 0.5))
+    crowded = replace(exchange, reduce=np.array([0, 0, 1.0, 0]), contention=0.5)
     assert finish(crowded, line()).ends[0] == pytest.approx(line().rank_end[0] + 0.5)  # all of it runs beside compute
 
 
@@ -90,7 +90,7 @@ def test_nothing_to_exchange_changes_nothing():
 def test_a_reduction_longer_than_the_backward_beside_it():
     long = finish(replace(PLAIN, overlap_reduce=True, reduce=np.array([20.0, 0, 0, 0])), line())
     assert long.ends[0] == pytest.approx(line().rank_end[0] + 20.0 - 2.0)  # hidden behind one backward of 2 s
-    beside = replace(PLAIN, overlap_reduce=True, reduce=np.array([20.0, 0, 0, 0]), contention=np.full((2, 4), 0.5))
+    beside = replace(PLAIN, overlap_reduce=True, reduce=np.array([20.0, 0, 0, 0]), contention=0.5)
     assert finish(beside, line()).ends[0] == pytest.approx(long.ends[0])  # the compute ends later, but first still
     short = finish(replace(beside, reduce=np.array([1.5, 0, 0, 0])), line())
     assert short.ends[0] == pytest.approx(line().rank_end[0] + 0.5 * 1.35 + 0.15)
@@ -129,14 +129,14 @@ def test_a_batch_is_its_runs_one_by_one():
                 overlap_gather=overlap,
                 last=draw.uniform(0, 1, 4),
                 first=draw.uniform(0, 1, 4),
-                contention=draw.uniform(0, 0.2, (2, 4)),
+                contention=0.1,
                 idle=draw.uniform(0, 0.3, (2, 4)),
                 tied=draw.uniform(0, 3, 2),
                 logged=logged,
             )
             for _ in range(5)
         ]
-        names = ("reduce", "gather", "optimizer", "last", "first", "contention", "idle", "tied")
+        names = ("reduce", "gather", "optimizer", "last", "first", "idle", "tied")
         batch = replace(runs[0], **{name: np.stack([getattr(run, name) for run in runs]) for name in names})
         forward = draw.uniform(0.5, 2, (5, 4))
         start = arrival(batch, PLACE, forward)

@@ -14,9 +14,8 @@ from projector.mechanisms import Execution
 from projector.operators.part import Block
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.projection import Projection, project
-from projector.step.contention import Losses
 from projector.step.neighbours import cover, pairs_up
-from projector.step.timing import SLOWED, Clock
+from projector.step.timing import CONTENTION, SLOWED, Clock
 from projector.workload.recipe import Recipe
 from tests.workloads import sharded
 
@@ -47,10 +46,10 @@ LAYER = Block(
 
 
 def clock(kernels: dict[Operator, float], messages: float) -> Clock:
-    """Nothing slows anything down but the message itself."""
-    every = dict.fromkeys((*LAYER.forward, *LAYER.backward_input, *LAYER.backward_weight), 0.0) | kernels
-    none = {kind: Losses(dict.fromkeys(every, 0.0), 0.0) for kind in ("ep", "dispatch")}
-    return Clock(kernels=every, measured=frozenset(), collective=lambda _: messages, execution=QUIET, crowded=none)
+    """Launches cost nothing; ``kernels`` last as long as given beside communication."""
+    every = dict.fromkeys((*LAYER.forward, *LAYER.backward_input, *LAYER.backward_weight), 0.0)
+    every |= {op: seconds / (1 + CONTENTION) for op, seconds in kernels.items()}
+    return Clock(kernels=every, measured=frozenset(), collective=lambda _: messages, execution=QUIET)
 
 
 def hidden(kernels: dict[Operator, float], messages: float, delayed: bool = False) -> dict[str, float]:

@@ -56,8 +56,8 @@ def test_a_graph_replays_for_a_small_part_of_the_launches() -> None:
 def test_what_is_hidden_is_bounded_by_the_window_and_the_last_bucket(window: float, hidden: float) -> None:
     assert exposed(1.0, window, 0.1, 0.0) == pytest.approx(1.0 - hidden)
     lost = exposed(1.0, window, 0.1, CONTENTION)
-    assert 1.0 - hidden <= lost <= 1.0 - hidden + CONTENTION * hidden
-    assert exposed(1.0, window, 0.1, CONTENTION, 0.5 * window) <= lost  # a device that waits has time to lose
+    assert 1.0 - hidden - 1e-9 <= lost <= 1.0 - hidden + CONTENTION * hidden
+    assert exposed(1.0, window, 0.1, CONTENTION, 0.5 * window) <= lost + 1e-9  # a device that waits has time to lose
 
 
 def test_the_last_bucket_of_a_reduction_is_never_hidden() -> None:
@@ -107,9 +107,7 @@ def test_half_of_the_weight_traffic_overlaps_where_the_framework_says_half() -> 
     for overlap in (0.0, 0.5, 1.0):
         execution = Execution.of(data_parallel={"overlap": overlap}, runtime={"collective_us": 0.0})
         clock = Clock(kernels={}, measured=frozenset(), collective=lambda op: 3.0, execution=execution)
-        assert _beside(phase, (), gather, clock, overlap).exposed["dp"] == pytest.approx(
-            3.0 * (1.0 - overlap), abs=1e-9
-        )
+        assert _beside(phase, gather, clock, overlap).exposed["dp"] == pytest.approx(3.0 * (1.0 - overlap), abs=1e-9)
 
 
 @pytest.mark.parametrize(("start", "end", "wide"), [(1, 1, 2), (0, 14, 14), (3, 0, 3), (40, 40, 32)])
@@ -133,7 +131,7 @@ def test_communication_beside_a_host_bound_unit_takes_at_least_its_own_time() ->
     op = Collective(name="c", kind="all_gather", group="dp", bytes=1.0)
     clock = Clock(kernels={}, measured=frozenset(), collective=lambda _: 10.0, execution=quiet)
     phase = Phase(segments=(Segment(device=1.0, host=4.0),), compute=1.0)
-    assert _beside(phase, (), (op,), clock, 1.0).seconds >= 10.0
+    assert _beside(phase, (op,), clock, 1.0).seconds >= 10.0
 
 
 PIECES = st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 5.0), st.integers(1, 4)), max_size=8)
