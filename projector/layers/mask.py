@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from projector.frameworks.types import Resolved
-from projector.mechanism import mechanism
 from projector.size import real
 
 
-@mechanism(off=0.0)
 def mask_bytes(resolved: Resolved) -> float:
     """Bytes of the mask of one micro-batch, 0 where none is made: a boolean [b, 1, s, s], whatever attention makes of it
     (``create_attention_mask_in_dataloader``; Megatron-LM megatron/training/utils.py, ``get_batch_on_this_tp_rank``).

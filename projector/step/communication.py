@@ -18,7 +18,6 @@ from projector.step.boundary import activations, copies, tied
 from projector.step.run import GROUP_KEY, Step, owned_by_rank
 from projector.step.stages import Part, messages
 from projector.step.timing import Clock
-from projector.step.waits import mask
 
 OTHERS = "wait for other ranks"
 
@@ -80,9 +79,6 @@ def _inside(
 ) -> Iterator[Traffic]:
     """What the forwards and backwards of the rank's stages issue."""
     for stage in own:
-        spread = mask(resolved, stage)
-        if spread is not None:
-            yield _row(spread, clock.collective(spread), 0.0, m, price)
         for part in stage:
             for found in messages(resolved, part, clock):
                 yield _row(found.op, found.seconds, found.hidden, m, price)

@@ -101,9 +101,7 @@ def _breakdown(times: Sequence[StageTime], stages: Sequence[int], m: int) -> dic
     """Seconds of the step in which the rank works, by cause; exposed communication by the group it belongs to."""
     out = dict.fromkeys(("compute_s", "host_s", "tp_s", "ep_s", "cp_s", "pp_s", "dp_s"), 0.0)
     for part in (phase for v in stages for phase in (times[v].forward, times[v].backward)):
-        out["host_s"] += m * (part.host_excess - sum(part.waited.values()))
-        for group, seconds in part.waited.items():
-            out[GROUP_KEY.get(group, "dp_s")] += m * seconds
+        out["host_s"] += m * part.host_excess
         for group, seconds in part.exposed.items():
             out[GROUP_KEY.get(group, "dp_s")] += m * seconds
         out["compute_s"] += m * (part.device - sum(part.exposed.values()))

@@ -18,7 +18,7 @@ from projector.operators.weights import Held, held
 from projector.step.neighbours import cover, pairs_up
 from projector.step.one_iteration import ANYTHING, Limit, limit
 from projector.step.timing import CONTENTION, NOTHING, SLOWED, Clock, Message, Phase, apart, chain
-from projector.step.waits import waits_for_host, with_mask
+from projector.step.waits import waits_for_host
 from projector.workload.composition import Composition, counted
 from projector.workload.recipe import Recipe
 
@@ -135,7 +135,7 @@ def stage_time(
         forward = forward if "embedding" in ends else forward.synchronised(sync)
         inputs = inputs if "head" in ends else inputs.synchronised(sync)
     return StageTime(
-        forward=with_mask(forward.waiting(waits[0]), resolved, stage, clock),
+        forward=forward.waiting(waits[0]),
         inputs=inputs.waiting(waits[1]),
         weight=chain(t.weight.repeated(n) for t, n in reversed(times)) if splits(resolved.workload.recipe) else NOTHING,
         deferred=sum(n * t.deferred for t, n in times),

@@ -103,8 +103,8 @@ def _running(
 class Phase:
     """Forward or backward of a block or chunk. ``exposed``: communication seconds inside ``device``, by group.
 
-    ``measured``: device seconds that rest on measured kernels. ``wait``: seconds lost at synchronisation points, ``waited``:
-    those of them that are communication, by group. ``drained``: the device has nothing to do when it begins.
+    ``measured``: device seconds that rest on measured kernels. ``wait``: seconds lost at synchronisation
+    points. ``drained``: the device has nothing to do when it begins.
     """
 
     segments: tuple[Segment, ...]
@@ -112,7 +112,6 @@ class Phase:
     exposed: Mapping[str, float] = field(default_factory=dict)
     measured: float = 0.0
     wait: float = 0.0
-    waited: Mapping[str, float] = field(default_factory=dict)
     drained: bool = False
 
     @cached_property
@@ -147,8 +146,8 @@ class Phase:
             segments = (first, *(*middle, last.then(first)) * (number - 1), *rest)
         else:
             segments = (first.repeated(number),)
-        exposed, waited = ({group: number * t for group, t in each.items()} for each in (self.exposed, self.waited))
-        return Phase(segments, number * self.compute, exposed, number * self.measured, number * self.wait, waited)
+        exposed = {group: number * t for group, t in self.exposed.items()}
+        return Phase(segments, number * self.compute, exposed, number * self.measured, number * self.wait)
 
     @property
     def saved(self) -> float:
@@ -274,7 +273,6 @@ def chain(phases: Iterable[Phase]) -> Phase:
     segments: list[Segment] = [Segment(0.0, 0.0)]
     compute = measured = wait = 0.0
     exposed: dict[str, float] = {}
-    waited: dict[str, float] = {}
     for phase in phases:
         first, *rest = phase.segments or (Segment(0.0, 0.0),)
         segments[-1] = segments[-1].then(first)
@@ -284,6 +282,4 @@ def chain(phases: Iterable[Phase]) -> Phase:
         wait += phase.wait
         for group, seconds in phase.exposed.items():
             exposed[group] = exposed.get(group, 0.0) + seconds
-        for group, seconds in phase.waited.items():
-            waited[group] = waited.get(group, 0.0) + seconds
-    return Phase(tuple(segments), compute, exposed, measured, wait, waited)
+    return Phase(tuple(segments), compute, exposed, measured, wait)

@@ -1,18 +1,14 @@
-"""What a stage waits for beside its operators: activations on their way to the host, and its attention mask."""
+"""What a stage waits for beside its operators: activations on their way to the host."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from projector.frameworks.types import Resolved
-from projector.layers.mask import mask_bytes
 from projector.mechanism import mechanism
-from projector.operators.types import Collective
 from projector.size import most
 from projector.step.offload import layer_seconds
-from projector.step.timing import Clock, Phase
 
 if TYPE_CHECKING:
     from projector.step.stages import Part, StageTime
@@ -34,22 +30,3 @@ def waits_for_host(
         forward += most(0.0, seconds - time.forward.seconds)
         backward += most(0.0, seconds - time.backward.seconds)
     return forward, backward
-
-
-def with_mask(forward: Phase, resolved: Resolved, stage: Sequence[Part], clock: Clock) -> Phase:
-    """The forward of a stage that waits for its attention mask."""
-    spread = mask(resolved, stage)
-    if spread is None:
-        return forward
-    copied, sent = spread.bytes / resolved.host_bandwidth, clock.collective(spread)
-    return replace(forward, wait=forward.wait + copied + sent, waited={"tp": sent} if sent else {})
-
-
-@mechanism(off=None)
-def mask(resolved: Resolved, stage: Sequence[Part]) -> Collective | None:
-    """The broadcast by which the attention mask of a micro-batch reaches the ranks of its first and last stage: copied to
-    the device by the first tensor-parallel rank and sent to the others on the stream of the compute."""
-    nbytes = mask_bytes(resolved)
-    if not nbytes or not any(part.block.name in ("embedding", "head") for part in (*stage[:1], *stage[-1:])):
-        return None
-    return Collective(name="attention_mask", kind="broadcast", group="tp", bytes=nbytes)

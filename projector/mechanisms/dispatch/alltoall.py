@@ -19,9 +19,6 @@ from projector.mechanisms.dispatch.exchange import (
     counts_read,
 )
 from projector.mechanisms.dispatch.permutation import (
-    CHUNK_BACKWARD_US,
-    CHUNK_US,
-    chunks,
     copy,
     permute_launches,
     sum_copies,
@@ -78,10 +75,8 @@ class AllToAll(Dispatch):
                 *_exchange("moe.dispatch", r, lo, beside, probs=True),
                 *_expert_tensor("moe.etp_ag", "all_gather", lo.act, r, lo),
                 *sort,
-                *chunks("moe.sort.chunks", CHUNK_US, r, lo, 2),
             ),
             backward_input=(
-                *chunks("moe.sort.bwd.chunks", CHUNK_BACKWARD_US, r, lo, 2),
                 *(copy("moe.sort.bwd", "permute", r.held, r.held, 2, lo) for _ in sort),
                 *_expert_tensor("moe.etp_ag.bwd", "reduce_scatter", lo.act, r, lo),
                 *_exchange("moe.dispatch.bwd", r, lo, beside_backward, probs=True),
@@ -91,7 +86,6 @@ class AllToAll(Dispatch):
         combine = Part(
             name="moe.combine",
             forward=(
-                *chunks("moe.unsort.chunks", CHUNK_US, r, lo),
                 *unsort,
                 *_expert_tensor("moe.etp_rs", "reduce_scatter", 4.0, r, lo),
                 *_exchange("moe.combine", r, lo, behind(lo, FC2)),
@@ -102,7 +96,6 @@ class AllToAll(Dispatch):
                 *_exchange("moe.combine.bwd", r, lo, behind(lo, FC2_BACKWARD)),
                 *_expert_tensor("moe.etp_rs.bwd", "all_gather", 4.0, r, lo),
                 *(copy("moe.unsort.bwd", "permute", r.held, r.held, 2, lo) for _ in unsort),
-                *chunks("moe.unsort.bwd.chunks", CHUNK_BACKWARD_US, r, lo),
             ),
             tags=MOE,
         )

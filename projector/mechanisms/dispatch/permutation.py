@@ -9,17 +9,7 @@ from __future__ import annotations
 from projector.mechanism import mechanism
 from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.rank import Rank
-from projector.operators.types import HostWork, Stream
-from projector.parameter import parameter
-
-# of the host for each (rank, local expert) chunk of the unfused sort
-CHUNK_US, CHUNK_BACKWARD_US = parameter(
-    (2.0, 4.0),
-    unit="us",
-    kind="assumed",
-    source="a view and a list entry forward, a narrowed gradient backward: torch.split and torch.cat over num_experts "
-    "chunks (Megatron-LM moe_utils.py sort_chunks_by_idxs)",
-)
+from projector.operators.types import Stream
 
 
 def permute_launches(lo: Rank) -> tuple[int, int, int]:
@@ -58,11 +48,3 @@ def scatter_adds(r: Routed, lo: Rank) -> tuple[Stream, ...]:
     count = lo.recipe.moe_dispatch_scatter_adds or 0
     row = lo.act * lo.hidden * r.held
     return tuple(Stream(name=f"moe.scatter_add{i}", kind="scatter", read=2 * row, write=row) for i in range(count))
-
-
-@mechanism(off=())
-def chunks(name: str, each: float, r: Routed, lo: Rank, tensors: int = 1) -> tuple[HostWork, ...]:
-    """Host work of a sort by local expert without its fused kernel: a list of all chunks, for tokens and weights."""
-    if fused_permute(lo) or r.experts == 1:
-        return ()
-    return (HostWork(name=name, microseconds=each * tensors * r.experts * lo.recipe.ep * lo.recipe.etp),)

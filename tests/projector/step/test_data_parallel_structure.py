@@ -246,17 +246,6 @@ def test_sharded_gradients_are_reduced_in_every_microbatch() -> None:
     assert beside.breakdown["dp_s"] < 0.5 * two.breakdown["dp_s"]
 
 
-def test_an_attention_mask_from_the_loader_crosses_the_host_link() -> None:
-    without, with_mask = (
-        made(create_attention_mask_in_dataloader=on, seq_length=16384, global_batch_size=128) for on in (False, True)
-    )
-    expected = 2 * 16384**2 / host_link.bandwidth(H100)
-    assert with_mask.step_seconds - without.step_seconds == pytest.approx(expected, rel=0.02)
-    spread = made(create_attention_mask_in_dataloader=True, seq_length=16384, global_batch_size=16, tp=8)
-    alone = made(create_attention_mask_in_dataloader=False, seq_length=16384, global_batch_size=16, tp=8)
-    assert spread.step_seconds - alone.step_seconds > 1.02 * expected  # the others get a copy
-
-
 def test_host_links_are_faster_with_a_grace_host() -> None:
     v100, a100 = (catalogue.default_cluster(name) for name in ("v100_sxm_16gb", "a100_sxm_80gb"))
     rates = [host_link.bandwidth(cluster) for cluster in (v100, a100, H100, GB200)]
