@@ -15,7 +15,7 @@ from projector.layers.norms import norm, residual, sandwich, vectors
 from projector.layers.shared_kv import received, unused, without_shared
 from projector.operators.part import Part
 from projector.operators.saved import Saved
-from projector.operators.types import Collective, Operator, Stream
+from projector.operators.types import Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 from projector.size import real, whole
@@ -78,18 +78,13 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         target="linear_proj",
         reads="attn_gate.out" if gate else "core_attn.out",
     )
-    repeats = lo.execution.fusion.repeats_keys and key < query
-    if repeats:
-        turned = query if turned else 0
-    heads = Heads(heads=lo.heads, kv_heads=lo.heads if repeats else lo.kv_heads, qk=d, v=d, window=kind.window)
+    heads = Heads(heads=lo.heads, kv_heads=lo.kv_heads, qk=d, v=d, window=kind.window)
     core = core_attention(heads, lo, ATTN | {"core_attn", "context"})
     return (
         norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm"}),
         *(_shared(qkv, query, key, lo) if not reuses else (linear(qkv, lo, QKV), *unused(key, lo), received(key, lo))),
         *_qk_norm(query, turned, lo),
-        *((_repeated(query, key, lo),) if repeats else ()),
         *rope(query + turned, lo, ATTN | {"qkv_proj"}),
-        *_reordered(query, query if repeats else key, lo),
         without_shared(core, lo) if reuses else core,
         *_relative(lo),
         *_sinks(lo),
@@ -98,30 +93,6 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         *sandwich("post_attn_norm", lo, ATTN, "proj.out"),
         residual("attn_residual", lo, ATTN, "pre_cross_norm.in" if kind.cross else "pre_mlp_norm.in"),
     )
-
-
-def _repeated(query: int, key: int, lo: Local) -> Part:
-    """Keys and values written out for every query head; backward sums their gradients."""
-    few, many = 2 * lo.act * key * lo.tokens, 2 * lo.act * query * lo.tokens
-    return Part(
-        name="repeat_kv",
-        forward=(Stream(name="repeat_kv", kind="copy", read=few, write=many, launches=2),),
-        backward_input=(Stream(name="repeat_kv.bwd", kind="copy", read=many, write=few, launches=2),),
-        tags=ATTN,
-    )
-
-
-def _reordered(query: int, key: int, lo: Local) -> tuple[Part, ...]:
-    """Tokens before samples, as the layer has them, against samples before tokens, as a flash kernel wants them: queries,
-    keys, values, the output and its gradient are copied where there are several samples (NVIDIA/Megatron-LM@f77277433
-    megatron/model/transformer.py, ``rearrange``)."""
-    fusion = lo.execution.fusion
-    if not fusion.flash_copies or fusion.attention_materialised or lo.batch == 1:
-        return ()
-    into, out = lo.act * (query + 2 * key) * lo.tokens, lo.act * query * lo.tokens
-    forward = Stream(name="reorder", kind="copy", read=into + out, write=into + out, launches=4)
-    backward = Stream(name="reorder.bwd", kind="copy", read=out, write=out)
-    return (Part(name="reorder", forward=(forward,), backward_input=(backward,), tags=ATTN),)
 
 
 def _relative(lo: Local) -> tuple[Part, ...]:
@@ -236,28 +207,15 @@ def _split(query: int, key: int, lo: Local) -> Part:
     return Part(name="split_qkv", forward=forward, backward_input=(backward,), tags=ATTN)
 
 
-def _copies(lo: Local) -> int:
-    """Of how many ranks one rank rotates the heads."""
-    return lo.recipe.tp if lo.model.qk_layernorm and lo.execution.tensor_parallel.gathers_normed_heads else 1
-
-
 def _qk_norm(query: int, key: int, lo: Local) -> tuple[Part, ...]:
     if not lo.model.qk_layernorm:
         return ()
     keys = 2 if lo.model.v_layernorm else 1
     tensor, launches = lo.act * (query + keys * key) * lo.tokens, 1 + keys
-    whole = lo.act * (query + key) * lo.tokens * _copies(lo)
-    gathered = (
-        Collective(name="qk_norm.ag", kind="all_gather", group="tp", bytes=whole, launches=2),
-        Stream(name="qk_norm.ag.copy", kind="copy", read=whole, write=whole, launches=2),
-    )
     return (
         Part(
             name="qk_norm",
-            forward=(
-                Stream(name="qk_norm", kind="norm", read=tensor, write=tensor, launches=launches),
-                *(gathered if _copies(lo) > 1 else ()),
-            ),
+            forward=(Stream(name="qk_norm", kind="norm", read=tensor, write=tensor, launches=launches),),
             backward_input=(
                 Stream(name="qk_norm.bwd", kind="norm", read=2 * tensor, write=tensor, launches=2 * launches),
             ),
@@ -275,8 +233,8 @@ def rope(elements: int, lo: Local, tags: frozenset[str]) -> tuple[Part, ...]:
     """The rotary embedding of queries and keys, ``elements`` of a token in both together; nothing where it is not used."""
     if not uses_rotary(lo):
         return ()
-    (whole, _), (_, backward) = (rotary("rope", each * lo.tokens, lo) for each in (elements * _copies(lo), elements))
-    return (Part(name="rope", forward=whole, backward_input=backward, tags=tags),)
+    forward, backward = rotary("rope", elements * lo.tokens, lo)
+    return (Part(name="rope", forward=forward, backward_input=backward, tags=tags),)
 
 
 def rotary(name: str, elements: int, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:

@@ -42,12 +42,11 @@ def norm(
     """
     tensor = lo.act * width * rows
     compiled = lo.compiled
-    wide = lo.execution.fusion.norm_reads_fp32 and not compiled
-    into = 4.0 * width * rows if wide else tensor
-    if fused := _fused(lo):
-        forward = Stream(name=name, kind="norm", read=into, write=tensor)
+    fused = _fused(lo)
+    if fused:
+        forward = Stream(name=name, kind="norm", read=tensor, write=tensor)
         # main kernel, then the reduction of the partial weight gradients
-        backward = Stream(name=f"{name}.bwd", kind="norm", read=tensor + into, write=into, launches=2)
+        backward = Stream(name=f"{name}.bwd", kind="norm", read=2 * tensor, write=tensor, launches=2)
     else:
         half = _EAGER_BYTES / 4 * tensor
         forward = Stream(name=name, kind="elementwise", read=half, write=half, launches=_EAGER_LAUNCHES)
@@ -55,10 +54,6 @@ def norm(
             name=f"{name}.bwd", kind="elementwise", read=2 * half, write=2 * half, launches=2 * _EAGER_LAUNCHES
         )
     backward_ops: list[Operator] = [backward]
-    ahead: tuple[Operator, ...] = ()
-    if wide and fused:
-        ahead = (Stream(name=f"{name}.widen", kind="copy", read=tensor, write=into),)
-        backward_ops.append(Stream(name=f"{name}.narrow", kind="copy", read=into, write=tensor))
     streams = branch and lo.model.hyper_connections
     if branch and not streams:
         backward_ops.append(_branch_add(name, tensor, compiled))
@@ -69,11 +64,11 @@ def norm(
     weight = lo.execution.fusion.added(f"{name}.grad_add", width, buffer, buffer) if lo.trainable else ()
     part = Part(
         name=name,
-        forward=(*ahead, _across(f"{name}.statistics", rows), forward) if lo.summa else (*ahead, forward),
+        forward=(_across(f"{name}.statistics", rows), forward) if lo.summa else (forward,),
         backward_input=tuple(backward_ops),
         backward_weight=weight,
         weights=vectors(name, width, lo),
-        saves=_saves(name, width, rows, reads, fused and not wide, lo),
+        saves=_saves(name, width, rows, reads, fused, lo),
         makes=(Saved(name=f"{name}.out", bytes=tensor),),
         tags=tags,
     )

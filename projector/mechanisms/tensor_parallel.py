@@ -11,16 +11,12 @@ from projector.mechanisms.strategy import Strategy
 @dataclass(frozen=True, kw_only=True)
 class TensorParallel(Strategy):
     """``quantised_gather``: cast recipes whose gathers carry 8 bits (``all`` or ``tensorwise``). ``backward_overlap``:
-    the input is gathered again beside dgrad, its gradient summed beside wgrad. ``gathers_normed_heads``:
-    norms of queries and keys give whole tensors, which every rank rotates. ``views_gathered``: one sample gathered along its
-    sequence needs no copy."""
+    the input is gathered again beside dgrad, its gradient summed beside wgrad."""
 
     sharded_tensors: ClassVar[bool]
     """Products see whole tensors that are sharded underneath."""
     quantised_gather: str = "all"
     backward_overlap: bool = True
-    gathers_normed_heads: bool = False
-    views_gathered: bool = True
 
     def copies(self, kind: str, batch: int) -> bool:
         """Whether a collective along the sequence takes a copy of the whole tensor, because it joins another dimension."""
@@ -48,6 +44,6 @@ class DTensor(TensorParallel):
 
     def copies(self, kind: str, batch: int) -> bool:
         """The sequence is the second dimension and collectives join the first: chunks are concatenated before a scatter, and
-        after a gather unless the batch is one and ``views_gathered`` (torch distributed/_functional_collectives.py,
+        after a gather unless the batch is one (torch distributed/_functional_collectives.py,
         ``_chunk_or_narrow_cat``, ``_maybe_view_chunk_cat``)."""
-        return kind == "reduce_scatter" or batch > 1 or not self.views_gathered
+        return kind == "reduce_scatter" or batch > 1

@@ -20,16 +20,14 @@ MATERIALISED = {
 @dataclass(frozen=True, kw_only=True)
 class Fusion(Strategy):
     """``qkv``, ``gate_up``: one product makes queries, keys and values; gate and up. ``norm``, ``residual``: one kernel
-    a norm; residual additions inside others. ``norm_reads_fp32``: that kernel reads a copy in fp32. ``elementwise``: a
+    a norm; residual additions inside others. ``elementwise``: a
     compiler joins element-wise neighbours. ``gated_activation``: one kernel can apply a gate and its activation.
     ``attention_materialised``: scores lie in memory; ``softmax_fp32``: then their softmax is made in fp32 and its output
-    cast. ``repeats_keys``: keys and values of grouped heads are written out for
-    every query head before attention. ``flash_copies``: what a flash kernel reads and writes is copied from and to another
-    order of samples and tokens. ``eager_ring``: partial results of ring attention merged in fp32 by elementary kernels,
-    heads expanded. ``cp_a2a_keeps_output``: attention's output saved before *and* after the context parallel all-to-all (TE
-    >= 2.8). ``activation_casts``: the activation writes the 8-bit operands of the linears around it (TransformerEngine's
-    operation fuser). ``cast_transposes``: a cast by one scale a tensor writes the transposed copy as well, for products that
-    take one operand layout only. ``norm_casts_mxfp8``: the norm writes MXFP8 itself.
+    cast. ``eager_ring``: partial results of ring attention merged in fp32 by elementary kernels, heads expanded.
+    ``cp_a2a_keeps_output``: attention's output saved before *and* after the context parallel all-to-all (TE >= 2.8).
+    ``activation_casts``: the activation writes the 8-bit operands of the linears around it (TransformerEngine's operation
+    fuser). ``cast_transposes``: a cast by one scale a tensor writes the transposed copy as well, for products that take one
+    operand layout only. ``norm_casts_mxfp8``: the norm writes MXFP8 itself.
     ``elementary_casts``: casts are tensor functions, a kernel each where no compiler joins them.
 
     ``wgrad_accumulation``: how a weight gradient reaches the gradient buffer: ``fused`` | ``separate`` | ``none``.
@@ -48,14 +46,11 @@ class Fusion(Strategy):
     qkv: bool = True
     gate_up: bool = True
     norm: bool = True
-    norm_reads_fp32: bool = False
     residual: bool = True
     elementwise: bool = False
     gated_activation: bool = True
     attention_materialised: bool = False
     softmax_fp32: bool = False
-    repeats_keys: bool = False
-    flash_copies: bool = False
     eager_ring: bool = False
     cp_a2a_keeps_output: bool = True
     activation_casts: bool = False

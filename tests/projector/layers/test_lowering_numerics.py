@@ -168,14 +168,3 @@ def test_activation_bytes(gated, expected):
     block = layer(DENSE, resolved(replace(LLAMA_70B, gated_linear_unit=gated)))
     assert named(block.forward, "act").bytes == expected * 28672 * 4096
     assert named(block.backward_input, "act.bwd").bytes == (10 if gated else 6) * 28672 * 4096
-
-
-def test_a_norm_of_an_fp32_copy_moves_eighteen_bytes_more_an_element() -> None:
-    """Widened (2 + 4) and read so (2 more) in forward; in backward read and written so (2 + 2), narrowed (4 + 2)."""
-    case = resolved(LLAMA_70B, tp=1)
-    plain, wide = (layer(DENSE, with_execution(case, fusion={"norm_reads_fp32": each})) for each in (False, True))
-    elements = LLAMA_70B.hidden_size * case.workload.recipe.micro_batch_size * case.workload.recipe.seq_length
-    alone, more = (stream_bytes((*each.forward, *each.backward_input)) for each in (plain, wide))
-    assert more - alone == 2 * 18 * elements
-    kept = [sum(part.bytes for part in block.saves if part.name.endswith(".upcast")) for block in (plain, wide)]
-    assert kept == [0, 2 * 4 * elements]

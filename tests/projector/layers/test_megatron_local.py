@@ -71,31 +71,6 @@ def test_a_checkpoint_of_core_attention_is_for_scores_in_memory() -> None:
     ).workload.recipe.recompute_modules == ("mlp",)
 
 
-def test_grouped_keys_are_written_out_and_rotated_for_every_query_head() -> None:
-    local, fused = made(**FLASH), made(transformer_impl="transformer_engine", apply_rope_fusion=False)
-    model, tokens = local.workload.model, 2 * 2048
-    query = 2 * tokens * model.num_attention_heads // 2 * model.kv_channels  # bytes on one of two ranks
-    key = query * model.num_query_groups // model.num_attention_heads
-    repeat = streams(local, "repeat_kv")
-    assert (repeat["repeat_kv"].read, repeat["repeat_kv"].write) == (2 * key, 2 * query)
-    assert (repeat["repeat_kv.bwd"].read, repeat["repeat_kv.bwd"].write) == (2 * query, 2 * key)
-    ratio = streams(local, "rope")["rope"].read / streams(fused, "rope")["rope"].read
-    assert ratio == pytest.approx(2 * query / (query + key))
-    saved = {each.storage or each.name: each.bytes for each in block(local).saves}
-    assert saved["k"] == saved["v"] == saved["q"] == query
-    assert not streams(made("gpt3_175b", **FLASH), "repeat_kv")  # every head has its own keys
-
-
-def test_a_flash_kernel_reads_copies_where_there_are_several_samples() -> None:
-    found = streams(made(**FLASH), "reorder")
-    query = 2 * 2 * 2048 * 4096 // 2
-    assert found["reorder"].read == found["reorder"].write == 4 * query
-    assert found["reorder.bwd"].read == query
-    assert not streams(made(**FLASH, micro_batch_size=1), "reorder")
-    assert not streams(made(transformer_impl="local"), "reorder")
-    assert not streams(made(transformer_impl="transformer_engine"), "reorder")
-
-
 def test_gate_and_product_are_kernels_of_their_own() -> None:
     assert streams(made(**FLASH), "act")["act"].launches == 3
     assert streams(made("gpt3_175b", **FLASH), "act")["act"].launches == 1  # with its bias: scripted, and joined
