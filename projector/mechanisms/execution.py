@@ -73,7 +73,7 @@ class Execution(HashedOnce):
 
     def host_seconds(self, op: Operator) -> float:
         """Host seconds to issue ``op``."""
-        return self.runtime.seconds(op, self.data_parallel.hooks_us(op))
+        return self.runtime.seconds(op)
 
 
 def _chosen(before: Strategy, place: str, stated: Mapping[str, Any]) -> Strategy:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from projector.mechanisms.strategy import Strategy
 from projector.operators.rank import WIDTH
-from projector.operators.types import Collective, Gemm, GroupedGemm, Operator
+from projector.operators.types import Collective, Operator
 from projector.operators.weights import Held
 from projector.parameter import parameter
 from projector.size import least, most
@@ -60,16 +60,14 @@ class DataParallel(Strategy):
     none). ``grad_bytes``: of an element of the accumulation buffer; ``kept_gradient_bytes``: of a second, narrow one
     beside it. ``reduce_bytes``, ``gather_bytes``: of an element on the wire; ``product_gather_bytes``: of a gathered
     weight whose products are quantised, where that is another. ``overlap``: share of the shorter of compute and weight
-    traffic of a unit that really runs beside the other; ``opaque_overlap``: what is left of that
-    beside layers whose experts run in custom calls. ``prefetches``: a unit's traffic may run beside its neighbours' work;
-    else only gathers do, beside their own unit's, ``gather_combine_bytes`` in one (projector/step/one_iteration.py).
-    ``across_nodes``: ranks of one shard group sit in different nodes
-    (a mesh axis over the network). ``flat_buffers``: weights are copied into one flat buffer on the device when the
-    model is wrapped. ``keeps_gathered``: a unit that is gathered for its forward stays so until its backward
-    (torch ``ShardingStrategy.SHARD_GRAD_OP``, ``reshard_after_forward=False``). ``root_holds_ends``: of FSDP2, layers alone
-    are units of their own, embedding and output layer the root's. ``hook_us``: host microseconds that hang
-    on one parameter's gradient: accumulation, bucket counters. ``host_optimizer_bytes``, ``host_optimizer_rate``: an
-    optimizer on the CPU: host-memory traffic of a parameter, and parameters/s of one process.
+    traffic of a unit that really runs beside the other; ``opaque_overlap``: what is left of that beside layers whose experts
+    run in custom calls. ``prefetches``: a unit's traffic may run beside its neighbours' work; else only gathers do, beside
+    their own unit's, ``gather_combine_bytes`` in one (projector/step/one_iteration.py). ``across_nodes``: ranks of one shard
+    group sit in different nodes (a mesh axis over the network). ``flat_buffers``: weights are copied into one flat buffer on
+    the device when the model is wrapped. ``keeps_gathered``: a unit that is gathered for its forward stays so until its
+    backward (torch ``ShardingStrategy.SHARD_GRAD_OP``, ``reshard_after_forward=False``). ``root_holds_ends``: of
+    FSDP2, layers alone are units of their own, embedding and output layer the root's. ``host_optimizer_bytes``,
+    ``host_optimizer_rate``: an optimizer on the CPU: host-memory traffic of a parameter, and parameters/s of one process.
     """
 
     degree: ClassVar[str]
@@ -100,7 +98,6 @@ class DataParallel(Strategy):
     unsharded_pipeline: bool = False
     keeps_gathered: bool = False
     root_holds_ends: bool = False
-    hook_us: float = 0.0
     host_optimizer_bytes: float = _HOST_BYTES
     host_optimizer_rate: float = _HOST_RATE
 
@@ -143,11 +140,6 @@ class DataParallel(Strategy):
         by_dense, by_expert = self.shards(workload)
         return dense / by_dense + expert / by_expert
 
-    @property
-    def scatters(self) -> bool:
-        """Whether a reduction leaves each rank the sums that it steps, instead of all of them."""
-        return bool(self.divided)
-
     def reduction(self, workload: Workload, part: Held, name: str = "grad") -> tuple[Collective, ...]:
         """Reduction of the gradients ``part``: reduce-scatter where state is sharded, all-reduce elsewhere.
 
@@ -156,7 +148,7 @@ class DataParallel(Strategy):
         ops: list[Collective] = []
         for label, group, elements, groups in self._shared(workload, part, name):
             nbytes = elements * self.reduce_bytes
-            if not self.scatters:
+            if not self.divided:
                 ops.append(Collective(name=f"{label}_all_reduce", kind="all_reduce", group=group, bytes=nbytes))
                 continue
             inner = _ranks(workload, group) // groups
@@ -231,12 +223,6 @@ class DataParallel(Strategy):
     def overlaps_last_reduction(self, recipe: Recipe) -> bool:
         """Whether a reduction after the last micro-batch runs beside its backward, bucket by bucket."""
         return bool(recipe.overlap_grad_reduce)
-
-    def hooks_us(self, op: Operator) -> float:
-        """Host microseconds that hang on the weight gradients that ``op`` completes: those of one hook for each weight."""
-        if not isinstance(op, Gemm | GroupedGemm) or op.layout != "NT":
-            return 0.0
-        return self.hook_us * (op.groups if isinstance(op, GroupedGemm) and op.backend != "fused" else 1)
 
     def hidden_share(self, opaque: bool) -> float:
         """Share of a unit's weight traffic that runs beside its compute; ``opaque``: a compiler cannot look into it."""

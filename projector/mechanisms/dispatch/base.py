@@ -20,8 +20,7 @@ class Dispatch(Strategy, ABC):
     """``dispersion``: coefficient of variation of the loads of experts where routing is not forced;
     ``real_data_dispersion``: the same on real text, at the start of a training or of a fine-tuning. ``masks``: products
     with masks carry tokens to the fixed slots of a capacity factor. ``static_shapes``: buffers of dropless experts hold
-    the worst case. ``probs``: router probabilities weight the expert activation (else: applied at unpermute). ``in_turn``:
-    a forced router gives out experts one after the other, so that those of a token are neighbours.
+    the worst case. ``probs``: router probabilities weight the expert activation (else: applied at unpermute).
 
     Kernels counted from NVIDIA/Megatron-LM@d98e8a64dd core/transformer/moe/{token_dispatcher,fused_a2a,moe_utils}.py,
     buffers from there and from TransformerEngine pytorch/permutation.py.
@@ -36,7 +35,6 @@ class Dispatch(Strategy, ABC):
     masks: bool = False
     static_shapes: bool = False
     probs: bool = True
-    in_turn: bool = False
 
     def unevenness(self, recipe: Recipe) -> float:
         """Coefficient of variation of the loads of experts: none where routing is forced, more on real text than on tokens

@@ -80,11 +80,7 @@ class Fused(Dispatch):
         """Rows that reach a rank: a token once, however many of its experts want it."""
         everyone = r.tokens * lo.recipe.ep * lo.recipe.etp
         copies = most(lo.recipe.etp, r.received / r.sent)
-        return least(everyone, r.tokens * self.destinations(moe, lo.recipe.ep, lo) * copies)
-
-    def destinations(self, moe: MoE, blocks: int, lo: Rank) -> float:
-        """Blocks of experts (ranks, nodes) that one token reaches."""
-        return distinct_destinations(moe, blocks, self.in_turn and bool(lo.recipe.moe_router_force_load_balancing))
+        return least(everyone, r.tokens * distinct_destinations(moe, lo.recipe.ep) * copies)
 
     def other_nodes(self, moe: MoE, lo: Rank) -> float:
         """Expected nodes other than its own that one token reaches; expert ranks of a node are contiguous."""
@@ -94,8 +90,8 @@ class Fused(Dispatch):
         ranks = ep * etp
         nodes = ceil(ranks / lo.node_ranks)
         if nodes == 1 or moe.num_experts % nodes:
-            return 0.0 if nodes == 1 else self.destinations(moe, ep, lo) * (1 - lo.node_ranks / ranks)
-        return self.destinations(moe, nodes, lo) * (1 - 1 / nodes)
+            return 0.0 if nodes == 1 else distinct_destinations(moe, ep) * (1 - lo.node_ranks / ranks)
+        return distinct_destinations(moe, nodes) * (1 - 1 / nodes)
 
     def message(
         self, name: str, moe: MoE, r: Routed, lo: Rank, launches: int, beside: tuple[str, ...], weights: float = 0.0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from math import comb, gcd
+from functools import partial
+from math import comb
 
 from projector.mechanisms.dispatch.imbalance import fullest_rank, kept_share, split_rows
 from projector.operators.rank import Rank
-from projector.size import Column, ceil, each, least, most, real
+from projector.size import Column, ceil, each, least, most
 from projector.workload.model import MoE
 
 # quantised grouped GEMMs need rows per expert in multiples (core/fp8_utils.py, get_align_size_for_quantization)
@@ -74,20 +74,18 @@ def routed(moe: MoE, lo: Rank, uneven: float, static_shapes: bool) -> Routed:
     )
 
 
-def distinct_destinations(moe: MoE, blocks: int, in_turn: bool = False) -> float:
+def distinct_destinations(moe: MoE, blocks: int) -> float:
     """Expected number of distinct blocks, of ``blocks`` equal blocks of experts (ranks, nodes), that a token reaches.
 
-    Experts ``in_turn``: a token's are neighbours. Uniform routing: B·(1 − C(E−E/B, k)/C(E, k)). Group-limited routing first
+    Uniform routing: B·(1 − C(E−E/B, k)/C(E, k)). Group-limited routing first
     draws ``moe_router_group_topk`` groups (hypergeometric over the groups inside a block) and then k experts inside them.
     """
-    return each(partial(_distinct_destinations, moe, in_turn), blocks)
+    return each(partial(_distinct_destinations, moe), blocks)
 
 
-def _distinct_destinations(moe: MoE, in_turn: bool, blocks: int) -> float:
+def _distinct_destinations(moe: MoE, blocks: int) -> float:
     experts, topk = moe.num_experts, round(moe.computed_topk)
     block = experts / blocks
-    if in_turn:
-        return _in_turn(experts, topk, block, blocks)
     groups = moe.moe_router_num_groups or 1
     chosen = least(moe.moe_router_group_topk or groups, groups)
     group = experts // groups
@@ -99,15 +97,6 @@ def _distinct_destinations(moe: MoE, in_turn: bool, blocks: int) -> float:
         share = comb(inside, hit) * comb(groups - inside, chosen - hit) / comb(groups, chosen)
         miss += share * _none_of(pool, round(hit * in_one), topk)
     return blocks * (1.0 - miss)
-
-
-@lru_cache(maxsize=256)
-def _in_turn(experts: int, topk: int, block: float, blocks: int) -> float:
-    """Mean blocks under experts (t·k + i) mod E of token t (NVIDIA-NeMo/Automodel@36044ad3 nemo_automodel/components/moe/
-    layers.py, ``FakeBalancedGate``)."""
-    starts = range(0, experts, gcd(experts, topk))
-    spanned = sum((start + topk - 1) // block - start // block + 1 for start in starts)
-    return least(real(blocks), spanned / len(starts))
 
 
 def _none_of(pool: int, block: int, topk: int) -> float:

@@ -76,8 +76,8 @@ class Runtime(Strategy, ABC):
         return self.layer_us * 1e-6
 
     @abstractmethod
-    def seconds(self, op: Operator, hooks_us: float = 0.0) -> float:
-        """Host seconds to issue ``op``, on whose gradients hang ``hooks_us`` more."""
+    def seconds(self, op: Operator) -> float:
+        """Host seconds to issue ``op``."""
 
     def loop_seconds(self, ranks: int, aligned: bool) -> float:
         """Host seconds of a step that no operator stands for: logging, barriers, the loop itself, and what ``ranks`` ranks

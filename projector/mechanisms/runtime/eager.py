@@ -31,12 +31,12 @@ class Eager(Runtime):
             return FullIterationGraph(**self.carried(FullIterationGraph))
         return self.but({"unbound_host_factor": 1.0}) if recipe.numa_binding else self
 
-    def seconds(self, op: Operator, hooks_us: float = 0.0) -> float:
+    def seconds(self, op: Operator) -> float:
         """Its launches, and what the framework's modules cost around them."""
         if isinstance(op, Collective):
             issued = least(1, op.launches) * self.collective_us
         else:
-            issued = op.launches * self.launch_us + self._module(op) + hooks_us
+            issued = op.launches * self.launch_us + self._module(op)
         return issued * self.unbound_host_factor * 1e-6
 
     def _module(self, op: Operator) -> float:

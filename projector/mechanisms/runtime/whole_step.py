@@ -19,5 +19,5 @@ class WholeStep(Runtime):
     def layer_seconds(self) -> float:
         return 0.0
 
-    def seconds(self, op: Operator, hooks_us: float = 0.0) -> float:
+    def seconds(self, op: Operator) -> float:
         return 0.0

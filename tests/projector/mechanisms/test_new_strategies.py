@@ -36,8 +36,8 @@ FILES = {
 """,
     "runtime": _HEAD.format(base="runtime.eager", kind="Eager")
     + """
-    def seconds(self, op, hooks_us=0.0):
-        return 100.0 * super().seconds(op, hooks_us)
+    def seconds(self, op):
+        return 100.0 * super().seconds(op)
 """,
     "dispatch": _HEAD.format(base="dispatch.alltoall", kind="AllToAll")
     + """
