@@ -31,6 +31,7 @@ PLOTS = {
 
 _FAR = 2.0  # projected over measured, or the reverse: such a row says by how much
 _MOST_FAR = 12
+_LINE = 0.03  # of the axis: the height of a line of small print
 _ROOM = 0.45  # of the axis: enough for a name
 _EDGES = 0.5, 2.0  # of an axis of ratios; what lies beyond stands at the edge with its figure
 _LETTERS_AN_INCH, _NAME = 14, 34  # of small print; of a run or a source
@@ -48,8 +49,8 @@ def titled(figure: Figure, theme: Theme, title: str, words: str) -> None:
 def hero(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
     """Every row measured × projected with its interval, coloured by GPU. None: nothing compared.
 
-    The axes span what was measured. A projection beyond them stands at the edge, and every row that is off by more than
-    a factor of two says by how much.
+    The axes span what was measured. A projection beyond them stands at the edge, and a row that is off by more than a
+    factor of two says by how much, unless a worse one stands on the same line.
     """
     known = rows[rows["error"].notna()]
     if known.empty:
@@ -63,11 +64,11 @@ def hero(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
     spans = known[known["interval_low"].notna()]
     axes.vlines(
         spans["measured_tgs"],
-        spans["interval_low"],
-        spans["interval_high"],
+        spans["interval_low"].clip(*ends),
+        spans["interval_high"].clip(*ends),
         color=theme.faint,
-        linewidth=0.6,
-        alpha=0.3,
+        linewidth=0.5,
+        alpha=0.15,
     )
     parts = sorted(frame.parts(known, ["gpu"]), key=lambda item: -len(item[1]))
     for i, ((gpu,), members) in enumerate(parts):
@@ -111,7 +112,9 @@ def hero(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
 
 
 def _outliers(axes: Any, known: pd.DataFrame, ends: tuple[float, float], theme: Theme) -> None:
-    """The error beside the worst rows, and a triangle at the edge where a projection lies beyond it."""
+    """The error beside the worst rows, where no worse one has its own, and a triangle at the edge where a projection lies
+    beyond it."""
+    taken: dict[bool, list[float]] = {True: [], False: []}
     for row in frame.lines(_worst(known)):
         y = min(max(row.projected_tgs, ends[0]), ends[1])
         if y != row.projected_tgs:
@@ -126,6 +129,10 @@ def _outliers(axes: Any, known: pd.DataFrame, ends: tuple[float, float], theme: 
             )
         # On the side of the mark that is away from the crowd along the line, where there is room for a name.
         left = y > row.measured_tgs
+        height = math.log(y / ends[0]) / math.log(ends[1] / ends[0])
+        if any(abs(height - other) < _LINE for other in taken[left]):
+            continue
+        taken[left].append(height)
         room = math.log(row.measured_tgs / ends[0]) / math.log(ends[1] / ends[0])
         name = cut(row.run_id, _NAME) if (room if left else 1.0 - room) > _ROOM else ""
         words = (name, signed(row.error, 0)) if left else (signed(row.error, 0), name)
