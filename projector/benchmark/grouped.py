@@ -27,7 +27,7 @@ def jobs(op: GroupedGemm, device: Device) -> tuple[Job, ...]:
     if op.rows < op.groups:
         raise Skip("experts without rows")
     torch_type(device, op.dtype)
-    op = replace(op, name="", launches=1, rows_per_group=None, backend=_backend(op, device))
+    op = replace(op, name="", launches=1, backend=_backend(op, device))
     if op.dtype == "fp8" and not op.scaling:
         op = replace(op, scaling="tensorwise")
     width = element_bytes(op.dtype)

@@ -47,7 +47,6 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
             out_bytes=lo.act,
             backend=backend,
             launches=launches,
-            rows_per_group=r.rows_per_expert,
         )
 
     weight: list[Operator] = []

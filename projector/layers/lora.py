@@ -116,7 +116,6 @@ def _grouped(backend: str, r: Routed, lo: Local) -> Product:
             out_bytes=lo.act,
             backend=backend,
             launches=1 if backend == "fused" else r.experts,
-            rows_per_group=r.rows_per_expert,
         )
 
     return product

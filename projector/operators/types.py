@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from projector.errors import InputError, Problem
 from projector.parameter import parameter
-from projector.size import Column, least, real
+from projector.size import least, real
 
 GROUPED_STREAMS = parameter(
     4, kind="published", source="NVIDIA/TransformerEngine runs the GEMMs of GroupedLinear on four cuBLAS streams"
@@ -59,8 +58,6 @@ class GroupedGemm:
     ``n``, ``k``: output and reduction width as executed in this phase for fwd/dgrad (TN/NN); for wgrad (NT) the output
     is ``groups`` matrices [m=n_weight, n=k_weight] and the reduction runs over the rows: then ``n`` and ``k`` are the
     weight's dimensions and ``rows`` the reduction. ``backend``: ``fused``, ``multi_stream``, ``loop``.
-    ``rows_per_group``: rows of every expert where routing is not balanced; raises ``InputError`` unless it has
-    ``groups`` entries of at least zero that sum to ``rows``.
     """
 
     name: str
@@ -75,17 +72,6 @@ class GroupedGemm:
     accumulate: bool = False
     backend: str = "multi_stream"
     launches: int = 1
-    rows_per_group: tuple[int, ...] | Column | None = None
-
-    def __post_init__(self) -> None:
-        loads = self.rows_per_group
-        if loads is None or isinstance(loads, Column):
-            return
-        if len(loads) == self.groups and min(loads) >= 0 and sum(loads) == self.rows:
-            return
-        found = f"{len(loads)} entries, sum {sum(loads)}"
-        expected = f"{self.groups} entries of at least 0, sum {self.rows}"
-        raise InputError([Problem(self.name, "rows_per_group", found, expected)])
 
     def __hash__(self) -> int:
         return hash((self.name, self.rows, self.n, self.k))

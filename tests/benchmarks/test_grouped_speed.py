@@ -17,19 +17,13 @@ DEVICE = "b200"
 TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256))
 
 
-def operators(count: int, uneven: bool) -> list[GroupedGemm]:
-    random = np.random.default_rng(5)
-    out = []
-    for i in range(count):
-        loads = tuple(random.integers(0, 4096, 32).tolist()) if uneven else None
-        rows = sum(loads) if loads else 32 * (64 + i % 4096)
-        out.append(GroupedGemm(name="e", groups=32, rows=rows, n=4096, k=7168, rows_per_group=loads))
-    return out
+def operators(count: int) -> list[GroupedGemm]:
+    return [GroupedGemm(name="e", groups=32, rows=32 * (64 + i % 4096), n=4096, k=7168) for i in range(count)]
 
 
 def one_by_one(op: GroupedGemm, c: grouped.GroupedConstants) -> float:
     total = c.launch + op.groups * c.group
-    for rows in op.rows_per_group or (op.rows // op.groups,) * op.groups:
+    for rows in (op.rows // op.groups,) * op.groups:
         if not rows:
             continue
         best = math.inf
@@ -56,16 +50,8 @@ def rates(ops: list[GroupedGemm], few: int) -> tuple[float, float]:
 
 
 def test_balanced_operators_per_second(benchmark: BenchmarkFixture) -> None:
-    ops = operators(20_000, uneven=False)
+    ops = operators(20_000)
     c = grouped.constants(gpu(DEVICE), load(DEVICE), "", ops[0])
     together, alone = rates(ops, 100)
     assert len(benchmark(grouped.seconds, ops, [c] * len(ops))) == len(ops)
     assert together / alone > 20
-
-
-def test_uneven_operators_per_second(benchmark: BenchmarkFixture) -> None:
-    ops = operators(2_000, uneven=True)
-    c = grouped.constants(gpu(DEVICE), load(DEVICE), "", ops[0])
-    together, alone = rates(ops, 100)
-    assert len(benchmark(grouped.seconds, ops, [c] * len(ops))) == len(ops)
-    assert together / alone > 3

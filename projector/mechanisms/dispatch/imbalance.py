@@ -13,11 +13,9 @@ from functools import cache
 from math import exp, log
 from statistics import NormalDist
 
-import numpy as np
-
 from projector.mechanism import mechanism
 from projector.parameter import parameter
-from projector.size import Column, are_columns, each, least, most, raw, real, root
+from projector.size import each, least, most, real, root
 
 _NORMAL = NormalDist()
 _BLOM = parameter(
@@ -55,27 +53,3 @@ def kept_share(dispersion: float, experts: int, capacity_factor: float) -> float
     """Share of routed rows that experts of ``capacity_factor`` times the mean load take; the rest is dropped."""
     loads = expert_loads(dispersion, experts)
     return sum(min(load, capacity_factor) for load in loads) / experts
-
-
-@mechanism(off=None)
-def split_rows(rows: int, dispersion: float, experts: int) -> tuple[int, ...] | Column | None:
-    """``rows`` divided over ``experts`` as their loads say, whole numbers that sum to it; None when all are equal. Of
-    columns a column of ``[layouts, experts]``, with nothing behind the experts that a layout has."""
-    if dispersion <= 0.0 or experts == 1:
-        return None
-    if are_columns(rows, experts):
-        return _split_columns(rows, dispersion, experts)
-    loads = expert_loads(dispersion, experts)
-    found = [int(rows * load / experts) for load in loads]
-    found[0] += rows - sum(found)
-    return tuple(found)
-
-
-def _split_columns(rows: int, dispersion: float, experts: int) -> Column:
-    total, number = np.broadcast_arrays(raw(rows), raw(experts))
-    loads = np.zeros((len(number), number.max()))
-    for one in np.unique(number).tolist():
-        loads[number == one, :one] = expert_loads(dispersion, one)
-    found = (total[:, None] * loads / number[:, None]).astype(np.int64)
-    found[:, 0] += total - found.sum(axis=1)
-    return Column(found)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from math import comb
 
-from projector.mechanisms.dispatch.imbalance import fullest_rank, kept_share, split_rows
+from projector.mechanisms.dispatch.imbalance import fullest_rank, kept_share
 from projector.operators.rank import Rank
-from projector.size import Column, ceil, each, least, most
+from projector.size import ceil, each, least, most
 from projector.workload.model import MoE
 
 # quantised grouped GEMMs need rows per expert in multiples (core/fp8_utils.py, get_align_size_for_quantization)
@@ -24,7 +24,6 @@ class Routed:
     the worst case, though the products skip what is empty: every token of every rank as often as it may choose among the
     experts of one (AI-Hypercomputer/maxtext MaxText/layers/moe.py, ``max_local_experts_per_tok``).
 
-    ``rows_per_expert``: ``rows`` by local expert, fullest first; None where all have the same.
     ``fixed``: shapes do not depend on the router (every expert padded to its capacity), so the host never waits.
     """
 
@@ -35,7 +34,6 @@ class Routed:
     held: int
     experts: int
     fixed: bool
-    rows_per_expert: tuple[int, ...] | Column | None = None
 
 
 def routed(moe: MoE, lo: Rank, uneven: float, static_shapes: bool) -> Routed:
@@ -51,7 +49,7 @@ def routed(moe: MoE, lo: Rank, uneven: float, static_shapes: bool) -> Routed:
         fixed = bool(recipe.moe_pad_expert_input_to_capacity)
         if fixed:
             sent = ceil(tokens * moe.computed_topk / moe.num_experts * factor) * moe.num_experts
-            uneven, fullest = 0.0, 1.0
+            fullest = 1.0
         else:
             sent = ceil(sent * kept_share(uneven, moe.num_experts, factor))
             fullest = least(fullest, factor)
@@ -70,7 +68,6 @@ def routed(moe: MoE, lo: Rank, uneven: float, static_shapes: bool) -> Routed:
         held=held,
         experts=experts,
         fixed=fixed,
-        rows_per_expert=split_rows(rows, uneven, experts),
     )
 
 

@@ -8,19 +8,14 @@ from math import sqrt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lowering_cases import EXPERTS, names, resolved, with_execution
 
-from projector.layers.lower import layer
-from projector.mechanisms.dispatch.imbalance import expert_loads, fullest_rank, kept_share, split_rows
-from projector.operators.types import GroupedGemm
-from projector.workload import zoo
+from projector.mechanisms.dispatch.imbalance import expert_loads, fullest_rank, kept_share
 
 
 def test_forced_balance_and_one_rank_are_even() -> None:
     assert fullest_rank(0.0, 8, 64, 1e4) == 1.0
     assert fullest_rank(0.5, 8, 1, 1e4) == 1.0
     assert expert_loads(0.0, 4) == (1.0,) * 4
-    assert split_rows(100, 0.0, 4) is None
 
 
 @pytest.mark.parametrize(("experts", "ranks"), [(8, 8), (4, 64), (32, 8)])
@@ -45,14 +40,6 @@ def test_loads_average_to_one_and_fall(dispersion: float, experts: int) -> None:
     assert list(loads) == sorted(loads, reverse=True)
 
 
-@given(st.integers(0, 100_000), st.floats(0.0, 2.0), st.integers(1, 64))
-def test_split_rows_keep_their_sum(rows: int, dispersion: float, experts: int) -> None:
-    found = split_rows(rows, dispersion, experts)
-    if found is not None:
-        assert sum(found) == rows
-        assert min(found) >= 0
-
-
 def test_a_larger_capacity_drops_less() -> None:
     shares = [kept_share(1.0, 256, factor) for factor in (0.5, 1.0, 1.5, 4.0, 100.0)]
     assert shares == sorted(shares)
@@ -62,15 +49,3 @@ def test_a_larger_capacity_drops_less() -> None:
 
 def test_more_experts_on_a_rank_even_it_out_and_more_ranks_do_not() -> None:
     assert fullest_rank(1.0, 32, 8, 1e6) < fullest_rank(1.0, 8, 8, 1e6) < fullest_rank(1.0, 8, 32, 1e6)
-
-
-def test_natural_routing_reaches_the_grouped_products() -> None:
-    model = zoo.load("deepseek_v3")
-    drawn = with_execution(resolved(model, ep=8, moe_router_force_load_balancing=False), dispatch={"dispersion": 0.2})
-    natural = layer(EXPERTS, drawn)
-    forced = layer(EXPERTS, resolved(model, ep=8, moe_router_force_load_balancing=True))
-    assert "experts.fc1" in names(natural.forward)
-    loads = [op.rows_per_group for b in (natural, forced) for op in b.forward if isinstance(op, GroupedGemm)]
-    assert loads[0] is not None
-    assert max(loads[0]) > min(loads[0])
-    assert loads[-1] is None
