@@ -362,7 +362,7 @@ class Recipe:
     check_for_nan_in_loss_and_grad: bool | None = recipe_field(
         "loss and gradients are checked for NaN each step", "layer step", "kernels", megatron=SAME)
     create_attention_mask_in_dataloader: bool | None = recipe_field(
-        "the data loader makes the attention mask", "memory", "kernels", megatron=SAME)
+        "the data loader makes the attention mask", "layer memory", "kernels", megatron=SAME)
     device_memory_fraction: float | None = recipe_field(
         "share of the device that the framework takes as one pool at start (XLA_PYTHON_CLIENT_MEM_FRACTION)", "memory",
         "kernels", most=1)
