@@ -5,7 +5,7 @@
 
 Only figures and their provenance are kept. Left out: rows that are the best of a shape sweep (ceilings), power-capped
 machines, steps of three products in one time, integer GEMMs, fused MoE, figures without a time. Columns:
-measured/kernels/README.md; the rules: harness/kernels/{families,convert,stream_schema}.py.
+measured/kernels/README.md; the rules: harness/kernels/{families,convert,schema}.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from pathlib import Path
 
 from harness.kernels.cells import Cells
 from harness.kernels.convert import convert
-from harness.kernels.csvfile import read
-from harness.kernels.stream_schema import stream
+from harness.kernels.schema import read, stream
 from projector.errors import InputError, Problem
 from projector.hardware.catalogue import find_gpu
 from projector.hardware.catalogue import gpu as catalogue_gpu

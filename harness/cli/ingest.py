@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.common import Subparsers, add_command, add_said, said_of
-from harness.report import ingest_table
+from harness.report import ingest_view
 from harness.report.ingest_view import CutView, StepView
 from projector.cli import as_json
 from projector.io import terminal
@@ -86,7 +86,7 @@ def command(args: argparse.Namespace) -> int:
         return _ended(made)
     if not args.summary:
         for row in made.rows:
-            terminal.show([*map(Line, _row(row)), *(ingest_table.blocks(views[row.id]) if row.id in views else ())])
+            terminal.show([*map(Line, _row(row)), *(ingest_view.blocks(views[row.id]) if row.id in views else ())])
     terminal.show(map(Line, (*_totals(made), *(f"written: {path}" for path in plots))))
     return _ended(made)
 
@@ -168,14 +168,14 @@ def _view(log: LogRun) -> StepView | None:
 
 def _plot(views: Mapping[str, StepView], out: Path) -> list[Path]:
     """One PNG a run, where ``out`` is a folder: none is dropped beside a file that a user named."""
-    from harness.report import ingest_plot
+    from harness.report import ingest_view
     from projector.io.files import write_whole
 
     if out.suffix in (".yaml", ".yml"):
         return []
     paths = [out / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.png" for name in views]
     for path, view in zip(paths, views.values(), strict=True):
-        write_whole(path, ingest_plot.png(view))
+        write_whole(path, ingest_view.png(view))
     return paths
 
 

@@ -98,6 +98,6 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _write(args: argparse.Namespace, report: Report, made: object, loaded: object) -> None:
-    from harness.report import kernel_files
+    from harness.report import kernel_view
 
-    kernel_files.write(args.out, report, made, loaded, args.format, curves=args.curves)  # type: ignore[arg-type]
+    kernel_view.write(args.out, report, made, loaded, args.format, curves=args.curves)  # type: ignore[arg-type]

@@ -51,7 +51,7 @@ def register(commands: Subparsers) -> None:
 
 def command(args: argparse.Namespace) -> int:
     from harness.trace import overlay, view
-    from harness.trace.record import record
+    from harness.trace.overlay import record
     from harness.trace.study import study
 
     case = _case(args)

@@ -16,9 +16,31 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts.results import SCHEMA_VERSION, Row, RunFacts, row_from_mapping
-from harness.history import schema
 from harness.history.recording import Recorded, Recording
 from projector.errors import InputError, Problem
+
+#: ``PRAGMA application_id``: "hist"; tells a store from any other file of SQLite.
+APPLICATION = 0x68697374
+
+#: ``STEPS[n]``: from version n to n + 1. ``item``: a row or the facts of a run, as JSON; what two recordings share is kept
+#: once. ``recording.body``: the recording, and the numbers of its items in order. ``hash``: of the body beside it.
+STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE recording (id INTEGER PRIMARY KEY, hash TEXT NOT NULL, body TEXT NOT NULL)",
+        "CREATE TABLE item (id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+        # for people with a shell of SQLite: every recorded row with its recording
+        """CREATE VIEW recorded_row AS SELECT recording.id AS recording,
+            json_extract(recording.body, '$.recording.recorded') AS recorded,
+            json_extract(recording.body, '$.recording.revision') AS revision,
+            json_extract(item.body, '$.suite') AS suite, json_extract(item.body, '$.run_id') AS run_id,
+            json_extract(item.body, '$.predictor') AS predictor, json_extract(item.body, '$.fit') AS fit,
+            json_extract(item.body, '$.error') AS error, item.body AS body
+            FROM recording, json_each(recording.body, '$.rows') AS place JOIN item ON item.id = place.value""",
+    ),
+)
+
+VERSION = len(STEPS)
+
 
 _WAIT = 60.0  # seconds for another writer to finish: a recording takes less than one
 _EXPECTED = "a store of history that `harness run --record` wrote"
@@ -171,12 +193,12 @@ def _version(store: sqlite3.Connection, path: Path, *, whole: bool = False) -> i
     (application,) = store.execute("PRAGMA application_id").fetchone()
     (version,) = store.execute("PRAGMA user_version").fetchone()
     (tables,) = store.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application != schema.APPLICATION:
+    if application != APPLICATION:
         if tables or application or version:
             raise _wrong(path, "a database of another program", _EXPECTED)
         return 0
-    if version > schema.VERSION:
-        raise _wrong(path, f"version {version}", f"version {schema.VERSION} or older; a newer harness wrote this store")
+    if version > VERSION:
+        raise _wrong(path, f"version {version}", f"version {VERSION} or older; a newer harness wrote this store")
     if whole and (found := store.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         raise sqlite3.DatabaseError(str(found))
     return int(version)
@@ -187,7 +209,7 @@ def _brought_up(store: sqlite3.Connection, path: Path) -> None:
     found = _version(store, path)
     if not found:
         raise _wrong(path, "an empty file", _EXPECTED)
-    if found < schema.VERSION:
+    if found < VERSION:
         store.execute("BEGIN IMMEDIATE")
         _bring_up(store, path)
         store.execute("COMMIT")
@@ -196,12 +218,12 @@ def _brought_up(store: sqlite3.Connection, path: Path) -> None:
 def _bring_up(store: sqlite3.Connection, path: Path) -> None:
     """Tables of this version, from whatever version there is; inside the transaction of the caller."""
     found = _version(store, path)
-    for step in schema.STEPS[found:]:
+    for step in STEPS[found:]:
         for statement in step:
             store.execute(statement)
-    if found < schema.VERSION:
-        store.execute(f"PRAGMA application_id = {schema.APPLICATION}")
-        store.execute(f"PRAGMA user_version = {schema.VERSION}")
+    if found < VERSION:
+        store.execute(f"PRAGMA application_id = {APPLICATION}")
+        store.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _wrong(path: Path, found: str, expected: str) -> InputError:

@@ -7,23 +7,163 @@ name of the folder, or stated by the caller.
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from harness.kernels import convert, stream_files
+from harness.kernels import convert
 from harness.kernels.cells import Cells
-from harness.kernels.csvfile import CsvFile
-from harness.kernels.csvfile import read as read_csv
-from harness.kernels.summed import passes
 from projector.errors import InputError, Problem, Unsupported, nearest
 from projector.hardware.catalogue import find_gpu, gpu_names
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.types import Gpu
+from projector.io.files import read_text
+from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import ComputeOp
 from projector.kernels.tables import SHAPES, Measured, kind_of, measured, sources_of
-from projector.operators.types import Stream
+from projector.operators.types import Gemm, Stream
+
+
+@dataclass(frozen=True)
+class CsvFile:
+    """``columns`` as the header names them; ``rows``: (line in the file, cells by column), blank lines left out."""
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: tuple[tuple[int, Mapping[str, str]], ...]
+
+
+def read_csv(path: Path) -> CsvFile:
+    """Raises ``InputError`` for a file that cannot be read, is no CSV of text, is empty, or has ragged rows (all)."""
+    try:
+        reader = csv.reader(io.StringIO(read_text(path, "a CSV table of kernels")), strict=True)
+        numbered = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+    except csv.Error as error:
+        raise InputError([Problem(str(path), "", str(error), "a CSV table of kernels")]) from None
+    if len(numbered) < 2:
+        found = "an empty file" if not numbered else "a header without rows"
+        raise InputError([Problem(str(path), "", found, "a header and at least one row")])
+    columns = tuple(name.strip() for name in numbered[0][1])
+    problems = [
+        Problem(f"{path}:1", name, "this column twice", "every column once")
+        for name in dict.fromkeys(columns)
+        if columns.count(name) > 1
+    ]
+    problems += [
+        Problem(f"{path}:{line}", "", f"{len(cells)} cells", f"{len(columns)}, as in the header")
+        for line, cells in numbered[1:]
+        if len(cells) != len(columns)
+    ]
+    if problems:
+        raise InputError(problems)
+    rows = tuple((line, dict(zip(columns, cells, strict=True))) for line, cells in numbered[1:])
+    return CsvFile(path, columns, rows)
+
+
+_ARRAY = 2.0**25 * 8.0  # published: BabelStream's default array, 268.4 MB
+_COPIED = 4e7 * 4.0  # published: NVIDIA/cuda-samples p2pBandwidthLatencyTest, numElems of int
+_LONG = 2.0**30  # derived: long enough for the fill to vanish beside it
+_RATES = {"B/s": 1.0, "GB/s": 1e9, "TB/s": 1e12}
+# operation: (kind, bytes read, bytes written, condition)
+_MOVES: dict[str, tuple[str, float, float, str]] = {
+    "babelstream_copy": ("copy", _ARRAY, _ARRAY, "published"),
+    "babelstream_mul": ("copy", _ARRAY, _ARRAY, "published"),
+    "babelstream_add": ("copy", 2 * _ARRAY, _ARRAY, "published"),
+    "babelstream_triad": ("copy", 2 * _ARRAY, _ARRAY, "published"),
+    "babelstream_dot": ("reduce", 2 * _ARRAY, 0.0, "published"),
+    "d2d_local_copy": ("copy", _COPIED, _COPIED, "published"),
+    "hbm_read": ("reduce", _LONG, 0.0, "published"),
+    "hbm_write": ("fill", 0.0, _LONG, "published"),
+    "memory_op_default": ("elementwise", _LONG, _LONG, "framework fit"),
+    "memory_op_permute_fwd": ("permute", _LONG, _LONG, "framework fit"),
+    "memory_op_permute_bwd": ("permute", _LONG, _LONG, "framework fit"),
+    "memory_op_ce": ("loss", _LONG, _LONG, "framework fit"),
+    "memory_op_ce_fusion": ("loss", _LONG, _LONG, "framework fit"),
+}
+
+
+def stream(row: Mapping[str, str]) -> dict[str, str] | None:
+    """The row's cells, None for an operation that is no kernel of one device's own memory.
+
+    Raises ``ValueError`` for a rate that is no positive number, or one in a unit that this does not know.
+    """
+    found = _MOVES.get(row["op"])
+    if found is None:
+        return None
+    kind, read, write, condition = found
+    stated = re.search(r"array_bytes=([\d.e+]+)", row.get("params") or "")
+    if stated and row["op"].startswith("babelstream_"):
+        read, write = (part / _ARRAY * float(stated[1]) for part in (read, write))
+    return {
+        "kind": kind,
+        "read_bytes": f"{read:.0f}",
+        "write_bytes": f"{write:.0f}",
+        "launches": "1",
+        "time_us": f"{(read + write) / _rate(row) * 1e6:.6g}",
+        "condition": condition,
+        "source": row["source"],
+    }
+
+
+def _rate(row: Mapping[str, str]) -> float:
+    """Bytes per second of a row."""
+    value = float(row["value"])
+    if row["unit"] == "fraction":
+        peak = re.search(r"peak ([\d.]+) GB/s", row["params"])
+        if peak is None:
+            raise ValueError(f"a fraction of no stated peak: {row['params']!r}")
+        value *= float(peak[1]) * 1e9
+    elif row["unit"] in _RATES:
+        value *= _RATES[row["unit"]]
+    else:
+        raise ValueError(f"unit {row['unit']!r}, expected one of {', '.join(_RATES)} or fraction")
+    if not value > 0.0:
+        raise ValueError(f"rate {row['value']!r}, expected above 0")
+    return value
+
+
+def third_party(cells: Cells) -> Measured | str | None:
+    """The row's kernel, the reason why it is none, or None for an operation that is no stream."""
+    raw = {**dict.fromkeys(("op", "params", "value", "unit", "source"), ""), **cells.raw}
+    try:
+        found = stream(raw)
+    except (KeyError, ValueError):
+        return "a memory rate whose value or unit is not understood"
+    return None if found is None else measured("stream", found, found["source"] or cells.where)
+
+
+def too_fast(row: Measured, device: Gpu) -> bool:
+    """Whether more bytes a second were moved than the memory of the device can (a cache was measured)."""
+    return isinstance(row.op, Stream) and row.op.bytes / row.seconds > device.memory_bandwidth
+
+
+def passes(op: ComputeOp, quantised: bool) -> tuple[ComputeOp, ...]:
+    """Forward (TN), data gradient (NN) and weight gradient (NT) of the linear whose forward is ``op``.
+
+    ``quantised``: with the casts of input, weight and output gradient from bf16, each read once and written twice (as it
+    is and transposed), as a block-scaled FP8 linear does.
+    """
+    if not isinstance(op, Gemm):
+        raise TypeError(f"a dense product, not {type(op).__name__}")
+    m, n, k = op.m, op.n, op.k
+    products: tuple[ComputeOp, ...] = (
+        op,
+        replace(op, n=k, k=n, layout="NN"),
+        replace(op, m=n, n=k, k=m, layout="NT"),
+    )
+    if not quantised:
+        return products
+    narrow = 2.0 * element_bytes(op.dtype)
+    casts = (
+        Stream(name=name, kind="cast", read=2.0 * size, write=narrow * size)
+        for name, size in (("input", m * k), ("weight", n * k), ("gradient", m * n))
+    )
+    return (*products, *casts)
+
 
 #: What stands in a cell of an own table that is empty.
 _DEFAULTS = {"launches": "1", "out_bytes": "2.0"}
@@ -128,7 +268,7 @@ def _row(cells: Cells) -> Row | str:
     if device is None:
         return f"a device that the catalogue does not have: {cells['gpu'] or 'no name'}"
     if convert.kind_of(cells["op"]) is None:
-        stream = stream_files.third_party(cells)
+        stream = third_party(cells)
         if isinstance(stream, str):
             return stream
         if stream is not None:
@@ -150,7 +290,7 @@ def _row(cells: Cells) -> Row | str:
 
 def _checked(row: Row, device: Gpu) -> Row | str:
     if row.kind == "stream":
-        return "faster than the device's memory" if stream_files.too_fast(row.measured, device) else row
+        return "faster than the device's memory" if too_fast(row.measured, device) else row
     try:
         peak = device.peak_of(row.dtype)
     except (KeyError, Unsupported):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.contracts.runs import MeasuredRun
-from harness.measure import closed, launch, machine, shrunk
+from harness.measure import closed, launch, shrunk
 from harness.measure.closed import Trained
 from harness.measure.shrunk import Shrunk
 from harness.measure.spec import Job, Plan
@@ -24,6 +24,49 @@ from projector.errors import InputError, NoMeasurement, Unsupported
 
 if TYPE_CHECKING:
     from harness.evidence.suite import Suite
+from harness.measure.launch import Host
+
+_LARGEST = {"cuda": 8192, "cpu": 1024}  # edge of the largest product; on a CPU a probe shall take seconds
+_SAMPLES, _MOST = 5, 0.2  # runs of one kernel, and seconds that they may take
+_MESSAGE = 16 * 2**20  # bytes of the largest collective
+NAME = "here"
+
+
+def described(here: Host, threads: int, folder: Path, told: Callable[[str], None]) -> Path:
+    """The cluster file of this machine in ``folder``, made by a probe with ``threads`` (CPU) unless it is there.
+
+    Raises :class:`projector.errors.InputError` where the device cannot be timed.
+    """
+    path = folder / f"{NAME}.cluster.yaml"
+    if not path.is_file():
+        _probe(here, threads, folder)
+        told(f"probed the device, {threads} threads" + (", and what joins processes" if here.places > 1 else ""))
+    return path
+
+
+def _probe(here: Host, threads: int, folder: Path) -> None:
+    from projector.benchmark import collectives, fabric
+    from projector.benchmark.device import open_device
+    from projector.benchmark.entry import entry
+    from projector.benchmark.entry_files import write
+    from projector.benchmark.probe import probe
+    from projector.benchmark.stopwatch import Stopwatch
+    from projector.errors import InputError, Problem
+
+    device = open_device(here.device, threads if here.device == "cpu" else None)
+    found = probe(device, Stopwatch(device, samples=_SAMPLES, most=_MOST), _LARGEST[here.device])
+    try:
+        made = entry(found, NAME)
+    except ValueError as error:
+        raise InputError([Problem("measure", "", device.title, f"a device that torch can time ({error})")]) from None
+    joined = None
+    if here.places > 1:  # two say what joins them; more would want as many cores
+        swept = collectives.timed(device, _MESSAGE, _MOST, ranks=2)
+        joined = replace(fabric.fitted(swept, made.gpu), ranks=here.places)
+    write(made, folder, device.software(), joined)
+    if device.type == "cuda":
+        device.torch.cuda.empty_cache()  # trainings want the memory that this process would keep
+
 
 _TRIALS, _SECONDS = 3, 270.0  # of a job that was disturbed; from the start, after which none starts again
 
@@ -186,7 +229,7 @@ def _again(
 
 def _place(job: Job, plan: Plan, host: launch.Host, folder: Path, told: Callable[[str], None]) -> Here:
     threads = plan.threads or host.threads(job.workload.gpus)
-    cluster = machine.described(host, threads, folder / f"machine-{host.device}-{threads}", told)
+    cluster = described(host, threads, folder / f"machine-{host.device}-{threads}", told)
     artifact = folder / "timings" / f"{job.id}.json"
     return Here(cluster=str(cluster), device=host.device, threads=threads, artifact=artifact)
 
@@ -206,6 +249,6 @@ def _row(job: Job, place: Here, *, alone: bool) -> _Row:
 
 def _forget(folder: Path) -> None:
     """What an earlier run of the suite found says nothing of the machine now."""
-    for pattern in (f"machine-*/{machine.NAME}.cluster.yaml", "timings/*"):
+    for pattern in (f"machine-*/{NAME}.cluster.yaml", "timings/*"):
         for path in folder.glob(pattern):
             path.unlink()

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import pipelining
 
-from harness.measure import data, support
+from harness.measure import support
 from harness.measure.gradients import Gradients
 from harness.measure.model import Stage, initialise
 from harness.measure.parallel import Ranks, place, split
@@ -23,6 +23,19 @@ from projector.benchmark.update import ADAM
 from projector.frameworks import resolve
 from projector.workload.layout import chunks
 from projector.workload.workload import Workload
+
+_SKEW = 3.0  # exponent of the skew: rare tokens are rarer, so that a loss has something to fall to
+
+
+def batch(torch: Any, vocabulary: int, samples: int, length: int, seed: int, step: int) -> tuple[Any, Any]:
+    """(tokens, labels) of one global batch, int64 [samples, length] on the CPU; labels are the next tokens.
+
+    Token numbers are uniform numbers to the power of :data:`_SKEW`: about as uneven as words of a language.
+    """
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
+    drawn = torch.rand((samples, length + 1), generator=generator).pow_(_SKEW)
+    tokens = (drawn * vocabulary).long().clamp_(max=vocabulary - 1)
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +80,7 @@ class Trainer:
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """This rank's samples of a step, on its device."""
         recipe = self.workload.recipe
-        tokens, labels = data.batch(
+        tokens, labels = batch(
             torch, self.workload.model.vocab_size, recipe.global_batch_size, recipe.seq_length, self.job.seed, step
         )
         share = recipe.global_batch_size // self.ranks.dp_size

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+
+from harness.report import plot
+from projector.io.table import Line, Table, figure, listed, text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,3 +49,96 @@ class StepView:
     kernels: tuple[tuple[str, float, int], ...] = ()
     shares: tuple[tuple[str, float], ...] = ()
     segment: npt.NDArray[np.int16] = field(default_factory=lambda: np.empty(0, np.int16))
+
+
+_STEPS = (
+    text("steps", 0),
+    figure("count", 1),
+    figure("iterations", 2, minor=1),
+    figure("median s", 3, "{:.6g}".format),
+    figure("total s", 4, "{:.6g}".format),
+)
+_TIMERS = (text("timer", 0), figure("mean seconds a step", 1, "{:.4g}".format))
+_KERNELS = (text("kernel", 0), figure("seconds", 1, "{:.4g}".format), figure("calls", 2))
+_MOST = 10  # timers and kernels shown
+
+
+def blocks(view: StepView) -> Iterator[Line | Table]:
+    """The table of one run, and under it the interval, timers and kernels."""
+    kept = view.seconds[view.reasons == 0]
+    numbers = view.iteration[view.reasons == 0]
+    inside = _span(int(numbers.min()), int(numbers.max()))
+    rows = [("kept", view.kept, inside, view.median, kept.sum())]
+    rows += [(f"cut: {c.reason}", c.steps, _span(c.first, c.last), c.median_s, c.total_s) for c in view.cuts]
+    note = ""
+    if view.low is not None and view.high is not None:
+        interval = f"{_s(view.low)} to {_s(view.high)} s ({100 * (view.high - view.low) / view.median:.2g} % wide)"
+        note = f"90 % interval of the median: {interval}; mean {_s(view.mean)} s"
+    yield listed("", rows, _STEPS, note)
+    if view.timers:
+        yield listed("", view.timers[:_MOST], _TIMERS)
+    if view.shares:
+        yield Line("of the traced time: " + ", ".join(f"{what} {share:.1%}" for what, share in view.shares))
+    if view.kernels:
+        yield listed("Kernels with most time", view.kernels[:_MOST], _KERNELS)
+
+
+def _s(seconds: float) -> str:
+    return f"{seconds:.6g}"
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first}" if first == last else f"{first}-{last}"
+
+
+_MOST_POINTS = 6000  # of one series; a longer one is drawn in even strides
+_SPARSE = 3  # times the usual distance, on average: beyond it, an axis of iterations would be mostly gaps
+
+
+def png(view: StepView) -> bytes:
+    """The picture's bytes. Steps far above the rest are drawn at the upper edge, so that the steady state is seen; where
+    iterations repeat (restarts) or leave gaps, steps stand in the order of the log."""
+    figure = plot.blank(9, 4.5)
+    axes = figure.add_subplot()
+    ceiling = _ceiling(view)
+    places, label = _places(view)
+    for start in np.flatnonzero(np.diff(view.segment)) + 1 if len(view.segment) else ():
+        axes.axvline(places[start] - 0.5, color=plot.GREY, linewidth=0.8, linestyle=":")
+    for code, name in enumerate(view.names):
+        where = np.flatnonzero(view.reasons == code)
+        if not len(where):
+            continue
+        where = where[:: -(-len(where) // _MOST_POINTS)]
+        colour, marker = plot.LIGHT.mark(code) if code else (plot.BLUE, ".")
+        count = int((view.reasons == code).sum())
+        words = f"{name} ({count})" if code else f"kept ({count})"
+        shown = np.minimum(view.seconds[where], ceiling)
+        axes.plot(places[where], shown, marker, color=colour, label=words, markersize=4, linestyle="none")
+    axes.axhline(view.median, color=plot.BLUE, linewidth=1, label=f"median {view.median:.5g} s")
+    if view.low is not None and view.high is not None:
+        axes.axhspan(view.low, view.high, color=plot.BLUE, alpha=0.15, linewidth=0, label="90 % interval")
+    above = int((view.seconds > ceiling).sum())
+    edge = f"; {above} of {len(view.seconds)} steps are slower and drawn at the upper edge" if above else ""
+    axes.set_title(f"{view.id} ({view.dialect}){edge}", fontsize=10, loc="left")
+    axes.set(xlabel=label, ylabel="seconds per step")
+    plot.plain(axes)
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    return plot.png(figure)
+
+
+def _places(view: StepView) -> tuple[npt.NDArray[np.int64], str]:
+    """Where the steps stand, and what the axis is called."""
+    starts = int(view.segment[-1] - view.segment[0]) + 1 if len(view.segment) else 1
+    gaps = np.diff(view.iteration)
+    usual = max(float(np.median(gaps)), 1.0) if len(gaps) else 1.0
+    if starts == 1 and not (len(gaps) and view.iteration[-1] - view.iteration[0] > _SPARSE * usual * len(gaps)):
+        return view.iteration, "iteration"
+    first, last = int(view.iteration.min()), int(view.iteration.max())
+    told = f"; dotted: {starts} starts" if starts > 1 else ""
+    return np.arange(1, len(view.iteration) + 1), f"logged step (iterations {first} to {last}{told})"
+
+
+def _ceiling(view: StepView) -> float:
+    """Twice the kept range above the median, at least a fifth of it."""
+    kept = view.seconds[view.reasons == 0]
+    return float(view.median + max(2 * (kept.max() - view.median), 0.2 * view.median))

@@ -2,22 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from harness.kernels.goals import GOALS, TRANSFER, matches
-from harness.kernels.save import skipped
+from harness.kernels.save import csv_text, json_text, skipped
 from harness.kernels.schema import Row
 from harness.kernels.score import CLASSES, FITS, Class, Errors, Score, class_of, errors, of_new_weights
 from harness.kernels.table import Loaded
 from harness.kernels.transfer import donor
 from harness.kernels.unmeasured import SuiteShare
+from harness.report import markdown
 from harness.report.spec import yes_no
 from harness.report.table import NONE, Cell, Column, Report, Table, figure, listed, percent, ratio, signed, text
+from projector.io.files import write_whole
+
+PLOTS = "kernels"
+_KINDS = ("gemm", "gemm_step", "attention", "grouped", "stream")
+
+
+def write(
+    folder: Path, report: Report, score: Score, loaded: Loaded, formats: Collection[str], *, curves: bool = False
+) -> None:
+    """``kernels.md``, ``.csv``, ``.json``; in the folder ``kernels`` ``scatter-<kind>.png``, ``errors.png``, and with
+    ``curves`` the rates of every GPU.
+    """
+    images = _drawn(score, curves) if "png" in formats else {}
+    for name in (*(f"scatter-{kind}.png" for kind in _KINDS), "errors.png"):
+        if "png" in formats and name not in images:
+            (folder / PLOTS / name).unlink(missing_ok=True)  # of earlier rows: beside these it would mislead
+    for name, (_, data) in images.items():
+        write_whole(folder / PLOTS / name, data)
+    if "md" in formats:
+        # the tables first: a score is what the reader came for
+        plots = [f"![{caption}]({PLOTS}/{name})" for name, (caption, _) in images.items()]
+        text = markdown.render(report) + ("\n## Plots\n\n" + "\n\n".join(plots) + "\n" if plots else "")
+        write_whole(folder / "kernels.md", text)
+    if "csv" in formats:
+        write_whole(folder / "kernels.csv", csv_text(score))
+    if "json" in formats:
+        write_whole(folder / "kernels.json", json_text(score, loaded))
+
+
+def _drawn(score: Score, curves: bool) -> Mapping[str, tuple[str, bytes]]:
+    """File name → (caption, PNG)."""
+    from harness.report import kernel_plot
+    from harness.report.plot import png
+
+    fit = "heldout" if np.isfinite(score.seconds["heldout"]).any() else "shipped"
+    made: dict[str, tuple[str, bytes]] = {}
+    for kind in _KINDS:
+        figure = kernel_plot.scatter(score, kind, fit)
+        if figure is not None:
+            made[f"scatter-{kind}.png"] = (f"{kernel_plot.TITLES[kind]}: modelled over measured", png(figure))
+    figure = kernel_plot.histogram(score, fit)
+    if figure is not None:
+        made["errors.png"] = ("how errors are spread", png(figure))
+    if curves:
+        from harness.report import kernel_curves
+
+        made |= kernel_curves.drawn(score.rows)
+    return made
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Rows: of these kinds, GPUs and types (each: all where empty)."""
+
+    title: str
+    goal: float
+    kind: str
+    gpus: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    before: float | None = None
+    measure: str = ""
+    layouts: tuple[str, ...] = ()
+    backward: bool | None = None
+
+
+#: Of a GPU whose own figures entered no constant.
+TRANSFER = 0.15
+
+GOALS = (
+    Goal("GEMM A100", 0.045, "gemm", ("a100_pcie_80gb", "a100_sxm_80gb"), (), 0.051, "cv"),
+    Goal("GEMM H100", 0.05, "gemm", ("h100_sxm", "h100_pcie"), (), 0.052, "in-sample"),
+    Goal("GEMM B200", 0.09, "gemm", ("b200",), (), 0.108, "cv"),
+    Goal("GEMM MI300X fp8", 0.05, "gemm", ("mi300x",), ("fp8",), 0.07, "cv"),
+    Goal("GEMM MI308X", 0.06, "gemm", ("mi308x",), (), 0.098, "cv"),
+    Goal("GEMM MI355X bf16", 0.07, "gemm", ("mi355x",), ("bf16", "fp16"), 0.181, "cv"),
+    Goal("GEMM MI355X fp8", 0.07, "gemm", ("mi355x",), ("fp8",), 0.128, "cv"),
+    Goal("GEMM MI355X MXFP4", 0.08, "gemm", ("mi355x",), ("mxfp4",), 0.163, "cv"),
+    Goal("attention MI355X forward", 0.05, "attention", ("mi355x",), (), 0.04, "in-sample", backward=False),
+    Goal("attention MI355X backward", 0.05, "attention", ("mi355x",), (), 0.034, "in-sample", backward=True),
+    Goal("attention MI300X forward", 0.05, "attention", ("mi300x",), (), 0.044, "in-sample", backward=False),
+    Goal("attention MI300X backward", 0.05, "attention", ("mi300x",), (), 0.068, "in-sample", backward=True),
+    Goal("attention H100 forward", 0.05, "attention", ("h100_sxm",), (), 0.047, "in-sample", backward=False),
+    Goal("attention H100 backward", 0.05, "attention", ("h100_sxm",), (), None, "", backward=True),
+    Goal("attention B200 forward", 0.05, "attention", ("b200",), (), 0.051, "in-sample", backward=False),
+    Goal("attention B200 backward", 0.05, "attention", ("b200",), (), 0.034, "in-sample", backward=True),
+    Goal("attention GB200", 0.05, "attention", ("gb200",)),
+    Goal("attention GB300", 0.05, "attention", ("gb300",)),
+    Goal("attention H200", 0.05, "attention", ("h200",)),
+    Goal("attention A100", 0.05, "attention", ("a100_pcie_80gb",), (), 0.089, "in-sample"),
+    Goal("grouped forward", 0.09, "grouped", (), (), 0.109, "in-sample", ("TN",)),
+    Goal("grouped dgrad", 0.09, "grouped", (), (), 0.091, "in-sample", ("NN",)),
+    Goal("grouped wgrad", 0.09, "grouped", (), (), 0.19, "in-sample", ("NT",)),
+    Goal("streams", 0.10, "stream"),
+)
+
+
+def matches(goal: Goal, row: Row) -> bool:
+    op = row.measured.op
+    return (
+        row.kind == goal.kind
+        and (not goal.gpus or row.gpu in goal.gpus)
+        and (not goal.dtypes or row.dtype in goal.dtypes)
+        and (not goal.layouts or getattr(op, "layout", "") in goal.layouts)
+        and (goal.backward is None or getattr(op, "backward", None) == goal.backward)
+    )
+
 
 TOO_FEW = "too few"
 _HELP = (

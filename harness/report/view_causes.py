@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from harness.calibrate.assumed_words import entries
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report.spec import percent0, signed0, span, stated, yes_no
@@ -15,6 +14,12 @@ from harness.score import accuracy, causes
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def entries(assumed: str) -> list[str]:
+    """What the column lists, one entry for each field that was filled in."""
+    return [word for word in assumed.split("; ") if word]
+
 
 _MOST = 15
 _LN = "ln(projected / measured TGS): +10 % is 10 % too fast."

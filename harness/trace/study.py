@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from harness.trace.account import Account, account
 from harness.trace.compare import Beside, beside, share_of
-from harness.trace.events import Trace
-from harness.trace.host import as_kernels
+from harness.trace.events import Kernels, Launches, Message, Trace
 from harness.trace.idle import idle
-from harness.trace.names import UNKNOWN
+from harness.trace.names import UNKNOWN, Named
 from harness.trace.owners import BACKWARD, WEIGHT, Owner, owners
 from harness.trace.projected import Planned, Share, planned
-from harness.trace.ranks import Exchange, exchanges
 from harness.trace.reader import read
 from harness.trace.shapes import Shaped, shaped
 from harness.trace.steps import Part, chosen, steps
@@ -22,6 +22,130 @@ from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """All messages of one kind on one rank. ``seconds`` of their kernels; ``transfer``: what of it is needed to move the
+    bytes; ``ranks``: of the group, 0 where the trace does not say."""
+
+    op: str
+    group: str
+    ranks: int
+    elements: int
+    dtype: str
+    count: int
+    seconds: float
+    transfer: float
+
+    @property
+    def waiting(self) -> float:
+        return self.seconds - self.transfer
+
+
+Key = tuple[str, str, int, int, str]
+
+
+def exchanges(parts: Sequence[Kernels]) -> tuple[Exchange, ...]:
+    """The exchanges of the first of ``parts`` (one a rank, the same step), the longest first.
+
+    Messages of several ranks are matched by their number where torch wrote one, else by their order in the group.
+    """
+    own, *others = [list(_messages(part)) for part in parts]
+    fastest = _fastest(own, others)
+    rows: dict[Key, list[float]] = {}
+    for at, (key, _, seconds) in enumerate(own):
+        row = rows.setdefault(key, [0.0, 0.0, 0.0])
+        row[0] += 1
+        row[1] += seconds
+        row[2] += min(seconds, fastest[at])
+    made = [Exchange(*key, int(row[0]), row[1], row[2]) for key, row in rows.items()]
+    return tuple(sorted(made, key=lambda each: (-each.seconds, each.op)))
+
+
+def _messages(part: Kernels) -> Iterator[tuple[Key, tuple[object, ...], float]]:
+    """Kind, name among ranks, seconds of each communication kernel, in order."""
+    names = part.kinds()
+    seen: dict[object, int] = {}
+    for at, (name, start, end) in enumerate(
+        zip(part.name.tolist(), part.start.tolist(), part.end.tolist(), strict=True)
+    ):
+        kind = names[name]
+        if kind.communicates:
+            key = _key(kind, part.messages.get(at))
+            number = seen[key] = seen.get(key, -1) + 1
+            message = part.messages.get(at)
+            sequence = number if message is None or message.sequence is None else ("#", message.sequence)
+            yield key, (key, sequence), end - start
+
+
+def _key(kind: Named, message: Message | None) -> Key:
+    if message is None:
+        return kind.op or kind.provider, kind.kind, 0, 0, ""
+    return message.op, message.group, message.ranks, message.elements, message.dtype
+
+
+def _fastest(
+    own: Sequence[tuple[Key, tuple[object, ...], float]],
+    others: Sequence[Sequence[tuple[Key, tuple[object, ...], float]]],
+) -> list[float]:
+    if others:
+        known: list[Mapping[tuple[object, ...], float]] = [
+            {name: seconds for _, name, seconds in rows} for rows in others
+        ]
+        return [min([seconds, *(rank[name] for rank in known if name in rank)]) for _, name, seconds in own]
+    least: dict[Key, float] = {}
+    for key, _, seconds in own:
+        least[key] = min(seconds, least.get(key, seconds))
+    return [least[key] for key, _, _ in own]
+
+
+def as_kernels(trace: Trace) -> Trace:
+    """``trace``, with kernels, each launched where it begins. Raises :class:`InputError` where nothing ran at all."""
+    if len(trace.kernels):
+        return trace
+    if not len(trace.ops.start):
+        raise InputError([Problem(trace.path, "traceEvents", "no kernel and no operator", "events of a training step")])
+    rows: list[tuple[float, float, int, int]] = []
+    threads: dict[int, list[tuple[float, float, int]]] = {}
+    ops = trace.ops
+    for start, end, thread, name in zip(
+        ops.start.tolist(), ops.end.tolist(), ops.thread.tolist(), ops.name.tolist(), strict=True
+    ):
+        threads.setdefault(thread, []).append((start, end, name))
+    for thread, events in threads.items():
+        rows += [(start, end, thread, name) for start, end, name in _innermost(events) if end > start]
+    rows.sort()
+    start, end, stream, name = (np.array(column) for column in zip(*rows, strict=True))
+    number = np.arange(len(rows), dtype=np.int64)
+    return replace(
+        trace,
+        kernels=Kernels(start, end, stream, name, number, ops.names, host=True),
+        launches=Launches(start, start, stream, number, np.zeros(len(rows), dtype=bool)),
+    )
+
+
+def _innermost(events: list[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
+    """Stretches of one thread with the innermost operator in each."""
+    made: list[tuple[float, float, int]] = []
+    stack: list[tuple[float, int]] = []
+    at = 0.0
+
+    def until(when: float) -> None:
+        nonlocal at
+        while stack and stack[-1][0] <= when:
+            end, name = stack.pop()
+            made.append((at, end, name))
+            at = max(at, end)
+        if stack and when > at:
+            made.append((at, when, stack[-1][1]))
+        at = max(at, when)
+
+    for start, end, name in sorted(events, key=lambda event: (event[0], -event[1])):
+        until(start)
+        stack.append((min(end, stack[-1][0]) if stack else end, name))
+    until(float("inf"))
+    return [(a, b, name) for a, b, name in made if b < float("inf")]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,15 +8,110 @@ from dataclasses import dataclass
 
 from harness.contracts.runs import Source, Stack
 from harness.evidence.ingest.architecture import architecture
+from harness.evidence.ingest.fields import framework_slug, software_date
 from harness.evidence.ingest.importmap import ImportMap
 from harness.evidence.ingest.parallel import Sizes
-from harness.evidence.ingest.provenance import gpu_of, gpus_per_node, source_of, stack_of
 from harness.evidence.ingest.recipe import group_sizes, recipe_of, recipe_words
-from harness.evidence.ingest.record import Record
+from harness.evidence.ingest.record import Record, integer
+from projector import frameworks
+from projector.frameworks import UNKNOWN
 from projector.hardware import catalogue
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
+
+_KINDS = (
+    ("log", r"\blog\b|raw|per-step"),
+    ("figure", r"chart|image|figure|pixel"),
+    ("table", r"table|chronicle"),
+    ("issue", r"issue|pull-request|^pr$|measurement|reproduction"),
+    ("document", r"blog|docs|repo"),
+)
+
+
+def source_of(record: Record, strip: tuple[str, ...] = ()) -> Source:
+    """Title, revision (the first hash or tag after ``@``), licence and kind. ``strip``: patterns cut from the title."""
+    title = record.text("source") or record.where
+    for pattern in strip:
+        title = re.sub(pattern, "", title)
+    found = re.search(r"@\s*([0-9a-f]{7,40})\b", title)
+    stated = record.text("source_kind").lower()
+    kind = next((name for name, pattern in _KINDS if re.search(pattern, stated)), "table")
+    return Source(
+        title=re.sub(r"\s+", " ", title).strip(" ,;"),
+        revision=found[1] if found else "",
+        licence=record.text("licence"),
+        kind=kind,
+    )
+
+
+def stack_of(record: Record) -> Stack:
+    """Framework (a profile's name where one fits), version as stated, month of the software where it can be told."""
+    text = record.text("framework") or _from_source(record)
+    slug = framework_slug(text)
+    name = slug if slug in frameworks.names() else (frameworks.find(text) if text else None)
+    if (
+        name == "deepspeed"
+        and "deepspeed" not in f"{text} {record.text('zero')}".lower()
+        and not integer(record.values.get("zero"))
+    ):
+        name = "pytorch"  # a trainer of Hugging Face runs on what it is given
+        record.assume(f"framework={name} ({text}: DeepSpeed is not named)")
+    if not text:
+        record.refuse("framework not stated")
+    elif name is None:
+        name = UNKNOWN
+        record.assume(f"framework={UNKNOWN} ({text}: no profile, a wider interval)")
+    else:
+        record.map("framework", name, text)
+    version = record.text("framework_version")
+    stated = record.text("date").replace("/", "-")
+    date = _stated_day(stated) or software_date(
+        version,
+        record.text("other.container"),
+        record.text("other.container_family"),
+        record.text("other.run"),
+        record.text("source"),
+    )
+    return Stack(framework=name or slug, version=version, date=date)
+
+
+def _stated_day(text: str) -> str:
+    """A stated date as it is where it starts with a year, else the month that its words name; words of neither stay, to
+    be refused."""
+    return text if re.match(r"\d{4}-", text) else software_date(text) or text
+
+
+def _from_source(record: Record) -> str:
+    """The framework that the source's own name tells, where no column does; empty otherwise."""
+    slug = framework_slug(str(record.values.get("source", "")))
+    if slug not in frameworks.names():
+        return ""
+    record.assume(f"framework={slug} (named by the source)")
+    return slug
+
+
+def gpu_of(record: Record) -> str:
+    """The catalogue's name of the GPU; refused when it is not stated or unknown."""
+    text = record.text("gpu")
+    if not text:
+        record.refuse("gpu not stated")
+        return ""
+    name = catalogue.find_gpu(text)
+    if name is None:
+        record.refuse(f"unknown gpu {text!r}")
+        return text.lower()
+    record.map("gpu", name, text)
+    return name
+
+
+def gpus_per_node(record: Record, gpus: int | None) -> int | None:
+    """GPUs of one node, where the record says so and it is not the usual 8."""
+    stated, nodes = record.integer("gpus_per_node", "other.gpus_per_node"), record.integer("nodes")
+    if stated is None and gpus and nodes and nodes > 1 and gpus % nodes == 0:
+        stated = gpus // nodes
+    return stated if stated not in (None, 8) else None
+
 
 _MOST_KINDS = 64  # patterns of filled cells of one table
 

@@ -10,14 +10,156 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from harness.contracts.runs import MeasuredRun
-from harness.evidence.ingest.configured import Memory
+from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
+from harness.evidence.ingest.configured import Configured, Memory, configure
 from harness.evidence.ingest.headers import COLUMNS_OF_A_RUN, known_key
 from harness.evidence.ingest.importmap import ImportMap
-from harness.evidence.ingest.record import Record
+from harness.evidence.ingest.parallel import Sizes
+from harness.evidence.ingest.recipe import partial_recipe
+from harness.evidence.ingest.record import Record, one_line
+from harness.evidence.ingest.released import completed
 from harness.evidence.ingest.report import Converted, RowReport
-from harness.evidence.ingest.row import convert_row
-from projector.errors import InputError, Problem
+from harness.evidence.ingest.settings import plain_key
+from harness.evidence.ingest.throughput import measured
+from harness.evidence.ingest.vocabulary import changes_nothing
+from harness.evidence.physics import judge
+from projector.errors import InputError, Problem, Unsupported
+from projector.frameworks import flops
+from projector.workload.model import Model
+from projector.workload.workload import Workload
+
+# The alternatives differ by 4 % (one MTP layer of DeepSeek-V3) to 33 % (recompute); printed figures by 0.5 % at most,
+# an early BigScience estimate by 3 to 4 %.
+_CLOSE = 0.05
+
+
+def settle(record: Record, workload: Workload, measured: Measured, mtp_stated: bool) -> Workload:
+    """The workload with its open questions answered by the source's own TFLOP/s, each answer listed as assumed.
+
+    A framework trains multi-token prediction only when asked: without a statement or proof it is 0.
+    """
+    if not measured.tflops_per_gpu:
+        return _without_mtp(record, workload, mtp_stated)
+    options = _options(workload, mtp_stated)
+    if len(options) == 1:
+        return workload
+    proof = _closest(options, measured)
+    if proof is None:
+        return _without_mtp(record, workload, mtp_stated)
+    if proof.recipe != workload.recipe:
+        record.assume("recompute_granularity=full (the printed TFLOP/s count it)")
+    if proof.model != workload.model:
+        record.assume(f"mtp_num_layers={proof.model.mtp_num_layers} (the printed TFLOP/s count them)")
+    return proof
+
+
+def _options(workload: Workload, mtp_stated: bool) -> list[Workload]:
+    models: list[Model] = [workload.model]
+    if workload.model.mtp_num_layers and not mtp_stated:
+        models.append(replace(workload.model, mtp_num_layers=0))
+    recipes = [workload.recipe]
+    if workload.recipe.recompute_granularity is None and workload.recipe.lora is None:
+        recipes.append(replace(workload.recipe, recompute_granularity="full"))
+    return [replace(workload, model=model, recipe=recipe) for model in models for recipe in recipes]
+
+
+def _closest(options: list[Workload], measured: Measured) -> Workload | None:
+    """The option whose count is nearest to the printed one; None when none is near or they all count alike."""
+    printed, seconds = measured.tflops_per_gpu, measured.step_seconds
+    if not printed or not seconds or any("TFLOP" in text for text in measured.derived):
+        return None
+    try:
+        off = [abs(flops.tflops_per_gpu(option, seconds) / printed - 1) for option in options]
+    except Unsupported:
+        return None
+    best = min(range(len(options)), key=lambda i: off[i])
+    return options[best] if off[best] < _CLOSE and max(off) - off[best] > 1e-6 else None
+
+
+def _without_mtp(record: Record, workload: Workload, mtp_stated: bool) -> Workload:
+    if mtp_stated or not workload.model.mtp_num_layers:
+        return workload
+    record.assume("mtp_num_layers=0 (not stated)")
+    return replace(workload, model=replace(workload.model, mtp_num_layers=0))
+
+
+def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | None = None) -> MeasuredRun:
+    """Read every field; what stops a projection is refused on the record and becomes the run's ``problem``.
+
+    ``memory``: configurations that were read before, for tables that repeat them.
+    """
+    run_id = record.text("id") or f"row-{index}"
+    assigned = known.assigned(run_id)
+    if assumption := assigned.pop("assumed", None):
+        record.assume(str(assumption))
+    record.values.update(assigned)
+    special = bool(assigned or assumption)
+    read = configure(record, known) if memory is None or special else memory.configured(record, known)
+    model, recipe, workload = read.model, read.recipe, read.workload
+    figures = _figures(record, read.stack, workload, read.size)
+    if workload is not None:
+        workload = completed(record, settle(record, workload, figures, read.mtp_stated), figures, read.gpu)
+        model, recipe = workload.model, workload.recipe
+    partial = dict(read.switches) if recipe else {**partial_recipe(read.size, read.words), **read.switches}
+    run = MeasuredRun(
+        id=run_id,
+        source=read.source if read.place == record.where else _moved(read, record.where),
+        gpu=read.gpu,
+        gpus=read.size.gpus or 0,
+        stack=read.stack,
+        model=model,
+        recipe=recipe,
+        measured=figures,
+        model_name=read.name,
+        gpus_per_node=read.gpus_per_node,
+        cluster=read.cluster,
+        group=read.group,
+        switches=partial,
+        assumed=tuple(record.assumed),
+        doubt=record.text("doubt") or known.doubt(run_id),
+        notes=read.note,
+    )
+    return _judged(record, run)
+
+
+def unread_of(record: Record) -> dict[str, str]:
+    """What nothing reads of a record, by its keys: words of values, and whole values of keys that nobody looks at."""
+    whole = {key: one_line(record.values[key]) for key in record.unused()}
+    return record.unread | {key: text for key, text in whole.items() if not changes_nothing(plain_key(key), text)}
+
+
+def _moved(read: Configured, place: str) -> Source:
+    source = read.source
+    if source.title != read.place:
+        return source
+    return Source(title=place, revision=source.revision, licence=source.licence, kind=source.kind)
+
+
+def _judged(record: Record, run: MeasuredRun) -> MeasuredRun:
+    """The run after its physical check: what is impossible is refused on the record, what is unlikely is a doubt."""
+    found = judge(run)
+    for reason in found.refused:
+        record.refuse(reason)
+    record.doubts += found.doubts
+    unread = tuple(f"{plain_key(key)}: {words.replace(';', ',')}" for key, words in unread_of(record).items())
+    return replace(run, problem="; ".join(record.refused), unread=unread)
+
+
+def _figures(record: Record, stack: Stack, workload: Workload | None, size: Sizes) -> Measured:
+    tokens = size.global_batch_size * size.seq_length if size.global_batch_size and size.seq_length else None
+
+    def invert(tflops: float) -> tuple[float, str] | None:
+        if workload is None:
+            return None
+        try:
+            stated = record.text("other.flop_formula")  # where a source says how it counts
+            formula = stated or flops.formula_for(workload.framework, workload.framework_date)
+        except Unsupported as why:
+            record.refuse(str(why))
+            return None
+        return flops.step_seconds(workload, tflops, formula), formula
+
+    return measured(record, size.gpus, tokens, stack.framework, invert)
 
 
 def convert(records: Iterable[object], where: str, header_map: ImportMap | None = None) -> Converted:

@@ -239,14 +239,14 @@ def test_help_says_what_is_refused_and_what_is_doubted(capsys: pytest.CaptureFix
 
 
 def test_a_restart_is_drawn_in_the_order_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.report import ingest_plot
+    from harness.report import ingest_view
 
     head, body = steps()
     path = tmp_path / "x.log"
     path.write_text("\n".join([*head, *body[:30], *head, *body[10:]]) + "\n")
     seen: list[str] = []
-    places = ingest_plot._places
-    monkeypatch.setattr(ingest_plot, "_places", lambda view: seen.append(places(view)[1]) or places(view))
+    places = ingest_view._places
+    monkeypatch.setattr(ingest_view, "_places", lambda view: seen.append(places(view)[1]) or places(view))
     assert main(["ingest", str(path), "--gpu", "mi300x", "--out", str(tmp_path / "out")]) == 0
     assert seen == ["logged step (iterations 1 to 40; dotted: 2 starts)"]
     assert (tmp_path / "out" / "x.png").read_bytes().startswith(b"\x89PNG")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
-from harness.evidence.ingest.logs.mllog_system import platform, system
+from harness.evidence.ingest.logs.mllog import platform, system
 from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.logs.translate import translate
 from projector.errors import InputError

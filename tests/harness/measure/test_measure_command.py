@@ -14,9 +14,9 @@ from harness.cli import main
 from harness.evidence import dataset
 from harness.evidence.ingest.command import load
 from harness.trace.account import account
-from harness.trace.host import as_kernels
 from harness.trace.reader import read
 from harness.trace.steps import chosen, steps
+from harness.trace.study import as_kernels
 
 pytest.importorskip("torch")
 

@@ -9,10 +9,10 @@ import pytest
 
 from harness.trace.account import account
 from harness.trace.owners import BACKWARD, FORWARD, OPTIMIZER, RECOMPUTE, owners
-from harness.trace.ranks import exchanges
 from harness.trace.reader import read
 from harness.trace.shapes import shaped
 from harness.trace.steps import chosen, steps
+from harness.trace.study import exchanges
 from projector.errors import InputError
 from projector.operators.types import Attention, Gemm
 from tests.harness.trace.made import ADAM, GEMM, REDUCE, Made, stepped

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.kernels import stream_sets
-from harness.kernels.stream_schema import stream as cells_of
+from harness.kernels.schema import stream as cells_of
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.hardware.types import Efficiency

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,6 @@ from harness.evidence.ingest.logs.events import Arguments
 from harness.evidence.ingest.logs.numbers import whole
 from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.logs.translate import translate
-from harness.evidence.ingest.logs.unread import may_matter
 from projector import frameworks
 from projector.errors import InputError, Problem, Unsupported
 from projector.frameworks import UNKNOWN
@@ -21,10 +21,45 @@ from projector.hardware import catalogue
 from projector.intake import gpt_neox as neox_configuration
 from projector.intake import megatron_args
 from projector.intake.loaded import Loaded
+from projector.intake.values import literal
 from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_recipe, recipe_to_mapping
+
+_MATTER = re.compile(
+    r"parallel|shard|fsdp|zero|compil|quanti[sz]|float8|fp8|fp4|mxfp|int8|recompute|remat|checkpoint_?(?:activ|layer|num)"
+    r"|activation_?checkpoint|offload|overlap|async|attention|kernel|fus(?:ed|ion)|graph|precision|dtype|lora|peft|dispatch"
+    r"|accumulat|packing|log$",
+    re.IGNORECASE,
+)
+_IDLE = re.compile(
+    r"(?:^|[._])(?:path|dir|file|folder|timeout|logg(?:er|ing)|wandb|tensorboard|profil\w*|seed|dropout|init\w*|eval\w*|save\w*)"
+    r"(?:$|[._])",
+    re.IGNORECASE,
+)
+_OFF: tuple[object, ...] = (None, False, 0, 1, -1, "", "none", "default", "auto", [], {}, ())
+_LONGEST = 60  # characters of one
+
+
+def may_matter(found: Arguments, values: Mapping[str, object]) -> tuple[str, ...]:
+    """``name: value`` of each. ``values``: what was read beside them."""
+    named = (f"{name}: {value}" for name, value in found.unread if _matters(name, value) and name not in values)
+    return tuple(dict.fromkeys(text[:_LONGEST].replace(";", ",") for text in named))
+
+
+def _matters(name: str, value: str) -> bool:
+    if not _MATTER.search(name) or _IDLE.search(name):
+        return False
+    plain = literal(value.strip("'\""))
+    if isinstance(plain, Mapping):
+        return plain.get("enabled", plain.get("enable")) is not False
+    return not (plain.lower() in _OFF if isinstance(plain, str) else _off(plain))
+
+
+def _off(value: object) -> bool:
+    return any(value == off and type(value) is type(off) for off in _OFF)
+
 
 _ARCHITECTURE = ("num_layers", "hidden_size", "num_attention_heads")
 #: What may differ between a zoo model and the same model in a log.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from harness.evidence.ingest.logs import titan_config
 from harness.evidence.ingest.logs.dumps import DottedDump, renamed
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Event, Fact, Restart, Step
 from harness.evidence.ingest.logs.iteration_line import is_step, step
@@ -14,7 +14,39 @@ from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 from harness.evidence.ingest.logs.titan_model import Printed, a_llama, architecture, built, llama
 from harness.evidence.ingest.logs.words import TORCHTITAN_WORDS
+from projector.intake.values import literal
 from projector.workload import zoo
+
+_LINE = re.compile(r"Running with (?:args|configs): (\{.{2,100000}\})\s*$")
+_HEAD = "Running with configs: {"
+
+
+def opens(line: str) -> bool:
+    """Whether a line opens the JSON."""
+    return _HEAD in line
+
+
+def in_line(line: str) -> Mapping[str, object]:
+    """The settings of the one-line form under dotted names; empty for any other line."""
+    found = _LINE.search(line) if "Running with " in line else None
+    return flat(literal(found[1])) if found else {}
+
+
+def flat(config: Any) -> Mapping[str, object]:
+    """Settings by ``section.name`` of a nested configuration; empty for what is none."""
+    return dict(_flat(config, "", 0)) if isinstance(config, Mapping) else {}
+
+
+_DEEPEST = 6
+
+
+def _flat(config: Mapping[Any, Any], before: str, depth: int) -> Iterator[tuple[str, object]]:
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value and depth < _DEEPEST:
+            yield from _flat(value, f"{before}{name}.", depth + 1)
+        else:
+            yield f"{before}{name}", value
+
 
 NAME = "torchtitan"
 MARKS = ("tps:", "wps:", "memory usage/free/total:", "[titan]", "torchtitan", "training.local_batch_size")
@@ -66,7 +98,7 @@ def events(lines: Lines) -> Iterator[Event]:
     """Of a rate only, the time of a step follows from the batch, the sequence and the GPUs (see ``build``)."""
     stated: dict[str, object] = {}
     dump = DottedDump(least=3)
-    model, config = Printed(a_llama, llama), Printed(titan_config.opens, titan_config.flat)
+    model, config = Printed(a_llama, llama), Printed(opens, flat)
     seen: set[str] = set()
     for number, line in lines:
         found = _step(line, number)
@@ -83,7 +115,7 @@ def events(lines: Lines) -> Iterator[Event]:
             continue
         elif "Building " in line and model.begin(line):
             _setting(line, stated)
-        elif settings := titan_config.in_line(line):
+        elif settings := in_line(line):
             dump.add(settings, number)
         elif _mesh(line, stated):
             yield Restart("a new start", number)
