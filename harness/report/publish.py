@@ -175,14 +175,14 @@ def _detail_plots(evaluation: Evaluation, name: str) -> list[Picture]:
 
 def post_plots(evaluation: Evaluation) -> list[Picture]:
     """The plots of the post, light and dark."""
-    from harness.report import plot_orders, plot_post
+    from harness.report import plot_details, plot_post
 
     held = frame.part(evaluation.once, predictor=main(evaluation), fit="heldout")
     draw = {
         "hero": plot_post.hero,
         "sources": plot_post.sources,
         "what-if": plot_post.what_if,
-        "orders": plot_orders.orders,
+        "orders": plot_details.orders,
     }
     return [
         Picture(f"post-{name}{end}", f"{PLOTS[name]}{' (dark)' if end else ''}", partial(draw[name], held, theme))

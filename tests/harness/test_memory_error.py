@@ -181,12 +181,6 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     } <= tables.keys()
 
 
-def test_the_command_reads_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "runs.yaml").write_text((RUNS / "megatron_lm.yaml").read_text())
-    assert main(["tolerance", str(tmp_path)]) == 0
-    assert "Does it fit?" in capsys.readouterr().out
-
-
 def test_a_block_is_a_positive_number(tmp_path: Path) -> None:
     rows = yaml.safe_load((RUNS / "maxtext_mi355x.yaml").read_text())
     row = next(row for row in rows if "failed_allocation_gib" in row["measured"])

@@ -73,12 +73,6 @@ def test_a_gpu_that_it_has_no_file_of_comes_from_the_data_sheet(tool: Predictor)
     assert not any("data sheet" in a for a in its.assumed)
 
 
-def test_what_it_does_not_count_is_said(tool: Predictor) -> None:
-    made = tool.predict(run_of("llama3_8b", tp=2, pp=2))
-    assert "mlp=two linears of 4·hidden (its FLOP count)" in made.assumed
-    assert "pipeline bubble=0 (it counts none)" in made.assumed
-
-
 @pytest.mark.parametrize(
     ("recipe", "words"),
     [

@@ -228,16 +228,6 @@ def test_a_packed_log_that_was_cut_says_so_or_is_refused(tmp_path: Path, capsys:
     assert not (tmp_path / "out").exists()
 
 
-def test_help_says_what_is_refused_and_what_is_doubted(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(["ingest", "--help"])
-    assert exit_.value.code == 0
-    text = capsys.readouterr().out
-    assert "Exit code 1: no row is usable" in text
-    assert "An input is refused, exit code 2" in text
-    assert "Doubtful, a line beside the row, the run is kept" in text
-
-
 def test_a_restart_is_drawn_in_the_order_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from harness.report import ingest_view
 

@@ -17,7 +17,7 @@ import pytest
 from harness.cli import main as command
 from harness.contracts import frame
 from harness.contracts.results import Evaluation, Row, RunFacts
-from harness.report import files, plot, plot_orders, plot_post, post, publish, view
+from harness.report import files, plot, plot_details, plot_post, post, publish, view
 from harness.score import accuracy, whatif
 from tests.harness import plain_rows
 
@@ -27,7 +27,7 @@ DRAW: dict[str, Callable[..., Any]] = {
     "hero": plot_post.hero,
     "sources": plot_post.sources,
     "what-if": plot_post.what_if,
-    "orders": plot_orders.orders,
+    "orders": plot_details.orders,
 }
 
 
@@ -145,7 +145,7 @@ def test_runs_of_an_order_are_named_and_wrong_ones_dashed() -> None:
     rows = some(
         ("job-fast", 300.0, 310.0), ("job-mid", 200.0, 110.0), ("job-slow", 100.0, 120.0), ("job-least", 50.0, 50.0)
     )
-    figure = plot_orders.orders(rows)
+    figure = plot_details.orders(rows)
     said = texts(figure)
     assert [any(words.startswith(f"{name}  ") for words in said) for name in ("fast", "mid", "slow", "least")] == [
         True
@@ -153,7 +153,7 @@ def test_runs_of_an_order_are_named_and_wrong_ones_dashed() -> None:
     dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
     assert len(dashed) == 2
     unseen = rows.assign(switches=[("tp",)] * len(rows))
-    assert plot_orders.orders(unseen) is None
+    assert plot_details.orders(unseen) is None
 
 
 def test_nothing_to_draw_is_no_plot() -> None:
