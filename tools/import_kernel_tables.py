@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness.kernels.cells import Cells
 from harness.kernels.convert import convert
-from harness.kernels.schema import read, stream
+from harness.kernels.schema import read_csv, stream
 from projector.errors import InputError, Problem
 from projector.hardware.catalogue import find_gpu
 from projector.hardware.catalogue import gpu as catalogue_gpu
@@ -33,7 +33,7 @@ def main(source: Path, target: Path) -> None:
     problems: list[Problem] = []
     for kind, pattern in PATTERNS.items():
         for path in sorted(source.glob(pattern)):
-            for number, raw in read(path).rows:
+            for number, raw in read_csv(path).rows:
                 gpu = find_gpu(raw["gpu"])
                 if gpu is None:
                     continue
@@ -41,7 +41,7 @@ def main(source: Path, target: Path) -> None:
                 if not isinstance(made, str) and made.kind == kind:
                     tables[gpu, kind].append(made.cells)
     for path in sorted(source.glob("memory_*.csv")):
-        for number, raw in read(path).rows:
+        for number, raw in read_csv(path).rows:
             gpu = find_gpu(raw["gpu"])
             try:
                 cells = stream(raw) if gpu else None
