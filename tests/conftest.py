@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from harness.calibrate import fit
+from harness.contracts.estimates import Observation
 
 # The same examples in every run, however slow the machine: what fails in CI fails at home.
 settings.register_profile("steady", derandomize=True, deadline=None)
@@ -26,6 +30,23 @@ SHARED = ROOT.parent / "shared"
 def every(request: pytest.FixtureRequest) -> int:
     """Of long lists each eighth is looked at in every run of the tests, all of them at night: ``items[::every]``."""
     return int(request.param)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def conditioned_once() -> Iterator[None]:
+    """Condition the rows that the package carries once a process: it takes longer than the tiny runs of the tests."""
+    made: dict[object, tuple[object, fit.Conditioned]] = {}
+    plain = fit.Conditioned.of
+
+    def once(rows: Sequence[Observation], known: Mapping[str, float]) -> fit.Conditioned:
+        key = (tuple(map(id, rows)), *sorted(known.items()))
+        if key not in made:
+            made[key] = (rows, plain(rows, known))  # held, so that no other row gets the identity of one
+        return made[key][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit.Conditioned, "of", staticmethod(once))
+        yield
 
 
 @pytest.fixture

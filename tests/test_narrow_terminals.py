@@ -10,9 +10,9 @@ import pytest
 
 from harness.cli import main as harness
 from projector.__main__ import main as projector
-from tests.harness.conftest import project_folder
+from tests.harness.conftest import project_folder, six_families
 
-__all__ = ["project_folder"]
+__all__ = ["project_folder", "six_families"]
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTHS = (60, 80, 112)
@@ -44,7 +44,7 @@ HARNESS = {
     "run --quiet": ("run", "suites/tiny.yaml", "--quiet"),
     "report": ("report", "before", "--no-plots"),
     "report --verbose": ("report", "before", "--no-plots", "--verbose"),
-    "calibrate": ("calibrate",),
+    "calibrate": ("calibrate", "--runs", "six.yaml", "--looks", "looks.csv"),
     "compare": ("compare", "llama-tp1", "llama-tp4"),
     "figures": ("figures", "--no-speed"),
     "ingest": ("ingest", str(ROOT / "measured" / "logs" / "cpu_gpt.log.gz")),
@@ -88,9 +88,14 @@ def test_projector(arguments: tuple[str, ...], width: int, said: Call) -> None:
 
 
 @pytest.mark.parametrize("arguments", HARNESS.values(), ids=HARNESS)
-def test_harness(arguments: tuple[str, ...], said: Call, project_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_harness(
+    arguments: tuple[str, ...], said: Call, project_folder: Path, six_families: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(project_folder)
-    said(harness, ("run", "suites/tiny.yaml", "--out", "before", "--no-plots", "--record", "kept.sqlite"), 80)
+    if {"before", "kept.sqlite"} & set(arguments):
+        said(harness, ("run", "suites/tiny.yaml", "--out", "before", "--no-plots", "--record", "kept.sqlite"), 80)
+    if "looks.csv" in arguments:
+        said(harness, ("first-look", "six.yaml", "--out", "looks.csv", "--known", "none.csv"), 80)
     for width in WIDTHS:
         check(said(harness, arguments, width), width)
 

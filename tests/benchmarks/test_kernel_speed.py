@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from projector.collectives.model import Pricing, costs, seconds_of
+from projector.hardware import catalogue
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
-from projector.kernels import gemm
+from projector.hardware.types import GroupShape
+from projector.kernels import attention, gemm, grouped
 from projector.kernels.simulate import Simulated
 from projector.kernels.tiles import tiles
 from projector.mechanisms import Execution
-from projector.operators.types import Gemm
+from projector.memo import forget
+from projector.operators.types import Attention, Collective, Gemm, GroupedGemm
 from tests.gemm_reference import seconds as reference
 
 SHAPES = 100_000
@@ -64,3 +71,180 @@ def test_five_hundred_operators(benchmark: BenchmarkFixture, warm: bool) -> None
         return float(model.times(ops).seconds.sum())
 
     assert benchmark(run) > 0
+
+
+# Attention shapes per second through columns, and beside an explicit work list: tiles counted and scheduled one by
+# one.
+
+ATTENTION_SHAPES, FEW = 100_000, 20
+ATTENTION_DEVICE, FAMILY = "h100_sxm", "fa3"
+FASTER = 100.0  # a batch against the work list written out, per shape
+
+
+def attention_columns(count: int) -> attention.AttentionShapes:
+    random = np.random.default_rng(5)
+    seq = np.floor(2.0 ** random.uniform(8, 14, count))
+    heads, ones = random.integers(1, 65, count).astype(np.float64), np.ones(count)
+    wide = np.full(count, 128.0)
+    return attention.AttentionShapes(
+        batch=ones,
+        heads=heads,
+        kv_heads=ones,
+        seq_q=seq,
+        seq_k=seq,
+        head_dim_qk=wide,
+        head_dim_v=wide,
+        causal=ones,
+        window=np.full(count, np.inf),
+        backward=np.zeros(count),
+        size=2.0 * ones,
+    )
+
+
+def attention_constants() -> attention.AttentionConstants:
+    one = Attention(name="", batch=1, heads=8, kv_heads=1, seq_q=1024, seq_k=1024, head_dim_qk=128, head_dim_v=128)
+    return attention.constants(gpu(ATTENTION_DEVICE), load(ATTENTION_DEVICE), FAMILY, one)
+
+
+def bare() -> attention.AttentionConstants:
+    """Without what a schedule does not know: launch, the clock of idle units, an order other than longest first."""
+    return replace(attention_constants(), launch=0.0, power=0.0, tail=0.0, spill=0.0)
+
+
+def written_out(heads: float, seq: float, c: attention.AttentionConstants) -> float:
+    """Longest work-groups first, each to the unit that is free first."""
+    tiles = [math.ceil(min(end, seq) / c.columns) for end in np.arange(c.rows, seq + c.rows, c.rows)]
+    items = sorted((c.prologue + n * c.iteration for n in tiles for _ in range(int(heads))), reverse=True)
+    free = [0.0] * int(c.units)
+    for item in items:
+        heapq.heapreplace(free, free[0] + item)
+    return max(free)
+
+
+def test_columns_outrun_the_work_list(benchmark: BenchmarkFixture) -> None:
+    shapes, c = attention_columns(ATTENTION_SHAPES), bare()
+    index = np.zeros(ATTENTION_SHAPES, dtype=np.int64)
+    start = time.perf_counter()
+    explicit = [written_out(h, s, c) for h, s in zip(shapes.heads[:FEW], shapes.seq_q[:FEW], strict=True)]
+    each = (time.perf_counter() - start) / FEW
+    found = benchmark(attention.seconds_of, shapes, [c], index)
+    start = time.perf_counter()
+    attention.seconds_of(shapes, [c], index)
+    together = (time.perf_counter() - start) / ATTENTION_SHAPES
+    assert each / together > FASTER
+    assert found[:FEW] == pytest.approx(explicit, rel=0.15)
+
+
+def test_one_operator_seen_before(benchmark: BenchmarkFixture) -> None:
+    one = Attention(name="", batch=1, heads=8, kv_heads=1, seq_q=8192, seq_k=8192, head_dim_qk=128, head_dim_v=128)
+    model = Simulated(gpu(ATTENTION_DEVICE), load(ATTENTION_DEVICE), Execution.of(kernels={"attention": FAMILY}))
+    ops = [one]
+    assert benchmark(model.times, ops).seconds[0] > 0
+
+
+def test_ten_thousand_operators(benchmark: BenchmarkFixture) -> None:
+    c = attention_constants()
+    ops = [
+        Attention(
+            name="",
+            batch=1,
+            heads=8 + i % 56,
+            kv_heads=8,
+            seq_q=256 + i,
+            seq_k=256 + i,
+            head_dim_qk=128,
+            head_dim_v=128,
+        )
+        for i in range(10_000)
+    ]
+    assert (benchmark(attention.seconds, ops, [c] * len(ops)) > 0).all()
+
+
+# Grouped GEMMs per second of the batched model, beside the same law written one expert at a time.
+
+GROUPED_DEVICE = "b200"
+TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256))
+
+
+def operators(count: int) -> list[GroupedGemm]:
+    return [GroupedGemm(name="e", groups=32, rows=32 * (64 + i % 4096), n=4096, k=7168) for i in range(count)]
+
+
+def one_by_one(op: GroupedGemm, c: grouped.GroupedConstants) -> float:
+    total = c.launch + op.groups * c.group
+    for rows in (op.rows // op.groups,) * op.groups:
+        if not rows:
+            continue
+        best = math.inf
+        for high, wide in TILES:
+            exact = math.ceil(rows / high) * math.ceil(op.n / wide) / c.units
+            rounds = c.waves * math.ceil(exact) + (1 - c.waves) * max(exact, 1 / c.streams)
+            loss = max((1 + 30 / high + 30 / wide) / (1 + 30 / 256 + 30 / 128), 1.0)
+            best = min(best, rounds * c.units * 2 * high * wide * op.k * loss / c.rate)
+        traffic = 2 * (rows * (op.n + op.k) + op.n * op.k) / c.bandwidth
+        total += max(best, traffic) + (1 - c.overlap) * min(best, traffic)
+    return total
+
+
+def rates(ops: list[GroupedGemm], few: int) -> tuple[float, float]:
+    """Operators per second in a batch, and one expert at a time."""
+    c = grouped.constants(gpu(GROUPED_DEVICE), load(GROUPED_DEVICE), "", ops[0])
+    start = time.perf_counter()
+    batched = grouped.seconds(ops, [c] * len(ops))
+    together = len(ops) / (time.perf_counter() - start)
+    start = time.perf_counter()
+    single = [one_by_one(op, c) for op in ops[:few]]
+    np.testing.assert_allclose(batched[:few], single, rtol=1e-9)
+    return together, few / (time.perf_counter() - start)
+
+
+def test_balanced_operators_per_second(benchmark: BenchmarkFixture) -> None:
+    ops = operators(20_000)
+    c = grouped.constants(gpu(GROUPED_DEVICE), load(GROUPED_DEVICE), "", ops[0])
+    together, alone = rates(ops, 100)
+    assert len(benchmark(grouped.seconds, ops, [c] * len(ops))) == len(ops)
+    assert together / alone > 20
+
+
+# Collectives per second through arrays, beside one message at a time: the ratio in one run, not a clock reading.
+
+SIZES, FEW_COLLECTIVES = 100_000, 300
+SHAPE = GroupShape(512, 8)
+COLLECTIVES_FASTER = 8.0  # an array against a loop over its messages, per message
+REMEMBERED = 5.0  # a run's operator seen before against the whole model
+
+
+def sizes() -> np.ndarray:
+    return 2.0 ** np.random.default_rng(7).uniform(3, 34, SIZES)
+
+
+def test_an_array_outruns_a_loop_over_messages(benchmark: BenchmarkFixture) -> None:
+    cluster, messages = catalogue.cluster("h100_sxm"), sizes()
+    candidates = costs("all_reduce", SHAPE, cluster)
+    start = time.perf_counter()
+    explicit = [min(cost.seconds(size) for cost in candidates) for size in messages[:FEW_COLLECTIVES].tolist()]
+    each = (time.perf_counter() - start) / FEW_COLLECTIVES
+    found = benchmark(seconds_of, "all_reduce", messages, SHAPE, cluster)
+    start = time.perf_counter()
+    seconds_of("all_reduce", messages, SHAPE, cluster)
+    together = (time.perf_counter() - start) / SIZES
+    assert each / together > COLLECTIVES_FASTER
+    assert found[:FEW_COLLECTIVES] == pytest.approx(explicit)
+
+
+def test_an_operator_seen_before(benchmark: BenchmarkFixture) -> None:
+    cluster = catalogue.cluster("mi355x")
+    op = Collective(name="x", kind="all_reduce", group="dp", bytes=3e7)
+    pricing = Pricing({"dp": SHAPE}, cluster)
+    fresh = 0.0
+    for _ in range(FEW_COLLECTIVES):
+        forget()
+        start = time.perf_counter()
+        Pricing({"dp": SHAPE}, cluster).seconds(op)
+        fresh += (time.perf_counter() - start) / FEW_COLLECTIVES
+    benchmark(pricing.seconds, op)
+    start = time.perf_counter()
+    for _ in range(FEW_COLLECTIVES):
+        pricing.seconds(op)
+    known = (time.perf_counter() - start) / FEW_COLLECTIVES
+    assert fresh / known > REMEMBERED

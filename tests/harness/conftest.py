@@ -34,7 +34,7 @@ RUN = """\
   model: {model}
   recipe: {{{recipe}micro_batch_size: 1, global_batch_size: {gbs}, seq_length: 4096}}
   measured: {{step_seconds: {step}, tgs: {tgs}}}
-  group: {group}
+  group: "{group}"
 """
 
 
@@ -60,6 +60,24 @@ def project_folder(tmp_path: Path) -> Path:
     ]
     (tmp_path / "measured" / "runs" / "tiny.yaml").write_text("".join(runs))
     return tmp_path
+
+
+@pytest.fixture
+def six_families(tmp_path: Path) -> Path:
+    """A file of six families on three GPUs, each of a source of its own: enough for an interval."""
+    path = tmp_path / "six.yaml"
+    models = ("llama3_8b", "mixtral_8x7b", "llama2_7b", "qwen3_8b", "gpt3_5b", "nemotron4_15b")
+    path.write_text(
+        "".join(
+            run_yaml(f"{model}-{gpu}-{i}", model, 64 * i, 5.0 * i * (1.0 + 0.05 * j), gpu, "tp: 2, ", "").replace(
+                "made up", f"made up by {model} {gpu}"
+            )
+            for j, model in enumerate(models)
+            for gpu in ("h100_sxm", "b200", "mi300x")
+            for i in (1, 2)
+        )
+    )
+    return path
 
 
 @pytest.fixture

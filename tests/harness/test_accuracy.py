@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from harness.calibrate import weights
-from harness.score import accuracy
+from harness.evaluation.evaluate import Evaluation
+from harness.report import view_ranking
+from harness.score import accuracy, ranking, resample
+from harness.score.ceiling import ceiling, repeats
+from harness.score.changes import Pair
 
 
 def test_a_summary_by_hand(make_row, facts_for, framed) -> None:
@@ -95,3 +101,136 @@ def test_refusals_are_grouped_by_each_reason(make_row, framed) -> None:
     found = [(r.status, r.reason, r.run_ids) for r in accuracy.refusals(framed(rows))]
     assert found[0] == ("unsupported", "no pp", ("a", "b"))
     assert set(found[1:]) == {("unsupported", "no tp", ("a",)), ("invalid", "odd", ("c",))}
+
+
+# What a projection without error would score.
+
+
+def _pair(publisher: str, measured: float, kinds: frozenset[str] = frozenset()) -> Pair:
+    return Pair(first="a", second="b", publisher=publisher, group="", kinds=kinds, measured=measured, projected=1.0)
+
+
+def test_a_measurement_that_repeats_exactly_leaves_a_perfect_order_and_noise_takes_it_away(make_row, framed) -> None:
+    rows = framed([make_row(f"r{i}", 100.0 * 1.03**i, 90.0 * 1.03**i) for i in range(6)])
+    found = [ceiling(rows, spread) for spread in (0.0, 0.01, 0.03, 0.3, 10.0)]
+    assert all(of is not None for of in found)
+    lows, highs = ([getattr(of, end) for of in found] for end in ("low", "high"))
+    assert lows[0] == highs[0] == pytest.approx(1.0)
+    assert lows == sorted(lows, reverse=True)
+    assert highs == sorted(highs, reverse=True)
+    assert all(low <= high for low, high in zip(lows, highs, strict=True))
+    assert highs[1] > highs[2] > highs[3]
+    assert abs(lows[-1]) < 0.25, "noise alone orders nothing"
+
+
+def test_the_spread_is_that_of_one_measurement_and_a_source_counts_once() -> None:
+    generator = np.random.default_rng(1)
+    drawn = np.exp(0.03 * (generator.standard_normal(4000) - generator.standard_normal(4000)))
+    found = repeats([_pair("a", m) for m in drawn])
+    assert found == (pytest.approx(0.03, rel=0.06), 4000, 1)
+    many = repeats(
+        [*(_pair("a", m) for m in drawn), _pair("b", 1.1), _pair("c", 1.2), _pair("d", 9.0, frozenset({"tp"}))]
+    )
+    assert many == (pytest.approx(np.log(1.1) / (0.67449 * 2**0.5)), 4002, 3)
+    assert repeats([_pair("d", 9.0, frozenset({"tp"}))]) is None
+
+
+# Weighted medians and quantiles against NumPy's and SciPy's.
+
+VALUES = st.lists(st.tuples(st.floats(-5, 5), st.floats(0.1, 3.0)), min_size=1, max_size=30)
+
+
+@given(VALUES, st.floats(0.05, 0.95))
+def test_quantiles_are_those_of_numpy(pairs: list[tuple[float, float]], level: float) -> None:
+    x, w = (np.array(each) for each in zip(*pairs, strict=True))
+    share = np.cumsum(w[np.argsort(x, kind="stable")]) / w.sum()
+    if np.abs(share - level).min() > 1e-9:  # at a step both neighbours are right
+        expected = np.quantile(x, level, weights=w, method="inverted_cdf")
+        assert weights.quantile(x, w, level) == pytest.approx(expected, abs=1e-12)
+
+
+@given(VALUES)
+def test_the_median_lies_between_the_quantiles_about_it(pairs: list[tuple[float, float]]) -> None:
+    x, w = (np.array(each) for each in zip(*pairs, strict=True))
+    low, high = (float(np.quantile(x, at, weights=w, method="inverted_cdf")) for at in (0.5 - 1e-6, 0.5 + 1e-6))
+    assert low - 1e-12 <= weights.median(x, w) <= high + 1e-12
+
+
+@given(st.lists(st.tuples(st.floats(-5, 5), st.integers(0, 4)), min_size=1, max_size=30))
+def test_a_macro_mean_is_the_mean_of_the_means_of_cells(pairs: list[tuple[float, int]]) -> None:
+    x, cells = zip(*pairs, strict=True)
+    means = [np.mean([v for v, c in pairs if c == cell]) for cell in set(cells)]
+    assert weights.macro(x, cells) == pytest.approx(float(np.mean(means)), abs=1e-12)
+
+
+def test_the_bootstrap_is_the_percentile_bootstrap_of_scipy() -> None:
+    """Other draws, so only as close as two thousand of them are."""
+    values = np.random.default_rng(1).normal(0.2, 1.0, 60)
+    found = resample.of_mean(values.tolist())
+    expected = stats.bootstrap(
+        (values,), np.mean, n_resamples=20_000, confidence_level=0.9, method="percentile", rng=2
+    ).confidence_interval
+    assert found == pytest.approx((expected.low, expected.high), abs=0.03)
+
+
+# Bootstrap intervals over groups, and where the reports show them.
+
+ERRORS = st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=40)
+
+
+@settings(max_examples=30, deadline=None)
+@given(ERRORS)
+def test_the_interval_holds_the_mean_and_stays_between_the_extremes(values: list[float]) -> None:
+    low, high = resample.of_mean(values)
+    assert min(values) - 1e-12 <= low <= np.mean(values) + 1e-9
+    assert np.mean(values) - 1e-9 <= high <= max(values) + 1e-12
+    assert resample.of_mean(values) == (low, high)
+
+
+def test_the_width_is_that_of_the_normal_approximation() -> None:
+    values = np.random.default_rng(1).normal(0.0, 1.0, 400).tolist()
+    low, high = resample.of_mean(values)
+    resample._counts.cache_clear()
+    assert resample.of_mean(values) == (low, high)  # the seed is fixed: another process draws the same
+    assert high - low == pytest.approx(2 * 1.645 * np.std(values) / 20.0, rel=0.1)
+
+
+def test_one_group_has_no_interval() -> None:
+    assert resample.of_mean([0.5]) is None
+    assert resample.of_ratio([0.0, 1.0], [0.0, 1.0]) is None
+    assert resample.of_ratio([1.0, 2.0], [2.0, 4.0]) == (0.5, 0.5)
+
+
+def test_the_summary_of_groups_carries_its_intervals(make_row, framed) -> None:
+    rows = [make_row(f"{g}{i}", 100.0 + i, 100.0 + (i if g != "c" else -i), group=g) for g in "abc" for i in (0, 9)]
+    found = ranking.summary(ranking.group_rankings(framed(rows)))
+    assert found.tau == pytest.approx(1 / 3)
+    assert found.tau_range == (pytest.approx(-1 / 3), 1.0)
+    assert found.regret_range is not None
+    assert found.regret_range[0] <= found.regret <= found.regret_range[1]
+    assert ranking.summary([]).tau_range is None
+
+
+def test_order_by_suite_and_what_differs(make_row, facts_for) -> None:
+    rows = [make_row(f"{g}{i}", 100.0 + i, 100.0 + i, group=g, suite="s" + g) for g in "ab" for i in (0, 9)]
+    facts = facts_for(*rows)
+    for r in rows:
+        differs = {"tp": r.run_id, "numa": r.run_id}
+        facts[r.run_id] = replace(facts[r.run_id], differs=differs, switches=("version", "numa"))
+    evaluation = Evaluation(rows=tuple(rows), facts=facts)
+    made = view_ranking.by_suite(evaluation, "simulate")
+    assert [line[0] for line in made.rows] == ["all", "all, by a field seen", "sa", "sb"]
+    chosen = view_ranking.by_suite(evaluation, "simulate", {"mine": {"a0", "a9"}})
+    assert [(line[0], line[1]) for line in chosen.rows][-1] == ("mine", "1")
+    *_, inside = view_ranking.of_predictor(evaluation, "simulate")
+    first, _ = inside.rows
+    assert first[-2:] == ("tp", "numa")
+
+
+def test_memory_error_of_all_kinds_together(make_row, framed) -> None:
+    rows = [make_row("a", memory_error=0.1), make_row("b", memory_error=-0.3, status="out-of-memory"), make_row("c")]
+    rows.append(make_row("d", memory_error=0.6, family="g"))
+    found = accuracy.memory_error(framed(rows))
+    assert (found.compared, found.worst_id) == (3, "d")
+    assert found.macro_mape == pytest.approx((0.2 + 0.6) / 2)
+    assert accuracy.memory_error(framed(rows[2:3])) is None

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,11 @@ from hypothesis import strategies as st
 from harness.__main__ import main
 from harness.contracts.results import COLUMNS, Row
 from harness.evidence import csvcell
-from harness.report import files, runner
+from harness.report import files, github, runner
+from harness.report.github import Annotation
+from harness.report.table import Column, Report, Table
+from harness.score.drift import Drift, Moved
+from harness.score.gate import Check
 
 CASE = (
     "{model: llama3_8b, gpu: h100_sxm, gpus: 8,"
@@ -98,3 +103,115 @@ def test_an_id_of_several_lines_is_a_mistake(tmp_path: Path, capsys: pytest.Capt
     suite.write_text(f'suite: s\ncases: [{CASE}, id: "a\\nb"}}]\n')
     assert main(["run", str(suite)]) == 2
     assert "cases[0].id: found 'a\\nb', expected printable text in one line" in capsys.readouterr().err
+
+
+# Annotations and step summary: escaped as the runner reads them, bounded, and written where the runner says.
+
+
+def check(name: str = "mape", passed: bool = False) -> Check:
+    return Check(suite="dense", predictor="simulate", name=name, found=0.2, limit=0.1, passed=passed, detail="9 rows")
+
+
+def drift(lost: int = 0, broken: int = 0) -> Drift:
+    moved = tuple(Moved(run_id=f"m{i}", predictor="simulate", before=0.01, after=-0.2) for i in range(broken))
+    return Drift(
+        lost=tuple(("simulate", f"l{i}") for i in range(lost)),
+        gained=(),
+        moved=moved,
+        broken=moved,
+        before=None,
+        after=None,
+    )
+
+
+def test_an_annotation_is_one_escaped_line() -> None:
+    made = str(Annotation("error", "a: b, 5 %", "50 % of\r\nthem: a, b"))
+    assert made == "::error title=a%3A b%2C 5 %25::50 %25 of%0D%0Athem: a, b"
+
+
+@given(st.text(), st.text())
+def test_a_runner_reads_back_what_was_written(title: str, message: str) -> None:
+    line = str(Annotation("warning", title, message))
+    assert "\n" not in line
+    assert "\r" not in line
+    head, _, data = line.removeprefix("::warning title=").partition("::")
+    for code, mark in (("%2C", ","), ("%3A", ":"), ("%0A", "\n"), ("%0D", "\r"), ("%25", "%")):
+        head, data = head.replace(code, mark), data if code in ("%2C", "%3A") else data.replace(code, mark)
+    assert (head, data) == (title, message)
+
+
+def test_failures_are_errors_and_passes_are_silent() -> None:
+    (made,) = github.annotate([check(), check("coverage", passed=True)], lines=["fine"])
+    assert (made.level, made.title) == ("error", "projection gate: dense simulate mape")
+    assert made.message.startswith("FAIL dense simulate mape: 0.2, required <= 0.1")
+    assert github.annotate([check(passed=True)]) == []
+    (notice,) = github.annotate([check(passed=True)], drift(), ["15 % held out", "two"])
+    assert (notice.level, notice.message) == ("notice", "15 % held out\ntwo")
+
+
+def test_a_waived_gate_warns() -> None:
+    assert [a.level for a in github.annotate([check()], level="warning")] == ["warning"]
+
+
+def test_lost_and_broken_rows_are_named() -> None:
+    lost, broken = github.annotate([], drift(lost=1, broken=1))
+    assert lost.message == "l0: simulate projected it before and does not now"
+    assert broken.message == "m0: TGS error of simulate was +1.0 %, is -20.0 % (19.0 points more)"
+
+
+def test_no_more_annotations_than_are_shown() -> None:
+    made = github.annotate([check()], drift(lost=20))
+    assert len(made) == github.MOST_ANNOTATIONS
+    assert made[-1].message.startswith("and 12 more")
+    assert len(github.annotate([], drift(lost=github.MOST_ANNOTATIONS))) == github.MOST_ANNOTATIONS
+
+
+@pytest.fixture
+def report() -> Callable[[int, str], Report]:
+    def make(rows: int, cell: str) -> Report:
+        def table(title: str, detail: bool) -> Table:
+            return Table(title=title, columns=(Column("x"),), rows=((cell,),) * rows, detail=detail)
+
+        return Report(
+            title="Title",
+            lines=("a line",),
+            gate=("FAIL it",),
+            tables=(table("Headline", False), table("Detail", True)),
+            provenance=(("input", "0"),),
+        )
+
+    return make
+
+
+def test_the_summary_holds_verdicts_and_headline_tables(report: Callable[[int, str], Report]) -> None:
+    text = github.summary(report(50, "1|2"))
+    assert "**FAIL** it" in text
+    assert text.count(r"| 1\|2 |") == github.MOST_ROWS
+    assert "… and 10 more rows" in text
+    assert "Detail" not in text
+    assert "SHA-256" not in text
+
+
+def test_a_summary_that_is_too_long_keeps_the_verdicts(report: Callable[[int, str], Report]) -> None:
+    text = github.summary(report(40, "x" * 50_000))
+    assert len(text.encode()) < github.MOST_BYTES
+    assert "**FAIL** it" in text
+
+
+def test_the_summary_is_appended(tmp_path: Path, report: Callable[[int, str], Report]) -> None:
+    path = tmp_path / "summary.md"
+    path.write_text("before\n")
+    github.write_summary(path, report(1, "1"))
+    github.write_summary(path, report(1, "2"))
+    text = path.read_text()
+    assert text.startswith("before\n# Title")
+    assert text.count("# Title") == 2
+
+
+def test_only_a_runner_is_told() -> None:
+    assert github.wanted({"GITHUB_ACTIONS": "true"})
+    assert not github.wanted({"GITHUB_ACTIONS": "false"})
+    assert not github.wanted({})
+    assert github.summary_file({}) is None
+    assert github.summary_file({"GITHUB_STEP_SUMMARY": ""}) is None
+    assert github.summary_file({"GITHUB_STEP_SUMMARY": "a/b"}) == Path("a/b")

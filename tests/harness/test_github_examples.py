@@ -68,13 +68,6 @@ def test_the_shell_gate_fails_with_the_code_of_the_harness(gate: Shell, project_
     assert "set -eu" not in usage.stderr
 
 
-def test_the_shell_gate_compares_with_a_baseline(gate: Shell, project_folder: Path) -> None:
-    assert gate("suites/tiny.yaml", "--no-plots", OUT="baseline").returncode == 0
-    same = gate("suites/tiny.yaml", "--no-plots", BASELINE="baseline")
-    assert same.returncode == 0, same.stderr
-    assert "Against earlier results: 0 lost, 0 broken" in same.stdout
-
-
 def test_a_passing_job_leaves_the_baseline_of_the_next_and_a_failing_one_does_not(
     gate: Shell, project_folder: Path
 ) -> None:
@@ -107,24 +100,6 @@ def test_an_environment_that_is_there_is_used(gate: Shell, project_folder: Path)
     assert used.returncode == 0, used.stderr
     absent = gate("suites/tiny.yaml", VENV="other", PYTHON="no-such-interpreter")
     assert absent.returncode == 2
-
-
-def test_on_github_the_run_annotates_and_summarises(gate: Shell, project_folder: Path) -> None:
-    summary = project_folder / "summary.md"
-    runner = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
-    assert "::notice title=projection accuracy::" in gate("suites/tiny.yaml", "--no-plots", **runner).stdout
-    tighten(project_folder)
-    failed = gate("suites/tiny.yaml", "--no-plots", **runner)
-    (line,) = [text for text in failed.stdout.splitlines() if text.startswith("::error ")]
-    assert line.startswith("::error title=projection gate%3A tiny simulate mape::FAIL tiny simulate mape: ")
-    waived = gate("suites/tiny.yaml", "--no-plots", "--no-gate", **runner)
-    assert waived.returncode == 0
-    assert "::warning title=" in waived.stdout
-    text = summary.read_text()
-    assert text.count("# A tiny suite") == 3
-    assert "**PASS** tiny simulate mape" in text
-    assert "**FAIL** tiny simulate mape" in text
-    assert "## Throughput error" in text
 
 
 @pytest.fixture

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import command_line
 import pytest
 
+from harness.cli import main
 from harness.contracts.results import FITS
+from harness.evaluation import inputs
+from projector.errors import InputError
+from tests.projector.intake.primus_tree import checkout, experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -118,15 +124,12 @@ def test_strict_and_loose_files_without_a_suite(project_folder: Path) -> None:
     assert "global_batch_size" in mine[4]["reason"] + mine[4]["assumed"]
 
 
-def test_ingest_calibrate_and_compare(project_folder: Path) -> None:
+def test_ingest_and_compare(project_folder: Path) -> None:
     (project_folder / "loose.csv").write_text(LOOSE)
     done = harness("ingest", "loose.csv", "--out", "new.yaml", cwd=project_folder)
     assert done.returncode == 0, done.stderr
     assert "2 rows" in done.stdout
     assert (project_folder / "new.yaml").exists()
-    fitted = harness("calibrate", "h100_sxm", cwd=project_folder)
-    assert fitted.returncode == 0, fitted.stderr
-    assert "Where stacks differ" in fitted.stdout
     side = harness("compare", "llama-tp1", "llama-tp4", cwd=project_folder)
     assert side.returncode == 0, side.stderr
     assert "-16.7 %" in side.stdout
@@ -216,3 +219,128 @@ def test_a_run_loads_nothing_heavy(project_folder: Path) -> None:
         [sys.executable, "-c", code], cwd=project_folder, env=environment, capture_output=True, text=True, check=False
     )
     assert done.stderr.strip() == "[]"
+
+
+# Both programs say what is wrong with a command line in the same words.
+
+SHAPE = re.compile(r"[^:]+(: [^:]+)?: found .*, expected .*")
+
+
+def mistakes_of(program: str, *words: str) -> list[str]:
+    done = command_line.run(program, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("projector", "harness"),
+    [
+        ((), ()),
+        (("nothing",), ("nothing",)),
+        (("models", "--jsn"), ("figures", "--jsn")),
+        (("performance", "--gpus", "0"), ("run", "--jobs", "0")),
+        (("performance", "--profiling-mode", "all"), ("run", "--mode", "all")),
+        (("performance", "--gpus"), ("run", "--junit")),
+        (("performance", "--config", "nowhere.yaml"), ("run", "nowhere.yaml")),
+        (("performance", "a", "b"), ("report", "a", "b")),
+    ],
+)
+def test_one_shape(projector: tuple[str, ...], harness: tuple[str, ...]) -> None:
+    ours, theirs = mistakes_of("projector", *projector), mistakes_of("harness", *harness)
+    for line in (*ours, *theirs):
+        assert SHAPE.fullmatch(line), line
+
+
+# The kernel flags of ``harness run``: what they change, where they are recorded, what they refuse.
+
+
+def run(folder: Path, *flags: str) -> command_line.Done:
+    return command_line.run("harness", "run", "suites/tiny.yaml", "--no-gate", *flags, cwd=folder)
+
+
+def rows(folder: Path, *flags: str) -> dict[str, dict[str, Any]]:
+    done = run(folder, *flags)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((folder / "out" / "tiny" / "results.json").read_text())["rows"]
+    return {row["run_id"]: row for row in found if (row["predictor"], row["fit"]) == ("simulate", "uncalibrated")}
+
+
+def test_a_power_cap_slows_every_row_and_is_recorded_in_it(project_folder: Path) -> None:
+    free, capped = rows(project_folder), rows(project_folder, "--power-cap-watts", "200")
+    assert free.keys() == capped.keys()
+    for name, row in capped.items():
+        assert row["projected_step_seconds"] > free[name]["projected_step_seconds"]
+        assert "power_cap_watts=200" in row["assumed"]
+        assert "power_cap_watts" not in free[name]["assumed"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--gemm-backend", "orgami"), "--gemm-backend: found 'orgami', expected a known name; nearest: origami"),
+        (("--gpu-clock-mhz", "1.2"), "--gpu-clock-mhz: found '1.2', expected a number of MHz"),
+        (("--power-cap-watts", "0"), "--power-cap-watts: found '0', expected a number of W"),
+    ],
+)
+def test_mistakes_exit_with_two(project_folder: Path, flags: tuple[str, ...], words: str) -> None:
+    done = run(project_folder, *flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# The report of every experiment of a folder.
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A checkout with one experiment that is projected, one refused by its architecture, one that is broken."""
+    root = checkout(tmp_path / "primus")
+    keys = {"seq_length": 4096, "micro_batch_size": 1, "global_batch_size": 16}
+    experiment(root, "dense", folder="examples/a/MI300X", **keys)
+    experiment(root, "dense", folder="examples/b/MI355X", model_type="mamba", **keys)
+    experiment(root, "unheard_of", folder="examples/c/MI355X", **keys)
+    experiment(root, "llama3.1_8B", "torchtitan", folder="examples/d/MI355X")
+    return root
+
+
+def test_presets_are_no_experiments(tree: Path) -> None:
+    assert [path.parent.name for path in inputs.experiments(tree)] == ["MI300X", "MI355X", "MI355X", "MI355X"]
+
+
+def test_one_line_each(tree: Path) -> None:
+    made = list(inputs.lines(tree, inputs.experiments(tree)))
+    assert [line.backend for line in made] == ["megatron", "megatron", "megatron", "torchtitan"]
+    assert [bool(line.reason) for line in made] == [False, True, True, False]
+    assert [line.wrong for line in made] == [False, False, True, False]
+    assert made[0].gpus == "8 × mi300x"
+    assert made[0].verdict == "fits"
+    assert made[1].reason == "Mamba layers"
+
+
+def test_the_report_is_the_same_wherever_it_is_made(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = inputs.markdown(list(inputs.lines(tree, inputs.experiments(tree))))
+    assert str(tree) not in text
+    assert "| all | 4 | 2 |" in text
+    monkeypatch.setenv("NNODES", "64")
+    monkeypatch.setenv("PRIMUS_TP", "8")
+    monkeypatch.chdir(tree.parent)
+    again = Path("primus")
+    assert inputs.markdown(list(inputs.lines(again, inputs.experiments(again)))) == text
+
+
+def test_a_folder_that_is_missing_or_empty_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        inputs.experiments(tmp_path / "nowhere")
+    assert main(["inputs", str(tmp_path / "nowhere"), str(tmp_path)]) == 2
+    shown = capsys.readouterr().err
+    assert "no such folder" in shown
+    assert "no experiment" in shown
+
+
+def test_the_command_writes_the_report(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "inputs.md"
+    assert main(["inputs", str(tree), "--out", str(out)]) == 0
+    assert "4 experiments, 2 projected, 2 refused" in capsys.readouterr().out
+    assert out.read_text().startswith("# Experiments as they are shipped\n")

@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 
 from harness.calibrate import learn
+from harness.cli import main
 from harness.contracts.estimates import Observation
 from harness.contracts.results import FITS
+from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
 from harness.evaluation import evaluate, observations
 from harness.evaluation.evaluate import Selected
 from harness.evidence import suite
+from harness.predictors.ours import Ours
 from projector import posterior
 from projector.errors import InputError
-from projector.posterior import Facts
+from projector.posterior import Facts, parse
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
 
 
 def seen(source: int, log_ratio: float | None = None, run_id: str = "", family: str = "") -> Observation:
@@ -83,3 +88,85 @@ def test_what_is_shipped_for_plans_and_for_runs_rests_on_the_same_rows() -> None
     assert packaged is not None
     assert known.counts == learn.counts(packaged["simulate"])
     assert {term for term, _ in known.effects} <= set(known.deviations)
+
+
+# Recompute is taken for granted of runs that somebody measured, never of a suite's cases.
+
+RECIPE = Recipe(tp=4, pp=2, micro_batch_size=1, global_batch_size=64, seq_length=8192, data_parallel_sharding="optim")
+RUN = MeasuredRun(
+    id="left-out",
+    source=Source(title="a table"),
+    gpu="h100_sxm",
+    gpus=64,
+    stack=Stack(framework="megatron-lm"),
+    model=zoo.load("llama3_70b"),
+    recipe=RECIPE,
+    measured=Measured(step_seconds=10.0, tgs=800.0),
+)
+
+
+def test_a_measured_run_fitted_and_a_case_may_not() -> None:
+    measured = Ours("simulate").predict(RUN)
+    assert measured.status == "ok"
+    assert any("recompute_granularity=full" in item for item in measured.assumed)
+    case = Ours("simulate").predict(replace(RUN, measured=Measured(), source=Source(title="not measured", kind="case")))
+    assert case.status == "out-of-memory"
+    assert not any("recompute" in item for item in case.assumed)
+
+
+def test_a_run_that_failed_for_memory_is_taken_at_its_word() -> None:
+    failed = replace(RUN, measured=Measured(status="out-of-memory"))
+    assert failed.measured.exists
+    projected = Ours("simulate").predict(failed)
+    assert projected.status == "out-of-memory"
+    assert not any("recompute" in item for item in projected.assumed)
+
+
+def test_what_ran_is_no_failure_where_nobody_can_tell() -> None:
+    """Recompute stated: a row whose plan is within the tolerance of the limit runs, and says that it is close; the same
+    of a planned case follows the better guess."""
+    tight = None
+    for layers in range(60, 20, -1):
+        model = replace(zoo.load("llama3_70b"), num_layers=layers)
+        run = replace(RUN, model=model, recipe=replace(RECIPE, recompute_granularity="none", pp=1))
+        made = Ours("simulate").projection(run).memory
+        if made.status == "too-close" and not made.fits:
+            tight = run
+            break
+    assert tight is not None
+    found = Ours("simulate").predict(tight)
+    assert (found.status, found.reason.startswith("too close to tell")) == ("ok", True)
+    assert Ours("simulate").predict(replace(tight, measured=Measured())).status == "out-of-memory"
+    assert Ours("simulate").predict(replace(tight, measured=Measured(status="out-of-memory"))).status == "out-of-memory"
+
+
+# ``harness calibrate``: tables of the posterior, the file it writes, and what it refuses.
+
+
+def test_it_shows_where_stacks_differ_and_writes_a_file_that_reads_back(
+    six_families: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    out, looks = tmp_path / "posterior.json", tmp_path / "looks.csv"
+    assert main(["first-look", str(six_families), "--out", str(looks), "--known", str(tmp_path / "none.csv")]) == 0
+    given = ["calibrate", "--runs", str(six_families), "--looks", str(looks)]
+    assert main([*given, "--judge", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    for title in ("What a new source should expect", "What runs of one's own add", "Where stacks differ"):
+        assert title in said
+    written = out.read_text()
+    found = parse(written, str(out))
+    assert {"h100_sxm", "b200", "mi300x", "megatron-lm"} <= set(found.counts)
+    assert found.evidence["rows"] == "36"
+    assert main([*given, "--against", str(out)]) == 0
+    assert "PASS" in capsys.readouterr().out
+    out.write_text(written.replace('"tail": [', '"tail": [9'))
+    assert main([*given, "--against", str(out)]) == 1
+
+
+def test_unknown_gpus_write_nothing(project_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = project_folder / "measured" / "runs" / "tiny.yaml"
+    out = tmp_path / "posterior.json"
+    assert main(["calibrate", "h200", "--runs", str(tiny), "--out", str(out)]) == 2
+    assert "h200" in capsys.readouterr().err
+    assert not out.exists()

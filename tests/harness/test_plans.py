@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.__main__ import main
+from harness.evaluation import platforms
 from harness.evaluation.plans import Held, held
+from harness.evaluation.platforms import Rated
 from harness.evidence import totals
+from harness.evidence.ingest import command as ingest
+from harness.predictors import load
+from harness.report import view_peaks
 from projector.errors import InputError
+from projector.hardware import catalogue
 
 TOTALS = Path(__file__).resolve().parents[2] / "measured" / "totals.yaml"
 
@@ -67,3 +74,109 @@ def test_bad_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path.write_text("{}")
     assert main(["plans", str(path)]) == 2
     assert "a list of runs" in capsys.readouterr().err
+
+
+# Platforms side by side: the figures of a published comparison, and what it did not say of itself.
+
+ROWS = Path(__file__).resolve().parent / "data" / "tprimat_peaks.yaml"
+ITS = {"llama3.1_8b": 8.0e9, "qwen2.5_7b": 7.6e9}  # parameters as the comparison counts them
+COUNTED = ["--parameters", "llama3.1_8b=8e9", "qwen2.5_7b=7.6e9"]
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Rated]:
+    return platforms.rated(ingest.load(ROWS).runs, load(("simulate",))[0], ITS)
+
+
+def test_figures_of_the_comparison(rows: list[Rated]) -> None:
+    best = {row.key: row for row in platforms.peaks(rows)}
+    amd, nvidia = best["mi300x", "qwen2.5_7b"], best["h100_sxm", "qwen2.5_7b"]
+    assert amd.tokens == 87_933
+    assert amd.tflops is not None
+    assert nvidia.tflops is not None
+    assert 8 * amd.tflops == pytest.approx(4_009.7, abs=0.1)
+    assert amd.utilisation == pytest.approx(0.383, abs=5e-4)
+    assert 8 * nvidia.tflops == pytest.approx(3_596.8, abs=0.1)
+    assert nvidia.utilisation == pytest.approx(0.455, abs=1e-3)  # it says 22.7 %
+    assert (nvidia.against_sparse, amd.against_sparse) == (True, False)
+    assert amd.tokens / nvidia.tokens == pytest.approx(1.11, abs=0.01)
+    assert amd.tokens * 86_400 == pytest.approx(7_597_433_417, rel=1e-5)
+    llama = best["mi300x", "llama3.1_8b"].tflops
+    assert llama is not None
+    assert 8 * llama == pytest.approx(3_306.0, abs=0.1)
+
+
+def test_what_it_does_not_say(rows: list[Rated]) -> None:
+    """The sequences differ; its four strategies on MI300X are one; rows on H100 are far too slow."""
+    best = platforms.peaks(rows)
+    assert any("sequence 8192 against 2048" in each for each in platforms.unfair(best[0], best[1]))
+    same = {(each.rows[0].run.gpu, each.rows[0].model): each for each in platforms.alike(rows) if len(each.rows) == 4}
+    assert set(same) == {("mi300x", "qwen2.5_7b"), ("mi300x", "llama3.1_8b")}
+    for each in same.values():
+        assert each.spread < 0.003
+        assert each.not_applied
+    slow = {row.run.id for row in rows if row.slow}
+    assert {"h100-llama-00", "h100-llama-01", "h100-qwen-00", "h100-qwen-01"} <= slow
+    assert not any(name.startswith("mi300x") for name in slow)
+    words = " ".join(view_peaks.verdict(rows, platforms.alike(rows)))
+    for text in (
+        "87,933 tokens/s",
+        "not a fair comparison",
+        "sparse peak",
+        "probably they were not applied",
+        "find out why",
+    ):
+        assert text in words
+
+
+def test_laws(rows: list[Rated]) -> None:
+    for row in rows:
+        assert row.tflops is not None
+        assert row.utilisation == pytest.approx(row.tflops * 1e12 / catalogue.gpu(row.run.gpu).peak_of("bf16"))
+        assert 0 < row.utilisation < 1
+        assert row.slow == (row.share is not None and row.share < platforms.SLOW)
+        assert platforms.unfair(row, row) == ()
+    found = platforms.scaled(platforms.peaks(rows)[0], load(("simulate",))[0])
+    assert [each.linear for each in found] == [87_933 * each.times for each in found]
+    assert all(each.projected is not None and each.projected <= 1.001 * each.linear for each in found)
+    apart = [replace(row, tgs=row.tgs * 3.0**i) for i, row in enumerate(rows)]
+    assert platforms.alike(apart) == []
+    repeats = [rows[0], replace(rows[0], tgs=rows[0].tgs * 1.001)]
+    assert platforms.alike(repeats) == []  # one strategy twice
+
+
+def test_the_peaks_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    price = tmp_path / "price.yaml"
+    price.write_text("price_by_gpu: {mi300x: 2.0}\ncurrency: USD\nsource: an offer\n")
+    words = ["peaks", str(ROWS), *COUNTED, "--price", str(price), "--out", str(tmp_path / "out")]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    tables = {table["title"]: table for table in found["tables"]}
+    assert len(tables) == 8
+    daily = tables["A day at the peak"]
+    assert "No price of h100_sxm" in daily["note"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"peaks.md", "peaks.png"}
+    assert "Nine panels" in (tmp_path / "out" / "peaks.md").read_text(encoding="utf-8")
+    assert main(["peaks", str(ROWS), "--strategy", "balanced"]) == 0
+    page = capsys.readouterr().out
+    assert "truly_identical" not in page
+    assert "balanced" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("--strategy", "balances"), "balanced"),
+        (("--parameters", "qwen2.5_7b=nan"), "--parameters"),
+        (("--parameters", "qwen"), "--parameters"),
+        (("--price", "-1"), "--price"),
+    ],
+)
+def test_bad_input(words: tuple[str, ...], found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(["peaks", str(ROWS), *words])
+    except SystemExit as error:
+        code = int(str(error.code))
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, "")
+    assert found in said.err

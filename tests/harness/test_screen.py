@@ -90,16 +90,6 @@ def test_quiet_says_the_gate_and_verbose_everything(project_folder: Path) -> Non
     assert (alone.returncode, alone.stdout) == (0, "Gate: none; a suite sets thresholds.\n")
 
 
-def test_a_gate_that_fails_is_named(project_folder: Path) -> None:
-    path = project_folder / "suites" / "tiny.yaml"
-    path.write_text(path.read_text().replace("mape: 10.0", "mape: 0.0"))
-    for more in ((), ("--quiet",)):
-        done = harness("run", "suites/tiny.yaml", *more, cwd=project_folder)
-        assert done.returncode == 1
-        assert "FAIL tiny simulate mape" in done.stdout
-    fits_a_screen(harness("report", "out/tiny", cwd=project_folder).stdout)
-
-
 @pytest.mark.parametrize(
     ("arguments", "piece"),
     [

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from harness.contracts import frame
-from harness.contracts.results import RunFacts
+from harness.contracts.results import Evaluation, Row, RunFacts
+from harness.report import view_switches, view_whatif
+from harness.report.markdown import render
+from harness.score import changes
+from harness.score.scaling import origin, scaling, within
 from harness.score.switches import ladders, pairs, sign_share, switches
+from tests.harness.plain_rows import alone
 from tests.harness.plain_rows import alone as row
 
 
@@ -78,3 +85,182 @@ def test_a_ladder_compares_each_run_with_the_one_before_it() -> None:
     assert first.measured == pytest.approx(1.1)
     assert first.projected == pytest.approx(1.05)
     assert (second.run, second.changed, second.real, second.right) == ("c", ("y 2",), True, False)
+
+
+# Scaling series: which runs make one, and what efficiency means.
+
+PAPER = "A. Author 2022 arXiv:0000.00000 Table 1"
+
+
+def scaled(run_id: str, gpus: int, measured: float, projected: float | None, **other: str) -> Row:
+    return alone(run_id, measured, projected, gpus=gpus, **other)
+
+
+def fact(run_id: str, source: str = "one", flops: float = 1.0, **configuration: str) -> RunFacts:
+    return RunFacts(run_id=run_id, source=source, differs=configuration, flops_per_token=flops)
+
+
+def test_efficiency_is_over_the_smallest_size() -> None:
+    known = {k: fact(k, gpus=n, global_batch_size=b, tp="8") for k, n, b in (("a", "8", "64"), ("b", "64", "512"))}
+    (series,) = scaling(frame.of([scaled("b", 64, 90.0, 110.0), scaled("a", 8, 100.0, 125.0)], known))
+    (point,) = series.points
+    assert (series.smallest, point.gpus, series.settings) == (8, 64, "tp 8")
+    assert point.measured == pytest.approx(0.9)
+    assert point.projected == pytest.approx(0.88)
+    assert point.error == pytest.approx(0.88 / 0.9 - 1)
+    assert within([series]) == (1, 1)
+    assert within([series], 0.02) == (0, 1)
+
+
+def test_the_median_of_several_runs_of_one_size_counts() -> None:
+    known = {k: fact(k, gpus=n) for k, n in (("a", "8"), ("b", "16"), ("c", "16"), ("d", "16"))}
+    rows = [
+        scaled("a", 8, 100.0, 1.0),
+        scaled("b", 16, 90.0, 1.0),
+        scaled("c", 16, 10.0, 1.0),
+        scaled("d", 16, 95.0, 1.0),
+    ]
+    (point,) = scaling(frame.of(rows, known))[0].points
+    assert (point.runs, point.measured) == (3, pytest.approx(0.9))
+
+
+def test_other_configurations_sources_and_unprojected_runs_make_no_series() -> None:
+    for other in (
+        {"b": fact("b", gpus="16", tp="4")},
+        {"b": fact("b", source="two", gpus="16", tp="8")},
+        {"b": RunFacts(run_id="b", source="one", differs={"gpus": "16", "tp": "8"})},
+    ):
+        known = {"a": fact("a", gpus="8", tp="8")} | other
+        assert not scaling(frame.of([scaled("a", 8, 1.0, 1.0), scaled("b", 16, 1.0, 1.0)], known))
+    known = {"a": fact("a", gpus="8"), "b": fact("b", gpus="16")}
+    assert not scaling(frame.of([scaled("a", 8, 1.0, 1.0), scaled("b", 16, 1.0, None)], known))
+
+
+def test_rows_of_one_document_and_submissions_of_one_round_belong_together() -> None:
+    assert origin("mlcommons/training_results_v5.0 A/results/x @abc") == origin("mlcommons/training_results_v5.0 B/y")
+    assert origin("owner/project notes.md @abc line 1") == origin("owner/project notes.md @def line 9")
+    assert origin("owner/project notes.md @abc") != origin("owner/project other.md @abc")
+
+
+def test_models_that_grow_with_the_machine_are_compared_in_flops() -> None:
+    known = {
+        "a": fact("a", source=PAPER, flops=1.0, gpus="8", model="m1", pp="1"),
+        "b": fact("b", source=PAPER, flops=10.0, gpus="64", model="m2", pp="8"),
+    }
+    rows = [scaled("a", 8, 100.0, 100.0, model="m1"), scaled("b", 64, 9.0, 11.0, model="m2")]
+    (series,) = scaling(frame.of(rows, known))
+    assert series.points[0].measured == pytest.approx(0.9)
+    assert series.points[0].projected == pytest.approx(1.1)
+    smaller = known | {"b": fact("b", source=PAPER, flops=0.5, gpus="64", model="m2", pp="8")}
+    assert not scaling(frame.of(rows, smaller))
+    elsewhere = {
+        k: RunFacts(run_id=k, source="notes", differs=f.differs, flops_per_token=1.0) for k, f in known.items()
+    }
+    assert not scaling(frame.of(rows, elsewhere))
+
+
+def test_the_report_marks_what_is_beyond_the_goal() -> None:
+    known = {k: fact(k, gpus=n) for k, n in (("a", "8"), ("b", "16"), ("c", "32"))}
+    rows = (scaled("a", 8, 100.0, 100.0), scaled("b", 16, 95.0, 96.0), scaled("c", 32, 80.0, 96.0))
+    report, _ = view_switches.build(Evaluation(rows=rows, facts=known), "simulate")
+    text = render(report)
+    assert "1 of 2 sizes beyond the smallest" in text
+    assert "+1.1 % |" in text
+    assert "+20.0 % ✗" in text
+
+
+# What a change brings: which runs make a pair, and how it is scored.
+
+Make = Callable[..., Row]
+
+
+def rows_of(make_row: Make, *runs: tuple[str, float, float, dict[str, str], dict[str, Any]]) -> Any:
+    """Runs by id, measured, projected, configuration, and what else of the row or of its facts."""
+    rows, facts = [], {}
+    for run, measured, projected, differs, more in runs:
+        known = {"source": more.pop("source", "a/b x.md"), "switches": more.pop("switches", ("version",))}
+        rows.append(make_row(run, measured, projected, fit="uncalibrated", **more))
+        facts[run] = RunFacts(run_id=run, differs=differs, **known)
+    return frame.of(rows, facts)
+
+
+def test_a_group_pairs_all_of_its_runs_and_a_model_those_of_one_kind(make_row: Make) -> None:
+    loose = {"group": ""}
+    found = changes.pairs(
+        rows_of(
+            make_row,
+            ("a", 100, 100, {"tp": "1"}, {}),
+            ("b", 110, 105, {"tp": "2", "pp": "2"}, {}),
+            ("c", 90, 95, {"tp": "1", "precision": "fp8"}, dict(loose)),
+            ("d", 90, 95, {"tp": "4", "precision": "fp8"}, {**loose, "source": "c/d"}),
+            ("e", 90, 95, {"tp": "1", "precision": "fp8"}, {**loose, "model": "other"}),
+        )
+    )
+    assert [(p.first, p.second, sorted(p.kinds), p.group) for p in found] == [
+        ("a", "b", ["pp", "tp"], "g"),
+        ("a", "c", ["precision"], ""),
+    ]
+    assert found[0].measured == pytest.approx(1.1)
+    assert found[0].error == pytest.approx(math.log(1.05 / 1.1))
+
+
+def test_what_no_recipe_field_holds_is_no_kind_and_parts_runs_outside_a_group(make_row: Make) -> None:
+    hidden = {"switches": ("version", "env", "tp")}
+    found = changes.pairs(
+        rows_of(
+            make_row,
+            ("a", 100, 100, {"env": "x", "tp": "1"}, dict(hidden)),
+            ("b", 110, 100, {"env": "y", "tp": "2"}, dict(hidden)),
+            ("c", 110, 120, {"env": "y", "tp": "2", "pp": "2"}, {**hidden, "group": ""}),
+            ("d", 100, 100, {"env": "x", "tp": "1", "version": "2"}, dict(hidden)),
+        )
+    )
+    assert [(p.first, p.second, p.kind) for p in found] == [
+        ("a", "b", "only what no recipe field holds"),
+        ("a", "d", "only what no recipe field holds"),
+        ("b", "c", "pp"),
+        ("b", "d", "only what no recipe field holds"),
+    ]
+
+
+def test_a_score_is_of_the_ratio_and_of_the_sign_beyond_noise(make_row: Make) -> None:
+    found = changes.pairs(
+        rows_of(
+            make_row,
+            ("a", 100, 200, {"tp": "1"}, {}),
+            ("b", 110, 220, {"tp": "2"}, {}),
+            ("c", 101, 180, {"tp": "4"}, {}),
+        )
+    )
+    of = changes.score(found)
+    assert of is not None
+    assert (of.pairs, of.real, of.right) == (3, 2, 2)  # a to c is within 2 %
+    assert of.median == pytest.approx(1 - 0.9 / 1.01)
+    assert {of.worst.first, of.worst.second} == {"a", "c"} or {of.worst.first, of.worst.second} == {"b", "c"}
+    assert changes.score([]) is None
+
+
+def test_a_factor_that_both_runs_share_changes_nothing(make_row: Make) -> None:
+    runs = rows_of(make_row, ("a", 100, 130, {"tp": "1"}, {}), ("b", 110, 120, {"tp": "2"}, {}))
+    one, other = changes.pairs(runs), changes.pairs(runs.assign(projected_tgs=3.7 * runs["projected_tgs"]))
+    assert one[0].projected == pytest.approx(other[0].projected)
+
+
+def test_the_report_names_headline_kinds_and_sources(make_row: Make) -> None:
+    runs = [
+        (f"r{i}{k}", 100.0 + 10 * k, 100.0 + 9 * k, {"tp": str(1 + k)}, {"group": f"g{i}", "source": f"o{i}/r"})
+        for i in range(12)
+        for k in range(3)
+    ]
+    rows = rows_of(make_row, *runs)
+    kept = [Row(**{name: r[name] for name in Row.__dataclass_fields__}) for r in rows.to_dict("records")]
+    facts = {
+        run: RunFacts(run_id=run, source=source, differs=differs)
+        for run, source, differs in zip(rows["run_id"], rows["source"], rows["differs"], strict=True)
+    }
+    made = view_whatif.build(Evaluation(rows=tuple(kept), facts=facts), "simulate")
+    assert made.lines[0].startswith("Of 36 pairs of measured runs of 12 sources the projected ratio is off by 0.9 %")
+    by = {t.title: t for t in made.tables}
+    assert [row[0] for row in by["By kind of change, alone"].rows] == ["tp"]
+    assert len(by["By source"].rows) == 12
+    assert view_whatif.build(Evaluation(rows=(), facts={}), "simulate").tables == ()

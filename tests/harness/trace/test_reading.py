@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from harness.trace.account import account
+from harness.trace.account import account, union
+from harness.trace.events import Kernels
+from harness.trace.idle import BETWEEN, LAUNCH, OTHERS, SYNC, idle
+from harness.trace.names import UNKNOWN, bare, named
 from harness.trace.owners import BACKWARD, FORWARD, OPTIMIZER, RECOMPUTE, owners
 from harness.trace.reader import read
 from harness.trace.shapes import shaped
-from harness.trace.steps import chosen, steps
+from harness.trace.steps import Part, chosen, steps
 from harness.trace.study import exchanges
 from projector.errors import InputError
 from projector.operators.types import Attention, Gemm
@@ -160,3 +166,141 @@ def test_events_in_any_order_say_the_same(tmp_path: Path) -> None:
     other.write_text(json.dumps({**made.document(), "traceEvents": made.events[::-1]}))
     one, two = chosen(read(path)), chosen(read(other))
     assert (one.said, one.seconds) == (two.said, pytest.approx(two.seconds))
+
+
+# Every moment is counted once, whatever runs beside what.
+
+NAMES = (GEMM, "flash::flash_fwd_kernel<x>", REDUCE, "Memcpy DtoD (Device -> Device)", "who knows")
+
+
+def part_of(rows: list[tuple[float, float, int]]) -> Part:
+    rows = sorted(rows)
+    start, length, name = (np.array(column) for column in zip(*rows, strict=True))
+    nothing = np.full(len(rows), -1, dtype=np.int64)
+    kernels = Kernels(start, start + length, nothing, name.astype(np.int64), nothing, NAMES)
+    return Part(kernels, float(start.min()), float((start + length).max()) + 1.0, True, "")
+
+
+rows = st.lists(
+    st.tuples(st.floats(0, 10), st.floats(0.001, 3), st.integers(0, len(NAMES) - 1)), min_size=1, max_size=30
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows)
+def test_the_parts_sum_to_the_step(found: list[tuple[float, float, int]]) -> None:
+    part = part_of(found)
+    made = account(part)
+    assert sum(entry.exposed for entry in made.entries) + made.idle == pytest.approx(part.seconds)
+    assert made.busy + made.idle == pytest.approx(part.seconds)
+    assert all(0 <= entry.exposed <= entry.busy + 1e-12 for entry in made.entries)
+    assert sum(entry.calls for entry in made.entries) == len(found)
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows)
+def test_a_union_is_what_a_clock_would_count(found: list[tuple[float, float, int]]) -> None:
+    part = part_of(found)
+    spans = union(part.kernels, np.ones(len(found), dtype=bool))
+    ticks = np.linspace(0, 14, 1401)
+    inside = sum((ticks >= a) & (ticks < b) for a, b in spans)
+    apart = sum((ticks >= a) & (ticks < b) for a, b in zip(part.kernels.start, part.kernels.end, strict=True))
+    assert ((inside > 0) == (apart > 0)).all()
+    assert (inside <= 1).all()
+
+
+def test_communication_counts_only_where_nothing_computes() -> None:
+    made = account(part_of([(0.0, 4.0, 0), (1.0, 5.0, 2), (5.5, 2.0, 3)]))
+    exposed = {entry.kind: entry.exposed for entry in made.entries}
+    assert exposed["GEMM"] == pytest.approx(4.0)
+    assert exposed["communication: all_reduce"] == pytest.approx(2.0)  # from 4 to 6: before, the product runs
+    assert exposed["copy"] == pytest.approx(1.5)  # from 6 to 7.5: before, the message is under way
+
+
+def test_two_products_at_a_time_share_it() -> None:
+    made = account(part_of([(0.0, 2.0, 0), (0.0, 2.0, 1)]))
+    assert {entry.kind: entry.exposed for entry in made.entries} == pytest.approx({"GEMM": 1.0, "attention": 1.0})
+
+
+@pytest.fixture
+def gaps(tmp_path: Path) -> dict[str, float]:
+    made = Made()
+    made.kernel(GEMM, 100, 50, launch=10)
+    made.kernel(GEMM, 152, 48, launch=20)  # follows at once
+    made.host("cudaStreamSynchronize", 30, 172, cat="cuda_runtime")
+    made.kernel(GEMM, 230, 70, launch=210)  # 30 µs: the host had waited until 202
+    made.kernel(GEMM, 340, 60, launch=330)  # 40 µs: launched late
+    made.kernel(GEMM, 450, 50, launch=335)  # 50 µs: launched before the device ran dry
+    trace = read(made.write(tmp_path / "t.json"))
+    part = chosen(trace)
+    return {reason: 1e6 * seconds for reason, seconds in idle(trace, part, account(part)).items()}
+
+
+def test_a_gap_has_the_reason_of_what_ended_it(gaps: dict[str, float]) -> None:
+    assert gaps == pytest.approx({BETWEEN: 2.0, SYNC: 30.0, LAUNCH: 40.0, OTHERS: 50.0})
+
+
+# Kernels are told by name; each name here was seen in a published trace or stands in its library's source.
+
+SEEN = {
+    "nvjet_sm100_tst_128x256_64x4_2x1_2cta_h_bz_coopA_TNT": ("GEMM", "cuBLASLt"),
+    "Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64_MI16x16x1_SK3": ("GEMM", "hipBLASLt"),
+    "Custom_Cijk_Ailk_Bljk_F8BS_shortname0_gfx950": ("GEMM", "hipBLASLt"),
+    "sm90_xmma_gemm_bf16f32_bf16f32_f32_nt_n_tilesize128x128x64_execute_segment_k_off_kernel__5x_cublas": (
+        "GEMM",
+        "cuBLAS",
+    ),
+    "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn": ("GEMM", "cuBLAS"),
+    "void cutlass::device_kernel<dpsk::grouped_gemm::cuda::m_grouped_fp8_ptp128c::GemmKernel>(X::Params)": (
+        "grouped GEMM",
+        "DeepSeek",
+    ),
+    "_ZN5aiter34fmha_fwd_hd128_bf16_causal_rtna_groupE": ("attention", "AITER"),
+    "_ZN5aiter22fmha_bwd_hd128_odo_bf16E": ("attention", "AITER"),
+    "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<T>(P)": ("attention", "FA2"),
+    "void cutlass::device_kernel<flash::FlashAttnFwdSm90<flash::Main>>(P)": ("attention", "FA3"),
+    "cudnn_generated_fort_native_sdpa_sm100_flash_bprop_f16_knob_4": ("attention", "cuDNN"),
+    "attn_fwd": ("attention", "AOTriton"),
+    "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)": ("communication", "NCCL"),
+    "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)": ("communication", "NCCL"),
+    "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)": ("expert exchange", "DeepEP"),
+    "void primus_turbo::deep_ep::internode::combine<false, 8>(int4*)": ("expert exchange", "DeepEP"),
+    "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<T>(P)": ("norm", "any"),
+    "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctorMaster<T>>(long)": ("optimizer", "multi-tensor"),
+    "void multi_tensor_apply_kernel<TensorListMetadata<1>, L2NormFunctor<float>>(long)": (
+        "gradient norm",
+        "multi-tensor",
+    ),
+    "triton_poi_fused_mul_silu_3": ("activation", "any"),
+    "triton_red_fused__to_copy_mean_mul_rsqrt_1": ("norm", "any"),
+    "triton_poi_fused_add_7": ("elementwise", "Inductor"),
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, A>(int)": (
+        "elementwise",
+        "torch",
+    ),
+    "void transformer_engine::cast_transpose_optimized_kernel<T>(P)": ("cast", "TransformerEngine"),
+    "_row_id_map_pass_1_kernel": ("permute", "MoE"),
+    "Memcpy HtoD (Pinned -> Device)": ("copy", "runtime"),
+    "__amd_rocclr_fillBufferAligned.kd": ("copy", "runtime"),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_a_known_name(name: str) -> None:
+    found = named(name)
+    assert (found.kind, found.provider) == SEEN[name]
+
+
+def test_the_main_kernels_of_attention_tell_layer_passes() -> None:
+    ways = [named(name).way for name in SEEN if named(name).kind == "attention"]
+    assert ways == ["forward", "", "backward", "forward", "backward", "forward"]
+
+
+@pytest.mark.parametrize("name", ["my_kernel_v2", "foo::dispatch_table", "combined_scan", ""])
+def test_an_unknown_name_stays_unknown(name: str) -> None:
+    assert named(name).kind == UNKNOWN
+
+
+def test_arguments_are_no_part_of_a_name_but_functors_are() -> None:
+    assert bare("void f<g(int)>(h)") == "f<g(int)>"
+    assert named("void run<X>(cublas_params)").kind == UNKNOWN

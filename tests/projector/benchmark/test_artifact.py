@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,11 @@ from projector.benchmark.restored import anchored
 from projector.cli import run as projector
 from projector.cli.configuration import workload
 from projector.errors import InputError
+from projector.frameworks import resolve
 from projector.hardware import catalogue
 from projector.projection import project
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 Document = dict[str, Any]
@@ -238,3 +241,42 @@ def test_what_layers_save_is_counted_once_and_moves_the_peak(taken: tuple[Worklo
     double = replace(found.timings, saved={key: 2 * ours for key, (ours, _) in made.parts.items()})
     moved = anchored(found.asked, double, simulated, cluster)
     assert moved.peak == pytest.approx(moved.projected + simulated.memory.components["activations"])
+
+
+# What a forward leaves for its backward is counted of whole layers and of those whose weights are shards, too.
+
+
+@pytest.fixture
+def two_ranks() -> Iterator[None]:
+    """A group of two of which this process is the first; what it sends goes nowhere."""
+    dist = pytest.importorskip("torch.distributed")
+    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    dist.init_process_group("fake", store=fake.FakeStore(), rank=0, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("two_ranks")
+def test_half_the_heads_and_widths_leave_more_than_half_and_less_than_all(cpu: Device) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from projector.benchmark import held, insitu, source
+    from projector.benchmark.layers_parallel import Group, Ranks
+    from projector.benchmark.layers_parts import Made
+
+    sizes = {"num_layers": 1, "hidden_size": 64, "ffn_hidden_size": 128, "num_attention_heads": 4}
+    model = zoo.load("llama3_8b", **sizes, num_query_groups=2, kv_channels=16, vocab_size=512)
+    recipe = Recipe(tp=2, micro_batch_size=1, global_batch_size=1, seq_length=32, precision="fp32")
+    work = Workload(model=model, recipe=recipe, gpus=2, framework="pytorch")
+    execution = resolve(work, cpu.vendor, cpu.arch).execution
+
+    def counted(tp: Group) -> float:
+        layers = source.find("torch", Made(work, "cpu", Ranks(tp=tp), execution))
+        parts = [("layer dense", False, layers.layer(model.layer_kinds[0]))]
+        strip = insitu.Strip(layers.embedding(), parts, layers.head())
+        ids = torch.zeros(1, 32, dtype=torch.int64)
+        return held.saved(strip, lambda: (ids, ids))["layer dense"]
+
+    whole, split = counted(Group()), counted(Group(2, 0, dist.group.WORLD))
+    assert 0.5 * whole < split < whole

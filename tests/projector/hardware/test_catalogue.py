@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ import yaml
 from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.hardware.gpu_file import read_gpu
+from projector.hardware.machines import _table, machine_names, machine_of
+from projector.hardware.types import Cluster
+from projector.hardware.yaml_file import described
 
 GPU_FOLDER = Path(catalogue.__file__).parent / "gpus"
 EXPECTED = {
@@ -191,3 +195,98 @@ def test_broken_yaml_is_one_problem(tmp_path: Path, text: str) -> None:
 def test_missing_file_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         catalogue.cluster(str(tmp_path / "none.yaml"))
+
+
+# Machines that clouds rent: their network is what the provider states, and all names find them.
+
+
+def test_every_machine_has_a_cluster_whose_adapters_carry_its_line_rate() -> None:
+    for entry in _table():
+        cluster = catalogue.cluster(entry["names"][0])
+        hosts = cluster.gpus_per_node // cluster.gpus_per_host
+        assert cluster.intra.bandwidth >= cluster.inter.bandwidth
+        assert entry["source"]
+        if "network" in entry:
+            assert cluster.name == entry["names"][0]
+            assert cluster.inter.bandwidth * cluster.gpus_per_host * 8 / 1e9 == pytest.approx(entry["network"]["gbits"])
+            assert cluster.inter.nics_per_node == entry["network"]["nics"] * hosts
+        assert all(catalogue.cluster(name) == cluster for name in entry["names"])
+    names = [name for entry in _table() for name in entry["names"]]
+    assert len({name.lower() for name in names}) == len(names)
+    assert not set(machine_names()) & set(catalogue.cluster_names())
+
+
+@pytest.mark.parametrize(
+    ("text", "machine", "gpu", "technology"),
+    [
+        ("ml.p5.48xlarge", "p5.48xlarge", "h100_sxm", "efa"),
+        ("Standard_ND96isr_H100_v5", "ND96isr_H100_v5", "h100_sxm", ""),
+        ("standard_nd96amsr_a100_v4", "ND96amsr_A100_v4", "a100_sxm_80gb", ""),
+        ("A3-ULTRAGPU-8G", "a3-ultragpu-8g", "h200", "roce"),
+        ("a4x-highgpu-4g", "a4x-highgpu-4g", "gb200", "roce"),
+        ("BM.GPU.MI300X.8", "BM.GPU.MI300X.8", "mi300x", "roce"),
+    ],
+)
+def test_machines_are_found_by_their_names(text: str, machine: str, gpu: str, technology: str) -> None:
+    cluster = catalogue.cluster(text)
+    assert (machine_of(text), cluster.gpu.name, cluster.inter.technology) == (machine, gpu, technology)
+    assert catalogue.knows_cluster(text)
+
+
+def test_a_label_is_no_name_of_a_machine_and_an_unknown_one_is_refused_with_the_nearest() -> None:
+    assert machine_of("nvidia-h100-80gb") is None
+    assert machine_of("nvidia-h100-80gb", "gke") == "a3-highgpu-8g"
+    with pytest.raises(InputError, match=r"p5\.48xlarge"):
+        catalogue.cluster("p5.49xlarge")
+
+
+# A file of hardware on a base: what it states counts, with a source of its own; everything else is the base's.
+
+FASTER = {
+    "name": "faster",
+    "title": "HGX H100 with adapters twice as fast",
+    "base": "clusters/h100_sxm",
+    "inter": {"bandwidth_gbs": 100.0, "nics_per_node": None},
+    "sources": [{"title": "a data sheet", "kind": "datasheet", "values": ["inter.bandwidth_gbs"]}],
+}
+
+
+def read(tmp_path: Path, **changes: object) -> Cluster:
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump({**FASTER, **changes}), encoding="utf-8")
+    return catalogue.cluster(str(path))
+
+
+def test_what_is_not_stated_is_the_base_s(tmp_path: Path) -> None:
+    found, base = read(tmp_path), catalogue.cluster("h100_sxm")
+    inter = replace(base.inter, bandwidth=100e9, nics_per_node=None)
+    assert found == replace(base, name="faster", inter=inter, sources=found.sources)
+    assert "inter.bandwidth_gbs: datasheet, a data sheet" in found.sources
+    assert not any("nics_per_node" in line for line in found.sources), "what is not there has no source"
+    assert sum("inter.bandwidth_gbs" in line for line in found.sources) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"sources": []}, "nothing for inter.bandwidth_gbs"),
+        ({"base": "clusters/h100_sxn"}, "nearest: clusters/h100_sxm"),
+        ({"base": "h100_sxm"}, "base: found 'h100_sxm'"),
+        ({"base": ["clusters/h100_sxm"]}, "base: found"),
+        ({"name": None}, "name: found None, expected a non-empty text"),
+        ({"sources": "a data sheet"}, "sources: found 'a data sheet'"),
+        ({"intre": {"size": 4}}, "intre"),
+    ],
+)
+def test_mistakes_name_the_file_and_the_key(tmp_path: Path, changes: dict[str, object], expected: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, **changes)
+    assert "own.yaml" in str(caught.value)
+    assert expected in str(caught.value)
+
+
+def test_names_are_never_the_base_s() -> None:
+    """What a GPU is called belongs to it alone: an alias of two would name one of them."""
+    files = sorted(Path(catalogue.__file__).parent.glob("gpus/*.yaml"))
+    aliases = [alias for file in files for alias in described(file).get("aliases", ())]
+    assert len(aliases) == len(set(aliases))

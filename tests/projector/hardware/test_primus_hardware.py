@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from harness.kernels.collectives_score import projected, strange
+from harness.kernels.collectives_table import read
+from projector import project
+from projector.__main__ import main
+from projector.collectives.model import seconds_of
+from projector.collectives.placement import GroupShape
 from projector.errors import InputError
 from projector.hardware import catalogue, primus
+from projector.hardware.catalogue import cluster, gpu, gpu_names
+from projector.hardware.efficiency import WATTS, load, of, powered, relative
+from projector.hardware.efficiency_file import shipped
+from projector.hardware.types import Cluster, Gpu
+from projector.kernels.simulate import Simulated
+from projector.mechanisms import Execution
+from projector.operators.types import Gemm
+from projector.parameter import Parameter
+from projector.search.sweep import grid, points
+from projector.settle.workload import settle
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+from tests.workloads import workload
 
 
 def write(folder: Path, text: str) -> Path:
@@ -77,3 +102,210 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
 def test_a_list_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="mapping"):
         primus.apply(write(tmp_path, "hardware_config: [1]"), catalogue.cluster("mi300x"))
+
+
+# Systems of transformer-perf-estimates: read in their own words, refused in one error, and as fast as they say.
+
+# ShashankSubramanian/transformer-perf-estimates@54278b0, systems/config-B200.json
+B200: dict[str, Any] = {
+    "matrix_flops_fp16": 2500, "vector_flops_fp32": 169, "vector_flops_fp16": 339, "hbm_bandwidth": 8000,
+    "hbm_capacity": 192, "nvlink_bandwidth": 900, "nvlink_eff": 0.7, "nvlink_latency": 2.5e-06, "nvlink_size": 8,
+    "ib_bandwidth": 100, "ib_eff": 0.7, "ib_latency": 5e-06, "nic_factor": 1, "empirical": False, "summa_nb": 4,
+    "element_size": 2e-09, "mask_element_size": 1e-09, "flops_units": 1e-12,
+}  # fmt: skip
+CASE = ("--model", "llama3.1_8b", "--gpus", "64", "--tp", "2", "--mbs", "1", "--gbs", "256", "--seq-length", "4096")
+
+
+def described(folder: Path, **changed: Any) -> str:
+    file = folder / "mine.json"
+    file.write_text(json.dumps({**B200, **changed}))
+    return str(file)
+
+
+def step(cluster: Cluster) -> float:
+    return project(workload("llama3.1_8b", 64, global_batch_size=256, tp=8), cluster).step_seconds
+
+
+def test_its_figures_are_ours(tmp_path: Path) -> None:
+    found = catalogue.cluster(described(tmp_path, nic_factor=2))
+    assert found.gpu.peak_of("bf16") == pytest.approx(2.5e15)
+    assert (found.gpu.memory_bandwidth, found.gpu.memory_bytes) == (8e12, 192e9)
+    assert (found.intra.bandwidth, found.intra.size, found.intra.latency) == (9e11, 8, 2.5e-6)
+    assert (found.inter.bandwidth, found.inter.latency, found.gpus_per_node, found.gpus_per_host) == (2e11, 5e-6, 8, 8)
+    assert catalogue.gpu(described(tmp_path)).vendor == "nvidia"
+
+
+def test_a_better_system_is_never_slower(tmp_path: Path) -> None:
+    usual = step(catalogue.cluster(described(tmp_path)))
+    for key, value in (
+        ("matrix_flops_fp16", 5000),
+        ("hbm_bandwidth", 16000),
+        ("ib_bandwidth", 200),
+        ("nvlink_size", 64),
+    ):
+        assert step(catalogue.cluster(described(tmp_path, **{key: value}))) <= usual * (1 + 1e-9)
+    assert step(catalogue.cluster(described(tmp_path, nvlink_size=1))) > usual
+
+
+def test_it_is_taken_wherever_a_cluster_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = described(tmp_path)
+    for flag in ("--gpu", "--cluster"):
+        assert main(["performance", *CASE, flag, file, "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said["projections"]["simulate"]["step_seconds"] > 0
+    (tmp_path / "grid.yaml").write_text(
+        "{sweep: 1, model: llama3.1_8b, system: mine.json, gpus: 8, "
+        "recipe: {micro_batch_size: 1, global_batch_size: 16, seq_length: 4096}}"
+    )
+    made = grid.read(tmp_path / "grid.yaml")
+    (row,) = points.rows(list(made.points()))
+    assert row["status"] == "ok"
+    before = grid.key_of(next(made.points()))
+    described(tmp_path, hbm_bandwidth=4000)
+    grid._FILES.clear()
+    assert grid.key_of(next(made.points())) != before
+
+
+def test_a_wrong_system_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = described(tmp_path, hbm_bandwidth=-1, colour="red", nvlink_size=7.5)
+    assert main(["performance", *CASE, "--cluster", wrong]) == 2
+    said = capsys.readouterr()
+    assert (said.out, len(said.err.splitlines())) == ("", 3)
+    for key in ("hbm_bandwidth", "colour", "nvlink_size"):
+        assert f"{wrong}: {key}" in said.err
+
+
+# A cluster file that states what nccl-tests measured between its nodes.
+
+_FILE = """
+name: mine
+title: "Eight H100, 400G a GPU"
+gpu: h100_sxm
+gpus_per_node: 8
+gpus_per_host: 8
+intra: {{name: NVLink, topology: switch, size: 8, bandwidth_gbs: 450, latency_us: 0.6}}
+inter: {{name: Ethernet, topology: switch, bandwidth_gbs: 50, latency_us: 4.0{more}}}
+sources:
+  - {{title: "its data sheet", kind: datasheet, values: [intra.bandwidth_gbs, inter.bandwidth_gbs]}}
+  - {{title: "as its relatives", kind: assumed, values: [intra.latency_us, inter.latency_us]}}
+"""
+_LONGEST = 8 * 2.0**30
+
+
+def _cluster(folder: Path, more: str = "") -> Cluster:
+    path = folder / "mine.yaml"
+    path.write_text(_FILE.format(more=more))
+    return catalogue.cluster(str(path))
+
+
+def _busbw(cluster: Cluster, gpus: int, per_node: int) -> float:
+    """GB/s, as nccl-tests count the bus bandwidth of an all-reduce."""
+    took = float(seconds_of("all_reduce", _LONGEST, GroupShape(gpus, per_node), cluster))
+    return _LONGEST / took * 2 * (gpus - 1) / gpus / 1e9
+
+
+@pytest.mark.parametrize("stated", [150.0, 250.0, 350.0])
+def test_what_was_measured_is_what_is_projected(tmp_path: Path, stated: float) -> None:
+    made = _cluster(tmp_path, f", busbw_gbs: {stated}, busbw_one_rank_gbs: {stated / 10}")
+    assert _busbw(made, 32, 8) == pytest.approx(stated, rel=0.05)
+    assert _busbw(made, 4, 1) == pytest.approx(stated / 10, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all", "send_recv"])
+def test_a_faster_network_is_never_slower(tmp_path: Path, kind: str) -> None:
+    rates = (100, 200, 300, 400)
+    made = [_cluster(tmp_path, f", busbw_gbs: {rate}") for rate in rates]
+    took = [float(seconds_of(kind, 2.0**28, GroupShape(32, 8), each)) for each in made]
+    assert took == sorted(took, reverse=True)
+    assert took[-1] < took[0]
+
+
+def test_a_rate_above_the_lines_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        _cluster(tmp_path, ", busbw_gbs: 401, busbw_one_rank_gbs: 51")
+    assert [problem.key for problem in caught.value.problems] == ["inter.busbw_gbs", "inter.busbw_one_rank_gbs"]
+
+
+def test_two_figures_of_two_nodes_hold_on_a_hundred_and_twenty_eight(root: Path) -> None:
+    """Slingshot as a network that no table covers, but for what two of its nodes measured."""
+    perlmutter = catalogue.cluster("a100_sxm_40gb_slingshot4")
+    large = [r for r in read(root / "measured" / "collectives") if r.cluster == perlmutter.name and r.bytes >= 2**20]
+    bare = strange(perlmutter)
+
+    def busbw(gpus: int) -> float:
+        first = max((r for r in large if (r.kind, r.nodes, r.gpus) == ("all_reduce", 2, gpus)), key=lambda r: r.bytes)
+        return first.bytes / first.time_us * 1e-3 * 2 * (gpus - 1) / gpus
+
+    told = {"link.inter": 1.02 * busbw(8) / 100, "link.inter.alone": 1.02 * busbw(2) / 25}
+    both = replace(bare, overrides={**bare.overrides, **told})
+    beyond = [r for r in large if r.nodes > 2]
+    errors = [sorted(abs(projected(r, each) / r.time_us * 1e6 - 1) for r in beyond) for each in (bare, both)]
+    before, after = (each[len(each) // 2] for each in errors)
+    assert before > 0.3
+    assert after < 0.12
+
+
+# A device that nobody measured: whose constants it takes, and the clock that its power sustains.
+
+BIG = Gemm(name="big", m=16384, n=16384, k=16384)
+
+
+def stranger(name: str, **other: object) -> Gpu:
+    return replace(gpu(name), name="stranger", **other)
+
+
+def seconds(device: Gpu) -> float:
+    return float(Simulated(device, of(device), Execution()).times([BIG]).seconds[0])
+
+
+@given(factor=st.floats(0.2, 5.0), share=st.floats(0.3, 1.0))
+def test_the_clock_goes_with_the_cube_root_of_power(factor: float, share: float) -> None:
+    stated = {"clock.matrix": Parameter(share), "gemm.loop": Parameter(0.9), WATTS: Parameter(0.5)}
+    found = powered(stated, 0.5 * factor)
+    assert found["clock.matrix"] == pytest.approx(min(1.0, share * factor ** (1 / 3)), rel=1e-3)
+    assert found["gemm.loop"] == 0.9
+    assert powered(stated, 0.0) is stated  # no 16-bit peak
+    assert powered({"clock.matrix": Parameter(share)}, 3.0)["clock.matrix"] == share
+
+
+def test_clocks_that_were_found_apart_follow_it() -> None:
+    """Each was stated from figures of its own board; the architecture's share as it stands is farther off."""
+    far, near = [], []
+    for name in ("mi325x", "mi308x", "mi350x", "h100_pcie", "a100_pcie_80gb", "h100_sxm_96gb_500w"):
+        own = load(name)["clock.matrix"]
+        far.append(abs(shipped(gpu(name).arch)["clock.matrix"] / own - 1.0))
+        near.append(abs(of(stranger(name))["clock.matrix"] / own - 1.0))
+        assert near[-1] < 0.15, name
+        assert near[-1] < far[-1], name
+    assert sum(near) < 0.5 * sum(far)
+
+
+def test_more_power_is_never_slower_and_a_file_of_its_own_stands() -> None:
+    times = [seconds(stranger("h100_sxm", tdp_watts=watts)) for watts in (300.0, 500.0, 700.0, 1500.0)]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 1.2 * times[2]
+    assert seconds(replace(gpu("h100_pcie"), tdp_watts=700.0)) == pytest.approx(seconds(gpu("h100_pcie")))
+
+
+def test_an_unknown_architecture_takes_the_nearest_of_its_vendor() -> None:
+    for name in gpu_names():
+        device = gpu(name)
+        found = relative(device, device.arch)
+        assert found != device.arch
+        assert not found or {o.vendor for o in map(gpu, gpu_names()) if o.arch == found} == {device.vendor}
+    assert relative(gpu("cpu")) == ""
+    for like, arch in (("gb300", "blackwell_ultra"), ("mi355x", "gfx950"), ("l40s", "ampere"), ("h200", "hopper")):
+        device = stranger(like, arch="not out yet")
+        assert relative(device) == arch
+        assert of(device)["gemm.perimeter"] == of(stranger(like))["gemm.perimeter"] or like == "l40s"
+    assert of(gpu("v100_sxm_32gb"))["clock.matrix"] == 0.85  # Volta stands for itself
+    assert of(stranger("mi355x", arch="x", peak={"fp32": 1e14}))["clock.matrix"] == load("mi355x")["clock.matrix"]
+
+
+def test_a_projection_says_whose_kernels_stand_in() -> None:
+    recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096)
+    run = Workload(model=zoo.load("llama3_8b"), recipe=recipe, gpus=8)
+    known = cluster("mi355x")
+    assert settle(run, known).assumed == settle(run, replace(known, gpu=stranger("mi355x"))).assumed
+    borrowed = settle(run, replace(known, gpu=stranger("mi355x", arch="gfx1250"))).assumed
+    assert "kernels of gfx950 (nothing is known of gfx1250)" in borrowed

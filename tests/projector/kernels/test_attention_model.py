@@ -10,14 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.kernels.attention_sets import sets
+from projector.hardware import catalogue, efficiency
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
+from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Efficiency
-from projector.kernels import attention
+from projector.kernels import attention, selected
 from projector.kernels.attention_tiles import block, dq_bytes, padded, parent
 from projector.kernels.constants import element_bytes
 from projector.kernels.materialised import expand
 from projector.kernels.simulate import Simulated
+from projector.kernels.tables import Measured
 from projector.mechanisms import Execution
 from projector.operators.types import Attention, Gemm, Stream
 from projector.parameter import Parameter
@@ -239,3 +243,139 @@ def test_a_kernel_that_keeps_a_head_in_cache_does_not_slow_down_with_length(
     ops = [op(batch=1, seq_q=s, seq_k=s, backward=backward) for s in lengths]
     rates = [o.flops / t for o, t in zip(ops, seconds(name, family, *ops), strict=True)]
     assert all(b >= 0.99 * a for a, b in pairwise(rates))
+
+
+# Which attention rows are fitted together: families before those that resemble them, few parameters, sane priors.
+
+
+def row(family: str, seq: int, heads: int = 16, condition: str = "published", **changes: int | bool | str) -> Measured:
+    cells = {"head_dim_qk": 128, "head_dim_v": 128, "causal": True, "backward": False, "dtype": "bf16", **changes}
+    op = Attention(name="", batch=1, heads=heads, kv_heads=heads, seq_q=seq, seq_k=seq, **cells)  # type: ignore[arg-type]
+    return Measured(op=op, family=family, seconds=1e-3, condition=condition, source="a paper")
+
+
+def stems(family: str, rows: list[Measured]) -> list[str]:
+    return [key.split(".")[2] for one in sets(rows) if one.family == family for key in one.keys]
+
+
+def test_a_family_comes_before_those_that_resemble_it() -> None:
+    rows = [row(family, seq) for family in ("aiter", "aiter_a16", "asm", "opus") for seq in (512, 1024, 2048)]
+    assert next(one.family for one in sets(rows)) == "aiter"
+
+
+def test_rows_carry_what_they_can_tell() -> None:
+    few = [row("fa3", seq) for seq in (1024, 2048, 4096)]
+    assert stems("fa3", few) == ["loop"]
+    many = [row("fa3", 512 * n, causal=n % 2 == 0, head_dim_qk=d, head_dim_v=d) for n in range(1, 9) for d in (64, 128)]
+    assert set(stems("fa3", many)) == {"loop", "overlap", "prologue_us", "mask", "softmax"}
+    paired = [row("aiter", 512 * n) for n in range(1, 20)]
+    assert set(stems("aiter", paired)) == {"loop", "overlap", "prologue_us", "launch_us", "power"}
+    timed = [row("cudnn", 4096, heads, condition="framework average") for heads in (4, 8, 16, 32)]
+    assert set(stems("cudnn", timed)) == {"loop", "launch_us"}
+
+
+def test_unequal_head_dimensions_are_another_kernel_where_nothing_explains_them() -> None:
+    def titles(family: str) -> list[str]:
+        rows = [row(family, 1024 * n, head_dim_qk=d) for n in range(1, 4) for d in (128, 192)]
+        return [one.title for one in sets(rows)]
+
+    assert [t.endswith("d192") for t in titles("cudnn")] == [False, True]
+    assert len(titles("fa2")) == len(titles("opus")) == 1  # operand fetch explains it; scaled from another family
+
+
+def test_priors_lie_inside_their_bounds_and_are_few() -> None:
+    dims = (64, 128, 192, 256)
+    rows = [
+        row(f, 512 * n, head_dim_qk=d, head_dim_v=d) for f in ("fa2", "fa3", "aiter") for n in (1, 2, 8) for d in dims
+    ]
+    for one in sets(rows):
+        assert len(one.keys) <= 6
+        assert all(low <= prior <= high and low < high for prior, low, high in one.keys.values())
+
+
+# torch's attention on ROCm against its published rates.
+
+
+def rate(
+    gpu: str, family: str, seq: int, *, causal: bool, backward: bool, heads: int = 64, kv_heads: int = 64
+) -> float:
+    """TFLOP/s."""
+    device = catalogue.gpu(gpu)
+    op = Attention(
+        name="a",
+        batch=16384 // seq,
+        heads=heads,
+        kv_heads=kv_heads,
+        seq_q=seq,
+        seq_k=seq,
+        head_dim_qk=128,
+        head_dim_v=128,
+        causal=causal,
+        backward=backward,
+        dtype="bf16",
+    )
+    model = Simulated(device, efficiency.of(device), Execution.of(kernels={"attention": family}), alone=True)
+    return op.flops / float(model.times([op]).seconds[0]) / 1e12
+
+
+@pytest.mark.parametrize(("seq", "published"), [(512, 385.7), (1024, 489.5), (2048, 569.2), (4096, 608.5)])
+def test_forward_on_mi355x(seq: int, published: float) -> None:
+    """facebookexperimental/triton#1782: 64 heads, no mask; constants were chosen on these four rows."""
+    assert rate("mi355x", "aotriton", seq, causal=False, backward=False) == pytest.approx(published, rel=0.15)
+
+
+def test_backward_with_grouped_queries_on_mi355x() -> None:
+    """A quarter of the best kernel (arXiv 2511.08083), which does 1,053 TFLOP/s (ROCm/aiter#815)."""
+    made = rate("mi355x", "aotriton", 8192, causal=True, backward=True, kv_heads=8)
+    assert made == pytest.approx(0.24 * 1053, rel=0.05)
+
+
+@pytest.mark.parametrize("gpu", ["mi300x", "mi325x", "mi355x"])
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("seq", [1024, 4096, 16384])
+def test_never_faster_than_the_assembly_kernels(gpu: str, backward: bool, seq: int) -> None:
+    ours, best = (rate(gpu, family, seq, causal=True, backward=backward) for family in ("aotriton", "aiter"))
+    assert ours < best < catalogue.gpu(gpu).peak_of("bf16") / 1e12
+
+
+# Attention of queries that choose their keys: linear in the keys, and never free of its own rows.
+
+# Milliseconds by keys and heads of NVIDIA/cudnn-frontend pull request 318, backward of 4096 queries on SM100.
+PUBLISHED = {
+    (128, 64): 0.560,
+    (512, 64): 1.233,
+    (1024, 64): 2.155,
+    (2048, 64): 4.019,
+    (128, 128): 1.066,
+    (1024, 128): 4.303,
+}
+
+
+def selected_seconds(gpu: str, keys: float, heads: int = 64, backward: bool = True) -> float:
+    device = catalogue.default_cluster(gpu).gpu
+    sizes = {
+        "batch": 1,
+        "heads": heads,
+        "kv_heads": 1,
+        "seq_q": 4096,
+        "seq_k": 4096,
+        "head_dim_qk": 512,
+        "head_dim_v": 512,
+    }
+    op = Attention(name="core_attn", keys=keys, backward=backward, **sizes)  # type: ignore[arg-type]
+    return selected.seconds(op, device, efficiency_of(device))
+
+
+@pytest.mark.parametrize("gpu", ["b200", "gb200"])
+def test_the_published_backward_comes_out(gpu: str) -> None:
+    for (keys, heads), milliseconds in PUBLISHED.items():
+        assert selected_seconds(gpu, keys, heads) * 1e3 == pytest.approx(milliseconds, rel=0.1)
+
+
+@pytest.mark.parametrize("gpu", ["gb300", "h100_sxm", "mi355x"])
+@pytest.mark.parametrize("backward", [False, True])
+def test_time_is_linear_in_keys_and_rows_of_queries_remain(gpu: str, backward: bool) -> None:
+    none, some, twice = (selected_seconds(gpu, keys, backward=backward) for keys in (0.0, 512.0, 1024.0))
+    assert twice - some == pytest.approx(some - none)
+    rows = (2 if backward else 1) * 2.0 * 4096 * 64 * 1024
+    assert none >= rows / catalogue.default_cluster(gpu).gpu.memory_bandwidth

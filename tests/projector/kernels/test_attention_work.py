@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import heapq
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from projector.errors import InputError
+from projector.hardware.catalogue import gpu, gpu_names
+from projector.hardware.efficiency import load
+from projector.hardware.efficiency_file import parse
+from projector.hardware.types import Efficiency
 from projector.kernels.attention import makespan
 from projector.kernels.attention_work import floor_sum, work
+from projector.kernels.simulate import Simulated, arrange
+from projector.mechanisms import Execution
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
+from projector.parameter import Parameter
 
 
 def enumerated(own: int, other: int, rows: int, columns: int, low: float, high: float) -> list[int]:
@@ -118,3 +128,139 @@ def test_an_empty_band_costs_no_block() -> None:
     found = work(*columns_of(4096, 512, 128, 128, -3584, 128 - 1 - 3584))
     assert found.blocks[0] == sum(enumerated(4096, 512, 128, 128, -3584, 128 - 1 - 3584))
     assert found.groups[0] == 32
+
+
+# A list that was made ready once gives what the list gives, under whatever constants.
+
+PRODUCT = Gemm(name="p", m=4096, n=4096, k=4096)
+GROUPED = GroupedGemm(name="g", groups=8, rows=8192, n=2048, k=4096)
+OPS = (
+    PRODUCT,
+    GROUPED,
+    replace(PRODUCT, layout="NN", m=128),
+    replace(PRODUCT, dtype="fp8", n=1024),
+    replace(PRODUCT, m=777),
+    replace(PRODUCT, accumulate=True),
+    replace(GROUPED, groups=1),
+    replace(PRODUCT, layout="NN", n=640),
+)
+
+
+def model(**values: float) -> Simulated:
+    stated = {key.replace("__", "."): Parameter(value, "fitted", "") for key, value in values.items()}
+    efficiency = Efficiency(gpu="h100_sxm", parameters={**load("h100_sxm").parameters, **stated})
+    return Simulated(gpu("h100_sxm"), efficiency, Execution.of())
+
+
+def test_arranged_once_is_the_same_to_the_bit_under_all_constants() -> None:
+    given = arrange(OPS)
+    found = []
+    for constants in ({}, {"clock__matrix": 0.3}, {"clock__matrix": 0.9}):
+        whole = model(**constants).arranged(given)
+        assert (whole == model(**constants).fresh(OPS)).all()
+        assert (whole == model(**constants).times(OPS).seconds).all()
+        one_by_one = np.array([model(**constants).fresh([op])[0] for op in OPS])
+        np.testing.assert_allclose(whole, one_by_one, rtol=1e-12)
+        found.append(whole)
+    assert (found[1] > found[2]).any(), "the constants are those of the model, not of the arrangement"
+
+
+def test_nothing_is_nothing() -> None:
+    assert model().fresh([]).shape == (0,)
+
+
+# Dispatch, memory and the memory-bound kernels of the analytical model.
+
+FLASH = Attention(name="a", batch=1, heads=32, kv_heads=8, seq_q=4096, seq_k=4096, head_dim_qk=128, head_dim_v=128)
+EXPERTS = GroupedGemm(name="e", groups=32, rows=32768, n=4096, k=7168, backend="multi_stream")
+MIXED = (
+    Gemm(name="g", m=4096, n=4096, k=4096),
+    EXPERTS,
+    FLASH,
+    Stream(name="n", kind="norm", read=1e8, write=1e8),
+    replace(FLASH, flash=False, seq_q=1024, seq_k=1024),
+)
+
+
+def model_of(name: str = "h100_sxm") -> Simulated:
+    return Simulated(gpu(name), load(name), Execution())
+
+
+def test_order_does_not_matter_and_nothing_is_measured() -> None:
+    alone = [model_of().times([op]).seconds[0] for op in MIXED]
+    together = model_of().times(MIXED)
+    backwards = model_of().times(MIXED[::-1])
+    np.testing.assert_allclose(together.seconds, alone, rtol=1e-12)
+    np.testing.assert_allclose(backwards.seconds[::-1], alone, rtol=1e-12)
+    assert not together.measured.any()
+    assert (together.seconds > 0).all()
+
+
+def test_every_catalogue_gpu_has_times() -> None:
+    for name in gpu_names():
+        times = model_of(name).times(MIXED).seconds
+        assert np.isfinite(times).all(), name
+        assert (times > 0).all(), name
+
+
+def test_a_list_seen_before_is_the_same_object() -> None:
+    simulated = model_of()
+    assert simulated.times(MIXED) is simulated.times(list(MIXED))
+    with pytest.raises(ValueError):
+        simulated.times(MIXED).seconds[0] = 0.0
+
+
+def test_streams_ramp_to_their_share_of_bandwidth() -> None:
+    small, large = (Stream(name="s", kind="elementwise", read=x, write=x) for x in (1e4, 1e10))
+    times = model_of().times([small, large]).seconds
+    bandwidth = gpu("h100_sxm").memory_bandwidth
+    share = load("h100_sxm")["stream.elementwise"]
+    assert small.bytes / times[0] < 0.05 * bandwidth
+    assert large.bytes / times[1] == pytest.approx(share * bandwidth, rel=0.01)
+
+
+def test_grouped_backends_order_by_cost_per_group() -> None:
+    few = replace(EXPERTS, groups=64, rows=8192)
+    for name in ("h100_sxm", "b200", "mi355x"):
+        fused, looped = model_of(name).times([replace(few, backend="fused"), replace(few, backend="loop")]).seconds
+        assert fused < looped, name
+
+
+def test_grouped_gemm_reads_every_expert_once() -> None:
+    starved = replace(EXPERTS, groups=256, rows=256)
+    took = model_of("h100_sxm").times([starved]).seconds[0]
+    assert took > 256 * 4096 * 7168 * 2 / gpu("h100_sxm").memory_bandwidth
+
+
+def test_grouped_never_beats_the_dense_peak() -> None:
+    for backend in ("fused", "multi_stream", "loop"):
+        for layout in ("TN", "NN", "NT"):
+            ops = [replace(EXPERTS, backend=backend, layout=layout, rows=rows) for rows in (32, 8192, 262144)]
+            for op, took in zip(ops, model_of("b200").times(ops).seconds, strict=True):
+                assert took > op.flops / gpu("b200").peak_of("bf16")
+
+
+def test_uneven_experts_pay_for_padding() -> None:
+    even, odd = model_of().times([replace(EXPERTS, rows=32 * 128), replace(EXPERTS, rows=32 * 129)]).seconds
+    assert odd > even
+
+
+def test_efficiency_files_give_shares_between_low_and_high() -> None:
+    for name in gpu_names():
+        for key, parameter in load(name).parameters.items():
+            assert parameter.source, (name, key)
+            assert parameter.low is not None, (name, key)
+            assert parameter.high is not None, (name, key)
+            assert parameter.low <= parameter.value <= parameter.high, (name, key)
+
+
+def test_a_broken_efficiency_file_names_every_mistake() -> None:
+    text = "parameters:\n  a: {value: fast, kind: guessed, source: x}\n  b: {value: 1, kind: derived, sauce: y}\n"
+    with pytest.raises(InputError) as caught:
+        parse(text, "x.yaml")
+    keys = {problem.key for problem in caught.value.problems}
+    assert keys == {"parameters.a.value", "parameters.a.kind", "parameters.b.sauce", "parameters.b.source"}
+    with pytest.raises(InputError):
+        parse("parameters: [", "x.yaml")
+    with pytest.raises(InputError):
+        parse("", "x.yaml")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+from math import sqrt
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +21,15 @@ from lowering_cases import (
 )
 
 from projector.errors import Unsupported
+from projector.frameworks import Resolved, resolve
+from projector.layers import lower
 from projector.layers.local import local
 from projector.layers.lower import layer
-from projector.operators.types import GroupedGemm
+from projector.mechanisms.dispatch.imbalance import expert_loads, fullest_rank, kept_share
+from projector.operators.part import Block
+from projector.operators.types import Collective, Gemm, GroupedGemm, Stream
+from projector.workload import zoo
+from tests.workloads import workload
 
 
 @pytest.mark.parametrize("dispatcher", ["alltoall", "allgather", "flex"])
@@ -157,3 +167,137 @@ def test_deduplicated_dispatch_never_sends_more_than_every_copy(ep):
     copies = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=ep))
     sent = [sum(c.bytes for c in collectives(b.forward) if c.name == "moe.dispatch") for b in (flex, copies)]
     assert sent[0] <= sent[1]
+
+
+# Expert layers of compiled frameworks: mask products, worst-case buffers, masked grouped products, scatter-
+# additions.
+
+MODEL = zoo.load("deepseek_v3")
+S, K, E, H = 4096, 8, 256, 7168
+
+
+def compiled_case(**recipe: object) -> Resolved:
+    fields = {"micro_batch_size": 2, "global_batch_size": 128, "seq_length": S, "ep": 8}
+    fields |= {"moe_router_force_load_balancing": True} | recipe
+    return resolve(workload(MODEL, 64, "maxtext", **fields), "amd", "gfx950")
+
+
+def moe(**recipe: object) -> Block:
+    return lower.layer(MODEL.layer_kinds[-1], compiled_case(**recipe))
+
+
+def flops(block: Block, prefix: str) -> float:
+    ops = (*block.forward, *block.backward_input, *block.backward_weight)
+    return sum(op.flops for op in ops if isinstance(op, Gemm | GroupedGemm) and op.name.startswith(prefix))
+
+
+CAPACITY = {"moe_expert_capacity_factor": 2.0, "moe_pad_expert_input_to_capacity": True}
+
+
+def test_mask_products_cost_what_their_shapes_say() -> None:
+    """2·S·(E·C)·h FLOP a sequence each: two forward, one and two backward (masks of the dispatch have no gradient)."""
+    block = moe(**CAPACITY)
+    slots = S * K * 2
+    one = 2.0 * S * slots * H * 2  # two sequences
+    assert flops(block, "moe.mask_in") == pytest.approx(2 * one)
+    assert flops(block, "moe.mask_out") == pytest.approx(3 * one)
+
+
+def test_mask_products_grow_with_the_square_of_the_sequence() -> None:
+    long = moe(**CAPACITY, seq_length=2 * S)
+    assert flops(long, "moe.mask") == pytest.approx(4 * flops(moe(**CAPACITY), "moe.mask"))
+
+
+def test_a_gather_based_framework_has_no_mask_products() -> None:
+    load = compiled_case(**CAPACITY)
+    assert load.execution.dispatch.name == "einsum"
+    gathers = replace(load, execution=load.execution.but(dispatch={"masks": False}).run_by(load.workload.recipe))
+    assert flops(lower.layer(MODEL.layer_kinds[-1], gathers), "moe.mask") == 0
+
+
+def test_static_shapes_hold_the_worst_case_but_multiply_only_what_arrived() -> None:
+    load = compiled_case()
+    static = lower.layer(MODEL.layer_kinds[-1], load)
+    exact = lower.layer(
+        MODEL.layer_kinds[-1], replace(load, execution=load.execution.but(dispatch={"static_shapes": False}))
+    )
+
+    def act(block: Block) -> Stream:
+        return next(op for op in block.forward if isinstance(op, Stream) and op.name == "experts.act")
+
+    assert act(static).bytes == pytest.approx(8 * act(exact).bytes)
+    assert flops(static, "experts") == flops(exact, "experts")
+
+
+def test_masked_products_cost_every_expert_for_every_row() -> None:
+    grouped, masked = moe(moe_grouped_gemm="fused"), moe(moe_grouped_gemm="masked")
+    assert flops(masked, "experts") == pytest.approx(8 * (E // 8) * flops(grouped, "experts"))
+    assert masked.owned.expert == grouped.owned.expert
+
+
+def test_scatter_additions_and_the_one_shot_exchange_are_switches() -> None:
+    flex = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+
+    def scatters(count: int) -> int:
+        block = moe(**flex, moe_dispatch_scatter_adds=count)
+        return sum(isinstance(op, Stream) and op.kind == "scatter" for op in block.backward_input)
+
+    assert [scatters(n) for n in (0, 1, 2)] == [0, 1, 2]
+    one_shot = moe(moe_all_to_all_kernel="one_shot")
+    transports = {op.name: op.transport for op in one_shot.forward if isinstance(op, Collective)}
+    assert transports["moe.dispatch"] == transports["moe.combine"] == "one_shot"
+
+
+def test_natural_routing_loads_the_fullest_rank_more() -> None:
+    forced, natural = moe(), moe(moe_router_force_load_balancing=False)
+    case = compiled_case()
+    recipe, experts = case.workload.recipe, case.workload.model.moe
+    assert experts is not None
+    rows = recipe.seq_length * recipe.micro_batch_size * experts.moe_router_topk
+    factor = fullest_rank(case.execution.dispatch.dispersion, experts.num_experts // recipe.ep, recipe.ep, rows)
+    assert factor > 1.0
+    assert flops(natural, "experts") == pytest.approx(factor * flops(forced, "experts"), rel=1e-3)
+    fixed = moe(**CAPACITY, moe_router_force_load_balancing=False)
+    assert flops(fixed, "experts") == flops(moe(**CAPACITY), "experts")
+
+
+# Loads of experts and ranks under a stated distribution.
+
+
+def test_forced_balance_and_one_rank_are_even() -> None:
+    assert fullest_rank(0.0, 8, 64, 1e4) == 1.0
+    assert fullest_rank(0.5, 8, 1, 1e4) == 1.0
+    assert expert_loads(0.0, 4) == (1.0,) * 4
+
+
+@pytest.mark.parametrize(("experts", "ranks"), [(8, 8), (4, 64), (32, 8)])
+def test_the_fullest_rank_is_what_a_draw_of_loads_gives(experts: int, ranks: int) -> None:
+    dice, dispersion, trials = random.Random(7), 0.2, 2000
+    total = 0.0
+    for _ in range(trials):
+        loads = [sum(max(0.0, dice.gauss(1.0, dispersion)) for _ in range(experts)) for _ in range(ranks)]
+        total += max(loads) * ranks / sum(loads)
+    assert fullest_rank(dispersion, experts, ranks, 1e9) == pytest.approx(total / trials, rel=0.01)
+
+
+def test_few_rows_are_uneven_even_when_experts_are_alike() -> None:
+    """Multinomial noise: 1/√rows on top of what the router does."""
+    assert fullest_rank(1e-9, 8, 8, 100.0) == pytest.approx(1.0 + 1.42 * sqrt(1 / 100) * sqrt(7 / 8), rel=0.01)
+
+
+@given(st.floats(0.01, 2.0), st.integers(1, 64))
+def test_loads_average_to_one_and_fall(dispersion: float, experts: int) -> None:
+    loads = expert_loads(dispersion, experts)
+    assert sum(loads) == pytest.approx(experts)
+    assert list(loads) == sorted(loads, reverse=True)
+
+
+def test_a_larger_capacity_drops_less() -> None:
+    shares = [kept_share(1.0, 256, factor) for factor in (0.5, 1.0, 1.5, 4.0, 100.0)]
+    assert shares == sorted(shares)
+    assert shares[0] <= 0.5
+    assert shares[-1] == pytest.approx(1.0)
+
+
+def test_more_experts_on_a_rank_even_it_out_and_more_ranks_do_not() -> None:
+    assert fullest_rank(1.0, 32, 8, 1e6) < fullest_rank(1.0, 8, 8, 1e6) < fullest_rank(1.0, 8, 32, 1e6)

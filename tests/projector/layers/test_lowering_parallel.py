@@ -10,6 +10,7 @@ from lowering_cases import (
     DENSE,
     EXPERTS,
     LLAMA_70B,
+    attention_flops,
     collectives,
     flops,
     named,
@@ -20,9 +21,17 @@ from lowering_cases import (
     with_execution,
 )
 
+from projector.hardware import catalogue
+from projector.layers import lower
 from projector.layers.lower import embedding, head, layer
-from projector.operators.types import Gemm, GroupedGemm
+from projector.operators.part import Block
+from projector.operators.types import Attention, Gemm, GroupedGemm, Operator, Stream
+from projector.projection import project
+from projector.workload import zoo
 from projector.workload.lora import LoRA
+from projector.workload.recipe import Recipe
+from projector.workload.validate import problems
+from projector.workload.workload import Workload
 
 
 def test_without_sequence_parallelism_two_all_reduces_each_way():
@@ -167,3 +176,234 @@ def test_row_wise_scaling_gathers_sixteen_bits_and_casts_everything():
     assert named(row.forward, "qkv.cast").read == 8 * named(tensor.forward, "qkv.cast").read
     assert "qkv.dgrad_scale" in names(row.backward_input)
     assert "qkv.dgrad_scale" not in names(tensor.backward_input)
+
+
+# torch's ring attention: what is gathered, what goes round the ring, and what the merges touch.
+
+SEQ, HEADS, WIDTH = 8192, 64, 128
+
+
+def ring(cp: int, eager: bool = True, compiled: bool = False) -> Block:
+    fusion = {"eager_ring": eager, "elementwise": compiled}
+    case = with_execution(resolved(LLAMA_70B, cp=cp, cp_comm_type="p2p", seq_length=SEQ), fusion=fusion)
+    return layer(LLAMA_70B.layer_kinds[0], case)
+
+
+def touched(block: Block) -> float:
+    ops = (*block.forward, *block.backward_input)
+    return sum(op.bytes for op in ops if isinstance(op, Stream) and op.name.startswith("cp."))
+
+
+@pytest.mark.parametrize("cp", [2, 4, 8])
+def test_keys_are_gathered_once_beside_the_first_step(cp: int) -> None:
+    block = ring(cp)
+    whole = 2.0 * SEQ * HEADS * 2 * WIDTH  # heads repeated, keys and values, 16 bits
+    for ops, first in ((block.forward, "core_attn.step0"), (block.backward_input, "core_attn.step0.bwd")):
+        (gather,) = collectives(ops, "all_gather", "cp")
+        assert gather.bytes == whole
+        assert gather.hides_behind == (first,)
+    assert not collectives(block.forward, "send_recv")
+    pack = named(block.forward, "cp.pack")
+    assert isinstance(pack, Stream)
+    assert pack.read == pack.write == whole / cp * (cp - 1)
+
+
+@pytest.mark.parametrize("cp", [2, 4, 8, 16])
+def test_gradients_go_round_the_ring_in_fp32(cp: int) -> None:
+    """Each of cp messages beside the step after it; what is left after the last one is beside nothing."""
+    sent = collectives(ring(cp).backward_input, "send_recv", "cp")
+    assert sum(op.bytes for op in sent) == 4.0 * SEQ * HEADS * 2 * WIDTH
+    assert sum(op.launches for op in sent) == cp
+    assert all(op.hides_behind for op in sent[:-1])
+    if cp <= 8:
+        assert sent[-1].hides_behind == ()
+
+
+def test_the_area_of_the_mask_is_shared_evenly() -> None:
+    whole = next(op for op in ring(1).forward if isinstance(op, Attention)).flops
+    for cp in (2, 4, 8):
+        mine = sum(op.flops for op in ring(cp).forward if isinstance(op, Attention))
+        assert mine == pytest.approx(whole / cp)
+
+
+@pytest.mark.parametrize("cp", [2, 4, 8, 16])
+def test_a_compiled_ring_waits_for_each_message(cp: int) -> None:
+    """The same messages and products as of the eager ring, beside nothing, and fewer bytes in fewer kernels."""
+    eager, compiled = ring(cp), ring(cp, compiled=True)
+    for name in ("forward", "backward_input"):
+        mine, its = (collectives(getattr(block, name), None, "cp") for block in (compiled, eager))
+        assert [(op.kind, op.bytes, op.launches) for op in mine] == [(op.kind, op.bytes, op.launches) for op in its]
+        assert not any(op.hides_behind for op in mine)
+        assert [op for op in getattr(compiled, name) if isinstance(op, Attention)] == [
+            op for op in getattr(eager, name) if isinstance(op, Attention)
+        ]
+    assert touched(compiled) < touched(eager)
+    assert named(compiled.forward, "cp.pack").launches == 1
+
+
+def test_merges_touch_more_memory_than_fused_corrections() -> None:
+    assert touched(ring(4)) > 3 * touched(ring(4, eager=False))
+    assert touched(ring(8)) > touched(ring(4))  # a step more, of half the tokens
+
+
+# What sharded tensors of torch copy and gather that other tensor parallelism does not.
+
+GROUPS = 8
+
+
+def block(tp: int, *, gathers: bool, qk_layernorm: bool = True) -> Block:
+    model = replace(LLAMA_70B, qk_layernorm=qk_layernorm)
+    case = resolved(model, tp=tp, seq_length=SEQ, apply_rope_fusion=False)
+    how = {"strategy": "dtensor", "gathers_normed_heads": gathers}
+    return layer(model.layer_kinds[0], with_execution(case, tensor_parallel=how))
+
+
+def rotated(ops: tuple[Operator, ...]) -> float:
+    return sum(op.bytes for op in ops if op.name.startswith("rope"))
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8])
+def test_gathered_heads_are_rotated_on_every_rank(tp: int) -> None:
+    plain, found = block(tp, gathers=False), block(tp, gathers=True)
+    (gather,) = [op for op in collectives(found.forward, "all_gather", "tp") if op.name == "qk_norm.ag"]
+    assert gather.bytes == 2.0 * SEQ * (HEADS + GROUPS) * WIDTH
+    assert rotated(found.forward) == pytest.approx(tp * rotated(plain.forward))
+    assert rotated(found.forward) == pytest.approx(rotated(block(1, gathers=True).forward))
+    assert found.backward_input == plain.backward_input  # gradients come cut by heads
+    assert found.backward_weight == plain.backward_weight
+
+
+def test_nothing_is_gathered_without_the_norm_or_without_ranks() -> None:
+    assert block(8, gathers=True, qk_layernorm=False) == block(8, gathers=False, qk_layernorm=False)
+    assert block(1, gathers=True) == block(1, gathers=False)
+
+
+@pytest.mark.parametrize("views", [True, False])
+def test_one_sample_is_gathered_along_its_sequence_by_a_view_or_by_a_copy(views: bool) -> None:
+    case = resolved(LLAMA_70B, tp=8, seq_length=SEQ, sequence_parallel=True)
+    how = {"strategy": "dtensor", "views_gathered": views}
+    found = layer(LLAMA_70B.layer_kinds[0], with_execution(case, tensor_parallel=how))
+    gathers = collectives(found.forward, "all_gather", "tp")
+    copies = {op.name: op.bytes for op in found.forward if op.name.endswith(".ag.copy")}
+    assert copies == ({} if views else {f"{op.name}.copy": 2 * op.bytes for op in gathers})
+
+
+# SUMMA: products are divided and none is added, nothing is held twice, messages have closed forms.
+
+GPT = zoo.load("gpt3_175b")
+KIND = GPT.layer_kinds[0]
+GRIDS = ((4, 2), (2, 4), (1, 4), (8, 1), (4, 4))
+
+
+def summa_block(tp: int, tp2: int, panels: int | None = None, **more: object) -> Block:
+    how = "summa" if tp2 > 1 else "1d"
+    stated = {"tensor_parallel_algorithm": how, "summa_panels": panels, "seq_length": 2048, **more}
+    return lower.layer(KIND, resolved(GPT, tp=tp, tp2=tp2, **stated))
+
+
+def matrices(made: Block) -> float:
+    return made.held.only("linear").total
+
+
+@pytest.mark.parametrize(("tp", "tp2"), GRIDS)
+def test_work_and_weights_are_divided_and_nothing_is_added(tp: int, tp2: int) -> None:
+    one, mine, ranks = summa_block(1, 1), summa_block(tp, tp2), tp * tp2
+    for whole, part in zip(phases(one), phases(mine), strict=True):
+        assert flops(part) * ranks == pytest.approx(flops(whole))
+        assert attention_flops(part) * ranks == pytest.approx(attention_flops(whole))
+    assert matrices(mine) * ranks == matrices(one)
+
+
+def test_no_activation_is_held_twice() -> None:
+    """What all ranks of a grid save is what one rank would; 1d without sequence parallelism saves parts ``tp`` times."""
+    one, grid = summa_block(1, 1), summa_block(4, 2)
+    spread, copied = summa_block(8, 1), summa_block(8, 1, sequence_parallel=False)
+    assert grid.saved_bytes * 8 == pytest.approx(one.saved_bytes, rel=1e-3)
+    assert spread.saved_bytes * 8 == pytest.approx(one.saved_bytes, rel=2e-2)
+    assert grid.saved_bytes < copied.saved_bytes / 1.5
+    assert grid.forward_transient is not None
+
+
+def test_messages_of_a_layer_in_closed_form() -> None:
+    """With b·s/tp2 rows, width h and MLP 4h: inputs of 7h over tp (h, h, h, 4h), weights of 12h²/tp over tp2, each once
+    forward and twice backward; the first of the panels in the open."""
+    tp, tp2, panels, h = 4, 2, 16, GPT.hidden_size
+    made = summa_block(tp, tp2, panels)
+    inputs = 2.0 * (2048 // tp2) * (h + h + h + 4 * h)
+    weights = 2.0 * 12 * h * h / tp
+
+    def moved(ops: object, group: str, *kinds: str) -> float:
+        return sum(op.bytes for kind in kinds for op in collectives(ops, kind, group))  # type: ignore[arg-type]
+
+    assert moved(made.forward, "tp", "broadcast") == pytest.approx(inputs)
+    assert moved(made.forward, "tp2", "broadcast") == pytest.approx(weights)
+    backward = (*made.backward_input, *made.backward_weight)
+    assert moved(backward, "tp", "broadcast", "reduce_scatter") == pytest.approx(2 * inputs)
+    # keys and values go the other way round the sequence: their gradients are scattered over tp2, too
+    attention = 2.0 * 2048 * 2 * h / tp
+    assert moved(backward, "tp2", "broadcast", "reduce_scatter") == pytest.approx(2 * weights + attention)
+    assert moved(made.forward, "tp2", "all_gather") == pytest.approx(attention)
+    shown = sum(op.bytes for op in collectives(made.forward, "broadcast") if not op.hides_behind)
+    assert shown == pytest.approx((inputs + weights) / panels)
+
+
+def test_a_grid_of_one_row_is_one_dimension() -> None:
+    assert lower.layer(KIND, resolved(GPT, tp=8, seq_length=2048, tensor_parallel_algorithm="summa")) == summa_block(
+        8, 1
+    )
+    cluster = catalogue.cluster("h100")
+
+    def step(**recipe: object) -> float:
+        stated = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 2048, "pp": 4, "tp": 4, **recipe}
+        work = Workload(model=GPT, recipe=Recipe(**stated), gpus=64, framework="analytic")  # type: ignore[arg-type]
+        return project(work, cluster).step_seconds
+
+    assert step(tensor_parallel_algorithm="summa") == step() == step(tensor_parallel_algorithm="1d")
+    apart = {"cp": 2, "cp_comm_type": "allgather", "sequence_parallel": True}
+    assert step(tensor_parallel_algorithm="2d_sequence", cp=2) == step(**apart)
+    few, many = (step(tensor_parallel_algorithm="summa", tp2=2, summa_panels=n) for n in (4, 16))
+    assert few != many
+
+
+def test_ends_of_the_model_are_divided_too() -> None:
+    case = resolved(GPT, tp=4, tp2=2, tensor_parallel_algorithm="summa")
+    one = resolved(GPT)
+    table = [lower.embedding(each).held.only("embedding").total for each in (one, case)]
+    head = [lower.head(each).held.only("output").total for each in (one, case)]
+    learned = GPT.hidden_size * (GPT.max_position_embeddings or 0)
+    padded = replace(case.workload).padded_vocab_size * GPT.hidden_size
+    assert table[1] == padded / 8 + learned
+    assert head[1] in (0.0, padded / 8)
+    assert table[0] >= GPT.vocab_size * GPT.hidden_size
+
+
+@pytest.mark.parametrize(
+    ("recipe", "key"),
+    [
+        ({"tensor_parallel_algorithm": "1d"}, "tp2"),
+        ({"tensor_parallel_algorithm": None, "tp2": 1, "summa_panels": 8}, "summa_panels"),
+        ({"summa_panels": 6}, "summa_panels"),
+        ({"tp2": 7}, "tp2"),
+        ({"cp": 2}, "cp"),
+        ({"precision": "fp8"}, "precision"),
+        ({"lora": LoRA(dim=8)}, "lora"),
+        ({"tp_comm_overlap": True}, "tp_comm_overlap"),
+        ({"sequence_parallel": False}, "sequence_parallel"),
+        ({"tensor_parallel_algorithm": "2d_sequence", "tp2": 1, "cp_comm_type": "p2p"}, "cp_comm_type"),
+    ],
+)
+def test_what_it_does_not_go_with_is_refused(recipe: dict[str, object], key: str) -> None:
+    stated = {"micro_batch_size": 1, "global_batch_size": 448, "seq_length": 2048, "tp": 4, "tp2": 2}
+    stated |= {"tensor_parallel_algorithm": "summa", **recipe}
+    work = Workload(model=GPT, recipe=Recipe(**stated), gpus=448, framework="analytic")  # type: ignore[arg-type]
+    assert f"recipe.{key}" in {problem.key for problem in problems(work)}
+
+
+def test_models_and_frameworks_that_cannot() -> None:
+    recipe = Recipe(
+        micro_batch_size=1, global_batch_size=64, seq_length=2048, tp=4, tp2=2, tensor_parallel_algorithm="summa"
+    )
+    experts = Workload(model=DEEPSEEK_V3, recipe=recipe, gpus=64, framework="analytic")
+    assert "recipe.tensor_parallel_algorithm" in {problem.key for problem in problems(experts)}
+    with pytest.raises(ValueError, match="no SUMMA"):
+        project(Workload(model=LLAMA_70B, recipe=recipe, gpus=64), catalogue.cluster("h100"))

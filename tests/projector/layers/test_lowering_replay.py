@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lowering_cases import (
     DEEPSEEK_V3,
     DENSE,
     EXPERTS,
     LLAMA_70B,
     attention_flops,
+    collectives,
     flops,
     names,
     phases,
@@ -20,7 +23,13 @@ from lowering_cases import (
 )
 
 from projector.errors import Unsupported
+from projector.frameworks import resolve
 from projector.layers.lower import embedding, head, layer, mtp
+from projector.operators.types import Gemm, GroupedGemm
+from projector.workload import zoo
+from projector.workload.parameters import count
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
 
 
 @pytest.mark.parametrize(("model", "kind"), [(LLAMA_70B, DENSE), (DEEPSEEK_V3, EXPERTS)])
@@ -109,3 +118,189 @@ def test_names_are_unique_inside_a_phase():
 def test_blocks_are_built_once():
     case = resolved(LLAMA_70B, tp=2)
     assert layer(DENSE, case) is layer(DENSE, resolved(LLAMA_70B, tp=2))
+
+
+# What recompute makes of a layer shares everything with the layer but what recompute is about.
+
+
+def test_layers_under_recompute_share_operators_and_weights() -> None:
+    model, made = zoo.load("deepseek_v3"), {}
+    for granularity in ("none", "selective", "full"):
+        recipe = Recipe(
+            micro_batch_size=1, global_batch_size=64, seq_length=4096, tp=2, ep=8, recompute_granularity=granularity
+        )
+        made[granularity] = layer(model.layer_kinds[-1], resolve(Workload(model=model, recipe=recipe, gpus=64)))
+    none, selective, full = made.values()
+    for other in (selective, full):
+        assert other.forward is none.forward
+        assert other.backward_weight is none.backward_weight
+        assert other.owned is none.owned
+        assert other.saves is none.saves
+        assert {each.tensor for each in other.dropped} <= {each.tensor for each in none.kept}
+    assert not none.recompute
+    assert not none.dropped
+    assert 0 < len(selective.recompute) < len(full.recompute)
+    assert full.kept_bytes < selective.kept_bytes < none.kept_bytes == none.saved_bytes
+
+
+# The weights of all ranks together are those of the model.
+
+
+@pytest.mark.parametrize(
+    "name", ["llama3_8b", "qwen2.5_7b", "qwen3_30b_a3b", "mixtral_8x7b", "mpt_7b", "nemotron4_15b", "moonlight_16b_a3b"]
+)
+def test_zoo_models_have_their_published_weights(name):
+    model = zoo.load(name)
+    case = resolved(model, make_vocab_size_divisible_by=1)
+    blocks = [layer(kind, case) for kind in model.layer_kinds] + [embedding(case), head(case)]
+    total = sum(b.owned.dense + b.owned.expert for b in blocks)
+    assert total == pytest.approx(count(model).total, rel=1e-4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from([1, 2, 4, 8]))
+def test_tensor_parallelism_splits_all_but_the_norms(tp):
+    once, now = (layer(DENSE, resolved(LLAMA_70B, tp=n)) for n in (1, tp))
+    norms = 2 * LLAMA_70B.hidden_size
+    assert (now.owned.dense - norms) * tp == once.owned.dense - norms
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from([1, 8, 64, 256]), st.sampled_from([1, 2, 4]))
+def test_expert_parallelism_splits_the_experts(ep, etp):
+    once, now = (layer(EXPERTS, resolved(DEEPSEEK_V3, ep=e, etp=t)) for e, t in ((1, 1), (ep, etp)))
+    assert now.owned.expert * ep * etp == once.owned.expert
+    assert now.owned.dense == once.owned.dense
+
+
+def test_latent_down_projections_are_replicated():
+    once, now = (layer(DENSE, resolved(DEEPSEEK_V3, tp=tp)) for tp in (1, 4))
+    replicated = 7168 * (1536 + 512 + 64) + 2 * 7168 + 1536 + 512
+    assert (now.owned.dense - replicated) * 4 == once.owned.dense - replicated
+
+
+# However the work is split, all ranks together do the same work.
+
+SPLITS = st.fixed_dictionaries(
+    {
+        "tp": st.sampled_from([1, 2, 4, 8]),
+        "cp": st.sampled_from([1, 2, 4, 8, 16]),
+        "cp_comm_type": st.sampled_from(["p2p", "allgather"]),
+        "ep": st.sampled_from([1, 8, 32]),
+        "etp": st.sampled_from([1, 2, 4]),
+        "micro_batch_size": st.sampled_from([1, 2]),
+        "moe_token_dispatcher_type": st.sampled_from(["alltoall", "allgather", "flex"]),
+    }
+)
+ONE = {"tp": 1, "cp": 1, "ep": 1, "etp": 1}
+
+
+def whole(model, kind, **split):
+    """(GEMM FLOP forward, dgrad, wgrad, attention forward, backward) of a micro-batch over all ranks that share it."""
+    recipe = {"seq_length": 8192} | split
+    block = layer(kind, resolved(model, **recipe))
+    ranks = split["tp"] * split["cp"]
+    matrix = [flops(ops) * ranks for ops in phases(block)]
+    return (*matrix, attention_flops(block.forward) * ranks, attention_flops(block.backward_input) * ranks)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SPLITS)
+def test_dense_flop_do_not_depend_on_the_split(split):
+    once = whole(LLAMA_70B, DENSE, **ONE)
+    now = [value / split["micro_batch_size"] for value in whole(LLAMA_70B, DENSE, **split)]
+    assert now == pytest.approx(once, rel=1e-9)
+    assert once[0] == pytest.approx(once[1]) == pytest.approx(once[2])
+
+
+@settings(max_examples=60, deadline=None)
+@given(SPLITS)
+def test_moe_flop_do_not_depend_on_the_split(split):
+    once = whole(DEEPSEEK_V3, EXPERTS, **ONE)
+    now = [value / split["micro_batch_size"] for value in whole(DEEPSEEK_V3, EXPERTS, **split)]
+    assert now == pytest.approx(once, rel=1e-9)
+    assert once[0] == pytest.approx(once[1]) == pytest.approx(once[2])
+
+
+@settings(max_examples=40, deadline=None)
+@given(SPLITS)
+def test_every_gemm_has_its_two_gradients_of_the_same_flop(split):
+    block = layer(EXPERTS, resolved(DEEPSEEK_V3, **split))
+    forward = {op.name: op for op in block.forward if isinstance(op, Gemm | GroupedGemm)}
+    dgrad = {op.name: op for op in block.backward_input if isinstance(op, Gemm | GroupedGemm)}
+    wgrad = {op.name: op for op in block.backward_weight if isinstance(op, Gemm | GroupedGemm)}
+    for name, op in forward.items():
+        back, weight = dgrad[f"{name}.dgrad"], wgrad[f"{name}.wgrad"]
+        assert op.flops == back.flops == weight.flops
+        assert (op.layout, back.layout, weight.layout) == ("TN", "NN", "NT")
+
+
+@settings(max_examples=60, deadline=None)
+@given(SPLITS, st.booleans())
+def test_what_is_gathered_forward_is_scattered_backward(split, overlap):
+    block = layer(DENSE, resolved(LLAMA_70B, tp_comm_overlap=overlap, **split))
+    sent = {
+        (kind, phase): sum(c.bytes for c in collectives(ops, kind, "tp"))
+        for phase, ops in (("forward", block.forward), ("backward", block.backward_input))
+        for kind in ("all_gather", "reduce_scatter")
+    }
+    assert sent["all_gather", "forward"] == pytest.approx(sent["reduce_scatter", "forward"])
+    assert sent["reduce_scatter", "backward"] == pytest.approx(sent["all_gather", "forward"])
+    # output gradients gathered once, saved inputs a second time
+    assert sent["all_gather", "backward"] == pytest.approx(2 * sent["all_gather", "forward"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(SPLITS)
+def test_experts_receive_what_is_sent(split):
+    block = layer(EXPERTS, resolved(DEEPSEEK_V3, **split))
+    out = {c.name: c.bytes for c in (*collectives(block.forward), *collectives(block.backward_input))}
+    for name in ("moe.dispatch", "moe.combine"):
+        assert out.get(name) == out.get(f"{name}.bwd")
+    assert out.get("moe.dispatch") == out.get("moe.combine")
+
+
+def test_context_parallel_exchange_does_not_change_with_the_order_of_its_parts():
+    for cp in (2, 4, 8, 16, 32):
+        block = layer(DENSE, resolved(LLAMA_70B, cp=cp, seq_length=65536))
+        sent = sum(c.bytes for c in collectives(block.forward, "send_recv", "cp"))
+        keys = 65536 // cp * 2 * LLAMA_70B.num_query_groups * 128 * 2
+        assert sent == pytest.approx((cp - 1) * keys)
+        back = sum(c.bytes for c in collectives(block.backward_input, "send_recv", "cp"))
+        assert back == pytest.approx(2 * (cp - 1) * keys)  # what lies at home at the end is not sent
+
+
+@pytest.mark.parametrize(("inner", "cp"), [(2, 2), (4, 4), (8, 8)])
+def test_ulysses_attends_to_whole_sequences_with_fewer_heads(inner, cp):
+    once = whole(LLAMA_70B, DENSE, **ONE)
+    for how in ("a2a", "a2a+p2p"):
+        assert whole(LLAMA_70B, DENSE, **(ONE | {"cp": cp, "cp_comm_type": how})) == pytest.approx(once)
+
+
+def published(model, seq_length):
+    """GFLOP per token of training as Megatron-LM counts them since 0.12: three forwards, the causal half."""
+    case = resolved(model, seq_length=seq_length)
+    kinds = [layer(kind, case) for kind in model.layer_kinds]
+    forward = sum(flops(b.forward) - flops(b.forward, "router") + attention_flops(b.forward) for b in kinds)
+    return 3 * (forward + flops(head(case).forward)) / seq_length / 1e9
+
+
+def test_whole_models_agree_with_the_formula_of_megatron():
+    assert published(LLAMA_70B, 8192) == pytest.approx(449.22, rel=2e-5)
+    assert published(DEEPSEEK_V3, 4096) == pytest.approx(249.81, rel=2e-4)
+
+
+def test_depths_of_multi_token_prediction_agree_with_the_formula_of_megatron():
+    case = resolved(DEEPSEEK_V3)
+    block = mtp(case)
+    extra = 3 * (flops(block.forward) - flops(block.forward, "router") + attention_flops(block.forward)) / 4096 / 1e9
+    assert published(DEEPSEEK_V3, 4096) + extra == pytest.approx(259.99, rel=2e-4)
+
+
+def test_six_flop_per_active_weight_and_token():
+    case = resolved(LLAMA_70B, seq_length=8192)
+    blocks = [layer(kind, case) for kind in LLAMA_70B.layer_kinds] + [head(case)]
+    norms = (2 * 80 + 1) * LLAMA_70B.hidden_size
+    weights = sum(b.owned.dense for b in blocks) - norms
+    total = sum(flops(ops) for b in blocks for ops in phases(b))
+    assert total == pytest.approx(6 * weights * 8192)

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved, tensors
 
+from harness.evidence import dataset
+from projector import project
+from projector.errors import InputError
 from projector.frameworks.types import Resolved
+from projector.hardware import catalogue
 from projector.layers.lower import layer
 from projector.memory.holding import heaviest, holdings, placement
 from projector.memory.plan import plan
+from projector.pipeline import build, in_flight, peak
+from projector.pipeline.compiler import compile_schedule
+from projector.pipeline.residency import shortened
 from projector.workload.lora import LoRA
 from projector.workload.model import LayerKind, decoder
 from projector.workload.parameters import count
+from tests.workloads import workload
 
 GPU = gpu()
 
@@ -302,3 +311,88 @@ def test_every_sharding_plans_under_every_data_parallel_style() -> None:
     }
     assert sizes_["fsdp1"] >= sizes_["fsdp2"]
     assert max(sizes_.values()) < 1.6 * min(sizes_.values())
+
+
+# How many micro-batches are alive on a rank: closed forms of the published schedules.
+
+
+@given(st.integers(1, 8), st.integers(1, 200))
+def test_1f1b_holds_pp_minus_rank(pp: int, m: int) -> None:
+    for rank, met in enumerate(in_flight("1f1b", pp, 1, m, None, 0).ranks):
+        assert met.alive.sum(axis=1).max() == min(m, pp - rank)
+
+
+@pytest.mark.parametrize(("pp", "vpp"), [(2, 2), (4, 2), (4, 4), (8, 3)])
+@pytest.mark.parametrize("rounds", [1, 2, 7])
+def test_interleaved_holds_the_published_number_of_chunks(pp: int, vpp: int, rounds: int) -> None:
+    """min(m·v, 2(p − r − 1) + (v − 1)·p + 1) (Megatron-LM core/pipeline_parallel/schedules.py)."""
+    m = pp * rounds
+    for rank, met in enumerate(in_flight("interleaved", pp, vpp, m, None, 0).ranks):
+        # a forward counts itself only afterwards
+        most = max(total + forward for total, forward in zip(met.alive.sum(axis=1), met.forward, strict=True))
+        assert most == min(m * vpp, 2 * (pp - rank - 1) + (vpp - 1) * pp + 1)
+
+
+@given(st.integers(1, 3000), st.integers(1, 16), st.sampled_from([None, 4, 24]))
+def test_shortening_keeps_the_remainder(m: int, pp: int, group: int | None) -> None:
+    kept = shortened(m, pp, group)
+    assert kept <= m
+    assert (m - kept) % (group or pp) == 0
+    if kept < m:
+        assert kept >= 4 * pp
+
+
+@pytest.mark.parametrize(("name", "vpp"), [("1f1b", 1), ("interleaved", 2), ("zb_h1", 1), ("zbv", 2)])
+def test_shortening_loses_no_situation(name: str, vpp: int) -> None:
+    pp, m = 4, 60
+    whole = peak(compile_schedule(build(name, pp, vpp, m)), 1.0)
+    for most, met in zip(whole, in_flight(name, pp, vpp, m, None, 0).ranks, strict=True):
+        assert ((met.alive + met.pending).sum(axis=1) + met.forward).max() == most
+
+
+def test_an_unknown_schedule_is_refused_with_the_nearest_names() -> None:
+    with pytest.raises(InputError, match="1f1b"):
+        in_flight("1f1c", 4, 1, 8, None, 0)
+
+
+# Outputs that full recompute keeps: what they cost, and the verdicts of measured runs with and without room for
+# them.
+
+NAMES = ("qkv_proj", "out_proj", "mlpwi", "mlpwo", "context")
+RUNS = Path(__file__).resolve().parents[3] / "measured" / "runs" / "maxtext_dsv3_mi355x.yaml"
+
+
+def peak_saving(model: str, *saved: str, **fields: object) -> float:
+    stated = {"recompute_granularity": "full", "recompute_saved": saved or None, **fields}
+    return project(workload(model, 64, "maxtext", **stated), catalogue.default_cluster("mi355x")).memory.required
+
+
+@pytest.mark.parametrize("model", ["llama3_70b", "deepseek_v2_lite"])
+def test_each_kept_output_costs_memory(model: str) -> None:
+    fields = {"ep": 8} if model.startswith("deepseek") else {}
+    nothing, everything = peak_saving(model, **fields), peak_saving(model, *NAMES, **fields)
+    each = [peak_saving(model, name, **fields) - nothing for name in NAMES]
+    assert min(each) > 0.0
+    assert everything - nothing == pytest.approx(sum(each), rel=0.35)
+
+
+def test_one_kept_output_has_the_bytes_of_its_tensor() -> None:
+    """80 layers of [4096, 8192] in bf16."""
+    assert peak_saving("llama3_70b", "out_proj") - peak_saving("llama3_70b") == pytest.approx(
+        80 * 4096 * 8192 * 2, rel=0.1
+    )
+
+
+def test_what_is_kept_belongs_to_full_recompute() -> None:
+    with pytest.raises(InputError, match="recompute_saved"):
+        peak_saving("llama3_70b", "context", recompute_granularity="selective")
+
+
+def test_measured_policies_fit_or_not_as_they_did() -> None:
+    """DeepSeek-V3 on 64 MI355X: keeping the output projection ran, every larger policy did not."""
+    runs = [r for r in dataset.read(RUNS) if r.recipe is not None and r.recipe.recompute_saved]
+    assert len(runs) >= 20
+    cluster = catalogue.default_cluster("mi355x")
+    for run in runs:
+        ran = run.measured.status != "out-of-memory"
+        assert project(run.workload, cluster).memory.fits == ran, run.id

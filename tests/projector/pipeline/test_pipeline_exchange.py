@@ -7,10 +7,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_schedules import sizes
 
 from projector import pipeline
+from projector.errors import InputError
+from projector.pipeline import trace
 from projector.pipeline.exchange import Exchange, arrival, finish
 from projector.pipeline.exchange import spans as laid
+from projector.pipeline.residency import shortened
 
 PLACE = ((0, 2), (1, 3))
 PLAIN = Exchange(
@@ -149,3 +155,215 @@ def test_a_batch_is_its_runs_one_by_one():
             own = pipeline.evaluate(compiled, *[forward[row]] * 3, release=alone.release)
             assert finish(run, own).ends == pytest.approx(end.ends[row], rel=1e-12)
             assert finish(run, own).reduced == pytest.approx(end.reduced[row], rel=1e-12)
+
+
+# Forwards that run beside the backward of a neighbouring micro-batch, as one action.
+
+
+@st.composite
+def pairings(draw):
+    pp, vpp = draw(st.integers(2, 4)), draw(st.integers(2, 3))
+    m = pp * draw(st.integers(1, 4))
+    random = np.random.default_rng(draw(st.integers(0, 2**31)))
+    parts = random.uniform(0.5, 2.0, (3, pp * vpp))
+    hidden = random.uniform(0.0, 0.4, (2, pp * vpp))
+    hops = random.uniform(0.0, 0.3, pp * vpp - 1)
+    return pp, vpp, m, parts, hidden, hops, draw(st.booleans())
+
+
+@settings(max_examples=60, deadline=None)
+@given(pairings())
+def test_pairs_between_their_bounds(drawn):
+    pp, vpp, m, parts, hidden, hops, overlap = drawn
+    alone = pipeline.compile("interleaved", pp, vpp, m, None, 1)
+    paired = pipeline.compile("interleaved", pp, vpp, m, None, 1, paired=True)
+    apart = pipeline.evaluate(alone, *parts, hops, overlap_p2p=overlap)
+    nothing = pipeline.evaluate(paired, *parts, hops, overlap_p2p=overlap)
+    if overlap:  # waiting for two inputs and handing on both results at the end can only delay
+        assert nothing.makespan >= apart.makespan * (1 - 1e-12)
+    saving = pipeline.evaluate(paired, *parts, hops, overlap_p2p=overlap, hidden=tuple(hidden))
+    assert saving.makespan <= nothing.makespan * (1 + 1e-12)
+    bare = (parts[0] - hidden[0], parts[1] - hidden[1], parts[2])
+    assert saving.makespan >= pipeline.lower_bound(paired.schedule.placement, m, *bare, hops) * (1 - 1e-12)
+    assert saving.start + saving.duration == pytest.approx(saving.end)
+    forward, backward = paired.pairs
+    saved = hidden[0][paired.stage[forward]] + hidden[1][paired.stage[backward]]
+    assert apart.rank_busy.sum() - saving.rank_busy.sum() == pytest.approx(saved.sum())
+    batch = pipeline.evaluate(paired, np.stack([parts[0]] * 2), *parts[1:], hops, overlap, hidden=tuple(hidden))
+    assert np.allclose(batch.end[1], saving.end)
+    assert np.allclose(batch.at(0).start, saving.start)
+    assert float(batch.at(1).makespan) == pytest.approx(float(saving.makespan))
+
+
+@settings(max_examples=40, deadline=None)
+@given(pairings())
+def test_what_pairs(drawn):
+    pp, vpp, m, *_ = drawn
+    paired = pipeline.compile("interleaved", pp, vpp, m, None, 1, paired=True)
+    forward, backward = paired.pairs
+    assert (paired.kind[forward] == 0).all()
+    assert (paired.kind[backward] == 1).all()
+    assert (paired.rank[forward] == paired.rank[backward]).all()
+    assert (paired.before[backward] == forward).all()
+    different = (paired.stage[forward] != paired.stage[backward]) | (
+        paired.microbatch[forward] != paired.microbatch[backward]
+    )
+    assert different.all()
+    for rank in range(pp):  # everything between warm-up and flush: one forward more ahead than usual
+        warmup = min(m * vpp, 2 * (pp - rank - 1) + (vpp - 1) * pp + 1)
+        steady = m * vpp - warmup
+        assert (paired.rank[forward] == rank).sum() == (steady if steady > 1 else 0)
+
+
+def test_by_hand():
+    # one rank after the other; rank 1 runs F1 beside B0 and F2 beside B1 once it is one forward ahead
+    compiled = pipeline.compile("1f1b", 2, 1, 3, None, 1, paired=True)
+    ones = np.ones(2)
+    line = pipeline.evaluate(compiled, ones, ones, 0 * ones, hidden=(0.25 * ones, 0.25 * ones))
+    on_last = {(int(k), int(i)): float(e) for k, i, e, r in zip(
+        compiled.kind, compiled.microbatch, line.end, compiled.rank, strict=True) if r == 1}  # fmt: skip
+    assert on_last[0, 0] == 2.0  # F0
+    assert on_last[0, 1] == on_last[1, 0] == 3.5  # F1 beside B0: 1 + 1 − 0.5
+    assert on_last[0, 2] == on_last[1, 1]  # F2 beside B1
+    assert on_last[1, 2] == on_last[0, 2] + 1  # the last backward is alone
+
+
+def test_dualpipe_pairs_too():
+    compiled = pipeline.compile("dualpipe_v", 4, 2, 16, paired=True)
+    assert len(compiled.pairs[0]) > 0
+    ones = np.ones(8)
+    beside = pipeline.evaluate(compiled, ones, ones, ones, hidden=(0.3 * ones, 0.3 * ones))
+    apart = pipeline.evaluate(pipeline.compile("dualpipe_v", 4, 2, 16), ones, ones, ones)
+    assert beside.makespan < apart.makespan
+
+
+def test_views_of_pairs(tmp_path):
+    compiled = pipeline.compile("interleaved", 2, 2, 4, None, 1, paired=True)
+    ones = np.full(4, 1e-3)
+    line = pipeline.evaluate(compiled, ones, ones, ones, hidden=(0.1 * ones, 0.1 * ones))
+    start, end = line.shown
+    assert (end - start > 0).all()  # forward and backward of a pair are both to be seen
+    events = [event for event in trace.events(line) if event["ph"] == "X"]
+    assert all(event["dur"] > 0 for event in events)
+    assert sum(event["dur"] for event in events if event["pid"] == 0) == pytest.approx(line.rank_busy[0] * 1e6)
+
+
+def test_too_few_forwards_ahead_pair_nothing():
+    from projector.pipeline.compiler import compile_schedule
+    from projector.pipeline.types import Action, Schedule, loop_placement
+
+    F, B = (Action("F", 0, i) for i in range(2)), (Action("B", 0, i) for i in range(2))
+    f0, f1, b0, b1 = *F, *B
+    tight = Schedule("x", 2, 1, 2, False, ((f0, f1, b0, b1), (f0, b0, f1, b1)), loop_placement(2, 1))
+    assert compile_schedule(tight, paired=True).size == 8
+
+
+def test_wrong_savings():
+    compiled = pipeline.compile("interleaved", 2, 2, 4, paired=True)
+    with pytest.raises(InputError, match="hidden backward"):
+        pipeline.evaluate(compiled, *np.ones((3, 4)), hidden=(np.ones(4), np.ones(3)))
+
+
+# What is alive: published peaks, and a replay by hand.
+
+
+def chunks(name, pp, vpp, m):
+    return pipeline.peak(pipeline.compile(name, pp, vpp, m), np.ones(pp * vpp)).tolist()
+
+
+def test_published_peaks():
+    assert chunks("1f1b", 4, 1, 8) == [4, 3, 2, 1]
+    assert chunks("interleaved", 4, 2, 8) == [11, 9, 7, 5]
+    assert chunks("gpipe", 4, 1, 8) == [8] * 4
+    assert chunks("looped_bfs", 4, 2, 8) == [16] * 4
+    assert chunks("zb_h1", 4, 1, 8) == [4] * 4  # pp everywhere: W comes late (arXiv 2401.10241)
+    assert chunks("zb_h2", 4, 1, 8) == [7] * 4  # 2·pp − 1
+    assert chunks("zbv", 4, 2, 12) == [8] * 4  # pp micro-batches of two half-size chunks
+    assert max(chunks("dualpipe_v", 4, 2, 16)) == 2 * 4 + 1  # one half-size chunk more than ZB-V (DualPipe: PP + 1)
+
+
+@pytest.mark.parametrize("pp", [4, 6, 8, 12, 16])
+def test_v_schedules_save_memory(pp):
+    full = 2 * pp
+    assert max(chunks("v_half", pp, 2, 4 * pp)) <= full / 2 + 3
+    assert max(chunks("v_min", pp, 2, 4 * pp)) <= full / 3 + 4
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 8, 32])
+def test_1f1b_holds_the_smaller_of_m_and_the_stages_below(m):
+    assert chunks("1f1b", 4, 1, m) == [min(m, 4 - rank) for rank in range(4)]
+
+
+@settings(max_examples=80, deadline=None)
+@given(sizes(), st.integers(0, 2**31))
+def test_peak_is_a_replay(case, seed):
+    compiled = pipeline.compile(*case)
+    random = np.random.default_rng(seed)
+    kept, fwd, bwd, wgt = random.integers(0, 100, (4, compiled.stages)).astype(float)
+    early = random.integers(-20, 20, compiled.stages).astype(float)
+    schedule = compiled.schedule
+    expected = []
+    for rank, order in enumerate(schedule.orders):
+        now = top = 0.0
+        for kind, chunk, _ in order:
+            v = schedule.placement[rank][chunk]
+            if schedule.split:
+                change = {"F": kept[v], "B": -early[v], "W": early[v] - kept[v]}[kind]
+            else:
+                change = {"F": kept[v], "B": -kept[v]}[kind]
+            top = max(top, max(now, now + change) + {"F": fwd, "B": bwd, "W": wgt}[kind][v])
+            now += change
+        assert now == 0
+        expected.append(top)
+    assert pipeline.peak(compiled, kept, fwd, bwd, early, wgt).tolist() == expected
+    many = pipeline.peak(compiled, np.stack([kept, 2 * kept]), fwd, bwd, early, wgt)
+    assert many[0].tolist() == expected
+    assert (many[1] >= many[0]).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes())
+def test_the_replay_is_a_walk_along_the_orders(case):
+    compiled = pipeline.compile(*case)
+    schedule = compiled.schedule
+    played, place = pipeline.replay(schedule), 0
+    for order in schedule.orders:
+        alive, pending = [0] * schedule.chunks, [0] * schedule.chunks
+        for kind, chunk, _ in order:
+            assert played.alive[place].tolist() == alive
+            assert played.pending[place].tolist() == pending
+            alive[chunk] += {"F": 1, "B": -1, "W": 0}[kind]
+            pending[chunk] += {"F": 0, "B": int(schedule.split), "W": -1}[kind]
+            place += 1
+        assert alive == pending == [0] * schedule.chunks
+    assert (pipeline.resident(compiled, 1.0)[np.append(compiled.rank_starts[1:], compiled.size) - 1] == 0).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes())
+def test_in_flight_has_every_situation_of_the_replay_once(case):
+    name, pp, vpp, m, group, extra = case
+    compiled = pipeline.compile(*case)
+    met, played = pipeline.in_flight(name, pp, vpp, m, group, extra), pipeline.replay(compiled.schedule)
+    assert met.placement == compiled.schedule.placement
+    flat = compiled.schedule.flat
+    for rank, found in enumerate(met.ranks):
+        rows = range(flat.starts[rank], flat.starts[rank + 1])
+        walked = dict.fromkeys(
+            (flat.kind[i] == 0, flat.chunk[i], *played.alive[i], *played.pending[i]) for i in rows if flat.kind[i] < 2
+        )
+        columns = (found.forward[:, None], found.chunk[:, None], found.alive, found.pending)
+        rows = [tuple(row) for row in np.concatenate(columns, axis=1)]
+        if shortened(m, pp, group) == m:
+            assert rows == list(walked)
+        elif (group or pp) % pp == 0:
+            assert _heaviest(rows) == _heaviest(walked)  # what the ends of a longer step add is lighter
+
+
+def _heaviest(rows):
+    return max(sum(row[2:]) + row[0] for row in rows)
+
+
+def test_wrong_shape():
+    with pytest.raises(InputError, match="delta_forward"):
+        pipeline.peak(pipeline.compile("1f1b", 4, 1, 8), np.ones(3))

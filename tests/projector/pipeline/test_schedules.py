@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from projector.errors import InputError
 from projector.pipeline.compiler import Deadlock, compile_schedule
 from projector.pipeline.schedules.interleaved import table
 from projector.pipeline.types import Action, Schedule, loop_placement
+from projector.workload.checks import CHOICES
 
 
 @st.composite
@@ -211,3 +212,99 @@ def test_which_schedules_run_all_forwards_first(name):
 
 def test_compiled_once():
     assert pipeline.compile("1f1b", 4, 1, 8) is pipeline.compile("1f1b", 4, 1, 8)
+
+
+# What schedules demand of the rest of a recipe.
+
+
+@pytest.mark.parametrize("name", pipeline.names())
+def test_recompute_of_whole_layers_excludes_weight_gradients_put_off(name):
+    assert pipeline.recompute_conflict(name, False) is None
+    conflict = pipeline.recompute_conflict(name, True)
+    if pipeline.generator(name).split:
+        assert "recompute" in conflict
+        assert "1f1b" in conflict
+    else:
+        assert conflict is None
+
+
+def test_every_word_of_a_recipe_is_a_schedule_and_the_other_way_round():
+    found = {pipeline.find(word) for word in CHOICES["pipeline_schedule"]}
+    assert found == {*pipeline.names(), "zb_ilp"}  # found only when asked for
+
+
+def test_problems_are_those_of_build():
+    found = pipeline.problems("zbv", 4, 1, 8, where="file.yaml")
+    assert [(p.where, p.key, p.found, p.expected) for p in found] == [("file.yaml", "vpp", 1, "2 for zbv")]
+    assert pipeline.problems("zbv", 4, 2, 8) == []
+
+
+# V-1F1B: the orders of the published generator, at two thirds of 1F1B's memory.
+
+
+def test_an_order_of_the_published_generator():
+    # sail-sg/zero-bubble-pipeline-parallelism@39f2c186 zerobubble/scheduler/v1f1b.py, schedule(4, 8, …): chunk 1 small
+    published = (
+        "FFFFFfbfbfbfbBFfbBFfbBFfbBfbBBBB",
+        "FFFFffbfbFbfBbfFBbfFBbfFBbfBbBBB",
+        "FFFfffbFbFBfbBfbFBfbFBfbFBfbBbBB",
+        "FfFfFfbBFfbBFfbBFfbBFfbBFfbBbBbB",
+    )
+    for order, expected in zip(pipeline.build("v_1f1b", 4, 2, 8).orders, published, strict=True):
+        assert "".join(action.kind.lower() if action.chunk else action.kind for action in order) == expected
+
+
+@pytest.mark.parametrize(
+    ("pp", "m", "makespan"),
+    # the same generator's orders for one second per F, B and W of a chunk, messages for nothing
+    [(4, 8, 63), (8, 16, 129), (8, 32, 225), (16, 64, 459), (5, 10, 78), (6, 24, 166)],
+)
+def test_times_of_the_published_orders(pp, m, makespan):
+    ones = np.ones(2 * pp)
+    made = pipeline.evaluate(compile_schedule(pipeline.build("v_1f1b", pp, 2, m)), ones, ones, ones)
+    assert float(made.makespan) == makespan
+    assert makespan < 6 * (m + pp - 1)  # 1F1B
+
+
+@pytest.mark.parametrize("pp", [2, 3, 4, 5, 8, 12, 16])
+def test_two_thirds_of_the_activations(pp):
+    compiled = compile_schedule(pipeline.build("v_1f1b", pp, 2, 4 * pp))
+    assert pipeline.peak(compiled, 0.5).max() == 2 * pp // 3 + 1  # in micro-batches of a whole rank
+
+
+# Hanayo: the snake over the ranks, and what more waves buy.
+
+
+def idle(name: str, pp: int, vpp: int, m: int) -> float:
+    """Seconds that the busiest wait leaves a rank idle, the whole model's forward of a rank taking one second."""
+    forward = np.full(pp * vpp, 1.0 / vpp)
+    made = pipeline.evaluate(pipeline.compile(name, pp, vpp, m), forward, forward, forward)
+    return float((made.makespan - made.rank_busy).max())
+
+
+def test_the_snake():
+    assert pipeline.build("hanayo", 3, 4, 3).placement == ((0, 5, 6, 11), (1, 4, 7, 10), (2, 3, 8, 9))
+
+
+@pytest.mark.parametrize("pp", [4, 8])
+def test_each_doubling_of_waves_halves_the_bubble_of_an_iteration(pp):
+    found = [idle("hanayo", pp, 2 * waves, pp) for waves in (1, 2, 4)]
+    assert found[0] < idle("1f1b", pp, 1, pp)
+    for fewer, more in pairwise(found):
+        assert more == pytest.approx(fewer / 2, rel=0.1)
+
+
+@pytest.mark.parametrize(("pp", "vpp"), [(4, 2), (4, 4), (8, 2), (8, 4)])
+@pytest.mark.parametrize("rounds", [1, 2, 4, 8])
+def test_never_worse_than_one_chunk(pp, vpp, rounds):
+    assert idle("hanayo", pp, vpp, rounds * pp) <= idle("1f1b", pp, 1, rounds * pp)
+
+
+def test_an_iteration_keeps_what_1f1b_keeps():
+    compiled = pipeline.compile("hanayo", 4, 2, 4)
+    assert pipeline.peak(compiled, 0.5).max() == 4  # half-size chunks: four micro-batches, as rank 0 of 1F1B
+
+
+def test_whole_waves_only():
+    with pytest.raises(InputError, match="vpp: found 3, expected a multiple of 2 for hanayo"):
+        pipeline.build("hanayo", 4, 3, 4)

@@ -364,9 +364,10 @@ def test_what_fits_stands_before_what_is_too_close_to_tell(gib: float) -> None:
     found = search(made, cluster, Objective(), Limits(top=4), explained=False)
     orders = [each.projection.memory.order for each in found.best]
     assert orders == sorted(orders)
-    many = project_many([with_fields(made.base, fields) for fields in every_layout(Tree(made))], cluster, best=None)
+    every = [with_fields(made.base, fields) for fields in every_layout(Tree(made))]
+    many = project_many(every, cluster, best=None)
     fast = sorted((-many.tgs[i], i) for i in range(len(many)) if many.status[i] == "ok")
-    plans = (project(with_fields(made.base, every_layout(Tree(made))[i]), cluster) for _, i in fast)
+    plans = (project(every[i], cluster) for _, i in fast)
     clear = next((each for each in plans if each.memory.order == 0), None)
     assert clear is None or found.best[0].projection.tgs == pytest.approx(clear.tgs, rel=1e-9)
     if found.close is not None:
