@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,11 +57,9 @@ class Design:
         """The prior variance of every effect."""
         return np.array([deviations.get(term, 0.0) ** 2 for term in self.terms])[self.term]
 
-    def covariance(self, deviations: Mapping[str, float], rows: NDArray[np.int_] | None = None) -> Array:
-        """Prior covariance of all rows, or of some with all."""
-        weighted = self.z * self.prior(deviations)
-        left = weighted if rows is None else weighted[rows]
-        return np.asarray(left @ self.z.T, dtype=np.float64)
+    def covariance(self, deviations: Mapping[str, float]) -> Array:
+        """Prior covariance of all rows."""
+        return np.asarray((self.z * self.prior(deviations)) @ self.z.T, dtype=np.float64)
 
 
 def thinned(rows: Sequence[Observation], most: int = MOST) -> list[Observation]:
@@ -153,11 +152,11 @@ class Conditioned:
         The inverse of a part follows from that of the whole (Rasmussen, Williams, 2006, A.12): nothing is inverted
         but the block of what is left out.
         """
-        both = Design.of([*(row.facts for row in self.rows), *asked])
-        at = len(self.rows) + np.arange(len(asked))
+        theirs = Design.of(asked)
         known = {term: sd for term, sd in self.deviations.items() if term != "run"}
-        prior = both.covariance(known, at)
-        cross, own = prior[:, : len(self.rows)], prior[:, len(self.rows) :]
+        own, shared = theirs.covariance(known), [effect in self._place for effect in theirs.effects]
+        columns = [self._place[effect] for effect in theirs.effects if effect in self._place]
+        cross = (theirs.z * theirs.prior(known))[:, shared] @ self.design.z[:, columns].T
         keep, drop = np.flatnonzero(~out), np.flatnonzero(out)
         inverse, solved = self.inverse[np.ix_(keep, keep)], self.solved[keep]
         if len(drop):
@@ -170,6 +169,10 @@ class Conditioned:
             reduced = cross[:, keep] @ inverse
         covariance = own - reduced @ cross[:, keep].T
         return cross[:, keep] @ solved, covariance + self.deviations["run"] ** 2 * np.eye(len(asked))
+
+    @cached_property
+    def _place(self) -> dict[Effect, int]:
+        return {effect: column for column, effect in enumerate(self.design.effects)}
 
     def effects(self, without_sources: bool = True) -> tuple[tuple[Effect, ...], Array, Array]:
         """The posterior of effects: names, mean and covariance; without those of one source alone, which a new one
