@@ -192,7 +192,7 @@ def _group(name: str, members: int, rows: Sequence[_Member]) -> GroupRanking:
         agreement=share,
         pairs=pairs,
         regret=regret(measured, projected),
-        chosen=rows[int(np.argmax(projected))].run_id,
+        chosen=rows[int(np.argmax(np.round(np.log(projected), 9)))].run_id,  # of equal ones the first, on any machine
         best=rows[int(np.argmax(measured))].run_id,
         differs=differs,
         stated=bool(set(differs) - unseen),
