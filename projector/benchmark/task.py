@@ -49,7 +49,7 @@ def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> 
     if asked.sharded:
         shard(strip, strip.layers, made, init_device_mesh(device.type, (dist.get_world_size(),)))
     sharing = asked.execution.data_parallel
-    masters, in_each = sharing.master_bytes > 0, sharing.reduces_every_microbatch(asked.workload.recipe)
+    masters, in_each = sharing.master_bytes > 0, sharing.reduces_every_microbatch(asked.workload)
     update = Update([p for p in strip.parameters() if p.requires_grad], masters, apart=asked.ranks == 1)
     gc.collect()
     gc.disable()  # as trainers that collect on all ranks at once (Megatron-LM --manual-gc)

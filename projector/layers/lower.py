@@ -52,6 +52,7 @@ from projector.workload.layer_kinds import (
 )
 from projector.workload.model import LayerKind, Model
 from projector.workload.sparse import BlockAttention, CompressedAttention
+from projector.workload.workload import Workload
 
 _KEPT = 512  # blocks of each kind, so that a search cannot fill the memory
 
@@ -98,7 +99,11 @@ def _kept_whole(kind: LayerKind, resolved: Resolved) -> tuple[Block, tuple[Part,
     before, after = frozen(entering(kind, lo), lo, forward_only=kind.tower is not None), leaving(kind, lo)
     around = tuple(each for part in (*before, *after) for each in part.saves)
     made = block(f"layer_{kind.name}", (*before, *parts, *after), _graphed(parts, lo), _offloaded(lo))
-    return _sharded(_beside_reference(made, lambda frozen: _layer_parts(kind, frozen), lo), lo), parts, around
+    return (
+        _sharded(_beside_reference(made, lambda frozen: _layer_parts(kind, frozen), lo), lo, resolved.workload),
+        parts,
+        around,
+    )
 
 
 @_once_alike
@@ -125,7 +130,7 @@ def mtp(resolved: Resolved) -> Block:
     whole = unreplayed(resolved)
     lo, (inner, around) = local(whole), _prediction(whole)
     parts = _repeated((*around, *prediction.loss(lo)), lo)
-    return _sharded(_under(block("mtp", parts, _graphed(inner, lo)), inner, resolved), lo)
+    return _sharded(_under(block("mtp", parts, _graphed(inner, lo)), inner, resolved), lo, resolved.workload)
 
 
 @_once_alike
@@ -142,7 +147,7 @@ def _end(name: str, build: Callable[[Local], tuple[Part, ...]], resolved: Resolv
     lo = local(resolved)
     parts = frozen(build(lo), lo, forward_only=name == "embedding" and lo.model.vision is None)
     made = block(name, parts, _graphed(parts, lo, whole=False))
-    return _sharded(_beside_reference(made, build, lo), lo)
+    return _sharded(_beside_reference(made, build, lo), lo, resolved.workload)
 
 
 def _beside_reference(made: Block, build: Callable[[Local], tuple[Part, ...]], lo: Local) -> Block:
@@ -182,11 +187,11 @@ def _under(made: Block, parts: tuple[Part, ...], resolved: Resolved) -> Block:
     return made.under(Recomputed(kept=made.kept) if passed_by else recomputed(parts, recipe))
 
 
-def _sharded(made: Block, lo: Local) -> Block:
+def _sharded(made: Block, lo: Local, workload: Workload) -> Block:
     """With the copies of sharded data parallelism around a unit."""
     if not lo.trainable:
         return made
-    before, again, after = lo.execution.data_parallel.copied(made.name, lo.recipe, made.owned.total, lo.act)
+    before, again, after = lo.execution.data_parallel.copied(made.name, workload, made.owned.total, lo.act)
     return replace(made, forward=(*before, *made.forward), backward_input=(*again, *made.backward_input, *after))
 
 

@@ -75,7 +75,7 @@ def _accumulated(resolved: Resolved, part: Held) -> list[Operator]:
     if not later:
         return []
     grad, kept, launches = sharing.grad_bytes, part.total, round(sum(part.weights.values()))
-    if sharing.reduces_every_microbatch(resolved.workload.recipe):
+    if sharing.reduces_every_microbatch(resolved.workload):
         kept, launches = sharing.resident("gradients", resolved.workload, part.dense, part.expert), 1
     return [_pass("accumulate", later * kept, 2 * grad, grad, later * launches)]
 

@@ -74,9 +74,12 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     copies = spread(weights, "weights")
     # a frozen copy of all weights in their 16 bits; adapters that are switched off leave the same ones
     reference = copies * (2.0 if recipe.precision != "fp32" else 4.0) if recipe.reference and not recipe.lora else 0.0
+    gradients = spread(trained, "gradients") * (each.gradient + sharing.kept_gradient_bytes)
     return State(
         weights=reference + copies * stored - narrowed + (parameters.adapters * each.weight if recipe.lora else 0.0),
-        gradients=spread(trained, "gradients") * (each.gradient + sharing.kept_gradient_bytes),
+        gradients=trained.total * sharing.reduce_bytes
+        if sharing.keeps_whole_gradients(resolved.workload)
+        else gradients,
         master_weights=on_gpu * each.master,
         moments=here * states,
         dummy_wgrad=0.0 if recipe.lora else resolved.execution.fusion.placeholders(weights.trained),

@@ -27,7 +27,7 @@ def around(resolved: Resolved, clock: Clock, whole: Held) -> Around:
     :mod:`projector.step.batch`, by which runs share it."""
     workload, sharing = resolved.workload, resolved.execution.data_parallel
     reduced, gathered = (
-        sharing.reduces_every_microbatch(workload.recipe),
+        sharing.reduces_every_microbatch(workload),
         sharing.gathers_every_microbatch(workload.recipe),
     )
     on_device = clock.phase(optimizer(resolved, whole)).seconds + muon.seconds(resolved, whole, clock)

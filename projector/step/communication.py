@@ -119,7 +119,7 @@ def _exchange(
     schedule, held = step.timeline.compiled.schedule, owned_by_rank(resolved, stages)
     whole = held[step.rank]
     workload, sharing = resolved.workload, resolved.execution.data_parallel
-    reduce = () if sharing.reduces_every_microbatch(workload.recipe) else sharing.reduction(workload, whole)
+    reduce = () if sharing.reduces_every_microbatch(workload) else sharing.reduction(workload, whole)
     reduce += (*copies(resolved, schedule, step.rank, whole), *tied(resolved, schedule, held)[step.rank])
     fetch = () if sharing.gathers_every_microbatch(workload.recipe) else sharing.gather(workload, whole)
     left = step.breakdown["dp_s"] - sum(row.exposed for row in inside if row.part == "dp_s")

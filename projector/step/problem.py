@@ -59,14 +59,14 @@ def switches_of(resolved: Resolved) -> Hashable:
         bool(recipe.defer_embedding_wgrad_compute) and recipe.pp > 1,
         bool(recipe.overlap_grad_reduce),
         sharing.gathers_every_microbatch(recipe),
-        sharing.reduces_every_microbatch(recipe),
+        sharing.reduces_every_microbatch(resolved.workload),
     )
 
 
 def travels(resolved: Resolved) -> bool:
     """Whether weights or gradients travel with every micro-batch."""
     recipe, sharing = resolved.workload.recipe, resolved.execution.data_parallel
-    return sharing.gathers_every_microbatch(recipe) or sharing.reduces_every_microbatch(recipe)
+    return sharing.gathers_every_microbatch(recipe) or sharing.reduces_every_microbatch(resolved.workload)
 
 
 @dataclass(frozen=True, eq=False)

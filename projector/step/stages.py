@@ -211,7 +211,7 @@ def _unit_collectives(
     """Weight gathers and gradient reductions that one unit of a sharded framework issues in each micro-batch."""
     workload, sharing = resolved.workload, resolved.execution.data_parallel
     fetch = sharing.gather(workload, weights) if sharing.gathers_every_microbatch(workload.recipe) else ()
-    reduce = sharing.reduction(workload, trained) if sharing.reduces_every_microbatch(workload.recipe) else ()
+    reduce = sharing.reduction(workload, trained) if sharing.reduces_every_microbatch(workload) else ()
     return fetch, reduce
 
 

@@ -182,6 +182,8 @@ class Recipe:
     fsdp_reshard_after_forward: bool | None = recipe_field(
         "sharded weights are given back between forward and backward; left out: yes without a pipeline",
         "layer step memory", "sharding")
+    defer_fsdp_grad_sync: bool | None = recipe_field(
+        "gradients of all micro-batches stay whole and are reduced once (PyTorch no_sync)", "layer step memory", "sharding")
     xla_gpu_all_gather_combine_threshold_bytes: int | None = recipe_field(
         "XLA combines gathers of a layer's weights up to so many bytes", "step", "sharding", unit="B", least=0,
         most=2**40, xla=SAME)

@@ -80,6 +80,7 @@ CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "data_parallel_sharding": ("no_shard", "optim", {}),
     "data_parallel_shard_size": (None, 8, FSDP),
     "fsdp_reshard_after_forward": (True, False, FSDP | PIPE | {"tp": 2}),
+    "defer_fsdp_grad_sync": (False, True, FSDP),
     "xla_gpu_all_gather_combine_threshold_bytes": (1, 2**33, XLA),
     **dict.fromkeys(AHEAD, (False, True, XLA | AHEAD)),
     "overlap_grad_reduce": (False, True, {}),

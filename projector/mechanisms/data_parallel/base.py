@@ -65,8 +65,10 @@ class DataParallel(Strategy):
     their own unit's, ``gather_combine_bytes`` in one (projector/step/one_iteration.py). ``across_nodes``: ranks of one shard
     group sit in different nodes (a mesh axis over the network). ``flat_buffers``: weights are copied into one flat buffer on
     the device when the model is wrapped. ``keeps_gathered``: a unit that is gathered for its forward stays so until its
-    backward (torch ``ShardingStrategy.SHARD_GRAD_OP``, ``reshard_after_forward=False``). ``root_holds_ends``: of
-    FSDP2, layers alone are units of their own, embedding and output layer the root's. ``host_optimizer_bytes``,
+    backward (torch ``ShardingStrategy.SHARD_GRAD_OP``, ``reshard_after_forward=False``). ``defers_sync``: gradients of all
+    micro-batches add up whole on every rank and are reduced beside the last backward (torch ``no_sync``,
+    ``set_requires_gradient_sync``). ``root_holds_ends``: of FSDP2, layers alone are units of their own, embedding and output
+    layer the root's. ``host_optimizer_bytes``,
     ``host_optimizer_rate``: an optimizer on the CPU: host-memory traffic of a parameter, and parameters/s of one process.
     """
 
@@ -97,6 +99,7 @@ class DataParallel(Strategy):
     flat_buffers: bool = True
     unsharded_pipeline: bool = False
     keeps_gathered: bool = False
+    defers_sync: bool = False
     root_holds_ends: bool = False
     host_optimizer_bytes: float = _HOST_BYTES
     host_optimizer_rate: float = _HOST_RATE
@@ -114,6 +117,8 @@ class DataParallel(Strategy):
             said["product_gather_bytes"] = 1.0
         if recipe.fsdp_reshard_after_forward is not None:
             said["unsharded_pipeline"] = said["keeps_gathered"] = not recipe.fsdp_reshard_after_forward
+        if recipe.defer_fsdp_grad_sync is not None:
+            said["defers_sync"] = recipe.defer_fsdp_grad_sync
         return self.but(said)
 
     def shards(self, workload: Workload) -> tuple[int, int]:
@@ -212,9 +217,13 @@ class DataParallel(Strategy):
         """Whether weights are gathered unit by unit for each pass, instead of once per step."""
         return False
 
-    def reduces_every_microbatch(self, recipe: Recipe) -> bool:
+    def reduces_every_microbatch(self, workload: Workload) -> bool:
         """Whether gradients are reduced in each micro-batch, instead of after the last."""
         return "gradients" in self.divided
+
+    def keeps_whole_gradients(self, workload: Workload) -> bool:
+        """Whether gradients that ranks share out are whole between micro-batches, in the type of their reduction."""
+        return False
 
     def reduces_beside_backward(self, recipe: Recipe) -> bool:
         """Whether a reduction in each micro-batch runs beside the compute of its unit."""
@@ -229,7 +238,7 @@ class DataParallel(Strategy):
         return self.overlap * (self.opaque_overlap if opaque else 1.0)
 
     def copied(
-        self, unit: str, recipe: Recipe, elements: float, activation_bytes: float
+        self, unit: str, workload: Workload, elements: float, activation_bytes: float
     ) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
         """Copies around a unit of ``elements`` trained weights: before its forward, before its backward, after it."""
         return (), (), ()

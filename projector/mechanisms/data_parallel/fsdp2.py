@@ -9,6 +9,7 @@ from projector.mechanisms.data_parallel.base import Gathered
 from projector.mechanisms.data_parallel.sharded import FullySharded
 from projector.operators.types import Operator, Stream
 from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,17 +48,18 @@ class FSDP2(FullySharded):
     def _beside_layers(self, whole: float, ends: float) -> float:
         return self.gather_bytes * ends * self.root_holds_ends
 
-    def reduces_every_microbatch(self, recipe: Recipe) -> bool:
-        return recipe.pp == 1 or not self.wraps_stages
+    def reduces_every_microbatch(self, workload: Workload) -> bool:
+        return super().reduces_every_microbatch(workload) and (workload.recipe.pp == 1 or not self.wraps_stages)
 
     def overlaps_last_reduction(self, recipe: Recipe) -> bool:
-        return False
+        return recipe.pp == 1
 
     def copied(
-        self, unit: str, recipe: Recipe, elements: float, activation_bytes: float
+        self, unit: str, workload: Workload, elements: float, activation_bytes: float
     ) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
         """A copy with every gather and with every reduction (torch distributed/fsdp/_fully_shard/_fsdp_collectives.py,
         ``split_with_sizes_copy`` and ``chunk_cat``)."""
+        recipe = workload.recipe
         if (recipe.data_parallel_shard_size or 1) == 1 or not elements:
             return (), (), ()
         nbytes, wire = self.layer_gather_bytes * elements, self.reduce_bytes * elements
@@ -70,5 +72,5 @@ class FSDP2(FullySharded):
         return (
             (split,) if gathers else (),
             (again,) if gathers and not self.keeps_gathered else (),
-            (pack,) if self.reduces_every_microbatch(recipe) else (),
+            (pack,) if self.reduces_every_microbatch(workload) else (),
         )

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from projector.mechanisms.data_parallel.base import DataParallel, Gathered
 from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,12 @@ class FullySharded(DataParallel):
 
     def gathers_every_microbatch(self, recipe: Recipe) -> bool:
         return not self._kept(recipe)
+
+    def reduces_every_microbatch(self, workload: Workload) -> bool:
+        return not self.keeps_whole_gradients(workload)
+
+    def keeps_whole_gradients(self, workload: Workload) -> bool:
+        return self.defers_sync and workload.recipe.pp == 1 and workload.num_microbatches > 1
 
     def gathered(self, recipe: Recipe, whole: float, unit: float, embedding: float, head: float) -> Gathered:
         """The current unit and the prefetched one; in backward also the unit's gradient and, when it is reduced in a

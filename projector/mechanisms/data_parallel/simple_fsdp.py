@@ -9,7 +9,6 @@ from typing import ClassVar
 from projector.mechanisms.data_parallel.fsdp2 import FSDP2
 from projector.operators.types import Collective, Operator
 from projector.operators.weights import Held
-from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 
@@ -32,9 +31,9 @@ class SimpleFSDP(FSDP2):
         return tuple(op for each in _apart(part) for op in gather(workload, each, name))
 
     def copied(
-        self, unit: str, recipe: Recipe, elements: float, activation_bytes: float
+        self, unit: str, workload: Workload, elements: float, activation_bytes: float
     ) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
-        *_, cast = super().copied(unit, recipe, elements, activation_bytes)
+        *_, cast = super().copied(unit, workload, elements, activation_bytes)
         return (), (), cast
 
 

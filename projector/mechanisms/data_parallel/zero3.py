@@ -20,8 +20,6 @@ class Zero3(FullySharded):
 
     name: ClassVar[str] = "zero3"
     bucketed_to_host: ClassVar[bool] = True
-    parameter_bytes: float = 4.0
-    master_bytes: float = 0.0
 
     @property
     def _unit_gradient(self) -> float:

@@ -41,6 +41,7 @@ OPTIONAL = {
     "moe_expert_capacity_factor",
     "device_memory_fraction",
     "fsdp_reshard_after_forward",
+    "defer_fsdp_grad_sync",
     "moe_deepep_num_sms",
     "xla_gpu_all_gather_combine_threshold_bytes",
     "ddp_bucket_size",
@@ -171,7 +172,7 @@ def test_recipe_switches_change_the_execution() -> None:
     assert changed.data_parallel.reduce_bytes == changed.data_parallel.grad_bytes == 2.0
     sharded = resolve(workload("megatron-lm", data_parallel_sharding="optim_grads_params"))
     assert sharded.execution.data_parallel.name == "megatron_fsdp"
-    assert sharded.execution.data_parallel.reduces_every_microbatch(sharded.workload.recipe)
+    assert sharded.execution.data_parallel.reduces_every_microbatch(sharded.workload)
 
 
 @pytest.mark.parametrize(

@@ -342,7 +342,9 @@ def test_autograd_adds_the_gradients_of_later_micro_batches() -> None:
             assert added(framework, 8 * number) == 2 * one * (number - 1) / 8
     for framework in ("megatron-lm", "maxtext"):
         assert added(framework, 64) == 0.0
-    assert added("pytorch", 16, data_parallel_sharding="optim_grads_params") == 2 * one / 8
+    full = {"data_parallel_sharding": "optim_grads_params"}
+    assert added("pytorch", 16, **full) == 2 * one  # whole, for the reduction of the step
+    assert added("pytorch", 16, defer_fsdp_grad_sync=False, **full) == 2 * one / 8
     one_step, two_steps = (
         project(workload("internevo", global_batch_size=batch), H100).breakdown["optimizer_s"] for batch in (8, 16)
     )

@@ -185,8 +185,19 @@ def test_scatter_and_gather_carry_what_one_all_reduce_does(name: str) -> None:
 def traffic(sharing: DataParallel, work: Workload, part: Held) -> float:
     """Bytes of a step's reductions and gathers: per pass and micro-batch where the strategy says so."""
     recipe, m = work.recipe, work.num_microbatches
-    reduced = wire(sharing.reduction(work, part)) * (m if sharing.reduces_every_microbatch(recipe) else 1)
+    reduced = wire(sharing.reduction(work, part)) * (m if sharing.reduces_every_microbatch(work) else 1)
     return reduced + wire(sharing.gather(work, part)) * (2 * m if sharing.gathers_every_microbatch(recipe) else 1)
+
+
+@pytest.mark.parametrize(
+    ("degree", "whole", "shared"), [("optim", 4, 12), ("optim_grads", 2, 14), ("optim_grads_params", 0, 16)]
+)
+def test_deepspeed_keeps_the_bytes_of_a_parameter_that_its_paper_counts(degree: str, whole: int, shared: int) -> None:
+    """Rajbhandari et al. 2020, figure 1: 2 for weights, 2 for gradients, 12 for Adam in mixed precision."""
+    work = workload("llama3_8b", 64, "deepspeed", data_parallel_sharding=degree, recompute_granularity="full")
+    (rank,) = project(work, catalogue.cluster("h100_sxm")).memory.ranks
+    kept = sum(rank.components[name] for name in ("weights", "gradients", "master_weights", "moments"))
+    assert kept == pytest.approx(rank.parameters * (whole + shared / 64), rel=1e-3)
 
 
 @given(st.sampled_from([1, 2, 8]), st.sampled_from([1, 4, 16]))
@@ -224,15 +235,30 @@ def test_a_stage_that_is_no_unit_itself_synchronises_with_every_backward() -> No
     wrapped = KINDS["fsdp2"](unsharded_pipeline=True)
     inside = KINDS["fsdp2"](unsharded_pipeline=True, wraps_stages=False)
     for pp, reshards in ((4, None), (4, False), (4, True), (1, None)):
-        recipe = job(pp=pp, data_parallel_sharding="optim_grads_params", fsdp_reshard_after_forward=reshards).recipe
+        work = job(pp=pp, data_parallel_sharding="optim_grads_params", fsdp_reshard_after_forward=reshards)
+        recipe = work.recipe
         whole, unit = wrapped.run_by(recipe), inside.run_by(recipe)
         assert unit.run_by(recipe) == unit
         stays = pp > 1 and not reshards
         assert whole.gathers_every_microbatch(recipe) is not stays
         assert unit.gathers_every_microbatch(recipe)
         assert unit.keeps_gathered is stays
-        assert whole.reduces_every_microbatch(recipe) is (pp == 1)
-        assert unit.reduces_every_microbatch(recipe)
+        assert whole.reduces_every_microbatch(work) is (pp == 1)
+        assert unit.reduces_every_microbatch(work)
+
+
+@pytest.mark.parametrize("name", ["fsdp1", "fsdp2"])
+@given(st.sampled_from([1, 2, 8]))
+def test_gradients_whose_sync_is_deferred_travel_once_and_stay_whole(name: str, batches: int) -> None:
+    """Huggingface accelerate's GradientAccumulationPlugin: ``sync_each_batch=False`` trades memory for traffic."""
+    work, part = job(global_batch_size=64 * batches, data_parallel_sharding="optim_grads_params"), weights(10**9, 10**8)
+    each, once = (
+        KINDS[name]().run_by(replace(work.recipe, defer_fsdp_grad_sync=deferred)) for deferred in (False, True)
+    )
+    reductions = traffic(each, work, part) - traffic(once, work, part)
+    assert reductions == pytest.approx((work.num_microbatches - 1) * wire(each.reduction(work, part)))
+    assert once.keeps_whole_gradients(work) is (work.num_microbatches > 1)
+    assert not each.keeps_whole_gradients(work)
 
 
 def test_simple_fsdp_sends_the_bytes_of_fsdp2_weight_by_weight_and_copies_none_of_them_out() -> None:
@@ -243,9 +269,9 @@ def test_simple_fsdp_sends_the_bytes_of_fsdp2_weight_by_weight_and_copies_none_o
         whole, apart = (getattr(each, way)(work, part) for each in (units, single))
         assert (len(whole), len(apart)) == (2, 4)  # the experts' beside the others'
         assert sum(op.bytes for op in apart) == sum(op.bytes for op in whole)
-    before, again, cast = single.copied("layer", work.recipe, 1e6, 2.0)
+    before, again, cast = single.copied("layer", work, 1e6, 2.0)
     assert (before, again) == ((), ())
-    assert cast == units.copied("layer", work.recipe, 1e6, 2.0)[2]
+    assert cast == units.copied("layer", work, 1e6, 2.0)[2]
 
 
 @pytest.mark.parametrize(
@@ -255,12 +281,12 @@ def test_simple_fsdp_sends_the_bytes_of_fsdp2_weight_by_weight_and_copies_none_o
 def test_automodel_synchronised_every_micro_batch_of_a_stage_of_experts_once(model: str, date: str, each: bool) -> None:
     work = replace(workload(model, 16, "automodel", pp=2), framework_date=date)
     run = resolve(work, "nvidia", "hopper")
-    assert run.execution.data_parallel.reduces_every_microbatch(run.workload.recipe) is each
+    assert run.execution.data_parallel.reduces_every_microbatch(run.workload) is each
 
 
 def test_automodel_keeps_eight_bytes_of_a_weight_of_experts() -> None:
     """Weight, gradient and both moments in bf16: torch.optim.Adam keeps its states in the type of what it steps."""
-    work = workload("qwen3_30b_a3b", 8, "automodel", ep=8, recompute_granularity="full")
+    work = workload("qwen3_30b_a3b", 8, "automodel", ep=8, recompute_granularity="full", defer_fsdp_grad_sync=False)
     found = project(work, catalogue.cluster("h100_sxm")).memory.ranks[0].components
     weights = found["weights"]
     assert found["gradients"] == pytest.approx(weights)

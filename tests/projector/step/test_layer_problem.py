@@ -31,6 +31,7 @@ SWITCHES = {
     "overlap_moe_expert_parallel_comm": (None, True),
     "delay_wgrad_compute": (None, True),
     "fsdp_reshard_after_forward": (None, False),
+    "defer_fsdp_grad_sync": (None, True),
     "xla_gpu_all_gather_combine_threshold_bytes": (None, 2**33),
     "xla_gpu_enable_pipelined_all_gather": (None, True),
     "xla_gpu_enable_while_loop_double_buffering": (None, True),
