@@ -7,11 +7,12 @@ the forward again: collectives, expert exchange and host synchronisation include
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TypeGuard
 
 from projector.mechanisms.single import Recompute
 from projector.operators.part import Part, Recomputed, forward_of
 from projector.operators.saved import Saved, costliest, nbytes, once
-from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator
+from projector.operators.types import Attention, Collective, Gemm, HostWork, Operator
 from projector.parameter import parameter
 from projector.workload.composition import Composition, Layer, counted
 from projector.workload.recipe import Recipe
@@ -100,7 +101,8 @@ def _modules(parts: tuple[Part, ...], saves: tuple[Saved, ...], modules: frozens
 
 def _every_other_product(parts: tuple[Part, ...], saves: tuple[Saved, ...], how: Recompute) -> Recomputed:
     """torchtitan's operator-selective checkpoint: the layer's input, attention, what a reduce-scatter leaves and every
-    second product are kept (pytorch/torchtitan@b5bcd76c torchtitan/distributed/activation_checkpoint.py).
+    second product but the router's are kept; products of grouped experts are not (pytorch/torchtitan@b5bcd76c
+    torchtitan/distributed/activation_checkpoint.py: aten.mm and aten.linear alone, ``force_recompute_mm_shapes_by_fqns``).
 
     Eager, whatever the policy names is kept (torch utils/checkpoint.py, ``_CachingTorchDispatchMode``): partial sums as
     well, and results that only the layer's output needs. A compiler keeps of these what the backward reads (torch
@@ -113,7 +115,12 @@ def _every_other_product(parts: tuple[Part, ...], saves: tuple[Saved, ...], how:
         scattered = nbytes(part.makes) if any(map(_scatters, part.forward)) else None
         for op in part.forward:
             dead = how.pruned and op.name in _OUTPUT_ONLY
-            if isinstance(op, Gemm | GroupedGemm):
+            if _exchanges(op):
+                if how.keeps_exchanged:
+                    kept.append(Saved(name=f"{op.name}.exchanged", bytes=op.bytes))
+                else:
+                    replayed.append(op)
+            elif isinstance(op, Gemm) and "moe_router" not in part.tags:
                 products += 1
                 if products % 2 and not (how.pruned and (dead or scattered is not None)):
                     kept.append(Saved(name=f"{op.name}.product", bytes=_product_bytes(op)))
@@ -130,12 +137,16 @@ def _every_other_product(parts: tuple[Part, ...], saves: tuple[Saved, ...], how:
     return _result(tuple(replayed), saves, once(kept), ())
 
 
+def _exchanges(op: Operator) -> TypeGuard[Collective]:
+    return isinstance(op, Collective) and op.group == "ep"
+
+
 def _scatters(op: Operator) -> bool:
     return isinstance(op, Collective) and op.kind == "reduce_scatter"
 
 
-def _product_bytes(op: Gemm | GroupedGemm) -> float:
-    return op.out_bytes * (op.rows * op.n if isinstance(op, GroupedGemm) else op.m * op.n * op.batch)
+def _product_bytes(op: Gemm) -> float:
+    return op.out_bytes * op.m * op.n * op.batch
 
 
 def _result(

@@ -62,7 +62,8 @@ class Recompute(Strategy):
     torch/utils/checkpoint.py, ``early_stop``, the default since 2.1), which an operator of autograd saves ``before`` it
     runs, a Function ``after``; empty: at its end.
     ``fewest``: where nothing is stated and something must be recomputed, as few layers as fit. ``keeps_magnitudes``: an
-    operator-selective checkpoint in eager mode keeps the magnitudes that casts to 8 bits take the maximum of."""
+    operator-selective checkpoint in eager mode keeps the magnitudes that casts to 8 bits take the maximum of,
+    ``keeps_exchanged`` what an all-to-all of experts brought."""
 
     name: ClassVar[str] = "checkpoints"
     pruned: bool = False
@@ -70,6 +71,7 @@ class Recompute(Strategy):
     stops: str = ""
     fewest: bool = False
     keeps_magnitudes: bool = False
+    keeps_exchanged: bool = False
 
     def run_by(self, recipe: Recipe) -> Recompute:
         if not recipe.torch_compile:

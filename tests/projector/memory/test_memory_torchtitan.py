@@ -9,6 +9,8 @@ import pytest
 
 from projector.layers.lower import layer
 from projector.memory.plan import plan
+from projector.operators.types import GroupedGemm
+from projector.workload import zoo
 from tests.projector.memory.memory_cases import gpu, llama, recipe, resolved
 
 TOKENS = 4096
@@ -104,3 +106,24 @@ def test_ends_of_the_model_that_are_the_roots_stay_gathered() -> None:
     assert held.backward - less.backward == pytest.approx(2 * 7e8 + 2 * 4e8)
     assert held.loss - less.loss == pytest.approx(2 * 3e8)
     assert held.projection == pytest.approx(held.loss + 2 * 4e8)
+
+
+def test_products_of_grouped_experts_are_replayed_and_what_an_exchange_brought_stays_where_the_policy_names_it() -> (
+    None
+):
+    """The policy knows aten.mm and, from torchtitan's pull request 1672 on, all_to_all_single: 2 bytes of hidden size for
+    each of the routed copies, there and back."""
+    experts = zoo.load("qwen3_30b_a3b")
+    policy = {"recompute_granularity": "selective", "recompute_modules": ("op_sac",), "ep": 8, "seq_length": TOKENS}
+    how = recipe(micro_batch_size=1, data_parallel_sharding="optim_grads_params", **policy)
+    before, after = (
+        layer(experts.layer_kinds[0], resolved(experts, how, 8, recompute={"keeps_exchanged": keeps}))
+        for keeps in (False, True)
+    )
+    routed = experts.moe.moe_router_topk * TOKENS
+    exchanged = 2 * 2.0 * experts.hidden_size * routed  # and their places and probabilities
+    assert after.kept_bytes - before.kept_bytes == pytest.approx(exchanged, rel=1e-3)
+    for made in (before, after):
+        again = [op.name for op in made.recompute if isinstance(op, GroupedGemm)]
+        assert len(again) == len([op for op in made.forward if isinstance(op, GroupedGemm)]) > 0
+    assert {op.name for op in before.recompute} - {op.name for op in after.recompute} >= {"moe.dispatch", "moe.combine"}
