@@ -101,8 +101,9 @@ def _modules(parts: tuple[Part, ...], saves: tuple[Saved, ...], modules: frozens
 
 def _every_other_product(parts: tuple[Part, ...], saves: tuple[Saved, ...], how: Recompute) -> Recomputed:
     """torchtitan's operator-selective checkpoint: the layer's input, attention, what a reduce-scatter leaves and every
-    second product but the router's are kept; products of grouped experts are not (pytorch/torchtitan@b5bcd76c
-    torchtitan/distributed/activation_checkpoint.py: aten.mm and aten.linear alone, ``force_recompute_mm_shapes_by_fqns``).
+    second product but the router's are kept; products of grouped experts and gathered sequences are not
+    (pytorch/torchtitan@b5bcd76c torchtitan/distributed/activation_checkpoint.py: aten.mm and aten.linear alone,
+    ``force_recompute_mm_shapes_by_fqns``; ``comm_ops`` without all_gather_into_tensor).
 
     Eager, whatever the policy names is kept (torch utils/checkpoint.py, ``_CachingTorchDispatchMode``): partial sums as
     well, and results that only the layer's output needs. A compiler keeps of these what the backward reads (torch
@@ -130,7 +131,7 @@ def _every_other_product(parts: tuple[Part, ...], saves: tuple[Saved, ...], how:
                     kept.append(Saved(name=f"{op.name}.scattered", bytes=scattered))
                 if how.keeps_magnitudes and isinstance(op, Gemm) and op.dtype == "fp8":
                     kept.append(Saved(name=f"{op.name}.magnitudes", bytes=op.out_bytes * (op.m + op.n) * op.k))
-            elif not dead and not isinstance(op, Attention | Collective | HostWork):
+            elif not dead and not isinstance(op, Attention | HostWork) and not _scatters(op):
                 replayed.append(op)
         if any(isinstance(op, Attention) for op in part.forward):
             kept += _own(part)

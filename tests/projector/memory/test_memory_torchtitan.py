@@ -9,7 +9,7 @@ import pytest
 
 from projector.layers.lower import layer
 from projector.memory.plan import plan
-from projector.operators.types import GroupedGemm
+from projector.operators.types import Collective, GroupedGemm
 from projector.workload import zoo
 from tests.projector.memory.memory_cases import gpu, llama, recipe, resolved
 
@@ -127,3 +127,11 @@ def test_products_of_grouped_experts_are_replayed_and_what_an_exchange_brought_s
         again = [op.name for op in made.recompute if isinstance(op, GroupedGemm)]
         assert len(again) == len([op for op in made.forward if isinstance(op, GroupedGemm)]) > 0
     assert {op.name for op in before.recompute} - {op.name for op in after.recompute} >= {"moe.dispatch", "moe.combine"}
+
+
+def test_a_replay_gathers_the_sequence_again_and_scatters_nothing() -> None:
+    made = case(tp=2)
+    block = layer(made.workload.model.layer_kinds[0], made)
+    gathers = [op.name for op in block.forward if isinstance(op, Collective) and op.kind == "all_gather"]
+    assert gathers
+    assert [op.name for op in block.recompute if isinstance(op, Collective)] == gathers
