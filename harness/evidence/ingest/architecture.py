@@ -151,7 +151,7 @@ def _adapted(record: Record, name: str, text: str, stated: dict[str, object]) ->
         record.refuse(f"architecture not stated: {text} ({', '.join(missing)})")
         return None
     if base.moe is None:
-        stated.pop("moe", None)
+        _upcycled(record, base, stated)
     elif "moe" in stated:
         # A shared expert's width the record leaves out stays the base's, as do its group limits.
         stated["moe"] = dict(stated["moe"])  # type: ignore[call-overload]
@@ -164,6 +164,15 @@ def _adapted(record: Record, name: str, text: str, stated: dict[str, object]) ->
     model, problems = parse_model({"base": name, **overrides}, record.where)
     record.map("model", f"{name} with {_short(overrides)}", text)
     return _checked(record, model, problems)
+
+
+def _upcycled(record: Record, base: Model, stated: dict[str, object]) -> None:
+    """Experts that the record states over a dense model of the zoo, which then has them in its layers."""
+    moe = stated.pop("moe", None)
+    if not isinstance(moe, Mapping) or moe.get("num_experts", 1) == 1:
+        return
+    sizes = {field: stated.get(field, getattr(base, field)) for field in ("num_layers", "ffn_hidden_size")}
+    stated["moe"] = _complete_moe(record, {**sizes, "moe": moe})["moe"]
 
 
 def _head_width(base: Model, stated: dict[str, object]) -> None:

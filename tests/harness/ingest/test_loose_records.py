@@ -93,6 +93,20 @@ def test_layout_with_other_chunk_count_is_dropped_and_doubted() -> None:
     assert "layout has 16 chunks" in report.doubts[0]
 
 
+def test_a_dense_model_whose_record_states_experts_has_them() -> None:
+    """FlagPerf's Qwen1.5 1.8B, upcycled to eight experts: the name alone is that of the dense model."""
+    arch = {"experts": 8, "topk": 2, "moe_ffn": 5504}
+    upcycled, _ = one(**record(model="Qwen1.5 1.8B upcycled to 8 experts top-2", arch=arch))
+    dense, _ = one(**record(model="Qwen1.5 1.8B"))
+    assert upcycled.model is not None
+    assert upcycled.model.moe is not None
+    assert (upcycled.model.moe.num_experts, upcycled.model.moe.moe_layer_freq) == (8, (1,) * 24)
+    assert dense.model is not None
+    assert dense.model.moe is None
+    nameless, _ = one(**record(model="Qwen1.5 1.8B", arch={"experts": 8}))
+    assert "moe_router_topk" in nameless.problem
+
+
 def test_bigscience_recompute_follows_from_its_flop_count() -> None:
     run, _ = one(
         id="bs",
