@@ -1,0 +1,135 @@
+"""One closed form a switch, written by hand: bytes and FLOP that no measured run weighs enough to notice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from projector.hardware import catalogue
+from projector.layers import lower
+from projector.layers.step import optimizer
+from projector.memory.plan import plan
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
+from projector.operators.weights import Weight, held
+from projector.projection import project
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+from tests.projector.layers.lowering_cases import DEEPSEEK_V3, DENSE, EXPERTS, LLAMA_70B, flops, resolved
+
+TOKENS = 4096
+QWEN_MOE = zoo.load("qwen3_30b_a3b")
+H100 = catalogue.default_cluster("h100_sxm")
+
+
+def saved(case: object, name: str) -> float:
+    block = lower.layer(EXPERTS, case)  # type: ignore[arg-type]
+    return sum(each.bytes for each in block.saves if each.name == name)
+
+
+@pytest.mark.parametrize(("dtype", "probability"), [("fp32", 4), ("bf16", 2)])
+def test_a_router_saves_two_softmaxes_two_maps_and_its_choice(dtype: str, probability: int) -> None:
+    """Of a token: for each expert two fp32 softmaxes, two bools, a probability; for each chosen one an index of 8 bytes
+    and a probability, forward and sorted."""
+    experts, topk = 128, 8
+    case = resolved(QWEN_MOE, 8, moe_router_dtype=dtype)
+    assert saved(case, "router.scores") == TOKENS * (experts * (4 + 4 + 1 + 1 + probability) + topk * 16)
+
+
+def test_the_gate_of_a_shared_expert_is_one_column_and_one_more_pass() -> None:
+    """Qwen1.5-MoE's shared_expert_gate: a product with one output and a multiplication with the expert's result."""
+    assert DEEPSEEK_V3.moe is not None
+    gated = replace(DEEPSEEK_V3, moe=replace(DEEPSEEK_V3.moe, moe_shared_expert_gate=True))
+    plain, more = (lower.layer(EXPERTS, resolved(model)) for model in (DEEPSEEK_V3, gated))
+    assert sum(w.elements for w in more.weights) - sum(w.elements for w in plain.weights) == 7168
+    twice = [sum(op.bytes for op in made.forward if op.name == "shared.add") for made in (plain, more)]
+    assert twice[1] == 2 * twice[0] == 2 * 3 * 2 * TOKENS * 7168
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+def test_a_capacity_bounds_the_rows_of_every_expert(factor: float) -> None:
+    """Megatron-LM's --moe-expert-capacity-factor with padding: ceil(factor · tokens · topk / experts) rows each."""
+    case = resolved(QWEN_MOE, 8, moe_expert_capacity_factor=factor, moe_pad_expert_input_to_capacity=True)
+    (first, *_) = [op for op in lower.layer(EXPERTS, case).forward if isinstance(op, GroupedGemm)]
+    assert first.rows == pytest.approx(factor * TOKENS * 8)
+
+
+def test_a_window_limits_the_keys_of_every_query() -> None:
+    """Two products of 2 FLOP over the pairs: S·W − W²/2 of them under a causal window, S²/2 without."""
+    window = 1024
+    windowed = replace(LLAMA_70B, window_size=window)
+    pairs = [TOKENS**2 / 2, TOKENS * window - window**2 / 2]
+    for model, number in zip((LLAMA_70B, windowed), pairs, strict=True):
+        kind = model.layer_kinds[0]
+        (attention,) = [op for op in lower.layer(kind, resolved(model)).forward if isinstance(op, Attention)]
+        assert attention.flops == pytest.approx(2 * 2 * 8192 * number, rel=2e-3)
+
+
+def test_gated_and_plain_networks_have_three_and_two_products() -> None:
+    """--swiglu, --geglu: gate and up beside down; without either up and down."""
+    plain = replace(LLAMA_70B, gated_linear_unit=False)
+    for model, number in ((LLAMA_70B, 3), (plain, 2)):
+        made = lower.layer(DENSE, resolved(model))
+        assert flops(made.forward, "fc") == number * 2 * TOKENS * 8192 * 28672
+
+
+def test_a_frozen_reference_runs_the_forward_once_more_and_keeps_its_weights() -> None:
+    """DPO: the same sequences through a second copy in 16 bits; no gradient, nothing saved."""
+    plain, beside = (
+        lower.layer(DENSE, resolved(LLAMA_70B, rlhf_type="dpo", reference_free=free)) for free in (True, False)
+    )
+    assert flops(beside.forward) == 2 * flops(plain.forward)
+    assert flops(beside.backward_input) == flops(plain.backward_input)
+    assert beside.kept_bytes == plain.kept_bytes
+    weights = [
+        plan(resolved(zoo.load("llama3_8b"), 8, rlhf_type="dpo", reference_free=free), H100.gpu).ranks[0].components
+        for free in (True, False)
+    ]
+    assert weights[1]["weights"] == pytest.approx(2 * weights[0]["weights"])
+    assert weights[1]["moments"] == weights[0]["moments"]
+
+
+def test_the_norm_reads_and_the_clip_reads_and_writes_every_gradient_once() -> None:
+    """fp32 gradients of a rank's share: 4 bytes to sum the squares, 4 and 4 to scale."""
+    elements = 8_000_000
+    part = held([([Weight(name="w", rows=elements)], 1)])
+    case = resolved(LLAMA_70B, 8)
+    share = elements / (case.workload.dp)
+    ops = {op.name: op for op in optimizer(case, part) if isinstance(op, Stream)}
+    assert (ops["grad_norm"].read, ops["grad_norm"].write) == (4 * share, 0)
+    assert (ops["clip"].read, ops["clip"].write) == (4 * share, 4 * share)
+
+
+@pytest.mark.parametrize("tp", [1, 8])
+def test_what_a_fused_loss_leaves_beside_the_logits(tp: int) -> None:
+    """fp32 of every token: its loss, and largest value, sum and target of each rank and of all."""
+    head = lower.head(resolved(LLAMA_70B, cross_entropy_fusion="te", tp=tp))
+    assert head.forward_transient is not None
+    assert head.forward_transient.bytes == 4 * TOKENS + 3 * 4 * TOKENS * (1 + tp)
+
+
+@pytest.mark.parametrize("pp", [1, 4])
+def test_the_output_layers_weight_gradients_wait_for_the_last_backward(pp: int) -> None:
+    """--defer-embedding-wgrad-compute: micro-batches of the last stage have one product less, which all follow at the end.
+    Without a pipeline nothing moves."""
+    sizes = {"micro_batch_size": 1, "global_batch_size": 512, "seq_length": TOKENS, "tp": 8, "pp": pp}
+    model = replace(LLAMA_70B, num_layers=16)
+    at_once, later = (
+        project(Workload(model=model, recipe=Recipe(**sizes, defer_embedding_wgrad_compute=late), gpus=64), H100)
+        for late in (False, True)
+    )
+    product = 2 * TOKENS * 8192 * 128256 / 8 / H100.gpu.peak_of("bf16")  # its least time
+    earlier = at_once.breakdown["compute_s"] - later.breakdown["compute_s"]
+    assert earlier == 0 if pp == 1 else product < earlier < 64 * pp * product
+
+
+def test_a_scan_of_mamba2_costs_its_chunk_and_twice_its_states() -> None:
+    """Of a channel and token (Dao and Gu 2024, section 6): C products inside the chunk, 2N with the states before it."""
+    model = zoo.load("mamba2_1.3b")
+    kind = model.layer_kinds[0]
+    made = lower.layer(kind, resolved(model, 8))
+    (scan,) = [op for op in made.forward if op.name.endswith("scan") and op.name.startswith("ssd")]
+    channels, states, chunk = 2 * 2048, 128, 256
+    assert scan.flops == pytest.approx(TOKENS * channels * (chunk + 2 * states))
+    assert [op for op in made.forward if isinstance(op, Gemm)]
