@@ -162,6 +162,15 @@ def test_the_algorithm_follows_size_and_fabric() -> None:
     assert best("all_reduce", 1e9, GroupShape(1, 1), H100) == ""
 
 
+def test_forwarding_by_rails_carries_what_leaves_the_node_over_its_own_links() -> None:
+    """PXN: of n ranks, L a node, each sends (L − 1)/n inside; the (n − L)/n that leave go through the rank on their rail,
+    (L − 1)/L of them over a link: n/L times the bytes, where the node's links bound both."""
+    slow = replace(H100, intra=replace(H100.intra, bandwidth=1e9))
+    for n in (16, 64):
+        made = {c.algorithm: c for c in costs("all_to_all", GroupShape(n, 8), slow)}
+        assert made["pxn"].per_byte / made["direct"].per_byte == pytest.approx(n / 8)
+
+
 def test_efficiency_and_cluster_override_constants() -> None:
     shape, size = GroupShape(8, 8), 16e9
     half = Efficiency(gpu="a100", parameters={"link.intra": Parameter(0.395, "fitted", "test")})

@@ -92,6 +92,14 @@ def test_mapping_fills_in_megatrons_defaults():
         loaded.workload()
 
 
+def test_query_groups_need_their_flag_as_in_megatron():
+    """megatron/training/arguments.py: --num-query-groups is read where --group-query-attention is given."""
+    sizes = MINIMAL | {"num_attention_heads": 32, "num_query_groups": 8}
+    for flag, groups in ((True, 8), (False, 32)):
+        loaded = megatron_args.from_mapping(sizes | {"group_query_attention": flag}, "args")
+        assert loaded.model.num_query_groups == groups
+
+
 def test_gated_default_width():
     """Megatron-LM validate_args: two thirds of 4H, rounded down to 64."""
     loaded = megatron_args.from_mapping(MINIMAL | {"swiglu": True}, "args")
