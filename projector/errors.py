@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import reprlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from projector.dataclass import dataclass
 
 _MOST_TEXT = 300
 _MOST_EXPECTED = 3_000

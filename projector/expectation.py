@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from projector import posterior, reference_law
+from projector.dataclass import dataclass
 from projector.frameworks.flops import flops_per_token
 from projector.posterior import Expectation, Facts, Posterior, Run
 

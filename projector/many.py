@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from heapq import heappush, heappushpop
 from itertools import chain, islice
@@ -11,6 +11,7 @@ from itertools import chain, islice
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.frameworks import Resolved
 from projector.frameworks.scope import as_layers_see

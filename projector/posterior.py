@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
@@ -32,6 +32,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.io.documents import parse_json
 from projector.parameter import parameter

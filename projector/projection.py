@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from projector.dataclass import dataclass
 from projector.frameworks import Resolved
 from projector.frameworks.flops import flops_per_token
 from projector.hardware.efficiency import of as efficiency_of

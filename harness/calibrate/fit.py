@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.estimates import Observation
+from projector.dataclass import dataclass
 from projector.posterior import FREEDOM, REPEAT, Effect, Facts
 
 Array = NDArray[np.float64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from harness.calibrate import fit, learn
 from harness.calibrate.fit import Conditioned
 from harness.calibrate.learn import NORMAL, Left
 from harness.contracts.estimates import Estimate, Observation
+from projector.dataclass import dataclass
 from projector.posterior import REPEAT, Posterior
 
 Array = NDArray[np.float64]

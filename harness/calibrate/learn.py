@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from harness.calibrate import weights
 from harness.calibrate.fit import Conditioned, deviations, repeat_share
 from harness.contracts.estimates import Observation
+from projector.dataclass import dataclass
 from projector.posterior import LEVEL, REPEAT, Posterior
 
 Array = NDArray[np.float64]

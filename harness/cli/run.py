@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +36,7 @@ from harness.report.table import Report
 from harness.score import drift, gate
 from projector.cli.kernel_settings import read_settings
 from projector.cli.options import add_kernels
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole
 from projector.io.kept import switch_off

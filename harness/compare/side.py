@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
+
+from projector.dataclass import dataclass
 
 # A step that takes this many times the median is a spike, whatever caused it. A convention of this harness.
 SPIKE = 1.5

@@ -6,13 +6,12 @@ normal draws. What repeats of a whole run would add (another node, another day) 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from harness.compare.side import Side
 from harness.evidence.medians import LEAST, resampled
+from projector.dataclass import dataclass
 
 LEVEL = 0.90
 TIME, RATE = "step time", "TGS"

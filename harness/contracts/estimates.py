@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from projector.dataclass import dataclass
 from projector.posterior import LEVEL, Facts
 
 

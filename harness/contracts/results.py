@@ -11,12 +11,13 @@ History of ``SCHEMA_VERSION``
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts.estimates import Observation
 from harness.contracts.runs import BREAKDOWN
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

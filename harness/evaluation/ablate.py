@@ -13,7 +13,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import _lru_cache_wrapper, cache, partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from harness.predictors.ours import Ours, as_run, cluster_of, prediction_of
 from harness.predictors.refusal import guarded
 from projector import memo
 from projector.collectives import algorithms
+from projector.dataclass import dataclass
 from projector.frameworks import profiles_io
 from projector.frameworks.types import Framework, Resolved
 from projector.mechanism import DECLARED, Declared

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from harness import predictors
@@ -21,6 +21,7 @@ from harness.evaluation.peaks import undecided
 from harness.predictors.protocol import Predictor
 from harness.predictors.remembered import Remembering
 from projector import posterior
+from projector.dataclass import dataclass
 from projector.hardware import catalogue
 from projector.kernels.settings import DEFAULT, Settings
 from projector.posterior import Posterior

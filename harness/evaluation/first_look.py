@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 
 from harness.contracts.estimates import Observation
@@ -18,6 +18,7 @@ from harness.evaluation.observations import observation
 from harness.evidence import csvcell
 from harness.predictors.protocol import Predictor
 from projector import posterior
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.io import csv_file
 from projector.io.files import read_text, write_whole

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import lcm
 from pathlib import Path
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster

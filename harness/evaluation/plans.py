@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from harness.evidence.totals import Total
+from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
 from projector.hardware import catalogue
 from projector.parameter import Parameter

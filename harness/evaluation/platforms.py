@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from harness.contracts.runs import Measured, MeasuredRun
 from harness.predictors import Predictor
 from harness.score.ranking import NOISE
+from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.hardware import catalogue
 from projector.workload.parameters import count

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from harness.predictors.tpe import Config, Placed, candidates, estimate
 from harness.predictors.tpe.predictor import shape, system
 from projector.collectives.placement import ranks_per_node
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster
 from projector.many import project_many

@@ -13,9 +13,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     from projector.workload.workload import Workload

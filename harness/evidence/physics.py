@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from functools import lru_cache
 
 from harness.contracts.runs import MeasuredRun
 from harness.evidence import slips
 from harness.evidence.agreement import AGREE, contradiction
+from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.frameworks import flops
 from projector.hardware import catalogue

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from harness.contracts.runs import MeasuredRun
@@ -19,6 +19,7 @@ from harness.measure import spec
 from harness.measure.spec import Plan
 from harness.predictors import MODES
 from harness.score.gate import parse_limits
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import read_yaml
 

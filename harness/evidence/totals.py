@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 from projector.hardware.yaml_file import Reader

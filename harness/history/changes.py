@@ -7,12 +7,13 @@ breaks at the step that passes the tolerance. Pure functions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from harness.contracts.results import BASELINE, Row
 from harness.history.recording import Recording
 from harness.history.series import Series, Version
 from harness.score.drift import BROKEN, MEMORY, THROUGHPUT
+from projector.dataclass import dataclass
 
 BROKE, MENDED, LOST, GAINED, REMOVED, OVER = "broke", "mended", "lost", "gained", "removed", "over the limit"
 WORSE = (BROKE, LOST, REMOVED, OVER)

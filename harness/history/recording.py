@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from harness.contracts.results import Row, RunFacts
+from projector.dataclass import dataclass
 
 _SHORT = 9  # letters of a revision or digest: no two versions of one project share them
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from harness.contracts import frame
 from harness.contracts.results import Row, RunFacts
 from harness.history.recording import Recorded, Recording
 from harness.score import accuracy, drift, ranking
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

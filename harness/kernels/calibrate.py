@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ import yaml
 from harness.kernels import attention_sets, grouped_sets, stream_sets
 from harness.kernels.fit import Outcome, Set, fit
 from harness.kernels.grouping import group_of_op
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import load

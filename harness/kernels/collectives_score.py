@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 from harness.kernels.collectives_table import LOW_LATENCY, TOKENS, Record
@@ -16,6 +16,7 @@ from projector.collectives import dispatch
 from projector.collectives.constants import LIBRARY, architecture, sections
 from projector.collectives.model import seconds_of
 from projector.collectives.network import network
+from projector.dataclass import dataclass
 from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster, GroupShape

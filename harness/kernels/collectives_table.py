@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 
 from projector.collectives import nccl_tests
 from projector.collectives.model import KINDS
 from projector.collectives.told_shares import shape_of
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 from projector.io import csv_file

@@ -8,10 +8,10 @@ flops_convention``; grouped: ``num_groups, m_per_group, m_total, main_grad_dtype
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from harness.kernels import families
 from harness.kernels.cells import Cells
+from projector.dataclass import dataclass
 from projector.hardware.types import Gpu
 
 _OUT_BYTES = {"fp32": 4, "float32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "": 2}

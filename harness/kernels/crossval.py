@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from harness.kernels.calibrate import KINDS, Progress, fit_gpu, told, unfitted
 from harness.kernels.fit import Array
 from harness.kernels.model import seconds
 from harness.kernels.schema import Row
+from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency
 from projector.operators.types import Stream
 

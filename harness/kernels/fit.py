@@ -8,11 +8,11 @@ over the same folds. Deterministic: seeds are fixed. Needs scipy, imported where
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.simulate import Simulated, arrange
 from projector.kernels.tables import Measured

@@ -11,12 +11,13 @@ import csv
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from harness.kernels import convert
 from harness.kernels.cells import Cells
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported, nearest
 from projector.hardware.catalogue import find_gpu, gpu_names
 from projector.hardware.catalogue import gpu as catalogue_gpu

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from harness.kernels.fit import Array
 from harness.kernels.grouping import group_of
 from harness.kernels.schema import Row
 from harness.kernels.table import was_fitted
+from projector.dataclass import dataclass
 from projector.hardware.efficiency import load
 
 #: Predictions of a row's seconds, the model first: with the constants as shipped, refitted without the row's group,
@@ -27,8 +28,7 @@ CLASSES = (("< 1e10", 0.0, 1e10), ("1e10 – 1e11", 1e10, 1e11), ("1e11 – 1e12
 Key = TypeVar("Key", bound=Hashable)
 
 
-@dataclass(frozen=True, order=True)
-class Class:
+class Class(NamedTuple):
     """Rows that are told apart in every table."""
 
     gpu: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from harness.kernels.schema import Row, Skipped, read
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.catalogue import find_gpu, gpu_names
 from projector.kernels.tables import tables_dir

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 
 from harness.kernels.fit import Array
+from projector.dataclass import dataclass
 from projector.hardware.efficiency import load
 from projector.hardware.types import Cluster
 from projector.kernels.protocol import ComputeOp

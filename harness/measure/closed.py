@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from harness.measure import launch, log
 from harness.measure.spec import TRACE, Job, Plan
 from harness.measure.turns import Taken, in_order
 from projector.benchmark.timings import Asked
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 

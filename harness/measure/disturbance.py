@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from projector.dataclass import dataclass
 
 QUIET = 0.05  # share of a step in which its process may have waited for a core
 _LEAST = 1 / 3  # of all steps are kept, however disturbed

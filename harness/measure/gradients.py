@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from harness.measure.parallel import Ranks
 from projector.benchmark.exchange import BUCKET
 from projector.benchmark.layers_moe import Experts
 from projector.benchmark.update import CLIP
+from projector.dataclass import dataclass
 from projector.workload.workload import Workload
 
 

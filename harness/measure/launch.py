@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from harness.measure.turns import Turn
 from projector.benchmark.device import open_device
 from projector.benchmark.launched import launched
 from projector.benchmark.processes import JobFile, cores, launch
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 
 _TASK = "harness.measure.worker:run"

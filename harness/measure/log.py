@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.measure.disturbance import kept
+from projector.dataclass import dataclass
 from projector.frameworks.flops import tflops_per_gpu
 from projector.io.files import write_whole
 

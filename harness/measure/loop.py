@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from harness.predictors.live import Here, Live
 from harness.predictors.protocol import Predictor
 from harness.score.gate import SHRINK
 from projector.benchmark.timings import Asked
+from projector.dataclass import dataclass
 from projector.errors import InputError, NoMeasurement, Unsupported
 
 if TYPE_CHECKING:

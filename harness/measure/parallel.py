@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from harness.measure.model import Stage
 from projector.benchmark import layers_dtensor, layers_parallel
 from projector.benchmark.layers_attention import Attention
 from projector.benchmark.layers_parallel import Group, joined
+from projector.dataclass import dataclass
 from projector.workload.workload import Workload
 
 

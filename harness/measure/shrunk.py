@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from harness.measure.closed import Trained
 from harness.measure.disturbance import Disturbed
@@ -13,6 +13,7 @@ from harness.predictors.live import Here
 from harness.score.gate import SHRINK, Check
 from projector.benchmark.processes import cores
 from projector.benchmark.timings import Asked
+from projector.dataclass import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from harness.measure import support
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.yaml_file import Reader
 from projector.io.files import read_yaml

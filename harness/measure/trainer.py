@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from projector.benchmark.layers_dtensor import shard
 from projector.benchmark.layers_narrow import converted, fresh
 from projector.benchmark.layers_parts import Made, torch_dtype
 from projector.benchmark.update import ADAM
+from projector.dataclass import dataclass
 from projector.frameworks import resolve
 from projector.workload.layout import chunks
 from projector.workload.workload import Workload

@@ -6,11 +6,11 @@ What is compared lies seconds apart, on both sides of what it is compared with: 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from harness.measure.spec import Job
 from projector.benchmark.timings import Asked
+from projector.dataclass import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ that file with peak, memory and network of our data sheets and every efficiency 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from harness.contracts.runs import MeasuredRun, Prediction
@@ -20,6 +19,7 @@ from harness.predictors import calculon_package as package
 from harness.predictors import peer
 from harness.predictors.calculon_package import NAME
 from harness.predictors.refusal import Guarded
+from projector.dataclass import dataclass
 from projector.errors import Unsupported
 
 __all__ = ["NAME", "Calculon"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from harness.predictors import peer
 from harness.predictors.calculon_inputs import EXECUTION_FIELDS
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 
 NAME = "calculon"

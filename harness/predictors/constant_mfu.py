@@ -9,10 +9,9 @@ one fitted MFU per GPU and precision.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors.refusal import Guarded
+from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.workload.model import Model
 

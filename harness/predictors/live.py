@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors.ours import cluster_of, prediction_of
 from harness.predictors.protocol import Predictor
 from harness.predictors.refusal import guarded
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     from projector.benchmark.device import Device

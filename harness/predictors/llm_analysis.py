@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors import peer
 from harness.predictors.refusal import Guarded
+from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.hardware.types import Cluster
 from projector.workload.recipe import Recipe

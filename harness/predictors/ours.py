@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from harness.contracts.runs import Measured, MeasuredRun, Prediction
 from harness.predictors.remembered import Remembering
+from projector.dataclass import dataclass
 from projector.errors import NoMeasurement
 from projector.kernels.backends import BUILTIN
 from projector.kernels.settings import DEFAULT, Settings

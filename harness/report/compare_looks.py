@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from harness.compare.side import Side
 from harness.report import plot
 from harness.report.plot import GREY
+from projector.dataclass import dataclass
 
 MOST_POINTS = 3000  # of one series; a longer one is drawn in even strides
 _LONGEST = 64  # characters of a name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from harness.contracts.results import (
 )
 from harness.evidence import csvcell
 from harness.score.gate import parse_limits
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.io import csv_file
 from projector.io.files import as_mapping, parse_json, read_text

@@ -8,13 +8,14 @@ becomes the summary page of the job.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from harness.report import markdown
 from harness.report.table import Report, Table, signed
 from harness.score.drift import Drift
 from harness.score.gate import Check
+from projector.dataclass import dataclass
 
 # Limits of GitHub: annotations of one level that a step may show, and bytes of one step's summary.
 MOST_ANNOTATIONS = 10

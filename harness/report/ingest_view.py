@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.report import plot
+from projector.dataclass import dataclass
 from projector.io.table import Line, Table, figure, listed, text
 
 

@@ -6,7 +6,7 @@ Model: shipped constants of the family that was measured. Which lines a GPU gets
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from harness.kernels.fit import Array
 from harness.kernels.schema import Row
 from harness.report.kernel_plot import MARKS
 from harness.report.plot import blank, plain, png
+from projector.dataclass import dataclass
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import load
 from projector.kernels.tables import Measured

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from harness.kernels.unmeasured import SuiteShare
 from harness.report import markdown
 from harness.report.spec import yes_no
 from harness.report.table import NONE, Cell, Column, Report, Table, figure, listed, percent, ratio, signed, text
+from projector.dataclass import dataclass
 from projector.io.files import write_whole
 
 PLOTS = "kernels"

@@ -7,11 +7,11 @@ import hashlib
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from itertools import repeat
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
+from projector.dataclass import dataclass
 from projector.io.kept import Shelf
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,9 +7,10 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from projector.dataclass import dataclass
 
 DISTRIBUTIONS = ("projector-harness", "numpy", "PyYAML")
 ROOT = Path(__file__).resolve().parents[2]

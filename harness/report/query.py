@@ -6,7 +6,6 @@ import fnmatch
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
@@ -15,6 +14,7 @@ from harness.evidence import csvcell
 from harness.report import latex, markdown
 from harness.report.spec import GROUPS, METRICS, Spec, table, values
 from harness.report.table import NONE, Table
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.io import csv_file
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from harness.score import accuracy
 from harness.score.drift import Drift
 from harness.score.figures import Figures
 from harness.score.gate import Check
+from projector.dataclass import dataclass
 from projector.io import terminal
 from projector.io.table import Line
 

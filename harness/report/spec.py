@@ -7,7 +7,7 @@ of rows. What is no figure of a group of rows goes through :func:`projector.io.t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from harness.contracts.sources import publisher
 from harness.report.parallelism import DEGREES, order
 from harness.report.table import NONE, Cell, Column, Table, cells, columns, figure, number, percent, signed, text
 from harness.score.figures import Figures
+from projector.dataclass import dataclass
 from projector.io.table import number0, number1, number3, percent0, signed0
 
 if TYPE_CHECKING:

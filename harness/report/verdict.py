@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from harness.contracts import frame
 from harness.contracts.results import BASELINE, Evaluation
 from harness.report.table import NONE, number, percent
 from harness.score.figures import Figures
+from projector.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

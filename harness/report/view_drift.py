@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from harness.contracts.results import RunFacts
 from harness.contracts.sources import publisher
 from harness.report.table import Report, Table, figure, listed, percent, signed, text
 from harness.score.drift import WORSE, Drift, Moved, Paired, paired
+from projector.dataclass import dataclass
 
 SHOWN = 0.001  # a move below a tenth of a point is not worth a line
 MOST = 10  # causes named in the gate; the tables hold all

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from harness.evaluation.regret import Choice, Compared
 from harness.report.table import Report, figure, listed, text
+from projector.dataclass import dataclass
 from projector.workload.fast_domain import written
 
 

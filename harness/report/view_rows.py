@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from harness.contracts.results import Evaluation, Row, unique
 from harness.contracts.runs import BREAKDOWN
 from harness.report.spec import number0
 from harness.report.table import NONE, Cell, Column, Table, figure, listed, number, signed, text
 from harness.score import accuracy
+from projector.dataclass import dataclass
 
 #: Runs up to which every one of them is shown.
 FEW = 20

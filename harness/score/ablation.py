@@ -6,7 +6,6 @@ On raw projections (as they come, corrected by nothing). A source weighs as one,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from harness.score import resample
 from harness.score.accuracy import eligible
 from harness.score.ranking import group_rankings, summary
 from harness.score.whatif import gains
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,6 @@ projected time, and so its error; whether the verdict is right is judged apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from harness.calibrate.weights import macro
 from harness.contracts import frame
 from harness.contracts.results import Row
+from projector.dataclass import dataclass
 from projector.memory.verdict import TOO_CLOSE
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ what they promise is an upper bound, except where it says held out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from harness.contracts import frame
 from harness.contracts.frame import CELL
 from harness.contracts.runs import BREAKDOWN
 from harness.score import resample
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

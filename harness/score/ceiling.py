@@ -8,7 +8,6 @@ a group lack what no projector sees; with the *measurement* as the truth they ho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +17,7 @@ from harness.contracts import frame
 from harness.score.changes import Pair
 from harness.score.ranking import tau_b
 from harness.score.switches import usable
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

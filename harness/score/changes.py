@@ -8,13 +8,13 @@ kind of change (:mod:`projector.workload.kinds`) and in nothing that no recipe f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.contracts.sources import publisher
 from harness.score.switches import Gain, different, gain, twos, usable
+from projector.dataclass import dataclass
 from projector.workload.kinds import between
 
 if TYPE_CHECKING:

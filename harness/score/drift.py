@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from harness.contracts import frame
 from harness.contracts.results import BASELINE
 from harness.score import resample
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

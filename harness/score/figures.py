@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from harness.contracts.results import BASELINE
 from harness.score import accuracy, ranking
 from harness.score.accuracy import Coverage, MemorySummary, Summary
 from harness.score.ranking import GroupRanking, RankingSummary
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +23,7 @@ class Figures:
 
     rows: pd.DataFrame
     whole: pd.DataFrame
-    _fits: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
+    _fits: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     def fit(self, name: str) -> pd.DataFrame:
         if name not in self._fits:

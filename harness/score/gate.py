@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
@@ -12,6 +12,7 @@ from harness.contracts.results import BASELINE
 from harness.contracts.runs import MISSING_MODEL
 from harness.score.accuracy import Summary
 from harness.score.figures import Figures
+from projector.dataclass import dataclass
 from projector.errors import Problem, nearest
 
 if TYPE_CHECKING:

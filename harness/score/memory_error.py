@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from harness.calibrate import weights
 from harness.score.ranking import agreement, tau_b
+from projector.dataclass import dataclass
 from projector.memory.tolerance import NEW
 
 LEVEL = 0.9

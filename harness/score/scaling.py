@@ -9,10 +9,10 @@ that a calibration factor cancels.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,6 @@ runs share cancels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from harness.contracts import frame
 from harness.score.ranking import NOISE, SAME
 from harness.score.switches import usable
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,6 @@ kinds do; to communication only where nothing computes; to copies only where nei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from harness.trace.events import Floats, Kernels
 from harness.trace.names import COMMUNICATION, Named
 from harness.trace.steps import Part
+from projector.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

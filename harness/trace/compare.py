@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from harness.trace.account import Account
 from harness.trace.names import UNKNOWN
 from harness.trace.projected import Planned, Share
 from harness.trace.steps import Part
+from projector.dataclass import dataclass
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "products": ("GEMM", "grouped GEMM"),

@@ -6,12 +6,13 @@ Times are seconds from the first event of the file; -1 stands for a correlation 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.trace.names import Named, named
+from projector.dataclass import dataclass
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

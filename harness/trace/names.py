@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 
 import yaml
+
+from projector.dataclass import dataclass
 
 UNKNOWN = "unclassified"
 COMMUNICATION = ("communication", "expert exchange")

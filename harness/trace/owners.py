@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from harness.trace.events import Kernels, Trace
+from projector.dataclass import dataclass
 
 FORWARD, RECOMPUTE, BACKWARD, WEIGHT, OPTIMIZER, UNSEEN = (
     "forward",

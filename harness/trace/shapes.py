@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from harness.trace.events import Inputs, Kernels, Ops
 from harness.trace.owners import Owner
+from projector.dataclass import dataclass
 from projector.operators.types import Attention, Gemm
 
 _PRODUCT = re.compile(r"^aten::(mm|addmm|bmm|baddbmm|_scaled_mm|addmm_)$")

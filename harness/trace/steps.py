@@ -4,12 +4,12 @@ runs behind the host, and by its own time it would fall into the next."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.trace.events import Floats, Kernels, Mark, Trace
+from projector.dataclass import dataclass
 
 _MARKER = re.compile(r"^ProfilerStep#?\s?([0-9]{1,15})$")
 _AT_EDGE = 1e-3  # seconds from the end of a file within which a marker counts as cut

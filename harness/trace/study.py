@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from harness.trace.projected import Planned, Share, planned
 from harness.trace.reader import read
 from harness.trace.shapes import Shaped, shaped
 from harness.trace.steps import Part, chosen, steps
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
 from projector.benchmark.job import unheard
 from projector.benchmark.timings import CollectiveWanted, Seconds, seconds
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.io import csv_file
 

@@ -6,11 +6,11 @@ import importlib
 import os
 import platform
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from projector.benchmark.launched import launched
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 

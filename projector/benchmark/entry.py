@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from projector.benchmark.probe import Found, Probed, Taken
+from projector.dataclass import dataclass
 from projector.hardware import efficiency
 from projector.hardware.efficiency_file import priors
 from projector.hardware.types import Efficiency, Gpu

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from projector.benchmark.collectives import Swept
 from projector.collectives.model import seconds_of
+from projector.dataclass import dataclass
 from projector.hardware import efficiency
 from projector.hardware.types import Cluster, Efficiency, Fabric, Gpu, GroupShape
 from projector.parameter import Parameter

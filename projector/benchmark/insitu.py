@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from projector.benchmark.job import unheard
+from projector.dataclass import dataclass
 
 Tensor = torch.Tensor
 Finish = Callable[[], None]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from projector.benchmark.device import Device
+from projector.dataclass import dataclass
 from projector.kernels.protocol import ComputeOp
 
 FP8 = ("fp8", "mxfp8")

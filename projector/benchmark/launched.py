@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 
 #: (launcher, rank, size, local rank, local size); without the first two nobody started ranks.

@@ -8,7 +8,6 @@ arXiv:2412.19437 section 3.3.2). What is cast by one scale is transposed in 8 bi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch import nn
 from projector.benchmark.device import Device
 from projector.benchmark.job import Skip, torch_type
 from projector.benchmark.layers_moe import Experts
+from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload

@@ -7,11 +7,12 @@ is an identity forward is a sum backward and the other way round, and gathering 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from projector.dataclass import dataclass
 
 Tensor = torch.Tensor
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from projector.benchmark.layers_parallel import ALONE, Ranks
+from projector.dataclass import dataclass
 from projector.mechanisms import Execution
 from projector.workload.model import Model
 from projector.workload.workload import Workload

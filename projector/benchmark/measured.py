@@ -8,7 +8,7 @@ data parallelism and what no device here can show are those of :mod:`projector.p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from projector.benchmark.ran import eager, refuse
 from projector.benchmark.restored import collectives_needed, restored
 from projector.benchmark.shrink import WIDE, Shrunk, shrink_to
 from projector.benchmark.timings import Asked, Timings
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue

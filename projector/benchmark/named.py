@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from projector.benchmark.timings import PartWanted, StageWanted, key_of
+from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.pipeline.types import Compiled
 from projector.step.cycle import compiled_schedule

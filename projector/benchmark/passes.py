@@ -7,11 +7,11 @@ tensor once, as operators count them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from projector.benchmark.device import Device
 from projector.benchmark.job import filled
+from projector.dataclass import dataclass
 
 Setup = Callable[[Device, int, int], Callable[[], object]]
 

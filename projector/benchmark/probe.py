@@ -7,7 +7,6 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from projector.benchmark import attention, gemm
@@ -15,6 +14,7 @@ from projector.benchmark.device import Device, clocks_mhz, cpu_cache_bytes
 from projector.benchmark.job import Job, Ready, Skip, filled, unheard
 from projector.benchmark.passes import PASSES
 from projector.benchmark.stopwatch import Stopwatch, Timing
+from projector.dataclass import dataclass
 from projector.hardware import catalogue
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Attention, Gemm, Stream

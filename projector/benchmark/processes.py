@@ -13,13 +13,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from projector.benchmark.device import Device
 from projector.benchmark.launched import launched, meeting
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 
 BACKENDS: Mapping[str, str] = {"cuda": "nccl", "cpu": "gloo"}  # torch calls RCCL nccl, too

@@ -4,7 +4,7 @@ between two priced runs, the one that is projected and the one that ran."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import Field, fields, replace
 from typing import Any
 
 from projector.benchmark.clock import measured_phase
@@ -12,6 +12,7 @@ from projector.benchmark.shrink import OFF, WIDE
 from projector.benchmark.timings import Asked, PartWanted
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups
+from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.frameworks.types import Resolved
 from projector.hardware import efficiency

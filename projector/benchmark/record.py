@@ -6,7 +6,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from projector.benchmark.job import Job, Skip, unheard
 from projector.benchmark.shapes import kind_of
 from projector.benchmark.stopwatch import Stopwatch
 from projector.benchmark.table_file import TableFile
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.kernels.protocol import ComputeOp
 

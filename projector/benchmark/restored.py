@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from projector.benchmark.clock import Live, measured_phase
 from projector.benchmark.named import Named, stages_of, updates
@@ -12,6 +12,7 @@ from projector.benchmark.prices import Price, is_message, possible
 from projector.benchmark.ran import Ran
 from projector.benchmark.timings import Asked, CollectiveWanted, StageWanted, Timings
 from projector.collectives.placement import groups
+from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster
 from projector.layers.step import optimizer

@@ -8,9 +8,10 @@ rank's tokens stay). What goes is communication over more ranks than are here: i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.workload.model import MoE
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload

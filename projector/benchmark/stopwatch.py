@@ -9,11 +9,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from projector.benchmark.device import Device
+from projector.dataclass import dataclass
 
 try:
     import resource

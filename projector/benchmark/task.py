@@ -6,7 +6,6 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +24,7 @@ from projector.benchmark.layers_narrow import converted, fresh
 from projector.benchmark.layers_parts import Made
 from projector.benchmark.timings import Asked, StageWanted, summary
 from projector.benchmark.update import Update, local
+from projector.dataclass import dataclass
 
 _WARM = 3  # steps that fill caches, allocators and autograd's buffers, and are compared with as many before them
 _STEADY, _PATIENCE = 0.03, 5.0  # change of their median until which clocks still move; budgets that this may take

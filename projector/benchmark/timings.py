@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.mechanisms import Execution
 from projector.operators.types import Collective
 from projector.workload.model import LayerKind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from projector import pipeline
 from projector.cli.changes import stated_chunks
 from projector.cli.inputs import Case
+from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
 from projector.pipeline import Timeline
 from projector.projection import Projection, project

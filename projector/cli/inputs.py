@@ -7,13 +7,14 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from projector.cli.changes import ALL, changed
 from projector.cli.kernel_settings import read_settings
 from projector.cli.said import changed_model, said
 from projector.cli.source import read_source
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.expectation import Knowledge
 from projector.frameworks import experts_follow

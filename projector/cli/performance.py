@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from projector.cli import runs
 from projector.cli.live import add_live, asked, one_voice
 from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
+from projector.dataclass import dataclass
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
 if TYPE_CHECKING:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import evidence
 from projector.cli.options import parse, quantity, selection
+from projector.dataclass import dataclass
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from projector.dataclass import dataclass
 from projector.errors import Problem, nearest
 from projector.intake.values import literal
 from projector.workload.checks import range_problems

@@ -6,9 +6,10 @@ import argparse
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from projector.cli.said import pairs
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 from projector.intake import detect

@@ -12,10 +12,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 from projector.io.files import read_text

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from projector.collectives.constants import Constants, constants
+from projector.dataclass import dataclass
 from projector.hardware.types import Cluster, Efficiency, Fabric, GroupShape
 from projector.mechanism import mechanism
 

@@ -7,13 +7,14 @@ and the fill of its pipeline included; so a cluster file that states it gives th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
 
 from projector.collectives.bounds import bandwidth_bound
 from projector.collectives.constants import constants
 from projector.collectives.model import costs, seconds_of
 from projector.collectives.nccl_tests import Swept
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster, GroupShape
 

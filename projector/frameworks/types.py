@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.mechanisms import Execution
 from projector.memo import HashedOnce
 from projector.parameter import Parameter, parameter

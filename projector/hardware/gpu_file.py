@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.types import Gpu
 from projector.hardware.yaml_file import Reader, described

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware import tpe_file
 from projector.hardware.gpu_file import read_gpu

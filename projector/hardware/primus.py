@@ -11,10 +11,11 @@ GPUs, beyond which they halve the rate. The sizes of a run (``pp``, …) are the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.cluster_file import ANY_SIZE
 from projector.hardware.types import Cluster, Fabric

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.hardware.efficiency_file import priors
 from projector.parameter import Parameter

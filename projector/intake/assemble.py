@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake import known_settings
 from projector.intake.asked import names_read

@@ -12,8 +12,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake import config_cli, gpt_neox, litgpt, torchtune
 from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_trainer

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from projector.dataclass import dataclass
 from projector.errors import Problem, cut
 from projector.intake.spelling import misspelt, normal
 from projector.intake.values import literal

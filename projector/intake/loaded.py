@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.catalogue import find_gpu
 from projector.hardware.machines import machine_of

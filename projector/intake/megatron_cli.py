@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from projector.dataclass import dataclass
 from projector.intake import megatron_forks
 from projector.intake.aliases import renamings
 from projector.intake.shell.unknown import Unknown, Unknowns, is_known

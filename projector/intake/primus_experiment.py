@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from projector.dataclass import dataclass
 from projector.errors import Problem
 from projector.intake.yaml_files import deep_merge, read
 from projector.io.files import resolved

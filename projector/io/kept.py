@@ -23,12 +23,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from projector.dataclass import dataclass
 from projector.io.code import changed, code_hash
 from projector.io.packed import pack, unpack
 

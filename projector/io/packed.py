@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
+from projector.dataclass import dataclass
 from projector.io.typed import hints
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ def unpack(data: bytes, kind: type[T]) -> T:
         raise ValueError(f"not a {kind}: {error}") from None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Writer:
     """``table``: fields of each dataclass instance; ``places``: by identity, where it stands, and itself (kept alive)."""
 
@@ -47,7 +48,7 @@ class _Writer:
     places: dict[int, tuple[int, object]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Reader:
     """``table``: as text; ``built``: instances by kind and place."""
 
@@ -55,7 +56,7 @@ class _Reader:
     built: dict[tuple[type, int], object]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Codec:
     """How values of one type become JSON (:class:`TypeError`: not of it) and come back."""
 

@@ -4,9 +4,11 @@ known here."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
+
+from projector.dataclass import dataclass
 
 T = TypeVar("T")
 

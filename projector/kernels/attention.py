@@ -10,12 +10,13 @@ conversion of an fp32 dQ, and the sum of dK, dV over the query heads of a group.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from projector.dataclass import dataclass
 from projector.kernels.attention_constants import AttentionConstants, constants
 from projector.kernels.attention_work import work
 from projector.kernels.constants import element_bytes

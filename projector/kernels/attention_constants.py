@@ -8,9 +8,9 @@ papers (arXiv 2307.08691, 2407.08608, 2603.05451); values ``attention.*`` of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
+from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.attention_tiles import block, dq_bytes, parent, widths
 from projector.kernels.constants import pick

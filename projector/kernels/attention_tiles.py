@@ -9,7 +9,7 @@ tiles of a head, one long and one short, per work-group (``gdx = (gdx + 1) / 2``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from projector.dataclass import dataclass
 
 _HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 

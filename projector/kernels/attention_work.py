@@ -9,11 +9,10 @@ Euclidean recursion of Σ⌊(a·i + b)/m⌋, a handful of steps for tile sizes).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from projector.dataclass import dataclass
 from projector.kernels.protocol import FloatArray
 
 IntArray = npt.NDArray[np.int64]

@@ -14,10 +14,9 @@ memory bandwidth: every share is at most one, and no iteration is shorter than i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.constants import element_bytes, pick
 from projector.kernels.protocol import FloatArray

@@ -11,12 +11,12 @@ expert without rows costs no product and reads no weights, but is issued. One ex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels import gemm
 from projector.kernels.constants import element_bytes

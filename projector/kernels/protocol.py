@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from projector.dataclass import dataclass
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
 FloatArray = npt.NDArray[np.float64]

@@ -10,13 +10,14 @@ false: the neighbours' word fades, and at twice the reach the model answers alon
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from projector.dataclass import dataclass
 from projector.hardware.types import Gpu
 from projector.kernels.neighbours import Near, bounded, nearest
 from projector.kernels.protocol import BoolArray, ComputeOp, FloatArray, KernelModel, Times

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware import clock
 from projector.hardware.types import Efficiency, Gpu

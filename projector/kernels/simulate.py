@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels import attention, gemm, grouped, materialised, selected, stream
 from projector.kernels.attention_tiles import windowed

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.io.places import nearest_folder
 from projector.kernels.protocol import ComputeOp

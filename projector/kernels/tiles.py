@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from projector.dataclass import dataclass
 from projector.kernels.protocol import FloatArray
 from projector.kernels.tile_data import TILES
 

@@ -5,11 +5,11 @@ operator.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from projector.dataclass import dataclass
 from projector.kernels.protocol import FloatArray
 from projector.operators.types import GroupedGemm
 from projector.size import table

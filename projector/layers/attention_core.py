@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.layers.attention_quantise import received
 from projector.layers.local import Local

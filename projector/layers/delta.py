@@ -6,8 +6,7 @@ modules of NVIDIA/Megatron-LM@d98e8a64dd core/ssm/gated_delta_net and AMD-AGI/Pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from projector.dataclass import dataclass
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.recurrent import Kernels, chain, exchanged, gated_norm, per_rank, projection

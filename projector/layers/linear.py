@@ -11,8 +11,9 @@ distributed/_symmetric_memory).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from projector.dataclass import dataclass
 from projector.layers import summa
 from projector.layers.local import Local
 from projector.layers.lora import adapter

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.mechanisms import Execution
 from projector.memo import remembered

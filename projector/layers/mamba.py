@@ -7,8 +7,7 @@ core/ssm/mamba_mixer.py. Widths: d = heads · head width, G groups, N states, C 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from projector.dataclass import dataclass
 from projector.layers.local import Local
 from projector.layers.recurrent import Kernels, chain, exchanged, gated_norm, per_rank, projection
 from projector.operators.part import Part

@@ -7,9 +7,9 @@ plain tensor operations makes a pass for each, one after the other, unless a com
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from projector.dataclass import dataclass
 from projector.operators.rank import WIDTH
 from projector.operators.weights import Held, Weight
 from projector.size import least

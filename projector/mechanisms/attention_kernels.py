@@ -8,8 +8,9 @@ the list runs, without a word in any log. The last one takes every call.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from projector.dataclass import dataclass
 from projector.mechanism import mechanism
 from projector.memo import remembered
 from projector.operators.types import Attention

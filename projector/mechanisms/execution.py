@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.errors import Problem, nearest
 from projector.mechanisms.allocator.base import Allocator
 from projector.mechanisms.allocator.caching import Caching

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from projector.dataclass import dataclass
 from projector.mechanisms.strategy import Strategy
 from projector.workload.recipe import Recipe
 

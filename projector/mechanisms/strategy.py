@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar, Self
 
+from projector.dataclass import dataclass
 from projector.errors import Problem, nearest
 from projector.io.typed import hints, is_a
 
@@ -16,7 +17,7 @@ STRATEGY = "strategy"
 """The key of a profile that names one; all others of its mapping are parameters."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Strategy:
     """One way to do what a mechanism does. Its fields are its parameters: ``bool``, ``int``, ``float`` or ``str``."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from projector.dataclass import dataclass
 from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
 from projector.layers import lower

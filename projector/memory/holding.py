@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.dataclass import dataclass
 from projector.frameworks.scope import as_layers_see, as_weights_see, once_a_step
 from projector.frameworks.types import Resolved
 from projector.mechanisms.data_parallel import Gathered

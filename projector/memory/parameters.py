@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.layers import lower
 from projector.operators.part import Block

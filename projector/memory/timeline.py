@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.memory.holding import Holding, holdings

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from projector.dataclass import dataclass
 from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
 from projector.layers.local import local

@@ -8,9 +8,10 @@ Megatron-LM, the names that ``recompute_saved`` keeps.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
+from projector.dataclass import dataclass
 from projector.memo import Recent, Same
 from projector.operators.saved import Saved, Transient, costliest, once
 from projector.operators.types import Operator

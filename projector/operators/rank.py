@@ -6,10 +6,11 @@ splits what lies between the linears: norms, residuals and the router see ``shar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Self
 
+from projector.dataclass import dataclass
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 

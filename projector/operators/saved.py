@@ -7,9 +7,9 @@ folds over these.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from projector.dataclass import dataclass
 from projector.size import most
 
 

@@ -8,8 +8,7 @@ included; send-recv the message. ``launches`` counts kernels the host must issue
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from projector.dataclass import dataclass
 from projector.parameter import parameter
 from projector.size import least, real
 

@@ -6,10 +6,11 @@ Parameters, gradients, optimizer states and products, reductions, gathers, quant
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import compress
 
+from projector.dataclass import dataclass
 from projector.size import real
 
 

@@ -11,11 +11,12 @@ backward has produced them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.dataclass import dataclass
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.trace import Span
 

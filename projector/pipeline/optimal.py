@@ -8,11 +8,12 @@ rank: one binary for each pair of its actions that the data flow leaves open. So
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.pipeline.bounds import lower_bound
 from projector.pipeline.compiler import compile_schedule

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.dataclass import dataclass
 from projector.pipeline.types import Costs, Kind, Schedule
 
 Floats = NDArray[np.float64]

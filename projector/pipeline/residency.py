@@ -6,12 +6,12 @@ Counts of micro-batches come first; bytes are counts times what a micro-batch ke
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.pipeline.schedules import build, generator
 from projector.pipeline.types import KINDS, Compiled, Schedule

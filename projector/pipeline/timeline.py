@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.dataclass import dataclass
 from projector.pipeline.types import KINDS, Compiled, Kind
 
 Floats = NDArray[np.float64]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 from projector.pipeline.residency import resident

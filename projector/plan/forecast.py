@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import timedelta
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
+from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.parameter import Parameter
 from projector.plan import goodput

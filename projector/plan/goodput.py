@@ -12,10 +12,11 @@ The best τ = μ·x solves (1 − x)·exp(x) = exp(−C/μ). Young (CACM 17(9), 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from projector.dataclass import dataclass
 
 Numbers: TypeAlias = Any  # a float, or an array of them
 TAIL = 0.05  # of what is drawn, on each side of an interval

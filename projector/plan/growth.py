@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster, Efficiency

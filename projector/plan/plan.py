@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.expectation import Knowledge
 from projector.hardware.efficiency import of as efficiency_of

@@ -9,9 +9,10 @@ energy_price_per_kwh: 0.09                               # only what is paid bes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue
 from projector.hardware.yaml_file import Reader, read_mapping

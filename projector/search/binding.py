@@ -4,9 +4,9 @@ tenth."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
 from projector.hardware.scaled import BETTER, SCALES
 from projector.hardware.types import Cluster

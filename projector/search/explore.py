@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from projector import pipeline
+from projector.dataclass import dataclass
 from projector.errors import InputError, NoMeasurement, Unsupported, cut
 from projector.expectation import Knowledge
 from projector.hardware.types import Gpu

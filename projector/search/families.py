@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster

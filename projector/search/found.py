@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from projector.dataclass import dataclass
 from projector.hardware.types import Cluster
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.hardware.scaled import BETTER
 from projector.hardware.types import Cluster
 from projector.kernels import settings as kernel_settings

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 
+from projector.dataclass import dataclass
 from projector.search.axes import Option
 
 #: Fields by which two configurations are different layouts.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from projector.dataclass import dataclass
 from projector.workload.workload import Workload
 
 #: By name: what it is, in words.

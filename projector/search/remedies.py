@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
 from projector.hardware.types import Cluster
 from projector.memory.plan import plan

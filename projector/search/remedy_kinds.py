@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster
 from projector.layers.mask import mask_bytes

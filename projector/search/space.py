@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any
 
 from projector import pipeline
 from projector.collectives.placement import ranks_per_node
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster, Gpu
 from projector.memo import but

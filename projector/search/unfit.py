@@ -4,8 +4,8 @@ make that one fit."""
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster
 from projector.kernels.settings import Settings

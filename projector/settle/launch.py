@@ -12,10 +12,10 @@ another.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from projector import pipeline
+from projector.dataclass import dataclass
 from projector.errors import Problem
 from projector.settle import scheduling
 from projector.workload import fast_domain, summa

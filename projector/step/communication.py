@@ -8,9 +8,10 @@ its own, without a count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from projector.collectives.model import Pricing
+from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.operators.types import Collective
 from projector.pipeline.types import Schedule

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from projector import pipeline
+from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.memo import Recent, Same
 from projector.operators.weights import Held

@@ -14,9 +14,10 @@ of the forward (full recompute) runs before its own backward, with its exchanges
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from projector import pipeline
+from projector.dataclass import dataclass
 from projector.mechanism import mechanism
 from projector.operators.part import Block
 from projector.operators.types import Collective, Operator

@@ -14,9 +14,9 @@ tokens; on 64 B200 9 % (@64a75df docs/b200-benchmark-report.md, jobs 1200 and 15
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import inf
 
+from projector.dataclass import dataclass
 from projector.operators.types import Collective, Gemm, GroupedGemm, Operator
 from projector.step.timing import Clock
 

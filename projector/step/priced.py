@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups as place
+from projector.dataclass import dataclass
 from projector.errors import NoMeasurement, Unsupported
 from projector.frameworks import Resolved
 from projector.frameworks.scope import as_layers_see

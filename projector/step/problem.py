@@ -8,10 +8,10 @@ stages, the batch or the schedule. What is computed again says how often it is p
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
+from projector.dataclass import dataclass
 from projector.frameworks.scope import as_layers_see, as_modules_see
 from projector.frameworks.types import Resolved
 from projector.hardware.types import GroupShape

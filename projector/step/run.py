@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.operators.weights import Held
 from projector.pipeline import Timeline

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from projector import pipeline
+from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.layers import lower
 from projector.memo import Same

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from projector.dataclass import dataclass
 from projector.mechanisms import Execution
 from projector.operators.types import Collective, HostWork, Operator
 from projector.parameter import parameter

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from projector.dataclass import dataclass
 from projector.frameworks import Resolved
 from projector.hardware.scaled import BETTER, SCALES
 from projector.hardware.types import Cluster, Efficiency

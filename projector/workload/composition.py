@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.memo import Recent
 from projector.workload.layout import LAID_OUT, Chunk, chunks

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any
+
+from projector.dataclass import dataclass
 
 #: What a field may change: ``layer`` the operators, replay, host time or saved tensors of a layer on one rank; ``schedule``
 #: the order of actions or what stands on a stage; ``memory`` the peak; ``step`` any other seconds of a step (exchanges,

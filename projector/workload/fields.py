@@ -6,10 +6,10 @@ import dataclasses
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.io.typed import hints
 from projector.workload.checks import CHOICES
 from projector.workload.declared import about_of

@@ -7,9 +7,10 @@ NVIDIA/Megatron-LM@d98e8a64dd megatron/core/models/hybrid/hybrid_layer_allocatio
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
+from projector.dataclass import dataclass
 from projector.memo import HashedOnce
 from projector.workload.declared import about
 from projector.workload.sparse import BlockAttention, CompressedAttention

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from operator import attrgetter
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.memo import Recent
 from projector.workload.layout_string import parse_layout

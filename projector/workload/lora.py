@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from projector.dataclass import dataclass
 from projector.workload.declared import about, recipe_field
 
 _ADAPTED = (

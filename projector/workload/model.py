@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.memo import HashedOnce
 from projector.workload import layer_pattern
 from projector.workload.declared import about

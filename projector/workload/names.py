@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from projector.dataclass import dataclass
 
 _WORD = re.compile(r"[a-z]+|\d+(?:\.\d+)*[bmt](?![a-z])|\d+(?:\.\d+)*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([bmt])")

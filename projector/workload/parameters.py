@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from projector.dataclass import dataclass
 from projector.workload.layer_kinds import Attention, Parallel, SharedBlock
 from projector.workload.model import LayerKind, Model
 from projector.workload.sparse import BlockAttention, CompressedAttention

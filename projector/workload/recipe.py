@@ -13,9 +13,10 @@ MaxText, NeMo and DeepSpeed: those of their loaders; XLA: openxla/xla xla/xla.pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import lcm
 
+from projector.dataclass import dataclass
 from projector.workload import fast_domain as domains
 from projector.workload.declared import SAME, about, recipe_field
 from projector.workload.lora import LoRA

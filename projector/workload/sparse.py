@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
+from projector.dataclass import dataclass
 from projector.workload.declared import about
 
 

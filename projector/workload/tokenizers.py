@@ -9,11 +9,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.parameter import parameter
 
 #: Where nothing names a tokenizer.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.workload.declared import about
 from projector.workload.recipe import Recipe
 

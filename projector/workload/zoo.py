@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping

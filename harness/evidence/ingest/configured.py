@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from harness.contracts.runs import Source, Stack
 from harness.evidence.ingest.architecture import architecture
@@ -14,6 +13,7 @@ from harness.evidence.ingest.parallel import Sizes
 from harness.evidence.ingest.recipe import group_sizes, recipe_of, recipe_words
 from harness.evidence.ingest.record import Record, integer
 from projector import frameworks
+from projector.dataclass import dataclass
 from projector.frameworks import UNKNOWN
 from projector.hardware import catalogue
 from projector.workload.model import Model

@@ -7,12 +7,13 @@ arguments, a launch script.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from harness.evidence.ingest.fields import framework_slug
 from harness.evidence.ingest.tables import read_yaml
 from projector import frameworks
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue, own
 from projector.intake import detect

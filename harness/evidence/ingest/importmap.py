@@ -5,9 +5,10 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 
 

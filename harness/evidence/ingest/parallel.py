@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from harness.evidence.ingest.record import Record
+from projector.dataclass import dataclass
 
 #: Fields of a recipe that are such sizes; what parts experts is 1 where nobody says.
 SIZES = ("micro_batch_size", "global_batch_size", "seq_length", "tp", "pp", "vpp", "cp", "ep")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.steady import SteadyState
+from projector.dataclass import dataclass
 from projector.errors import Problem
 from projector.workload.structure import to_mapping
 

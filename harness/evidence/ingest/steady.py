@@ -17,7 +17,6 @@ Where nothing would remain, the reasons 6, 5, 4 and 3 are lifted, in this order,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.evidence.medians import LEAST, resampled
+from projector.dataclass import dataclass
 
 _WARM_UP = 5  # steps; Primus' own metrics drop as many
 _PAIR, _ALIKE = 2, 0.1  # two steps that differ by no more are both steady

@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +24,7 @@ from harness.evidence.ingest.csvtable import CsvTable, is_csv
 from harness.evidence.ingest.importmap import ImportMap
 from harness.evidence.ingest.loose import Groups, converted, report_of
 from harness.evidence.ingest.report import RowReport
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 
 _STREAMED = 4 * 2**20  # bytes above which a table alone is not held: a row of 70 takes 5 kB of memory

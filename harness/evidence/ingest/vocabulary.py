@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from projector import frameworks
+from projector.dataclass import dataclass
 from projector.intake import known_settings
 from projector.io.files import read_yaml
 from projector.workload import zoo

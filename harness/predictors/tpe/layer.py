@@ -11,9 +11,9 @@ said at its place, since the point is to answer as it does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from harness.predictors.tpe.system import Message, System
+from projector.dataclass import dataclass
 
 STRATEGIES = ("1d", "2d", "2d-seqp")
 

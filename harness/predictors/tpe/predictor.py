@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors import peer
@@ -16,6 +15,7 @@ from harness.predictors.refusal import Guarded
 from harness.predictors.tpe.layer import Shape
 from harness.predictors.tpe.step import Config, Estimate, Placed, estimate
 from harness.predictors.tpe.system import System
+from projector.dataclass import dataclass
 from projector.hardware.types import Cluster
 from projector.workload.workload import Workload
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 
 from harness.predictors.tpe.layer import STRATEGIES, Shape
 from harness.predictors.tpe.step import Config, Estimate, Placed, estimate
 from harness.predictors.tpe.system import System
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 
 #: Columns and rows of a GPU's product below which it does not divide further, and columns of a SUMMA panel.

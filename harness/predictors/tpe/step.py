@@ -5,11 +5,11 @@ Facts of arXiv:2410.00273, section 3, and of the tool, transformer-perf-estimate
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from harness.predictors.tpe.layer import STRATEGIES, Grid, Operation, Shape, Timed, layer, timed
 from harness.predictors.tpe.system import Message, System
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 
 

@@ -6,9 +6,9 @@ Facts of arXiv:2410.00273 (section 3) and of its tool, ShashankSubramanian/trans
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.hardware import tpe_file
 
 #: Share of the peak that every product and every vector operation reaches, and the time before any of them starts, s.

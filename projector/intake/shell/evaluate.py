@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from projector.dataclass import dataclass
 from projector.intake.shell import scheduler
 from projector.intake.shell.conditions import Undecided
 from projector.intake.shell.control import Break, Continue, Exit, Return, TooLong

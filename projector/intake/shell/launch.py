@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from projector.dataclass import dataclass
 from projector.intake.shell.unknown import Unknown, Unknowns, is_known
 
 #: How a program is counted that nothing starts more than once.

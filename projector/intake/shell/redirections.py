@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from projector.dataclass import dataclass
 from projector.intake.shell import flow, words
 from projector.intake.shell.conditions import Verdict
 from projector.intake.shell.state import State

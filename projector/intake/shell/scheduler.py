@@ -9,8 +9,9 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from projector.dataclass import dataclass
 from projector.intake.shell.unknown import listed
 
 _SLURM_FLAGS = listed("slurm_flags")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
     from projector.intake.shell.syntax import Source

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from projector.dataclass import dataclass
 from projector.intake.shell.unknown import clean
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ carry it along, so a value that came from an unset variable or a command is reco
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from projector.dataclass import dataclass
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
 MARK = re.compile(f"{_OPEN}(\\d+){_CLOSE}")

@@ -6,9 +6,9 @@ Bash reference manual, "Shell Expansions"; names of files are never looked up (a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from projector.dataclass import dataclass
 from projector.intake.shell.control import TooLong
 from projector.intake.shell.unknown import MARK
 

@@ -32,12 +32,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.hardware.clock import sustained_mhz
 from projector.hardware.types import Efficiency, Gpu

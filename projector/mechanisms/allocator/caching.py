@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from projector.dataclass import dataclass
 from projector.mechanisms.allocator.base import Allocator
 from projector.parameter import parameter
 from projector.size import least, most

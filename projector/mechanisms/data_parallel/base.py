@@ -7,9 +7,9 @@ core/optimizer) and PyTorch FSDP2 (pytorch/torchtitan@b5bcd76c6 torchtitan/distr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from projector.dataclass import dataclass
 from projector.mechanisms.strategy import Strategy
 from projector.operators.rank import WIDTH
 from projector.operators.types import Collective, Operator

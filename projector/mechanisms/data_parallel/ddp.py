@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Self
 
+from projector.dataclass import dataclass
 from projector.mechanisms.data_parallel.base import DataParallel
 from projector.operators.types import Collective
 from projector.operators.weights import Held

@@ -3,9 +3,9 @@ distrib_optimizer.py; DeepSpeed runtime/zero/stage_1_and_2.py)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from projector.dataclass import dataclass
 from projector.mechanisms.data_parallel.ddp import DDP
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
+from projector.dataclass import dataclass
 from projector.mechanisms.data_parallel.fsdp2 import FSDP2
 from projector.operators.types import Collective, Operator
 from projector.operators.weights import Held

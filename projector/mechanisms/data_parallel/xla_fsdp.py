@@ -3,9 +3,9 @@ MaxText/configs/base.yml, ``ici_fsdp_parallelism``, ``dcn_fsdp_parallelism``).""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from projector.dataclass import dataclass
 from projector.mechanisms.data_parallel.sharded import FullySharded
 from projector.workload.recipe import Recipe
 

@@ -3,9 +3,9 @@ token_dispatcher.py, MoEAllGatherTokenDispatcher)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from projector.dataclass import dataclass
 from projector.mechanisms.dispatch.base import Dispatch
 from projector.mechanisms.dispatch.exchange import MOE, counts_read
 from projector.mechanisms.dispatch.permutation import copy, permute_launches, sum_copies

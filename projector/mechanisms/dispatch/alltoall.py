@@ -3,9 +3,9 @@ MoEAlltoAllTokenDispatcher)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from projector.dataclass import dataclass
 from projector.mechanisms.dispatch.base import Dispatch
 from projector.mechanisms.dispatch.exchange import (
     FC1,

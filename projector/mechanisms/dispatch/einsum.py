@@ -8,9 +8,9 @@ square of the sequence length and exceeds the experts' own products for long one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from projector.dataclass import dataclass
 from projector.mechanisms.dispatch.base import Dispatch
 from projector.mechanisms.dispatch.exchange import MOE, all_to_all
 from projector.mechanisms.dispatch.routing import Routed

@@ -3,10 +3,10 @@ reaches, sums on the way back (Megatron-LM core/transformer/moe/{token_dispatche
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from projector.dataclass import dataclass
 from projector.mechanisms.dispatch.base import Dispatch
 from projector.mechanisms.dispatch.exchange import (
     FC1,

@@ -8,9 +8,9 @@ fused variant (``moe_permute_fusion_into_hybridep``) is off by default.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from projector.dataclass import dataclass
 from projector.mechanisms.dispatch.fused import Fused
 from projector.mechanisms.dispatch.permutation import copy
 from projector.mechanisms.dispatch.routing import Routed

@@ -13,9 +13,10 @@ rank, and the padding of every expert (mega/symm_buffer.py, ``get_num_max_pool_t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.mechanisms.dispatch.exchange import MOE, PREPROCESS
 from projector.mechanisms.dispatch.fused import Fused

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from math import comb
 
+from projector.dataclass import dataclass
 from projector.mechanisms.dispatch.imbalance import fullest_rank, kept_share
 from projector.operators.rank import Rank
 from projector.size import ceil, each, least, most

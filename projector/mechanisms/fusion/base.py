@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Self
 
+from projector.dataclass import dataclass
 from projector.mechanisms.strategy import Strategy
 from projector.operators.types import Stream
 from projector.operators.weights import Held

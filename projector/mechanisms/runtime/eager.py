@@ -3,9 +3,9 @@ so."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from projector.dataclass import dataclass
 from projector.mechanisms.runtime.base import Runtime
 from projector.mechanisms.runtime.full_iteration_graph import FullIterationGraph
 from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator, Stream

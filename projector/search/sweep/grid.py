@@ -20,11 +20,12 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue, own
 from projector.hardware.scaled import SCALES

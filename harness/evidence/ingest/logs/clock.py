@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from functools import lru_cache
 from typing import NamedTuple
 
 from harness.evidence.ingest.logs.numbers import measured
+from projector.dataclass import dataclass
 
 #: Day and time of day to the millisecond, as a logger puts them before a line, for :func:`taken`.
 STAMP = (

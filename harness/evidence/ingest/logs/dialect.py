@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +20,7 @@ from harness.evidence.ingest.logs.events import Event
 from harness.evidence.ingest.logs.numbers import NUMBER, SCALED
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.words import MEGATRON_WORDS, one_of, same
+from projector.dataclass import dataclass
 from projector.errors import InputError
 from projector.io.files import read_yaml
 from projector.workload.structure import parse_dataclass

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from harness.evidence.ingest.logs.clock import Clock, seconds_of
 from harness.evidence.ingest.logs.dumps import KeyedDump
@@ -20,6 +20,7 @@ from harness.evidence.ingest.logs.numbers import NUMBER, measure, whole
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 from harness.evidence.ingest.logs.words import one_of
+from projector.dataclass import dataclass
 
 NAME = "hf-trainer"
 MARKS = ("'train_steps_per_second'", "***** Running training *****", "{'loss':", "TrainOutput(")

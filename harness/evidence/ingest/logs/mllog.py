@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from harness.evidence.ingest.logs.events import Arguments, Evaluation, Event, Fact, Failure, Restart, Step
@@ -18,6 +18,7 @@ from harness.evidence.ingest.logs.mllog_readings import Rate, Readings, decide, 
 from harness.evidence.ingest.logs.numbers import positive, real, whole
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.words import MLLOG_WORDS
+from projector.dataclass import dataclass
 from projector.hardware import catalogue
 
 SYSTEM = ":::SYSJSON"

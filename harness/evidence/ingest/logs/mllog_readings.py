@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 
 from harness.evidence.ingest.logs.numbers import real
+from projector.dataclass import dataclass
 
 #: Relative: evaluations and a pipeline's fill are inside a block; the units differ by factors of a batch or more.
 _AGREE = 0.15

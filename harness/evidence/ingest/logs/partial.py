@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.logs.settings import Stated, stated_by
 from harness.evidence.ingest.steady import SteadyState
+from projector.dataclass import dataclass
 from projector.errors import InputError
 
 _FLAGS = {"gpu": "--gpu NAME", "gpus": "--gpus N"}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.evidence.ingest.logs.events import Arguments, Failure, Kernels
+from projector.dataclass import dataclass
 
 SKIPPED, AFTER_CHECKPOINT, AFTER_EVALUATION = 1, 2, 4  # bits of :attr:`Record.flags`
 #: The columns of a record, one entry a logged step.

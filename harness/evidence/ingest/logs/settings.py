@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from harness.evidence.ingest.context import Context
@@ -15,6 +15,7 @@ from harness.evidence.ingest.logs.numbers import whole
 from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.logs.translate import translate
 from projector import frameworks
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.frameworks import UNKNOWN
 from projector.hardware import catalogue
