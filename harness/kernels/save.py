@@ -68,7 +68,13 @@ def _classes(score: Score) -> Iterator[dict[str, Any]]:
             "heldout_by": sorted({score.how[i] for i in where}),
             "constants": sorted({score.constants[i] for i in where}),
         }
-        yield {**key._asdict(), "n": len(where), "source_fitted": bool(score.seen[where].all()), **words, "errors": made}
+        yield {
+            **key._asdict(),
+            "n": len(where),
+            "source_fitted": bool(score.seen[where].all()),
+            **words,
+            "errors": made,
+        }
 
 
 def _statistics(signed: Any) -> dict[str, float] | None:
