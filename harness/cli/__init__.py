@@ -6,48 +6,33 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from harness.cli import (
-    ablate,
-    calibrate,
-    collectives,
-    compare,
-    figures,
-    first_look,
-    history,
-    ingest,
-    inputs,
-    kernels,
-    measure,
-    peaks,
-    plans,
-    regret,
-    report,
-    run,
-    tolerance,
-    trace,
-)
-from projector.cli.options import parse, program
+from projector.cli.parser import Command, parse, program
 from projector.io.guard import guarded
 
 COMMANDS = (
-    run,
-    ingest,
-    measure,
-    calibrate,
-    kernels,
-    collectives,
-    report,
-    history,
-    compare,
-    figures,
-    first_look,
-    inputs,
-    plans,
-    regret,
-    peaks,
-    tolerance,
-    trace,
-    ablate,
+    Command("run", "project every run of the suites and report the error"),
+    Command("ingest", "read training logs and results tables, write measured runs"),
+    Command("measure", "train on the devices at hand and read the log back as a run"),
+    Command("calibrate", "fit the posterior to measured runs and report its error on rows that nobody had seen"),
+    Command("kernels", "score the kernel models on tables of measured kernels"),
+    Command("collectives", "score the collective model on measured collectives, by fabric and size"),
+    Command("report", "make tables, plots and the page again from saved results"),
+    Command("history", "error, coverage and ranking over recorded versions, and the change at which a row broke"),
+    Command("compare", "runs, logs and benchmark files side by side, with a verdict"),
+    Command("figures", "coverage, error, ranking, memory and speed over all measured runs"),
+    Command("first-look", "project runs that were never projected, and keep those figures for good"),
+    Command("inputs", "every experiment of a folder: its projection, or why there is none"),
+    Command("plans", "hours, goodput, interruptions and power of published training runs beside their plans"),
+    Command("regret", "what the optimum of transformer-perf-estimates costs under our laws, and ours under its"),
+    Command(
+        "peaks",
+        "platforms side by side: peaks, use of the dense peak, money, every row beside its projection, what to distrust",
+    ),
+    Command(
+        "tolerance", "error of projected peak memory on measured runs, and the tolerance of the verdict that follows"
+    ),
+    Command("trace", "why a step is slow: a profiler's trace by cause, beside its projection"),
+    Command("ablate", "what each mechanism is worth: its change of error, order and memory, on rows seen and unseen"),
 )
 
 

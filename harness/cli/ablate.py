@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.cli.common import Subparsers, add_command, add_measured_folder, positive, say
+from harness.cli.common import Parser, add_command, add_measured_folder, positive, say
 from projector.errors import InputError, Problem, nearest
 from projector.io.progress import progress
 
@@ -31,14 +31,8 @@ class _Line(NamedTuple):
     unseen: Worth
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "ablate",
-        "what each mechanism is worth: its change of error, order and memory, on rows seen and unseen",
-        command,
-        examples=("--list", "step.slowest.slowest --out reports/mechanisms.md"),
-    )
+def register(parser: Parser) -> None:
+    add_command(parser, command, examples=("--list", "step.slowest.slowest --out reports/mechanisms.md"))
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="what to switch off, * and ? as in a shell (default: everything)")
     add("--list", action="store_true", help="say what can be switched off, with the lines that it carries")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.calibrate import held
-from harness.cli.common import Subparsers, add_command, add_measured, measured_runs, positive, say
+from harness.cli.common import Parser, add_command, add_measured, measured_runs, positive, say
 from harness.contracts.estimates import Observation
 from harness.report.table import Report
 from projector import posterior
@@ -26,11 +26,9 @@ NAME = "simulate"
 KINDS = ("gemm", "attention", "grouped", "stream")
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "calibrate",
-        "fit the posterior to measured runs and report its error on rows that nobody had seen",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         command,
         examples=("mi355x --runs measured/runs/primus_mi355x.yaml", "--kernels h100_sxm --only gemm --dry-run"),
     )

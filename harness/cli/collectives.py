@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Subparsers, add_command, say
+from harness.cli.common import Parser, add_command, say
 from harness.evidence import shelf
 from projector.errors import InputError, Problem
 
@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from harness.kernels.collectives_table import Record
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "collectives",
-        "score the collective model on measured collectives, by fabric and size",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         command,
         examples=("--cluster h100_sxm", "examples/nccl_tests_perlmutter.txt --cluster a100_sxm_40gb_slingshot4 --json"),
     )

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from harness.contracts.runs import MeasuredRun
 from harness.evidence import shelf
-from projector.cli import as_json, options
-from projector.cli.options import Subparsers
+from projector.cli import as_json
+from projector.cli import parser as cli
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -18,25 +19,17 @@ if TYPE_CHECKING:
     from harness.report.screen import Screen
     from harness.report.table import Report
 
-__all__ = ["Subparsers", "add_command", "add_loudness", "folder_problems", "fraction", "positive"]
+__all__ = ["Parser", "add_command", "add_loudness", "folder_problems", "fraction", "positive"]
 __all__ += ["say", "say_screen"]
 
 #: Rows of a table on a terminal; the rest is in the files and in the JSON document.
 MOST_ROWS = 40
 
 
-def add_command(
-    commands: Subparsers,
-    name: str,
-    help: str,
-    command: Callable[[argparse.Namespace], int],
-    *,
-    examples: Sequence[str],
-) -> argparse.ArgumentParser:
-    """A subparser whose namespace carries the function to call; every command speaks JSON."""
-    parser = options.add_command(commands, name, help, command, examples=examples)
-    options.add_json(parser)
-    return parser
+def add_command(parser: Parser, command: Callable[[argparse.Namespace], int], *, examples: Sequence[str]) -> None:
+    """Makes the namespace of ``parser`` carry the function to call; every command speaks JSON."""
+    cli.add_command(parser, command, examples=examples)
+    cli.add_json(parser)
 
 
 def say(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.common import (
-    Subparsers,
+    Parser,
     add_command,
     add_measured,
     add_said,
@@ -36,11 +36,9 @@ stand alone, with the reasons. Exit code 2: a file that cannot be read or contra
 is written."""
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "compare",
-        "runs, logs and benchmark files side by side, with a verdict",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         command,
         examples=(
             "measured/logs/cpu_gpt.log.gz measured/logs/cpu_llama_tp2.log.gz",

@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.calibrate import held
 from harness.calibrate.held import Judged
 from harness.cli import against
-from harness.cli.common import Subparsers, add_command, add_measured_folder, folder_problems, positive, say
+from harness.cli.common import Parser, add_command, add_measured_folder, folder_problems, positive, say
 from harness.contracts.results import BASELINE, Evaluation, unique
 from harness.evaluation import evaluate, first_look, observations, speed
 from harness.evidence import shelf, suite
@@ -38,14 +38,8 @@ from projector.io.progress import progress
 _DOTS_PER_INCH = 120  # of plots that are checked in
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "figures",
-        "coverage, error, ranking, memory and speed over all measured runs",
-        command,
-        examples=("--no-speed --json", "--out out/figures --jobs 2"),
-    )
+def register(parser: Parser) -> None:
+    add_command(parser, command, examples=("--no-speed --json", "--out out/figures --jobs 2"))
     add = parser.add_argument
     add_measured_folder(parser)
     add("--suite", type=Path, default=shelf.folder("suites") / "moe.yaml", metavar="SUITE", help="timed (default: moe)")

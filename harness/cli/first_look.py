@@ -5,18 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, say, tables
+from harness.cli.common import Parser, add_command, say, tables
 from projector.io.progress import progress
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "first-look",
-        "project runs that were never projected, and keep those figures for good",
-        command,
-        examples=("measured/runs/internevo.yaml", "measured/runs/other.yaml --json"),
-    )
+def register(parser: Parser) -> None:
+    add_command(parser, command, examples=("measured/runs/internevo.yaml", "measured/runs/other.yaml --json"))
     parser.add_argument(
         "runs",
         nargs="*",

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from harness.cli.common import Subparsers, add_command, fraction, positive, say
+from harness.cli.common import Parser, add_command, fraction, positive, say
 from harness.contracts.results import BASELINE, FITS
 from harness.score.drift import BROKEN
 from projector.errors import InputError, Problem, nearest
@@ -19,14 +19,8 @@ STORE = Path("history.sqlite")
 _PICTURES = (".png", ".svg", ".pdf")
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "history",
-        "error, coverage and ranking over recorded versions, and the change at which a row broke",
-        command,
-        examples=("--broken --json", "--plot out/history.png"),
-    )
+def register(parser: Parser) -> None:
+    add_command(parser, command, examples=("--broken --json", "--plot out/history.png"))
     add = parser.add_argument
     add("store", nargs="?", type=Path, default=STORE, metavar="STORE", help=f"what --record wrote (default: {STORE})")
     what = parser.add_mutually_exclusive_group()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Subparsers, add_command, add_said, said_of
+from harness.cli.common import Parser, add_command, add_said, said_of
 from harness.report import ingest_view
 from harness.report.ingest_view import CutView, StepView
 from projector.cli import as_json
@@ -44,11 +44,9 @@ _MOST_REASONS = 60  # reasons counted below the rows
 _MOST = 40  # items of one kind printed for a row
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "ingest",
-        "read training logs and results tables, write measured runs",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         command,
         examples=(
             "measured/logs/cpu_gpt.log.gz",

@@ -6,20 +6,14 @@ import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command
+from harness.cli.common import Parser, add_command
 from projector.cli import as_json
 from projector.errors import InputError, Problem
 from projector.io.progress import progress
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "inputs",
-        "every experiment of a folder: its projection, or why there is none",
-        command,
-        examples=("examples --gpu mi300x", "examples --gpu mi300x --out inputs.md --json"),
-    )
+def register(parser: Parser) -> None:
+    add_command(parser, command, examples=("examples --gpu mi300x", "examples --gpu mi300x --out inputs.md --json"))
     parser.add_argument(
         "folders", nargs="+", type=Path, metavar="FOLDER", help="of experiments, such as a Primus checkout"
     )

@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, folder_problems, positive, say
+from harness.cli.common import Parser, add_command, folder_problems, positive, say
 from harness.report.table import Report
 from projector.errors import InputError, Problem
 from projector.io.progress import progress
@@ -15,11 +15,9 @@ from projector.io.progress import progress
 FORMATS = ("md", "csv", "json", "png")
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "kernels",
-        "score the kernel models on tables of measured kernels",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         command,
         examples=("--gpu h100_sxm --no-cross-validate", "--gpu mi300x --family hipblaslt --no-cross-validate --json"),
     )

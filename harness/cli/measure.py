@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Subparsers, add_command, folder_problems, positive
+from harness.cli.common import Parser, add_command, folder_problems, positive
 from projector.cli import as_json
 from projector.io import terminal
 from projector.io.progress import progress
@@ -24,11 +24,9 @@ if TYPE_CHECKING:
 DEFAULT_OUT = Path("out") / "measure"
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "measure",
-        "train on the devices at hand and read the log back as a run",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         command,
         examples=("examples/measure/logs.yaml --out out/logs", "suites/local.yaml --device cpu --steps 20 --json"),
     )

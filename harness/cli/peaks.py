@@ -7,18 +7,16 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, say
+from harness.cli.common import Parser, add_command, say
 from projector.cli.quantities import price
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole
 from projector.workload import zoo
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "peaks",
-        "platforms side by side: peaks, use of the dense peak, money, every row beside its projection, what to distrust",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         command,
         examples=(
             "measured/runs/nemo.yaml",

@@ -5,18 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, say
+from harness.cli.common import Parser, add_command, say
 from harness.evidence import shelf
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "plans",
-        "hours, goodput, interruptions and power of published training runs beside their plans",
-        command,
-        examples=("", "measured/totals.yaml --out out/plans.md --json"),
-    )
+def register(parser: Parser) -> None:
+    add_command(parser, command, examples=("", "measured/totals.yaml --out out/plans.md --json"))
     add = parser.add_argument
     usual = shelf.folder("measured") / "totals.yaml"
     add(

@@ -6,17 +6,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Subparsers, add_command, say
+from harness.cli.common import Parser, add_command, say
 
 if TYPE_CHECKING:
     from projector.workload.workload import Workload
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "regret",
-        "what the optimum of transformer-perf-estimates costs under our laws, and ours under its",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         command,
         examples=(
             "--model megatron_1t --gpu b200 --gpus 2048",

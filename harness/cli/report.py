@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, add_loudness, folder_problems, say, say_screen
+from harness.cli.common import Parser, add_command, add_loudness, folder_problems, say, say_screen
 from harness.contracts.results import Evaluation
 from harness.report import files, junit, publish, screen
 from harness.report.table import Report
@@ -15,11 +15,9 @@ from projector.io.files import write_whole
 from projector.io.progress import progress
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "report",
-        "make tables, plots and the page again from saved results",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         command,
         examples=("out/scaling --format html md", "out/scaling --by gpu,family --metric mape,bias,tau --format md"),
     )

@@ -14,7 +14,7 @@ from typing import TypeVar
 from harness import predictors
 from harness.cli import against, record
 from harness.cli.common import (
-    Subparsers,
+    Parser,
     add_command,
     add_loudness,
     add_said,
@@ -50,11 +50,9 @@ _MOST_NAMED = 3  # runs or suites in the name of a folder
 _PROBES = 2  # of the device and of what joins processes: items of the progress bar beside trainings
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "run",
-        "project every run of the suites and report the error",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         command,
         examples=(
             "suites/scaling.yaml --out out/scaling",

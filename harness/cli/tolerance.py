@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, say, tables
+from harness.cli.common import Parser, add_command, say, tables
 from harness.evidence import shelf
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "tolerance",
-        "error of projected peak memory on measured runs, and the tolerance of the verdict that follows",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         command,
         examples=("measured/runs/megatron_lm.yaml measured/runs/torchtitan.yaml", "measured/runs/other.yaml --json"),
     )

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Subparsers, add_command, say
-from projector.cli.options import add_selection, whole
+from harness.cli.common import Parser, add_command, say
+from projector.cli.options import add_selection
+from projector.cli.parser import whole
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -20,11 +21,9 @@ waiting from its transfers), cuts out one whole step, and says where its time we
 the same of its projection stands beside it. A trace of less than a step is compared by the layer passes that it holds."""
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "trace",
-        "why a step is slow: a profiler's trace by cause, beside its projection",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         command,
         examples=(
             "measured/traces/cpu_llama_tp2.rank0.trace.json.gz measured/traces/cpu_llama_tp2.rank1.trace.json.gz",

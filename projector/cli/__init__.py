@@ -5,40 +5,47 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from projector.cli import (
-    benchmark,
-    catalogues,
-    constants,
-    layers,
-    memory,
-    network,
-    performance,
-    plan,
-    probe,
-    record,
-    schedules,
-    search,
-    sweep,
-    trace,
-)
-from projector.cli.options import parse, program
+from projector.cli.parser import Command, parse, program
 from projector.io.guard import guarded
 
 COMMANDS = (
-    performance,
-    layers,
-    memory,
-    search,
-    sweep,
-    plan,
-    schedules,
-    trace,
-    record,
-    probe,
-    network,
-    benchmark,
-    catalogues,
-    constants,
+    Command("performance", "step time, tokens/s/GPU, MFU, breakdown and memory verdict"),
+    Command(
+        "layers",
+        "FLOP, bytes, intensity and time of every operator of a layer, and what binds it: compute, memory, link, host",
+    ),
+    Command("memory", "peak memory of every pipeline rank, by component, and the verdict"),
+    Command(
+        "search",
+        "the best configurations: exact, with what cannot be told apart, why the next loses, and which resource binds",
+    ),
+    Command(
+        "sweep",
+        "every point of a grid of models, systems, GPUs and recipe fields, projected or searched; goes on where it stopped",
+    ),
+    Command(
+        "plan", "what a whole run will take: days, GPU-hours, energy and money for a number of tokens, under failures"
+    ),
+    Command(
+        "schedules",
+        "every pipeline schedule side by side: step time, both bubbles, memory of each rank; the timeline drawn",
+    ),
+    Command(
+        "trace",
+        "write the timeline of a step: compute, messages, gradients and memory of every pipeline rank (Perfetto)",
+    ),
+    Command("record", "time kernels on the device at hand into measured/kernels"),
+    Command("probe", "measure the device at hand and write a catalogue entry of it"),
+    Command(
+        "network",
+        "a cluster file with the bandwidths that nccl-tests or rccl-tests printed, and the model's error by size",
+    ),
+    Command("benchmark", "time real layers on the device at hand, beside their projection"),
+    Command("models", "the architectures that are known, with their parameters", "catalogues"),
+    Command("gpus", "the GPUs that are known: peaks, memory, bandwidth, fabric", "catalogues"),
+    Command("clusters", "the clusters that are known: hosts and fabrics", "catalogues"),
+    Command("frameworks", "the frameworks that are known, and where their behaviour is taken from", "catalogues"),
+    Command("constants", "every constant of the models: value, unit, kind, range, source"),
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from projector.cli.live import add_live, one_voice
-from projector.cli.options import Subparsers, add_command, add_json
+from projector.cli.parser import Parser, add_command, add_json
 from projector.cli.record import add_device, warn
 from projector.errors import InputError, Problem
 
@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     from projector.workload.workload import Workload
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "benchmark",
-        "time real layers on the device at hand, beside their projection",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         _run,
         examples=(
             "--config examples/mixtral_8x22b_mi355x.yaml --cluster mi355x",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import fnmatch
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from projector.cli import as_json
-from projector.cli.options import Subparsers, add_command, add_json
+from projector.cli.parser import Parser, add_command, add_json
 from projector.errors import InputError, Problem, nearest
 from projector.io.table import NONE, Column, Table
 from projector.io.terminal import show
@@ -19,17 +19,10 @@ if TYPE_CHECKING:
 _PEAKS = ("bf16", "fp8", "fp4")
 
 
-def register(commands: Subparsers) -> None:
-    about = "the architectures that are known, with their parameters"
-    _add(commands, "models", about, _models, ("deepseek", "'qwen3*' --json"))
-    _add(commands, "gpus", "the GPUs that are known: peaks, memory, bandwidth, fabric", _gpus, ("", "mi3 --json"))
-    _add(commands, "clusters", "the clusters that are known: hosts and fabrics", _clusters, ("", "h100 --json"))
-    about = "the frameworks that are known, and where their behaviour is taken from"
-    _add(commands, "frameworks", about, _frameworks, ("", "megatron --json"))
-
-
-def _add(commands: Subparsers, name: str, about: str, command: Any, examples: Sequence[str]) -> None:
-    parser = add_command(commands, name, about, command, examples=examples)
+def register(parser: Parser) -> None:
+    """``parser``: of one of the commands, whose name its program ends with."""
+    command, examples = _COMMANDS[parser.prog.split()[-1]]
+    add_command(parser, command, examples=examples)
     parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="only these: deepseek, qwen3*")
     add_json(parser)
 
@@ -157,3 +150,11 @@ def _frameworks(options: argparse.Namespace) -> None:
         return
     columns = tuple(Column(name, numeric=False, minor=name == "title") for name in ("framework", "title", "sources"))
     show([Table(title=f"{len(chosen)} frameworks", columns=columns, rows=tuple(rows))])
+
+
+_COMMANDS = {
+    "models": (_models, ("deepseek", "'qwen3*' --json")),
+    "gpus": (_gpus, ("", "mi3 --json")),
+    "clusters": (_clusters, ("", "h100 --json")),
+    "frameworks": (_frameworks, ("", "megatron --json")),
+}

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from projector.cli import as_json
-from projector.cli.options import Subparsers, add_command, add_json
+from projector.cli.parser import Parser, add_command, add_json
 from projector.errors import InputError, Problem, nearest
 from projector.io.table import Line
 from projector.io.terminal import show
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 _INDENT = "    "
 
 
-def register(commands: Subparsers) -> None:
-    about = "every constant of the models: value, unit, kind, range, source"
-    parser = add_command(commands, "constants", about, _constants, examples=("step", "gemm.loop --kind fitted --json"))
+def register(parser: Parser) -> None:
+    add_command(parser, _constants, examples=("step", "gemm.loop --kind fitted --json"))
     parser.add_argument(
         "pattern", nargs="?", default="*", metavar="PATTERN", help="only these: step, 'efficiency.mi3*'"
     )

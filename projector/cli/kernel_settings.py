@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from projector.cli.options import quantity
+from projector.cli.parser import quantity
 from projector.errors import InputError, Problem
 from projector.kernels.backends import BUILTIN
 from projector.kernels.settings import Settings

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from projector.cli.options import Subparsers, add_command, add_json, add_selection
+from projector.cli.options import add_selection
+from projector.cli.parser import Parser, add_command, add_json
 
 if TYPE_CHECKING:
     from projector.io.table import Line, Table
@@ -15,11 +16,9 @@ if TYPE_CHECKING:
 _TITLES = {"forward": "fwd", "recompute": "again", "input": "dgrad", "weight": "wgrad", "sharding": "shard"}
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "layers",
-        "FLOP, bytes, intensity and time of every operator of a layer, and what binds it: compute, memory, link, host",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         _run,
         examples=(
             "--model llama3.1_8b --gpu h100 --gpus 64 --tp 2 --mbs 1 --gbs 512 --seq-length 8192",

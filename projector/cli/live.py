@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.benchmark.launched import first
-from projector.cli.options import quantity, whole
+from projector.cli.parser import quantity, whole
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
 if TYPE_CHECKING:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import shutil
 
-from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
+from projector.cli.options import add_selection
+from projector.cli.parser import Parser, add_command, add_json, whole
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "memory",
-        "peak memory of every pipeline rank, by component, and the verdict",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         _run,
         examples=(
             "--config examples/deepseek_v3_h100.yaml",

@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from projector.cli import as_json
-from projector.cli.options import Subparsers, add_command, add_json
+from projector.cli.parser import Parser, add_command, add_json
 from projector.errors import InputError, Problem
 from projector.io.table import NONE, Column, Table
 
@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from projector.hardware.types import Cluster
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "network",
-        "a cluster file with the bandwidths that nccl-tests or rccl-tests printed, and the model's error by size",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         _run,
         examples=(
             "examples/nccl_tests_perlmutter.txt --cluster a100_sxm_40gb_slingshot4 --out my_cluster.yaml",

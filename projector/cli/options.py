@@ -3,197 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import difflib
-import re
-from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
-from projector import __version__
-from projector.cli.completion import Completion, arguments
 from projector.cli.field_flags import add_field_flags, add_set
-from projector.errors import InputError, Problem
-
-_CHANGE = re.compile(r"[A-Za-z_][\w.]*=")
-_FLAG = re.compile(r"--\w+(?:=|$)")
-#: Mistakes as argparse words them, in English sentences only (other ones in Python 3.11 and 3.14), in the one shape of all
-#: mistakes; a sentence that no pattern knows is shown as argparse says it.
-_SHAPES = (
-    (re.compile(r"argument (\S+): (found .*)", re.DOTALL), r"{0}: {1}"),
-    (re.compile(r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)"), "{0}: found {1}, expected one of {2}"),
-    (re.compile(r"argument (\S+): invalid \S+ value: (.*)"), "{0}: found {1}, expected another kind of value"),
-    (
-        re.compile(r"argument (\S+): not allowed with argument (\S+)"),
-        "{0}: found {1} beside it, expected one of the two",
-    ),
-    (re.compile(r"argument (\S+): (expected .*)"), "{0}: found nothing, {1}"),
-    (re.compile(r"argument (\S+): ignored explicit argument (.*)"), "{0}: found {1}, expected no value"),
-    (re.compile(r"the following arguments are required: (.*)"), "command line: found nothing, expected {0}"),
-    (re.compile(r"one of the arguments (.*) is required"), "command line: found nothing, expected one of {0}"),
-)
-Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-
-def _mistake(message: str) -> str:
-    """What argparse says, as one line of ours."""
-    for pattern, shape in _SHAPES:
-        match = pattern.fullmatch(message)
-        if match:
-            flag, *rest = match.groups()
-            return shape.format(flag.split("/")[0], *rest).replace("\n", " ")
-    return f"command line: {message}"
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse with mistakes in one line: no usage block in front of what is wrong.
-
-    ``examples``: command lines behind the program's name that work from the project's folder; help starts with them.
-    """
-
-    examples: Sequence[str] = ()
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{_mistake(message)}; see {self.prog} --help\n")
-
-    def format_help(self) -> str:
-        """Examples first: a user looks for what to type."""
-        shown = "".join(f"  python -m {self.prog} {line}".rstrip() + "\n" for line in self.examples)
-        return (f"examples:\n{shown}\n" if shown else "") + super().format_help()
-
-
-def program(
-    prog: str, description: str, exits: str, *, examples: Sequence[str], commands: Sequence[ModuleType]
-) -> argparse.ArgumentParser:
-    """The parser of a whole program. ``exits``: further exit codes; ``commands``: a module a command."""
-    epilog = f"Exit code 0; {exits}2 when the input is wrong, with every mistake on its own line."
-    parser = Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
-    parser.examples = examples
-    parser.add_argument("--completion", action=Completion, help=Completion.HELP)
-    parser.add_argument("--version", action="version", version=f"{prog} {__version__}")
-    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in commands:
-        command.register(subparsers)
-    return parser
-
-
-def add_command(
-    commands: Subparsers,
-    name: str,
-    about: str,
-    command: Callable[[argparse.Namespace], object],
-    *,
-    examples: Sequence[str] = (),
-) -> argparse.ArgumentParser:
-    """A subparser whose namespace carries the function to call (``command``) and its own flags (``options``)."""
-    parser = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
-    if isinstance(parser, Parser):
-        parser.examples = tuple(examples)
-    parser.set_defaults(command=command, options=_Flags(parser))
-    return parser
-
-
-class _AsWritten(argparse.Action):
-    """Keeps the value, and the spelling of the flag beside it: a mistake is blamed on what was typed."""
-
-    def __call__(
-        self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
-    ) -> None:
-        setattr(namespace, self.dest, values)
-        setattr(namespace, f"{self.dest}_flag", option)
-
-
-class _HelpAll(argparse.Action):
-    """``--help-all``: the help with the flags that ``--help`` leaves out."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
-        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **settings)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        for action in arguments(parser):
-            action.help = getattr(action, "whole_help", action.help)
-        parser.print_help()
-        parser.exit()
-
-
-class _Flags:
-    """The flags of a parser as they are when asked for: some are added after the parser is registered."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._parser = parser
-
-    def __call__(self) -> tuple[str, ...]:
-        return tuple(flag for action in arguments(self._parser) for flag in action.option_strings)
-
-
-def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """The flags of ``argv``. Raises :class:`InputError` with every word that no flag takes."""
-    words = [word if not _FLAG.match(word) else _dashed(word) for word in argv]
-    parsed, rest = parser.parse_known_args(words)
-    rest = _take_changes(parsed, rest)
-    if rest and hasattr(parsed, "stated"):
-        from projector.cli import megatron_switches
-
-        rest = megatron_switches.take(parsed, rest)
-    if rest:
-        raise InputError(_unknown(rest, parsed.options))
-    return parsed
-
-
-def _dashed(word: str) -> str:
-    """``--lora_rank=8``, as torch's trainers write flags, with dashes in its name."""
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
-
-
-def _unknown(rest: Sequence[str], flags: Callable[[], tuple[str, ...]]) -> list[Problem]:
-    """One problem for every argument that no flag of the command took, with the nearest flags."""
-    known = flags()
-    wrong = [word for word in rest if word.startswith("-")] or list(rest)
-    problems = []
-    for word in wrong:
-        if not word.startswith("-"):
-            problems.append(Problem("command line", "", word, "no further argument"))
-            continue
-        close = difflib.get_close_matches(word.partition("=")[0], known, n=3, cutoff=0.5)
-        expected = f"a flag; nearest: {', '.join(close)}" if close else f"one of {', '.join(known)}"
-        problems.append(Problem("command line", "", word, expected))
-    return problems
-
-
-def _take_changes(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
-    """``rest`` less its ``KEY=VALUE`` words, which go to ``parsed.changes`` where the command takes any."""
-    if not hasattr(parsed, "changes"):
-        return list(rest)
-    parsed.changes = tuple(word for word in rest if _CHANGE.match(word))
-    return [word for word in rest if not _CHANGE.match(word)]
-
-
-def whole(least: int, most: int | None = None) -> Callable[[str], int]:
-    """A whole number within bounds, for argparse."""
-    words = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
-
-    def read(text: str) -> int:
-        number = int(text) if text.strip().lstrip("+").isdecimal() and len(text) < 20 else least - 1
-        if number < least or (most is not None and number > most):
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected {words}")
-        return number
-
-    return read
-
-
-def quantity(unit: str, low: float, high: float) -> Callable[[str], float]:
-    """A number of ``unit`` within bounds that tell it from one of another unit, for argparse."""
-
-    def read(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = float("nan")
-        if not low <= number <= high:
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of {unit} from {low:g} to {high:g}")
-        return number
-
-    return read
+from projector.cli.parser import Parser, arguments, quantity, whole
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
@@ -212,7 +26,7 @@ def selection() -> Parser:
     """A parser of nothing but a configuration and its devices."""
     parser = Parser(add_help=False, allow_abbrev=False)
     add_selection(parser)
-    parser.set_defaults(options=_Flags(parser))
+    parser.set_defaults(options=parser.flags)
     return parser
 
 
@@ -338,6 +152,24 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_json(parser: Any) -> None:
-    """``--json``, for a parser or one of its groups."""
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout instead of tables")
+class _AsWritten(argparse.Action):
+    """Keeps the value, and the spelling of the flag beside it: a mistake is blamed on what was typed."""
+
+    def __call__(
+        self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        setattr(namespace, self.dest, values)
+        setattr(namespace, f"{self.dest}_flag", option)
+
+
+class _HelpAll(argparse.Action):
+    """``--help-all``: the help with the flags that ``--help`` leaves out."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **settings)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        for action in arguments(parser):
+            action.help = getattr(action, "whole_help", action.help)
+        parser.print_help()
+        parser.exit()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from projector.cli import runs
 from projector.cli.live import add_live, asked, one_voice
-from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
+from projector.cli.options import add_selection
+from projector.cli.parser import Parser, add_command, add_json, whole
 from projector.dataclass import dataclass
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
@@ -40,11 +41,9 @@ class Projections:
         return next(iter(self.by_mode.values()))
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "performance",
-        "step time, tokens/s/GPU, MFU, breakdown and memory verdict",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         _run,
         examples=(
             "--model llama3.1_8b --gpu h100 --gpus 64 --tp 2 --micro-batch-size 1 --global-batch-size 512 --seq-length 8192",

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 
 from projector.cli import runs
-from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
+from projector.cli.options import add_selection
+from projector.cli.parser import Parser, add_command, add_json, whole
 from projector.cli.quantities import price, tokens
 from projector.errors import InputError, Problem
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "plan",
-        "what a whole run will take: days, GPU-hours, energy and money for a number of tokens, under failures",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         _run,
         examples=(
             "--config examples/deepseek_v3_h800.yaml --tokens 14.8T",

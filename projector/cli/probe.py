@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from projector.cli import as_json
 from projector.cli.live import one_voice
-from projector.cli.options import Subparsers, add_command, add_json, whole
+from projector.cli.parser import Parser, add_command, add_json, whole
 from projector.cli.record import add_timing, stopwatch, warn
 from projector.errors import InputError, Problem
 
@@ -26,14 +26,8 @@ _LARGEST = {"cuda": 2**28, "cpu": 2**24}  # bytes of the largest collective
 _BUDGET = 1.0  # seconds for each size
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "probe",
-        "measure the device at hand and write a catalogue entry of it",
-        _run,
-        examples=("", "--device cpu --out hardware --json"),
-    )
+def register(parser: Parser) -> None:
+    add_command(parser, _run, examples=("", "--device cpu --out hardware --json"))
     add_timing(parser)
     parser.add_argument(
         "--largest", type=whole(64, 65536), metavar="N", help="edge of the largest product; default: 8192, CPU 2048"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from projector.cli import as_json
 from projector.cli.live import one_voice
-from projector.cli.options import Subparsers, add_command, add_json, quantity, whole
+from projector.cli.parser import Parser, add_command, add_json, quantity, whole
 from projector.kernels.tables import KINDS
 
 if TYPE_CHECKING:
@@ -28,11 +28,9 @@ COLLECTIVES = "collectives"
 _BUDGET = 0.5  # seconds for each size of a collective
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "record",
-        "time kernels on the device at hand into measured/kernels",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         _run,
         examples=(
             "--suite suites/scaling.yaml --device cpu --limit 2 --dry-run",

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import evidence
-from projector.cli.options import parse, quantity, selection
+from projector.cli.options import selection
+from projector.cli.parser import parse, quantity
 from projector.dataclass import dataclass
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 

@@ -6,18 +6,16 @@ import argparse
 import shutil
 from typing import TYPE_CHECKING
 
-from projector.cli.options import Subparsers, add_command, add_json, add_selection, quantity, whole
+from projector.cli.options import add_selection
+from projector.cli.parser import Parser, add_command, add_json, quantity, whole
 
 if TYPE_CHECKING:
     from projector.cli.comparison import Row
 
 
-def register(commands: Subparsers) -> None:
-    about = "every pipeline schedule side by side: step time, both bubbles, memory of each rank; the timeline drawn"
-    parser = add_command(
-        commands,
-        "schedules",
-        about,
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         _run,
         examples=(
             "--config examples/deepseek_v3_h100.yaml",

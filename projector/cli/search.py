@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs
-from projector.cli.options import Subparsers, add_command, add_json, add_selection, quantity, whole
+from projector.cli.options import add_selection
+from projector.cli.parser import Parser, add_command, add_json, quantity, whole
 from projector.cli.quantities import price
 from projector.errors import InputError, Problem
 
@@ -24,11 +25,9 @@ _MOST_GPUS = 16_384  # that --fewest-gpus tries
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|min)?")
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "search",
-        "the best configurations: exact, with what cannot be told apart, why the next loses, and which resource binds",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         _run,
         examples=(
             "--model llama3.1_8b --gpu h100 --gpus 16 --global-batch-size 128 --seq-length 4096",

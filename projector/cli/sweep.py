@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs
-from projector.cli.options import Subparsers, add_command, add_json, whole
+from projector.cli.parser import Parser, add_command, add_json, whole
 
 if TYPE_CHECKING:
     from projector.io.table import Line, Table
@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 Frame = Any  # of pandas: the types of its columns are those of a file
 
 
-def register(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "sweep",
-        "every point of a grid of models, systems, GPUs and recipe fields, projected or searched; goes on where it stopped",
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         _run,
         examples=(
             "examples/sweep/llama3_8b.yaml --out results.jsonl --plots figures",

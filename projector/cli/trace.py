@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from projector.cli.options import Subparsers, add_command, add_json, add_selection
+from projector.cli.options import add_selection
+from projector.cli.parser import Parser, add_command, add_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,12 +15,9 @@ if TYPE_CHECKING:
     from projector.projection import Projection
 
 
-def register(commands: Subparsers) -> None:
-    about = "write the timeline of a step: compute, messages, gradients and memory of every pipeline rank (Perfetto)"
-    parser = add_command(
-        commands,
-        "trace",
-        about,
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
         _run,
         examples=(
             "--config examples/deepseek_v3_h100.yaml --out step.json",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from harness.report.blocks import table
-from projector.cli.completion import arguments
+from projector.cli.parser import arguments
 
 __all__ = ["command_tables", "commands", "plain"]
 

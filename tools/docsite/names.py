@@ -14,7 +14,7 @@ from pathlib import Path
 from docsite.commands import commands
 from docsite.figures import ROOT
 from projector.cli import evidence
-from projector.cli.completion import arguments
+from projector.cli.parser import arguments
 from projector.errors import InputError
 from projector.kernels import backends
 

@@ -142,7 +142,8 @@ def test_what_the_file_leaves_open_the_flags_say_of_both(tmp_path: Path, capsys:
 
 def test_python_gives_what_the_command_gives(case: str, capsys: pytest.CaptureFixture[str]) -> None:
     from projector.cli.inputs import read_case
-    from projector.cli.options import parse, selection
+    from projector.cli.options import selection
+    from projector.cli.parser import parse
 
     def made(*words: str) -> projector.Projection:
         read = read_case(parse(selection(), ["--config", case, *words]))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projector.cli import _parser
-from projector.cli.options import parse
+from projector.cli.parser import parse
 from projector.cli.said import said
 from projector.errors import InputError
 from projector.intake import detect, same_question

@@ -8,7 +8,7 @@ import pytest
 from cli_command import DEEPSEEK, MIXTRAL
 
 from projector.cli import _parser
-from projector.cli.options import parse
+from projector.cli.parser import parse
 from projector.cli.said import said
 from projector.errors import InputError
 from projector.workload.fields import field_of, fields

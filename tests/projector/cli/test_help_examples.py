@@ -14,8 +14,7 @@ from cli_command import ROOT
 
 from harness.cli import _parser as harness_parser
 from projector.cli import _parser as projector_parser
-from projector.cli.completion import arguments
-from projector.cli.options import Parser
+from projector.cli.parser import Parser, arguments
 
 #: Commands that time the device at hand.
 TORCH = ("record", "probe", "benchmark", "measure")
@@ -28,7 +27,7 @@ def commands():
         yield program, "", root
         for action in arguments(root):
             if action.nargs == "A...":
-                yield from ((program, name, parser) for name, parser in action.choices.items())
+                yield from ((program, name, parser.filled()) for name, parser in action.choices.items())
 
 
 def examples():
@@ -129,3 +128,14 @@ def test_nothing_of_this_slows_a_command():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("program", ["projector", "harness"])
+def test_help_imports_no_command_and_nothing_large(program):
+    code = (
+        f"import sys; from {program}.__main__ import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"print(sorted(m for m in sys.modules if m in ('numpy', 'yaml', 'rich', '{program}.cli.run', '{program}.cli.search')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from projector.cli import _parser
 from projector.cli.inputs import read_case
-from projector.cli.options import parse
+from projector.cli.parser import parse
 from projector.errors import InputError
 from projector.projection import project
 

@@ -1,0 +1,254 @@
+"""What both command lines are made of: parsers, whose commands are imported when they are called, and words of mistakes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, NoReturn
+
+from projector import __version__
+from projector.errors import InputError, Problem
+
+SHELLS = ("bash", "zsh")
+_FILES = ("FILE", "PATH", "RUN", "RESULTS", "SUITE", "SPEC", "TABLE.csv")
+_FOLDERS = ("DIR", "FOLDER")
+_CHANGE = re.compile(r"[A-Za-z_][\w.]*=")
+_FLAG = re.compile(r"--\w+(?:=|$)")
+#: Mistakes as argparse words them, in English sentences only (other ones in Python 3.11 and 3.14), in the one shape of all
+#: mistakes; a sentence that no pattern knows is shown as argparse says it.
+_SHAPES = (
+    (re.compile(r"argument (\S+): (found .*)", re.DOTALL), r"{0}: {1}"),
+    (re.compile(r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)"), "{0}: found {1}, expected one of {2}"),
+    (re.compile(r"argument (\S+): invalid \S+ value: (.*)"), "{0}: found {1}, expected another kind of value"),
+    (
+        re.compile(r"argument (\S+): not allowed with argument (\S+)"),
+        "{0}: found {1} beside it, expected one of the two",
+    ),
+    (re.compile(r"argument (\S+): (expected .*)"), "{0}: found nothing, {1}"),
+    (re.compile(r"argument (\S+): ignored explicit argument (.*)"), "{0}: found {1}, expected no value"),
+    (re.compile(r"the following arguments are required: (.*)"), "command line: found nothing, expected {0}"),
+    (re.compile(r"one of the arguments (.*) is required"), "command line: found nothing, expected one of {0}"),
+)
+
+
+class Command(NamedTuple):
+    """A command of a program. ``module``: the file of the package that has it, where that is not its name; its function
+    ``register`` adds the flags to the command's parser."""
+
+    name: str
+    about: str
+    module: str = ""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with mistakes in one line: no usage block in front of what is wrong.
+
+    ``examples``: command lines behind the program's name that work from the project's folder; help starts with them.
+    ``fill``: adds the flags of a command when they are first needed.
+    """
+
+    examples: Sequence[str] = ()
+    fill: Callable[[Parser], object] | None = None
+
+    def filled(self) -> Parser:
+        """This parser with all of its flags."""
+        fill, self.fill = self.fill, None
+        if fill is not None:
+            fill(self)
+        return self
+
+    def flags(self) -> tuple[str, ...]:
+        """All of its flags, in order."""
+        return tuple(flag for action in arguments(self) for flag in action.option_strings)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """As argparse has it, with the flags of the command that is called."""
+        return argparse.ArgumentParser.parse_known_args(self.filled(), args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{_mistake(message)}; see {self.prog} --help\n")
+
+    def format_help(self) -> str:
+        """Examples first: a user looks for what to type."""
+        text = argparse.ArgumentParser.format_help(self.filled())
+        shown = "".join(f"  python -m {self.prog} {line}".rstrip() + "\n" for line in self.examples)
+        return (f"examples:\n{shown}\n" if shown else "") + text
+
+
+def program(
+    package: str, description: str, exits: str, *, examples: Sequence[str], commands: Sequence[Command]
+) -> argparse.ArgumentParser:
+    """The parser of a whole program, whose commands are files of ``package.cli``. ``exits``: further exit codes."""
+    epilog = f"Exit code 0; {exits}2 when the input is wrong, with every mistake on its own line."
+    parser = Parser(prog=package, description=description, epilog=epilog, allow_abbrev=False)
+    parser.examples = examples
+    parser.add_argument("--completion", action=Completion, help=Completion.HELP)
+    parser.add_argument("--version", action="version", version=f"{package} {__version__}")
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, about, module in commands:
+        place = f"{package}.cli.{module or name.replace('-', '_')}"
+        command = subparsers.add_parser(name, help=about, description=about, allow_abbrev=False)
+        command.fill = lambda parser, place=place: import_module(place).register(parser)
+    return parser
+
+
+def add_command(
+    parser: Parser, command: Callable[[argparse.Namespace], object], *, examples: Sequence[str] = ()
+) -> None:
+    """Makes the namespace of a command's ``parser`` carry the function to call (``command``) and its flags (``options``)."""
+    parser.examples = tuple(examples)
+    parser.set_defaults(command=command, options=parser.flags)
+
+
+def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """The flags of ``argv``. Raises :class:`InputError` with every word that no flag takes."""
+    words = [word if not _FLAG.match(word) else _dashed(word) for word in argv]
+    parsed, rest = parser.parse_known_args(words)
+    rest = _take_changes(parsed, rest)
+    if rest and hasattr(parsed, "stated"):
+        from projector.cli import megatron_switches
+
+        rest = megatron_switches.take(parsed, rest)
+    if rest:
+        raise InputError(_unknown(rest, parsed.options))
+    return parsed
+
+
+def _dashed(word: str) -> str:
+    """``--lora_rank=8``, as torch's trainers write flags, with dashes in its name."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value
+
+
+def _unknown(rest: Sequence[str], flags: Callable[[], tuple[str, ...]]) -> list[Problem]:
+    """One problem for every argument that no flag of the command took, with the nearest flags."""
+    import difflib
+
+    known = flags()
+    wrong = [word for word in rest if word.startswith("-")] or list(rest)
+    problems = []
+    for word in wrong:
+        if not word.startswith("-"):
+            problems.append(Problem("command line", "", word, "no further argument"))
+            continue
+        close = difflib.get_close_matches(word.partition("=")[0], known, n=3, cutoff=0.5)
+        expected = f"a flag; nearest: {', '.join(close)}" if close else f"one of {', '.join(known)}"
+        problems.append(Problem("command line", "", word, expected))
+    return problems
+
+
+def _take_changes(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
+    """``rest`` less its ``KEY=VALUE`` words, which go to ``parsed.changes`` where the command takes any."""
+    if not hasattr(parsed, "changes"):
+        return list(rest)
+    parsed.changes = tuple(word for word in rest if _CHANGE.match(word))
+    return [word for word in rest if not _CHANGE.match(word)]
+
+
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A whole number within bounds, for argparse."""
+    words = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+
+    def read(text: str) -> int:
+        number = int(text) if text.strip().lstrip("+").isdecimal() and len(text) < 20 else least - 1
+        if number < least or (most is not None and number > most):
+            raise argparse.ArgumentTypeError(f"found {text!r}, expected {words}")
+        return number
+
+    return read
+
+
+def quantity(unit: str, low: float, high: float) -> Callable[[str], float]:
+    """A number of ``unit`` within bounds that tell it from one of another unit, for argparse."""
+
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = float("nan")
+        if not low <= number <= high:
+            raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of {unit} from {low:g} to {high:g}")
+        return number
+
+    return read
+
+
+def add_json(parser: Any) -> None:
+    """``--json``, for a parser or one of its groups."""
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout instead of tables")
+
+
+def _mistake(message: str) -> str:
+    """What argparse says, as one line of ours."""
+    for pattern, shape in _SHAPES:
+        match = pattern.fullmatch(message)
+        if match:
+            flag, *rest = match.groups()
+            return shape.format(flag.split("/")[0], *rest).replace("\n", " ")
+    return f"command line: {message}"
+
+
+class Completion(argparse.Action):
+    """``--completion bash|zsh``: prints the script for a shell and ends the program. Made by shtab, which nothing else here
+    imports."""
+
+    HELP = 'print a script for a shell, bash or zsh: eval "$(%(prog)s --completion bash)"'
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
+        super().__init__(option_strings, dest, default=argparse.SUPPRESS, choices=SHELLS, metavar="SHELL", **settings)
+
+    def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, __: str | None = None) -> None:
+        import shtab
+
+        names = _names()
+        for action in _actions(parser):
+            action.help = getattr(action, "whole_help", action.help)  # flags that help leaves out are completed, too
+            known = names.get(action.dest)
+            if known and action.choices is None:
+                action.choices = known
+            elif action.metavar in _FILES or "FILE" in str(action.metavar or ""):
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+            elif action.metavar in _FOLDERS:
+                action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+        sys.stdout.write(shtab.complete(parser, shell))
+        parser.exit()
+
+
+def arguments(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
+    """The flags and arguments of a parser itself, in order.
+
+    argparse has no public list of them. Its private one is the same from Python 3.11 to 3.14, and shtab reads it as well;
+    it is read here and nowhere else.
+    """
+    return (parser.filled() if isinstance(parser, Parser) else parser)._actions
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Every flag and argument of a parser and of its commands."""
+    for action in arguments(parser):
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from _actions(each)
+        else:
+            yield action
+
+
+def _names() -> Mapping[str, tuple[str, ...]]:
+    """What flags of these destinations name."""
+    from projector import frameworks
+    from projector.hardware import catalogue
+    from projector.workload import zoo
+    from projector.workload.fields import fields
+
+    gpus, models = catalogue.gpu_names(), tuple(name for name in zoo.names() if not zoo.is_template(name))
+    words = {f"field {field.key}": field.choices for field in fields() if field.choices and not field.many}
+    return {
+        "model": models,
+        "gpu": gpus,
+        "cluster": catalogue.cluster_names(),
+        "framework": tuple(frameworks.names()),
+        **words,
+    }
