@@ -8,7 +8,6 @@ measured = "package.module:function"       # (path, gpu, gpus, framework) -> Mea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -37,6 +36,8 @@ def measured(flag: str, path: Path, gpu: str | None, gpus: int | None, framework
 
 
 def _reader(name: str, flag: str, path: Path) -> Callable[..., Any]:
+    from importlib import metadata
+
     ours = metadata.EntryPoint(name, f"{_OURS}:{name}", GROUP)
     offered = next(iter(metadata.entry_points(group=GROUP, name=name)), ours)
     try:

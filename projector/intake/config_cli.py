@@ -19,9 +19,7 @@ from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import text_beside, values_of
 from projector.intake.script_problems import flag, hydra, uncounted
-from projector.intake.shell import Launch
-from projector.intake.shell.evaluate import Way
-from projector.intake.shell.launch import ranks
+from projector.intake.shell.launch import Launch, Way, ranks
 from projector.intake.shell.unknown import is_known
 from projector.intake.values import literal
 from projector.io.files import parse_yaml

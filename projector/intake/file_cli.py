@@ -21,9 +21,7 @@ from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_t
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import text_beside, values_of
 from projector.intake.script_problems import uncounted
-from projector.intake.shell import Launch
-from projector.intake.shell.evaluate import Way
-from projector.intake.shell.launch import product, ranks
+from projector.intake.shell.launch import Launch, Way, product, ranks
 from projector.intake.shell.launchers import launched
 from projector.intake.shell.unknown import is_known
 from projector.io.files import as_mapping, parse_yaml

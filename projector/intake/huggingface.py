@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported, nearest
@@ -19,14 +20,6 @@ from projector.intake.values import Reader
 from projector.io.files import as_mapping, parse_json, read_text
 from projector.workload.model_schema import model_from_mapping
 
-_TYPES: Mapping[str, Callable[[Reader], dict[str, object]]] = {
-    **MODEL_TYPES,
-    **DECODERS,
-    **HYBRIDS,
-    **BLOCKS,
-    **STACKS,
-    **huggingface_table.readers(),
-}
 #: Towers beside a language model, by the keys that describe them.
 _TOWERS = (
     *("vision_config", "audio_config", "speech_config", "visual", "vision_tower", "mm_vision_tower", "img_processor"),
@@ -36,6 +29,12 @@ _TOWERS = (
 _SEEING = ("llava",)
 #: Families that are mostly trained as the language model that they hold.
 _LANGUAGE_FIRST = ("gemma3", "gemma3n", "llama4", "mistral3")
+
+
+@cache
+def _types() -> Mapping[str, Callable[[Reader], dict[str, object]]]:
+    """What reads a configuration, by its ``model_type``."""
+    return {**MODEL_TYPES, **DECODERS, **HYBRIDS, **BLOCKS, **STACKS, **huggingface_table.readers()}
 
 
 def _refused(kind: str) -> str | None:
@@ -72,14 +71,15 @@ def from_mapping(config: Mapping[str, object], where: str, *, name: str = "") ->
     if sees:
         text = {**LANGUAGE_DEFAULTS, **(text if inner else {})}
     kind = str(text.get("model_type") or outer_type)
-    reader_of = _TYPES.get(kind) or _TYPES.get(outer_type)
+    types = _types()
+    reader_of = types.get(kind) or types.get(outer_type)
     refused = None if sees else _refused(outer_type) or _refused(kind)
     if refused is None and config.get("is_encoder_decoder") is True and kind not in STACKS:
         refused = "an encoder and a decoder"
     if refused is not None:
         raise Unsupported(f"{where}: model_type {outer_type or kind}: {refused}")
     if reader_of is None:
-        expected = f"an architecture that is known; {nearest(kind, tuple(_TYPES))}"
+        expected = f"an architecture that is known; {nearest(kind, tuple(types))}"
         raise InputError([Problem(where, "model_type", kind or "nothing", expected)])
     reader = Reader(text)
     fields = reader_of(reader)

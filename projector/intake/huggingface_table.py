@@ -1,18 +1,18 @@
-"""Readers of ``config.json`` from ``huggingface.yaml``: architectures that differ from another one by words."""
+"""Readers of ``config.json`` from ``tables/huggingface.yaml``: architectures that differ from another one by words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from projector.intake.huggingface_types import MODEL_TYPES, given, routed, sizes, sparse_steps
+from projector.intake.tables import whole
 from projector.intake.values import Reader
 
 _Fields = dict[str, Any]
-_FILE = Path(__file__).with_name("huggingface.yaml")
+_FILE = "huggingface"
 _MOST = 10_000  # layers, beyond which a count is a mistake that is reported elsewhere
 _COMPRESSED = (
     *("q_lora_rank", "qk_pos_emb_head_dim", "o_groups", "o_lora_rank", "attn_sliding_window"),
@@ -21,24 +21,16 @@ _COMPRESSED = (
 _INDEXER = ("index_n_heads", "index_head_dim", "index_topk")
 
 
-def _table() -> Mapping[str, Mapping[str, Any]]:
-    import yaml
-
-    return MappingProxyType(yaml.safe_load(_FILE.read_text(encoding="utf-8")))
-
-
-TABLE = _table()
-
-
 def readers() -> Mapping[str, Callable[[Reader], _Fields]]:
     """By ``model_type``."""
-    return MappingProxyType({name: partial(_read, name) for name in TABLE})
+    return MappingProxyType({name: partial(_read, name) for name in whole(_FILE)})
 
 
 def _read(name: str, c: Reader) -> _Fields:
-    entry = TABLE[name]
+    table = whole(_FILE)
+    entry = table[name]
     like = entry["like"]
-    found: _Fields = dict(_read(like, c) if like in TABLE else MODEL_TYPES[like](c))
+    found: _Fields = dict(_read(like, c) if like in table else MODEL_TYPES[like](c))
     found |= {field: value for field, value in sizes(c, **entry.get("fields", {})).items() if value is not None}
     found |= {field: bool(c.flag(key)) for field, key in entry.get("flags", {}).items()}
     found |= {field: c.flag(key) is not False for field, key in entry.get("usually", {}).items()}

@@ -17,9 +17,7 @@ from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import text_beside
 from projector.intake.script_problems import uncounted, unsettled
-from projector.intake.shell import Launch
-from projector.intake.shell.evaluate import Way
-from projector.intake.shell.launch import product
+from projector.intake.shell.launch import Launch, Way, product
 from projector.intake.shell.unknown import Unknown, Unknowns, is_known
 from projector.intake.values import literal
 from projector.io.files import as_mapping, parse_yaml

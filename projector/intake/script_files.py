@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from projector.errors import InputError, Problem
 from projector.intake import deepspeed_config, megatron_args
-from projector.intake.shell import Launch
-from projector.intake.shell.evaluate import Way
+from projector.intake.shell.launch import Launch, Way
 from projector.intake.shell.state import State
 from projector.intake.shell.unknown import MARK, Unknown
 

@@ -23,9 +23,7 @@ from projector.intake.loaded import Loaded
 from projector.intake.megatron_rules import broken
 from projector.intake.script_files import from_files, of_deepspeed, text_beside, values_of
 from projector.intake.script_problems import flag, gathered, no_architecture, uncounted, unsettled
-from projector.intake.shell import Launch
-from projector.intake.shell.evaluate import Way
-from projector.intake.shell.launch import ALONE, ranks
+from projector.intake.shell.launch import ALONE, Launch, Way, ranks
 from projector.intake.shell.unknown import is_known
 from projector.intake.stack_age import era
 from projector.workload.model import Model

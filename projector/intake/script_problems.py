@@ -9,8 +9,7 @@ from projector.errors import Problem
 from projector.intake.megatron_cli import CommandLine
 from projector.intake.megatron_model import model_fields
 from projector.intake.megatron_recipe import recipe_fields
-from projector.intake.shell import Launch
-from projector.intake.shell.evaluate import Way
+from projector.intake.shell.launch import Launch, Way
 from projector.intake.shell.unknown import Unknown
 from projector.intake.values import Reader
 from projector.workload.model import Model

@@ -18,9 +18,8 @@ from projector.intake import config_cli, file_cli, megatron_swift
 from projector.intake.loaded import Loaded
 from projector.intake.other_tools import another_tool
 from projector.intake.script_launch import loaded_of
-from projector.intake.shell import Evaluation, Launch, commands
 from projector.intake.shell.control import TooLong, Unreadable
-from projector.intake.shell.evaluate import Way
+from projector.intake.shell.launch import Evaluation, Launch, Way
 from projector.intake.shell.unknown import MARK
 from projector.intake.tables import table
 from projector.io.files import read_text
@@ -107,6 +106,8 @@ def load(
 def _evaluated(
     path: Path, args: Sequence[str], env: Mapping[str, str] | None, text: str | None, node_gpus: int | None
 ) -> Evaluation:
+    from projector.intake.shell.evaluate import commands
+
     try:
         return commands(path, args, env, text=text, node_gpus=node_gpus, read=read_text)
     except Unreadable as error:

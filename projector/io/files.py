@@ -9,7 +9,6 @@ import codecs
 import io
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -168,6 +167,8 @@ def writing(path: str | Path) -> Iterator[None]:
 
 
 def _replace(file: Path, data: bytes, mode: int) -> None:
+    import tempfile
+
     handle, new = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:40]}.")
     try:
         with open(handle, "wb") as stream:

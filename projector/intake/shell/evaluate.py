@@ -3,49 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 
-from projector.dataclass import dataclass
 from projector.intake.shell import scheduler
 from projector.intake.shell.conditions import Undecided
 from projector.intake.shell.control import Break, Continue, Exit, Return, TooLong
 from projector.intake.shell.files import Files
-from projector.intake.shell.launch import Launch
+from projector.intake.shell.launch import Evaluation, Launch, Way
 from projector.intake.shell.machine import Machine
 from projector.intake.shell.state import State
 from projector.intake.shell.syntax import PLACEHOLDER, places
-from projector.intake.shell.unknown import Unknown, Unknowns
+from projector.intake.shell.unknown import Unknown
 
 _MOST_WAYS = 48
 _MOST_COMMANDS = 100_000  # of all ways together: more is a program in shell, and takes minutes
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way through a script. ``taken``: how the conditions were settled that only a run settles; ``ended``: why it
-    ended before its last line; ``absent``: scripts that it starts or sources and that are not there."""
-
-    launches: tuple[Launch, ...]
-    unknowns: Unknowns
-    taken: Mapping[str, bool]
-    ended: str = ""
-    failed: bool = False
-    absent: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    written: Mapping[str, str] = field(default_factory=dict)
-    files: Files | None = None
-    unset: tuple[str, ...] = ()
-    commands: int = 0
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """All ways through a script; ``whole`` is False when there were more of them than were followed."""
-
-    where: str
-    paths: tuple[Way, ...]
-    whole: bool = True
 
 
 class _Choices:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from projector.dataclass import dataclass
 from projector.intake.shell.unknown import Unknown, Unknowns, is_known
+
+if TYPE_CHECKING:
+    from projector.intake.shell.files import Files
 
 #: How a program is counted that nothing starts more than once.
 ALONE = "one process"
@@ -36,6 +40,33 @@ class Launch:
     @property
     def place(self) -> str:
         return f"{self.where}, line {self.line}" if self.line else self.where
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way through a script. ``taken``: how the conditions were settled that only a run settles; ``ended``: why it
+    ended before its last line; ``absent``: scripts that it starts or sources and that are not there."""
+
+    launches: tuple[Launch, ...]
+    unknowns: Unknowns
+    taken: Mapping[str, bool]
+    ended: str = ""
+    failed: bool = False
+    absent: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    written: Mapping[str, str] = field(default_factory=dict)
+    files: Files | None = None
+    unset: tuple[str, ...] = ()
+    commands: int = 0
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All ways through a script; ``whole`` is False when there were more of them than were followed."""
+
+    where: str
+    paths: tuple[Way, ...]
+    whole: bool = True
 
 
 def ranks(launch: Launch, unknowns: Unknowns, hosts: Mapping[str, str]) -> tuple[str, str]:

@@ -10,13 +10,14 @@ from projector.io.files import read_yaml
 
 
 @cache
-def _file(name: str) -> Any:
+def whole(name: str) -> Any:
+    """Everything in ``NAME.yaml``."""
     return read_yaml(Path(__file__).with_name(f"{name}.yaml"))
 
 
 def table(name: str, key: str) -> Any:
     """What stands at ``key`` of ``NAME.yaml``."""
-    return _file(name)[key]
+    return whole(name)[key]
 
 
 def words(name: str, key: str) -> frozenset[str]:

@@ -12,9 +12,8 @@ Grouped products, attention and memory-bound kernels stay with our models whatev
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
-from importlib import metadata
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -22,6 +21,9 @@ from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.protocol import ComputeOp, FloatArray, KernelModel, Times
 from projector.operators.types import Gemm
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "projector.gemm_backends"
 BUILTIN = "builtin"
@@ -77,9 +79,16 @@ class WithBackend:
         return found
 
 
+def _offered() -> Mapping[str, EntryPoint]:
+    """What installed packages offer, by name."""
+    from importlib import metadata
+
+    return {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+
+
 def names() -> tuple[str, ...]:
     """Names that :func:`factory` knows: our own model first, then ours, then those that other packages offer."""
-    return tuple(dict.fromkeys((BUILTIN, *_OURS, *sorted(entry.name for entry in metadata.entry_points(group=GROUP)))))
+    return tuple(dict.fromkeys((BUILTIN, *_OURS, *sorted(_offered()))))
 
 
 def check(name: str, where: str = "--gemm-backend") -> None:
@@ -98,7 +107,7 @@ def factory(name: str, where: str = "--gemm-backend") -> Factory:
         module, _, attribute = _OURS[name].partition(":")
         ours: Factory = getattr(importlib.import_module(module), attribute)
         return ours
-    entry = next((e for e in metadata.entry_points(group=GROUP) if e.name == name), None)
+    entry = _offered().get(name)
     if entry is None:
         raise InputError([Problem(where, "", name, nearest(name, names()))])
     try:

@@ -11,21 +11,26 @@ from __future__ import annotations
 
 from functools import cache
 from math import exp, log
-from statistics import NormalDist
 
 from projector.mechanism import mechanism
 from projector.parameter import parameter
 from projector.size import each, least, most, real, root
 
-_NORMAL = NormalDist()
 _BLOM = parameter(
     0.375, kind="published", source="expected maximum of normal draws: Blom, Statistical Estimates, 1958", unit="ranks"
 )
 
 
+def _quantile(share: float) -> float:
+    """The quantile of the standard normal distribution at ``share``."""
+    from statistics import NormalDist  # it loads decimal and random, which nothing else here needs
+
+    return NormalDist().inv_cdf(share)
+
+
 def expected_maximum(draws: int) -> float:
     """Of so many draws from the standard normal distribution; 0 of one."""
-    return float(_NORMAL.inv_cdf((draws - _BLOM) / (draws + 1.0 - 2.0 * _BLOM)))
+    return _quantile((draws - _BLOM) / (draws + 1.0 - 2.0 * _BLOM))
 
 
 @mechanism(off=1.0)
@@ -44,7 +49,7 @@ def expert_loads(dispersion: float, experts: int) -> tuple[float, ...]:
     if dispersion <= 0.0 or experts == 1:
         return (1.0,) * experts
     sigma = root(log(1.0 + dispersion**2))
-    drawn = [exp(sigma * _NORMAL.inv_cdf((i + 0.5) / experts)) for i in reversed(range(experts))]
+    drawn = [exp(sigma * _quantile((i + 0.5) / experts)) for i in reversed(range(experts))]
     mean = sum(drawn) / experts
     return tuple(load / mean for load in drawn)
 

@@ -71,7 +71,7 @@ class Tenth:
 
 def offer(monkeypatch: pytest.MonkeyPatch, target: str, name: str = "tenth") -> None:
     entry = metadata.EntryPoint(name=name, value=target, group=backends.GROUP)
-    monkeypatch.setattr(backends.metadata, "entry_points", lambda group: [entry] if group == backends.GROUP else [])
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [entry] if group == backends.GROUP else [])
 
 
 def test_our_own_model_is_returned_as_it_is() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from projector.errors import InputError, Unsupported
 from projector.intake import scripts
-from projector.intake.shell import commands
+from projector.intake.shell.evaluate import commands
 
 BASH = shutil.which("bash")
 needs_bash = pytest.mark.skipif(BASH is None, reason="no bash to compare with")
