@@ -12,6 +12,7 @@ from typing import Any
 
 from projector.errors import InputError, Problem, nearest
 from projector.frameworks.types import Framework
+from projector.io.files import listed_in
 from projector.mechanisms.execution import merged, problems
 from projector.parameter import Parameter, read
 from projector.workload.recipe import Recipe
@@ -68,7 +69,9 @@ def find(text: str) -> str | None:
 
 @cache
 def _aliases() -> dict[str, str]:
-    return {_plain(alias): name for name in names() for alias in (*load(name).aliases, name)}
+    return {
+        _plain(alias): name for name in names() for alias in (*listed_in(_FOLDER / f"{name}.yaml", "aliases"), name)
+    }
 
 
 def _plain(text: str) -> str:

@@ -15,6 +15,7 @@ from projector.hardware.gpu_file import GpuFile, read_gpu
 from projector.hardware.machines import machine_names, machine_of, rented
 from projector.hardware.types import Cluster, Gpu
 from projector.hardware.yaml_file import SUFFIXES
+from projector.io.files import listed_in
 
 _HERE = Path(__file__).parent
 _NO_NAME = re.compile(
@@ -147,5 +148,5 @@ def _cluster_file(name: str) -> Cluster:
 def _aliases() -> Mapping[str, str]:
     found = {_normal(name): name for name in gpu_names()}
     for name in gpu_names():
-        found.update({_normal(alias): name for alias in _gpu_file(name).aliases})
+        found |= {_normal(alias): name for alias in listed_in(_HERE / "gpus" / f"{name}.yaml", "aliases")}
     return found

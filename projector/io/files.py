@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ __all__ = [
     "figure_problems",
     "folder",
     "kind_of_file",
+    "listed_in",
     "parse_json",
     "parse_yaml",
     "read_bytes",
@@ -100,6 +102,14 @@ def kind_of_file(mode: int) -> str:
 def read_yaml(path: str | Path, expected: str = "a readable YAML file") -> Any:
     """The document of a YAML or JSON file."""
     return parse_yaml(read_text(path, expected), str(path))
+
+
+def listed_in(path: Path, key: str) -> tuple[str, ...]:
+    """The texts listed at ``key`` of a YAML file; one in brackets is read without parsing the rest of the file."""
+    text = read_text(path)
+    brackets = re.search(rf"^{key}:\s*(\[[^\]]*\])", text, re.MULTILINE)
+    found = parse_yaml(brackets[1], str(path)) if brackets else read_yaml(path).get(key, ())
+    return tuple(map(str, found))
 
 
 def write_whole(path: str | Path, content: bytes | str) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
-from types import MappingProxyType
+from pathlib import Path
 from typing import Any
 
 from projector.dataclass import dataclass
@@ -21,6 +20,7 @@ from projector.workload.model_schema import merge, model_from_mapping, model_to_
 from projector.workload.names import Alias, find_alias, run_together
 
 _ENTRY_KEYS = ("aliases", "parameters_published", "parameters_active", "template")
+_NAME = re.compile(r"^ +(?:- )?name: *([^\s#]+)", re.MULTILINE)
 _EDITION = re.compile(r"[-_](base|instruct|chat|hf|it|pt|thinking|bf16|\d{4})(?=[-_]|$)", re.IGNORECASE)  # of one shape
 
 
@@ -39,7 +39,7 @@ class Entry:
 @cache
 def names() -> tuple[str, ...]:
     """Every name that :func:`load` knows, sorted."""
-    return tuple(sorted(_entries()))
+    return tuple(sorted(_files()))
 
 
 def load(name: str, **overrides: Any) -> Model:
@@ -57,12 +57,26 @@ def load(name: str, **overrides: Any) -> Model:
     return changed
 
 
+@cache
 def entry(name: str) -> Entry:
     """The zoo entry ``name``. Raises :class:`InputError` with the nearest names when there is none."""
-    found = _entries().get(name)
-    if found is None:
+    if name not in _files():
         raise InputError([Problem("model zoo", "model", name, expected(name))])
-    return found
+    raw = _described(_files()[name])[name]
+    model, problems = model_from_mapping({k: v for k, v in raw.items() if k not in _ENTRY_KEYS}, f"zoo {name}", "")
+    if model is None:
+        raise InputError(problems)
+    return Entry(
+        model=model,
+        aliases=tuple(str(alias) for alias in raw.get("aliases", ())),
+        parameters_published=_number(raw, "parameters_published"),
+        parameters_active=_number(raw, "parameters_active"),
+        template=bool(raw.get("template", False)),
+    )
+
+
+def _number(raw: Mapping[str, Any], key: str) -> float | None:
+    return float(raw[key]) if key in raw else None  # "8.03e9" is text in YAML
 
 
 def is_template(name: str) -> bool:
@@ -75,7 +89,7 @@ def named(text: str) -> str | None:
 
     A word more may be another architecture: :func:`find` guesses, this does not.
     """
-    if text in _entries():
+    if text in _files():
         return text
     last = text.rstrip("/").rpartition("/")[2]
     name = _spelled().get(run_together(last)) or _spelled().get(run_together(_EDITION.sub("", last)))
@@ -84,7 +98,7 @@ def named(text: str) -> str | None:
 
 def find(text: str) -> str | None:
     """The zoo name that free text such as ``"LLAMA3.1_405B"`` or ``"DeepSeek-V3 671B (4 layers)"`` means, or None."""
-    if text in _entries():
+    if text in _files():
         return text
     return find_alias(text, _aliases())
 
@@ -96,40 +110,24 @@ def expected(text: str) -> str:
 
 
 @cache
-def _entries() -> Mapping[str, Entry]:
-    entries: dict[str, Entry] = {}
-    for family, raw in _raw():
-        name = str(raw.get("name"))
-        given = {key: value for key, value in raw.items() if key not in _ENTRY_KEYS}
-        model, problems = model_from_mapping({**given, "family": family}, f"zoo {name}", "")
-        if model is None or name in entries:
-            raise InputError(problems or [Problem("model zoo", "name", name, "a name that no other entry has")])
-        published = raw.get("parameters_published")
-        entries[name] = Entry(
-            model=model,
-            aliases=tuple(str(alias) for alias in raw.get("aliases", ())),
-            parameters_published=None if published is None else float(published),
-            parameters_active=float(raw["parameters_active"]) if "parameters_active" in raw else None,
-            template=bool(raw.get("template", False)),
-        )
-    return MappingProxyType(entries)
+def _files() -> Mapping[str, Path]:
+    """The file of each entry by the entry's name, from the lines ``name: …`` alone: who asks for one model waits for one
+    file to be parsed."""
+    return {
+        name: path
+        for path in sorted((Path(__file__).parent / "zoo").glob("*.yaml"))
+        for name in _NAME.findall(path.read_text(encoding="utf-8"))
+    }
 
 
-def _raw() -> list[tuple[str, dict[str, Any]]]:
-    """Every entry of every file with the file's defaults merged in, and its family."""
+@cache
+def _described(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    """Every entry of a file by name, with the file's defaults and family merged in."""
     import yaml
 
-    reader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found = []
-    folder = resources.files(__package__).joinpath("zoo")
-    for path in sorted(folder.iterdir(), key=lambda item: item.name):
-        if not path.name.endswith(".yaml"):
-            continue
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=reader)
-        for raw in content["models"]:
-            family = raw.get("family", content["family"])
-            found.append((family, merge(content.get("defaults", {}), raw)))
-    return found
+    content = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    defaults = {"family": content["family"], **content.get("defaults", {})}
+    return {raw["name"]: merge(defaults, raw) for raw in content["models"]}
 
 
 @cache
@@ -140,7 +138,8 @@ def _spelled() -> Mapping[str, str]:
 @cache
 def _aliases() -> tuple[Alias, ...]:
     return tuple(
-        Alias.of(alias, name, item.parameters_published)
-        for name, item in _entries().items()
-        for alias in (name, *item.aliases)
+        Alias.of(str(alias), name, _number(raw, "parameters_published"))
+        for path in dict.fromkeys(_files().values())
+        for name, raw in _described(path).items()
+        for alias in (name, *raw.get("aliases", ()))
     )

@@ -316,3 +316,11 @@ def test_every_measured_run_is_given_back() -> None:
     again = unpack(pack(runs, list[MeasuredRun]), list[MeasuredRun])
     assert again == runs
     assert repr(again) == repr(runs)
+
+
+@pytest.mark.parametrize("stated", ["[a, 'b c', 8]", "[a,\n  'b c', 8]  # two lines", "\n- a\n- b c\n- 8"])
+def test_a_list_of_a_file_is_read_alone_or_with_all_of_it(tmp_path, stated):
+    path = tmp_path / "file.yaml"
+    path.write_text(f"title: aliases [x]\naliases: {stated}\nother: {{aliases: [no]}}\n")
+    assert files.listed_in(path, "aliases") == ("a", "b c", "8")
+    assert files.listed_in(path, "absent") == ()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from published import close
@@ -56,6 +59,12 @@ def test_a_total_published_to_the_last_weight_is_counted_to_the_last(name):
 def test_most_of_the_zoo_has_a_published_size():
     assert len(PUBLISHED) > 75
     assert len(zoo.names()) > 110
+
+
+def test_the_names_that_are_found_without_parsing_are_those_of_the_files():
+    files = (Path(zoo.__file__).parent / "zoo").glob("*.yaml")
+    parsed = [str(each["name"]) for path in files for each in yaml.safe_load(path.read_text())["models"]]
+    assert sorted(parsed) == list(zoo.names())  # also: no name stands twice
 
 
 @pytest.mark.parametrize("name", zoo.names())
