@@ -1,6 +1,6 @@
 """Runs a command of one of the two programs as a user does: streams, a folder and an environment of its own.
 
-The command runs in the process of the tests, where Python, the packages and catalogues are loaded already: it then costs what
+The command runs in the process of the tests, where Python, the packages and catalogues are loaded already: it costs what
 it does, not seconds of imports. With ``fresh`` it is a new interpreter, for tests of what only a process has.
 """
 

@@ -29,7 +29,7 @@ def row(i: int, source: int, log: float, host: float = 0.2, framework: str = "f"
     return Observation(run_id=f"r{source}-{i}", facts=facts, log_ratio=log)
 
 
-def drawn(sources: int = 30, rows: int = 8, seed: int = 0) -> list[Observation]:
+def drawn(sources: int = 16, rows: int = 6, seed: int = 0) -> list[Observation]:
     """Rows whose host is off by a factor of its own in every source, with little noise."""
     draw = np.random.default_rng(seed)
     made = []
@@ -108,7 +108,7 @@ def test_the_width_is_a_quantile_over_sources_not_rows() -> None:
 
 
 def test_unseen_rows_are_judged_without_their_source_and_own_runs_help() -> None:
-    looks = drawn(16, 6)
+    looks = drawn(10, 5)
     judged = held.unseen(looks, looks)
     assert {j.row.run_id for j in judged if not j.own} == {r.run_id for r in looks}
     error = {own: np.median([abs(j.error) for j in judged if j.own == own and not j.nearest]) for own in (0, 3)}

@@ -14,7 +14,7 @@ from projector.projection import Projection, project
 from tests.projector.law_cases import EASIER, HARDER, SWITCHES, Case, cases, seconds
 from tests.workloads import workload
 
-FEW, MANY = range(120), range(1000, 1200)
+FEW, MANY = range(60), range(1000, 1200)
 EXACT = 1.0 + 1e-9
 STILL = {
     "sequence": 1e-2,

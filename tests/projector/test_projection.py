@@ -34,7 +34,7 @@ shapes = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(shapes, st.sampled_from(["llama3_8b", "qwen3_30b_a3b"]))
 def test_the_parts_sum_to_the_step_and_nothing_beats_the_peak(recipe: dict[str, object], model: str) -> None:
     if model == "qwen3_30b_a3b":

@@ -75,7 +75,7 @@ def test_arguments_are_those_of_megatron(model: dict, recipe: dict, gpus: int) -
     assert loaded.gpus == gpus
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seconds=st.lists(st.floats(1e-3, 100.0), min_size=3, max_size=30))
 def test_times_survive_the_log(tmp_path_factory: pytest.TempPathFactory, seconds: list[float]) -> None:
     path = written(tmp_path_factory.mktemp("log") / "x.log", made(LLAMA, {}, 1, len(seconds)), seconds)

@@ -56,7 +56,7 @@ def test_every_metric_and_every_group_is_shown(evaluation: Evaluation) -> None:
         assert all(len(line) == len(made.columns) == 2 for line in made.rows)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(groups=st.lists(st.sampled_from(["gpu", "family", "gpus", "tp", "group"]), min_size=1, max_size=3, unique=True))
 def test_groups_split_the_rows_and_lose_none(make_row_module: Callable, groups: list[str]) -> None:
     evaluation = make_row_module

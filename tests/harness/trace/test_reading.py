@@ -186,7 +186,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows)
 def test_the_parts_sum_to_the_step(found: list[tuple[float, float, int]]) -> None:
     part = part_of(found)
@@ -197,7 +197,7 @@ def test_the_parts_sum_to_the_step(found: list[tuple[float, float, int]]) -> Non
     assert sum(entry.calls for entry in made.entries) == len(found)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows)
 def test_a_union_is_what_a_clock_would_count(found: list[tuple[float, float, int]]) -> None:
     part = part_of(found)

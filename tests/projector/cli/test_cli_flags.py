@@ -233,6 +233,6 @@ def test_what_a_flag_says_is_not_assumed(document, tmp_path):
 def test_every_cluster_answers(capsys):
     """With figures, or with a reason in words."""
     for name, config in zip(catalogue.cluster_names(), itertools.cycle((MIXTRAL, DEEPSEEK))):
-        code = run(["performance", "--config", config, "--cluster", name, "--profiling-mode", "both"])
+        code = run(["performance", "--config", config, "--cluster", name])
         captured = capsys.readouterr()
         assert (code, bool(captured.out), bool(captured.err)) in ((0, True, False), (2, False, True)), name

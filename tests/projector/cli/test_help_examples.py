@@ -16,9 +16,9 @@ from harness.cli import _parser as harness_parser
 from projector.cli import _parser as projector_parser
 from projector.cli.parser import Parser, arguments
 
-#: Commands that time the device at hand.
+#: Commands that time the device at hand, and those that take a minute: steps of CI or their small siblings in the tests.
 TORCH = ("record", "probe", "benchmark", "measure")
-SLOW = ("figures", "run", "calibrate", "regret")
+NIGHT = ("figures", "run", "calibrate", "regret", "ablate")
 
 
 def commands():
@@ -33,8 +33,8 @@ def commands():
 def examples():
     for program, name, parser in commands():
         for i, line in enumerate(parser.examples):
-            slow = [pytest.mark.slow] if name in SLOW else []
-            yield pytest.param(program, name, line, id=f"{program}-{name or 'program'}-{i}", marks=slow)
+            marks = [pytest.mark.night] if name in NIGHT else []
+            yield pytest.param(program, name, line, id=f"{program}-{name or 'program'}-{i}", marks=marks)
 
 
 def run(folder, name, line):
@@ -53,7 +53,7 @@ def project(tmp_path_factory):
 @pytest.fixture(scope="module")
 def recorded(project):
     """The same with the results of a run, and a history of one."""
-    done = run(project, "harness", "run suites/search.yaml --no-gate --record --out out/scaling")
+    done = run(project, "harness", "run suites/search.yaml --no-gate --no-plots --record --out out/scaling")
     assert done.returncode == 0, done.stderr
 
 

@@ -56,9 +56,9 @@ def test_a_slip_is_refused_with_what_was_meant(slip, meant):
     assert meant in problem.expected
 
 
-def test_every_single_slip_in_a_name_that_is_read_is_refused():
+def test_every_single_slip_in_a_name_that_is_read_is_refused(every):
     """A letter left out, doubled or swapped with its neighbour, at every place of every long name."""
-    for name in sorted(READ):
+    for name in sorted(READ)[::every]:
         if len(name) < 12:
             continue
         for i in (i for i in range(1, len(name) - 1) if not name[i : i + 2].isdigit() and name[i].isalpha()):

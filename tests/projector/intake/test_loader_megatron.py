@@ -223,7 +223,7 @@ KEYS = sorted({line.split()[0] for line in DUMP.read_text().splitlines() if " ..
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.lists(st.integers())
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4))
 def test_mutated_arguments_raise_nothing_else(changes):
     try:

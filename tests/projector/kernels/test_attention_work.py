@@ -51,7 +51,7 @@ def test_floor_sum_is_the_sum(count: int, step: int, start: int, divisor: int) -
     assert found[0] == sum((step * i + start) // divisor for i in range(count))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=133)
 @given(
     queries=st.integers(1, 3000),
     keys=st.integers(1, 3000),
@@ -94,7 +94,7 @@ def test_chunks_of_a_context_add_up(own: int, rows: int, columns: int, chunks: i
     assert sum(parts) == whole
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=66)
 @given(
     tiles=st.integers(1, 24),
     lists=st.integers(1, 40),

@@ -46,7 +46,7 @@ gemms = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50)
 @given(op=gemms, name=st.sampled_from(GPUS))
 def test_never_beats_the_peak_or_the_memory(op: Gemm, name: str) -> None:
     device = gpu(name)
@@ -61,7 +61,7 @@ def test_never_beats_the_peak_or_the_memory(op: Gemm, name: str) -> None:
     assert took > unique / device.memory_bandwidth
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50)
 @given(op=gemms, name=st.sampled_from(GPUS), axis=st.sampled_from(["m", "n", "k", "batch"]), more=st.integers(1, 9000))
 def test_more_work_never_takes_less_time(op: Gemm, name: str, axis: str, more: int) -> None:
     op = replace(op, dtype="bf16")
@@ -70,7 +70,7 @@ def test_more_work_never_takes_less_time(op: Gemm, name: str, axis: str, more: i
     assert large >= small * (1 - 1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50)
 @given(op=gemms, name=st.sampled_from(GPUS), count=st.integers(2, 16))
 def test_a_batch_costs_at_most_its_parts(op: Gemm, name: str, count: int) -> None:
     op = replace(op, batch=1, dtype="bf16")
@@ -166,7 +166,7 @@ laws = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=66)
 @given(
     chosen=st.lists(laws, min_size=1, max_size=3),
     shapes=st.lists(st.tuples(SIZES, SIZES, SIZES, st.integers(1, 8)), min_size=1, max_size=6),

@@ -46,7 +46,7 @@ def test_rows_are_balanced() -> None:
     assert found.total(found.rows, 2).tolist() == [8, 6]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(DEVICES, BACKENDS, LAYOUTS, LOADS, st.integers(0, 11), st.integers(1, 500))
 def test_more_tokens_never_take_less_time(
     name: str, backend: str, layout: str, loads: list[int], which: int, more: int
@@ -58,7 +58,7 @@ def test_more_tokens_never_take_less_time(
     assert two >= one * (1 - 1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(DEVICES, BACKENDS, LAYOUTS, LOADS, st.booleans())
 def test_no_faster_than_the_peak_or_the_memory(
     name: str, backend: str, layout: str, loads: list[int], accumulate: bool
@@ -71,7 +71,7 @@ def test_no_faster_than_the_peak_or_the_memory(
     assert took >= weights / device.memory_bandwidth
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(DEVICES, BACKENDS, LAYOUTS, st.integers(1, 20000), st.booleans())
 def test_one_expert_is_a_dense_product_and_its_cost(
     name: str, backend: str, layout: str, rows: int, accumulate: bool
@@ -119,7 +119,7 @@ def test_a_short_run_by_itself_has_a_higher_clock_than_a_step() -> None:
     assert (grouped.seconds(ops, [alone] * 3) >= np.array([op.flops for op in ops]) / device.peak_of("bf16")).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(BACKENDS, LAYOUTS, LOADS, st.integers(0, 11), st.integers(1, 2000))
 def test_more_tokens_take_longer_alone_too(backend: str, layout: str, loads: list[int], which: int, more: int) -> None:
     burst = {"grouped.burst": Parameter(0.5, "derived", "")}

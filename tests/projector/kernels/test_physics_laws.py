@@ -92,7 +92,7 @@ def cases(draw: st.DrawFn, dtypes: tuple[str, ...] = (), batched: bool = True) -
     return Case(name, draw(st.sampled_from(families(name))), op)
 
 
-many = settings(max_examples=300, deadline=None)
+many = settings(max_examples=100)
 
 
 def test_every_device_has_products_of_every_one_of_its_types() -> None:
@@ -272,7 +272,7 @@ ROUTERS = st.builds(
 
 
 @pytest.mark.parametrize("name", [name for name in gpu_names() if gpu(name).vendor in ("amd", "nvidia")])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(router=ROUTERS)
 def test_routers_in_fp32_exist_and_are_slower_than_in_half_precision(name: str, router: Gemm) -> None:
     half = "bf16" if "bf16" in gpu(name).peak else "fp16"

@@ -157,7 +157,7 @@ def test_zoo_models_have_their_published_weights(name):
     assert total == pytest.approx(count(model).total, rel=1e-4)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from([1, 2, 4, 8]))
 def test_tensor_parallelism_splits_all_but_the_norms(tp):
     once, now = (layer(DENSE, resolved(LLAMA_70B, tp=n)) for n in (1, tp))
@@ -165,7 +165,7 @@ def test_tensor_parallelism_splits_all_but_the_norms(tp):
     assert (now.owned.dense - norms) * tp == once.owned.dense - norms
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from([1, 8, 64, 256]), st.sampled_from([1, 2, 4]))
 def test_expert_parallelism_splits_the_experts(ep, etp):
     once, now = (layer(EXPERTS, resolved(DEEPSEEK_V3, ep=e, etp=t)) for e, t in ((1, 1), (ep, etp)))
@@ -204,7 +204,7 @@ def whole(model, kind, **split):
     return (*matrix, attention_flops(block.forward) * ranks, attention_flops(block.backward_input) * ranks)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SPLITS)
 def test_dense_flop_do_not_depend_on_the_split(split):
     once = whole(LLAMA_70B, DENSE, **ONE)
@@ -213,7 +213,7 @@ def test_dense_flop_do_not_depend_on_the_split(split):
     assert once[0] == pytest.approx(once[1]) == pytest.approx(once[2])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SPLITS)
 def test_moe_flop_do_not_depend_on_the_split(split):
     once = whole(DEEPSEEK_V3, EXPERTS, **ONE)
@@ -222,7 +222,7 @@ def test_moe_flop_do_not_depend_on_the_split(split):
     assert once[0] == pytest.approx(once[1]) == pytest.approx(once[2])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SPLITS)
 def test_every_gemm_has_its_two_gradients_of_the_same_flop(split):
     block = layer(EXPERTS, resolved(DEEPSEEK_V3, **split))
@@ -235,7 +235,7 @@ def test_every_gemm_has_its_two_gradients_of_the_same_flop(split):
         assert (op.layout, back.layout, weight.layout) == ("TN", "NN", "NT")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SPLITS, st.booleans())
 def test_what_is_gathered_forward_is_scattered_backward(split, overlap):
     block = layer(DENSE, resolved(LLAMA_70B, tp_comm_overlap=overlap, **split))
@@ -250,7 +250,7 @@ def test_what_is_gathered_forward_is_scattered_backward(split, overlap):
     assert sent["all_gather", "backward"] == pytest.approx(2 * sent["all_gather", "forward"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SPLITS)
 def test_experts_receive_what_is_sent(split):
     block = layer(EXPERTS, resolved(DEEPSEEK_V3, **split))

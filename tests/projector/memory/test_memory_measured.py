@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from harness.predictors.ours import Ours
 from projector.frameworks import resolve
 from projector.layers.lower import layer
 from projector.memory.plan import plan
-from projector.memory.tolerance import uncounted
 from projector.workload import zoo
 from projector.workload.model import Model, decoder
 from projector.workload.recipe import Recipe
@@ -171,45 +169,6 @@ def runs() -> list[MeasuredRun]:
     found = [run for path in ROWS for run in read(path) if not run.problem]
     guessed = ("layers, seq_length=", "recompute unknown")
     return [run for run in found if not any(guess in item for guess in guessed for item in run.assumed)]
-
-
-@pytest.fixture(scope="module")
-def errors(runs: list[MeasuredRun]) -> dict[tuple[str, str], list[float]]:
-    """Layers that nobody counted have a tolerance of their own."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    predict = Ours("simulate").predict
-    for run in runs:
-        measured = run.measured.peak_memory_gib
-        if uncounted(run.workload.model):
-            continue
-        if measured and (made := predict(run)).memory_gib:
-            found[run.stack.framework, run.measured.memory_kind or ""].append(made.memory_gib / measured - 1)
-    return found
-
-
-@pytest.mark.parametrize(
-    ("framework", "kind", "rows", "mean"),
-    [
-        ("megatron-lm", "allocated", 30, 0.005),  # SimuMax's B200 runs and two pull requests of Megatron-LM
-        ("mlperf", "allocated", 26, 0.015),
-        ("megatron-deepspeed", "device", 50, 0.06),
-        ("torchtitan", "reserved", 18, 0.105),  # a loss compiled alone is read, and no field says so
-        ("torchtune", "reserved", 3, 0.15),
-        ("primus", "device", 9, 0.15),
-    ],
-)
-def test_mean_error_of_a_framework(
-    errors: dict[tuple[str, str], list[float]], framework: str, kind: str, rows: int, mean: float
-) -> None:
-    own = errors[framework, kind]
-    assert len(own) >= rows
-    assert statistics.mean(map(abs, own)) <= mean
-
-
-def test_mean_error_of_all_rows_whose_kind_is_known(errors: dict[tuple[str, str], list[float]]) -> None:
-    known = [abs(e) for (_, kind), own in errors.items() if kind for e in own]
-    assert len(known) >= 140
-    assert statistics.mean(known) <= 0.06
 
 
 def test_adapters_of_the_mlperf_benchmark_without_a_fitted_figure(runs: list[MeasuredRun]) -> None:

@@ -53,7 +53,7 @@ def _with(case: Resolved, **changes: object) -> Resolved:
 
 
 @given(cases)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_components_sum_to_the_peak_and_nothing_is_negative(case: Resolved) -> None:
     planned = plan(case, GPU)
     assert len(planned.ranks) == case.workload.recipe.pp
@@ -68,7 +68,7 @@ def test_components_sum_to_the_peak_and_nothing_is_negative(case: Resolved) -> N
 
 
 @given(cases)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_full_recompute_never_needs_more_saved_bytes(case: Resolved) -> None:
     none = plan(_with(case, recompute_granularity="none"), GPU)
     full = plan(_with(case, recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1), GPU)
@@ -78,7 +78,7 @@ def test_full_recompute_never_needs_more_saved_bytes(case: Resolved) -> None:
 
 
 @given(cases, st.integers(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_micro_batches_beyond_the_pipeline_change_nothing(case: Resolved, more: int) -> None:
     recipe_ = case.workload.recipe
     enough = case.workload.dp * (recipe_.pp + 1)
@@ -140,7 +140,7 @@ def test_the_sizes_of_latent_attention_and_experts() -> None:
 
 
 @given(cases)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_more_context_parallelism_never_raises_activations(case: Resolved) -> None:
     two = plan(_with(case, cp=2, cp_comm_type="p2p"), GPU)
     four = plan(_with(case, cp=4, cp_comm_type="p2p"), GPU)

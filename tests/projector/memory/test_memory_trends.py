@@ -51,7 +51,7 @@ def _every_rank_grows(small: Resolved, large: Resolved) -> None:
 
 
 @given(cases)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_more_tokens_need_more(case: Resolved) -> None:
     how = case.workload.recipe
     larger = 2 * how.micro_batch_size
@@ -60,13 +60,13 @@ def test_more_tokens_need_more(case: Resolved) -> None:
 
 
 @given(dense_recipes, st.sampled_from([4, 8, 12]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_more_layers_need_more(how: object, layers: int) -> None:
     _every_rank_grows(resolved(llama(layers), how, 64), resolved(llama(2 * layers), how, 64))
 
 
 @given(cases)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_more_ranks_of_data_parallelism_never_need_more(case: Resolved) -> None:
     how = case.workload.recipe
     twice = dataclasses.replace(case.workload, gpus=128, recipe=dataclasses.replace(how, global_batch_size=128))
@@ -77,7 +77,7 @@ def test_more_ranks_of_data_parallelism_never_need_more(case: Resolved) -> None:
 
 
 @given(cases)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_sharding_more_never_needs_more_state(case: Resolved) -> None:
     levels = ["no_shard", "optim", "optim_grads", "optim_grads_params"]
     names = ("weights", "gradients", "master_weights", "moments")
@@ -90,7 +90,7 @@ def test_sharding_more_never_needs_more_state(case: Resolved) -> None:
 
 
 @given(cases, st.integers(3, 8))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_offloading_activations_reduces_them(case: Resolved, layers: int) -> None:
     stays = plan(_with(case, recompute_granularity="none"), GPU)
     leaves = plan(_with(case, recompute_granularity="none", cpu_offloading_num_layers=layers), GPU)
@@ -99,7 +99,7 @@ def test_offloading_activations_reduces_them(case: Resolved, layers: int) -> Non
 
 
 @given(cases)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_offloading_the_optimizer_reduces_its_state(case: Resolved) -> None:
     stays, leaves = plan(case, GPU), plan(_with(case, optimizer_cpu_offload=True), GPU)
     for a, b in zip(stays.ranks, leaves.ranks, strict=True):
@@ -233,7 +233,7 @@ _ODD = ("llama_nemotron_ultra_253b", "llama_nemotron_super_49b", "nemotron_h_8b"
     st.sampled_from([1, 2]),
     st.sampled_from([512, 4096]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_groups_of_unlike_layers_keep_their_first_input_and_free_it(
     name: str, number: int, micro: int, seq: int
 ) -> None:

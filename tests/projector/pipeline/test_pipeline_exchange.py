@@ -171,7 +171,7 @@ def pairings(draw):
     return pp, vpp, m, parts, hidden, hops, draw(st.booleans())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pairings())
 def test_pairs_between_their_bounds(drawn):
     pp, vpp, m, parts, hidden, hops, overlap = drawn
@@ -195,7 +195,7 @@ def test_pairs_between_their_bounds(drawn):
     assert float(batch.at(1).makespan) == pytest.approx(float(saving.makespan))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(pairings())
 def test_what_pairs(drawn):
     pp, vpp, m, *_ = drawn
@@ -294,7 +294,7 @@ def test_1f1b_holds_the_smaller_of_m_and_the_stages_below(m):
     assert chunks("1f1b", 4, 1, m) == [min(m, 4 - rank) for rank in range(4)]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(sizes(), st.integers(0, 2**31))
 def test_peak_is_a_replay(case, seed):
     compiled = pipeline.compile(*case)
@@ -321,7 +321,7 @@ def test_peak_is_a_replay(case, seed):
     assert (many[1] >= many[0]).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes())
 def test_the_replay_is_a_walk_along_the_orders(case):
     compiled = pipeline.compile(*case)
@@ -339,7 +339,7 @@ def test_the_replay_is_a_walk_along_the_orders(case):
     assert (pipeline.resident(compiled, 1.0)[np.append(compiled.rank_starts[1:], compiled.size) - 1] == 0).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes())
 def test_in_flight_has_every_situation_of_the_replay_once(case):
     name, pp, vpp, m, group, extra = case

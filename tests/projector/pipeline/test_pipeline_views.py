@@ -158,7 +158,7 @@ def tracks(events):
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes(), st.integers(0, 2**31), st.booleans())
 def test_sorted_named_and_never_overlapping(case, seed, overlap):
     compiled = pipeline.compile(*case)
@@ -184,7 +184,7 @@ def test_sorted_named_and_never_overlapping(case, seed, overlap):
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sizes())
 def test_counters_begin_and_end_with_what_always_stays(case):
     compiled = pipeline.compile(*case)

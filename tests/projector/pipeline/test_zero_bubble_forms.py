@@ -90,7 +90,7 @@ def test_every_schedule_promises():
     assert set(PROMISES) == set(pipeline.names())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50)
 @given(sizes())
 def test_memory_in_flight_keeps_the_promise(case):
     name, pp, vpp, m, group, extra = case
@@ -99,7 +99,7 @@ def test_memory_in_flight_keeps_the_promise(case):
     assert most <= min(promised if vpp > 1 or name != "interleaved_zb" else pp + extra, m * vpp)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 6), st.integers(1, 14), st.integers(0, 2**31))
 def test_greedy_keeps_its_limit_for_any_times(pp, m, seed):
     random = np.random.default_rng(seed)
@@ -279,7 +279,7 @@ def uneven(pp, seed, hop=0.0):
     return pipeline.Costs(*(tuple(part) for part in parts.tolist()), (hop,) * (pp - 1))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(2, 3), st.integers(2, 4), st.integers(0, 1000), st.sampled_from([0.0, 0.2]))
 def test_no_schedule_beats_it(pp, m, seed, hop):
     costs = uneven(pp, seed, hop)

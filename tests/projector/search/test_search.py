@@ -73,7 +73,7 @@ def brute(seed: int) -> tuple[list[dict[str, Any]], Many]:
     return every, project_many([with_fields(made.base, each) for each in every], cluster, best=None)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(i, marks=pytest.mark.slow if i % 3 else ()) for i in range(SPACES)])
+@pytest.mark.parametrize("seed", [pytest.param(i, marks=pytest.mark.night if i % 3 else ()) for i in range(SPACES)])
 def test_the_best_are_those_of_brute_force(seed: int) -> None:
     made, cluster = small(seed)
     every, many = brute(seed)
@@ -110,7 +110,7 @@ def test_no_bound_is_above_what_it_bounds(seed: int) -> None:
         assert bounds.weights(least, cluster) <= needed[1].required / needed[1].usable * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("seed", range(1, SPACES, 4))
+@pytest.mark.parametrize("seed", range(1, SPACES, 8))
 def test_blocks_of_one_pipeline_bound_all_others(seed: int) -> None:
     """What a family knows of its blocks is never above the priced stages of any of its pipelines, and near them."""
     made, cluster = small(seed)
@@ -136,7 +136,7 @@ def test_blocks_of_one_pipeline_bound_all_others(seed: int) -> None:
     assert all(one == pytest.approx(other, rel=1e-12) for one, other in known)
 
 
-@pytest.mark.parametrize("seed", range(0, SPACES, 2))
+@pytest.mark.parametrize("seed", range(0, SPACES, 3))
 def test_nothing_is_proposed_that_would_be_refused(seed: int) -> None:
     made, _ = small(seed)
     every, many = brute(seed)
@@ -147,7 +147,7 @@ def test_nothing_is_proposed_that_would_be_refused(seed: int) -> None:
         assert not launch.problems(load)
 
 
-@pytest.mark.parametrize("seed", range(0, SPACES, 4))
+@pytest.mark.parametrize("seed", range(0, SPACES, 6))
 def test_combinations_are_valid_or_refused(seed: int) -> None:
     tree = Tree(small(seed)[0])
     valid = sum(len(once) for branch in tree.branches() for once in branch.once)
@@ -334,7 +334,7 @@ def test_what_is_written_reads_back(framework: str, model: str, tmp_path: Path) 
     )
     draw, tree = random.Random(framework + model), Tree(made)
     branches = list(tree.branches())
-    for i in range(25):
+    for i in range(10):
         branch = draw.choice(branches)
         at = draw.randrange(len(branch.layers))
         fields = tree.fields(branch.shape, branch.pipe, branch.layers[at], draw.choice(branch.once[at]))
@@ -347,7 +347,7 @@ def test_what_is_written_reads_back(framework: str, model: str, tmp_path: Path) 
         assert again.recipe is not None
         assert all(getattr(again.recipe, name) == getattr(load.recipe, name) for name in ("tp", "pp", "cp", "ep"))
         assert again.recipe.global_batch_size == load.recipe.global_batch_size
-        if i < 4:
+        if i < 2:
             meant = project(replace(load, recipe=again.recipe), b200)
             assert meant.step_seconds == pytest.approx(project(load, b200).step_seconds, rel=1e-9), load.recipe
         if framework == "primus":
@@ -360,7 +360,7 @@ def test_what_is_written_reads_back(framework: str, model: str, tmp_path: Path) 
 def test_what_fits_stands_before_what_is_too_close_to_tell(gib: float) -> None:
     cluster = replace(H100, gpu=replace(H100.gpu, usable_memory_bytes=gib * 2**30))
     start = base("llama3.1_8b", 8)
-    made = space(start, cluster, only={"cp": (1,), "pp": (1, 2), "recompute_granularity": ("none",)})
+    made = space(start, cluster, only={"cp": (1,), "pp": (1,), "recompute_granularity": ("none",)})
     found = search(made, cluster, Objective(), Limits(top=4), explained=False)
     orders = [each.projection.memory.order for each in found.best]
     assert orders == sorted(orders)

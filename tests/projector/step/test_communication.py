@@ -57,7 +57,7 @@ def test_rows_add_up_to_the_step(model: str, stated: dict[str, Any]) -> None:
     assert made.communication
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     tp=st.sampled_from((1, 2, 4)),
     pp=st.sampled_from((1, 2, 4)),

@@ -157,7 +157,7 @@ _EXPANSION = st.sampled_from(
 
 
 @needs_bash
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(x=_TEXT, y=_TEXT, n=_NUMBER, m=_NUMBER, uses=st.lists(_EXPANSION, min_size=1, max_size=6))
 def test_expansions_as_bash_does(x, y, n, m, uses, tmp_path_factory):
     script = f"x='{x}' ; y='{y}'; n={n}; m={m}; A=('{x}' '{y}' \"$n\")\ntorchrun t.py --n {' '.join(uses)}\n"
@@ -165,7 +165,7 @@ def test_expansions_as_bash_does(x, y, n, m, uses, tmp_path_factory):
     assert of_ours(script, ours) == of_bash(script, real)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_damaged_scripts_raise_input_errors_alone(data, tmp_path_factory):
     whole = "\n".join(
@@ -180,7 +180,7 @@ def test_damaged_scripts_raise_input_errors_alone(data, tmp_path_factory):
         scripts.load(file)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.binary(max_size=300))
 def test_bytes_raise_input_errors_alone(data, tmp_path_factory):
     file = tmp_path_factory.mktemp("bytes") / "script.sh"
