@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -194,6 +193,8 @@ def _predict_all(
     missing = [task for task, known in zip(tasks, made, strict=True) if known is None]
     if jobs <= 1 or sum(tool.name != BASELINE for tool, _ in missing) < MIN_PARALLEL:
         return _filled(made, map(_predict_one, missing), progress)
+    from concurrent.futures import ProcessPoolExecutor
+
     with ProcessPoolExecutor(max_workers=jobs) as pool:
         chunk = max(1, len(missing) // (jobs * 16))
         return _filled(made, pool.map(_predict_one, missing, chunksize=chunk), progress)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.contracts.runs import MeasuredRun
-from harness.evidence.ingest import command
-from harness.evidence.ingest.context import Context
 from projector.errors import InputError, Problem
+
+if TYPE_CHECKING:  # readers of logs take a tenth of a second to import, and most runs are tables of suites
+    from harness.evidence.ingest.context import Context
 
 
 def runs_of(path: str | Path, said: Context | None = None) -> tuple[MeasuredRun, ...]:
@@ -19,6 +21,8 @@ def runs_of(path: str | Path, said: Context | None = None) -> tuple[MeasuredRun,
     :class:`InputError` for a file that cannot be read, for a log without its whole configuration, and for one that denies
     what is said of it.
     """
+    from harness.evidence.ingest import command
+
     found = command.load(path, said=said).runs
     if not found:
         raise InputError([Problem(str(path), "", "no runs", "a list of measured runs")])
@@ -29,10 +33,15 @@ def runs_of_all(paths: Iterable[Path], said: Context | None = None) -> list[Meas
     """The runs of several files, in order; ``said`` is of the logs among them. Raises :class:`InputError` with the mistakes
     of all files, for an id that two of them have, and for flags that no log takes."""
     files = tuple(dict.fromkeys(paths))
+    if not files:
+        return []
+    from harness.evidence.ingest import command
+    from harness.evidence.ingest.context import Context
+
     runs: list[MeasuredRun] = []
     problems: list[Problem] = []
     origin: dict[str, Path] = {}
-    if files and said not in (None, Context()) and all(map(command.is_table, files)):
+    if said not in (None, Context()) and all(map(command.is_table, files)):
         problems.append(Problem("command line", "--recipe, --gpu, --gpus, --framework", "no log", "a log to say it of"))
     for path in files:
         try:

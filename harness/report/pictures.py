@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
@@ -69,6 +68,8 @@ def drawn(
 def _drawn(pictures: Sequence[Picture], jobs: int, dots_per_inch: int) -> list[dict[str, bytes]]:
     if min(jobs, len(pictures)) < 2 or sys.platform != "linux":  # only a copy of this process knows what they draw
         return [picture.drawn(dots_per_inch) for picture in pictures]
+    from concurrent.futures import ProcessPoolExecutor
+
     import matplotlib.backends.backend_agg
     import matplotlib.figure  # noqa: F401  (once, for all copies)
 

@@ -7,7 +7,6 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 
 from projector.dataclass import dataclass
@@ -115,6 +114,8 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _version(name: str) -> str:
+    from importlib import metadata
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

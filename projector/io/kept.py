@@ -24,7 +24,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
-from importlib import metadata
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -153,6 +152,8 @@ def _folder() -> Path | None:
 
 
 def _version(library: str) -> str:
+    from importlib import metadata
+
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:

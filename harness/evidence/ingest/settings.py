@@ -47,15 +47,13 @@ def settings_of(record: Record, gpu: str) -> dict[str, object]:
     """Fields of ``Recipe``, and names that :mod:`recipe` works out, from all that the record says of them."""
     said = Said(record)
     read = {key: found for key in record.values if (found := vocabulary.by_key().get(plain_key(key)))}
-    order = sorted(read, key=lambda key: _RANKS[read[key][0].name] + (read[key][1],))
+    ranks = {name: i for i, name in enumerate(vocabulary.subjects())}
+    order = sorted(read, key=lambda key: (ranks[read[key][0].name], read[key][1]))
     first = [key for key in order if read[key][0].name == "recompute"]
     _read_words(record, said, first, read, gpu)
     _read_arguments(record, said)
     _read_words(record, said, [key for key in order if key not in first], read, gpu)
     return said.settings
-
-
-_RANKS = {name: (i,) for i, name in enumerate(vocabulary.subjects())}
 
 
 def plain_key(key: str) -> str:
