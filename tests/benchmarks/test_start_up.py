@@ -1,0 +1,49 @@
+"""What a command costs before and beside its own work: processor time of whole processes over that of importing NumPy."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LLAMA = (
+    "--model llama3.1_8b --gpu h100 --gpus 64 --tp 2 --mbs 1 --gbs 512 --seq-length 8192 --data-parallel-sharding optim"
+)
+MOST = {
+    "-c from\tprojector\timport\tproject": 2.5,
+    "-m projector --help": 0.8,
+    "-m harness --help": 0.8,
+    f"-m projector performance {LLAMA}": 4.8,
+    "-m projector performance --config examples/deepseek_v3_h100.yaml": 4.8,
+    "-m harness run --help": 3.5,
+}
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """With compiled modules in a folder of their own, which the first run of each command fills."""
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("compiled"))}
+
+
+def seconds(words: str, environment: dict[str, str]) -> float:
+    """The least processor time of several runs."""
+    command = [sys.executable, *(word.replace("\t", " ") for word in words.split(" "))]
+    found = []
+    for _ in range(6):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(found)
+
+
+@pytest.mark.parametrize("words", MOST)
+def test_a_command_starts_fast(words: str, environment: dict[str, str]) -> None:
+    ratio = seconds(words, environment) / seconds("-c import\tnumpy", environment)
+    assert ratio < MOST[words], f"{ratio:.2f} times an import of NumPy"
