@@ -9,6 +9,11 @@ from projector.cli.parser import Command, parse, program
 from projector.io.guard import guarded
 
 COMMANDS = (
+    Command(
+        "ask",
+        "does it fit, which layout is best, how fast will it be and how sure is that, what will the whole run take, and "
+        "which command goes on from there",
+    ),
     Command("performance", "step time, tokens/s/GPU, MFU, breakdown and memory verdict"),
     Command(
         "layers",

@@ -12,6 +12,7 @@ from projector import pipeline
 from projector.cli.said import Said, flag_of
 from projector.errors import InputError, Problem, nearest
 from projector.intake.loaded import Loaded
+from projector.plan.usual import SEQ_LENGTH
 from projector.workload.fields import fields
 from projector.workload.layout import virtual_stages
 from projector.workload.model_schema import merge
@@ -23,6 +24,8 @@ AUTO, ALL = "auto", "all"
 _PRIMUS_NAMES = {"zerobubble": "zb_h1", "zerobubble-heuristic": "zb_2p"}
 _SOLVED = "seaailab-ilp"
 _NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
+#: What an architecture alone is trained with where no flag says it; the batch follows once model and GPUs are known.
+USUAL = {"micro_batch_size": 1, "global_batch_size": 1, "seq_length": int(SEQ_LENGTH)}
 
 
 def changed(loaded: Loaded, options: argparse.Namespace, told: Said) -> Recipe:
@@ -73,7 +76,7 @@ def stated_chunks(recipe: Recipe) -> int:
 
 def _stated(loaded: Loaded, told: Said, where: str, problems: list[Problem]) -> Recipe | None:
     """The recipe of the file with what flags say of single fields; of these alone where the file has none."""
-    base = recipe_to_mapping(loaded.recipe) if loaded.recipe else {}
+    base = recipe_to_mapping(loaded.recipe) if loaded.recipe else USUAL
     missing = [known for known in fields() if known.key in _NEEDED and known.key not in {**base, **told.recipe}]
     unsaid = [known for known in missing if known.key not in told.flags]  # the others were said wrongly, as was told
     problems += [Problem(where, flag_of(known), "nothing", f"a value: {known.help}") for known in unsaid]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from projector.cli.inputs import Case
-from projector.io.table import Cell, Line, figure, number3
+from projector.io.table import Cell, Line, factor, figure, number3, percent
 from projector.posterior import PARTS, Expectation, cause
 from projector.projection import Projection
 
 _SHOWN = 4  # causes that a line names
+_LEAST = 0.005  # half width in ln of the least of them
 _BAR = 8  # characters of the longest bar
 
 
@@ -27,34 +29,43 @@ def as_document(found: Expectation) -> dict[str, Any]:
 
 def lines(case: Case, made: Projection) -> Iterator[Line]:
     """What to expect, where its uncertainty comes from, what it rests on, and whether it is unusual."""
-    found, tokens = expectation(case, made), made.tgs * made.step_seconds
-    yield Line(
-        f"Expected: {found.middle:.3f} s, {100 * found.level:.0f} % between {found.low:.3f} and {found.high:.3f} s; "
-        f"{tokens / found.middle:.1f} tokens/s/GPU ({tokens / found.high:.1f} to {tokens / found.low:.1f})"
-    )
+    found = expectation(case, made)
+    yield from (Line(text) for text in told(found, made))
     yield Line(f"{sources(found)}. It rests on {found.rests_on}", "dim")
     if found.unusual:
         yield Line(f"Unusual: {found.unusual}", "bad")
 
 
+def told(found: Expectation, made: Projection) -> tuple[str, str]:
+    """The expected step with throughput and MFU, and the ends of their interval."""
+    at = [(seconds, made.tgs * made.step_seconds / seconds) for seconds in (found.middle, found.high, found.low)]
+    (middle, tokens), (high, least), (low, most) = at
+    mfu = [percent(made.mfu * each / made.tgs) for each in (tokens, least, most)]
+    return (
+        f"Expected: {middle:.3f} s a step, {tokens:,.1f} tokens/s/GPU, MFU {mfu[0]}",
+        f"{percent(found.level, 0)} between {low:.3f} and {high:.3f} s: {least:,.1f} to {most:,.1f} tokens/s/GPU, MFU "
+        f"{mfu[1]} to {mfu[2]}",
+    )
+
+
 def sources(found: Expectation) -> str:
-    """``±22 %: host 15, kernels 9, the stack 8 (in squares)``: the half width and the causes that make most of it."""
-    each = [(name, round(100 * width)) for name, width in found.parts.items()]
-    named = [f"{name} {width}" for name, width in each[:_SHOWN] if width]
-    return f"±{_percent(found.half_width)}" + (f": {', '.join(named)}" if named else "")
+    """``Uncertain by × 1.22: host 1.15, kernels 1.09``: the factor to either side, and those of what makes most of it."""
+    named = [f"{name} {math.exp(width):.2f}" for name, width in found.parts.items() if width >= _LEAST][:_SHOWN]
+    return f"Uncertain by {factor(found.half_width)}" + (f": {', '.join(named)}" if named else "")
 
 
 def bars(found: Expectation) -> dict[str, str]:
-    """By row of a breakdown (``compute_s``), the half width in percent that it brings and a bar; ``step``: the whole."""
+    """By row of a breakdown (``compute_s``), the factor by which it makes the step uncertain and a bar; ``step``: the
+    whole."""
     widths: dict[str, float] = {}
     for part in PARTS:
         key = f"{part.removesuffix(' between nodes')}_s"
         widths[key] = (widths.get(key, 0.0) ** 2 + found.parts.get(cause(part), 0.0) ** 2) ** 0.5
     whole = found.half_width
-    told = {
-        key: f"{_percent(width)} {'█' * round(_BAR * width / whole)}".rstrip() for key, width in widths.items() if width
+    made = {
+        key: f"{factor(width)} {'█' * round(_BAR * width / whole)}".rstrip() for key, width in widths.items() if width
     }
-    return told | {"step": _percent(whole)}
+    return made | {"step": factor(whole)}
 
 
 def columns(case: Case, of: str = "projection") -> tuple[Cell, Cell]:
@@ -68,7 +79,3 @@ def columns(case: Case, of: str = "projection") -> tuple[Cell, Cell]:
         figure("expected s", lambda item: (e := found(item)) and e.middle, number3, minor=1),
         figure("90 % interval", lambda item: (e := found(item)) and f"{e.low:.3f}–{e.high:.3f}", minor=2),
     )
-
-
-def _percent(width: float) -> str:
-    return f"{100 * width:.0f} %"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from projector.cli.changes import ALL, changed
+from projector.cli.changes import ALL, USUAL, changed
 from projector.cli.kernel_settings import read_settings
 from projector.cli.said import changed_model, said
 from projector.cli.source import read_source
@@ -25,7 +25,9 @@ from projector.hardware.types import Cluster
 from projector.intake.case import MONTH, is_month
 from projector.intake.loaded import Loaded
 from projector.kernels.settings import DEFAULT, Settings
+from projector.plan.usual import samples_per_step
 from projector.settle import capable
+from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -79,7 +81,8 @@ def read_case(options: argparse.Namespace) -> Case:
         assumed = (*assumed, *doubts)
     gpus, counted = _gpus(options, loaded, recipe, cluster)
     if "global_batch_size" not in told.flags:
-        recipe = loaded.batched(recipe, gpus)
+        recipe = loaded.batched(recipe, gpus) if loaded.recipe else _batched(model or loaded.model, recipe, gpus)
+    chosen = _chosen(recipe, told.flags) if loaded.recipe is None else ()
     workload = Workload(
         model=model or loaded.model,
         recipe=recipe,
@@ -95,13 +98,26 @@ def read_case(options: argparse.Namespace) -> Case:
         config=options.config or _HERE,
         workload=workload,
         cluster=cluster,
-        assumed=(*_still(loaded.assumed, options), *assumed, *counted, *split),
+        assumed=(*_still(loaded.assumed, options), *chosen, *assumed, *counted, *split),
         ignored=loaded.ignored,
         unmodelled=(*loaded.unmodelled, *loaded.model.unmodelled),
         changes=told.texts if options.config else (),
         notes=notes,
         settings=settings,
     )
+
+
+def _batched(model: Model, recipe: Recipe, gpus: int) -> Recipe:
+    return replace(recipe, global_batch_size=samples_per_step(model, recipe.seq_length, gpus))
+
+
+def _chosen(recipe: Recipe, flags: Mapping[str, str]) -> tuple[str, ...]:
+    """What an architecture alone leaves open and was chosen, with why; a choice is no doubt about a run."""
+    tokens = (
+        f"{recipe.global_batch_size * recipe.seq_length / 1e6:.3g}M tokens a step, as models of this size are trained"
+    )
+    why = {"global_batch_size": f" ({tokens})"}
+    return tuple(f"chosen {name}={getattr(recipe, name)}{why.get(name, '')}" for name in USUAL if name not in flags)
 
 
 def _still(assumed: tuple[str, ...], options: argparse.Namespace) -> tuple[str, ...]:

@@ -48,4 +48,4 @@ def _run(options: argparse.Namespace) -> None:
         return
     width = options.width or shutil.get_terminal_size((120, 24)).columns
     course = [Line(""), *(Line(text) for text in sketch(lines, width).splitlines())]
-    show((*report.memory(case, made, course), *(remedies.lines(case, helping, made) if helping else ())))
+    show((*report.memory(case, made, course), *(remedies.lines(case, helping) if helping else ())))

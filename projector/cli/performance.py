@@ -112,7 +112,7 @@ def _projected(options: argparse.Namespace) -> None:
     if options.json:
         as_json.write({**document.performance(case, made), **further.values})
     else:
-        show((*report.performance(case, made), *further.blocks))
+        show((*report.performance(case, made, further.help), *further.blocks))
 
 
 def _ranged(case: Case) -> Case:
@@ -137,8 +137,10 @@ def _ranged(case: Case) -> Case:
 
 @dataclass(frozen=True, kw_only=True)
 class _Further:
-    """What flags ask for beyond the projection: lines and tables, and the same as JSON values."""
+    """What is shown beyond the projection: lines and tables, and the same as JSON values. ``help``: of what would make it
+    fit."""
 
+    help: tuple[Line | Table, ...] = ()
     blocks: tuple[Line | Table, ...] = ()
     values: Mapping[str, object] = field(default_factory=dict)
 
@@ -159,8 +161,8 @@ def _further(case: Case, options: argparse.Namespace, made: Projections, own: ru
     blocks += runs.lines(own)
     values |= runs.as_values(own)
     helping = remedies.found(case, made.first)
+    help = () if helping is None else tuple(remedies.lines(case, helping))
     if helping is not None:
-        blocks += remedies.lines(case, helping, made.first)
         values["remedies"] = remedies.as_document(case, helping, made.first)
     if options.sub_target_nodes:
         small, efficiency = exploration.scaled(case, options.sub_target_nodes, partial(_in_mode, options, mode))
@@ -177,7 +179,7 @@ def _further(case: Case, options: argparse.Namespace, made: Projections, own: ru
         baseline, tried = exploration.explored(case, mode)
         blocks += exploration.table(case, baseline, tried)
         values["exploration"] = exploration.as_document(case, baseline, tried)
-    return _Further(blocks=tuple(blocks), values=values)
+    return _Further(help=help, blocks=tuple(blocks), values=values)
 
 
 def _projections(case: Case, options: argparse.Namespace) -> Projections:

@@ -51,7 +51,7 @@ def _figures(made: Plan, price: Price | None) -> Table:
     if price is not None and price.source:
         note += f" Price: {price.source}."
     columns = (Column("", numeric=False), Column("middle"), Column("from"), Column("to"))
-    return Table(title=f"{_tokens(made.tokens)} tokens", columns=columns, rows=tuple(rows), note=note)
+    return Table(title=f"{tokens(made.tokens)} tokens", columns=columns, rows=tuple(rows), note=note)
 
 
 def _named(words: str, key: str, price: Price | None) -> str:
@@ -68,7 +68,7 @@ def _number(value: Any, key: str = "") -> str:
     return f"{value:,.1f}" if value < 1e3 else f"{value:,.0f}"
 
 
-def _tokens(number: float) -> str:
+def tokens(number: float) -> str:
     """``14.8T``, ``16.4M``: tokens with the largest suffix that leaves a number of one or more."""
     suffix, size = next(((each, size) for each, size in _SUFFIXES if number >= size), ("", 1.0))
     return f"{number / size:.4g}{suffix}"
@@ -78,6 +78,13 @@ def _unit(made: Plan) -> tuple[str, float]:
     """The unit of the run's length and how many of it a day has: days, or smaller ones for a run that is over before."""
     days = made.forecast.middle.days
     return ("days", 1.0) if days >= 2.0 else ("hours", 24.0) if days >= 2.0 / 24.0 else ("minutes", 24.0 * 60.0)
+
+
+def lasting(made: Plan) -> str:
+    """``12.3 days (10.1 to 15.8)``."""
+    unit, size = _unit(made)
+    f = made.forecast
+    return f"{_number(size * f.middle.days)} {unit} ({_number(size * f.low.days)} to {_number(size * f.high.days)})"
 
 
 def _step(case: Case, made: Plan) -> str:

@@ -31,20 +31,15 @@ def found(case: Case, made: Projection) -> Remedies | None:
     return remedies(case.workload, case.cluster, lambda w: project(w, case.cluster, settings=case.settings))
 
 
-_SEARCH = "projector search, with the same flags, finds the best of all that fits."
-
-
-def lines(case: Case, result: Remedies, made: Projection) -> Iterator[Line | Table]:
-    verdict = made.memory.words[0].upper() + made.memory.words[1:]
+def lines(case: Case, result: Remedies) -> Iterator[Line | Table]:
     if result.found:
-        title, note = (
-            f"{verdict}. Changes that make it fit, cheapest first",
-            f"cheapest: fewest GPU-seconds for the same tokens, of what fits before what is too close to tell. {_SEARCH}",
+        note = (
+            "cheapest: fewest GPU-seconds for the same tokens, of what fits before what is too close to tell. projector "
+            "search, with the same flags, finds the best of all that fits; projector ask --gpus min the fewest GPUs."
         )
-        yield listed(title, result.found, _columns(case), note)
+        yield listed("Changes that make it fit, cheapest first", result.found, _columns(case), note)
         return
-    yield Line("")
-    yield Line(f"{verdict}, and none of {result.tried} changes makes it fit. {_SEARCH}", "bad")
+    yield Line(f"None of {result.tried} changes makes it fit. projector ask --gpus min finds the fewest GPUs.", "bad")
     if result.nearest is not None:
         memory = result.nearest.projection.memory
         short = gib(-memory.margin_bytes)

@@ -39,23 +39,26 @@ ORDERED = "What {} runs stands first, then what fits, what is too close to tell,
 _MFU = "MFU: model FLOPs of Megatron-LM's formula (April 2025) over the dense BF16 peak."
 
 
-def performance(case: Case, made: Projections) -> Iterator[Line | Table]:
-    """What ``performance`` shows, in order."""
-    yield from head(case, made.first)
-    misfit = made.first.memory.order == 2
-    if misfit:
-        yield verdict(case, made.first)
+def performance(case: Case, made: Projections, help: Iterable[Line | Table] = ()) -> Iterator[Line | Table]:
+    """What ``performance`` shows, in order: the verdict, then what to expect, then how that comes about. ``help``: what
+    would make it fit, which stands before all speeds of a run that cannot be."""
+    first = made.first
+    yield from head(case, first)
+    yield verdict(case, first)
+    impossible = first.memory.order == 2
+    yield from help
+    if impossible:
+        yield Line("")
+        yield Line("With memory enough it would be as follows.")
+    yield from expected.lines(case, first)
     yield _summary(made)
-    yield _job(case, made.first)
-    yield from expected.lines(case, made.first)
+    yield _job(case, first)
     if made.compared:
         yield _schedules(case, made)
     yield _breakdown(case, made)
     yield _stages(made)
     yield Line("")
-    if not misfit:
-        yield verdict(case, made.first)
-    yield from remarks(case, made.first)
+    yield from remarks(case, first)
 
 
 def memory(case: Case, made: Projection, course: Iterable[Line] = ()) -> Iterator[Line | Table]:
@@ -223,15 +226,24 @@ def _ranks(case: Case, made: Projection) -> Table:
     return listed("Peak memory of every pipeline rank, GiB", plan.ranks, columns, note)
 
 
+_VERDICTS = {
+    "fits": ("Fits", "good"),
+    "tight": ("Fits when the allocator gives its cache back", "good"),
+    "too-close": ("Too close to tell whether it fits", ""),
+    "out-of-memory": ("Does not fit", "bad"),
+}
+
+
 def verdict(case: Case, made: Projection) -> Line:
     """Whether it fits, and by how much."""
     plan = made.memory
-    words = "tight: fits when the allocator gives its cache back" if plan.status == "tight" else plan.words
-    margin = f"; {gib(plan.margin_bytes)} GiB to spare" if plan.fits else ""
+    words, style = _VERDICTS[plan.status]
+    near = f", and the model of memory is good to {100 * plan.tolerance:.0f} %" if plan.status == "too-close" else ""
     return Line(
-        f"Memory: {words}; at least {gib(plan.required)} GiB needed, {gib(plan.device)} GiB expected, of "
-        f"{gib(plan.usable)} GiB usable on {case.cluster.gpu.name}{margin}",
-        "bad" if not plan.fits else "" if plan.status == "too-close" else "good",
+        f"{words}: {gib(abs(plan.margin_bytes))} GiB {'to spare' if plan.fits else 'too much'} on the fullest GPU{near}; "
+        f"at least {gib(plan.required)} GiB needed, {gib(plan.device)} GiB expected, of {gib(plan.usable)} GiB usable on "
+        f"{case.cluster.gpu.name}",
+        style,
     )
 
 

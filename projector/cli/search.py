@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from projector.cli import runs
+from projector.cli import command, runs
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, quantity, whole
 from projector.cli.quantities import price
@@ -63,10 +64,11 @@ def register(parser: Parser) -> None:
     margin = "share of the usable memory that stays free; default: 0"
     add("--memory-margin", type=quantity("share", 0, 0.9), default=0.0, metavar="X", help=margin)
     add("--top", type=whole(1, 1000), default=10, metavar="N", help="configurations to show; default: 10")
-    alike = "beyond them every configuration that cannot be told from the best"
-    add("--alike", action="store_true", help=alike)
-    budget = "stop after so many seconds (60s, 5min) or projections (500), and say how far the best can be off"
-    add("--budget", metavar="N|Ns", help=budget)
+    budget = (
+        "stop after so many CPU seconds (60s, 5min) or projections (500), and say how far the best can be off; none: go on "
+        "until no other is better; default: 60s"
+    )
+    add("--budget", default="60s", metavar="N|Ns", help=budget)
     add("--resume", metavar="FILE", help="projections are kept there as they are made, and not made again")
     out = parser.add_argument_group("what comes out")
     out.add_argument("--write", metavar="DIR", help="the best as a case and as its framework starts it")
@@ -99,15 +101,17 @@ def _run(options: argparse.Namespace) -> None:
                 continue
             if found.best:
                 break
-        if not found.best and found.gap == 0:
+        if not found.best:
             from projector.search.unfit import unfit
 
             raise unfit(found, case.cluster, options.memory_margin, case.settings)
+    start = command.words(case, found.best[0].workload, options)
+    shown = partial(search_view.as_page, case, found, options.top, command.wrapped(start))
     if options.json:
-        content = search_view.as_document(case, found, options.objective)
+        content = search_view.as_document(case, found, options.objective, start)
         as_json.write({**content, **runs.as_values(own)})
     else:
-        show(search_view.as_page(case, found, options.top))
+        show(shown())
         show(runs.lines(own))
     if options.plots or options.page:
         from projector.io.files import folder
@@ -118,8 +122,8 @@ def _run(options: argparse.Namespace) -> None:
         if options.plots:
             looks.save(figures, folder(options.plots, "--plots"))
         if options.page:
-            page.write(Path(options.page), f"Search: {title}", search_view.as_page(case, found, options.top), figures)
-    if options.write and found.best:
+            page.write(Path(options.page), f"Search: {title}", shown(), figures)
+    if options.write:
         from projector.search.written import write
 
         write(found.best[0].workload, Path(options.write), case.cluster)
@@ -139,19 +143,17 @@ def _limits(options: argparse.Namespace) -> Limits:
     from projector.search.found import Limits
 
     seconds = number = None
-    if options.budget:
+    if options.budget != "none":
         match = _BUDGET.fullmatch(options.budget.strip())
         if match is None or float(match[1]) <= 0:
             raise InputError(
-                [Problem("--budget", "", options.budget, "seconds (60s, 5min) or a number of projections")]
+                [Problem("--budget", "", options.budget, "seconds (60s, 5min), a number of projections, or none")]
             )
         if match[2]:
             seconds = float(match[1]) * (60 if match[2] == "min" else 1)
         else:
             number = int(float(match[1]))
-    return Limits(
-        seconds=seconds, projections=number, margin=options.memory_margin, top=options.top, alike=options.alike
-    )
+    return Limits(seconds=seconds, projections=number, margin=options.memory_margin, top=options.top)
 
 
 def _space(case: Case, options: argparse.Namespace, gpus: tuple[int, ...]) -> Space:
@@ -267,6 +269,7 @@ def _found(case: Case, options: argparse.Namespace, made: Space, limits: Limits)
             known=kept.known,
             keep=kept.keep,
             told=tell,
+            knowledge=case.known,
         )
 
 

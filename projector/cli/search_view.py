@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from projector.cli import expected
 from projector.cli.inputs import Case
-from projector.io.table import Line, Table, figure, listed, number1, number3, signed, text
+from projector.io.table import Line, Table, figure, gib, listed, number1, number3, signed, text
 from projector.search.axes import Option
 from projector.search.found import Best, Found
 from projector.search.words import words
 from projector.workload.schema import recipe_to_mapping
 
-_GB = 1e9
 _MOVES = 4  # parts of the step in the sentence on the next layout
 
 
-def as_page(case: Case, found: Found, top: int) -> Iterator[Line | Table]:
+def as_page(case: Case, found: Found, top: int, start: Sequence[str]) -> Iterator[Line | Table]:
+    """``start``: the lines of the command that goes on with the best."""
     yield Line(f"{case.workload.model.name} on {case.cluster.name}, {case.workload.framework}", "title")
-    yield Line(_counted(found))
-    yield Line(_exactness(found))
-    if not found.best:
-        yield Line("Nothing that fits was found so far: a larger --budget looks on.", "bad")
-        return
+    yield Line(counted(found))
+    yield Line(exactness(found))
     first = found.best[0].projection
     if (gpus := found.best[0].workload.gpus) < case.workload.gpus and "gpus" not in found.space.axes():
         yield Line(f"On {gpus:,} GPUs: on half of them nothing fits")
@@ -37,9 +34,13 @@ def as_page(case: Case, found: Found, top: int) -> Iterator[Line | Table]:
         yield Line(_why(found))
     yield _front(found, case)
     yield _binding(found)
+    yield Line("")
+    yield Line("Start from:", "bold")
+    yield from map(Line, start)
 
 
-def _counted(found: Found) -> str:
+def counted(found: Found) -> str:
+    """What became of the combinations."""
     c = found.counts
     return (
         f"{c.points:,} combinations, {c.enumerated:,} valid: {c.out_of_memory:,} out of memory, {c.bounded:,} bounded away, "
@@ -47,13 +48,21 @@ def _counted(found: Found) -> str:
     )
 
 
-def _exactness(found: Found) -> str:
-    if found.gap is None or not found.best:
-        return "Stopped before everything was bounded: how far the best can be off is not known"
+def exactness(found: Found) -> str:
+    """How far the best can be from the best of all, in a sentence."""
+    if found.gap is None:
+        most = (
+            "" if found.most is None else f": at the peak rate of the device it would be {_times(found.most)} as fast"
+        )
+        return f"The best of {found.seconds:.1f} s of search, not of all{most}"
     if found.gap > 0:
-        return f"Stopped: nothing that was left out is more than {100 * found.gap:.1f} % better than the best"
+        return f"The best of {found.seconds:.1f} s of search; nothing left out is more than {_times(found.gap)} as fast"
     axes = ", ".join((*found.space.axes(), "pipeline"))
-    return f"Exact: no other combination of {axes} is better; what is not among these stays as it is stated"
+    return f"Exact in these axes: {axes}. What is not among them stays as it is stated"
+
+
+def _times(gap: float) -> str:
+    return f"{1 / (1 - gap):.2f} times"
 
 
 def _too_close(found: Found) -> str:
@@ -65,26 +74,29 @@ def _too_close(found: Found) -> str:
 
 
 def _told_apart(found: Found) -> str:
+    shown = len(found.best)
     if found.alike == 1:
-        return "The best is told apart from all others."
-    all_of_them = found.whole or found.alike < len(found.best)
-    text = f"{found.alike} cannot be told apart: their steps are within the interval of a projected ratio."
-    return text if all_of_them else f"At least {text} --alike finds all of them."
+        return "The best is told apart from all others that are shown."
+    return f"{found.alike} of the {shown} shown cannot be told apart: the interval of the ratio of their steps has 1 in it."
 
 
 def _best(case: Case, found: Found, top: int) -> Table:
-    first, several = found.best[0], len({each.workload.gpus for each in found.best}) > 1
+    several = len({each.workload.gpus for each in found.best}) > 1
     made = (
-        figure("", 0),
-        text("configuration", lambda hit: (f"{hit[1].workload.gpus} GPUs, " if several else "") + words(hit[1].fields)),
-        figure("tokens/s/GPU", lambda hit: number1(hit[1].projection.tgs)),
-        figure("against best", lambda hit: signed(hit[1].projection.tgs / first.projection.tgs - 1)),
-        figure("step (s)", lambda hit: number3(hit[1].projection.step_seconds), minor=1),
-        figure("expected s", lambda hit: number3(expected.expectation(case, hit[1].projection).middle), minor=1),
-        figure("GB", lambda hit: number1(hit[1].projection.memory.allocated / _GB), minor=2),
-        text("told apart", lambda hit: "" if hit[1] is first else "no" if hit[1].alike else "yes", minor=3),
+        text("configuration", lambda hit: (f"{hit.workload.gpus} GPUs, " if several else "") + words(hit.fields)),
+        *expected.columns(case),
+        figure("tokens/s/GPU", "projection.tgs", number1, minor=3),
+        figure("against best", lambda hit: signed(hit.gain[0]) if hit is not found.best[0] else None),
+        figure(
+            "from to",
+            lambda hit: "{:+.0f} to {:+.0f} %".format(*(100 * x for x in hit.gain[1:])) if any(hit.gain) else None,
+            minor=1,
+        ),
+        figure("to spare GiB", "projection.memory.margin_bytes", gib),
+        text("memory", "projection.memory.status", minor=1),
     )
-    return listed("Best configurations", enumerate(found.best if found.whole else found.best[:top], start=1), made)
+    note = "against best: as measured runs let expect the ratio of the two, with its 90 % interval"
+    return listed("Best configurations", found.best[:top], made, note)
 
 
 def _why(found: Found) -> str:
@@ -98,11 +110,11 @@ def _front(found: Found, case: Case) -> Table:
     made = (
         text("configuration", "fields", words),
         figure("step (s)", "seconds", number3),
-        figure("GB", lambda hit: number1(hit.memory / _GB)),
+        figure("GiB", "memory", gib),
     )
-    usable = case.cluster.gpu.usable_memory_bytes / _GB
+    usable = gib(case.cluster.gpu.usable_memory_bytes)
     note = (
-        f"of the {found.counts.projected:,} projected, {usable:.1f} GB usable; what a bound sent away may need less memory: "
+        f"of the {found.counts.projected:,} projected, {usable} GiB usable; what a bound sent away may need less memory: "
         "--objective memory finds the least"
     )
     return listed("Time against memory: of what was projected, no other is better in both", found.front, made, note)
@@ -117,7 +129,7 @@ def _binding(found: Found) -> Table:
     return listed("What binds the best", found.binding, made, "host: by its share of the step")
 
 
-def as_document(case: Case, found: Found, objective: str) -> dict[str, Any]:
+def as_document(case: Case, found: Found, objective: str, start: Sequence[str]) -> dict[str, Any]:
     """The whole of it as JSON values."""
     c = found.counts
     return {
@@ -141,10 +153,12 @@ def as_document(case: Case, found: Found, objective: str) -> dict[str, Any]:
         ],
         "unsupported": dict(found.reasons),
         "gap": found.gap,
+        "gap_to_peak": found.most,
+        "start": list(start),
         "seconds": found.seconds,
         "alike": found.alike,
-        "best": [_one(case, each) for each in found.best],
-        "too_close": None if found.close is None else _one(case, found.close),
+        "best": [one(case, each) for each in found.best],
+        "too_close": None if found.close is None else one(case, found.close),
         "next_layout": {"fields": _fields(found.next.fields), "moved": dict(found.moved)} if found.next else None,
         "front": [
             {"fields": _fields(hit.fields), "step_seconds": hit.seconds, "allocated": hit.memory} for hit in found.front
@@ -155,7 +169,8 @@ def as_document(case: Case, found: Found, objective: str) -> dict[str, Any]:
     }
 
 
-def _one(case: Case, each: Best) -> dict[str, Any]:
+def one(case: Case, each: Best) -> dict[str, Any]:
+    """A configuration as JSON values."""
     made = each.projection
     return {
         "fields": _fields(each.fields),
@@ -167,7 +182,12 @@ def _one(case: Case, each: Best) -> dict[str, Any]:
         "tgs": made.tgs,
         "mfu": made.mfu,
         "breakdown": dict(made.breakdown),
-        "memory": {"allocated": made.memory.allocated, "status": made.memory.status},
+        "memory": {
+            "allocated": made.memory.allocated,
+            "status": made.memory.status,
+            "margin": float(made.memory.margin_bytes),
+        },
+        "gain": dict(zip(("middle", "low", "high"), each.gain, strict=True)),
         "told_apart": not each.alike,
     }
 

@@ -80,7 +80,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> Iterator[Line | Table]:
-    from projector.io.table import Line, figure, listed, number1, number3, text
+    from projector.io.table import Line, figure, gib, listed, number1, number3, text
     from projector.search.sweep.study import layout
     from projector.search.words import brief
 
@@ -99,7 +99,7 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
         figure("tokens/s/GPU", lambda row: number1(row["tgs"])),
         figure("step (s)", lambda row: number3(row["step_seconds"]), minor=1),
         figure("expected (s)", lambda row: number3(row["expected.middle"]), minor=1),
-        figure("GB", lambda row: number1(row["memory"] / 1e9), minor=2),
+        figure("GiB", lambda row: gib(row["memory"]), minor=2),
         text("layout", lambda row: brief(layout(row)), minor=3),
     )
     places = dict.fromkeys(str(each if each.suffix == ".html" else each.parent) for each in figures)

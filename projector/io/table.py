@@ -3,6 +3,7 @@ known here."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -126,6 +127,11 @@ number1, number3 = partial(number, digits=1), partial(number, digits=3)
 
 def ratio(part: int, whole: int) -> str:
     return f"{part}/{whole}"
+
+
+def factor(half: float) -> str:
+    """``× 1.32``: the factor to either side that an interval of this half width in ln reaches."""
+    return f"× {math.exp(half):.2f}"
 
 
 def gib(size: float) -> str:

@@ -7,7 +7,6 @@ of them that fits in memory stays for the categories after it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -37,15 +36,6 @@ _WORTH = parameter(
     0.002, kind="assumed", source="a change stays for less than this share of the step only by chance: convention"
 )
 _WORDS = 60  # characters of a reason in a table
-#: 90 % half width of ln(projected over measured gain): a constant, and a share of the gain.
-_SPREAD, _SHARE = parameter(
-    (0.06, 0.3),
-    unit="ln",
-    kind="fitted",
-    source="249 pairs of measured runs that differ in one field: 91 % of them are inside, but 74 % as a mean over switches, "
-    "so it is narrow for rare ones",
-    scored=True,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +93,6 @@ def gains(step: Expectation, made: Projection, base: Projection) -> tuple[float,
     steps."""
     tokens = made.tgs * made.step_seconds / (base.tgs * base.step_seconds)
     return tokens / step.middle - 1.0, tokens / step.high - 1.0, tokens / step.low - 1.0
-
-
-def spread(log: float) -> float:
-    """Half width of the 90 % interval of ln(one step over another), projected as ``log``."""
-    return _SPREAD + _SHARE * abs(log)
-
-
-def apart() -> float:
-    """The least share by which a step must be longer to be told from another: where its ln leaves its own interval."""
-    return math.expm1(_SPREAD / (1.0 - _SHARE))
 
 
 def _settled(workload: Workload, made: Projection) -> Workload:

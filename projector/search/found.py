@@ -7,55 +7,68 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
+from typing import Any
 
 from projector.dataclass import dataclass
+from projector.errors import InputError, Unsupported
+from projector.expectation import Knowledge
 from projector.hardware.types import Cluster
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
+from projector.memory.tolerance import TOLERANCE, tolerance
 from projector.projection import Projection, project
 from projector.search.axes import Option
 from projector.search.binding import Binding, bindings
 from projector.search.bounds import roomier
-from projector.search.explore import apart, spread
+from projector.search.explore import gains
 from projector.search.hunt import Hunt
 from projector.search.nodes import Counts, Hit, layout_of
 from projector.search.objective import Objective
+from projector.search.opening import opened
 from projector.search.space import Space, with_fields
 from projector.search.tree import Tree
+from projector.settle.workload import settled
 from projector.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """A configuration with its projection; ``value``: of the objective, smaller is better; ``alike``: within the
-    interval of the winner."""
+    """A configuration with its projection; ``value``: of the objective, smaller is better; ``gain``: expected throughput
+    over that of the winner, less 1, with the ends of its 90 % interval (middle, low, high)."""
 
     fields: Option
     workload: Workload
     projection: Projection
     value: float
-    alike: bool = False
+    gain: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    @property
+    def alike(self) -> bool:
+        """Whether the winner cannot be told from it."""
+        return self.gain[1] <= 0.0 <= self.gain[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """``seconds``, ``projections``: after which the search stops (None: exact). ``margin``: share of the usable
-    memory that stays free. ``top``: configurations that are wanted, those alike but for what is done once a step
-    counted as one. ``alike``: beyond them all that cannot be told from the winner."""
+    """``seconds`` of CPU, ``projections``: after which the search stops (None: exact). With ``seconds`` a good
+    configuration is looked for first (:mod:`projector.search.opening`), however long that takes. ``margin``: share of the
+    usable memory that stays free. ``top``: configurations that are wanted, those alike but for what is done once a step
+    counted as one."""
 
     seconds: float | None = None
     projections: int | None = None
     margin: float = 0.0
     top: int = 16
-    alike: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """``best``: the winner first; ``hits``: all that was projected; ``front``: those of them that no other beats in both
-    tokens/s/GPU and memory; ``gap``: see :class:`Hunt`; ``moved``: seconds by part of the step that the next layout
-    takes more than the winner; ``whole``: no other configuration that cannot be told from the winner is left out;
-    ``close``: a better one of which it is too close to tell whether it fits, where the winner does fit."""
+    tokens/s/GPU and memory; ``gap``: see :class:`Hunt`; ``most``: where ``gap`` is None, the share by which the best may
+    be off as no device is faster than its peak (None: the objective is no speed); ``seconds``: of CPU; ``moved``: seconds by
+    part of the step that the next layout takes more than the winner; ``close``: a better one of which it is too close to
+    tell whether it fits, where the winner does fit."""
 
     space: Space
     best: tuple[Best, ...]
@@ -63,18 +76,18 @@ class Found:
     hits: tuple[Hit, ...]
     counts: Counts
     gap: float | None
+    most: float | None
     seconds: float
     refused: Mapping[tuple[str, str], int]
     reasons: Mapping[str, int]
     next: Best | None = None
     moved: Mapping[str, float] = field(default_factory=dict)
     binding: tuple[Binding, ...] = ()
-    whole: bool = False
     close: Best | None = None
 
     @property
     def alike(self) -> int:
-        """How many cannot be told from the winner, itself among them."""
+        """How many of the best cannot be told from the winner, itself among them."""
         return sum(each.alike for each in self.best)
 
 
@@ -89,47 +102,34 @@ def search(
     known: dict[str, tuple[float, float]] | None = None,
     keep: Callable[[str, float, float], None] = lambda *_: None,
     told: Callable[[Counts, float | None], None] = lambda *_: None,
+    knowledge: Knowledge | None = None,
 ) -> Found:
     """Searches ``space`` on ``cluster``. Raises :class:`InputError` where no rule lets a configuration through, with
     the rules that empty the space. ``explained``: with what binds the best. ``known``, ``keep``, ``told``: see
-    :class:`Hunt`."""
-    began = time.monotonic()
-
-    def hunted(
-        smaller: Cluster, known: dict[str, tuple[float, float]], keep: Callable[[str, float, float], None]
-    ) -> Hunt:
-        hunt = Hunt(
-            Tree(space),
-            smaller,
-            objective,
-            top=limits.top,
-            slack=apart() if limits.alike else 0.0,
-            settings=settings,
-            until=None if limits.seconds is None else began + limits.seconds,
-            most=limits.projections,
-            known=known,
-            keep=keep,
-            told=told,
-        )
-        hunt.run()
-        return hunt
-
-    smaller = roomier(cluster, 1.0 - limits.margin) if limits.margin else cluster
-    hunt = hunted(smaller, {} if known is None else known, keep)
+    :class:`Hunt`. ``knowledge``: what tells two configurations apart (None: what the package carries)."""
+    began = time.process_time()
+    hunts = _Hunts(space, cluster, objective, limits, settings, told, began)
+    smaller = hunts.room(1.0)
+    of_this_memory: dict[str, Any] = {
+        "known": {} if known is None else known,
+        "keep": keep,
+    }  # which says nothing of a smaller one
+    sure = hunts.soon(hunts.room(math.exp(-_tolerance(space, cluster))))
+    first = sure or hunts.soon(smaller, **of_this_memory)
+    hunt = hunts.run(space, smaller, first.hits if first else (), **of_this_memory)
     if not hunt.counts.enumerated:
         raise hunt.tree.empty()
-    close = _projected(hunt.leaders[:1], space, cluster, settings)
+    shown = partial(_projected, space=space, cluster=cluster, settings=settings, knowledge=knowledge or Knowledge())
+    close = shown(hunt.leaders[:1])
     if close and close[0].projection.memory.order:  # the best may not fit: what does stands before it
-        room = (1.0 - limits.margin) * math.exp(-close[0].projection.memory.tolerance)
-        clear = hunted(roomier(cluster, room), {}, lambda *_: None)  # what is known says nothing of a smaller memory
+        room = hunts.room(math.exp(-close[0].projection.memory.tolerance))
+        clear = hunts.run(space, room, sure.hits if sure else ())
         if clear.hits:
             hunt = clear
     leaders = hunt.leaders
-    close = close if leaders and leaders[0].fields != close[0].fields else ()
     second = [hit for hit in leaders if layout_of(hit.fields) != layout_of(leaders[0].fields)][:1]
-    best = _projected(leaders if limits.alike else leaders[: limits.top], space, cluster, settings)
-    best = tuple(each for place, each in enumerate(best) if place < limits.top or each.alike)
-    other = _projected(second, space, cluster, settings)[0] if second else None
+    best = shown(leaders[: limits.top])
+    other = shown(second)[0] if second else None
     near = [(bound, with_fields(space.base, fields)) for bound, fields in hunt.near]
     binding = bindings(best[0].projection, best[0].workload, smaller, settings, near) if best and explained else ()
     return Found(
@@ -137,27 +137,97 @@ def search(
         best=best,
         front=_front(hunt.hits, space.base),
         hits=tuple(hunt.hits),
-        counts=hunt.counts,
+        counts=first.counts if first and hunt.gap is None else hunt.counts,
         gap=hunt.gap,
-        seconds=time.monotonic() - began,
+        most=_most(best[0], space, objective) if best and hunt.gap is None else None,
+        seconds=time.process_time() - began,
         refused=hunt.tree.refused,
         reasons=hunt.reasons,
         next=other,
         moved=_moved(best[0].projection, other.projection) if other else {},
         binding=binding,
-        whole=limits.alike and not hunt.gap,
-        close=close[0] if close else None,
+        close=close[0] if close and leaders[0].fields != close[0].fields else None,
     )
 
 
-def _projected(hits: Sequence[Hit], space: Space, cluster: Cluster, settings: Settings) -> tuple[Best, ...]:
+@dataclass(frozen=True)
+class _Hunts:
+    """Hunts through a space and parts of it, under the limits of one search that ``began`` at a CPU second."""
+
+    space: Space
+    cluster: Cluster
+    objective: Objective
+    limits: Limits
+    settings: Settings
+    told: Callable[[Counts, float | None], None]
+    began: float
+
+    def room(self, share: float) -> Cluster:
+        """The cluster with this share of the memory that the search may fill."""
+        share *= 1.0 - self.limits.margin
+        return self.cluster if share == 1.0 else roomier(self.cluster, share)
+
+    @property
+    def until(self) -> float | None:
+        return None if self.limits.seconds is None else self.began + self.limits.seconds
+
+    def run(self, part: Space, room: Cluster, seeds: Sequence[Hit] = (), soon: bool = False, **of: Any) -> Hunt:
+        """``soon``: whatever time it takes until something fits; ``of``: see :class:`Hunt`."""
+        hunt = Hunt(
+            Tree(part),
+            room,
+            self.objective,
+            top=self.limits.top,
+            settings=self.settings,
+            until=None if soon and not seeds else self.until,
+            most=self.limits.projections,
+            told=self.told,
+            seeds=seeds,
+            **of,
+        )
+        hunt.run()
+        return hunt
+
+    def soon(self, room: Cluster, **of: Any) -> Hunt | None:
+        """What is good and fits into ``room``; None where nothing does, or where time does not matter."""
+        until = self.until
+        if until is None:
+            return None
+
+        def hunted(part: Space, seeds: Sequence[Hit]) -> Hunt:
+            return self.run(part, room, seeds, soon=True, **of)
+
+        return opened(self.space, hunted, lambda: time.process_time() > until)
+
+
+def _tolerance(space: Space, cluster: Cluster) -> float:
+    """How far the memory of a configuration of ``space`` may be off, as ln."""
+    try:
+        return tolerance(settled(space.base, cluster, published=False))
+    except (InputError, Unsupported):  # as it is stated it cannot run
+        return max(TOLERANCE.values())
+
+
+def _most(best: Best, space: Space, objective: Objective) -> float | None:
+    """The share by which a step is longer than one at the peak rate of the fastest type that is searched."""
+    if objective.name == "memory" or (objective.name == "step" and "gpus" in space.axes()):
+        return None
+    gpu = best.projection.cluster.gpu
+    types = {option.get("precision", best.workload.recipe.precision) for option in space.of_layers}
+    fastest = max(gpu.peak_of(name) for name in types)
+    return max(0.0, 1.0 - best.projection.mfu * gpu.peak_of("bf16") / fastest)
+
+
+def _projected(
+    hits: Sequence[Hit], space: Space, cluster: Cluster, settings: Settings, knowledge: Knowledge
+) -> tuple[Best, ...]:
     found: list[Best] = []
     for hit in hits:
         load = with_fields(space.base, hit.fields)
         made = project(load, cluster, settings=settings)
-        log = math.log(made.tgs / found[0].projection.tgs) if found else 0.0
-        alike = abs(log) <= spread(log)
-        found.append(Best(fields=hit.fields, workload=load, projection=made, value=hit.value, alike=alike))
+        first = found[0].projection if found else made
+        gain = gains(knowledge.ratio(made, first), made, first) if found else (0.0, 0.0, 0.0)
+        found.append(Best(fields=hit.fields, workload=load, projection=made, value=hit.value, gain=gain))
     return tuple(found)
 
 

@@ -35,6 +35,7 @@ from projector.workload.workload import Workload
 _BEYOND = 512  # branches that are opened for the sake of a second layout
 _TOGETHER = 32  # groups that are projected at once
 _BUNCH = 65536  # limbs that are priced at once
+_SOON = 2048  # the same where there is a time at which to stop
 _NOTHING: Mapping[str, Any] = {
     "recompute_granularity": "none",
     "recompute_method": None,
@@ -53,23 +54,22 @@ _BESIDE = ("tp_comm_overlap", "overlap_moe_expert_parallel_comm")  # switches th
 
 @dataclass
 class Hunt:
-    """``top``: groups that are wanted, and the best of a second layout beside them; ``slack``: all whose value
-    is larger by no more than this share are wanted, too; ``known``: projections of an
-    earlier run, by :meth:`name` of their fields; ``keep`` is told of each new one. ``gap``: 0 where the search is
-    exact, else the share by which a configuration that was not looked at may be better than the best (None: not all
-    were bounded)."""
+    """``top``: groups that are wanted, and the best of a second layout beside them; ``until``: CPU seconds of the process
+    at which to stop; ``known``: projections of an earlier run, by :meth:`name` of their fields; ``keep`` is told of each new
+    one; ``seeds``: what is projected already and fits. ``gap``: 0 where the search is exact, else the share by which a
+    configuration that was not looked at may be better than the best (None: not all were bounded)."""
 
     tree: Tree
     cluster: Cluster
     objective: Objective
     top: int = 16
-    slack: float = 0.0
     settings: Settings = kernel_settings.DEFAULT
     until: float | None = None
     most: int | None = None
     known: dict[str, tuple[float, float]] = field(default_factory=dict)
     keep: Callable[[str, float, float], None] = lambda *_: None
     told: Callable[[Counts, float | None], None] = lambda *_: None
+    seeds: Sequence[Hit] = ()
     counts: Counts = field(default_factory=Counts)
     hits: list[Hit] = field(default_factory=list)
     near: list[tuple[float, Option]] = field(default_factory=list)
@@ -90,6 +90,9 @@ class Hunt:
             without(option, "recompute_method", "recompute_num_layers") for option in self.tree.space.of_layers
         ]
         self._weighed = [without(option, *_ADDS, *_BESIDE) for option in self.tree.space.of_layers]
+        self._entered: set[str] = set()
+        for hit in self.seeds:
+            self._enter(hit)
 
     def run(self) -> None:
         """All of it, or until time or projections are spent."""
@@ -110,7 +113,7 @@ class Hunt:
         return tuple((name, value) for name, value in fields.items() if name not in once)
 
     def _spent(self) -> bool:
-        late = self.until is not None and time.monotonic() > self.until
+        late = self.until is not None and time.process_time() > self.until
         return late or (self.most is not None and self.counts.projected >= self.most)
 
     # -- bounds of everything
@@ -122,7 +125,7 @@ class Hunt:
             if self.counts.enumerated and self._spent():
                 self.gap = None
                 return False
-            if len(bunch) >= _BUNCH:
+            if len(bunch) >= (_BUNCH if self.until is None else _SOON):
                 self._price(bunch)
                 bunch = []
             by_kind: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
@@ -157,7 +160,7 @@ class Hunt:
         loads = [self._load(limb.shape, limb.pipe, *limb.leaves[0], bare=True) for limb in limbs]
         self._families.ask(self._asked(limbs, loads), self.settings)
         self._push_all(0.0, limbs, loads)
-        self.told(self.counts, None)
+        self.told(self.counts, self._first())
 
     def _push_all(self, bound: float, nodes: Sequence[Limb | Leaf], loads: Sequence[Workload]) -> None:
         asked = self._asked(nodes, loads)
@@ -201,12 +204,10 @@ class Hunt:
     def _climb(self) -> None:
         ready: list[tuple[float, Leaf]] = []
         beyond = 0
-        while self._heap or ready:
+        while (self._heap or ready) and not self._spent():
             if ready and (len(ready) >= _TOGETHER or not self._heap or self._heap[0][0] > self._reach):
                 self._project([leaf for _, leaf in ready])
                 ready = []
-                if self._spent():
-                    break
                 continue
             if not self._heap:
                 break
@@ -292,9 +293,15 @@ class Hunt:
                 seconds, memory = self.known[name]
                 self.counts.projected += 1
                 self._enter(Hit(every[i], self.objective.value(loads[i], seconds, memory), seconds, memory))
-        self.told(self.counts, min((hit.value for hit in self.hits), default=None))
+        self.told(self.counts, self._first())
+
+    def _first(self) -> float | None:
+        return min((hit.value for hit in self.hits), default=None)
 
     def _enter(self, hit: Hit) -> None:
+        if (name := self.name(hit.fields)) in self._entered:
+            return
+        self._entered.add(name)
         self.hits.append(hit)
         group = self._group(hit.fields)
         if hit.value < self._best.get(group, float("inf")):
@@ -302,8 +309,7 @@ class Hunt:
             layout = layout_of(hit.fields)
             self._layouts[layout] = min(hit.value, self._layouts.get(layout, hit.value))
             if len(self._best) >= self.top:
-                values = sorted(self._best.values())
-                self._reach = max(values[self.top - 1], values[0] * (1.0 + self.slack))
+                self._reach = sorted(self._best.values())[self.top - 1]
 
     def _asked(self, nodes: Sequence[Limb | Leaf], loads: Sequence[Workload]) -> list[Asked]:
         return [(*self._where(node), load) for node, load in zip(nodes, loads, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from projector.settle import launch
@@ -60,6 +61,10 @@ def written(layers: int, mtp: int, stages: int) -> str | None:
             counts[-2 - stage % max(1, stages - 2)] -= 1
     if min(counts[1:-1], default=1) < 1 or counts[0] < 0 or stages < 2:
         return None
-    parts = ["t" * count for count in counts]
-    parts[0], parts[-1] = "E" + parts[0], parts[-1] + "m" * mtp + "L"
-    return "|".join(parts)
+    middle = ((f"{_repeated(count)}|", len(list(same))) for count, same in groupby(counts[1:-1]))
+    stages_between = "".join(stage if times == 1 else f"({stage})*{times}" for stage, times in middle)
+    return f"E{_repeated(counts[0])}|{stages_between}{_repeated(counts[-1])}{'m' * mtp}L"
+
+
+def _repeated(layers: int) -> str:
+    return "t" * layers if layers < 4 else f"t*{layers}"

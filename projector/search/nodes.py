@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import fields
 
 from projector.dataclass import dataclass
 from projector.search.axes import Option
@@ -21,6 +22,9 @@ class Counts:
     out_of_memory: int = 0
     unsupported: int = 0
     projected: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(Counts)))
 
     @property
     def bounded(self) -> int:

@@ -38,7 +38,7 @@ class Objective:
         if self.name == "tgs":
             return f"{1 / value:,.1f} tokens/s/GPU"
         if self.name == "memory":
-            return f"{value / 1e9:.1f} GB"
+            return f"{value / 2**30:.1f} GiB"
         return f"{value:.3f} s" if self.name == "step" else f"{value:.4g} ({OBJECTIVES[self.name]})"
 
     def bound(self, load: Workload, seconds: float, memory: float = 0.0) -> float:

@@ -28,16 +28,16 @@ def figures(found: Found, title: str) -> dict[str, Figure]:
 
 def _front(found: Found, title: str) -> Figure:
     picture, (axes,) = figure(f"{title}: time against memory")
-    axes.scatter([hit.memory / 1e9 for hit in found.hits], [hit.seconds for hit in found.hits], s=12, color=GREY,
+    axes.scatter([hit.memory / 2**30 for hit in found.hits], [hit.seconds for hit in found.hits], s=12, color=GREY,
                  label=f"{len(found.hits)} projected")  # fmt: skip
-    steps = [(hit.memory / 1e9, hit.seconds) for hit in reversed(found.front)]
+    steps = [(hit.memory / 2**30, hit.seconds) for hit in reversed(found.front)]
     axes.step(
         *np.array(steps).T, where="post", color=COLOURS[0], marker="o", label="no other projected is better in both"
     )
     best = found.best[0]
-    axes.plot(best.projection.memory.allocated / 1e9, best.projection.step_seconds, "*", ms=13, color=COLOURS[1],
+    axes.plot(best.projection.memory.allocated / 2**30, best.projection.step_seconds, "*", ms=13, color=COLOURS[1],
               label="best")  # fmt: skip
-    tidy(axes, "allocated on the fullest rank (GB)", "step (s)", log=True)
+    tidy(axes, "allocated on the fullest rank (GiB)", "step (s)", log=True)
     axes.legend(frameon=False)
     return picture
 

@@ -31,7 +31,7 @@ from projector.workload.workload import Workload
 
 _GRID = ("tensor_parallel_algorithm", "tp2", "summa_panels")
 _SIZES = ("gpus", "tp", "cp", "pp", "ep", "etp", "micro_batch_size", *_GRID)
-_PIPELINE = (
+PIPELINE = (
     *("pipeline_schedule", "vpp", "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers"),
     *("decoder_last_pipeline_num_layers", "account_for_embedding_in_pipeline_split"),
     "account_for_loss_in_pipeline_split",
@@ -77,7 +77,7 @@ class Space:
         return {}
 
     def _kept(self, options: Iterable[Option]) -> Iterator[Option]:
-        held = {name: values for name, values in self.only.items() if name in _PIPELINE}
+        held = {name: values for name, values in self.only.items() if name in PIPELINE}
         for option in options:
             if all(option.get(name, getattr(self.base.recipe, name)) in values for name, values in held.items()):
                 yield option
@@ -103,7 +103,7 @@ class Space:
 def searched(base: Workload) -> frozenset[str]:
     """Fields that a space around ``base`` sets without being asked to."""
     every = (*choices.layers(base), *choices.once(base))
-    return frozenset((*_SIZES, *_PIPELINE, *(name for axis in every for option in axis for name in option)))
+    return frozenset((*_SIZES, *PIPELINE, *(name for axis in every for option in axis for name in option)))
 
 
 def with_fields(base: Workload, fields: Option) -> Workload:
@@ -147,7 +147,7 @@ def space(
     more, groups = choices.grouped(base, cluster, more)
     layers = [*choices.layers(base), *groups, *_further(more, once=False)]
     once = [*choices.once(base), *_further(more, once=True)]
-    searched = {name for axis in (*layers, *once) for option in axis for name in option} | set(_PIPELINE)
+    searched = {name for axis in (*layers, *once) for option in axis for name in option} | set(PIPELINE)
     neutral = {name: Recipe.__dataclass_fields__[name].default for name in searched}
     bare = but(base, recipe=but(base.recipe, **neutral))
     made = Space(
@@ -179,7 +179,7 @@ def _held(axis: Axis, held: Mapping[str, tuple[Any, ...]]) -> Axis:
 
 def _check(made: Space, held: Mapping[str, tuple[Any, ...]]) -> None:
     axes = (*made.sizes, *made.layers, *made.once)
-    known = {name for axis in axes for option in axis for name in option} | set(_PIPELINE)
+    known = {name for axis in axes for option in axis for name in option} | set(PIPELINE)
     wrong = [
         Problem("--fix", name, ", ".join(map(str, values)), f"a field that is searched: {', '.join(sorted(known))}")
         for name, values in held.items()
@@ -193,7 +193,7 @@ def _check(made: Space, held: Mapping[str, tuple[Any, ...]]) -> None:
         wrong.append(Problem("--vary", "", found, f"at most {MOST:,}: fewer values, above all of {most}"))
     empty = [axis for axis in axes if not axis]
     if empty and not wrong:
-        names = [name for name in held if name not in _SIZES and name not in _PIPELINE]
+        names = [name for name in held if name not in _SIZES and name not in PIPELINE]
         wrong.append(Problem("--fix", ", ".join(names), "no option of the space", "values that some option has"))
     if wrong:
         raise InputError(wrong)
@@ -264,5 +264,5 @@ def _further(more: Mapping[str, tuple[Any, ...]], *, once: bool) -> Iterator[Axi
     told = about_of(Recipe)
     for name, values in more.items():
         alone = told[name].affects == {"step"} and name != "fast_domain"  # which changes the seconds of layers
-        if name not in _SIZES and name not in _PIPELINE and alone is once:
+        if name not in _SIZES and name not in PIPELINE and alone is once:
             yield tuple({name: value} for value in values)

@@ -21,7 +21,7 @@ from projector.search.tree import Tree
 from projector.search.words import words
 from projector.workload.workload import Workload
 
-_GB = 1e9
+_GIB = 2.0**30
 _MOST = 2_000  # configurations whose memory is looked at, from the lightest weights on
 _PASSING = ("recompute_", "offload_modules", "cpu_offloading_", "tp_comm_overlap", "overlap_moe_expert_parallel_comm")
 
@@ -36,18 +36,20 @@ class _Nearest:
 
 
 def unfit(found: Found, cluster: Cluster, margin: float, settings: Settings) -> InputError:
-    """What to say of ``found``, whose space was searched whole and has nothing that was projected. ``margin``: share of the
-    usable memory that stays free."""
+    """What to say of ``found``, which has nothing that was projected. ``margin``: share of the usable memory that stays
+    free."""
     wrong = [Problem("the space", "model", f"{n:,} combinations", why) for why, n in found.reasons.items() if n][:3]
     smaller = bounds.roomier(cluster, 1.0 - margin)
     if found.counts.out_of_memory:
         wrong[:0] = _memory(found, cluster, smaller, settings)
+    if found.gap is None:
+        wrong.append(Problem("--budget", "", f"{found.seconds:.0f} s", "more: not all of the space was looked at"))
     return InputError(wrong or [Problem("the space", "", "no combination", "one that can be projected")])
 
 
 def _memory(found: Found, cluster: Cluster, smaller: Cluster, settings: Settings) -> Iterator[Problem]:
     best = _nearest(found.space, smaller)
-    room = "a GPU with more memory" if best is None else f"at most {best.need.usable / _GB:.1f} GB a GPU"
+    room = "a GPU with more memory" if best is None else f"at most {best.need.usable / _GIB:.1f} GiB a GPU"
     yield Problem("the space", "memory", f"{found.counts.out_of_memory:,} combinations", room)
     if best is None:
         return
@@ -60,7 +62,7 @@ def _memory(found: Found, cluster: Cluster, smaller: Cluster, settings: Settings
     yield Problem(
         "the space",
         f"nearest{f' of {best.looked:,} looked at' if best.looked else ''} ({words(best.fields)})",
-        f"{best.need.required / _GB:.1f} GB, {-best.need.margin / _GB:.1f} GB too much",
+        f"{best.need.required / _GIB:.1f} GiB, {-best.need.margin / _GIB:.1f} GiB too much",
         "; or ".join(fitting) or f"a larger change: none of {tried.tried} makes it fit",
     )
 

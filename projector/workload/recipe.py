@@ -54,8 +54,8 @@ class Recipe:
     seq_length: int = field(
         metadata=about(
             "tokens of a sample", "layer step memory", "batch", unit="tokens", most=100_000_000, essential=True,
-            megatron=SAME, forks="sequence_length", nemo="encoder_seq_length", torchtitan="training.seq_len",
-            maxtext="max_target_length",
+            also="seq", megatron=SAME, forks="sequence_length", nemo="encoder_seq_length",
+            torchtitan="training.seq_len", maxtext="max_target_length",
         )
     )  # fmt: skip
     # fmt: off

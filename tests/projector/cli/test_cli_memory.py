@@ -29,7 +29,7 @@ def test_table_and_verdict():
     for row in rows:
         *sizes, allocated, _, _, _ = map(float, row[2:-1]) if _is_number(row[-1]) else (*map(float, row[2:-1]), 0.0)
         assert sum(sizes) == pytest.approx(allocated, abs=0.06)
-    assert "\nMemory: fits; at least " in done.out
+    assert "\nFits: " in done.out
     assert "GiB to spare" in done.out
 
 
@@ -52,7 +52,7 @@ def _is_number(text: str) -> bool:
 def test_too_big_is_told_with_exit_0():
     done = projector("memory", "--config", MIXTRAL, "--gpu-arch", "a100_sxm_40gb", "--gpus", "32")
     assert done.code == 0
-    assert "Memory: out of memory" in done.out
+    assert "Does not fit: " in done.out
 
 
 def test_same_memory_as_performance():

@@ -63,7 +63,7 @@ def test_example_case_fits_and_needs_no_flag():
     done = projector("performance", "--config", DEEPSEEK)
     assert done.code == 0
     assert "deepseek_v3 on 1024 × NVIDIA H100 SXM5 80 GB (cluster h100_sxm), megatron-lm" in done.out
-    assert "\nMemory: fits" in done.out
+    assert "\nFits: " in done.out
 
 
 def test_plain_text_is_aligned_and_adds_up():
@@ -76,7 +76,7 @@ def test_plain_text_is_aligned_and_adds_up():
     assert len({line.index(" %") for line in parts}) == 1
     seconds = [float(line.partition(" %")[0].split()[-2]) for line in parts]
     assert sum(seconds[:-1]) == pytest.approx(seconds[-1], abs=1e-3)
-    for words in ("Projection", "Pipeline stages", "Memory: ", "Assumed: ", "tokens/s/GPU", "MFU"):
+    for words in ("Projection", "Pipeline stages", "Fits: ", "Assumed: ", "tokens/s/GPU", "MFU"):
         assert words in done.out
 
 
@@ -128,8 +128,11 @@ def test_all_schedules_are_compared_and_the_best_is_taken():
 def test_out_of_memory_is_an_answer_not_an_error():
     done = projector("performance", "--config", MIXTRAL, "--cluster", "a100_sxm_40gb", "--gpus", "64")
     assert done.code == 0
-    assert "Memory: out of memory" in done.out
-    assert "out of memory by" in done.out
+    head, _, rest = done.out.partition("\nDoes not fit: ")
+    assert "GiB too much on the fullest GPU" in rest
+    assert "tokens/s" not in head
+    assert rest.index("projector search") < rest.index("Expected: ")
+    assert done.out.count("Expected: ") == 1
 
 
 def test_closed_pipe_is_no_failure():

@@ -20,7 +20,7 @@ def test_the_commands_say_so(command: str, tmp_path: Path) -> None:
     path = tmp_path / "case.yaml"
     path.write_text(CONFIG)
     text = projector(command, "--config", str(path)).out
-    assert "out of memory by" in text
+    assert "Does not fit: " in text
     assert "Changes that make it fit" in text
     content = projector(command, "--config", str(path), "--json").document
     assert len(content["remedies"]["changes"]) == 3

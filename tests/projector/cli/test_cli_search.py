@@ -143,19 +143,29 @@ def test_bad_input_is_one_clear_error(capsys: pytest.CaptureFixture[str], words:
     assert "Traceback" not in taken.err
 
 
-def test_every_configuration_inside_the_interval_is_found(capsys: pytest.CaptureFixture[str]) -> None:
-    few, every, many = (
-        document(
-            capsys, *one, fixed=("--fix", "tp=1,2", "--fix", "cp=1", "--fix", "pp=1", "--fix", "micro_batch_size=1")
-        )
-        for one in (("--top", "2"), ("--top", "2", "--alike"), ("--top", "900"))
-    )
-    assert every["best"][0]["fields"] == few["best"][0]["fields"]
-    alike = [each["fields"] for each in many["best"] if not each["told_apart"]]
-    assert [each["fields"] for each in every["best"][:2]] == [each["fields"] for each in many["best"][:2]]
-    assert len(alike) > 2
-    assert [each["fields"] for each in every["best"] if not each["told_apart"]] == alike
-    assert every["alike"] == len(alike)
+def test_what_is_told_apart_is_what_the_interval_of_its_ratio_says(capsys: pytest.CaptureFixture[str]) -> None:
+    best = document(capsys, "--top", "40")["best"]
+    assert best[0]["gain"] == {"middle": 0, "low": 0, "high": 0}
+    for each in best[1:]:
+        gain = each["gain"]
+        assert gain["low"] < gain["middle"] < gain["high"]
+        assert each["told_apart"] == (gain["high"] < 0 or gain["low"] > 0)
+        wide = best[0]["expected"]["high"] / best[0]["expected"]["middle"]
+        assert (1 + gain["high"]) / (1 + gain["middle"]) < wide  # what both share cancels
+    assert {each["told_apart"] for each in best} == {False, True}
+
+
+def test_time_is_enough_for_something_that_fits_and_says_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = ("--model", "llama3_70b", "--gpu", "h100", "--gpus", "64", "--budget", "0.001s", "--json")
+    assert main(["search", *whole]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["gap"] is None
+    assert 0 < made["gap_to_peak"] < 1
+    first = made["best"][0]
+    assert (first["memory"]["status"], first["told_apart"]) == ("fits", False)
+    assert main([*made["start"][1:], "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["projections"]["simulate"]["step_seconds"] == first["step_seconds"]
 
 
 @pytest.mark.parametrize(

@@ -244,8 +244,13 @@ def test_a_search_that_is_stopped_says_how_far_off_it_can_be() -> None:
     assert few.gap is not None
     assert few.counts.projected <= whole.counts.projected
     assert few.best[0].value * (1 - few.gap) <= whole.best[0].value * (1 + 1e-12)
-    none = search(made, cluster, Objective(), Limits(seconds=1e-9))
-    assert none.gap is None
+    soon = search(made, cluster, Objective(), Limits(seconds=1e-9))
+    assert soon.gap is None
+    assert soon.best[0].projection.memory.order == 0
+    assert soon.most is not None
+    assert soon.best[0].value * (1 - soon.most) <= whole.best[0].value <= soon.best[0].value * (1 + 1e-12)
+    long = search(made, cluster, Objective(), Limits(top=1, seconds=600))
+    assert (long.gap, long.best[0].fields) == (0, whole.best[0].fields)
 
 
 def test_what_was_projected_is_not_projected_again() -> None:
@@ -303,7 +308,7 @@ def test_a_space_that_memory_empties_names_the_nearest_and_what_would_fit() -> N
     )
     assert least.margin < 0
     assert f"{found.counts.enumerated:,} combinations" in said
-    assert f"{least.required / 1e9:.1f} GB, {-least.margin / 1e9:.1f} GB too much" in said
+    assert f"{least.required / 2**30:.1f} GiB, {-least.margin / 2**30:.1f} GiB too much" in said
     assert "on the host" in said
 
 

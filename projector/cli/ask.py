@@ -1,0 +1,174 @@
+"""``projector ask``: does it fit, in which layout, how fast, how sure is that, how long and dear is the whole run, and what
+starts it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from copy import copy
+from typing import TYPE_CHECKING
+
+from projector.cli import command, runs
+from projector.cli.options import add_selection
+from projector.cli.parser import Parser, add_command, add_json, quantity
+from projector.cli.quantities import price, tokens
+from projector.dataclass import dataclass
+from projector.errors import InputError, Problem, Unsupported
+
+if TYPE_CHECKING:
+    from projector.cli.inputs import Case
+    from projector.plan.plan import Plan
+    from projector.search.found import Best, Found
+
+_MOST = 16_384  # GPUs that --gpus min tries
+_BYTES = 6  # of a parameter that a GPU holds at the least: weights and gradients of 16 bits, a moment of 8 or two
+
+
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
+        _run,
+        examples=("--model llama3_70b --gpu h100 --gpus 64 --seq 32k", "--model llama3.1_8b --gpu h100,mi355x"),
+    )
+    add_selection(parser)
+    parser.usage = "%(prog)s --model NAME|FILE --gpu NAME[,NAME…] [--gpus N|min] [flags]"
+    for action in parser._actions:
+        if action.dest == "gpus":
+            action.type, action.help = _gpus, "GPUs of the run; min: the fewest on which it fits; default: min"
+        if action.dest == "gpu":
+            action.help = (
+                "the usual cluster of a GPU (mi355x, h100) or a YAML file of one; several with commas, side by side"
+            )
+    runs.add_runs(parser.add_argument_group("what was measured"))
+    group = parser.add_argument_group("what is asked")
+    group.add_argument("--tokens", type=tokens, metavar="N", help="of the whole run; default: 20 per parameter in use")
+    group.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
+    budget = "CPU seconds for the search on each GPU, once something is found; default: 6"
+    group.add_argument("--budget", type=quantity("seconds", 0, 3600), default=6.0, metavar="S", help=budget)
+    add_json(group)
+
+
+def _gpus(text: str) -> int | str:
+    from projector.cli.parser import whole
+
+    return "min" if text == "min" else whole(1)(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Of one GPU: its ``case`` with the GPUs that were chosen, and the best of ``found`` with the ``plan`` of the whole run
+    and the words of the command that projects it; ``refused``: why there is none."""
+
+    case: Case
+    found: Found | None = None
+    plan: Plan | None = None
+    command: tuple[str, ...] = ()
+    refused: InputError | None = None
+
+    @property
+    def best(self) -> Best:
+        assert self.found is not None
+        return self.found.best[0]
+
+
+def _run(options: argparse.Namespace) -> None:
+    from projector.cli import as_json, ask_view
+    from projector.io.terminal import show
+
+    names = [name.strip() for name in (options.gpu or "").split(",") if name.strip()]
+    if len(names) > 1 and options.config:
+        raise InputError([Problem("--gpu", "", options.gpu, "one GPU beside --config")])
+    runs.prepare(options)
+    problems: list[Problem] = []
+    answers = []
+    for name in names or [None]:
+        mine = copy(options)
+        mine.gpu = name
+        try:
+            answers.append(answered(mine))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(dict.fromkeys(problems))
+    if options.json:
+        as_json.write(ask_view.as_document(answers))
+    else:
+        show(ask_view.as_page(answers, options))
+
+
+def answered(options: argparse.Namespace) -> Answer:
+    """The answer for one GPU. Raises :class:`InputError` for what is wrong with the question."""
+    from projector.cli.inputs import blamed, read_case
+
+    fewest = options.gpus in (None, "min") and not options.target_nodes
+    if fewest:
+        options.gpus = 1
+    known = runs.taught(options)
+    case = known.on(read_case(options))
+    with blamed(options):
+        sizes = list(_sizes(case)) if fewest else [case.workload.gpus]
+        for gpus in sizes:
+            options.gpus = gpus
+            case = known.on(read_case(options))
+            try:
+                found = _searched(case, options)
+            except InputError:  # no rule lets a layout through
+                if gpus == sizes[-1]:
+                    raise
+                continue
+            if found.best and (found.best[0].projection.memory.order == 0 or gpus == sizes[-1]):
+                return _whole(case, found, options)
+        return Answer(case=case, refused=_unfit(case, found))
+
+
+def _sizes(case: Case) -> Iterator[int]:
+    """Numbers of GPUs in powers of two, from the least that can hold the model up: parts of a host, then hosts."""
+    from projector.workload.parameters import count
+
+    host, gpu = case.cluster.gpus_per_host, case.cluster.gpu
+    least = count(case.workload.model).main * _BYTES / gpu.usable_memory_bytes
+    parts = [1 << power for power in range(host.bit_length()) if 1 << power < host]
+    yield from (size for size in (*parts, *(host << power for power in range(15))) if least <= size <= _MOST)
+
+
+def _searched(case: Case, options: argparse.Namespace) -> Found:
+    from projector.search.found import Limits, search
+    from projector.search.objective import Objective
+    from projector.search.space import searched, space
+
+    held = {
+        name: (getattr(case.workload.recipe, name),)
+        for name, flag in options.told.flags.items()
+        if flag.startswith("--") and name in searched(case.workload)
+    }
+    return search(
+        space(case.workload, case.cluster, only=held),
+        case.cluster,
+        Objective(),
+        Limits(seconds=options.budget, top=4),
+        settings=case.settings,
+        explained=False,
+        knowledge=case.known,
+    )
+
+
+def _whole(case: Case, found: Found, options: argparse.Namespace) -> Answer:
+    from projector.plan.assumptions import ASSUMPTIONS
+    from projector.plan.plan import plan
+    from projector.plan.usual import tokens_of_a_run
+
+    load, ranges = found.best[0].workload, dict(ASSUMPTIONS)
+    if options.price is not None:
+        ranges |= options.price.at(case.cluster.gpu.name)
+    amount = options.tokens or tokens_of_a_run(load.model)
+    try:
+        made = plan(load, case.cluster, amount, ranges, settings=case.settings, grow=False, known=case.known)
+    except Unsupported:  # failures stop it
+        made = None
+    return Answer(case=case, found=found, plan=made, command=tuple(command.words(case, load, options)))
+
+
+def _unfit(case: Case, found: Found) -> InputError:
+    from projector.search.unfit import unfit
+
+    return unfit(found, case.cluster, 0.0, case.settings)

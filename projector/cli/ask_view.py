@@ -1,0 +1,156 @@
+"""What ``projector ask`` shows: the answer for one GPU in a few sentences, for several side by side."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from projector.cli import command, expected, report
+from projector.cli.ask import Answer
+from projector.cli.plan_view import lasting, tokens
+from projector.cli.search_view import exactness
+from projector.cli.search_view import one as configuration
+from projector.io.table import NONE, Column, Line, Table, factor, percent
+from projector.search.words import words
+
+
+def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[Line | Table]:
+    """At most 25 lines of 80 characters for one GPU."""
+    if len(answers) > 1:
+        yield _side_by_side(answers)
+        fitting = [each for each in answers if each.found]
+        for each in fitting:
+            yield Line("")
+            yield Line(f"{each.case.cluster.gpu.name}: {words(each.best.fields)}", "bold")
+            yield from (Line(line) for line in command.wrapped(each.command))
+        return
+    (answer,) = answers
+    if answer.found is None:
+        yield from _misfit(answer)
+        return
+    best, case = answer.best, answer.case
+    made = best.projection
+    yield next(report.head(case, made))
+    yield report.verdict(case, made)
+    yield Line(f"Layout: {words(best.fields)}")
+    yield Line(f"{exactness(answer.found)}.", "dim")
+    yield from expected.lines(case, made)
+    if answer.plan is not None:
+        yield Line(f"Whole run: {_run(answer, options)}")
+    searched = answer.found.space.axes()
+    for text in case.assumed:
+        if text.startswith("chosen") and text.split()[1].partition("=")[0] not in searched:
+            yield Line(f"C{text[1:]}", "dim")
+    yield from _start(answer)
+
+
+def _start(answer: Answer) -> Iterator[Line]:
+    yield Line("Start from:", "bold")
+    yield from (Line(line) for line in command.wrapped(answer.command))
+
+
+def _misfit(answer: Answer) -> Iterator[Line]:
+    work, cluster = answer.case.workload, answer.case.cluster
+    yield Line(f"Does not fit: {work.model.name} on {work.gpus} × {cluster.gpu.title}, in any layout", "bad")
+    assert answer.refused is not None
+    yield from (Line(line) for line in answer.refused.lines())
+    yield Line("--gpus min finds the fewest GPUs on which it fits")
+
+
+def _run(answer: Answer, options: argparse.Namespace) -> str:
+    """``1.41T tokens (20 per parameter): 250 days (200 to 310), 385,000 GPU-hours, …``."""
+    made = answer.plan
+    assert made is not None
+    f = made.forecast
+    rule = "" if options.tokens else " (20 per parameter in use)"
+    cost = (
+        f", cost {f.middle.cost:,.0f} ({f.low.cost:,.0f} to {f.high.cost:,.0f})"
+        if f.middle.cost
+        else "; --price adds cost"
+    )
+    return (
+        f"{tokens(made.tokens)} tokens{rule} take {lasting(made)}, {f.middle.gpu_hours:,.0f} GPU-hours, "
+        f"{f.middle.mwh:,.0f} MWh with failures and pauses{cost}"
+    )
+
+
+def _side_by_side(answers: Sequence[Answer]) -> Table:
+    work = answers[0].case.workload
+    names = [each.case.cluster.gpu.name for each in answers]
+    rows = zip(*(_column(each) for each in answers), strict=True)
+    titles = (
+        "GPUs",
+        "memory",
+        "GiB to spare",
+        "step s",
+        "tokens/s/GPU",
+        "90 % from",
+        "to",
+        "MFU",
+        "uncertain by",
+        "days",
+        "GPU-hours",
+        "cost",
+    )
+    columns = (Column("", numeric=False), *(Column(name, numeric=False) for name in names))
+    lines = tuple((title, *row) for title, row in zip(titles, rows, strict=True))
+    return Table(
+        title=f"{work.model.name}, {work.recipe.seq_length:,}-token samples, {work.framework}",
+        columns=columns,
+        rows=tuple(line for line in lines if any(cell != NONE for cell in line[1:])),
+        note="Steps, speeds and days as measured runs let expect them.",
+    )
+
+
+def _column(answer: Answer) -> tuple[str, ...]:
+    if answer.found is None:
+        return (str(answer.case.workload.gpus), "does not fit", *(NONE,) * 10)
+    made = answer.best.projection
+    found = expected.expectation(answer.case, made)
+    at = [made.tgs * made.step_seconds / seconds for seconds in (found.middle, found.high, found.low)]
+    plan = answer.plan.forecast.middle if answer.plan else None
+    return (
+        f"{made.resolved.workload.gpus:,}",
+        made.memory.status,
+        f"{made.memory.margin_bytes / 2**30:.1f}",
+        f"{found.middle:.3f}",
+        *(f"{each:,.0f}" for each in at),
+        percent(made.mfu * at[0] / made.tgs),
+        factor(found.half_width),
+        f"{plan.days:,.1f}" if plan else NONE,
+        f"{plan.gpu_hours:,.0f}" if plan else NONE,
+        f"{plan.cost:,.0f}" if plan and plan.cost else NONE,
+    )
+
+
+def as_document(answers: Sequence[Answer]) -> dict[str, Any]:
+    """``answers``: one a GPU, in the order of the question."""
+    return {"schema_version": 1, "command": "ask", "answers": [_values(each) for each in answers]}
+
+
+def _values(answer: Answer) -> dict[str, Any]:
+    work = answer.case.workload
+    head = {
+        "model": work.model.name,
+        "cluster": answer.case.cluster.name,
+        "framework": work.framework,
+        "gpus": work.gpus,
+        "assumed": list(answer.case.assumed),
+    }
+    if answer.found is None:
+        assert answer.refused is not None
+        return head | {"fits": False, "reasons": answer.refused.lines()}
+    made = answer.best.projection
+    plan = answer.plan
+    return head | {
+        "fits": bool(made.memory.fits),
+        "margin": float(made.memory.margin_bytes),
+        **configuration(answer.case, answer.best),
+        "gap": answer.found.gap,
+        "gap_to_peak": answer.found.most,
+        "run": plan
+        and {"tokens": plan.tokens, **{n: asdict(getattr(plan.forecast, n)) for n in ("middle", "low", "high")}},
+        "start": list(answer.command),
+    }

@@ -1,0 +1,95 @@
+"""A configuration as the command that projects it."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from projector.cli.inputs import Case
+from projector.errors import InputError, Unsupported
+from projector.hardware.types import Cluster
+from projector.settle.workload import settled
+from projector.workload.fields import Field, fields
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+_SIZES = ("micro_batch_size", "global_batch_size", "seq_length")
+#: What a projection depends on beside the recipe and the GPUs, by its place in the options.
+_BESIDE = (
+    *("config", "configs", "model", "cluster", "gpu", "framework", "framework_date", "hardware_config"),
+    *("gemm_backend", "gpu_clock_mhz", "power_cap_watts"),
+)
+
+
+def words(case: Case, load: Workload, options: argparse.Namespace) -> list[str]:
+    """The words of ``projector performance`` that project ``load``, which differs from ``case`` in recipe and GPUs alone.
+    Flags without which it would be the same are left out."""
+    found = ["projector", "performance"]
+    for name in _BESIDE:
+        if (value := getattr(options, name)) is not None:
+            found += [f"--{name.replace('_', '-')}", str(value)]
+    found += ["--gpus", str(load.gpus)]
+    found += [word for text in options.set if text.startswith("model.") for word in ("--set", text)]
+    bare = Recipe(**{name: getattr(load.recipe, name) for name in _SIZES})
+    start = case.workload.recipe if options.config else bare
+    sizes = [] if options.config else [field for field in fields() if field.key in _SIZES]
+    needed = [*sizes, *_needed(start, load, case.cluster)]
+    if load.model.moe is not None and load.recipe.tp > 1:  # experts would be split like the rest
+        needed += [field for field in fields() if field.key == "etp" and field not in needed]
+    for field in needed:
+        found += _said(field, _at(load.recipe, field))
+    return found
+
+
+def wrapped(found: Sequence[str], width: int = 78, margin: str = "    ") -> list[str]:
+    """The lines of a command in a shell, each at most ``width`` wide, flags and their values together."""
+    lines, pairs = [""], list[str]()
+    for word in map(shlex.quote, found):
+        if pairs and pairs[-1].startswith("-") and " " not in pairs[-1] and not word.startswith("-"):
+            pairs[-1] += f" {word}"
+        else:
+            pairs.append(word)
+    for pair in pairs:
+        if len(lines[-1]) + len(pair) + 3 > width:
+            lines[-1] += " \\"
+            lines.append(margin + pair)
+        else:
+            lines[-1] += f" {pair}" if lines[-1] else pair
+    return lines
+
+
+def _needed(start: Recipe, load: Workload, cluster: Cluster) -> Iterator[Field]:
+    """Fields that must be said so that the recipe means what it does."""
+    meant, recipe = settled(load, cluster, published=False).workload, load.recipe
+    for field in fields():
+        name = field.path[0]
+        if getattr(recipe, name) == getattr(start, name) or _at(recipe, field) == _at(start, field):
+            continue
+        less = replace(recipe, **{name: getattr(start, name)})
+        try:
+            same = settled(replace(load, recipe=less), cluster, published=False).workload == meant
+        except (InputError, Unsupported):
+            same = False
+        if same:
+            recipe = less
+        else:
+            yield field
+
+
+def _at(recipe: Recipe, field: Field) -> Any:
+    value: Any = recipe
+    for name in field.path:
+        value = getattr(value, name, None)
+    return value
+
+
+def _said(field: Field, value: Any) -> tuple[str, ...]:
+    flag = min(field.names, key=len).replace("_", "-")
+    if value is None:
+        return "--set", f"{field.key}=none"
+    if isinstance(value, bool):
+        return (f"--{flag}" if value else f"--no-{flag}",)
+    return f"--{flag}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,121 @@
+"""A good configuration soon: parts of a space, each searched whole, one after the other.
+
+The first part has every size with the plainest pipelines and switches. Each further part holds what the best so far has of
+some axes and frees the others (block coordinate descent: Bertsekas, *Nonlinear Programming*, 2.7), until no part has
+anything better. That is no proof; the search of the whole space, which follows, is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from projector.search.axes import Axis, Option
+from projector.search.hunt import Hunt
+from projector.search.nodes import Counts, Hit
+from projector.search.space import PIPELINE, Space
+
+#: Values of the first part, where an axis has them; of a size or switch that is not named here all options are in.
+_PLAIN: Mapping[str, tuple[Any, ...]] = {
+    "pipeline_schedule": (None, "1f1b", "interleaved"),
+    "recompute_granularity": ("none", "full"),
+    "recompute_method": (None, "uniform"),
+    "sequence_parallel": (True,),
+    "data_parallel_sharding": ("optim", "optim_grads_params"),
+    "tp_comm_overlap": (False,),
+    "create_attention_mask_in_dataloader": (False,),
+    "moe_token_dispatcher_type": ("alltoall",),
+    "overlap_moe_expert_parallel_comm": (False,),
+    "optimizer_cpu_offload": (None,),
+    "offload_modules": (None,),
+    "cpu_offloading_num_layers": (None,),
+    "overlap_grad_reduce": (True,),
+    "overlap_param_gather": (True,),
+}
+#: What a part frees around the best so far, in turn; ``near``: half and twice each of its sizes.
+_FREED = (("layers", "once"), ("near", "pipelines"), ("sizes", "pipelines"), ("pipelines", "layers"))
+_SIZES = ("tp", "cp", "ep", "etp", "pp")
+_CHUNKS = (1, 2, 4)
+_TOKENS = 8192  # of a sample that one rank holds at most in the very first part, where context parallelism can split it
+
+
+def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: Callable[[], bool]) -> Hunt | None:
+    """Hunts through the parts until nothing better is found or ``spent`` says that time is over; the last hunt, with
+    the hits and counts of all. None where nothing fits. ``hunted`` runs a hunt from hits that are known."""
+    last, counts, stale = None, Counts(), 0
+    hits: list[Hit] = []
+    for part in _parts(space, hits):
+        if hits and (spent() or stale == len(_FREED)):
+            break
+        before = _best(hits)
+        last = hunted(part, hits)
+        counts, hits[:] = counts + last.counts, last.hits
+        stale = stale + 1 if before and _best(hits) == before else 1
+    if last is None or not hits:
+        return None
+    last.counts, last.gap = replace(counts, points=space.points), None
+    return last
+
+
+def _best(hits: Sequence[Hit]) -> Option | None:
+    """What the best sets."""
+    return min(hits, key=lambda hit: hit.value).fields if hits else None
+
+
+def _parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
+    """``hits`` grow while the parts are searched."""
+    plain = _plain(space)
+    yield _glance(plain)
+    if not hits:
+        yield plain
+    if not hits:  # the plain pipelines with all that saves memory
+        yield replace(plain, layers=space.layers)
+    while hits:
+        for free in _FREED:
+            yield _around(space, _best(hits) or {}, free)
+
+
+def _glance(plain: Space) -> Space:
+    """Of the plain part few numbers of chunks, and no more context parallelism than long samples need."""
+    least = max(1, -(-plain.base.recipe.seq_length // _TOKENS))
+    few = {"cp": tuple(range(1, least + 1))}
+    return replace(plain, sizes=_of(plain.sizes, few), only={"vpp": _CHUNKS, **plain.only})
+
+
+def _plain(space: Space) -> Space:
+    micro = min(option["micro_batch_size"] for axis in space.sizes for option in axis if "micro_batch_size" in option)
+    wanted = {**_PLAIN, "micro_batch_size": (micro,)}
+    return replace(
+        space,
+        sizes=_of(space.sizes, wanted),
+        layers=_of(space.layers, wanted),
+        once=_of(space.once, wanted),
+        only={"pipeline_schedule": _PLAIN["pipeline_schedule"], **space.only},
+    )
+
+
+def _around(space: Space, best: Option, free: tuple[str, ...]) -> Space:
+    """The part of ``space`` that has all options of the axes ``free``, and of the others those of ``best``. The micro-batch
+    is always free."""
+    held: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in best.items()}
+    sizes = {name: values for name, values in held.items() if name != "micro_batch_size"}
+    if "near" in free:
+        sizes |= {name: (best[name] // 2, best[name], 2 * best[name]) for name in _SIZES if name in best}
+    return replace(
+        space,
+        sizes=space.sizes if "sizes" in free else _of(space.sizes, sizes),
+        layers=space.layers if "layers" in free else _of(space.layers, held),
+        once=space.once if "once" in free else _of(space.once, held),
+        only=space.only
+        if "pipelines" in free
+        else {**space.only, **{name: (best.get(name, getattr(space.base.recipe, name)),) for name in PIPELINE}},
+    )
+
+
+def _of(axes: tuple[Axis, ...], wanted: Mapping[str, tuple[Any, ...]]) -> tuple[Axis, ...]:
+    """Of each axis the options whose fields have wanted values; all where none has."""
+    return tuple(
+        tuple(option for option in axis if all(v in wanted.get(name, (v,)) for name, v in option.items())) or axis
+        for axis in axes
+    )
