@@ -1,5 +1,11 @@
 """Projector: how fast and how big a distributed LLM training run will be, before it is launched.
 
+    import projector as pj
+
+    p = pj.project(model="llama3_70b", gpu="h100", gpus=512, tp=8, pp=4, seq_length=8192)
+    pj.search(model="llama3_70b", gpu="h100", gpus=64).best[0]
+    pj.sweep(model="llama3_8b", gpu=["h100", "mi300x"], gpus=64, tp=[1, 2, 4]).to_pandas()
+
 ``import projector`` loads nothing heavy: names below are fetched when first used.
 """
 
@@ -9,17 +15,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Expectation", "Projection", "expect", "project", "project_many"]
-_PLACES = {"expect": "expectation", "Expectation": "posterior", "project_many": "many"}
+__all__ = ["Expectation", "InputError", "Projection", "expect", "project", "project_many", "search", "sweep"]
+_PLACES = {
+    "Expectation": "posterior",
+    "InputError": "errors",
+    "Projection": "projection",
+    "expect": "expectation",
+    "project_many": "many",
+}
 
 if TYPE_CHECKING:
+    from projector import search as search
+    from projector.errors import InputError
     from projector.expectation import expect
+    from projector.face import project, sweep
     from projector.many import project_many
     from projector.posterior import Expectation
-    from projector.projection import Projection, project
+    from projector.projection import Projection
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module(f"projector.{_PLACES.get(name, 'projection')}"), name)
+        if name == "search":  # the room, which can be called
+            return import_module("projector.search")
+        return getattr(import_module(f"projector.{_PLACES.get(name, 'face')}"), name)
     raise AttributeError(f"module 'projector' has no attribute {name!r}")

@@ -174,7 +174,9 @@ class _Rows:
     def fits(self, row: int, need: Need, bound: str = "") -> bool:
         """Whether a row fits in memory; it is rejected where it does not, or where a ``bound`` says that it cannot."""
         if need.margin < 0:
-            self.reject(row, "out-of-memory", f"{bound}{need.required / 1e9:.1f} GB of {need.usable / 1e9:.1f} GB")
+            self.reject(
+                row, "out-of-memory", f"{bound}{need.required / 2**30:.1f} GiB of {need.usable / 2**30:.1f} GiB"
+            )
         return need.margin >= 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from projector.dataclass import dataclass
 from projector.frameworks import Resolved
@@ -32,7 +33,7 @@ _WITHOUT_WEIGHT_GRADIENT = parameter(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Projection:
     """What a run will be. ``breakdown`` sums to ``step_seconds``: exposed seconds on the rank that works longest.
 
@@ -59,6 +60,22 @@ class Projection:
     spans: tuple[Span, ...] = ()
     stage_seconds: tuple[tuple[float, float], ...] = ()
     communication: tuple[Traffic, ...] = ()
+
+    def __repr__(self) -> str:
+        from projector.card import text
+
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        from projector.card import html
+
+        return html(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Figures, recipe, memory, what to expect and what was assumed, as JSON values."""
+        from projector.card import values
+
+        return values(self)
 
 
 def project(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from projector.card import PARTS
 from projector.cli import expected
 from projector.cli.document import rank_totals, stages
 from projector.cli.inputs import Case
@@ -21,18 +22,6 @@ from projector.workload.recipe import Recipe
 if TYPE_CHECKING:
     from projector.cli.performance import Projections
 
-_PARTS = {
-    "compute_s": "compute",
-    "host_s": "host",
-    "tp_s": "tensor-parallel communication",
-    "ep_s": "expert-parallel communication",
-    "cp_s": "context-parallel communication",
-    "pp_s": "pipeline communication",
-    "dp_s": "data-parallel communication",
-    "bubble_s": "pipeline bubble",
-    "optimizer_s": "optimizer",
-    "other_s": "other work of a step",
-}
 _MILLI = 1e3
 #: How alternatives of one job are ranked.
 ORDERED = "What {} runs stands first, then what fits, what is too close to tell, what does not fit, the fastest first."
@@ -153,7 +142,7 @@ def _breakdown(case: Case, made: Projections) -> Table:
     for key in made.first.breakdown:
         if not any(p.breakdown[key] for _, p in each):
             continue
-        row = [_PARTS.get(key, key)]
+        row = [PARTS.get(key, key)]
         for _, p in each:
             row += [f"{p.breakdown[key]:.4f}", percent(p.breakdown[key] / p.step_seconds)]
         rows.append((*row, bars.get(key, "")))
@@ -226,24 +215,13 @@ def _ranks(case: Case, made: Projection) -> Table:
     return listed("Peak memory of every pipeline rank, GiB", plan.ranks, columns, note)
 
 
-_VERDICTS = {
-    "fits": ("Fits", "good"),
-    "tight": ("Fits when the allocator gives its cache back", "good"),
-    "too-close": ("Too close to tell whether it fits", ""),
-    "out-of-memory": ("Does not fit", "bad"),
-}
-
-
 def verdict(case: Case, made: Projection) -> Line:
     """Whether it fits, and by how much."""
     plan = made.memory
-    words, style = _VERDICTS[plan.status]
-    near = f", and the model of memory is good to {100 * plan.tolerance:.0f} %" if plan.status == "too-close" else ""
     return Line(
-        f"{words}: {gib(abs(plan.margin_bytes))} GiB {'to spare' if plan.fits else 'too much'} on the fullest GPU{near}; "
-        f"at least {gib(plan.required)} GiB needed, {gib(plan.device)} GiB expected, of {gib(plan.usable)} GiB usable on "
-        f"{case.cluster.gpu.name}",
-        style,
+        f"{plan.verdict}; at least {gib(plan.required)} GiB needed, {gib(plan.device)} GiB expected, "
+        f"of {gib(plan.usable)} GiB usable on {case.cluster.gpu.name}",
+        ("good", "", "bad")[plan.order],
     )
 
 

@@ -21,6 +21,12 @@ from projector.pipeline import InFlight, Schedule, Situations, situations
 from projector.workload import validate
 
 _GIB = 2.0**30
+_VERDICTS = {
+    "fits": "Fits",
+    "tight": "Fits when the allocator gives its cache back",
+    "too-close": "Too close to tell whether it fits",
+    "out-of-memory": "Does not fit",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,15 @@ class MemoryPlan:
         """By which alternatives are ranked before their speed: 0 where it fits, 1 where that is too close to tell, 2 where
         it does not fit."""
         return {"too-close": 1, "out-of-memory": 2}.get(self.status, 0)
+
+    @property
+    def verdict(self) -> str:
+        """Whether it fits, and by how much."""
+        size = f"{abs(self.margin_bytes) / _GIB:.2f} GiB {'to spare' if self.fits else 'too much'} on the fullest GPU"
+        near = (
+            f", and the model of memory is good to {100 * self.tolerance:.0f} %" if self.status == "too-close" else ""
+        )
+        return f"{_VERDICTS[self.status]}: {size}{near}"
 
     @property
     def words(self) -> str:

@@ -28,6 +28,7 @@ from projector.search.objective import Objective
 from projector.search.opening import opened
 from projector.search.space import Space, with_fields
 from projector.search.tree import Tree
+from projector.search.words import words
 from projector.settle.workload import settled
 from projector.workload.workload import Workload
 
@@ -62,7 +63,7 @@ class Limits:
     top: int = 16
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Found:
     """``best``: the winner first; ``hits``: all that was projected; ``front``: those of them that no other beats in both
     tokens/s/GPU and memory; ``gap``: see :class:`Hunt`; ``most``: where ``gap`` is None, the share by which the best may
@@ -89,6 +90,31 @@ class Found:
     def alike(self) -> int:
         """How many of the best cannot be told from the winner, itself among them."""
         return sum(each.alike for each in self.best)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The best as plain values: what each sets, and what comes of it."""
+        return [
+            {name: value for name, value in each.fields.items() if value is not None}
+            | {"step_seconds": each.projection.step_seconds, "tgs": each.projection.tgs, "mfu": each.projection.mfu}
+            | dict(zip(("gain", "gain_low", "gain_high"), each.gain, strict=True))
+            | {"memory": each.projection.memory.status, "spare_gib": each.projection.memory.margin_bytes / 2.0**30}
+            for each in self.best
+        ]
+
+    def __repr__(self) -> str:
+        head = f"{len(self.best)} best of {self.counts.points:,} combinations in {self.seconds:.1f} s of CPU:"
+        lines = (f"  {each.projection.tgs:,.1f} tokens/s/GPU, {words(each.fields)}" for each in self.best[:5])
+        return "\n".join((head, *lines))
+
+    def to_pandas(self) -> Any:
+        """The rows as a frame. Needs pandas."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    def _repr_html_(self) -> str:
+        return str(self.to_pandas().dropna(axis=1, how="all").to_html(index=False))
 
 
 def search(

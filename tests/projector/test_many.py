@@ -97,7 +97,7 @@ def test_every_row_is_what_project_says_of_it(loads: list[Workload]) -> None:
             assert many.step_seconds[row] == pytest.approx(one.step_seconds, rel=1e-9)
             assert many.tgs[row] == pytest.approx(one.tgs, rel=1e-9)
         else:
-            assert "GB of" in many.reason[row]
+            assert "GiB of" in many.reason[row]
     assert compared > 40
 
 

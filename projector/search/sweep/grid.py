@@ -86,8 +86,11 @@ def _digest(path: str) -> str:
 
 def read(path: Path) -> Grid:
     """The grid of a file. Raises :class:`InputError` with everything that is wrong with it."""
-    where = str(path)
-    content = read_yaml(path)
+    return parsed(read_yaml(path), str(path), path)
+
+
+def parsed(content: object, where: str, path: Path) -> Grid:
+    """The same of what a file holds; files that it names lie beside ``path``."""
     if not isinstance(content, Mapping):
         raise InputError([Problem(where, "", type(content).__name__, "a mapping: sweep, model, system, gpus, recipe")])
     if content.get("sweep") != VERSION:

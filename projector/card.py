@@ -1,0 +1,140 @@
+"""A projection in a few lines, as a card for a notebook, and as plain values: the answer without the details."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from projector.expectation import expect
+from projector.io.table import factor, percent
+from projector.workload.schema import recipe_to_mapping
+
+if TYPE_CHECKING:
+    from projector.posterior import Expectation
+    from projector.projection import Projection
+
+#: What the parts of a breakdown are called, by their names.
+PARTS: Mapping[str, str] = {
+    "compute_s": "compute",
+    "host_s": "host",
+    "tp_s": "tensor-parallel communication",
+    "ep_s": "expert-parallel communication",
+    "cp_s": "context-parallel communication",
+    "pp_s": "pipeline communication",
+    "dp_s": "data-parallel communication",
+    "bubble_s": "pipeline bubble",
+    "optimizer_s": "optimizer",
+    "other_s": "other work of a step",
+}
+#: Middle tones, which both dark and light pages carry (Okabe and Ito's palette for all kinds of sight, and two greys).
+_COLOURS = (
+    "#0072b2",
+    "#999999",
+    "#e69f00",
+    "#cc79a7",
+    "#56b4e9",
+    "#009e73",
+    "#d55e00",
+    "#b0a030",
+    "#666677",
+    "#887766",
+)
+_SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp")
+_LEAST = 0.002  # share of a step below which a part is not named
+
+
+def text(made: Projection) -> str:
+    """Five lines: what, the layout, the verdict, what to expect, where the step goes."""
+    return "\n".join((_title(made), _layout(made), made.memory.verdict, *_expected(made, expect(made)), _parts(made)))
+
+
+def values(made: Projection) -> dict[str, Any]:
+    """Figures and the recipe as JSON values; seconds, bytes, tokens a second and GPU."""
+    work, memory = made.resolved.workload, made.memory
+    return {
+        "model": work.model.name,
+        "gpu": made.cluster.gpu.name,
+        "gpus": work.gpus,
+        "framework": work.framework,
+        "recipe": recipe_to_mapping(work.recipe),
+        "step_seconds": made.step_seconds,
+        "tgs": made.tgs,
+        "mfu": made.mfu,
+        "bubble": made.bubble,
+        "breakdown": dict(made.breakdown),
+        "expected": asdict(expect(made)),
+        "memory": {
+            "status": memory.status,
+            "fits": bool(memory.fits),
+            **{name: float(getattr(memory, name)) for name in ("required", "device", "usable", "margin_bytes")},
+        },
+        "assumed": list(made.assumed),
+    }
+
+
+def html(made: Projection) -> str:
+    """The same lines with the breakdown as a bar. It takes its ink from the page, so that it suits a dark one, too."""
+    shares = [
+        (name, made.breakdown[name] / made.step_seconds, colour)
+        for name, colour in zip(PARTS, _COLOURS, strict=True)
+        if made.breakdown[name] > _LEAST * made.step_seconds
+    ]
+    bar = "".join(
+        f'<span title="{_part(name, share)}" style="width:{100 * share:.2f}%;background:{colour}"></span>'
+        for name, share, colour in shares
+    )
+    legend = "".join(
+        f'<span style="white-space:nowrap"><span style="color:{colour}">■</span> {_part(name, share)}</span> &ensp; '
+        for name, share, colour in shares
+    )
+    mark = ("#009e73", "#e69f00", "#d55e00")[made.memory.order]
+    lines = "".join(f"<div>{escape(line)}</div>" for line in _expected(made, expect(made)))
+    return (
+        '<div style="max-width:44em;padding:.8em 1em;border:1px solid color-mix(in srgb,currentColor 25%,transparent);'
+        'border-radius:6px;font:14px/1.5 system-ui,sans-serif">'
+        f'<div style="font-weight:600">{escape(_title(made))}</div>'
+        f'<div style="opacity:.75">{escape(_layout(made))}</div>'
+        f'<div style="margin:.5em 0;padding-left:.6em;border-left:4px solid {mark};font-weight:600">'
+        f"{escape(made.memory.verdict)}</div>{lines}"
+        f'<div style="display:flex;height:14px;margin:.7em 0 .4em;border-radius:3px;overflow:hidden">{bar}</div>'
+        f'<div style="font-size:12px">{legend}</div></div>'
+    )
+
+
+def _title(made: Projection) -> str:
+    work = made.resolved.workload
+    return f"{work.model.name} on {work.gpus:,} × {made.cluster.gpu.title}, {work.framework}"
+
+
+def _layout(made: Projection) -> str:
+    work = made.resolved.workload
+    recipe = work.recipe
+    sizes = [f"{name} {size}" for name in _SIZES if (size := getattr(recipe, name)) > 1]
+    return " · ".join((
+        *sizes, f"dp {work.dp}", f"micro-batch {recipe.micro_batch_size}", f"global batch {recipe.global_batch_size:,}",
+        f"{recipe.seq_length:,} tokens", recipe.precision, made.timeline.compiled.schedule.name,
+    ))  # fmt: skip
+
+
+def _expected(made: Projection, found: Expectation) -> Iterator[str]:
+    """Nothing of the speed of a run that cannot be."""
+    if made.memory.order == 2:
+        return
+    tokens = made.tgs * made.step_seconds
+    yield (
+        f"Expected: {found.middle:.3f} s a step ({found.low:.3f} to {found.high:.3f}, {factor(found.half_width)}), "
+        f"{tokens / found.middle:,.0f} tokens/s/GPU, MFU {percent(made.mfu * made.step_seconds / found.middle)}"
+    )
+
+
+def _part(name: str, share: float) -> str:
+    return f"{PARTS[name]} {percent(share)}"
+
+
+def _parts(made: Projection) -> str:
+    largest = sorted(made.breakdown.items(), key=lambda part: -part[1])
+    return "Step: " + ", ".join(
+        _part(name, value / made.step_seconds) for name, value in largest if value > _LEAST * made.step_seconds
+    )

@@ -1,0 +1,226 @@
+"""``import projector``: projections, searches and sweeps from words, as people write them in Python.
+
+Arguments are those of the command line without dashes: ``model``, ``gpu`` (or ``cluster``), ``gpus``, ``framework``, and
+every recipe field by Megatron-LM's name for its argument or the short one (``tensor_model_parallel_size`` or ``tp``). What
+is left out is chosen as the command line chooses it, and is among what a projection has assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from projector import projection
+from projector.errors import InputError, Problem
+from projector.expectation import Knowledge
+from projector.intake import detect
+from projector.plan.usual import SEQ_LENGTH, samples_per_step, tokens_per_step
+from projector.projection import Projection
+from projector.workload.fields import field_of
+
+if TYPE_CHECKING:
+    from projector.cli.inputs import Case
+    from projector.cli.said import Said
+    from projector.hardware.types import Cluster, Efficiency
+    from projector.kernels.protocol import KernelModel
+    from projector.kernels.settings import Settings
+    from projector.search.found import Found
+    from projector.search.sweep.grid import Grid
+    from projector.workload.workload import Workload
+
+_GIB = 2.0**30
+
+
+@overload
+def project(
+    workload: Workload,
+    cluster: Cluster,
+    mode: str = "simulate",
+    *,
+    efficiency: Efficiency | None = None,
+    settings: Settings = ...,
+    corrected: Callable[[KernelModel], KernelModel] | None = None,
+    published: bool = False,
+    communication: bool = False,
+) -> Projection: ...
+@overload
+def project(
+    *, model: str, gpu: str = ..., gpus: int = ..., mode: str = ..., communication: bool = ..., **words: Any
+) -> Projection: ...
+def project(
+    workload: Workload | None = None, cluster: Cluster | str | None = None, mode: str = "simulate", **words: Any
+) -> Projection:
+    """One training step: of a typed ``workload`` on a ``cluster`` (:func:`projector.projection.project`), or of words.
+
+    >>> project(model="llama3_70b", gpu="h100", gpus=512, tp=8, pp=4, seq_length=8192)
+
+    Raises :class:`InputError` with every word that is unknown or wrong."""
+    if workload is not None:
+        return projection.project(workload, cluster, mode, **words)  # type: ignore[arg-type]
+    if cluster is not None:
+        words["cluster"] = cluster
+    communication = words.pop("communication", False)
+    with _read(words, "project") as (case, _):
+        made = projection.project(
+            case.workload, case.cluster, mode, settings=case.settings, communication=communication
+        )
+    return replace(made, assumed=(*case.assumed, *made.assumed))
+
+
+def search(
+    *, budget: float | None = 10.0, top: int = 10, objective: str = "tgs", memory_margin: float = 0.0, **words: Any
+) -> Found:
+    """The best configurations; recipe fields among the words are held. ``budget``: CPU seconds (None: until no other is
+    better). Raises :class:`InputError` where nothing fits, with what would."""
+    from projector.search.found import Limits
+    from projector.search.found import search as found_in
+    from projector.search.objective import OBJECTIVES, Objective
+    from projector.search.space import searched, space
+    from projector.search.unfit import unfit
+
+    if objective not in set(OBJECTIVES) - {"cost"}:
+        raise InputError([Problem("search()", "objective", objective, "one of step, tgs, energy, memory")])
+    with _read(words, "search") as (case, told):
+        only = {name: (getattr(case.workload.recipe, name),) for name in told.recipe if name in searched(case.workload)}
+        limits = Limits(seconds=budget, margin=memory_margin, top=top)
+        aim = Objective(name=objective, watts=case.cluster.gpu.tdp_watts)
+        found = found_in(
+            space(case.workload, case.cluster, only=only), case.cluster, aim, limits, settings=case.settings
+        )
+        if not found.best:
+            raise unfit(found, case.cluster, memory_margin, case.settings)
+    return found
+
+
+def sweep(**words: Any) -> Sweep:
+    """A projection for every combination of words that have several values in a list.
+
+    >>> sweep(model="llama3_8b", gpu=["h100", "mi300x"], gpus=64, tp=[1, 2, 4], global_batch_size=512).to_pandas()
+
+    Raises :class:`InputError` with every word that is unknown or wrong; a combination that cannot run is a row with its
+    reason."""
+    from projector.search.sweep.grid import parsed
+
+    content: dict[str, Any] = {name: words.pop(name) for name in ("model", "framework") if name in words}
+    content |= {"system": words.pop("gpu", words.pop("cluster", None)), "gpus": words.pop("gpus", None)}
+    recipe = {getattr(field_of(name), "key", name): _plain(value) for name, value in words.items()}
+    recipe = {"micro_batch_size": 1, "seq_length": int(SEQ_LENGTH)} | recipe
+    if "global_batch_size" not in recipe and content.get("model") and content["gpus"]:
+        recipe["global_batch_size"] = _samples(content, recipe["seq_length"])
+    content = {name: _plain(value) for name, value in content.items() if value is not None}
+    return Sweep(grid=parsed({"sweep": 1, **content, "recipe": recipe}, "sweep()", Path()))
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """The rows of a sweep, made when first asked for."""
+
+    grid: Grid
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """Plain values: model, gpu, gpus, the fields that vary, ``status`` with its ``reason``, ``step_seconds`` and what
+        measured runs let expect of it (``low``, ``expected``, ``high``), ``tgs``, ``memory_gib``."""
+        from projector.search.sweep import points
+
+        knowledge, found = Knowledge(), []
+        many = list(self.grid.points())
+        for point, row in zip(many, points.rows(many), strict=True):
+            step: dict[str, Any] = dict.fromkeys(("low", "middle", "high"))
+            if row["status"] == "ok":
+                told = points.expected(point, row | points.explained(point), knowledge)
+                step = {name: told[f"expected.{name}"] for name in step}
+            fields = {name: row[f"recipe.{name}"] for name, values in self.grid.inner.items() if len(values) > 1}
+            found.append(
+                {"model": row["model"], "gpu": row["system"], "gpus": row["gpus"], **fields}
+                | {"status": row["status"], "reason": row["reason"], "step_seconds": row["step_seconds"]}
+                | {"low": step["low"], "expected": step["middle"], "high": step["high"], "tgs": row["tgs"]}
+                | {"memory_gib": row["memory"] and row["memory"] / _GIB}
+            )
+        return found
+
+    def __len__(self) -> int:
+        return len(self.grid)
+
+    def __repr__(self) -> str:
+        best = max((row for row in self.rows if row["status"] == "ok"), key=lambda row: row["tgs"], default=None)
+        return f"Sweep of {len(self):,} points" + (f"; the fastest: {best}" if best else "; none fits")
+
+    def to_pandas(self) -> Any:
+        """The rows as a frame. Needs pandas."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    def _repr_html_(self) -> str:
+        return str(self.to_pandas().to_html(index=False))
+
+
+def _samples(content: Mapping[str, Any], seq_length: Any) -> int:
+    """One batch for all points, by the largest model and the most GPUs."""
+    models = [detect.load_architecture(str(name)).model for name in _several(content["model"])]
+    most = max(models, key=tokens_per_step)
+    return samples_per_step(most, max(_several(seq_length)), max(_several(content["gpus"])))
+
+
+def _several(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _plain(value: Any) -> Any:
+    """Ranges and tuples as lists."""
+    return list(value) if isinstance(value, (range, tuple)) else value
+
+
+@contextmanager
+def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, Said]]:
+    """The case of these words as the command line reads them; what is wrong with it then, too, is said of the words."""
+    from projector.cli.inputs import blamed, collected, read_case
+    from projector.cli.options import parse, selection
+
+    problems: list[Problem] = []
+    given = {name: value for name, value in words.items() if value is not None}
+    if type(given.get("gpus", 1)) is not int or given.get("gpus", 1) < 1:
+        problems.append(Problem("--gpus", "", given.pop("gpus"), "a whole number above 0"))
+    fields = {name for name in given if field_of(name) is not None}
+    parser = selection()
+    options, bare = parser.parse_args([]), vars(parser.parse_args([]))
+    for name in given.keys() - fields:
+        flag = f"--{name.replace('_', '-')}"  # a switch of Megatron-LM that says several fields is one, too
+        flags = [flag] if given[name] is True else [flag, _text(given[name])]
+        made = collected(problems, lambda flags=flags: parse(parser, flags))  # type: ignore[misc]
+        for key, value in vars(made).items() if made else ():
+            if value != bare.get(key):
+                setattr(options, key, {**options.stated, **value} if key == "stated" else value)
+    options.set += [f"{name}={_text(given[name])}" for name in given if name in fields]
+    try:
+        case = collected(problems, lambda: read_case(options))
+        if case is None or problems:
+            raise InputError(problems)
+        with blamed(options):
+            yield case, options.told
+    except InputError as error:
+        raise InputError([_named(problem, function) for problem in error.problems]) from None
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple, range)) else str(value)
+
+
+def _named(problem: Problem, function: str) -> Problem:
+    """A mistake of a flag as one of the argument."""
+    here = f"{function}()"
+    if problem.where == "--set":
+        return replace(problem, where=here)
+    if problem.where == "command line" and str(problem.found).startswith("--"):
+        expected = problem.expected.replace("--", "").replace("a flag", "an argument").replace(", set", "")
+        return Problem(here, _argument(str(problem.found)), "an unknown name", expected)
+    return replace(problem, where=here, key=_argument(problem.key or problem.where))
+
+
+def _argument(flag: str) -> str:
+    return flag.lstrip("-").replace("-", "_")
