@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from projector import projection
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.expectation import Knowledge
 from projector.intake import detect
@@ -180,7 +181,8 @@ def _plain(value: Any) -> Any:
 def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, Said]]:
     """The case of these words as the command line reads them; what is wrong with it then, too, is said of the words."""
     from projector.cli.inputs import blamed, collected, read_case
-    from projector.cli.options import parse, selection
+    from projector.cli.options import selection
+    from projector.cli.parser import parse
 
     problems: list[Problem] = []
     given = {name: value for name, value in words.items() if value is not None}

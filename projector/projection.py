@@ -33,7 +33,7 @@ _WITHOUT_WEIGHT_GRADIENT = parameter(
 )
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class Projection:
     """What a run will be. ``breakdown`` sums to ``step_seconds``: exposed seconds on the rank that works longest.
 

@@ -63,7 +63,7 @@ class Limits:
     top: int = 16
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class Found:
     """``best``: the winner first; ``hits``: all that was projected; ``front``: those of them that no other beats in both
     tokens/s/GPU and memory; ``gap``: see :class:`Hunt`; ``most``: where ``gap`` is None, the share by which the best may
