@@ -48,6 +48,7 @@ def left_open(stated: Workload, resolved: Resolved, arch: str) -> Mapping[str, o
         "recompute_granularity": True,
         "data_parallel_sharding": settled.dp > 1,
         "overlap_grad_reduce": settled.dp > 1,
+        "defer_fsdp_grad_sync": resolved.execution.data_parallel.keeps_whole_gradients(settled),
         "grad_reduce_in_bf16": True,
         "optimizer": True,
         "use_precision_aware_optimizer": True,

@@ -141,6 +141,8 @@ def _states(resolved: Resolved, _: Cluster) -> Options:
 
 
 def _gradients(resolved: Resolved, _: Cluster) -> Options:
+    if resolved.execution.data_parallel.keeps_whole_gradients(resolved.workload):
+        yield "gradients reduced in every micro-batch", {"defer_fsdp_grad_sync": False}
     if _megatron(resolved):
         yield "gradients in bf16", {"grad_reduce_in_bf16": True}
 

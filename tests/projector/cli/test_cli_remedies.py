@@ -32,6 +32,21 @@ def test_the_commands_say_so(command: str, tmp_path: Path) -> None:
     assert "remedies" not in projector(command, "--config", str(path), "--json").document
 
 
+def test_a_script_that_defers_its_gradients_hears_what_that_costs(tmp_path: Path) -> None:
+    """Hugging Face's trainer under FSDP with accumulation keeps four bytes of every parameter: 70B fit on no GPU so."""
+    path = tmp_path / "case.yaml"
+    sizes = "{data_parallel_sharding: optim_grads_params, recompute_granularity: full, micro_batch_size: 1, seq_length: 4096"
+    path.write_text(
+        f"{{model: llama3_70b, framework: pytorch, gpus: 64, cluster: h100_sxm, recipe: {sizes}, global_batch_size: 512}}}}"
+    )
+    content = projector("performance", "--config", str(path), "--json").document
+    assert content["memory"]["ranks"][0]["components"]["gradients"] == pytest.approx(4 * 70.55e9, rel=1e-2)
+    assert {"defer_fsdp_grad_sync": False} in [change["fields"] for change in content["remedies"]["changes"]]
+    assert "defer_fsdp_grad_sync=True (--defer-fsdp-grad-sync)" in projector("performance", "--config", str(path)).out
+    path.write_text(path.read_text().replace("512", "64"))  # one micro-batch: nothing to defer
+    assert projector("performance", "--config", str(path), "--json").document["memory"]["status"] == "fits"
+
+
 def test_every_collective_as_a_table_and_as_json() -> None:
     text = projector("performance", "--config", DEEPSEEK, "--communication", COLUMNS="80").out
     start = text.index("Communication of a step")
