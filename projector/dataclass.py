@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(cls=None, /, *, frozen=False, eq=True, slots=False, kw_only=False):
+    def dataclass(cls=None, /, *, frozen=False, eq=True, repr=True, slots=False, kw_only=False):
         """:func:`dataclasses.dataclass` with the same meaning; fields, ``replace`` and ``asdict`` are those of
         :mod:`dataclasses`, and either kind of class may extend the other."""
         if cls is None:
-            return lambda cls: dataclass(cls, frozen=frozen, eq=eq, slots=slots, kw_only=kw_only)
+            return lambda cls: dataclass(cls, frozen=frozen, eq=eq, repr=repr, slots=slots, kw_only=kw_only)
         extends = frozen and any(hasattr(base, "__dataclass_params__") for base in cls.__mro__)
         bare = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=extends, slots=slots, kw_only=kw_only)
         own, made = {name for name, value in vars(cls).items() if value is not None}, bare(cls)
         made.__dataclass_params__.frozen = frozen
-        methods = {"__init__": _later("__init__", made, _init), "__repr__": _repr}
+        methods = {"__init__": _later("__init__", made, _init)}
+        if repr:
+            methods["__repr__"] = _repr
         if eq:
             methods["__eq__"] = _later("__eq__", made, _eq)
             methods["__hash__"] = _later("__hash__", made, _hash) if frozen else None
