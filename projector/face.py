@@ -25,7 +25,7 @@ from projector.workload.fields import field_of
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
-    from projector.cli.said import Said
+    from projector.cli.recipe_flags import Said
     from projector.hardware.types import Cluster, Efficiency
     from projector.kernels.protocol import KernelModel
     from projector.kernels.settings import Settings

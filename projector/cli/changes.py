@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from projector import pipeline
-from projector.cli.said import Said, flag_of
+from projector.cli.recipe_flags import Said, flag_of
 from projector.errors import InputError, Problem, nearest
 from projector.intake.loaded import Loaded
 from projector.plan.usual import SEQ_LENGTH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from projector.cli.said import flag_of
+from projector.cli.recipe_flags import flag_of
 from projector.frameworks import Resolved
 from projector.frameworks.resolve import EXCHANGE
 from projector.layers.lower import layer

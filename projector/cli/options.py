@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from projector.cli.field_flags import add_field_flags, add_set
 from projector.cli.parser import Parser, arguments, quantity, whole
+from projector.cli.recipe_flags import add_field_flags
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
@@ -130,7 +130,13 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
 
 def _add_changes(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("switches of several fields")
-    add_set(group)
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any recipe field, or a model field as model.num_layers=12; may be given again",
+    )
     group.add_argument(
         "--enable-zero-bubble",
         action="store_true",

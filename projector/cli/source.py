@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
-from projector.cli.said import pairs
+from projector.cli.recipe_flags import pairs
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from projector.cli import _parser
 from projector.cli.parser import parse
-from projector.cli.said import said
+from projector.cli.recipe_flags import said
 from projector.errors import InputError
 from projector.intake import detect, same_question
 from projector.workload import zoo

@@ -9,7 +9,7 @@ from cli_command import DEEPSEEK, MIXTRAL
 
 from projector.cli import _parser
 from projector.cli.parser import parse
-from projector.cli.said import said
+from projector.cli.recipe_flags import said
 from projector.errors import InputError
 from projector.workload.fields import field_of, fields
 from projector.workload.model_schema import merge

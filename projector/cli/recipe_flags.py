@@ -1,19 +1,80 @@
-"""What flags, ``--set`` and ``KEY=VALUE`` say of recipe and model: texts to typed values, each mistake with its flag."""
+"""Flags of recipe fields, made from what the fields declare, and what a command line says with them: typed values, each
+mistake with its flag."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from typing import Any
 
 from projector.dataclass import dataclass
 from projector.errors import Problem, nearest
-from projector.intake.values import literal
+from projector.intake.megatron_recipe import recipe_fields
+from projector.intake.values import Reader, literal
 from projector.workload.checks import range_problems
 from projector.workload.fields import Field, field_of, fields
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
 from projector.workload.schema import counted, parse_recipe
+
+#: Fields whose flags stand elsewhere, with more to them than the field's value.
+_ELSEWHERE = ("pipeline_schedule", "sync_free_stage")
+#: Fields of several words that are a switch of Megatron-LM: the flag alone means what its switch means.
+_SWITCHES = ("moe_grouped_gemm",)
+
+
+class _Store(argparse.Action):
+    """Keeps ``field key: (flag as written, its text)`` in ``namespace.stated``; a switch says true, its ``--no-`` false."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, known: Field, **settings: Any) -> None:
+        if known.kind is bool:
+            settings["nargs"] = 0
+        super().__init__(option_strings, dest, default=argparse.SUPPRESS, **settings)
+        self._key, self._switch = known.key, known.kind is bool
+
+    def __call__(
+        self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        flag = option or self.option_strings[0]
+        said = (flag, not flag.startswith("--no-") if self._switch else str(values))
+        namespace.stated = {**getattr(namespace, "stated", {}), self._key: said}
+
+
+def add_field_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags of all recipe fields: those that most runs state, and the others, which ``--help-all`` shows."""
+    parser.set_defaults(stated={})
+    usual = parser.add_argument_group(
+        "how it is trained (over what the file says; each field of a recipe has a flag: --help-all)"
+    )
+    further = parser.add_argument_group("further fields of a recipe")
+    for known in sorted(fields(), key=lambda known: not known.essential):
+        if known.key not in _ELSEWHERE:
+            _add_flags(usual if known.essential else further, known)
+
+
+def _add_flags(group: Any, known: Field) -> None:
+    settings: dict[str, Any] = {"known": known, "dest": f"field {known.key}"}
+    if known.kind is not bool:
+        word = {int: "N", float: "X"}.get(known.kind, "NAME")
+        settings["metavar"] = f"{word},…" if known.many else word
+    if known.key in _SWITCHES:
+        settings |= {"nargs": "?", "const": recipe_fields(Reader({known.key: True}), None)[known.key]}
+    text = known.help + (f": {', '.join(known.choices)}" if known.choices else "")
+    help = text if known.essential else argparse.SUPPRESS
+    group.add_argument(*flags_of(known), action=_Store, help=help, **settings).whole_help = text or known.expected
+
+
+def flags_of(known: Field) -> list[str]:
+    """The flags of a field: the short form first, as it is read in help, and those that switch it off."""
+    flags = [f"--{name.replace('_', '-')}" for name in reversed(known.names)]
+    return [*flags, *(f"--no-{flag[2:]}" for flag in flags)] if known.kind is bool else flags
+
+
+def flag_of(known: Field) -> str:
+    """The flag of a field by Megatron-LM's name."""
+    return f"--{known.names[0].replace('_', '-')}"
+
 
 _SIZES = {"micro_batch_size": 1, "global_batch_size": 1, "seq_length": 1}  # of any recipe: what a field is read beside
 
@@ -49,21 +110,11 @@ def said(options: argparse.Namespace, further: Mapping[str, object], problems: l
                 continue
             flags[known.key] = where
             typed = _typed(known, value)
-            wrong = _wrong(known, typed, value, where, "" if where in known_flags(known) else key)
+            wrong = _wrong(known, typed, value, where, "" if where in flags_of(known) else key)
             problems += wrong
             recipe = recipe if wrong else merge(recipe, _nested(known.path, typed))
         texts.append(f"{key}={value} ({where})" if where.startswith("--") else f"{key}={value}")
     return Said(recipe=recipe, model=model, flags=flags, texts=tuple(texts))
-
-
-def flag_of(known: Field) -> str:
-    """The flag of a field by Megatron-LM's name."""
-    return f"--{known.names[0].replace('_', '-')}"
-
-
-def known_flags(known: Field) -> tuple[str, ...]:
-    names = [f"--{name.replace('_', '-')}" for name in known.names]
-    return (*names, *(f"--no-{name[2:]}" for name in names))
 
 
 def pairs(texts: list[str], where: str, problems: list[Problem]) -> dict[str, object]:
