@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.cli.common import Parser, add_command, say
-from projector.cli.quantities import price
+from projector.cli.parser import price
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole
 from projector.workload import zoo

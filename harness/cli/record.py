@@ -41,7 +41,7 @@ def append(args: argparse.Namespace, suites: Sequence[Suite], evaluation: Evalua
     from harness.history.recording import Recording
     from harness.report import files, provenance
     from projector import __version__
-    from projector.cli.kernel_settings import read_settings
+    from projector.cli.options import read_settings
     from projector.io.code import code_hash, hash_of
     from projector.kernels.settings import DEFAULT
     from projector.kernels.tables import tables_dir

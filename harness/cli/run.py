@@ -34,8 +34,7 @@ from harness.predictors import Predictor
 from harness.report import files, github, junit, provenance, publish, runner, screen, view_drift
 from harness.report.table import Report
 from harness.score import drift, gate
-from projector.cli.kernel_settings import read_settings
-from projector.cli.options import add_kernels
+from projector.cli.options import add_kernels, read_settings
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole

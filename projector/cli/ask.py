@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from projector.cli import command, runs
 from projector.cli.options import add_selection
-from projector.cli.parser import Parser, add_command, add_json, quantity
-from projector.cli.quantities import price, tokens
+from projector.cli.parser import Parser, add_command, add_json, price, quantity, tokens
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 

@@ -51,7 +51,7 @@ def _timed(options: argparse.Namespace) -> None:
     from projector.benchmark.device import open_device
     from projector.benchmark.restored import anchored
     from projector.cli import as_json, live
-    from projector.cli.configuration import workload
+    from projector.cli.source import workload
     from projector.io.terminal import show
     from projector.projection import project
     from projector.workload.validate import problems

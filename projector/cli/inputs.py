@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from projector.cli.changes import ALL, USUAL, changed
-from projector.cli.kernel_settings import read_settings
+from projector.cli.options import read_settings
 from projector.cli.recipe_flags import changed_model, said
 from projector.cli.source import read_source
 from projector.dataclass import dataclass

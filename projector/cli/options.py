@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from projector.cli.parser import Parser, arguments, quantity, whole
 from projector.cli.recipe_flags import add_field_flags
+from projector.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from projector.kernels.settings import Settings
+
+_BACKEND, _CLOCK = "PRIMUS_GEMM_BACKEND", "PRIMUS_GPU_CLOCK_MHZ"
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +59,34 @@ def add_kernels(parser: Any) -> None:
         metavar="W",
         help="power limit of one GPU: the sustained clock falls with the cube root of its share of the TDP",
     )
+
+
+def read_settings(options: argparse.Namespace) -> Settings:
+    """The kernel settings that the flags of :func:`add_kernels` state.
+
+    Where a flag says nothing, the variable that Primus reads for it does. Raises :class:`InputError` with every mistake.
+    """
+    from projector.kernels.backends import BUILTIN
+    from projector.kernels.settings import Settings
+
+    problems: list[Problem] = []
+    clock = options.gpu_clock_mhz
+    stated = os.environ.get(_CLOCK, "")
+    if clock is None and stated:
+        try:
+            clock = quantity("MHz", 100, 10000)(stated)
+        except argparse.ArgumentTypeError:
+            problems.append(Problem(_CLOCK, "", stated, "a number of MHz from 100 to 10000"))
+    flag, variable = options.gemm_backend, os.environ.get(_BACKEND, "")
+    name = (flag or variable or BUILTIN).strip().lower()
+    settings = Settings(gemm_backend=name, gpu_clock_mhz=clock, power_cap_watts=options.power_cap_watts)
+    try:
+        settings.check("--gemm-backend" if flag or not variable else _BACKEND)
+    except InputError as error:
+        problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return settings
 
 
 def _add_inputs(parser: argparse.ArgumentParser) -> None:

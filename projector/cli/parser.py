@@ -7,10 +7,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from projector import __version__
 from projector.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from projector.plan.price import Price
 
 SHELLS = ("bash", "zsh")
 _FILES = ("FILE", "PATH", "RUN", "RESULTS", "SUITE", "SPEC", "TABLE.csv")
@@ -174,6 +177,29 @@ def quantity(unit: str, low: float, high: float) -> Callable[[str], float]:
         return number
 
     return read
+
+
+def tokens(text: str) -> float:
+    """``15T``, ``300B``, ``14.8e12``, for argparse."""
+    from projector.workload import amounts
+
+    number = amounts.tokens(text)
+    if number is None:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected {amounts.TOKENS}")
+    return number
+
+
+def price(text: str) -> Price:
+    """Of a GPU-hour: a number, or a file, for argparse, with every mistake of a file."""
+    from projector.plan.price import read_price
+
+    try:
+        return read_price(text)
+    except InputError as error:
+        if all(problem.where == "--price" for problem in error.problems):
+            expected = error.problems[0].expected
+            raise argparse.ArgumentTypeError(f"found {text!r}, expected {expected}") from None
+        raise argparse.ArgumentTypeError("; ".join(error.lines())) from None  # argparse hides any other ValueError
 
 
 def add_json(parser: Any) -> None:

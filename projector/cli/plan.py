@@ -6,8 +6,7 @@ import argparse
 
 from projector.cli import runs
 from projector.cli.options import add_selection
-from projector.cli.parser import Parser, add_command, add_json, whole
-from projector.cli.quantities import price, tokens
+from projector.cli.parser import Parser, add_command, add_json, price, tokens, whole
 from projector.errors import InputError, Problem
 
 

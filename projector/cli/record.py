@@ -169,7 +169,7 @@ def _operators(options: argparse.Namespace, device: Device) -> Sequence[ComputeO
 
         found = workloads([Path(path) for path in options.suite])
     elif options.config:
-        from projector.cli.configuration import workload
+        from projector.cli.source import workload
 
         found = (workload(options.config),)
     else:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from projector.cli import command, runs
 from projector.cli.options import add_selection
-from projector.cli.parser import Parser, add_command, add_json, quantity, whole
-from projector.cli.quantities import price
+from projector.cli.parser import Parser, add_command, add_json, price, quantity, whole
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:

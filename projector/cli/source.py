@@ -10,11 +10,12 @@ from dataclasses import field, replace
 
 from projector.cli.recipe_flags import pairs
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue
 from projector.intake import detect
 from projector.intake.loaded import Loaded
 from projector.intake.values import literal
+from projector.workload.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -79,3 +80,27 @@ def _environment(words: Sequence[str]) -> dict[str, str]:
     if wrong:
         raise InputError(Problem("--env", "", word, "NAME=VALUE") for word in wrong)
     return dict(word.split("=", 1) for word in words)
+
+
+def workload(path: str) -> Workload:
+    """The workload of any configuration file; devices that it does not state are the fewest that hold its groups.
+
+    Raises :class:`InputError` with every mistake.
+    """
+    from projector import frameworks
+
+    loaded = detect.load(path)
+    framework = frameworks.find(loaded.framework)
+    if framework is None:
+        raise InputError([Problem(path, "framework", loaded.framework, nearest(loaded.framework, frameworks.names()))])
+    recipe = loaded.recipe
+    if recipe is None:
+        raise InputError([Problem(path, "recipe", "nothing", "how the model is trained")])
+    gpus = loaded.gpus or recipe.fewest_gpus(bool(loaded.model.moe))
+    return Workload(
+        model=loaded.model,
+        recipe=loaded.batched(recipe, gpus),
+        gpus=gpus,
+        framework=framework,
+        framework_date=loaded.framework_date,
+    )

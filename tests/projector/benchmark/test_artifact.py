@@ -15,7 +15,7 @@ from projector.benchmark.device import Device
 from projector.benchmark.measured import Measurement
 from projector.benchmark.restored import anchored
 from projector.cli import run as projector
-from projector.cli.configuration import workload
+from projector.cli.source import workload
 from projector.errors import InputError
 from projector.frameworks import resolve
 from projector.hardware import catalogue

@@ -14,7 +14,7 @@ import pytest
 from projector.benchmark.device import Device
 from projector.benchmark.shrink import shrink_to
 from projector.cli import run as projector
-from projector.cli.configuration import workload
+from projector.cli.source import workload
 from projector.frameworks import resolve
 from projector.hardware import catalogue
 from projector.kernels.protocol import ComputeOp, Times

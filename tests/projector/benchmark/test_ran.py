@@ -21,7 +21,7 @@ from projector.benchmark.shrink import shrink_to
 from projector.benchmark.stopwatch import Stopwatch
 from projector.benchmark.timings import Asked
 from projector.cli import run as projector
-from projector.cli.configuration import workload
+from projector.cli.source import workload
 from projector.errors import InputError, Unsupported
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue, efficiency

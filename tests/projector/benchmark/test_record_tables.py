@@ -15,7 +15,7 @@ from projector.benchmark.job import Job, Ready, Skip
 from projector.benchmark.stopwatch import Stopwatch
 from projector.benchmark.table_file import COLUMNS, TableFile, cells_of
 from projector.cli import run as projector
-from projector.cli.configuration import workload
+from projector.cli.source import workload
 from projector.errors import InputError
 from projector.kernels.tables import KINDS, operator, read
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream

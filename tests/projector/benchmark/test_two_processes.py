@@ -92,7 +92,7 @@ def test_ranks_of_torchrun_agree(two: Device, tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "from projector.benchmark import measured\n"
         "from projector.benchmark.device import open_device\n"
-        "from projector.cli.configuration import workload\n"
+        "from projector.cli.source import workload\n"
         "from projector.hardware import catalogue\n"
         "made = measured.project(workload(sys.argv[1]), catalogue.cluster('cpu'), open_device('cpu'), budget=0.05)\n"
         "import torch.distributed as dist\n"
