@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.kernels.fit import Set
+from harness.kernels.sets import of_one, operands
 from projector.kernels.attention_tiles import block, parent
 from projector.kernels.tables import Measured
 from projector.operators.types import Attention
@@ -30,15 +31,8 @@ MANY, FEW = 11, 4  # shapes that carry all constants; shapes below which only th
 
 def sets(rows: Sequence[Measured]) -> list[Set]:
     """The sets of a table, families that others take constants from first."""
-    chosen: dict[tuple[bool, str, str, bool, int], list[Measured]] = {}
-    for row in rows:
-        if isinstance(row.op, Attention):
-            dtype = "bf16" if row.op.dtype == "fp16" else row.op.dtype
-            dim = row.op.head_dim_qk if _apart(row.family, row.op) else 0
-            key = (bool(parent(row.family)), row.family, dtype, row.op.backward, dim)
-            chosen.setdefault(key, []).append(row)
     made = []
-    for (_, family, dtype, backward, dim), few in sorted(chosen.items()):
+    for (_, family, dtype, backward, dim), few in of_one(rows, Attention, _key):
         if len(few) < 3:
             continue
         stem = f"attention.{'backward' if backward else 'forward'}"
@@ -46,6 +40,11 @@ def sets(rows: Sequence[Measured]) -> list[Set]:
         keys = {f"{stem}.{name}.{tail}": bounds for name, bounds in _parameters(few).items()}
         made.append(Set(f"{stem} {tail}", tuple(few), family, keys, lists))
     return made
+
+
+def _key(family: str, op: Attention) -> tuple[bool, str, str, bool, int]:
+    dim = op.head_dim_qk if _apart(family, op) else 0
+    return bool(parent(family)), family, operands(op.dtype), op.backward, dim
 
 
 def _apart(family: str, op: Attention) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.kernels import stream_sets
+from harness.kernels import sets
 from harness.kernels.schema import stream as cells_of
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
@@ -105,7 +105,7 @@ def test_host_links_are_no_streams_and_bad_rates_are_named() -> None:
 @pytest.mark.parametrize("name", MEASURED)
 def test_bare_streams_without_a_fit(root: Path, name: str) -> None:
     rows = [row for row in read(root / "measured" / "kernels" / name) if isinstance(row.op, Stream)]
-    bare = [row for row in rows if row.op.kind in stream_sets.BARE]  # type: ignore[union-attr]
+    bare = [row for row in rows if row.op.kind in sets.BARE]  # type: ignore[union-attr]
     base = {key: p for key, p in load(name).parameters.items() if key != "stream.device"}
     ops = [row.op for row in bare if isinstance(row.op, Stream)]
     took = stream.seconds(ops, gpu(name), Efficiency(gpu=name, parameters=base))
@@ -115,10 +115,10 @@ def test_bare_streams_without_a_fit(root: Path, name: str) -> None:
 
 
 def test_only_bare_streams_are_fitted(root: Path) -> None:
-    (found,) = stream_sets.sets(read(root / "measured" / "kernels" / "h100_sxm"))
+    (found,) = sets.stream(read(root / "measured" / "kernels" / "h100_sxm"))
     assert set(found.keys) == {"stream.device"}
     assert len({found.group(row) for row in found.rows}) == 4
-    assert stream_sets.sets(read(root / "measured" / "kernels" / "b200")) == []
+    assert sets.stream(read(root / "measured" / "kernels" / "b200")) == []
 
 
 @pytest.mark.parametrize("name", ["a100_sxm_80gb", "h100_sxm", "h200", "b200", "b300", "mi300x"])
