@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
-from projector.parameter import Count, Parameter, declared
+from projector.parameter import Count, Parameter, declared, named_unit
 
 #: Rooms whose numbers are no physics: words on a screen, files, foreign configurations, and what only times a device.
 _WITHOUT = ("__main__", "benchmark", "cli", "io", "intake")
@@ -60,7 +60,34 @@ def _collectives() -> Iterator[tuple[str, Parameter]]:
 
 def _quoted(folder: str) -> Iterator[tuple[str, Parameter]]:
     from projector import hardware
-    from projector.hardware.quoted import quoted
 
     for path in sorted((Path(hardware.__path__[0]) / folder).glob("*.yaml")):
-        yield from ((f"{folder}.{path.stem}.{key}", each) for key, each in quoted(path).items())
+        yield from ((f"{folder}.{path.stem}.{key}", each) for key, each in _figures(path).items())
+
+
+def _figures(path: Path) -> Mapping[str, Parameter]:
+    """``memory_gib``, ``peak_tflops.bf16``, ``intra.bandwidth_gbs``, … of a GPU or cluster file that has been read and
+    checked, each with the kind and title of the source that covers it."""
+    from projector.hardware.yaml_file import described
+
+    mapping = described(path)
+    return {
+        f"{key}{rest}": Parameter(value, source["kind"], source["title"], unit=named_unit(key))
+        for source in mapping["sources"]
+        for key in source["values"]
+        for rest, value in _numbers(_at(mapping, key))
+    }
+
+
+def _at(mapping: object, key: str) -> object:
+    for part in key.split("."):
+        mapping = mapping.get(part) if isinstance(mapping, Mapping) else None
+    return mapping
+
+
+def _numbers(found: object) -> Iterator[tuple[str, float]]:
+    if isinstance(found, Mapping):
+        for key, item in found.items():
+            yield from ((f".{key}{rest}", value) for rest, value in _numbers(item))
+    elif isinstance(found, int | float) and not isinstance(found, bool):
+        yield "", found

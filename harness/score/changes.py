@@ -1,13 +1,14 @@
 """What would a change bring? Pairs of measured runs, the projected ratio against the measured one. Pure functions.
 
 A pair is two runs of one publisher: of one group, whatever they differ in, or of one model and framework that differ in one
-kind of change (:mod:`projector.workload.kinds`) and in nothing that no recipe field holds. This is what
+kind of change (:data:`KINDS`) and in nothing that no recipe field holds. This is what
 ``projector performance --anchor`` answers: one run is measured, the other is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +16,26 @@ import numpy as np
 from harness.contracts.sources import publisher
 from harness.score.switches import Gain, different, gain, twos, usable
 from projector.dataclass import dataclass
-from projector.workload.kinds import between
+from projector.workload.declared import about_of
+from projector.workload.recipe import Recipe
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+#: The kind of every field of a recipe, as it declares it, and of what is no field of one.
+_KIND = {
+    **{name: told.kind for name, told in about_of(Recipe).items()},
+    "gpus": "scale",
+    "gpu": "GPU",
+    "model": "model",
+    "num_layers": "model",
+    "framework": "software",
+}
+#: By kind the keys that belong to it.
+KINDS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {kind: frozenset(key for key in _KIND if _KIND[key] == kind) for kind in _KIND.values()}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,3 +129,19 @@ def score(found: Sequence[Pair]) -> Score | None:
         right=sum(p.real and p.right for p in found),
         worst=max(found, key=lambda p: abs(p.error)),
     )
+
+
+def between(one: Mapping[str, object], other: Mapping[str, object]) -> frozenset[str]:
+    """The kinds of :data:`KINDS` in which two runs differ; keys of no kind are not looked at, and values compare as text.
+
+    A global batch that grows as the number of GPUs does is no change of the batch (weak scaling).
+    """
+    changed = {key for key in (*one, *other) if key in _KIND and str(one.get(key, "")) != str(other.get(key, ""))}
+    if "gpus" in changed and _for_each_gpu(one) == _for_each_gpu(other):
+        changed.discard("global_batch_size")
+    return frozenset(_KIND[key] for key in changed)
+
+
+def _for_each_gpu(run: Mapping[str, object]) -> float | None:
+    batch, gpus = run.get("global_batch_size"), run.get("gpus")
+    return float(str(batch)) / float(str(gpus)) if batch and gpus else None

@@ -23,7 +23,7 @@ _KEY = "about"
 @dataclass(frozen=True, kw_only=True)
 class About:
     """``help``: what the field means, in half a sentence. ``affects``: see :data:`AFFECTS`. ``kind``: what a change of it is
-    called (:mod:`projector.workload.kinds`).
+    called where runs are compared.
 
     ``least`` (0 or 1; of a factor: whether it may be 0) and ``most`` bound numbers; ``choices`` are the words it may hold.
     ``names``: by framework, settings that hold the field's value as it stands, the first counts; ``told_by``: settings from
