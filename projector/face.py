@@ -19,11 +19,14 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.expectation import Knowledge
 from projector.intake import detect
+from projector.intake.values import literal
 from projector.plan.usual import SEQ_LENGTH, samples_per_step, tokens_per_step
 from projector.projection import Projection
 from projector.workload.fields import field_of
 
 if TYPE_CHECKING:
+    import argparse
+
     from projector.cli.inputs import Case
     from projector.cli.recipe_flags import Said
     from projector.hardware.types import Cluster, Efficiency
@@ -106,13 +109,19 @@ def sweep(**words: Any) -> Sweep:
     reason."""
     from projector.search.sweep.grid import parsed
 
+    words = {name: value for name, value in words.items() if value is not None}
     content: dict[str, Any] = {name: words.pop(name) for name in ("model", "framework") if name in words}
     content |= {"system": words.pop("gpu", words.pop("cluster", None)), "gpus": words.pop("gpus", None)}
-    recipe = {getattr(field_of(name), "key", name): _plain(value) for name, value in words.items()}
+    recipe = {known.key: _plain(value) for name, value in words.items() if (known := field_of(name)) is not None}
+    problems: list[Problem] = []
+    switches = _flags({name: value for name, value in words.items() if field_of(name) is None}, problems)
+    if problems:
+        raise InputError([_named(problem, "sweep") for problem in problems])
+    recipe |= {name: literal(str(value)) for name, (_, value) in switches.stated.items()}
     recipe = {"micro_batch_size": 1, "seq_length": int(SEQ_LENGTH)} | recipe
     if "global_batch_size" not in recipe and content.get("model") and content["gpus"]:
         recipe["global_batch_size"] = _samples(content, recipe["seq_length"])
-    content = {name: _plain(value) for name, value in content.items() if value is not None}
+    content = {name: _plain(value) for name, value in content.items()}
     return Sweep(grid=parsed({"sweep": 1, **content, "recipe": recipe}, "sweep()", Path()))
 
 
@@ -181,23 +190,13 @@ def _plain(value: Any) -> Any:
 def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, Said]]:
     """The case of these words as the command line reads them; what is wrong with it then, too, is said of the words."""
     from projector.cli.inputs import blamed, collected, read_case
-    from projector.cli.options import selection
-    from projector.cli.parser import parse
 
     problems: list[Problem] = []
     given = {name: value for name, value in words.items() if value is not None}
     if type(given.get("gpus", 1)) is not int or given.get("gpus", 1) < 1:
         problems.append(Problem("--gpus", "", given.pop("gpus"), "a whole number above 0"))
     fields = {name for name in given if field_of(name) is not None}
-    parser = selection()
-    options, bare = parser.parse_args([]), vars(parser.parse_args([]))
-    for name in given.keys() - fields:
-        flag = f"--{name.replace('_', '-')}"  # a switch of Megatron-LM that says several fields is one, too
-        flags = [flag] if given[name] is True else [flag, _text(given[name])]
-        made = collected(problems, lambda flags=flags: parse(parser, flags))  # type: ignore[misc]
-        for key, value in vars(made).items() if made else ():
-            if value != bare.get(key):
-                setattr(options, key, {**options.stated, **value} if key == "stated" else value)
+    options = _flags({name: value for name, value in given.items() if name not in fields}, problems)
     options.set += [f"{name}={_text(given[name])}" for name in given if name in fields]
     try:
         case = collected(problems, lambda: read_case(options))
@@ -207,6 +206,24 @@ def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, Said]
             yield case, options.told
     except InputError as error:
         raise InputError([_named(problem, function) for problem in error.problems]) from None
+
+
+def _flags(words: Mapping[str, Any], problems: list[Problem]) -> argparse.Namespace:
+    """Options of words that are flags of the command line and no fields, among them switches of Megatron-LM that say
+    several fields."""
+    from projector.cli.inputs import collected
+    from projector.cli.options import selection
+    from projector.cli.parser import parse
+
+    parser = selection()
+    options, bare = parser.parse_args([]), vars(parser.parse_args([]))
+    for name, value in words.items():
+        flags = [f"--{name.replace('_', '-')}", *([] if value is True else [_text(value)])]
+        made = collected(problems, lambda flags=flags: parse(parser, flags))  # type: ignore[misc]
+        for key, each in vars(made).items() if made else ():
+            if each != bare.get(key):
+                setattr(options, key, {**options.stated, **each} if key == "stated" else each)
+    return options
 
 
 def _text(value: Any) -> str:

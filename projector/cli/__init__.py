@@ -22,7 +22,7 @@ COMMANDS = (
     Command("memory", "peak memory of every pipeline rank, by component, and the verdict"),
     Command(
         "search",
-        "the best configurations: exact, with what cannot be told apart, why the next loses, and which resource binds",
+        "the best configurations: how far off at most, what cannot be told apart, why the next loses, which resource binds",
     ),
     Command(
         "sweep",

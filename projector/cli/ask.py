@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from copy import copy
 from typing import TYPE_CHECKING
 
-from projector.cli import command, runs
+from projector.cli import runs
 from projector.cli.options import add_selection
-from projector.cli.parser import Parser, add_command, add_json, price, quantity, tokens
+from projector.cli.parser import Parser, add_command, add_json, arguments, price, quantity, tokens, whole
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 
@@ -27,11 +27,14 @@ def register(parser: Parser) -> None:
     add_command(
         parser,
         _run,
-        examples=("--model llama3_70b --gpu h100 --gpus 64 --seq 32k", "--model llama3.1_8b --gpu h100,mi355x"),
+        examples=(
+            "--model llama3_70b --gpu h100 --gpus 64 --seq 32k",
+            "--model llama3.1_8b --gpu h100,mi355x --gpus min --budget 1",
+        ),
     )
     add_selection(parser)
     parser.usage = "%(prog)s --model NAME|FILE --gpu NAME[,NAME…] [--gpus N|min] [flags]"
-    for action in parser._actions:
+    for action in arguments(parser):
         if action.dest == "gpus":
             action.type, action.help = _gpus, "GPUs of the run; min: the fewest on which it fits; default: min"
         if action.dest == "gpu":
@@ -42,14 +45,12 @@ def register(parser: Parser) -> None:
     group = parser.add_argument_group("what is asked")
     group.add_argument("--tokens", type=tokens, metavar="N", help="of the whole run; default: 20 per parameter in use")
     group.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
-    budget = "CPU seconds for the search on each GPU, once something is found; default: 6"
-    group.add_argument("--budget", type=quantity("seconds", 0, 3600), default=6.0, metavar="S", help=budget)
+    budget = "CPU seconds for the search on each GPU, once something is found; default: 5"
+    group.add_argument("--budget", type=quantity("seconds", 0, 3600), default=5.0, metavar="S", help=budget)
     add_json(group)
 
 
 def _gpus(text: str) -> int | str:
-    from projector.cli.parser import whole
-
     return "min" if text == "min" else whole(1)(text)
 
 
@@ -98,6 +99,7 @@ def _run(options: argparse.Namespace) -> None:
 def answered(options: argparse.Namespace) -> Answer:
     """The answer for one GPU. Raises :class:`InputError` for what is wrong with the question."""
     from projector.cli.inputs import blamed, read_case
+    from projector.search.unfit import unfit
 
     fewest = options.gpus in (None, "min") and not options.target_nodes
     if fewest:
@@ -110,14 +112,14 @@ def answered(options: argparse.Namespace) -> Answer:
             options.gpus = gpus
             case = known.on(read_case(options))
             try:
-                found = _searched(case, options)
+                found = _searched(case, options, 0.0 if fewest else options.budget)
             except InputError:  # no rule lets a layout through
                 if gpus == sizes[-1]:
                     raise
                 continue
             if found.best and (found.best[0].projection.memory.order == 0 or gpus == sizes[-1]):
-                return _whole(case, found, options)
-        return Answer(case=case, refused=_unfit(case, found))
+                return _whole(case, _searched(case, options, options.budget) if fewest else found, options)
+        return Answer(case=case, refused=unfit(found, case.cluster, 0.0, case.settings))
 
 
 def _sizes(case: Case) -> Iterator[int]:
@@ -130,7 +132,7 @@ def _sizes(case: Case) -> Iterator[int]:
     yield from (size for size in (*parts, *(host << power for power in range(15))) if least <= size <= _MOST)
 
 
-def _searched(case: Case, options: argparse.Namespace) -> Found:
+def _searched(case: Case, options: argparse.Namespace, seconds: float) -> Found:
     from projector.search.found import Limits, search
     from projector.search.objective import Objective
     from projector.search.space import searched, space
@@ -144,7 +146,7 @@ def _searched(case: Case, options: argparse.Namespace) -> Found:
         space(case.workload, case.cluster, only=held),
         case.cluster,
         Objective(),
-        Limits(seconds=options.budget, top=4),
+        Limits(seconds=seconds, top=4),
         settings=case.settings,
         explained=False,
         knowledge=case.known,
@@ -152,6 +154,7 @@ def _searched(case: Case, options: argparse.Namespace) -> Found:
 
 
 def _whole(case: Case, found: Found, options: argparse.Namespace) -> Answer:
+    from projector.cli import command
     from projector.plan.assumptions import ASSUMPTIONS
     from projector.plan.plan import plan
     from projector.plan.usual import tokens_of_a_run
@@ -165,9 +168,3 @@ def _whole(case: Case, found: Found, options: argparse.Namespace) -> Answer:
     except Unsupported:  # failures stop it
         made = None
     return Answer(case=case, found=found, plan=made, command=tuple(command.words(case, load, options)))
-
-
-def _unfit(case: Case, found: Found) -> InputError:
-    from projector.search.unfit import unfit
-
-    return unfit(found, case.cluster, 0.0, case.settings)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from projector.cli import command, runs
+from projector.cli import runs
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, price, quantity, whole
 from projector.errors import InputError, Problem
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from projector.search.objective import Objective
     from projector.search.space import Space
 
-_MOST_GPUS = 16_384  # that --fewest-gpus tries
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|min)?")
 
 
@@ -46,8 +45,6 @@ def register(parser: Parser) -> None:
     )
     add("--vary", action="append", default=[], metavar="FIELD[=V,…]", help=varied)
     add("--max-gpus", type=whole(1), metavar="N", help="also fewer GPUs: hosts in powers of two up to N GPUs")
-    fewest = "the best on the fewest GPUs on which anything fits: 1, 2, 4, … up to --max-gpus (default: 16384)"
-    add("--fewest-gpus", action="store_true", help=fewest)
     add(
         "--objective",
         choices=("step", "tgs", "cost", "energy", "memory"),
@@ -68,7 +65,6 @@ def register(parser: Parser) -> None:
         "until no other is better; default: 60s"
     )
     add("--budget", default="60s", metavar="N|Ns", help=budget)
-    add("--resume", metavar="FILE", help="projections are kept there as they are made, and not made again")
     out = parser.add_argument_group("what comes out")
     out.add_argument("--write", metavar="DIR", help="the best as a case and as its framework starts it")
     out.add_argument("--plots", metavar="DIR", help="pictures: time and memory, the axes of the best, where time goes")
@@ -77,7 +73,7 @@ def register(parser: Parser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from projector.cli import as_json, search_view
+    from projector.cli import as_json, command, search_view
     from projector.cli.inputs import blamed, read_case
     from projector.io.terminal import show
 
@@ -89,17 +85,7 @@ def _run(options: argparse.Namespace) -> None:
     own = runs.taught(options)
     case = own.on(read_case(options))
     with blamed(options):
-        counts = _fewest(case, options.max_gpus) if options.fewest_gpus else [_gpus(case, options)]
-        for gpus in counts:
-            made = _space(case, options, gpus)
-            try:
-                found = _found(case, options, made, limits)
-            except InputError:  # no rule lets a layout through
-                if gpus == counts[-1]:
-                    raise
-                continue
-            if found.best:
-                break
+        found = _found(case, options, _space(case, options), limits)
         if not found.best:
             from projector.search.unfit import unfit
 
@@ -134,8 +120,8 @@ def _completed(options: argparse.Namespace) -> None:
     options.micro = stated
     if not options.config and not stated:
         options.stated = {**options.stated, "micro_batch_size": ("--micro-batch-size", "1")}
-    if (options.max_gpus or options.fewest_gpus) and not options.gpus and not options.target_nodes:
-        options.gpus = options.max_gpus or _MOST_GPUS
+    if options.max_gpus and not options.gpus and not options.target_nodes:
+        options.gpus = options.max_gpus
 
 
 def _limits(options: argparse.Namespace) -> Limits:
@@ -155,7 +141,7 @@ def _limits(options: argparse.Namespace) -> Limits:
     return Limits(seconds=seconds, projections=number, margin=options.memory_margin, top=options.top)
 
 
-def _space(case: Case, options: argparse.Namespace, gpus: tuple[int, ...]) -> Space:
+def _space(case: Case, options: argparse.Namespace) -> Space:
     from projector.search.space import searched, space
 
     problems: list[Problem] = []
@@ -167,14 +153,7 @@ def _space(case: Case, options: argparse.Namespace, gpus: tuple[int, ...]) -> Sp
         mine = flag.startswith("--") and flag != "--set" and (name != "micro_batch_size" or options.micro)
         if mine and name in searched(case.workload) and name not in only:
             only[name] = (getattr(case.workload.recipe, name),)
-    return space(case.workload, case.cluster, only=only, vary=vary, gpus=gpus)
-
-
-def _fewest(case: Case, most: int | None) -> list[tuple[int, ...]]:
-    """The numbers of GPUs that ``--fewest-gpus`` tries in turn: parts of a host, then hosts, in powers of two."""
-    whole = case.cluster.gpus_per_host
-    sizes = [1 << power for power in range(15) if 1 << power < whole] + [whole << power for power in range(15)]
-    return [(size,) for size in sizes if size <= (most or _MOST_GPUS)]
+    return space(case.workload, case.cluster, only=only, vary=vary, gpus=_gpus(case, options))
 
 
 def _gpus(case: Case, options: argparse.Namespace) -> tuple[int, ...]:
@@ -245,31 +224,17 @@ def _allowed(value: object, choices: tuple[str, ...]) -> bool:
 
 
 def _found(case: Case, options: argparse.Namespace, made: Space, limits: Limits) -> Found:
-    from projector.cli.search_kept import Kept
     from projector.io.progress import progress
-    from projector.search.bounds import roomier
     from projector.search.found import search
 
-    room = roomier(case.cluster, 1.0 - limits.margin)
-    start = f"searching {made.points:,} combinations"
     objective = _objective(case, options)
-    with Kept(options.resume, made, room, case.settings) as kept, progress(start) as told:
+    with progress(f"searching {made.points:,} combinations") as told:
 
         def tell(counts: Any, best: float | None) -> None:
             words = f"{made.points:,} combinations, {counts.enumerated:,} valid, {counts.projected:,} projected"
             told(words=words if best is None else f"{words}, best {objective.told(best)}")
 
-        return search(
-            made,
-            case.cluster,
-            objective,
-            limits,
-            settings=case.settings,
-            known=kept.known,
-            keep=kept.keep,
-            told=tell,
-            knowledge=case.known,
-        )
+        return search(made, case.cluster, objective, limits, settings=case.settings, told=tell, knowledge=case.known)
 
 
 def _objective(case: Case, options: argparse.Namespace) -> Objective:

@@ -22,8 +22,6 @@ def as_page(case: Case, found: Found, top: int, start: Sequence[str]) -> Iterato
     yield Line(counted(found))
     yield Line(exactness(found))
     first = found.best[0].projection
-    if (gpus := found.best[0].workload.gpus) < case.workload.gpus and "gpus" not in found.space.axes():
-        yield Line(f"On {gpus:,} GPUs: on half of them nothing fits")
     yield _best(case, found, top)
     yield Line("")
     yield from expected.lines(case, found.best[0].projection)

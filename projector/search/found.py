@@ -32,6 +32,8 @@ from projector.search.words import words
 from projector.settle.workload import settled
 from projector.workload.workload import Workload
 
+_RATE = 10_000  # combinations that are bounded or projected in a CPU second, at the least
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
@@ -125,31 +127,26 @@ def search(
     *,
     settings: Settings = kernel_settings.DEFAULT,
     explained: bool = True,
-    known: dict[str, tuple[float, float]] | None = None,
-    keep: Callable[[str, float, float], None] = lambda *_: None,
     told: Callable[[Counts, float | None], None] = lambda *_: None,
     knowledge: Knowledge | None = None,
 ) -> Found:
     """Searches ``space`` on ``cluster``. Raises :class:`InputError` where no rule lets a configuration through, with
-    the rules that empty the space. ``explained``: with what binds the best. ``known``, ``keep``, ``told``: see
-    :class:`Hunt`. ``knowledge``: what tells two configurations apart (None: what the package carries)."""
+    the rules that empty the space. ``explained``: with what binds the best. ``told``: see :class:`Hunt`.
+    ``knowledge``: what tells two configurations apart (None: what the package carries)."""
     began = time.process_time()
     hunts = _Hunts(space, cluster, objective, limits, settings, told, began)
     smaller = hunts.room(1.0)
-    of_this_memory: dict[str, Any] = {
-        "known": {} if known is None else known,
-        "keep": keep,
-    }  # which says nothing of a smaller one
-    sure = hunts.soon(hunts.room(math.exp(-_tolerance(space, cluster))))
-    first = sure or hunts.soon(smaller, **of_this_memory)
-    hunt = hunts.run(space, smaller, first.hits if first else (), **of_this_memory)
+    known: dict[str, tuple[float, float]] = {}  # of this memory: it says nothing of a smaller one
+    sure = hunts.soon(hunts.room(math.exp(-_tolerance(space, cluster))), {})
+    first = sure or hunts.soon(smaller, known)
+    hunt = hunts.run(space, smaller, first.hits if first else (), known)
     if not hunt.counts.enumerated:
         raise hunt.tree.empty()
     shown = partial(_projected, space=space, cluster=cluster, settings=settings, knowledge=knowledge or Knowledge())
     close = shown(hunt.leaders[:1])
     if close and close[0].projection.memory.order:  # the best may not fit: what does stands before it
         room = hunts.room(math.exp(-close[0].projection.memory.tolerance))
-        clear = hunts.run(space, room, sure.hits if sure else ())
+        clear = hunts.run(space, room, sure.hits if sure else (), {})
         if clear.hits:
             hunt = clear
     leaders = hunt.leaders
@@ -197,8 +194,15 @@ class _Hunts:
     def until(self) -> float | None:
         return None if self.limits.seconds is None else self.began + self.limits.seconds
 
-    def run(self, part: Space, room: Cluster, seeds: Sequence[Hit] = (), soon: bool = False, **of: Any) -> Hunt:
-        """``soon``: whatever time it takes until something fits; ``of``: see :class:`Hunt`."""
+    def run(
+        self,
+        part: Space,
+        room: Cluster,
+        seeds: Sequence[Hit],
+        known: dict[str, tuple[float, float]],
+        soon: bool = False,
+    ) -> Hunt:
+        """``soon``: whatever time it takes until something fits; ``seeds``, ``known``: see :class:`Hunt`."""
         hunt = Hunt(
             Tree(part),
             room,
@@ -209,21 +213,22 @@ class _Hunts:
             most=self.limits.projections,
             told=self.told,
             seeds=seeds,
-            **of,
+            known=known,
         )
         hunt.run()
         return hunt
 
-    def soon(self, room: Cluster, **of: Any) -> Hunt | None:
+    def soon(self, room: Cluster, known: dict[str, tuple[float, float]]) -> Hunt | None:
         """What is good and fits into ``room``; None where nothing does, or where time does not matter."""
         until = self.until
         if until is None:
             return None
 
         def hunted(part: Space, seeds: Sequence[Hit]) -> Hunt:
-            return self.run(part, room, seeds, soon=True, **of)
+            return self.run(part, room, seeds, known, soon=True)
 
-        return opened(self.space, hunted, lambda: time.process_time() > until)
+        whole = self.space.points <= _RATE * (until - self.began)  # there is time for all of it: something will do
+        return opened(self.space, hunted, lambda: whole or time.process_time() > until)
 
 
 def _tolerance(space: Space, cluster: Cluster) -> float:

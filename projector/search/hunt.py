@@ -55,9 +55,9 @@ _BESIDE = ("tp_comm_overlap", "overlap_moe_expert_parallel_comm")  # switches th
 @dataclass
 class Hunt:
     """``top``: groups that are wanted, and the best of a second layout beside them; ``until``: CPU seconds of the process
-    at which to stop; ``known``: projections of an earlier run, by :meth:`name` of their fields; ``keep`` is told of each new
-    one; ``seeds``: what is projected already and fits. ``gap``: 0 where the search is exact, else the share by which a
-    configuration that was not looked at may be better than the best (None: not all were bounded)."""
+    at which to stop; ``known``: projections of hunts before it, by :meth:`name` of their fields; ``seeds``: what is
+    projected already and fits. ``gap``: 0 where the search is exact, else the share by which a configuration that was not
+    looked at may be better than the best (None: not all were bounded)."""
 
     tree: Tree
     cluster: Cluster
@@ -67,7 +67,6 @@ class Hunt:
     until: float | None = None
     most: int | None = None
     known: dict[str, tuple[float, float]] = field(default_factory=dict)
-    keep: Callable[[str, float, float], None] = lambda *_: None
     told: Callable[[Counts, float | None], None] = lambda *_: None
     seeds: Sequence[Hit] = ()
     counts: Counts = field(default_factory=Counts)
@@ -283,7 +282,6 @@ class Hunt:
         for row, i in enumerate(new):
             if many.status[row] == "ok":
                 self.known[names[i]] = many.step_seconds[row].item(), many.memory[row].item()
-                self.keep(names[i], *self.known[names[i]])
             elif many.status[row] == "out-of-memory":
                 self.counts.out_of_memory += 1
             else:

@@ -63,53 +63,6 @@ def test_fewer_gpus_are_searched_where_they_may_be(capsys: pytest.CaptureFixture
     assert made["best"][0]["gpus"] == 16
 
 
-def test_the_fewest_gpus_are_those_on_half_of_which_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--model", "llama3.1_8b", "--gpu", "h100", "--gbs", "16", "--seq-length", "4096", *FIXED)
-    assert main(["search", *words, "--fewest-gpus", "--json"]) == 0
-    gpus = json.loads(capsys.readouterr().out)["best"][0]["gpus"]
-    assert main(["search", *words, "--gpus", str(gpus), "--json"]) == 0
-    assert main(["search", *words, "--gpus", str(gpus // 2), "--json"]) == 2
-
-
-def test_an_interrupted_search_goes_on(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "kept.jsonl"
-    first = document(capsys, "--resume", str(file), "--budget", "4")
-    lines = file.read_text().splitlines()
-    file.write_text("\n".join([*lines[:-1], lines[-1][:20]]))  # the last line was cut
-    second = document(capsys, "--resume", str(file))
-    assert second["gap"] == 0
-    names = [json.loads(line)["name"] for line in file.read_text().splitlines()[1:] if line.endswith("}")]
-    assert len(names) == len(set(names)) > first["counts"]["projected"]
-    assert document(capsys)["best"][0]["fields"] == second["best"][0]["fields"]
-    assert main(["search", *SMALL, "--resume", str(file), "--gbs", "32"]) == 2
-    assert "another model, recipe" in capsys.readouterr().err
-    other = tmp_path / "other.txt"
-    other.write_text("nothing of this\n")
-    assert main(["search", *SMALL, "--resume", str(other)]) == 2
-    assert "--resume wrote" in capsys.readouterr().err
-
-
-def test_damaged_lines_are_projected_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    kept = tmp_path / "kept.jsonl"
-    few = ("--fix", "sequence_parallel=true", "--fix", "recompute_granularity=none", "--resume", str(kept))
-    whole = document(capsys, *few)
-    head, first, *rest = kept.read_text().splitlines()
-    name = json.loads(first)["name"]
-    for damage in ('"abc"', "NaN", "0", "null", "true"):
-        line = f'{{"name": {json.dumps(name)}, "seconds": {damage}, "bytes": 1e9}}'
-        kept.write_text("\n".join((head, line, *rest)) + "\n")
-        again = document(capsys, *few)
-        assert {**again, "seconds": 0} == {**whole, "seconds": 0}
-        assert json.loads(kept.read_text().splitlines()[-1]) == json.loads(first)
-    assert main(["search", *SMALL, *FIXED, *few, "--memory-margin", "0.3"]) == 2
-    assert "memory margin" in capsys.readouterr().err
-    price = tmp_path / "price.yaml"
-    price.write_text("price_per_gpu_hour: .nan\n")
-    with pytest.raises(SystemExit):
-        main(["search", *SMALL, *FIXED, "--objective", "cost", "--price", str(price)])
-    assert "price_per_gpu_hour" in capsys.readouterr().err
-
-
 def test_a_configuration_is_in_its_own_space(capsys: pytest.CaptureFixture[str]) -> None:
     fixed = [f"--fix={name}" for name in ("tp=1", "pp=16", "vpp=2", "ep=64", "cp=1", "micro_batch_size=1")]
     assert main(["search", "--config", DEEPSEEK, *fixed, "--json", "--budget", "30"]) == 0
@@ -129,7 +82,6 @@ def test_a_configuration_is_in_its_own_space(capsys: pytest.CaptureFixture[str])
         (("--memory-margin", "2"), "memory-margin"),
         (("--price", "nan"), "price"),
         (("--fix", "tp=3"), "combinations"),
-        (("--resume", "/nowhere/at/all"), "/nowhere/at/all"),
     ],
 )
 def test_bad_input_is_one_clear_error(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:

@@ -253,19 +253,6 @@ def test_a_search_that_is_stopped_says_how_far_off_it_can_be() -> None:
     assert (long.gap, long.best[0].fields) == (0, whole.best[0].fields)
 
 
-def test_what_was_projected_is_not_projected_again() -> None:
-    made, cluster = small(2)
-    kept: dict[str, tuple[float, float]] = {}
-    first = search(made, cluster, Objective(), Limits(top=2), keep=lambda n, s, m: kept.update({n: (s, m)}))
-    again: list[str] = []
-    second = search(
-        made, cluster, Objective(), Limits(top=2), known=dict(kept), keep=lambda name, *_: again.append(name)
-    )
-    assert kept
-    assert not again
-    assert [each.value for each in first.best] == [each.value for each in second.best]
-
-
 @pytest.mark.parametrize("name", ["step", "memory", "energy"])
 def test_an_objective_is_as_small_as_it_can_be(name: str) -> None:
     made, cluster = small(3)
