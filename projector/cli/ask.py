@@ -107,18 +107,18 @@ def answered(options: argparse.Namespace) -> Answer:
     known = runs.taught(options)
     case = known.on(read_case(options))
     with blamed(options):
-        sizes = list(_sizes(case)) if fewest else [case.workload.gpus]
+        sizes = [*_sizes(case)] or [_MOST] if fewest else [case.workload.gpus]
         for gpus in sizes:
             options.gpus = gpus
             case = known.on(read_case(options))
             try:
-                found = _searched(case, options, 0.0 if fewest else options.budget)
+                found = searched(case, options, 0.0 if fewest else options.budget)
             except InputError:  # no rule lets a layout through
                 if gpus == sizes[-1]:
                     raise
                 continue
             if found.best and (found.best[0].projection.memory.order == 0 or gpus == sizes[-1]):
-                return _whole(case, _searched(case, options, options.budget) if fewest else found, options)
+                return _whole(case, searched(case, options, options.budget) if fewest else found, options)
         return Answer(case=case, refused=unfit(found, case.cluster, 0.0, case.settings))
 
 
@@ -132,18 +132,17 @@ def _sizes(case: Case) -> Iterator[int]:
     yield from (size for size in (*parts, *(host << power for power in range(15))) if least <= size <= _MOST)
 
 
-def _searched(case: Case, options: argparse.Namespace, seconds: float) -> Found:
+def searched(case: Case, options: argparse.Namespace, seconds: float) -> Found:
+    """The best layouts of ``case``, whose flags hold their fields, in so many CPU seconds from the first that fits."""
+    from projector.search import space as spaces
     from projector.search.found import Limits, search
     from projector.search.objective import Objective
-    from projector.search.space import searched, space
 
-    held = {
-        name: (getattr(case.workload.recipe, name),)
-        for name, flag in options.told.flags.items()
-        if flag.startswith("--") and name in searched(case.workload)
-    }
+    free = spaces.searched(case.workload)
+    flags = (name for name, flag in options.told.flags.items() if flag.startswith("--") and name in free)
+    held = {name: (getattr(case.workload.recipe, name),) for name in flags}
     return search(
-        space(case.workload, case.cluster, only=held),
+        spaces.space(case.workload, case.cluster, only=held),
         case.cluster,
         Objective(),
         Limits(seconds=seconds, top=4),

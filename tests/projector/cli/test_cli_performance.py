@@ -182,3 +182,14 @@ def test_what_a_zoo_model_has_and_is_projected_otherwise_is_told(tmp_path):
         assert projector("performance", "--config", str(case), "--json").document["unmodelled"] == expected
         shown = projector("performance", "--config", str(case)).out
         assert (f"Not modelled: {told}" in shown) == bool(expected)
+
+
+def test_without_a_layout_one_that_fits_is_chosen_and_said():
+    job = ("--model", "llama3_70b", "--gpu", "h100", "--gpus", "64")
+    made = projector("performance", *job, "--json").document
+    assert made["memory"]["status"] == "fits"
+    assert [text for text in made["assumed"] if text.startswith("chosen layout=tp")]
+    held = projector("performance", *job, "--gbs", "64", "--recompute-granularity", "full", "--json").document
+    assert (held["recipe"]["global_batch_size"], held["recipe"]["recompute_granularity"]) == (64, "full")
+    alone = projector("performance", *job, "--tp", "4", "--json").document
+    assert (alone["parallelism"]["tp"], alone["parallelism"]["pp"]) == (4, 1)  # a stated layout is not completed

@@ -193,9 +193,9 @@ def test_mistakes_name_the_flag(capsys, flags, pieces):
 def test_what_is_missing_is_asked_for(capsys):
     from projector.cli import run
 
-    assert run(["performance", "--model", "llama3.1_8b", "--gpu", "h100"]) == 2
-    err = capsys.readouterr().err
-    assert [flag in err for flag in ("--micro-batch-size", "--global-batch-size", "--seq-length")] == [True] * 3
+    assert run(["memory", "--model", "llama3.1_8b", "--gpu", "h100"]) == 0  # what is chosen is said
+    out = capsys.readouterr().out
+    assert [f"chosen {name}=" in out for name in ("micro_batch_size", "global_batch_size", "seq_length")] == [True] * 3
     assert run(["performance"]) == 2
     assert "--config FILE, or --model" in capsys.readouterr().err
 
