@@ -47,6 +47,7 @@ def run(
         enter(contextlib.chdir(cwd or ROOT))
         enter(mock.patch.dict(os.environ, variables))
         enter(mock.patch.object(sys, "argv", ["", *words]))
+        enter(mock.patch.object(sys, "path", [str(cwd or ROOT), *sys.path]))
         enter(mock.patch.object(sys, "stdin", io.StringIO()))
         enter(mock.patch.object(tempfile, "tempdir", None))
         enter(warnings.catch_warnings())

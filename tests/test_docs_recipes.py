@@ -16,6 +16,7 @@ from pathlib import Path
 from textwrap import indent
 from types import ModuleType
 
+import command_line
 import numpy as np
 import pytest
 import yaml
@@ -286,11 +287,10 @@ def test_a_predictor(tmp_path: Path) -> None:
     (tmp_path / "my_rules.py").write_text(text, encoding="utf-8")
     shutil.copy(ROOT / "measured" / "runs" / "primus_mi300x.yaml", tmp_path / "mine.yaml")
     line, *_ = code("extend/predictor.md", "sh")[0].splitlines()
-    words = [sys.executable, *shlex.split(line)[1:]]
+    _, _, program, *words = shlex.split(line)
 
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    def run(*words: str) -> command_line.Done:
+        return command_line.run(program, *words, cwd=tmp_path)
 
     words[words.index("suites/dense.yaml") : words.index("suites/dense.yaml") + 1] = ["--runs", "mine.yaml"]
     done = run(*words, "--out", "out")
@@ -341,9 +341,7 @@ def test_exit_code_two_names_file_key_found_and_expected(tmp_path: Path) -> None
     assert re.match(r"^\S+: [\w.\[\]]+: found .+, expected .+$", sample.strip())
     text = (ROOT / "suites" / "moe.yaml").read_text("utf-8").replace("ep: 8, pp: 4", "ep: 7, pp: 4")
     (tmp_path / "bad.yaml").write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "harness", "run", "bad.yaml", "--measured", str(ROOT / "measured" / "runs")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False,
-                          env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+    done = command_line.run("harness", "run", "bad.yaml", "--measured", ROOT / "measured" / "runs", cwd=tmp_path)
     assert done.returncode == 2
     assert re.match(r"^bad\.yaml: cases\[0\]\.recipe\.ep: found '?7'?, expected .+", done.stderr.strip()), done.stderr
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.harness.conftest import run_yaml
 from tests.projector.io.test_documents import TOO_MUCH
 
 MIXTRAL = str(ROOT / "examples" / "mixtral_8x22b_mi355x.yaml")
@@ -115,6 +116,7 @@ def test_what_is_no_file_of_theirs(
 def test_terminals_of_other_encodings(mode: str, tmp_path: Path) -> None:
     """Every command that prints tables or writes pages: the same exit code; files are UTF-8 whatever the terminal is."""
     (tmp_path / "case.yaml").write_text(SOUND)
+    (tmp_path / "runs.yaml").write_text(run_yaml("a", "llama3_8b", 64, 5.0))
     (tmp_path / "bad.yaml").write_text(SOUND.replace("llama3.1_8b", "Modèle→8b"), encoding="utf-8")
     commands = (
         "p ['performance', '--config', 'case.yaml', '--trace', 't.json']",
@@ -126,10 +128,10 @@ def test_terminals_of_other_encodings(mode: str, tmp_path: Path) -> None:
         "p ['frameworks']",
         "p ['--help']",
         "p ['performance', '--config', 'bad.yaml']",
-        f"h ['run', '{ROOT}/suites/schedules.yaml', '--out', 'o', '--no-plots']",
+        "h ['run', '--runs', 'runs.yaml', '--out', 'o', '--no-plots']",
         "h ['report', 'o', '--format', 'md', 'html']",
         f"h ['compare', '{ROOT}/tests/data/logs/megatron_a.log', '{ROOT}/tests/data/logs/megatron_b.log']",
-        f"h ['ingest', '{ROOT}/tests/data/logs/megatron_a.log', '--out', 'runs.yaml']",
+        f"h ['ingest', '{ROOT}/tests/data/logs/megatron_a.log', '--out', 'new.yaml']",
         "h ['run', 'bad.yaml']",
         "h ['--help']",
     )

@@ -1,15 +1,23 @@
-"""Where benchmarks leave what they measured: a table of Markdown in ``$BENCHMARK_TABLES`` (default: ``out/benchmarks``)."""
+"""How benchmarks measure, and where they leave it: a table of Markdown in ``$BENCHMARK_TABLES`` or ``out/benchmarks``."""
 
 from __future__ import annotations
 
 import os
 import platform
+import resource
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from projector.io.files import write_whole
 
-__all__ = ["machine", "write"]
+__all__ = ["cpu", "machine", "write"]
+
+
+def cpu() -> float:
+    """CPU seconds of this process and of those it started and waited for: what else the machine does is not among them."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
 def machine() -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from measured_table import cpu
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from projector.collectives.model import Pricing, costs, seconds_of
@@ -49,12 +49,12 @@ def test_gemm_shapes_per_second(benchmark: BenchmarkFixture) -> None:
     shapes, c, found = columns(SHAPES), constants(), tiles(gpu(DEVICE).arch)
     index = np.zeros(SHAPES, dtype=np.int64)
     few = columns(500)
-    start = time.perf_counter()
+    start = cpu()
     one_by_one = naive(few, c)
-    each = (time.perf_counter() - start) / 500
-    start = time.perf_counter()
+    each = (cpu() - start) / 500
+    start = cpu()
     batched = gemm.seconds(shapes, [c], index, found)
-    together = (time.perf_counter() - start) / SHAPES
+    together = (cpu() - start) / SHAPES
     benchmark(gemm.seconds, shapes, [c], index, found)
     assert gemm.seconds(few, [c], index[:500], found) == pytest.approx(one_by_one, rel=1e-12)
     assert len(batched) == SHAPES
@@ -124,13 +124,13 @@ def written_out(heads: float, seq: float, c: attention.AttentionConstants) -> fl
 def test_columns_outrun_the_work_list(benchmark: BenchmarkFixture) -> None:
     shapes, c = attention_columns(ATTENTION_SHAPES), bare()
     index = np.zeros(ATTENTION_SHAPES, dtype=np.int64)
-    start = time.perf_counter()
+    start = cpu()
     explicit = [written_out(h, s, c) for h, s in zip(shapes.heads[:FEW], shapes.seq_q[:FEW], strict=True)]
-    each = (time.perf_counter() - start) / FEW
+    each = (cpu() - start) / FEW
     found = benchmark(attention.seconds_of, shapes, [c], index)
-    start = time.perf_counter()
+    start = cpu()
     attention.seconds_of(shapes, [c], index)
-    together = (time.perf_counter() - start) / ATTENTION_SHAPES
+    together = (cpu() - start) / ATTENTION_SHAPES
     assert each / together > FASTER
     assert found[:FEW] == pytest.approx(explicit, rel=0.15)
 
@@ -189,13 +189,13 @@ def one_by_one(op: GroupedGemm, c: grouped.GroupedConstants) -> float:
 def rates(ops: list[GroupedGemm], few: int) -> tuple[float, float]:
     """Operators per second in a batch, and one expert at a time."""
     c = grouped.constants(gpu(GROUPED_DEVICE), load(GROUPED_DEVICE), "", ops[0])
-    start = time.perf_counter()
+    start = cpu()
     batched = grouped.seconds(ops, [c] * len(ops))
-    together = len(ops) / (time.perf_counter() - start)
-    start = time.perf_counter()
+    together = len(ops) / (cpu() - start)
+    start = cpu()
     single = [one_by_one(op, c) for op in ops[:few]]
     np.testing.assert_allclose(batched[:few], single, rtol=1e-9)
-    return together, few / (time.perf_counter() - start)
+    return together, few / (cpu() - start)
 
 
 def test_balanced_operators_per_second(benchmark: BenchmarkFixture) -> None:
@@ -221,13 +221,13 @@ def sizes() -> np.ndarray:
 def test_an_array_outruns_a_loop_over_messages(benchmark: BenchmarkFixture) -> None:
     cluster, messages = catalogue.cluster("h100_sxm"), sizes()
     candidates = costs("all_reduce", SHAPE, cluster)
-    start = time.perf_counter()
+    start = cpu()
     explicit = [min(cost.seconds(size) for cost in candidates) for size in messages[:FEW_COLLECTIVES].tolist()]
-    each = (time.perf_counter() - start) / FEW_COLLECTIVES
+    each = (cpu() - start) / FEW_COLLECTIVES
     found = benchmark(seconds_of, "all_reduce", messages, SHAPE, cluster)
-    start = time.perf_counter()
+    start = cpu()
     seconds_of("all_reduce", messages, SHAPE, cluster)
-    together = (time.perf_counter() - start) / SIZES
+    together = (cpu() - start) / SIZES
     assert each / together > COLLECTIVES_FASTER
     assert found[:FEW_COLLECTIVES] == pytest.approx(explicit)
 
@@ -239,12 +239,12 @@ def test_an_operator_seen_before(benchmark: BenchmarkFixture) -> None:
     fresh = 0.0
     for _ in range(FEW_COLLECTIVES):
         forget()
-        start = time.perf_counter()
+        start = cpu()
         Pricing({"dp": SHAPE}, cluster).seconds(op)
-        fresh += (time.perf_counter() - start) / FEW_COLLECTIVES
+        fresh += (cpu() - start) / FEW_COLLECTIVES
     benchmark(pricing.seconds, op)
-    start = time.perf_counter()
+    start = cpu()
     for _ in range(FEW_COLLECTIVES):
         pricing.seconds(op)
-    known = (time.perf_counter() - start) / FEW_COLLECTIVES
+    known = (cpu() - start) / FEW_COLLECTIVES
     assert fresh / known > REMEMBERED

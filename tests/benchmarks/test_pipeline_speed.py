@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import time
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from measured_table import cpu
 
 from projector import pipeline
 from projector.pipeline.compiler import compile_schedule
@@ -27,7 +27,7 @@ def naive():
 
 
 def best(work, repeats=5):
-    """Seconds of the fastest of ``repeats`` runs: the one least disturbed by whatever else the machine does.
+    """CPU seconds of the fastest of ``repeats`` runs: the one least disturbed by whatever else the machine does.
 
     Without the garbage collector, as ``timeit`` does: it would charge for the objects of all other tests.
     """
@@ -36,9 +36,9 @@ def best(work, repeats=5):
     gc.disable()
     try:
         for _ in range(repeats):
-            begin = time.perf_counter()
+            begin = cpu()
             work()
-            durations.append(time.perf_counter() - begin)
+            durations.append(cpu() - begin)
     finally:
         if was_on:
             gc.enable()
@@ -111,35 +111,6 @@ def test_replay_of_memory(case):
     compiled, _, one, slow = case
     fast = best(lambda: pipeline.peak(compiled, *one), 20)
     assert slow / fast > 10, f"{slow * 1e3:.2f} ms naive, {fast * 1e6:.0f} us"  # about 35 when written
-
-
-@pytest.mark.benchmark(group="pipeline-whole")
-@pytest.mark.parametrize("name", pipeline.names())
-def test_whole_benchmark(benchmark, name):
-    benchmark(whole, name, pipeline.generator(name).chunks or 2)
-
-
-@pytest.mark.benchmark(group="pipeline-batch")
-def test_batch_benchmark(benchmark, case):
-    compiled, vectors, _, _ = case
-    benchmark(lambda: pipeline.evaluate(compiled, *vectors).makespan)
-
-
-@pytest.mark.benchmark(group="pipeline")
-def test_naive_benchmark(benchmark, case):
-    compiled, _, one, _ = case
-    benchmark(naive(), compiled.schedule, *one)
-
-
-@pytest.mark.benchmark(group="pipeline")
-def test_evaluate_benchmark(benchmark, case):
-    compiled, _, one, _ = case
-    benchmark(lambda: pipeline.evaluate(compiled, *one).makespan)
-
-
-@pytest.mark.benchmark(group="pipeline")
-def test_compile_benchmark(benchmark):
-    benchmark(lambda: compile_schedule(pipeline.build("interleaved", PP, 4, M)))
 
 
 def test_partial_groups_cost_no_search():

@@ -165,7 +165,7 @@ def test_an_empty_store_says_so(call: Call, recorded: Path) -> None:
     assert call("history", recorded, "--csv")[1] == ""
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_constant_that_is_broken_in_a_commit_is_found(tmp_path: Path, project_folder: Path) -> None:
     """Four commits in a checkout of its own, one of which doubles every projected step; history names it."""
     checkout = tmp_path / "checkout"

@@ -233,7 +233,7 @@ def test_memory_grows_with_the_steps_only(tmp_path: Path) -> None:
     assert (after - before) * 1e6 / steps < 200  # bytes a step, with the working copies of the steady state
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_gigabyte(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     steps = write_log(path, 1000)
