@@ -190,22 +190,6 @@ def test_one_id_for_two_runs(project_folder: Path) -> None:
     refused(twice, project_folder, "llama-tp1: found 'a duplicate id'")
 
 
-def test_a_reader_that_closes_first_is_no_failure(project_folder: Path) -> None:
-    command = f"{sys.executable} -m harness run suites/tiny.yaml --out o --no-plots | head -1; exit ${{PIPESTATUS[0]}}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=project_folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.stderr == ""
-    assert done.returncode == 0
-
-
 def test_a_run_loads_nothing_heavy(project_folder: Path) -> None:
     code = (
         "import sys; from harness.cli import main\n"

@@ -70,7 +70,7 @@ def tried(load: Workload) -> Projection | Exception:
 
 @pytest.fixture(scope="module")
 def loads() -> list[Workload]:
-    return layouts(300)
+    return layouts(150)
 
 
 def test_every_row_is_what_project_says_of_it(loads: list[Workload]) -> None:
@@ -98,7 +98,7 @@ def test_every_row_is_what_project_says_of_it(loads: list[Workload]) -> None:
             assert many.tgs[row] == pytest.approx(one.tgs, rel=1e-9)
         else:
             assert "GiB of" in many.reason[row]
-    assert compared > 40
+    assert compared > 20
 
 
 def test_the_best_are_whole_projections_in_order(loads: list[Workload]) -> None:
@@ -177,12 +177,12 @@ def test_the_collector_rests_for_a_batch_and_never_longer(
 
 def test_what_a_sweep_forgets_is_free_at_once(loads: list[Workload]) -> None:
     """Nothing of it refers to itself, so that a long sweep needs no search for circles."""
-    project_many(loads[:40], H100, best=5)  # what is imported or read at a first call is not the sweep's
+    project_many(loads[:20], H100, best=5)  # what is imported or read at a first call is not the sweep's
     forget()
     gc.collect()
     gc.disable()
     try:
-        project_many(loads[:40], H100, best=5)
+        project_many(loads[:20], H100, best=5)
         forget()
         scope._view.cache_clear()
         assert gc.collect() < 100  # 1,800 with a circle in each layer problem

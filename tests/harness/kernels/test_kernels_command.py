@@ -27,27 +27,27 @@ def harness(*arguments: str, cwd: Path = ROOT) -> command_line.Done:
     return command_line.run("harness", *arguments, cwd=cwd, env={"COLUMNS": "120"})
 
 
-def test_a_table_is_scored_and_written_alike_each_time(tmp_path: Path) -> None:
-    table = str(TABLES / "a100_pcie_80gb" / "gemm.csv")
-    texts = []
-    for name in ("one", "two"):
-        done = harness("kernels", table, "--out", str(tmp_path / name), "--curves")
-        assert done.returncode == 0, done.stderr
-        assert max(map(len, done.stdout.splitlines())) <= 120
-        texts.append({p.name: p.read_bytes() for p in (tmp_path / name).rglob("*") if p.is_file()})
-    assert texts[0] == texts[1]
-    assert set(texts[0]) == {
+def written(folder: Path, *arguments: str) -> tuple[command_line.Done, dict[str, bytes]]:
+    done = harness("kernels", *arguments, "--out", str(folder))
+    assert done.returncode == 0, done.stderr
+    return done, {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_table_is_scored_and_written(tmp_path: Path) -> None:
+    done, texts = written(tmp_path, str(TABLES / "a100_pcie_80gb" / "gemm.csv"), "--curves")
+    assert max(map(len, done.stdout.splitlines())) <= 120
+    assert set(texts) == {
         *("kernels.md", "kernels.csv", "kernels.json", "errors.png", "scatter-gemm.png"),
         "gemm-a100_pcie_80gb.png",
     }
-    assert all(len(data) < 150_000 for name, data in texts[0].items() if name.endswith(".png"))
-    rows = list(csv.DictReader(texts[0]["kernels.csv"].decode().splitlines()))
+    assert all(len(data) < 150_000 for name, data in texts.items() if name.endswith(".png"))
+    rows = list(csv.DictReader(texts["kernels.csv"].decode().splitlines()))
     assert len(rows) == 124
     assert {row["heldout_by"] for row in rows} == {"refit"}
     for row in rows:
         wrong = float(row["heldout_us"]) / float(row["measured_us"]) - 1
         assert float(row["heldout_error"]) == pytest.approx(wrong, abs=2e-5)
-    (only,) = json.loads(texts[0]["kernels.json"])["classes"]
+    (only,) = json.loads(texts["kernels.json"])["classes"]
     assert only["errors"]["> 1e10"]["heldout"]["mape"] < 0.06
     assert only["errors"]["> 1e10"]["heldout"]["mape"] < only["errors"]["> 1e10"]["fixed"]["mape"]
 
@@ -57,12 +57,12 @@ def test_an_unseen_table_says_that_its_shipped_column_is_held_out(tmp_path: Path
     lines = [f"me,B200,bf16,gemm,{m},8192,8192,cuBLAS,,{1200 * m / (m + 300)}" for m in (2048, 4096, 8192, 16384)]
     lines.append("me,TPU v5p,bf16,gemm,4096,8192,8192,XLA,,400")
     path.write_text("source,gpu,dtype,op,m,n,k,library,time_us,tflops\n" + "\n".join(lines), encoding="utf-8")
-    done = harness("kernels", str(path), "--out", str(tmp_path / "out"), "--format", "json", "md")
-    assert done.returncode == 0, done.stderr
+    (done, texts), (_, again) = (written(tmp_path / name, str(path), "--format", "json", "md") for name in ("a", "b"))
+    assert texts == again, "alike each time"
     assert "no shipped constant was fitted on" in done.stdout
     assert "a device that the catalogue does not have: TPU v5p" in done.stdout
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["kernels.json", "kernels.md"]
-    found = json.loads((tmp_path / "out" / "kernels.json").read_text())
+    assert sorted(texts) == ["kernels.json", "kernels.md"]
+    found = json.loads(texts["kernels.json"])
     assert found["rows"] == 4
     assert not found["classes"][0]["source_fitted"]
 

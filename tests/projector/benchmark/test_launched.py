@@ -213,17 +213,17 @@ def _rank(rank: int, tmp_path: Path, by: str, port: int, *flags: str) -> subproc
 
 
 @pytest.mark.slow
-def test_ranks_of_srun_and_mpirun_time_together_and_one_prints(tmp_path: Path) -> None:
+def test_ranks_of_srun_time_together_and_one_prints(tmp_path: Path) -> None:
+    """Those of mpirun do in the test below, until one is killed."""
     pytest.importorskip("torch")
     (tmp_path / "case.yaml").write_text(CONFIG)
-    for by, port in (("srun", 29517), ("mpirun", 29518)):
-        file = tmp_path / f"{by}.json"
-        ranks = [_rank(rank, tmp_path, by, port, "--save-benchmark", str(file)) for rank in range(2)]
-        outs = [each.communicate(timeout=180) for each in ranks]
-        assert [each.returncode for each in ranks] == [0, 0], outs
-        assert "2 ranks at once" in outs[0][0]
-        assert outs[1][0] == ""
-        assert json.loads(file.read_text())["environment"]["ranks"] == 2
+    file = tmp_path / "times.json"
+    ranks = [_rank(rank, tmp_path, "srun", 29517, "--save-benchmark", str(file)) for rank in range(2)]
+    outs = [each.communicate(timeout=180) for each in ranks]
+    assert [each.returncode for each in ranks] == [0, 0], outs
+    assert "2 ranks at once" in outs[0][0]
+    assert outs[1][0] == ""
+    assert json.loads(file.read_text())["environment"]["ranks"] == 2
 
 
 @pytest.mark.slow

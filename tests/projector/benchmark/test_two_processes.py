@@ -62,7 +62,7 @@ def two(cpu: Device) -> Device:
 @pytest.mark.parametrize(
     "work",
     [
-        pytest.param(lambda: _work(), id="dp"),
+        pytest.param(lambda: _work(), id="dp", marks=pytest.mark.night),  # as ranks of srun do
         pytest.param(lambda: _work(data_parallel_sharding="optim_grads_params"), id="fsdp"),
         pytest.param(lambda: _work(data_parallel_sharding="optim"), id="zero1"),
         pytest.param(lambda: _work(tp=2), id="tp dtensor"),

@@ -12,7 +12,7 @@ from cli_command import DEEPSEEK
 from projector.__main__ import main
 
 SMALL = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--gbs", "16", "--seq-length", "4096")
-FIXED = ("--fix", "tp=1,2", "--fix", "cp=1", "--fix", "pp=1,2", "--fix", "micro_batch_size=1,2")
+FIXED = ("--fix", "tp=1,2", "--fix", "cp=1", "--fix", "pp=1", "--fix", "micro_batch_size=1,2")
 
 
 def document(capsys: pytest.CaptureFixture[str], *more: str, fixed: tuple[str, ...] = FIXED) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from cli_command import ROOT
 
 from harness.cli import _parser as harness_parser
 from projector.cli import _parser as projector_parser
-from projector.cli.parser import Parser, arguments
+from projector.cli.parser import Parser, arguments, parse
 
 #: Commands that time the device at hand, and those that take a minute: steps of CI or their small siblings in the tests.
 TORCH = ("record", "probe", "benchmark", "measure")
-NIGHT = ("figures", "run", "calibrate", "regret", "ablate")
+NIGHT = ("figures", "run", "calibrate", "regret", "ablate", "search", "sweep")
 
 
 def commands():
@@ -58,9 +58,12 @@ def recorded(project):
 
 
 def test_every_command_has_two_examples_and_help_starts_with_them(capsys):
+    roots = {"projector": projector_parser(), "harness": harness_parser()}
     for program, name, parser in commands():
         assert isinstance(parser, Parser)
         assert len(parser.examples) == 2, (program, name)
+        for line in parser.examples:
+            parse(roots[program], [*name.split(), *shlex.split(line)])
         lines = parser.format_help().splitlines()
         assert lines[0] == "examples:"
         assert all(line.startswith(f"  python -m {program} {name}".rstrip()) for line in lines[1:3])

@@ -321,7 +321,7 @@ def test_what_is_written_reads_back(framework: str, model: str, tmp_path: Path) 
     made = space(
         base(model, 32, framework),
         b200,
-        only={"recompute_num_layers": (None, 2)},
+        only={"recompute_num_layers": (None, 2), "micro_batch_size": (1, 2), "tp": (1, 4), "pp": (1, 4)},
         vary={"precision": (), "offload": ()},
     )
     draw, tree = random.Random(framework + model), Tree(made)
