@@ -24,18 +24,11 @@ recipe: {{micro_batch_size: {mbs}, global_batch_size: 64, seq_length: {seq}}}
 SOUND = CASE.format(gpu="h100_sxm", gpus=8, mbs=1, seq=4096)
 
 TEXTS: dict[str, str | bytes] = {
-    "empty": "",
-    "list": "[1, 2, 3]\n",
-    "number": "3\n",
-    "words": "lorem ipsum dolor\n",
-    "latin-1": b"# Universit\xe9 \xff\xfe\n\x80\x81: \xff\n",
-    "bytes": bytes(range(256)) * 40,
+    "empty": "", "list": "[1, 2, 3]\n", "number": "3\n", "words": "lorem ipsum dolor\n",
+    "latin-1": b"# Universit\xe9 \xff\xfe\n\x80\x81: \xff\n", "bytes": bytes(range(256)) * 40,
     "twice": SOUND + "gpus: 16\n",
-    **{
-        name: TOO_MUCH[name]
-        for name in ("nested mappings", "nested lists", "alias bomb", "merge bomb", "decimal digits")
-    },
-}
+    **{name: TOO_MUCH[name] for name in ("nested mappings", "nested lists", "alias bomb", "merge bomb", "decimal digits")},
+}  # fmt: skip
 KINDS = ("pipe", "device", "folder", "missing", *TEXTS)
 
 #: Where each program takes a file; FILE stands for it.
@@ -120,21 +113,14 @@ def test_terminals_of_other_encodings(mode: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(SOUND.replace("llama3.1_8b", "Modèle→8b"), encoding="utf-8")
     commands = (
         "p ['performance', '--config', 'case.yaml', '--trace', 't.json']",
-        "p ['performance', '--config', 'case.yaml', '--json']",
-        "p ['memory', '--config', 'case.yaml']",
-        "p ['schedules', '--config', 'case.yaml']",
-        "p ['models']",
-        "p ['gpus']",
-        "p ['frameworks']",
-        "p ['--help']",
-        "p ['performance', '--config', 'bad.yaml']",
-        "h ['run', '--runs', 'runs.yaml', '--out', 'o', '--no-plots']",
+        "p ['performance', '--config', 'case.yaml', '--json']", "p ['memory', '--config', 'case.yaml']",
+        "p ['schedules', '--config', 'case.yaml']", "p ['models']", "p ['gpus']", "p ['frameworks']", "p ['--help']",
+        "p ['performance', '--config', 'bad.yaml']", "h ['run', '--runs', 'runs.yaml', '--out', 'o', '--no-plots']",
         "h ['report', 'o', '--format', 'md', 'html']",
         f"h ['compare', '{ROOT}/tests/data/logs/megatron_a.log', '{ROOT}/tests/data/logs/megatron_b.log']",
-        f"h ['ingest', '{ROOT}/tests/data/logs/megatron_a.log', '--out', 'new.yaml']",
-        "h ['run', 'bad.yaml']",
+        f"h ['ingest', '{ROOT}/tests/data/logs/megatron_a.log', '--out', 'new.yaml']", "h ['run', 'bad.yaml']",
         "h ['--help']",
-    )
+    )  # fmt: skip
     script = (
         "import sys\nfrom projector.cli import run as p\nfrom harness.cli import main as h\ncodes = []\n"
         + "".join(

@@ -27,17 +27,8 @@ LINE = (
     " iteration {:8d}/ 2000000 | consumed samples: 128 | elapsed time per iteration (ms): {}.0 | lm loss: 1.0E+00 |\n"
 )
 UNITS = (
-    "a .... : ",
-    "[rank-",
-    "| 1 ",
-    "1,",
-    "\x1b[0;",
-    "memory (MB) | a",
-    "Config param a: 1 ",
-    '{"a":',
-    "a: b ",
-    "|1 \\|",
-)
+    "a .... : ", "[rank-", "| 1 ", "1,", "\x1b[0;", "memory (MB) | a", "Config param a: 1 ", '{"a":', "a: b ", "|1 \\|",
+)  # fmt: skip
 
 
 def best(work: Callable[[], object], times: int = 3) -> float:

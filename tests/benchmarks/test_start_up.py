@@ -15,13 +15,10 @@ LLAMA = (
     "--model llama3.1_8b --gpu h100 --gpus 64 --tp 2 --mbs 1 --gbs 512 --seq-length 8192 --data-parallel-sharding optim"
 )
 MOST = {
-    "-c from\tprojector\timport\tproject": 2.5,
-    "-m projector --help": 0.8,
-    "-m harness --help": 0.8,
-    f"-m projector performance {LLAMA}": 4.8,
-    "-m projector performance --config examples/deepseek_v3_h100.yaml": 4.8,
+    "-c from\tprojector\timport\tproject": 2.5, "-m projector --help": 0.8, "-m harness --help": 0.8,
+    f"-m projector performance {LLAMA}": 4.8, "-m projector performance --config examples/deepseek_v3_h100.yaml": 4.8,
     "-m harness run --help": 3.5,
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

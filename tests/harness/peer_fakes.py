@@ -243,14 +243,11 @@ def calculon_checkout(folder: Path) -> Path:
     return write(
         folder,
         {
-            "calculon/__init__.py": "",
-            "calculon/system.py": SYSTEM,
-            "calculon/llm/__init__.py": "",
-            "calculon/llm/llm.py": LLM,
-            "systems/a100_80g.json": system_json(312, 78, 80, 2048, 300, 25),
+            "calculon/__init__.py": "", "calculon/system.py": SYSTEM, "calculon/llm/__init__.py": "",
+            "calculon/llm/llm.py": LLM, "systems/a100_80g.json": system_json(312, 78, 80, 2048, 300, 25),
             "systems/h100_80g_nvl8.json": system_json(1000, 120, 80, 3072, 450, 50),
         },
-    )
+    )  # fmt: skip
 
 
 def llm_analysis_package(folder: Path) -> Path:

@@ -100,12 +100,8 @@ def test_conditions_split_rows_in_two(rows: list[Row], framed) -> None:
 def test_the_tables_are_made_of_complete_rows_only(rows: list[Row], facts_for) -> None:
     made = view_causes.of_predictor(Evaluation(rows=tuple(rows), facts=facts_for(*rows)), "simulate")
     assert [t.title.split(": ")[1] for t in made] == [
-        "cells",
-        "biases",
-        "bias and scatter by GPU",
-        "parts of the step",
-        "conditions",
-    ]
+        "cells", "biases", "bias and scatter by GPU", "parts of the step", "conditions",
+    ]  # fmt: skip
     assert len(made[0].rows) == 15
     incomplete = facts_for(*rows, complete=False)
     assert view_causes.of_predictor(Evaluation(rows=tuple(rows), facts=incomplete), "simulate") == []

@@ -140,11 +140,8 @@ def test_the_command_scores_one_cluster_and_writes_every_figure(
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [
-        (["nowhere"], "no such folder or file"),
-        ([str(MEASURED), "--cluster", "h2oo"], "--cluster: found 'h2oo'"),
-    ],
-)
+    [(["nowhere"], "no such folder or file"), ([str(MEASURED), "--cluster", "h2oo"], "--cluster: found 'h2oo'")],
+)  # fmt: skip
 def test_bad_input_of_the_command(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["collectives", *arguments]) == 2
     assert said in capsys.readouterr().err

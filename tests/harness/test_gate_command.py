@@ -26,16 +26,9 @@ from projector.hardware.types import Efficiency
 
 ROOT = Path(__file__).resolve().parents[2]
 GATE = {
-    "mape": 0.03,
-    "worst": 0.05,
-    "bias": 0.03,
-    "kendall_tau": 1.0,
-    "top1_regret": 0.0,
-    "coverage": 1.0,
-    "memory_mape": 0.03,
-    "uncalibrated_mape": 0.03,
-    "min_rows": 5,
-}
+    "mape": 0.03, "worst": 0.05, "bias": 0.03, "kendall_tau": 1.0, "top1_regret": 0.0, "coverage": 1.0,
+    "memory_mape": 0.03, "uncalibrated_mape": 0.03, "min_rows": 5,
+}  # fmt: skip
 LOOSE = {"coverage": 0.1}
 CLOCK = "clock.matrix"
 RECIPES: dict[str, tuple[str, str, dict[str, int]]] = {

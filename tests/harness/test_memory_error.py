@@ -173,11 +173,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tolerance", str(RUNS / "megatron_lm.yaml"), "--json"]) == 0
     tables = {table["title"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
     assert {
-        "Tolerance",
-        "Coverage of sources left out",
-        "Does it fit?",
-        "Order of memory within groups",
-    } <= tables.keys()
+        "Tolerance", "Coverage of sources left out", "Does it fit?", "Order of memory within groups",
+    } <= tables.keys()  # fmt: skip
 
 
 def test_a_block_is_a_positive_number(tmp_path: Path) -> None:

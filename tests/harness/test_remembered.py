@@ -192,24 +192,11 @@ SCALARS = (
     | st.from_regex(r"[A-Za-z][A-Za-z0-9_./ -]{0,20}", fullmatch=True)
     | st.sampled_from(
         [
-            "yes",
-            "NO",
-            "null",
-            "True",
-            "y",
-            "1e3",
-            "0x1",
-            "a - b",
-            "a: b",
-            "x #y",
-            "h100_sxm",
-            "2025-10",
-            "t.csv[3]",
-            "a[1]b",
-            "x[]",
+            "yes", "NO", "null", "True", "y", "1e3", "0x1", "a - b", "a: b", "x #y", "h100_sxm", "2025-10", "t.csv[3]",
+            "a[1]b", "x[]",
         ]
     )
-)
+)  # fmt: skip
 KEYS = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
 
 

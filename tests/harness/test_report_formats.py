@@ -176,12 +176,8 @@ def test_nothing_to_draw_is_no_plot(make_row: Callable[..., Row]) -> None:
 def test_parallelism_of_a_run() -> None:
     stated = RunFacts(run_id="x", differs={"tp": "8", "data_parallel_sharding": "optim"})
     assert parallelism.degrees(stated) == {
-        "tp": "8",
-        "pp": "1",
-        "ep": "1",
-        "cp": "1",
-        "data_parallel_sharding": "optim",
-    }
+        "tp": "8", "pp": "1", "ep": "1", "cp": "1", "data_parallel_sharding": "optim",
+    }  # fmt: skip
     assert set(parallelism.degrees(RunFacts(run_id="x", complete=False)).values()) == {""}
     assert sorted(["optim", "16", "2", "none"], key=parallelism.order) == ["2", "16", "none", "optim"]
 
@@ -189,13 +185,8 @@ def test_parallelism_of_a_run() -> None:
 def test_the_table_by_parallelism_orders_degrees_by_size(evaluation: Evaluation) -> None:
     (table,) = [t for t in view_detail.of_predictor(evaluation, "simulate") if "parallelism" in t.title]
     assert [row[0] for row in table.rows] == [
-        "TP 2",
-        "TP 10",
-        "PP 1",
-        "EP 1",
-        "CP 1",
-        "data-parallel sharding framework's own",
-    ]
+        "TP 2", "TP 10", "PP 1", "EP 1", "CP 1", "data-parallel sharding framework's own",
+    ]  # fmt: skip
     assert table.rows[0][2] == "1"
 
 

@@ -100,14 +100,9 @@ def _said(made: Evaluation, limits: Gate) -> list[object]:
     report = view.build(made, title="t")
     checks = gate.check("s", made.frame, limits)
     return [
-        [str(check) for check in checks],
-        [table for table in report.tables if "doubted" not in table.title],
-        report.lines,
-        verdict.verdict(made),
-        post.render(made, "t", (), {}, {}),
-        payload.build(made),
-        made.once.to_csv(),
-    ]
+        [str(check) for check in checks], [table for table in report.tables if "doubted" not in table.title],
+        report.lines, verdict.verdict(made), post.render(made, "t", (), {}, {}), payload.build(made), made.once.to_csv(),
+    ]  # fmt: skip
 
 
 def test_doubted_rows_are_kept_in_the_files_and_come_back_apart(runs: list[MeasuredRun], tmp_path: Path) -> None:

@@ -20,14 +20,8 @@ __all__ = ["EASIER", "HARDER", "SWITCHES", "Case", "cases", "seconds"]
 
 _DENSE = ("llama3_8b", "llama3_70b", "llama2_7b", "qwen2.5_7b", "gpt3_175b", "mistral_7b")
 _ROUTED = (
-    "qwen3_30b_a3b",
-    "mixtral_8x7b",
-    "deepseek_v2_lite",
-    "deepseek_v2",
-    "deepseek_v3",
-    "gpt_oss_20b",
-    "qwen3_235b_a22b",
-)
+    "qwen3_30b_a3b", "mixtral_8x7b", "deepseek_v2_lite", "deepseek_v2", "deepseek_v3", "gpt_oss_20b", "qwen3_235b_a22b",
+)  # fmt: skip
 _GPUS = ("a100_sxm_80gb", "h100_sxm", "h200", "b200", "gb200", "mi300x", "mi355x", "mi250x")
 _NARROW = ("h100_sxm", "h200", "b200", "gb200", "mi300x", "mi355x")
 _SCHEDULES = (None, None, "gpipe", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipev")
@@ -90,24 +84,16 @@ def _drawn(number: int) -> Case:
     m = pick.choice((1, 2, 4)) * max(1, 2 * pp if pp > 1 else 1)
     granularity = pick.choice(("none", "none", "full", "selective"))
     stated: dict[str, Any] = {
-        "micro_batch_size": micro,
-        "global_batch_size": dp * micro * m,
-        "seq_length": pick.choice((512, 1024, 2048, 4096, 8192)),
-        "tp": tp,
-        "pp": pp,
-        "vpp": vpp,
-        "cp": cp,
-        "ep": ep,
-        "sequence_parallel": tp > 1,
-        "precision": pick.choice(("bf16", "bf16", "fp8")) if name in _NARROW else "bf16",
-        "pipeline_schedule": schedule,
-        "recompute_granularity": granularity,
+        "micro_batch_size": micro, "global_batch_size": dp * micro * m,
+        "seq_length": pick.choice((512, 1024, 2048, 4096, 8192)), "tp": tp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep,
+        "sequence_parallel": tp > 1, "precision": pick.choice(("bf16", "bf16", "fp8")) if name in _NARROW else "bf16",
+        "pipeline_schedule": schedule, "recompute_granularity": granularity,
         "data_parallel_sharding": pick.choice(("no_shard", "optim", "optim", "optim_grads_params")),
         "overlap_grad_reduce": pick.choice((None, True, False)),
         "overlap_param_gather": pick.choice((None, True, False)),
         "overlap_p2p_comm": pick.choice((None, True, False)) if vpp > 1 else None,
         "tp_comm_overlap": pick.choice((None, True, False)) if tp > 1 else None,
-    }
+    }  # fmt: skip
     if granularity == "full":
         stated["recompute_method"] = "uniform"
     if routed:
@@ -195,12 +181,9 @@ def _latency(c: Cluster) -> Cluster:
 
 
 HARDER: dict[str, Callable[[Case], Case | None]] = {
-    "sequence": _sequence,
-    "micro-batch": _micro,
-    "micro-batches": _microbatches,
-    "top-k": _topk,
+    "sequence": _sequence, "micro-batch": _micro, "micro-batches": _microbatches, "top-k": _topk,
     "smaller nodes": _smaller_nodes,
-}
+}  # fmt: skip
 """Never faster."""
 
 EASIER: dict[str, Callable[[Case], Case | None]] = {

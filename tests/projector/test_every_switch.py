@@ -16,12 +16,9 @@ from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 BASE: dict[str, Any] = {
-    "micro_batch_size": 2,
-    "global_batch_size": 256,
-    "seq_length": 4096,
-    "recompute_granularity": "none",
+    "micro_batch_size": 2, "global_batch_size": 256, "seq_length": 4096, "recompute_granularity": "none",
     "data_parallel_sharding": "optim",
-}
+}  # fmt: skip
 EXPERTS: dict[str, Any] = {"model": "deepseek_v2_lite", "ep": 8, "moe_token_dispatcher_type": "alltoall"}
 FLEX: dict[str, Any] = EXPERTS | {"moe_token_dispatcher_type": "flex"}
 PIPE: dict[str, Any] = {"pp": 4}

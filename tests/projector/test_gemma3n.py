@@ -104,11 +104,8 @@ def test_the_last_layers_read_the_last_layer_of_their_window_before_them() -> No
 def test_every_piece_costs_time_and_memory_of_its_own() -> None:
     """From Gemma 3n with nothing of it piece by piece: parameters, saved bytes, seconds and the stage's message rise."""
     pieces: dict[str, object] = {
-        "laurel_rank": 64,
-        "per_layer": E2B.per_layer,
-        "hidden_size_per_layer_input": 256,
-        "altup_num_inputs": 4,
-    }
+        "laurel_rank": 64, "per_layer": E2B.per_layer, "hidden_size_per_layer_input": 256, "altup_num_inputs": 4,
+    }  # fmt: skip
     bare = replace(E2B, num_kv_shared_layers=0, altup_num_inputs=0, laurel_rank=0, hidden_size_per_layer_input=0,
                    vocab_size_per_layer_input=0, per_layer=replace(E2B.per_layer, sparse_activation=()))  # fmt: skip
     cluster, model = catalogue.default_cluster("h200_sxm"), bare

@@ -17,15 +17,9 @@ from tests.workloads import workload
 FEW, MANY = range(60), range(1000, 1200)
 EXACT = 1.0 + 1e-9
 STILL = {
-    "sequence": 1e-2,
-    "micro-batch": 1e-2,
-    "top-k": 1e-2,
-    "smaller nodes": 1e-3,
-    "peak": 1e-3,
-    "memory bandwidth": 1e-3,
-    "network bandwidth": 1e-3,
-    "link bandwidth": 1e-2,
-}
+    "sequence": 1e-2, "micro-batch": 1e-2, "top-k": 1e-2, "smaller nodes": 1e-3, "peak": 1e-3, "memory bandwidth": 1e-3,
+    "network bandwidth": 1e-3, "link bandwidth": 1e-2,
+}  # fmt: skip
 """What is left among many cases (docs/proof/laws.md says why)."""
 
 

@@ -240,12 +240,8 @@ _SWITCHES: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 
 def _made(framework: str, model: str, group: str, stated: dict[str, Any]) -> Projection:
     sizes: dict[str, Any] = {
-        "tp": 2,
-        "pp": 2,
-        "cp": 2,
-        "ep": 2 if model != "llama3.1_8b" else 1,
-        "sequence_parallel": True,
-    }
+        "tp": 2, "pp": 2, "cp": 2, "ep": 2 if model != "llama3.1_8b" else 1, "sequence_parallel": True,
+    }  # fmt: skip
     sizes |= {group: 1} if group != "dp" else {"cp": 1}
     if sizes["tp"] == 1 or framework == "maxtext":
         del sizes["sequence_parallel"]

@@ -39,12 +39,8 @@ def test_a_parameter_is_the_number_it_holds() -> None:
 def test_every_number_of_a_table_knows_its_source_and_its_name() -> None:
     found = declared(__name__)
     assert set(found) == {
-        "SHARE",
-        "LAUNCHES.fused.0",
-        "LAUNCHES.fused.1",
-        "LAUNCHES.plain.first",
-        "LAUNCHES.plain.second",
-    }
+        "SHARE", "LAUNCHES.fused.0", "LAUNCHES.fused.1", "LAUNCHES.plain.first", "LAUNCHES.plain.second",
+    }  # fmt: skip
     assert {type(each) for name, each in found.items() if name != "SHARE"} == {Count, Parameter}
     assert {each.unit for name, each in found.items() if name != "SHARE"} == {"launches"}
     assert (found["SHARE"].source, found["SHARE"].low, found["SHARE"].high) == ("a paper", 0.5, 1.0)

@@ -116,17 +116,9 @@ def _rows(document: dict[str, Any], title: str) -> list[dict[str, str]]:
 
 def test_strategies_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
-        "run",
-        "strategies",
-        "--strategy",
-        "balanced",
-        "truly-identical",
-        "--jobs",
-        "1",
-        "--out",
-        str(tmp_path),
+        "run", "strategies", "--strategy", "balanced", "truly-identical", "--jobs", "1", "--out", str(tmp_path),
         "--json",
-    ]
+    ]  # fmt: skip
     assert main(words) == 0
     text = capsys.readouterr().out
     assert "llama-mi300x-balanced" in text

@@ -17,15 +17,10 @@ Versions = Callable[..., tuple[Recorded, ...]]
 def recording_of(number: int, **more: Any) -> Recording:
     """Version ``number``, committed on that day of November 2025."""
     values: dict[str, Any] = {
-        "recorded": f"2026-01-01T00:00:{number:02d}.000000+00:00",
-        "version": "0.1.0",
-        "code": f"{number:064x}",
-        "mode": "simulate",
-        "suites": {"s": "same"},
-        "revision": f"{number:040x}"[::-1],
-        "committed": f"2025-11-{number:02d}T00:00:00Z",
-        "subject": f"change {number}",
-    }
+        "recorded": f"2026-01-01T00:00:{number:02d}.000000+00:00", "version": "0.1.0", "code": f"{number:064x}",
+        "mode": "simulate", "suites": {"s": "same"}, "revision": f"{number:040x}"[::-1],
+        "committed": f"2025-11-{number:02d}T00:00:00Z", "subject": f"change {number}",
+    }  # fmt: skip
     return Recording(**{**values, **more})
 
 

@@ -34,11 +34,8 @@ def test_the_first_version_at_which_the_error_grew_is_named(of_errors: Versions)
     )
     (change,) = changes(found)
     assert (change.run_id, change.kind, change.at.subject, change.since.subject) == (
-        "a",
-        "broke",
-        "change 3",
-        "change 2",
-    )
+        "a", "broke", "change 3", "change 2",
+    )  # fmt: skip
     assert (change.before, change.after, change.now) == (pytest.approx(0.02), pytest.approx(0.30), pytest.approx(0.31))
     assert standing(changes(found)) == (change,)
     assert [(f.moved, f.broken) for f in figures(found.versions, 0.05)] == [(0, 0), (1, 0), (1, 1), (1, 0)]

@@ -94,12 +94,8 @@ def test_the_change_at_which_a_row_broke_is_named(call: Call, recorded: Path) ->
     code, out, _ = call("history", recorded, "--broken")
     (bad,) = [line for line in out.splitlines() if line.startswith("bad ")]
     assert [word for word in bad.split() if word not in ("%", "TGS")][:5] == [
-        "bad",
-        "+10.0",
-        "+40.0",
-        "+41.0",
-        "300000000",
-    ]
+        "bad", "+10.0", "+40.0", "+41.0", "300000000",
+    ]  # fmt: skip
     assert "2 rows at 300000000 (2025-11-03, change 3)" in out
     code, out, _ = call("history", recorded, "--row", "gone")
     assert "lost at 300000000 (2025-11-03, change 3), behind 200000000" in " ".join(out.split())
@@ -172,11 +168,8 @@ def test_a_constant_that_is_broken_in_a_commit_is_found(tmp_path: Path, project_
     for package in ("projector", "harness"):
         shutil.copytree(ROOT / package, checkout / package, ignore=shutil.ignore_patterns("__pycache__"))
     identity = {
-        "GIT_AUTHOR_NAME": "a",
-        "GIT_AUTHOR_EMAIL": "a@b",
-        "GIT_COMMITTER_NAME": "a",
-        "GIT_COMMITTER_EMAIL": "a@b",
-    }
+        "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b",
+    }  # fmt: skip
     env = {**os.environ, **identity, "PYTHONPATH": str(checkout)}
 
     def commit(subject: str, day: int) -> None:

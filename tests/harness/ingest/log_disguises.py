@@ -120,24 +120,15 @@ def _nan(text: str) -> str:
 DESTRUCTIVE = ("wrapped", "broken", "thousands", "decimal commas")
 #: Name → what is done.
 DISGUISES: Mapping[str, Disguise] = {
-    **{f"prefix {prefix}": prefixed(prefix) for prefix in PREFIXES},
-    "coloured": _coloured,
+    **{f"prefix {prefix}": prefixed(prefix) for prefix in PREFIXES}, "coloured": _coloured,
     "coloured lines": lambda text: "".join(f"\x1b[36m{line}\x1b[0m\n" for line in text.splitlines()),
-    "carriage returns": lambda text: text.replace("\n", "\r\n"),
-    "wrapped 80": _wrapped(80),
-    "wrapped 120": _wrapped(120),
-    **{f"broken {columns}": _broken(columns) for columns in (77, 80, 100, 120, 132, 160)},
-    "twice": lambda text: text + text,
-    "restarted": _restarted,
-    "ranks": _ranks,
-    "late ranks": _late_ranks,
-    "between": _between,
-    "nan": _nan,
-    "thousands": lambda text: _LARGE.sub(lambda match: f"{int(match[1]):,}", text),
+    "carriage returns": lambda text: text.replace("\n", "\r\n"), "wrapped 80": _wrapped(80),
+    "wrapped 120": _wrapped(120), **{f"broken {columns}": _broken(columns) for columns in (77, 80, 100, 120, 132, 160)},
+    "twice": lambda text: text + text, "restarted": _restarted, "ranks": _ranks, "late ranks": _late_ranks,
+    "between": _between, "nan": _nan, "thousands": lambda text: _LARGE.sub(lambda match: f"{int(match[1]):,}", text),
     "decimal commas": lambda text: _DECIMAL.sub(r"\1,\2", _GROUPED.sub(r"\1.\2,\3", text)),
-    "trailing spaces": lambda text: text.replace("\n", "   \n"),
-    "indented": prefixed("    "),
-}
+    "trailing spaces": lambda text: text.replace("\n", "   \n"), "indented": prefixed("    "),
+}  # fmt: skip
 #: Ends that are missing: of a job that still runs, of a file that was copied in part; and heads, of `tail -n`.
 CUTS = (
     *(_head(share) for share in (0.5, 0.61, 0.7, 0.83, 0.9, 0.97)),

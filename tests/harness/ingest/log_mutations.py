@@ -5,18 +5,8 @@ from __future__ import annotations
 import random
 
 WORDS = (
-    b"iteration",
-    b"|",
-    b":::MLLOG {",
-    b"\0\0",
-    b"\xff\xfe",
-    b"\r",
-    b"9" * 400,
-    b"[" * 300,
-    b"{" * 300,
-    b"1e999",
-    b"-1",
-)
+    b"iteration", b"|", b":::MLLOG {", b"\0\0", b"\xff\xfe", b"\r", b"9" * 400, b"[" * 300, b"{" * 300, b"1e999", b"-1",
+)  # fmt: skip
 
 
 def mutate(data: bytes, seed: int) -> bytes:

@@ -17,22 +17,10 @@ def one(known: ImportMap | None = None, **record: Any) -> tuple[MeasuredRun, Row
 
 def record(**changes: Any) -> dict[str, Any]:
     plain: dict[str, Any] = {
-        "id": "r",
-        "gpu": "H100-SXM",
-        "gpus": 8,
-        "framework": "Megatron-LM (mcore)",
-        "model": "Llama 3 8B",
-        "precision": "bf16",
-        "seq_length": 8192,
-        "micro_batch_size": 1,
-        "global_batch_size": 128,
-        "tp": 1,
-        "pp": 1,
-        "cp": 1,
-        "ep": 1,
-        "dp": 8,
-        "metrics": {"iteration_ms": 10000.0},
-    }
+        "id": "r", "gpu": "H100-SXM", "gpus": 8, "framework": "Megatron-LM (mcore)", "model": "Llama 3 8B",
+        "precision": "bf16", "seq_length": 8192, "micro_batch_size": 1, "global_batch_size": 128, "tp": 1, "pp": 1,
+        "cp": 1, "ep": 1, "dp": 8, "metrics": {"iteration_ms": 10000.0},
+    }  # fmt: skip
     return plain | changes
 
 

@@ -226,14 +226,8 @@ def test_a_few_bytes_of_gzip_do_not_become_a_gigabyte(name: str, tmp_path: Path)
 
 def test_texts_of_a_run_are_what_the_library_would_write() -> None:
     texts = [
-        "3.7 s a step means 155 % of the peak (989.4 TFLOP/s)",
-        "a, b",
-        "1 2",
-        "+1 a",
-        "a: b",
-        "a #b",
-        "2025-01-02 b",
-    ]
+        "3.7 s a step means 155 % of the peak (989.4 TFLOP/s)", "a, b", "1 2", "+1 a", "a: b", "a #b", "2025-01-02 b",
+    ]  # fmt: skip
     texts += ["yes", "no way", "a  b", "(a b)", "% a", "1e5 a", "0x1 f", "a b;", "a b ", "x" * 500 + " y", "- a", "é b"]
     for text in texts:
         for value in (text, [text], {"k": text}, {"k": [text, 1.5, True, None]}):

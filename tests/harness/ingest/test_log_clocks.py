@@ -157,15 +157,9 @@ def test_each_reason_in_its_order() -> None:
     state = steady_state(values, config=config, batch=batch, segment=segment, **flags)
     found = {step: reason(state, step) for step in (0, 5, 7, 12, 13, 14, 30, 39)}
     assert found == {
-        0: "other configuration",
-        5: "other batch size",
-        7: "warm-up",
-        12: "skipped",
-        13: "after a checkpoint",
-        14: "after an evaluation",
-        30: "outlier",
-        39: "",
-    }
+        0: "other configuration", 5: "other batch size", 7: "warm-up", 12: "skipped", 13: "after a checkpoint",
+        14: "after an evaluation", 30: "outlier", 39: "",
+    }  # fmt: skip
     assert sum(cut.steps for cut in state.cuts) + state.kept == 40
     assert [cut.reason for cut in state.cuts] == list(REASONS[1:])
 

@@ -239,11 +239,8 @@ def test_a_log_of_olmo_is_a_whole_run_but_for_its_gpu(tmp_path: Path) -> None:
     assert run.recipe is not None
     model, recipe = run.model, run.recipe
     assert (model.num_layers, model.hidden_size, model.ffn_hidden_size, model.gated_linear_unit) == (
-        16,
-        2048,
-        8192,
-        True,
-    )
+        16, 2048, 8192, True,
+    )  # fmt: skip
     assert (model.normalization, model.vocab_size, model.add_bias_linear) == ("NonParametricLayerNorm", 50280, False)
     assert model.untie_embeddings_and_output_weights is False
     assert (recipe.micro_batch_size, recipe.global_batch_size, recipe.seq_length, run.gpus) == (8, 2048, 4096, 8)

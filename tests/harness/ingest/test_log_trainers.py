@@ -359,11 +359,8 @@ def test_gpt_neox_says_its_model_and_its_layout_in_words_of_its_own(tmp_path: Pa
     assert run.recipe is not None
     model, recipe = run.model, run.recipe
     assert (model.num_layers, model.ffn_hidden_size, model.gated_linear_unit, model.vocab_size) == (
-        32,
-        11008,
-        True,
-        32016,
-    )
+        32, 11008, True, 32016,
+    )  # fmt: skip
     assert (model.normalization, model.add_bias_linear, recipe.precision) == ("RMSNorm", False, "bf16")
     assert (recipe.tp, recipe.pp, recipe.micro_batch_size, recipe.global_batch_size) == (2, 1, 8, 64)
     assert (recipe.recompute_granularity, recipe.data_parallel_sharding) == ("full", "optim")

@@ -29,21 +29,13 @@ def test_simumax() -> None:
 
 def test_megatron_bridge_arguments() -> None:
     other = {
-        "container": "NeMo 26.04",
-        "recompute_granularity": "selective",
-        "recompute_modules": ["mla_up_proj"],
-        "cuda_graph_impl": "transformer_engine",
-        "cuda_graph_scope": ["attn", "moe_router", "moe_preprocess"],
-        "moe_token_dispatcher_type": "flex",
-        "moe_flex_dispatcher_backend": "hybridep",
-        "grad_reduce_in_fp32": False,
-        "use_precision_aware_optimizer": True,
-        "exp_avg_dtype": "bf16",
-        "pipeline_model_parallel_layout": "Et*4|(t*4|)*14tmL",
-        "mtp_num_layers": 1,
-        "moe_routing": "force-balanced, token-dropless",
-        "optimizer": "adam",
-    }
+        "container": "NeMo 26.04", "recompute_granularity": "selective", "recompute_modules": ["mla_up_proj"],
+        "cuda_graph_impl": "transformer_engine", "cuda_graph_scope": ["attn", "moe_router", "moe_preprocess"],
+        "moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep", "grad_reduce_in_fp32": False,
+        "use_precision_aware_optimizer": True, "exp_avg_dtype": "bf16",
+        "pipeline_model_parallel_layout": "Et*4|(t*4|)*14tmL", "mtp_num_layers": 1,
+        "moe_routing": "force-balanced, token-dropless", "optimizer": "adam",
+    }  # fmt: skip
     run, _ = one(
         **record(
             model="DeepSeekV3",
@@ -115,14 +107,7 @@ def test_bigscience_recompute_follows_from_its_flop_count() -> None:
         framework="Megatron-DeepSpeed",
         framework_version="bigscience fork, Feb 2022 (02-25)",
         model="GPT 181B (BLOOM prequel)",
-        arch={
-            "layers": 72,
-            "hidden": 14336,
-            "heads": 64,
-            "kv_heads": 64,
-            "ffn": 57344,
-            "vocab": "~250k (250680 class)",
-        },
+        arch={"layers": 72, "hidden": 14336, "heads": 64, "kv_heads": 64, "ffn": 57344, "vocab": "~250k (250680 class)"},
         seq_length=2048,
         micro_batch_size=1,
         global_batch_size=2016,
@@ -136,7 +121,7 @@ def test_bigscience_recompute_follows_from_its_flop_count() -> None:
         schedule="1F1B (DeepSpeed pipe engine)",
         metrics={"iteration_ms": 145450.0, "tflops_per_gpu": 109.11, "memory_gb": 65.0},
         note="Memory = nvidia-smi max on first/last node.",
-    )
+    )  # fmt: skip
     assert run.problem == ""
     assert run.recipe is not None
     assert run.model is not None

@@ -12,17 +12,11 @@ from projector.intake.bridge_recipes import recompute_of
 
 def test_megatron_argument_mapping() -> None:
     args = {
-        "no_check_for_nan_in_loss_and_grad": True,
-        "no_create_attention_mask_in_dataloader": True,
-        "make_vocab_size_divisible_by": 3232,
-        "cuda_graph_scope": "moe_router moe_preprocess",
-        "cuda_graph_impl": "transformer_engine",
-        "fp8_recipe": "blockwise",
-        "cross_entropy_fusion_impl": "te",
-        "delay_wgrad_compute": True,
-        "offload_optimizer_states": True,
-        "num_layers_per_virtual_pipeline_stage": 2,
-    }
+        "no_check_for_nan_in_loss_and_grad": True, "no_create_attention_mask_in_dataloader": True,
+        "make_vocab_size_divisible_by": 3232, "cuda_graph_scope": "moe_router moe_preprocess",
+        "cuda_graph_impl": "transformer_engine", "fp8_recipe": "blockwise", "cross_entropy_fusion_impl": "te",
+        "delay_wgrad_compute": True, "offload_optimizer_states": True, "num_layers_per_virtual_pipeline_stage": 2,
+    }  # fmt: skip
     run, _ = one(**record(pp=4, dp=2, precision="FP8 blockwise", other={"args": args}))
     r = run.recipe
     assert r is not None
@@ -91,13 +85,8 @@ def test_gcd_units_and_hsdp() -> None:
 
 
 MESH = SIMUMAX | {
-    "framework": "MaxText (JAX)",
-    "gpus": 64,
-    "nodes": 8,
-    "global_batch_size": 64,
-    "zero": None,
-    "other": {},
-}
+    "framework": "MaxText (JAX)", "gpus": 64, "nodes": 8, "global_batch_size": 64, "zero": None, "other": {},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -188,19 +188,9 @@ def test_flat_columns_find_their_section() -> None:
 # Tables nobody prepared: foreign encodings and separators, units in cells, what no machine can have done.
 
 RECORD: dict[str, object] = {
-    "id": "a",
-    "gpu": "H100",
-    "gpus": 8,
-    "framework": "Megatron-LM",
-    "model": "llama3-8b",
-    "precision": "bf16",
-    "seq_length": 8192,
-    "micro_batch_size": 1,
-    "global_batch_size": 128,
-    "tp": 2,
-    "pp": 1,
-    "cp": 1,
-}
+    "id": "a", "gpu": "H100", "gpus": 8, "framework": "Megatron-LM", "model": "llama3-8b", "precision": "bf16",
+    "seq_length": 8192, "micro_batch_size": 1, "global_batch_size": 128, "tp": 2, "pp": 1, "cp": 1,
+}  # fmt: skip
 HEADER = "model,gpu,gpus,seq_length,mbs,gbs,tp,pp,cp,precision,Tokens/s/GPU,framework\n"
 ROW = "llama3_8b,H100,8,8192,1,128,2,1,1,bf16,9000,Megatron-LM\n"
 
@@ -268,16 +258,12 @@ def test_medians_that_are_no_numbers_give_no_spread(tmp_path: Path, name: str) -
 
 
 UNREADABLE = {
-    "day.yaml": "- {id: 2024-02-31}\n",
-    "digits.yaml": "- {id: x, gpus: " + "9" * 5000 + "}\n",
-    "digits.json": '[{"gpus": ' + "9" * 5000 + "}]",
-    "deep.json": "[" * 100_000 + "]" * 100_000,
-    "lines.jsonl": '{"id": "a"}\n' + "[" * 100_000 + "\n",
-    "cell.csv": 'model,gpu\n"' + "x" * 200_000 + '",h100\n',
-    "twice.yaml": "- {id: a, gpu: h100, gpu: b200}\n",
-    "key.yaml": "- {id: a, [1, 2]: b}\n",
+    "day.yaml": "- {id: 2024-02-31}\n", "digits.yaml": "- {id: x, gpus: " + "9" * 5000 + "}\n",
+    "digits.json": '[{"gpus": ' + "9" * 5000 + "}]", "deep.json": "[" * 100_000 + "]" * 100_000,
+    "lines.jsonl": '{"id": "a"}\n' + "[" * 100_000 + "\n", "cell.csv": 'model,gpu\n"' + "x" * 200_000 + '",h100\n',
+    "twice.yaml": "- {id: a, gpu: h100, gpu: b200}\n", "key.yaml": "- {id: a, [1, 2]: b}\n",
     "two.yaml": "runs: [{id: a}]\nothers: [{id: b}]\n",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(UNREADABLE))

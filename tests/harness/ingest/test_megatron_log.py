@@ -51,29 +51,13 @@ using world size: 8, data-parallel size: 4
 -------------------- end of arguments ---------------------
 """
 ARGS = {
-    "num_layers": 32,
-    "hidden_size": 4096,
-    "ffn_hidden_size": 14336,
-    "num_attention_heads": 32,
-    "group_query_attention": True,
-    "num_query_groups": 8,
-    "swiglu": True,
-    "normalization": "RMSNorm",
-    "position_embedding_type": "rope",
-    "add_bias_linear": False,
-    "untie_embeddings_and_output_weights": True,
-    "padded_vocab_size": 128256,
-    "seq_length": 8192,
-    "micro_batch_size": 2,
-    "global_batch_size": 128,
-    "tensor_model_parallel_size": 2,
-    "pipeline_model_parallel_size": 1,
-    "data_parallel_size": 4,
-    "world_size": 8,
-    "bf16": True,
-    "use_distributed_optimizer": True,
-    "recompute_granularity": None,
-}
+    "num_layers": 32, "hidden_size": 4096, "ffn_hidden_size": 14336, "num_attention_heads": 32,
+    "group_query_attention": True, "num_query_groups": 8, "swiglu": True, "normalization": "RMSNorm",
+    "position_embedding_type": "rope", "add_bias_linear": False, "untie_embeddings_and_output_weights": True,
+    "padded_vocab_size": 128256, "seq_length": 8192, "micro_batch_size": 2, "global_batch_size": 128,
+    "tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 1, "data_parallel_size": 4, "world_size": 8,
+    "bf16": True, "use_distributed_optimizer": True, "recompute_granularity": None,
+}  # fmt: skip
 
 
 def dump(prefix: str = "") -> str:

@@ -40,27 +40,14 @@ RICH: dict[str, Any] = record(
     other={
         "result": "passed",
         **dict.fromkeys(("compile", "liger_kernel", "cuda_graphs", "mock_data", "sequence_parallel"), True),
-        "attention": "flash",
-        "optimizer": "adam",
-        "routing": "uniform",
-        "dataset": "c4",
-        "phase": "pre-training",
-        "overlap_grad_reduce": True,
-        "turbo_deepep_num_cu": 64,
-        "cpu_offload": "none",
-        "torch_dtype": "bfloat16",
-        "mixed_precision": "no",
-        "loss_fusion": "te",
-        "precision_aware_optimizer": "bf16",
-        "grad_accum": 16,
-        "moe_path": "sparse_matmul dropless, turbo grouped GEMM",
-        "float8_recipe": "rowwise",
-        "lora": False,
+        "attention": "flash", "optimizer": "adam", "routing": "uniform", "dataset": "c4", "phase": "pre-training",
+        "overlap_grad_reduce": True, "turbo_deepep_num_cu": 64, "cpu_offload": "none", "torch_dtype": "bfloat16",
+        "mixed_precision": "no", "loss_fusion": "te", "precision_aware_optimizer": "bf16", "grad_accum": 16,
+        "moe_path": "sparse_matmul dropless, turbo grouped GEMM", "float8_recipe": "rowwise", "lora": False,
         "args": {"moe_router_dtype": "fp32", "recompute_modules": ["layernorm"], "grad_reduce_in_fp32": True},
-        "config_exports": {"FULL_CUDA_GRAPH": False, "NVTE_FUSED_ATTN": 1},
-        "env": {"CUDA_DEVICE_MAX_CONNECTIONS": 1},
+        "config_exports": {"FULL_CUDA_GRAPH": False, "NVTE_FUSED_ATTN": 1}, "env": {"CUDA_DEVICE_MAX_CONNECTIONS": 1},
     },
-)
+)  # fmt: skip
 
 Path_ = tuple[str, ...]
 

@@ -6,31 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 LLAMA: dict[str, Any] = {
-    "name": "small_llama",
-    "family": "llama",
-    "num_layers": 4,
-    "hidden_size": 64,
-    "ffn_hidden_size": 128,
-    "num_attention_heads": 4,
-    "num_query_groups": 2,
-    "vocab_size": 512,
-    "qk_layernorm": True,
-}
+    "name": "small_llama", "family": "llama", "num_layers": 4, "hidden_size": 64, "ffn_hidden_size": 128,
+    "num_attention_heads": 4, "num_query_groups": 2, "vocab_size": 512, "qk_layernorm": True,
+}  # fmt: skip
 GPT: dict[str, Any] = {
-    "name": "small_gpt",
-    "family": "gpt",
-    "num_layers": 4,
-    "hidden_size": 64,
-    "ffn_hidden_size": 256,
-    "num_attention_heads": 4,
-    "vocab_size": 512,
-    "gated_linear_unit": False,
-    "normalization": "LayerNorm",
-    "position_embedding_type": "learned_absolute",
-    "max_position_embeddings": 64,
-    "add_bias_linear": True,
+    "name": "small_gpt", "family": "gpt", "num_layers": 4, "hidden_size": 64, "ffn_hidden_size": 256,
+    "num_attention_heads": 4, "vocab_size": 512, "gated_linear_unit": False, "normalization": "LayerNorm",
+    "position_embedding_type": "learned_absolute", "max_position_embeddings": 64, "add_bias_linear": True,
     "untie_embeddings_and_output_weights": False,
-}
+}  # fmt: skip
 QWEN: dict[str, Any] = {
     **LLAMA,
     "name": "small_qwen_moe",
@@ -64,11 +48,8 @@ DEEPSEEK: dict[str, Any] = {
 }
 LATENT: dict[str, Any] = {key: value for key, value in DEEPSEEK.items() if key != "moe"} | {"name": "small_latent"}
 RECIPE: dict[str, Any] = {
-    "precision": "fp32",
-    "micro_batch_size": 1,
-    "global_batch_size": 4,
-    "seq_length": 32,
-}
+    "precision": "fp32", "micro_batch_size": 1, "global_batch_size": 4, "seq_length": 32,
+}  # fmt: skip
 
 
 def job(name: str, model: Mapping[str, Any] = LLAMA, gpus: int = 1, steps: int = 4, **recipe: Any) -> dict[str, Any]:

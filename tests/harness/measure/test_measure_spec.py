@@ -71,25 +71,12 @@ def test_every_mistake_at_once() -> None:
         ],
     }
     assert keys(value) == [
-        "measure.treads",
-        "measure.repeat",
-        "measure.device",
-        "measure.runs[0].stepps",
-        "measure.runs[0].id",
-        "measure.runs[0].steps",
-        "measure.runs[1].id",
-        "measure.runs[1].recipe",
-        "measure.runs[2].recipe.tp",
-        "measure.runs[2].recipe.tp",
-        "measure.runs[2].recipe.tp",
-        "measure.runs[3].recipe.precision",
-        "measure.runs[4]",
-        "measure.runs[5].group",
-        "measure.runs[5].learning_rate",
-        "measure.runs[5].gpus",
-        "measure.runs[5].seed",
+        "measure.treads", "measure.repeat", "measure.device", "measure.runs[0].stepps", "measure.runs[0].id",
+        "measure.runs[0].steps", "measure.runs[1].id", "measure.runs[1].recipe", "measure.runs[2].recipe.tp",
+        "measure.runs[2].recipe.tp", "measure.runs[2].recipe.tp", "measure.runs[3].recipe.precision", "measure.runs[4]",
+        "measure.runs[5].group", "measure.runs[5].learning_rate", "measure.runs[5].gpus", "measure.runs[5].seed",
         "measure.runs[3].id",
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -156,12 +143,9 @@ def test_a_suite_of_trainings(tmp_path: Path) -> None:
     assert [each.id for each in made.plan.jobs] == ["a", "b"]
     assert [each.model.name for each in workloads([path])] == ["small_llama", "small_gpt"]
     case = {
-        "id": "a",
-        "model": "llama3.1_8b",
-        "gpu": "h100_sxm",
-        "gpus": 8,
+        "id": "a", "model": "llama3.1_8b", "gpu": "h100_sxm", "gpus": 8,
         "recipe": {"micro_batch_size": 1, "global_batch_size": 8, "seq_length": 8192},
-    }
+    }  # fmt: skip
     path.write_text(
         yaml.safe_dump({"suite": "s", "measure": [job("a"), {**job("b"), "steps": 0}], "cases": [case], "gates": {}})
     )

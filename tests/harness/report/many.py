@@ -41,15 +41,10 @@ def _row(run: str, i: int, predictor: str, fit: str, measured: float, projected:
         step = 1e6 / projected
         held = {"interval_low": 0.8 * projected, "interval_high": 1.25 * projected} if fit == "heldout" else {}
         known = {
-            "projected_tgs": projected,
-            "projected_step_seconds": step,
-            "error": projected / measured - 1.0,
-            "projected_memory_gib": 50.0,
-            "measured_memory_gib": 48.0 + i % 9,
-            "compute_s": 0.7 * step,
-            "tp_s": 0.3 * step,
-            **held,
-        }
+            "projected_tgs": projected, "projected_step_seconds": step, "error": projected / measured - 1.0,
+            "projected_memory_gib": 50.0, "measured_memory_gib": 48.0 + i % 9, "compute_s": 0.7 * step,
+            "tp_s": 0.3 * step, **held,
+        }  # fmt: skip
     return Row(
         run_id=run,
         suite="s",

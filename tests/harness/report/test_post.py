@@ -24,11 +24,8 @@ from tests.harness import plain_rows
 Image = pytest.importorskip("PIL.Image")
 
 DRAW: dict[str, Callable[..., Any]] = {
-    "hero": plot_post.hero,
-    "sources": plot_post.sources,
-    "what-if": plot_post.what_if,
-    "orders": plot_details.orders,
-}
+    "hero": plot_post.hero, "sources": plot_post.sources, "what-if": plot_post.what_if, "orders": plot_details.orders,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -174,13 +171,9 @@ def test_the_article_says_what_the_rows_say(evaluation: Evaluation, held: Any) -
         shown,
     )
     assert re.findall(r"^#+ (.*)$", text, re.MULTILINE) == [
-        "Title",
-        "What was measured",
-        "How good it is",
-        "Does it pick the right configuration?",
-        "Where it is bad, and why",
-        "See it again",
-    ]
+        "Title", "What was measured", "How good it is", "Does it pick the right configuration?",
+        "Where it is bad, and why", "See it again",
+    ]  # fmt: skip
     s = accuracy.summarise(held)
     assert f"Over {s.compared} measured runs" in text
     assert f"{100 * (s.macro_mape or 0):.1f} %" in text

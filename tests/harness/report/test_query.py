@@ -26,11 +26,8 @@ def evaluation(make_row: Callable) -> Evaluation:
     for i in range(24):
         run = f"r{i:02d}"
         values = {
-            "gpu": ("a100", "b200")[i % 2],
-            "family": ("f", "g", "")[i % 3],
-            "gpus": 8 << (i % 4),
-            "group": f"g{i // 6}",
-        }
+            "gpu": ("a100", "b200")[i % 2], "family": ("f", "g", "")[i % 3], "gpus": 8 << (i % 4), "group": f"g{i // 6}",
+        }  # fmt: skip
         for predictor, off in (("simulate", 1.0 + 0.01 * i), ("constant-mfu", 1.5)):
             for fit in ("uncalibrated", "heldout"):
                 more = {"interval_low": 90.0, "interval_high": 115.0, "memory_error": 0.01 * i}
@@ -158,18 +155,13 @@ def _damaged(text: str) -> dict[str, bytes]:
     older, newer, unnamed = ({**document, "schema_version": version} for version in (0, 99, None))
     del unnamed["schema_version"]
     return {
-        "half-written": text[: len(text) // 2].encode(),
-        "older": json.dumps(older).encode(),
-        "newer": json.dumps(newer).encode(),
-        "no version": json.dumps(unnamed).encode(),
-        "foreign": b'{"accuracy": 0.93, "epochs": 3}',
-        "a list": b"[1, 2]",
-        "no JSON": b"suite: moe\n",
-        "no text": bytes(range(256)),
-        "empty": b"",
+        "half-written": text[: len(text) // 2].encode(), "older": json.dumps(older).encode(),
+        "newer": json.dumps(newer).encode(), "no version": json.dumps(unnamed).encode(),
+        "foreign": b'{"accuracy": 0.93, "epochs": 3}', "a list": b"[1, 2]", "no JSON": b"suite: moe\n",
+        "no text": bytes(range(256)), "empty": b"",
         "a column too many": json.dumps({**document, "rows": [{**document["rows"][0], "colour": 1}]}).encode(),
         "a column too few": json.dumps({**document, "rows": [{"run_id": "a"}]}).encode(),
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", _damaged('{"schema_version": 1, "rows": [{}]}'))

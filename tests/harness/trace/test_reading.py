@@ -84,16 +84,8 @@ def test_a_kernel_is_owned_by_what_encloses_its_launch(tmp_path: Path) -> None:
     made.host("autograd::engine::evaluate_function: MmBackward0", 40, 20, tid=2)
     made.host("cudaLaunchKernel", 45, 1, cat="cuda_runtime", tid=2, correlation=99)
     made.events.append(
-        {
-            "ph": "X",
-            "cat": "kernel",
-            "name": GEMM,
-            "ts": 220,
-            "dur": 5,
-            "tid": 7,
-            "args": {"stream": 7, "correlation": 99},
-        }
-    )
+        {"ph": "X", "cat": "kernel", "name": GEMM, "ts": 220, "dur": 5, "tid": 7, "args": {"stream": 7, "correlation": 99}}
+    )  # fmt: skip
     made.host("CheckpointFunctionBackward", 60, 30)
     made.host("aten::mm", 62, 5)
     made.kernel(GEMM, 230, 10, launch=63)

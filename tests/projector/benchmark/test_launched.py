@@ -22,14 +22,9 @@ from projector.errors import InputError, Problem
 
 TORCHRUN = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8", "MASTER_ADDR": "a"}
 SLURM = {
-    "SLURM_PROCID": "9",
-    "SLURM_STEP_NUM_TASKS": "16",
-    "SLURM_LOCALID": "1",
-    "SLURM_STEP_TASKS_PER_NODE": "8(x2)",
-    "SLURM_STEP_NUM_NODES": "2",
-    "SLURM_STEP_NODELIST": "gpu-[017-018]-ib,x1",
-    "SLURM_JOB_ID": "123456",
-}
+    "SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "8(x2)",
+    "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "gpu-[017-018]-ib,x1", "SLURM_JOB_ID": "123456",
+}  # fmt: skip
 OPEN_MPI = {f"OMPI_COMM_WORLD_{name}": value for name, value in (("RANK", "9"), ("SIZE", "16"), ("LOCAL_RANK", "1"))}
 HYDRA = {"PMI_RANK": "9", "PMI_SIZE": "16", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "8"}
 
@@ -199,15 +194,8 @@ def _rank(rank: int, tmp_path: Path, by: str, port: int, *flags: str) -> subproc
     environment = {**os.environ, **{name: str(value) for name, value in (slurm if by == "srun" else mpi).items()}}
     environment |= {"MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     command = [
-        sys.executable,
-        "-m",
-        "projector",
-        "benchmark",
-        "--config",
-        str(tmp_path / "case.yaml"),
-        "--device",
-        "cpu",
-    ]
+        sys.executable, "-m", "projector", "benchmark", "--config", str(tmp_path / "case.yaml"), "--device", "cpu",
+    ]  # fmt: skip
     command += ["--budget", "0.1", "--layers", "torch", "--threads", "1", *flags]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

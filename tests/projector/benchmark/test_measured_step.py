@@ -23,25 +23,18 @@ from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 SMALL: dict[str, object] = {
-    "hidden_size": 64,
-    "ffn_hidden_size": 128,
-    "num_attention_heads": 4,
-    "num_query_groups": 2,
-    "kv_channels": 16,
+    "hidden_size": 64, "ffn_hidden_size": 128, "num_attention_heads": 4, "num_query_groups": 2, "kv_channels": 16,
     "vocab_size": 512,
-}
+}  # fmt: skip
 
 
 def _work(gpus: int = 1, layers: int = 4, micro: int = 4, **recipe: object) -> Workload:
     base: dict[str, object] = {
         "micro_batch_size": 1,
         "global_batch_size": micro * gpus // (int(str(recipe.get("pp", 1))) * int(str(recipe.get("tp", 1)))),
-        "seq_length": 32,
-        "precision": "fp32",
-        "data_parallel_sharding": "no_shard",
-        "overlap_grad_reduce": False,
+        "seq_length": 32, "precision": "fp32", "data_parallel_sharding": "no_shard", "overlap_grad_reduce": False,
         "recompute_granularity": "none",
-    }
+    }  # fmt: skip
     made = Recipe(**{**base, **recipe})  # type: ignore[arg-type]
     return Workload(
         model=zoo.load("llama3_8b", num_layers=layers, **SMALL), recipe=made, gpus=gpus, framework="pytorch"
@@ -71,19 +64,10 @@ def _made_up(
         ranks=shrunk.ranks,
     )
     laps = {
-        "forward embedding": 1.0,
-        "forward layer dense": 10.0,
-        "forward head": 3.0,
-        "loss": 0.0,
-        "add loss": 0.0,
-        "first backward head": 5.0,
-        "first backward layer dense": 30.0,
-        "first backward embedding": 2.0,
-        "backward head": 5.0,
-        "backward layer dense": 20.0,
-        "backward embedding": 2.0,
-        "optimizer": 7.0,
-    }
+        "forward embedding": 1.0, "forward layer dense": 10.0, "forward head": 3.0, "loss": 0.0, "add loss": 0.0,
+        "first backward head": 5.0, "first backward layer dense": 30.0, "first backward embedding": 2.0,
+        "backward head": 5.0, "backward layer dense": 20.0, "backward embedding": 2.0, "optimizer": 7.0,
+    }  # fmt: skip
     weights = dict.fromkeys(("embedding", "layer dense", "head"), (1.0, 0.0))
     timings = Timings(
         source="made up",

@@ -31,12 +31,8 @@ SCALINGS = ("tensorwise", "rowwise", "blockwise")
 
 def _work(name: str = "llama3_8b", framework: str = "pytorch", **recipe: Any) -> Workload:
     stated = {
-        "micro_batch_size": 1,
-        "global_batch_size": 2,
-        "seq_length": 64,
-        "precision": "fp8",
-        "fp8_recipe": "tensorwise",
-    }
+        "micro_batch_size": 1, "global_batch_size": 2, "seq_length": 64, "precision": "fp8", "fp8_recipe": "tensorwise",
+    }  # fmt: skip
     model = zoo.load(name, num_layers=2, kv_channels=16, **SIZES)
     return Workload(model=model, recipe=Recipe(**(stated | recipe)), gpus=1, framework=framework)
 

@@ -37,11 +37,8 @@ H100 = catalogue.cluster("h100")
 
 def _work(model: Model | None = None, gpus: int = 8, **recipe: object) -> Workload:
     stated: dict[str, object] = {
-        "micro_batch_size": 1,
-        "global_batch_size": 16,
-        "seq_length": 8192,
-        "precision": "bf16",
-    }
+        "micro_batch_size": 1, "global_batch_size": 16, "seq_length": 8192, "precision": "bf16",
+    }  # fmt: skip
     made = Recipe(**{**stated, "recompute_granularity": "none", **recipe})  # type: ignore[arg-type]
     model = model or zoo.load("llama3_8b", num_layers=4)
     return Workload(model=model, recipe=made, gpus=gpus, framework="megatron-lm")

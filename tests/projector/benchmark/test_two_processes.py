@@ -24,14 +24,9 @@ from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 DENSE = {
-    "num_layers": 2,
-    "hidden_size": 64,
-    "ffn_hidden_size": 128,
-    "num_attention_heads": 4,
-    "num_query_groups": 2,
-    "kv_channels": 16,
-    "vocab_size": 512,
-}
+    "num_layers": 2, "hidden_size": 64, "ffn_hidden_size": 128, "num_attention_heads": 4, "num_query_groups": 2,
+    "kv_channels": 16, "vocab_size": 512,
+}  # fmt: skip
 
 
 def _routed() -> Model:

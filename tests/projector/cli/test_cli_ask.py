@@ -36,15 +36,9 @@ def test_an_answer_is_25_lines_with_the_verdict_first(
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 80
     heads = (
-        "llama3_70b on 64",
-        "Fits: ",
-        "Layout: ",
-        "Expected: ",
-        "90 % between",
-        "Uncertain by",
-        "Whole run: ",
+        "llama3_70b on 64", "Fits: ", "Layout: ", "Expected: ", "90 % between", "Uncertain by", "Whole run: ",
         "Start from:",
-    )
+    )  # fmt: skip
     at = [next(i for i, line in enumerate(lines) if line.startswith(head)) for head in heads]
     assert at == sorted(at)
     assert at[1] == 1

@@ -189,14 +189,9 @@ def test_model_of_a_name_or_a_hugging_face_file(document, tmp_path):
         "mixtral_8x7b"
     )
     content = {
-        "model_type": "llama",
-        "num_hidden_layers": 32,
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "vocab_size": 128256,
-    }
+        "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+    }  # fmt: skip
     (tmp_path / "mine.json").write_text(json.dumps(content))
     case = tmp_path / "case.yaml"
     case.write_text(

@@ -88,11 +88,8 @@ def test_arguments_of_ms_swift_are_read_as_such(field: Path) -> None:
     assert "qwen3.5_35b" in answer["model"]["name"]
     recipe = answer["recipe"]
     assert (recipe["ep"], recipe["micro_batch_size"], recipe["global_batch_size"], recipe["seq_length"]) == (
-        8,
-        1,
-        32,
-        16384,
-    )
+        8, 1, 32, 16384,
+    )  # fmt: skip
     assert recipe["recompute_granularity"] == "full"
 
 

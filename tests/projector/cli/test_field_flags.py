@@ -83,21 +83,8 @@ def test_the_table_has_every_field_of_a_recipe():
 
 
 PLAIN = (
-    "--gpu",
-    "h100",
-    "--gpus",
-    "64",
-    "--tp",
-    "8",
-    "--pp",
-    "4",
-    "--mbs",
-    "1",
-    "--gbs",
-    "512",
-    "--seq-length",
-    "8192",
-)
+    "--gpu", "h100", "--gpus", "64", "--tp", "8", "--pp", "4", "--mbs", "1", "--gbs", "512", "--seq-length", "8192",
+)  # fmt: skip
 
 
 def test_no_file_is_the_same_as_its_file(document, tmp_path):
@@ -118,14 +105,9 @@ def test_every_command_takes_a_model_alone(document, command):
 
 def test_model_files(document, tmp_path):
     config = {
-        "model_type": "llama",
-        "num_hidden_layers": 8,
-        "hidden_size": 1024,
-        "intermediate_size": 4096,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "vocab_size": 32000,
-    }
+        "model_type": "llama", "num_hidden_layers": 8, "hidden_size": 1024, "intermediate_size": 4096,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 32000,
+    }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))
     shape = tmp_path / "model.yaml"
     shape.write_text(

@@ -19,12 +19,8 @@ from projector.errors import InputError
 from projector.projection import project
 
 _SIZES = {
-    "num_layers": 8,
-    "hidden_size": 1024,
-    "ffn_hidden_size": 3584,
-    "num_attention_heads": 16,
-    "num_query_groups": 8,
-}
+    "num_layers": 8, "hidden_size": 1024, "ffn_hidden_size": 3584, "num_attention_heads": 16, "num_query_groups": 8,
+}  # fmt: skip
 _VOCABULARY = 32000
 
 
@@ -112,19 +108,8 @@ def test_one_job_in_every_form(tmp_path: Path, job: dict[str, Any]) -> None:
 def test_experts_follow_tensor_parallelism_where_nobody_says(tmp_path: Path) -> None:
     """Megatron-LM's default; a refusal says what would fit."""
     base = [
-        "--model",
-        "mixtral_8x7b",
-        "--gpu",
-        "h100",
-        "--tp",
-        "2",
-        "--mbs",
-        "1",
-        "--gbs",
-        "64",
-        "--seq-length",
-        "2048",
-    ]
+        "--model", "mixtral_8x7b", "--gpu", "h100", "--tp", "2", "--mbs", "1", "--gbs", "64", "--seq-length", "2048",
+    ]  # fmt: skip
     split = read_case(parse(_parser(), ["performance", *base, "--ep", "8", "--gpus", "16"]))
     assert split.workload.recipe.etp == 2
     assert any(text.startswith("etp=2") for text in split.assumed)

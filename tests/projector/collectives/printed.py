@@ -55,16 +55,11 @@ def output(
         [
             *([f"# Collective test starting: {name}"] if named else []),
             f"# nThread 1 nGpus {gpus} minBytes 8 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20 graph: 0",
-            "#",
-            "# Using devices",
-            *ranks(hosts, each, device),
-            "#",
+            "#", "# Using devices", *ranks(hosts, each, device), "#",
             "#                                                out-of-place                       in-place",
             f"#       {HEAD if again else HEAD.rsplit('     time', 1)[0]}",
             "#        (B)    (elements)                     (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)",
             *(row(nbytes, seconds, kind, hosts * each, wrong, again) for nbytes, seconds in times),
-            "# Out of bounds values : 0 OK",
-            *([f"# Collective test concluded: {name}"] if named else []),
-            "",
+            "# Out of bounds values : 0 OK", *([f"# Collective test concluded: {name}"] if named else []), "",
         ]
-    )
+    )  # fmt: skip

@@ -17,19 +17,10 @@ from projector.hardware.yaml_file import described
 
 GPU_FOLDER = Path(catalogue.__file__).parent / "gpus"
 EXPECTED = {
-    *(
-        "a100_pcie_80gb",
-        "a100_sxm_40gb",
-        "a100_sxm_80gb",
-        "h100_sxm",
-        "h100_pcie",
-        "h100_sxm_96gb_500w",
-        "h200",
-        "h800",
-    ),
+    *("a100_pcie_80gb", "a100_sxm_40gb", "a100_sxm_80gb", "h100_sxm", "h100_pcie", "h100_sxm_96gb_500w", "h200", "h800"),
     *("b200", "b300", "gb200", "gb300", "mi250x", "mi300a", "mi300x", "mi308x", "mi325x", "mi350x", "mi355x"),
     *("v100_sxm_16gb", "v100_sxm_32gb", "cpu"),
-}
+}  # fmt: skip
 
 
 def test_every_named_gpu_is_there_with_a_default_cluster() -> None:
@@ -136,13 +127,9 @@ def test_own_files_are_read(tmp_path: Path) -> None:
     fabric = {"name": "wire", "topology": "switch", "bandwidth_gbs": 100, "latency_us": 1}
     values = ["intra.bandwidth_gbs", "intra.latency_us", "inter.bandwidth_gbs", "inter.latency_us"]
     system = {
-        "name": "own_system",
-        "gpu": str(tmp_path / "own.yaml"),
-        "gpus_per_node": 4,
-        "intra": fabric,
-        "inter": fabric,
+        "name": "own_system", "gpu": str(tmp_path / "own.yaml"), "gpus_per_node": 4, "intra": fabric, "inter": fabric,
         "sources": [{"title": "measured here", "kind": "published", "values": values}],
-    }
+    }  # fmt: skip
     (tmp_path / "system.yaml").write_text(yaml.safe_dump(system), encoding="utf-8")
     cluster = catalogue.cluster(str(tmp_path / "system.yaml"))
     assert cluster.gpu.name == "own"
@@ -173,14 +160,8 @@ def test_all_mistakes_of_a_cluster_file_at_once(tmp_path: Path) -> None:
         catalogue.cluster(str(path))
     keys = {problem.key for problem in caught.value.problems}
     assert keys >= {
-        "gpu",
-        "gpus_per_host",
-        "intra.topology",
-        "intra.bandwith_gbs",
-        "intra.bandwidth_gbs",
-        "inter",
-        "sources",
-    }
+        "gpu", "gpus_per_host", "intra.topology", "intra.bandwith_gbs", "intra.bandwidth_gbs", "inter", "sources",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["a: [1\n", "- 1\n", ""])

@@ -33,23 +33,12 @@ _MODULES: dict[str, dict[str, Any]] = {
     "megatron_bridge/pretrain_trainer.yaml": {"stage": "pretrain"},
 }
 _DENSE = {
-    "num_layers": 32,
-    "hidden_size": 4096,
-    "ffn_hidden_size": 14336,
-    "num_attention_heads": 32,
-    "num_query_groups": 8,
-    "group_query_attention": True,
-    "q_lora_rank": None,
-    "num_experts": None,
-    "expert_tensor_parallel_size": None,
-    "swiglu": True,
-    "normalization": "RMSNorm",
-    "position_embedding_type": "rope",
-    "untie_embeddings_and_output_weights": True,
-    "add_bias_linear": False,
-    "sequence_parallel": True,
+    "num_layers": 32, "hidden_size": 4096, "ffn_hidden_size": 14336, "num_attention_heads": 32, "num_query_groups": 8,
+    "group_query_attention": True, "q_lora_rank": None, "num_experts": None, "expert_tensor_parallel_size": None,
+    "swiglu": True, "normalization": "RMSNorm", "position_embedding_type": "rope",
+    "untie_embeddings_and_output_weights": True, "add_bias_linear": False, "sequence_parallel": True,
     "tokenizer_model": "meta-llama/Llama-3.1-8B",
-}
+}  # fmt: skip
 _MODELS: dict[str, dict[str, Any]] = {
     "megatron/base.yaml": {"hidden_dropout": 0.0},
     "megatron/dense.yaml": {"bases": ["base.yaml"], **_DENSE},

@@ -13,15 +13,9 @@ from projector.intake.spelling import misspelt
 from projector.intake.values import Reader
 
 ARGS = {
-    "num_layers": 32,
-    "hidden_size": 4096,
-    "num_attention_heads": 32,
-    "vocab_size": 32000,
-    "micro_batch_size": 1,
-    "global_batch_size": 64,
-    "seq_length": 4096,
-    "bf16": True,
-}
+    "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "vocab_size": 32000, "micro_batch_size": 1,
+    "global_batch_size": 64, "seq_length": 4096, "bf16": True,
+}  # fmt: skip
 READ = names_read(_READERS)
 
 

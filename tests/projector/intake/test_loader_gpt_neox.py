@@ -12,26 +12,13 @@ from projector.workload.validate import problems
 
 #: Sizes and batch of Pythia 6.9B (EleutherAI/pythia models/6.9B).
 FILE = {
-    "pipe-parallel-size": 1,
-    "model-parallel-size": 2,
-    "num-layers": 32,
-    "hidden-size": 4096,
-    "num-attention-heads": 32,
-    "seq-length": 2048,
-    "max-position-embeddings": 2048,
-    "pos-emb": "rotary",
-    "no-weight-tying": True,
-    "attention-config": [[["flash"], 32]],
-    "optimizer": {"type": "Adam", "params": {"lr": 0.00012}},
-    "zero_optimization": {"stage": 1, "reduce_bucket_size": 1260000000},
-    "train_micro_batch_size_per_gpu": 8,
-    "gas": 2,
-    "fp16": {"enabled": True},
-    "checkpoint-activations": True,
-    "checkpoint-factor": 1000,
-    "vocab-file": "/data/20B_tokenizer.json",
-    "tokenizer_type": "HFTokenizer",
-}
+    "pipe-parallel-size": 1, "model-parallel-size": 2, "num-layers": 32, "hidden-size": 4096, "num-attention-heads": 32,
+    "seq-length": 2048, "max-position-embeddings": 2048, "pos-emb": "rotary", "no-weight-tying": True,
+    "attention-config": [[["flash"], 32]], "optimizer": {"type": "Adam", "params": {"lr": 0.00012}},
+    "zero_optimization": {"stage": 1, "reduce_bucket_size": 1260000000}, "train_micro_batch_size_per_gpu": 8, "gas": 2,
+    "fp16": {"enabled": True}, "checkpoint-activations": True, "checkpoint-factor": 1000,
+    "vocab-file": "/data/20B_tokenizer.json", "tokenizer_type": "HFTokenizer",
+}  # fmt: skip
 
 
 def load(folder, changes=(), **given):

@@ -12,30 +12,16 @@ from projector.intake import detect
 from projector.workload.validate import problems
 
 AXOLOTL = {
-    "base_model": "NousResearch/Meta-Llama-3.1-8B",
-    "datasets": [{"path": "tatsu-lab/alpaca", "type": "alpaca"}],
-    "sequence_len": 8192,
-    "sample_packing": True,
-    "gradient_accumulation_steps": 8,
-    "micro_batch_size": 2,
-    "optimizer": "paged_adamw_8bit",
-    "bf16": "auto",
-    "gradient_checkpointing": True,
-    "attn_implementation": "flash_attention_2",
-    "learning_rate": 2e-5,
-}
+    "base_model": "NousResearch/Meta-Llama-3.1-8B", "datasets": [{"path": "tatsu-lab/alpaca", "type": "alpaca"}],
+    "sequence_len": 8192, "sample_packing": True, "gradient_accumulation_steps": 8, "micro_batch_size": 2,
+    "optimizer": "paged_adamw_8bit", "bf16": "auto", "gradient_checkpointing": True,
+    "attn_implementation": "flash_attention_2", "learning_rate": 2e-5,
+}  # fmt: skip
 FACTORY = {
-    "model_name_or_path": "Qwen/Qwen3-4B-Instruct-2507",
-    "stage": "sft",
-    "do_train": True,
-    "finetuning_type": "full",
-    "packing": True,
-    "cutoff_len": 4096,
-    "per_device_train_batch_size": 2,
-    "gradient_accumulation_steps": 4,
-    "learning_rate": 1e-5,
-    "bf16": True,
-}
+    "model_name_or_path": "Qwen/Qwen3-4B-Instruct-2507", "stage": "sft", "do_train": True, "finetuning_type": "full",
+    "packing": True, "cutoff_len": 4096, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4,
+    "learning_rate": 1e-5, "bf16": True,
+}  # fmt: skip
 
 
 def load(folder, base, changes=(), **given):
@@ -116,11 +102,8 @@ def test_fsdp_of_axolotl(tmp_path, stated, sharding, recompute):
 
 def test_adapters(tmp_path):
     lora = {
-        "adapter": "lora",
-        "lora_r": 32,
-        "lora_target_modules": ["q_proj", "v_proj", "down_proj"],
-        "lora_dropout": 0.05,
-    }
+        "adapter": "lora", "lora_r": 32, "lora_target_modules": ["q_proj", "v_proj", "down_proj"], "lora_dropout": 0.05,
+    }  # fmt: skip
     loaded = load(tmp_path, AXOLOTL, lora)
     assert (loaded.recipe.lora.dim, loaded.recipe.lora.targets) == (32, ("linear_qkv", "linear_fc2"))
     assert "lora_dropout=0.05" in loaded.unmodelled

@@ -70,19 +70,11 @@ def test_hybrid_models_are_named_not_projected():
 def test_a_hybrid_config_is_the_model_of_the_zoo():
     known = zoo.load("nemotron3_super", mtp_num_layers=0)
     config = llama_like("nemotron_h", 88, 4096, 2688, 32, 2, 131072, head_dim=128) | {
-        "hybrid_override_pattern": known.hybrid_layer_pattern,
-        "mamba_num_heads": 128,
-        "mamba_head_dim": 64,
-        "n_groups": 8,
-        "ssm_state_size": 128,
-        "conv_kernel": 4,
-        "chunk_size": 128,
-        "moe_latent_size": 1024,
-        "n_routed_experts": 512,
-        "num_experts_per_tok": 22,
-        "moe_intermediate_size": 2688,
+        "hybrid_override_pattern": known.hybrid_layer_pattern, "mamba_num_heads": 128, "mamba_head_dim": 64,
+        "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4, "chunk_size": 128, "moe_latent_size": 1024,
+        "n_routed_experts": 512, "num_experts_per_tok": 22, "moe_intermediate_size": 2688,
         "moe_shared_expert_intermediate_size": 5376,
-    }
+    }  # fmt: skip
     model = huggingface.from_mapping(config, "f").model
     assert model.layer_kinds == known.layer_kinds
     assert count(model).main == count(known).main

@@ -147,11 +147,8 @@ def mixed(kinds: dict[str, str], name: str, kind: str, **more) -> dict:
 
 
 DELTA = {
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-}
+    "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+}  # fmt: skip
 ROUTED = {"num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
           "shared_expert_intermediate_size": 512}  # fmt: skip
 LINEAR = {"linear_attention": "G", "full_attention": "*"}

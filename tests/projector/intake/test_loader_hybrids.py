@@ -56,16 +56,11 @@ def config(name: str) -> dict[str, Any]:
     kind, keys = CONFIGS[name]
     model = zoo.load(name)
     return {
-        "model_type": kind,
-        "num_hidden_layers": model.num_layers,
-        "hidden_size": model.hidden_size,
-        "intermediate_size": model.ffn_hidden_size,
-        "num_attention_heads": model.num_attention_heads,
-        "num_key_value_heads": model.num_query_groups,
-        "head_dim": model.kv_channels,
-        "vocab_size": model.vocab_size,
+        "model_type": kind, "num_hidden_layers": model.num_layers, "hidden_size": model.hidden_size,
+        "intermediate_size": model.ffn_hidden_size, "num_attention_heads": model.num_attention_heads,
+        "num_key_value_heads": model.num_query_groups, "head_dim": model.kv_channels, "vocab_size": model.vocab_size,
         "tie_word_embeddings": not model.untie_embeddings_and_output_weights,
-    } | keys
+    } | keys  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CONFIGS)

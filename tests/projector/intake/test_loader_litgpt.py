@@ -11,14 +11,10 @@ from projector.workload.validate import problems
 
 #: config_hub/pretrain/tinyllama.yaml, without what changes nothing.
 FILE = {
-    "model_name": "tiny-llama-1.1b",
-    "precision": "bf16-mixed",
-    "data": "TinyLlama",
+    "model_name": "tiny-llama-1.1b", "precision": "bf16-mixed", "data": "TinyLlama",
     "train": {"global_batch_size": 512, "micro_batch_size": 4, "max_seq_length": 2048, "lr_warmup_steps": 2000},
-    "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 4e-4}},
-    "devices": "auto",
-    "num_nodes": 1,
-}
+    "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 4e-4}}, "devices": "auto", "num_nodes": 1,
+}  # fmt: skip
 
 
 def load(folder, changes=(), **given):
@@ -53,11 +49,8 @@ def test_what_it_leaves_out_is_litgpts(tmp_path):
     file.write_text(yaml.safe_dump(bare))
     recipe = detect.load(file).recipe
     assert (recipe.micro_batch_size, recipe.global_batch_size, recipe.seq_length, recipe.precision) == (
-        4,
-        512,
-        2048,
-        "bf16",
-    )
+        4, 512, 2048, "bf16",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

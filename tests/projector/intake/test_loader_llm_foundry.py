@@ -68,13 +68,8 @@ def test_without_a_section_gradients_are_reduced_and_nothing_is_sharded(tmp_path
 
 def test_attention_and_mlp_of_mpt():
     config = {
-        "model_type": "mpt",
-        "d_model": 1024,
-        "n_heads": 16,
-        "n_layers": 2,
-        "vocab_size": 1000,
-        "max_seq_len": 4096,
-    }
+        "model_type": "mpt", "d_model": 1024, "n_heads": 16, "n_layers": 2, "vocab_size": 1000, "max_seq_len": 4096,
+    }  # fmt: skip
     rotary = {"rope": True, "attn_type": "grouped_query_attention", "kv_n_heads": 4, "sliding_window_size": 256}
     model = huggingface.from_mapping(
         {**config, "attn_config": rotary, "ffn_config": {"ffn_type": "mptglu", "ffn_hidden_size": 2816}}, "x"

@@ -12,19 +12,10 @@ from projector.intake import detect
 from projector.workload.parameters import count
 
 FILE = {
-    "base_config": "base.yml",
-    "model_name": "llama3.1-70b",
-    "hardware": "gpu",
-    "dcn_data_parallelism": 2,
-    "dcn_fsdp_parallelism": 16,
-    "ici_fsdp_parallelism": 8,
-    "per_device_batch_size": 2,
-    "max_target_length": 8192,
-    "learning_rate": 0.001,
-    "attention": "cudnn_flash_te",
-    "remat_policy": "full",
-    "dataset_type": "synthetic",
-}
+    "base_config": "base.yml", "model_name": "llama3.1-70b", "hardware": "gpu", "dcn_data_parallelism": 2,
+    "dcn_fsdp_parallelism": 16, "ici_fsdp_parallelism": 8, "per_device_batch_size": 2, "max_target_length": 8192,
+    "learning_rate": 0.001, "attention": "cudnn_flash_te", "remat_policy": "full", "dataset_type": "synthetic",
+}  # fmt: skip
 
 
 def load(folder, content, **given):

@@ -27,14 +27,9 @@ PREFIXES = {
     "colour": "\x1b[32m[20260101 10:00:00]\x1b[0m[rank-0/8]\x1b[1m[INFO]\x1b[0m [a.py:7] : {line}",
 }
 MINIMAL = {
-    "num_layers": 2,
-    "hidden_size": 1024,
-    "num_attention_heads": 16,
-    "vocab_size": 32000,
-    "micro_batch_size": 1,
-    "global_batch_size": 8,
-    "seq_length": 1024,
-}
+    "num_layers": 2, "hidden_size": 1024, "num_attention_heads": 16, "vocab_size": 32000, "micro_batch_size": 1,
+    "global_batch_size": 8, "seq_length": 1024,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
@@ -143,20 +138,11 @@ def test_recipe_fields(args, fields):
 
 def test_model_fields_of_a_moe_with_latent_attention():
     args = MINIMAL | {
-        "num_layers": 4,
-        "multi_latent_attention": True,
-        "kv_lora_rank": 512,
-        "qk_head_dim": 128,
-        "qk_pos_emb_head_dim": 64,
-        "v_head_dim": 128,
-        "num_experts": 8,
-        "moe_ffn_hidden_size": 256,
-        "moe_layer_freq": "([0]*1+[1]*3)",
-        "mtp_num_layers": 1,
-        "pipeline_model_parallel_size": 2,
-        "pipeline_model_parallel_layout": "Ett|t|t|mL",
-        "moe_router_topk": 2,
-    }
+        "num_layers": 4, "multi_latent_attention": True, "kv_lora_rank": 512, "qk_head_dim": 128,
+        "qk_pos_emb_head_dim": 64, "v_head_dim": 128, "num_experts": 8, "moe_ffn_hidden_size": 256,
+        "moe_layer_freq": "([0]*1+[1]*3)", "mtp_num_layers": 1, "pipeline_model_parallel_size": 2,
+        "pipeline_model_parallel_layout": "Ett|t|t|mL", "moe_router_topk": 2,
+    }  # fmt: skip
     loaded = megatron_args.from_mapping(args, "args")
     assert loaded.model.mla is not None
     assert loaded.model.moe is not None
@@ -239,15 +225,9 @@ def test_any_text_parses_or_is_refused(text):
 
 
 DENSE = {
-    "num_layers": 8,
-    "hidden_size": 1024,
-    "num_attention_heads": 8,
-    "vocab_size": 32000,
-    "seq_length": 2048,
-    "micro_batch_size": 1,
-    "global_batch_size": 8,
-    "tensor_model_parallel_size": 4,
-}
+    "num_layers": 8, "hidden_size": 1024, "num_attention_heads": 8, "vocab_size": 32000, "seq_length": 2048,
+    "micro_batch_size": 1, "global_batch_size": 8, "tensor_model_parallel_size": 4,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("printed", [None, "None", 4, "4", 1])

@@ -117,15 +117,10 @@ def test_an_unknown_norm(tmp_path):
 
 def test_what_stands_in_the_model_is_read_or_told(tmp_path):
     changes = {
-        "model.apply_rope_fusion": True,
-        "model.defer_embedding_wgrad_compute": True,
-        "model.fp8_params": True,
-        "model.gradient_as_bucket_view": True,
-        "model.ffn_dropout": 0.0,
-        "model.hidden_dropout": 0.1,
-        "model.a_new_kernel": "fast",
-        "model.optim.dtype": "bf16",
-    }
+        "model.apply_rope_fusion": True, "model.defer_embedding_wgrad_compute": True, "model.fp8_params": True,
+        "model.gradient_as_bucket_view": True, "model.ffn_dropout": 0.0, "model.hidden_dropout": 0.1,
+        "model.a_new_kernel": "fast", "model.optim.dtype": "bf16",
+    }  # fmt: skip
     loaded = load(tmp_path, changes)
     recipe = loaded.recipe
     assert (recipe.apply_rope_fusion, recipe.defer_embedding_wgrad_compute, recipe.fp8_param_gather) == (

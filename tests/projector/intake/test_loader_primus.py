@@ -107,13 +107,9 @@ def test_every_mistake_at_once(tmp_path):
         primus.load(file, env={})
     keys = {problem.key for problem in error.value.problems}
     assert {
-        "work_group",
-        "exp_name",
-        "workspace",
-        "modules.pre_trainer.framework",
-        "modules.pre_trainer.model",
+        "work_group", "exp_name", "workspace", "modules.pre_trainer.framework", "modules.pre_trainer.model",
         "modules.pre_trainer.overrides",
-    } <= keys
+    } <= keys  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["a: [", "- 1", "", "modules: {}", "modules: {pre_trainer: 3}", "extends: 4"])

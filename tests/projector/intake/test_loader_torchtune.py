@@ -15,16 +15,11 @@ FILE = {
     "output_dir": "/tmp/out",
     "tokenizer": {"_component_": "torchtune.models.llama3.llama3_tokenizer", "max_seq_len": 8192},
     "dataset": {"_component_": "torchtune.datasets.alpaca_cleaned_dataset", "packed": True},
-    "model": {"_component_": "torchtune.models.llama3_1.llama3_1_8b"},
-    "batch_size": 2,
-    "gradient_accumulation_steps": 4,
+    "model": {"_component_": "torchtune.models.llama3_1.llama3_1_8b"}, "batch_size": 2, "gradient_accumulation_steps": 4,
     "optimizer": {"_component_": "torch.optim.AdamW", "fused": True},
-    "loss": {"_component_": "torchtune.modules.loss.LinearCrossEntropyLoss"},
-    "enable_activation_checkpointing": True,
-    "compile": False,
-    "dtype": "bf16",
-    "epochs": 1,
-}
+    "loss": {"_component_": "torchtune.modules.loss.LinearCrossEntropyLoss"}, "enable_activation_checkpointing": True,
+    "compile": False, "dtype": "bf16", "epochs": 1,
+}  # fmt: skip
 _LORA = {
     "_component_": "torchtune.models.llama3_1.lora_llama3_1_8b",
     "lora_attn_modules": ["q_proj", "k_proj", "v_proj", "output_proj"],

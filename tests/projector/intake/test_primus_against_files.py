@@ -52,24 +52,18 @@ def _megatron(keys: dict[str, Any]) -> dict[str, Any]:
     none_at_all = said("recompute_method") == "block" and said("recompute_num_layers") == 0
     recompute = said("recompute_granularity", "none")
     expected = {
-        "tp": said("tensor_model_parallel_size", 1),
-        "pp": said("pipeline_model_parallel_size", 1),
-        "cp": said("context_parallel_size", 1),
-        "micro_batch_size": said("micro_batch_size"),
-        "global_batch_size": said("global_batch_size"),
-        "seq_length": said("seq_length"),
+        "tp": said("tensor_model_parallel_size", 1), "pp": said("pipeline_model_parallel_size", 1),
+        "cp": said("context_parallel_size", 1), "micro_batch_size": said("micro_batch_size"),
+        "global_batch_size": said("global_batch_size"), "seq_length": said("seq_length"),
         "overlap_grad_reduce": said("overlap_grad_reduce", False),
         "overlap_param_gather": said("overlap_param_gather", False),
         "gradient_accumulation_fusion": said("gradient_accumulation_fusion", True),
-        "apply_rope_fusion": said("apply_rope_fusion", True),
-        "manual_gc": said("manual_gc", False),
-        "optimizer": said("optimizer"),
-        "mock_data": said("mock_data", False),
-        "use_turbo_attention": turbo and bool(said("use_turbo_attention")),
-        "data_parallel_sharding": sharded,
+        "apply_rope_fusion": said("apply_rope_fusion", True), "manual_gc": said("manual_gc", False),
+        "optimizer": said("optimizer"), "mock_data": said("mock_data", False),
+        "use_turbo_attention": turbo and bool(said("use_turbo_attention")), "data_parallel_sharding": sharded,
         "recompute_granularity": "none" if none_at_all and not said("recompute_layer_ids") else recompute,
         "precision": "mxfp4" if said("fp4") else "bf16" if not said("fp8") else "fp8",
-    }
+    }  # fmt: skip
     if said("fp8") and not said("fp4") and said("fp8_recipe") == "mxfp8":
         expected["precision"] = "mxfp8"
     if said("num_experts"):
@@ -86,16 +80,12 @@ def _megatron(keys: dict[str, Any]) -> dict[str, Any]:
 def _torchtitan(keys: dict[str, Any]) -> dict[str, Any]:
     training, degrees = keys["training"], keys["parallelism"]
     return {
-        "tp": degrees["tensor_parallel_degree"],
-        "pp": degrees["pipeline_parallel_degree"],
-        "cp": degrees["context_parallel_degree"],
-        "micro_batch_size": training["local_batch_size"],
-        "seq_length": training["seq_len"],
-        "mock_data": training["mock_data"],
-        "torch_compile": keys["compile"]["enable"],
-        "recompute_granularity": keys["activation_checkpoint"]["mode"],
+        "tp": degrees["tensor_parallel_degree"], "pp": degrees["pipeline_parallel_degree"],
+        "cp": degrees["context_parallel_degree"], "micro_batch_size": training["local_batch_size"],
+        "seq_length": training["seq_len"], "mock_data": training["mock_data"],
+        "torch_compile": keys["compile"]["enable"], "recompute_granularity": keys["activation_checkpoint"]["mode"],
         "precision": "fp8" if "quantize.linear.float8" in keys["model"]["converters"] else "bf16",
-    }
+    }  # fmt: skip
 
 
 def _maxtext(keys: dict[str, Any]) -> dict[str, Any]:

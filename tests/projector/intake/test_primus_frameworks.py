@@ -142,15 +142,11 @@ def test_maxtexts_batch_counts_devices(tmp_path: Path, gpus: int) -> None:
     ("axes", "sharding", "size"),
     [
         ({"ici_fsdp_parallelism": 8}, "optim_grads_params", 8),
-        (
-            {"ici_fsdp_parallelism": -1, "dcn_data_parallelism": 1, "dcn_fsdp_parallelism": -1},
-            "optim_grads_params",
-            None,
-        ),
+        ({"ici_fsdp_parallelism": -1, "dcn_data_parallelism": 1, "dcn_fsdp_parallelism": -1}, "optim_grads_params", None),
         ({"ici_fsdp_parallelism": 1, "ici_data_parallelism": -1}, "no_shard", None),
         ({"ici_fsdp_parallelism": 2, "ici_data_parallelism": 4}, "optim_grads_params", 2),
     ],
-)
+)  # fmt: skip
 def test_maxtexts_axes(tmp_path: Path, axes: dict[str, int], sharding: str, size: int | None) -> None:
     made = recipe(maxtext(tmp_path, **axes), 16)
     assert (made.data_parallel_sharding, made.data_parallel_shard_size) == (sharding, size)

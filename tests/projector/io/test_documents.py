@@ -76,11 +76,8 @@ def test_aliases_and_merges_that_people_write_are_read() -> None:
     text = "base: &b {x: 1, y: 1}\nmid: &m {<<: *b, x: 2}\ntop: {<<: *m, y: 3}\nlist: [*b, *b]\n"
     expected = {"x": 1, "y": 1}
     assert parse_yaml(text, "f") == {
-        "base": expected,
-        "mid": {"x": 2, "y": 1},
-        "top": {"x": 2, "y": 3},
-        "list": [expected, expected],
-    }
+        "base": expected, "mid": {"x": 2, "y": 1}, "top": {"x": 2, "y": 3}, "list": [expected, expected],
+    }  # fmt: skip
 
 
 @st.composite

@@ -342,26 +342,15 @@ def test_never_faster_than_the_assembly_kernels(gpu: str, backward: bool, seq: i
 
 # Milliseconds by keys and heads of NVIDIA/cudnn-frontend pull request 318, backward of 4096 queries on SM100.
 PUBLISHED = {
-    (128, 64): 0.560,
-    (512, 64): 1.233,
-    (1024, 64): 2.155,
-    (2048, 64): 4.019,
-    (128, 128): 1.066,
-    (1024, 128): 4.303,
-}
+    (128, 64): 0.560, (512, 64): 1.233, (1024, 64): 2.155, (2048, 64): 4.019, (128, 128): 1.066, (1024, 128): 4.303,
+}  # fmt: skip
 
 
 def selected_seconds(gpu: str, keys: float, heads: int = 64, backward: bool = True) -> float:
     device = catalogue.default_cluster(gpu).gpu
     sizes = {
-        "batch": 1,
-        "heads": heads,
-        "kv_heads": 1,
-        "seq_q": 4096,
-        "seq_k": 4096,
-        "head_dim_qk": 512,
-        "head_dim_v": 512,
-    }
+        "batch": 1, "heads": heads, "kv_heads": 1, "seq_q": 4096, "seq_k": 4096, "head_dim_qk": 512, "head_dim_v": 512,
+    }  # fmt: skip
     op = Attention(name="core_attn", keys=keys, backward=backward, **sizes)  # type: ignore[arg-type]
     return selected.seconds(op, device, efficiency_of(device))
 

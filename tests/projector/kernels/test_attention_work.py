@@ -135,15 +135,10 @@ def test_an_empty_band_costs_no_block() -> None:
 PRODUCT = Gemm(name="p", m=4096, n=4096, k=4096)
 GROUPED = GroupedGemm(name="g", groups=8, rows=8192, n=2048, k=4096)
 OPS = (
-    PRODUCT,
-    GROUPED,
-    replace(PRODUCT, layout="NN", m=128),
-    replace(PRODUCT, dtype="fp8", n=1024),
-    replace(PRODUCT, m=777),
-    replace(PRODUCT, accumulate=True),
-    replace(GROUPED, groups=1),
+    PRODUCT, GROUPED, replace(PRODUCT, layout="NN", m=128), replace(PRODUCT, dtype="fp8", n=1024),
+    replace(PRODUCT, m=777), replace(PRODUCT, accumulate=True), replace(GROUPED, groups=1),
     replace(PRODUCT, layout="NN", n=640),
-)
+)  # fmt: skip
 
 
 def model(**values: float) -> Simulated:
@@ -174,12 +169,9 @@ def test_nothing_is_nothing() -> None:
 FLASH = Attention(name="a", batch=1, heads=32, kv_heads=8, seq_q=4096, seq_k=4096, head_dim_qk=128, head_dim_v=128)
 EXPERTS = GroupedGemm(name="e", groups=32, rows=32768, n=4096, k=7168, backend="multi_stream")
 MIXED = (
-    Gemm(name="g", m=4096, n=4096, k=4096),
-    EXPERTS,
-    FLASH,
-    Stream(name="n", kind="norm", read=1e8, write=1e8),
+    Gemm(name="g", m=4096, n=4096, k=4096), EXPERTS, FLASH, Stream(name="n", kind="norm", read=1e8, write=1e8),
     replace(FLASH, flash=False, seq_q=1024, seq_k=1024),
-)
+)  # fmt: skip
 
 
 def model_of(name: str = "h100_sxm") -> Simulated:

@@ -73,11 +73,8 @@ def test_variants_of_the_clock_follow_too() -> None:
     efficiency = Efficiency(gpu="x", parameters={k: Parameter(v, "published", "here") for k, v in stated.items()})
     _, held = clock.settle(gpu("mi300x"), efficiency, mhz=1050.0)
     assert {k: held[k] for k in stated} == {
-        "clock.matrix": 0.5,
-        "clock.matrix.fp8": 0.5,
-        "clock.attention": 0.5,
-        "gemm.loop": 0.8,
-    }
+        "clock.matrix": 0.5, "clock.matrix.fp8": 0.5, "clock.attention": 0.5, "gemm.loop": 0.8,
+    }  # fmt: skip
     _, capped = clock.settle(gpu("mi300x"), efficiency, watts=gpu("mi300x").tdp_watts / 8.0)
     assert [capped[k] for k in stated] == pytest.approx([0.3, 0.25, 0.45, 0.8])
 

@@ -54,37 +54,17 @@ DEEPSEEK_V3 = Model(
 )
 
 STATED: dict[str, Any] = {
-    "micro_batch_size": 1,
-    "global_batch_size": 64,
-    "seq_length": 4096,
-    "fp8_recipe": "tensorwise",
-    "fp8_param_gather": False,
-    "fp8_dot_product_attention": False,
-    "sequence_parallel": True,
-    "cp_comm_type": "p2p",
-    "tp_comm_overlap": False,
-    "data_parallel_sharding": "optim",
-    "gradient_accumulation_fusion": True,
-    "recompute_granularity": "none",
-    "recompute_modules": (),
-    "moe_token_dispatcher_type": "alltoall",
-    "moe_flex_dispatcher_backend": "deepep",
-    "moe_grouped_gemm": "multi_stream",
-    "moe_permute_fusion": True,
-    "moe_router_fusion": True,
-    "moe_router_dtype": "fp32",
-    "moe_shared_expert_overlap": False,
-    "overlap_moe_expert_parallel_comm": False,
-    "sync_free_stage": 0,
-    "apply_rope_fusion": True,
-    "bias_activation_fusion": True,
-    "cross_entropy_fusion": "unfused",
-    "attention_backend": "auto",
-    "cuda_graph_scope": (),
-    "torch_compile": False,
-    "make_vocab_size_divisible_by": 128,
+    "micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096, "fp8_recipe": "tensorwise",
+    "fp8_param_gather": False, "fp8_dot_product_attention": False, "sequence_parallel": True, "cp_comm_type": "p2p",
+    "tp_comm_overlap": False, "data_parallel_sharding": "optim", "gradient_accumulation_fusion": True,
+    "recompute_granularity": "none", "recompute_modules": (), "moe_token_dispatcher_type": "alltoall",
+    "moe_flex_dispatcher_backend": "deepep", "moe_grouped_gemm": "multi_stream", "moe_permute_fusion": True,
+    "moe_router_fusion": True, "moe_router_dtype": "fp32", "moe_shared_expert_overlap": False,
+    "overlap_moe_expert_parallel_comm": False, "sync_free_stage": 0, "apply_rope_fusion": True,
+    "bias_activation_fusion": True, "cross_entropy_fusion": "unfused", "attention_backend": "auto",
+    "cuda_graph_scope": (), "torch_compile": False, "make_vocab_size_divisible_by": 128,
     "check_for_nan_in_loss_and_grad": True,
-}
+}  # fmt: skip
 
 
 def resolved(model: Model, gpus: int = 512, execution: Execution | None = None, **recipe: Any) -> Resolved:

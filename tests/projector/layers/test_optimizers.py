@@ -213,14 +213,8 @@ def test_kernels_of_each_tensor_are_launched_for_each() -> None:
 
 @pytest.mark.parametrize(
     ("first", "second", "copies", "before"),
-    [
-        ("fp32", "fp32", 0, 0),
-        ("bf16", "bf16", 0, 2),
-        ("bf16", "fp32", 1, 1),
-        ("fp16", "fp16", 2, 2),
-        ("fp8", "fp8", 2, 2),
-    ],
-)
+    [("fp32", "fp32", 0, 0), ("bf16", "bf16", 0, 2), ("bf16", "fp32", 1, 1), ("fp16", "fp16", 2, 2), ("fp8", "fp8", 2, 2)],
+)  # fmt: skip
 def test_states_that_the_kernel_cannot_read_are_widened(first: str, second: str, copies: int, before: int) -> None:
     """Kernels that take bf16 came with TransformerEngine 2.14; what is widened the update reads and writes in fp32."""
     for date, widened in (("2026-04", copies), ("2026-03", before)):

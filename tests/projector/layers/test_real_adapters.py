@@ -86,11 +86,8 @@ def test_latent_attention_is_adapted_where_it_is_named() -> None:
 
 def test_a_misspelt_target_is_named() -> None:
     given = {
-        "micro_batch_size": 1,
-        "global_batch_size": 8,
-        "seq_length": 64,
-        "lora": {"dim": 8, "targets": ["linear_fc"]},
-    }
+        "micro_batch_size": 1, "global_batch_size": 8, "seq_length": 64, "lora": {"dim": 8, "targets": ["linear_fc"]},
+    }  # fmt: skip
     _, problems = parse_recipe(given, "f")
     assert [(each.key, each.found) for each in problems] == [("recipe.lora.targets", "linear_fc")]
     assert "linear_fc1" in problems[0].expected

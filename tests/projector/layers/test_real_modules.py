@@ -37,20 +37,17 @@ COMPRESSED = Compressed(
     index_n_heads=4, index_head_dim=32, index_topk=8,
 )  # fmt: skip
 MODELS = {
-    "grouped queries, SwiGLU": GQA,
-    "GELU, LayerNorm, biases": replace(GQA, num_query_groups=8, **CLASSIC),
+    "grouped queries, SwiGLU": GQA, "GELU, LayerNorm, biases": replace(GQA, num_query_groups=8, **CLASSIC),
     "biases of queries, keys, values": replace(GQA, add_qkv_bias=True),
-    "norms after, too": replace(GQA, sandwich_norm=True),
-    "queries and keys normed": replace(GQA, qk_layernorm=True),
-    "side by side": replace(GQA, parallel_residual=True),
-    "values are keys": replace(GQA, attention_k_eq_v=True),
+    "norms after, too": replace(GQA, sandwich_norm=True), "queries and keys normed": replace(GQA, qk_layernorm=True),
+    "side by side": replace(GQA, parallel_residual=True), "values are keys": replace(GQA, attention_k_eq_v=True),
     "latent": replace(GQA, mla=LATENT, num_query_groups=8),
     "latent, whole queries": replace(GQA, mla=replace(LATENT, q_lora_rank=None), num_query_groups=8),
     "latent, a gate": replace(GQA, mla=replace(LATENT, mla_use_output_gate=True), num_query_groups=8),
     "experts": replace(GQA, moe=replace(ROUTED, moe_shared_expert_intermediate_size=0)),
     "experts, a shared one": replace(GQA, moe=ROUTED),
     "latent, experts, a gated shared one": replace(GQA, mla=LATENT, moe=replace(ROUTED, moe_shared_expert_gate=True)),
-}
+}  # fmt: skip
 
 
 @dataclass

@@ -171,11 +171,8 @@ class _OneHead(nn.Module):
         super().__init__()
         assert model.block_attention is not None
         h, n, self.d, self.sizes = (
-            model.hidden_size,
-            model.num_attention_heads,
-            model.kv_channels,
-            model.block_attention,
-        )
+            model.hidden_size, model.num_attention_heads, model.kv_channels, model.block_attention,
+        )  # fmt: skip
         self.q, self.k, self.o = (
             nn.Linear(h, n * self.d, False),
             nn.Linear(h, self.d, False),

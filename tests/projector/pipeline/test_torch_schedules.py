@@ -30,16 +30,10 @@ def torch_order(of, pp, vpp, m, rank):
     bare = object.__new__(cls)
     rounds = max(1, m // pp)
     known = {
-        "pp_group_size": pp,
-        "_num_stages": pp * vpp,
-        "num_stages": pp * vpp,
-        "_n_microbatches": m,
-        "n_local_stages": vpp,
-        "number_of_rounds": rounds,
-        "microbatches_per_round": m // rounds,
-        "_stages": [SimpleNamespace()] * vpp,
-        "rank": rank,
-    }
+        "pp_group_size": pp, "_num_stages": pp * vpp, "num_stages": pp * vpp, "_n_microbatches": m,
+        "n_local_stages": vpp, "number_of_rounds": rounds, "microbatches_per_round": m // rounds,
+        "_stages": [SimpleNamespace()] * vpp, "rank": rank,
+    }  # fmt: skip
     for key, value in known.items():
         setattr(bare, key, value)
     if hasattr(cls, "_calculate_single_rank_operations"):

@@ -23,19 +23,9 @@ from tests.workloads import workload
 
 ROOT = Path(__file__).resolve().parents[3]
 GRID: dict[str, Any] = {
-    "sweep": 1,
-    "model": "llama3.1_8b",
-    "system": ["h100", "b200"],
-    "gpus": [8, 16],
-    "tokens": 1e12,
-    "recipe": {
-        "global_batch_size": 32,
-        "seq_length": 4096,
-        "micro_batch_size": [1, 2],
-        "tp": [1, 2, 3, 8],
-        "pp": [1, 2],
-    },
-}
+    "sweep": 1, "model": "llama3.1_8b", "system": ["h100", "b200"], "gpus": [8, 16], "tokens": 1e12,
+    "recipe": {"global_batch_size": 32, "seq_length": 4096, "micro_batch_size": [1, 2], "tp": [1, 2, 3, 8], "pp": [1, 2]},
+}  # fmt: skip
 
 
 def written(folder: Path, content: dict[str, Any], name: str = "grid.yaml") -> Path:

@@ -211,14 +211,9 @@ def test_a_precision_aware_optimizer_updates_weights_in_place() -> None:
 def test_fsdp_under_a_pipeline_gathers_and_reduces_once_a_step() -> None:
     """torch keeps weights between micro-batches unless it is told to give them back after each forward."""
     case = {
-        "model": "llama3_70b",
-        "framework": "torchtitan",
-        "pp": 4,
-        "tp": 2,
-        "gpus": 64,
-        "data_parallel_sharding": "optim_grads_params",
-        "seq_length": 1024,
-    }
+        "model": "llama3_70b", "framework": "torchtitan", "pp": 4, "tp": 2, "gpus": 64,
+        "data_parallel_sharding": "optim_grads_params", "seq_length": 1024,
+    }  # fmt: skip
     kept = made(**case, global_batch_size=128)
     given_back = made(**case, global_batch_size=128, fsdp_reshard_after_forward=True)
     assert kept.breakdown["dp_s"] < 0.5 * given_back.breakdown["dp_s"]
@@ -228,12 +223,9 @@ def test_fsdp_under_a_pipeline_gathers_and_reduces_once_a_step() -> None:
 
 def test_weights_kept_until_the_backward_are_gathered_once() -> None:
     case = {
-        "framework": "torchtitan",
-        "data_parallel_sharding": "optim_grads_params",
-        "seq_length": 512,
-        "gpus": 64,
+        "framework": "torchtitan", "data_parallel_sharding": "optim_grads_params", "seq_length": 512, "gpus": 64,
         "global_batch_size": 64,
-    }
+    }  # fmt: skip
     usual, kept = made(**case), made(**case, fsdp_reshard_after_forward=False)
     assert kept.breakdown["dp_s"] < usual.breakdown["dp_s"]
     assert kept.breakdown["dp_s"] > 0
@@ -255,14 +247,9 @@ def test_host_links_are_faster_with_a_grace_host() -> None:
 
 def test_more_units_for_the_dispatch_speed_it_up() -> None:
     case = {
-        "model": "deepseek_v3",
-        "ep": 8,
-        "gpus": 64,
-        "global_batch_size": 64,
-        "moe_token_dispatcher_type": "flex",
-        "moe_flex_dispatcher_backend": "deepep",
-        "recompute_granularity": "full",
-    }
+        "model": "deepseek_v3", "ep": 8, "gpus": 64, "global_batch_size": 64, "moe_token_dispatcher_type": "flex",
+        "moe_flex_dispatcher_backend": "deepep", "recompute_granularity": "full",
+    }  # fmt: skip
     few, usual = made(**case, moe_deepep_num_sms=4), made(**case)
     assert few.breakdown["ep_s"] > usual.breakdown["ep_s"]
     assert made(**case, moe_deepep_num_sms=20).step_seconds == pytest.approx(usual.step_seconds)

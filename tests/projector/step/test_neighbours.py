@@ -58,11 +58,7 @@ def hidden(kernels: dict[Operator, float], messages: float, delayed: bool = Fals
 
 
 def test_each_exchange_hides_behind_its_own_column() -> None:
-    columns = {
-        "moe.combine.bwd": {ATTENTION: 1.0},
-        "moe.dispatch": {INNER: 1.0},
-        "moe.combine": {BACK: 1.0},
-    }
+    columns = {"moe.combine.bwd": {ATTENTION: 1.0}, "moe.dispatch": {INNER: 1.0}, "moe.combine": {BACK: 1.0}}  # fmt: skip
     for name, kernels in columns.items():
         found = hidden(kernels, 100.0)  # type: ignore[arg-type]
         assert found.pop(name) == pytest.approx(1.0)

@@ -100,13 +100,10 @@ def _seen(job: Workload, cluster_name: str) -> dict[str, object]:
     ends = [lower.embedding(resolved), lower.head(resolved), *([lower.mtp(resolved)] if model.mtp_num_layers else [])]
     name = choose(recipe.pipeline_schedule or "1f1b", recipe.pp, recipe.vpp)
     return {
-        "layer": tuple(
-            (block, block.saves, block.kept, block.dropped, block.offloadable) for block in (*layers, *ends)
-        ),
+        "layer": tuple((block, block.saves, block.kept, block.dropped, block.offloadable) for block in (*layers, *ends)),
         "schedule": (name, chunks(model, recipe), recipe.pp, recipe.vpp, whole.timeline.compiled.schedule),
-        "step": (whole.step_seconds, dict(whole.breakdown)),
-        "memory": whole.memory,
-    }
+        "step": (whole.step_seconds, dict(whole.breakdown)), "memory": whole.memory,
+    }  # fmt: skip
 
 
 @cache

@@ -55,18 +55,12 @@ def test_recipes_round_trip(recipe):
 def test_every_mistake_at_once():
     _, problems = parse_recipe(
         {
-            "tensor_model_parallel_size": 8,
-            "micro_batch_sise": 1,
-            "seq_length": "long",
-            "precision": "bf15",
-            "recompute_modules": "core_attn",
-            "sequence_parallel": 1,
-            "lora": {"rank": 16},
-            "pp": 2.0,
+            "tensor_model_parallel_size": 8, "micro_batch_sise": 1, "seq_length": "long", "precision": "bf15",
+            "recompute_modules": "core_attn", "sequence_parallel": 1, "lora": {"rank": 16}, "pp": 2.0,
         },
         "suite.yaml",
         "cases[3].recipe.",
-    )
+    )  # fmt: skip
     said = {problem.key.removeprefix("cases[3].recipe."): problem.expected for problem in problems}
     assert said["tensor_model_parallel_size"] == "the field tp"
     assert "micro_batch_size" in said["micro_batch_sise"]
@@ -88,16 +82,12 @@ def test_truncated_model():
 def test_a_model_of_ones_own():
     model, problems = parse_model(
         {
-            "name": "mine",
-            "num_layers": 4,
-            "hidden_size": 512,
-            "ffn_hidden_size": 2048,
-            "num_attention_heads": 8,
+            "name": "mine", "num_layers": 4, "hidden_size": 512, "ffn_hidden_size": 2048, "num_attention_heads": 8,
             "vocab_size": 1000,
             "moe": {"num_experts": 4, "moe_router_topk": 1, "moe_ffn_hidden_size": 256, "moe_layer_freq": "([0,1]*2)"},
         },
         "file",
-    )
+    )  # fmt: skip
     assert problems == []
     assert model is not None
     assert (model.family, model.kv_channels, model.num_query_groups) == ("mine", 64, 8)

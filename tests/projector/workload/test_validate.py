@@ -140,16 +140,9 @@ def test_another_depth_of_any_model_runs_or_is_refused(name: str, layers: int) -
 
 def dense(**changes) -> Model:
     fields = {
-        "name": "small",
-        "family": "small",
-        "num_layers": 3,
-        "hidden_size": 64,
-        "ffn_hidden_size": 256,
-        "num_attention_heads": 4,
-        "num_query_groups": 4,
-        "kv_channels": 16,
-        "vocab_size": 1000,
-    }
+        "name": "small", "family": "small", "num_layers": 3, "hidden_size": 64, "ffn_hidden_size": 256,
+        "num_attention_heads": 4, "num_query_groups": 4, "kv_channels": 16, "vocab_size": 1000,
+    }  # fmt: skip
     return Model(**(fields | changes))
 
 
@@ -200,14 +193,8 @@ def test_active_leaves_out_the_experts_a_token_does_not_visit():
 
 @pytest.mark.parametrize(
     ("name", "billions"),
-    [
-        ("deepseek_v3", 37.55),
-        ("qwen3_30b_a3b", 3.35),
-        ("mixtral_8x7b", 12.88),
-        ("kimi_k2", 32.9),
-        ("gpt_oss_120b", 5.7),
-    ],
-)
+    [("deepseek_v3", 37.55), ("qwen3_30b_a3b", 3.35), ("mixtral_8x7b", 12.88), ("kimi_k2", 32.9), ("gpt_oss_120b", 5.7)],
+)  # fmt: skip
 def test_published_active_sizes(name, billions):
     assert count(zoo.load(name)).active / 1e9 == pytest.approx(billions, rel=0.01)
 

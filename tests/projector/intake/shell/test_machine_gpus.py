@@ -31,17 +31,13 @@ def _loaded(folder: Path, text: str, node: int | None) -> Loaded:
         ("N=$(nvidia-smi --list-gpus | wc -l)\ntorchrun --nnodes 2 --nproc_per_node $N ", 2, "nvidia-smi --list-gpus"),
         (f"N=$(python -c '{_TORCH.replace('; ', chr(10))}')\ntorchrun --nproc_per_node $N ", 1, "device_count()"),
         ("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc_per_node $N ", 1, "nvidia-smi -L"),
-        (
-            "N=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)\ntorchrun --nproc_per_node $N ",
-            1,
-            "--query-gpu",
-        ),
+        ("N=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)\ntorchrun --nproc_per_node $N ", 1, "--query-gpu"),
         ("deepspeed ", 1, "deepspeed without --num_gpus"),
         ("deepspeed --num_nodes 3 --hostfile h ", 3, "deepspeed without --num_gpus"),
         ("torchrun --nproc_per_node gpu ", 1, "--nproc_per_node gpu"),
         ("accelerate launch ", 1, "accelerate without --num_processes"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("node", [4, 8])
 def test_what_a_machine_is_asked_the_cluster_answers(
     tmp_path: Path, lines: str, nodes: int, asks: str, node: int

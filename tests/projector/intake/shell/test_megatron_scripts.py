@@ -14,19 +14,7 @@ READ = {
     "t5/train_t5_220m_distributed.sh": (8, 1, 1, 1, 64, 512, 128, 12, 768, "none", "no_shard"),
     "gpt3/train_gpt3_175b_distributed.sh": (8, 8, 16, 1, 1, 1536, 2048, 96, 12288, "none", "no_shard"),
     "llama/train_llama3_8b_h100_fp8.sh": (8, 1, 1, 1, 1, 128, 8192, 32, 4096, "none", "optim"),
-    "megatron_fsdp/train_llama3_8b_fsdp_h100_fp8.sh": (
-        8,
-        1,
-        1,
-        1,
-        1,
-        128,
-        8192,
-        32,
-        4096,
-        "none",
-        "optim_grads_params",
-    ),
+    "megatron_fsdp/train_llama3_8b_fsdp_h100_fp8.sh": (8, 1, 1, 1, 1, 128, 8192, 32, 4096, "none", "optim_grads_params"),
     "mixtral/train_mixtral_8x7b_distributed.sh": (8, 1, 4, 1, 1, 256, 4096, 32, 4096, "none", "optim"),
     "gptoss/02_train.sh": (8, 1, 8, 1, 1, 128, 8192, 12, 512, "selective", "optim"),
     "academic_paper_scripts/sc21/run_figure_11.sh": (8, 8, 1, 1, 1, 8, 2048, 3, 20480, "full", "no_shard"),
@@ -38,7 +26,7 @@ READ = {
     "academic_paper_scripts/sc21/run_figure_17.sh": (128, 8, 16, 1, 1, 1, 2048, 80, 12288, "full", "no_shard"),
     "academic_paper_scripts/sc21/run_figure_18.sh": (96, 8, 12, 4, 1, 12, 2048, 96, 12288, "full", "no_shard"),
     "academic_paper_scripts/sc21/run_table_1.sh": (32, 1, 1, 1, 16, 512, 2048, 24, 2304, "full", "no_shard"),
-}
+}  # fmt: skip
 #: What each refusal must name.
 REFUSED = {
     "academic_paper_scripts/sc21/CONFIG.sh": "starts no program",

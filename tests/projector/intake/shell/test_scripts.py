@@ -154,13 +154,10 @@ def test_deepspeed_configuration_of_the_script(stage, sharding, tmp_path):
         ('"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}', "zero_hpz_partition_size=8"),
         ('"zero_optimization": {"stage": 3, "zero_quantized_weights": true}', "zero_quantized_weights"),
         ('"zero_optimization": {"stage": 2}, "data_types": {"grad_accum_dtype": "fp32"}', "grad_accum_dtype=fp32"),
-        (
-            '"zero_optimization": {"stage": 1}, "activation_checkpointing": {"cpu_checkpointing": true}',
-            "cpu_checkpointing",
-        ),
+        ('"zero_optimization": {"stage": 1}, "activation_checkpointing": {"cpu_checkpointing": true}', "cpu_checkpointing"),
         ('"zero_optimization": {"stage": 3, "offload_param": {"device": "none"}, "zero_hpz_partition_size": 1}', ""),
     ],
-)
+)  # fmt: skip
 def test_what_stands_deep_in_deepspeeds_configuration_is_told(section, told, tmp_path):
     text = (
         f"cat <<'EOF' > ds.json\n{{{section}}}\nEOF\n"
@@ -224,13 +221,9 @@ def test_an_encoder_and_a_decoder_have_tokens_and_layers_of_their_own(tmp_path):
 
 
 OTHERS = {
-    "pretrain_bert.py": "BERT",
-    "pretrain_retro.py": "encoder-decoder",
-    "pretrain_mamba.py": "Mamba",
-    "pretrain_vlm.py": "images",
-    "pretrain_gpt.py --img-h 336": "images",
-    "tasks/main.py --task MNLI": "MNLI",
-}
+    "pretrain_bert.py": "BERT", "pretrain_retro.py": "encoder-decoder", "pretrain_mamba.py": "Mamba",
+    "pretrain_vlm.py": "images", "pretrain_gpt.py --img-h 336": "images", "tasks/main.py --task MNLI": "MNLI",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("command", OTHERS)

@@ -192,19 +192,12 @@ def test_bytes_raise_input_errors_alone(data, tmp_path_factory):
 @pytest.mark.parametrize(
     "script",
     [
-        "while true; do x=1; done",
-        "f() { f; }; f",
+        "while true; do x=1; done", "f() { f; }; f",
         "for i in $(seq 1 100000); do for j in $(seq 1 100000); do x=$i; done; done",
-        'x=a; for i in $(seq 1 100); do x="$x$x"; done; torchrun t.py --n $x',
-        "bash script.sh",
-        "eval " * 3000,
-        "((" * 3000,
-        "x=$(" * 2000,
-        "torchrun t.py ${x:-" * 500,
-        "{\U000e0001",
-        "getopts ab",
+        'x=a; for i in $(seq 1 100); do x="$x$x"; done; torchrun t.py --n $x', "bash script.sh", "eval " * 3000,
+        "((" * 3000, "x=$(" * 2000, "torchrun t.py ${x:-" * 500, "{\U000e0001", "getopts ab",
     ],
-)
+)  # fmt: skip
 def test_what_never_ends_ends(script, tmp_path):
     file = tmp_path / "script.sh"
     file.write_text(script)
