@@ -87,18 +87,9 @@ def attention_columns(count: int) -> attention.AttentionShapes:
     heads, ones = random.integers(1, 65, count).astype(np.float64), np.ones(count)
     wide = np.full(count, 128.0)
     return attention.AttentionShapes(
-        batch=ones,
-        heads=heads,
-        kv_heads=ones,
-        seq_q=seq,
-        seq_k=seq,
-        head_dim_qk=wide,
-        head_dim_v=wide,
-        causal=ones,
-        window=np.full(count, np.inf),
-        backward=np.zeros(count),
-        size=2.0 * ones,
-    )
+        batch=ones, heads=heads, kv_heads=ones, seq_q=seq, seq_k=seq, head_dim_qk=wide, head_dim_v=wide, causal=ones,
+        window=np.full(count, np.inf), backward=np.zeros(count), size=2.0 * ones,
+    )  # fmt: skip
 
 
 def attention_constants() -> attention.AttentionConstants:
@@ -146,17 +137,11 @@ def test_ten_thousand_operators(benchmark: BenchmarkFixture) -> None:
     c = attention_constants()
     ops = [
         Attention(
-            name="",
-            batch=1,
-            heads=8 + i % 56,
-            kv_heads=8,
-            seq_q=256 + i,
-            seq_k=256 + i,
-            head_dim_qk=128,
+            name="", batch=1, heads=8 + i % 56, kv_heads=8, seq_q=256 + i, seq_k=256 + i, head_dim_qk=128,
             head_dim_v=128,
         )
         for i in range(10_000)
-    ]
+    ]  # fmt: skip
     assert (benchmark(attention.seconds, ops, [c] * len(ops)) > 0).all()
 
 

@@ -40,16 +40,9 @@ def dense(seq_length: int = 8192) -> list[Workload]:
         if 80 % (pp * vpp) or (vpp > 1 and pp == 1) or batch % each or (vpp > 1 and batch // each % pp):
             continue
         recipe = Recipe(
-            micro_batch_size=micro,
-            global_batch_size=batch,
-            seq_length=seq_length,
-            tp=tp,
-            pp=pp,
-            vpp=vpp,
-            cp=cp,
-            recompute_granularity=recompute,
-            sequence_parallel=tp > 1,
-        )
+            micro_batch_size=micro, global_batch_size=batch, seq_length=seq_length, tp=tp, pp=pp, vpp=vpp, cp=cp,
+            recompute_granularity=recompute, sequence_parallel=tp > 1,
+        )  # fmt: skip
         found.append(Workload(model=model, recipe=recipe, gpus=gpus))
     random.Random(0).shuffle(found)
     return found[:NUMBER]
@@ -69,19 +62,10 @@ def experts(seq_length: int = 4096) -> list[Workload]:
         if batch % each or (vpp > 1 and batch // each % pp):
             continue
         recipe = Recipe(
-            micro_batch_size=micro,
-            global_batch_size=batch,
-            seq_length=seq_length,
-            tp=tp,
-            pp=pp,
-            vpp=vpp,
-            ep=ep,
-            pipeline_schedule=schedule,
-            recompute_granularity=recompute,
-            sequence_parallel=tp > 1,
-            allow_uneven_pipeline_split=True,
-            moe_token_dispatcher_type="flex",
-        )
+            micro_batch_size=micro, global_batch_size=batch, seq_length=seq_length, tp=tp, pp=pp, vpp=vpp, ep=ep,
+            pipeline_schedule=schedule, recompute_granularity=recompute, sequence_parallel=tp > 1,
+            allow_uneven_pipeline_split=True, moe_token_dispatcher_type="flex",
+        )  # fmt: skip
         found.append(Workload(model=model, recipe=recipe, gpus=gpus))
     random.Random(0).shuffle(found)
     return found[:NUMBER]

@@ -21,15 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "projector" / "pipe
 @pytest.fixture
 def load() -> Workload:
     recipe = Recipe(
-        micro_batch_size=1,
-        global_batch_size=64 * 64,
-        seq_length=4096,
-        pp=16,
-        ep=64,
-        moe_token_dispatcher_type="flex",
-        recompute_granularity="none",
-        allow_uneven_pipeline_split=True,
-    )
+        micro_batch_size=1, global_batch_size=64 * 64, seq_length=4096, pp=16, ep=64, moe_token_dispatcher_type="flex",
+        recompute_granularity="none", allow_uneven_pipeline_split=True,
+    )  # fmt: skip
     return Workload(model=zoo.load("deepseek_v3"), recipe=recipe, gpus=1024)
 
 

@@ -25,16 +25,10 @@ def rows(make_row) -> list[Row]:
                 )
                 made.append(
                     make_row(
-                        f"{f}{g}{i}",
-                        100.0,
-                        100.0 * off,
-                        family=f"m{f}",
-                        gpu=f"g{g}",
-                        framework="mlm",
-                        compute_s=0.6,
+                        f"{f}{g}{i}", 100.0, 100.0 * off, family=f"m{f}", gpu=f"g{g}", framework="mlm", compute_s=0.6,
                         host_s=0.4,
                     )
-                )
+                )  # fmt: skip
     return made
 
 

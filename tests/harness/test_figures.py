@@ -21,15 +21,9 @@ from harness.report.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEED = Speed(
-    projection=0.005,
-    fresh_projection=0.009,
-    suite=6.0,
-    suite_again=2.0,
-    suite_name="moe",
-    import_bare=0.01,
-    import_all=0.2,
-    heavy=("pandas",),
-)
+    projection=0.005, fresh_projection=0.009, suite=6.0, suite_again=2.0, suite_name="moe", import_bare=0.01,
+    import_all=0.2, heavy=("pandas",),
+)  # fmt: skip
 
 
 @pytest.fixture

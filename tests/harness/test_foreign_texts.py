@@ -115,13 +115,9 @@ def check(name: str = "mape", passed: bool = False) -> Check:
 def drift(lost: int = 0, broken: int = 0) -> Drift:
     moved = tuple(Moved(run_id=f"m{i}", predictor="simulate", before=0.01, after=-0.2) for i in range(broken))
     return Drift(
-        lost=tuple(("simulate", f"l{i}") for i in range(lost)),
-        gained=(),
-        moved=moved,
-        broken=moved,
-        before=None,
+        lost=tuple(("simulate", f"l{i}") for i in range(lost)), gained=(), moved=moved, broken=moved, before=None,
         after=None,
-    )
+    )  # fmt: skip
 
 
 def test_an_annotation_is_one_escaped_line() -> None:
@@ -173,12 +169,9 @@ def report() -> Callable[[int, str], Report]:
             return Table(title=title, columns=(Column("x"),), rows=((cell,),) * rows, detail=detail)
 
         return Report(
-            title="Title",
-            lines=("a line",),
-            gate=("FAIL it",),
-            tables=(table("Headline", False), table("Detail", True)),
-            provenance=(("input", "0"),),
-        )
+            title="Title", lines=("a line",), gate=("FAIL it",),
+            tables=(table("Headline", False), table("Detail", True)), provenance=(("input", "0"),),
+        )  # fmt: skip
 
     return make
 

@@ -175,14 +175,10 @@ def test_the_steps_of_the_action_work_as_a_runner_starts_them(
             continue
         given = {name: filled(value) for name, value in step["env"].items()}
         done = subprocess.run(
-            ["sh", "-e", "-c", step["run"]],
-            cwd=project_folder,
-            env={**kept, "PYTHONPATH": str(ROOT), "RUNNER_TEMP": str(temporary), **given},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+            ["sh", "-e", "-c", step["run"]], cwd=project_folder,
+            env={**kept, "PYTHONPATH": str(ROOT), "RUNNER_TEMP": str(temporary), **given}, capture_output=True,
+            text=True, timeout=120, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         told.append(done.stdout)
     assert "gate: passed" in told[0]

@@ -27,15 +27,10 @@ from projector.workload.recipe import Recipe
 
 def seen(source: int, log_ratio: float | None = None, run_id: str = "", family: str = "") -> Observation:
     facts = Facts(
-        step_seconds=2.0 + source,
-        shares={"compute": 0.875, "host": 0.125},
-        gpu="h100_sxm",
-        framework=f"f{source % 2}",
-        family=family or f"m{source % 5}",
-        model="m",
-        source=f"source {source}",
+        step_seconds=2.0 + source, shares={"compute": 0.875, "host": 0.125}, gpu="h100_sxm", framework=f"f{source % 2}",
+        family=family or f"m{source % 5}", model="m", source=f"source {source}",
         assumed=frozenset({"size"}) if source % 2 else frozenset(),
-    )
+    )  # fmt: skip
     log = round(0.2 + 0.01 * (source % 7), 2) if log_ratio is None else log_ratio
     return Observation(run_id=run_id or f"r{source}", facts=facts, log_ratio=log)
 
@@ -94,15 +89,9 @@ def test_what_is_shipped_for_plans_and_for_runs_rests_on_the_same_rows() -> None
 
 RECIPE = Recipe(tp=4, pp=2, micro_batch_size=1, global_batch_size=64, seq_length=8192, data_parallel_sharding="optim")
 RUN = MeasuredRun(
-    id="left-out",
-    source=Source(title="a table"),
-    gpu="h100_sxm",
-    gpus=64,
-    stack=Stack(framework="megatron-lm"),
-    model=zoo.load("llama3_70b"),
-    recipe=RECIPE,
-    measured=Measured(step_seconds=10.0, tgs=800.0),
-)
+    id="left-out", source=Source(title="a table"), gpu="h100_sxm", gpus=64, stack=Stack(framework="megatron-lm"),
+    model=zoo.load("llama3_70b"), recipe=RECIPE, measured=Measured(step_seconds=10.0, tgs=800.0),
+)  # fmt: skip
 
 
 def test_a_measured_run_fitted_and_a_case_may_not() -> None:

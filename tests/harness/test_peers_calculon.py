@@ -42,17 +42,9 @@ def test_the_step_is_its_total_time_and_the_parts_sum_to_it(tool: Predictor) -> 
 def test_execution_of_the_published_validation() -> None:
     """Its own file validation/seqsel/tab5/turing-530B_seqsel.json, from our recipe of the same run."""
     made = execution(
-        gpus=280,
-        model="megatron_530b",
-        tp=8,
-        pp=35,
-        vpp=3,
-        sequence_parallel=True,
-        recompute_granularity="selective",
-        global_batch_size=280,
-        bias_activation_fusion=False,
-        data_parallel_sharding="no_shard",
-    )
+        gpus=280, model="megatron_530b", tp=8, pp=35, vpp=3, sequence_parallel=True, recompute_granularity="selective",
+        global_batch_size=280, bias_activation_fusion=False, data_parallel_sharding="no_shard",
+    )  # fmt: skip
     published = {
         "num_procs": 280, "tensor_par": 8, "pipeline_par": 35, "data_par": 1, "tensor_par_net": 0,
         "pipeline_par_net": 1, "data_par_net": 0, "batch_size": 280, "microbatch_size": 1, "datatype": "float16",

@@ -119,14 +119,9 @@ def test_the_command_line_says_it_once_and_exits_with_two(project_folder: Path) 
     peer_fakes.write(project_folder / "other", {"calculon/__init__.py": "raise SystemExit('this code must not run')"})
     path = os.pathsep.join([str(project_folder / "other"), str(ROOT)])
     done = subprocess.run(
-        [sys.executable, "-m", "harness", "run", "suites/tiny.yaml", "--with", "calculon"],
-        cwd=project_folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+        [sys.executable, "-m", "harness", "run", "suites/tiny.yaml", "--with", "calculon"], cwd=project_folder,
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.count("--with: found 'calculon'") == 1
     assert "Traceback" not in done.stderr

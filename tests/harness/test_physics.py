@@ -141,13 +141,9 @@ NUMBERS = st.none() | st.floats() | st.floats(1e-6, 1e6)
 
 
 @given(
-    seconds=NUMBERS,
-    tgs=NUMBERS,
-    peak=NUMBERS,
-    spread=NUMBERS,
-    gpus=st.integers(0, 10**40),
+    seconds=NUMBERS, tgs=NUMBERS, peak=NUMBERS, spread=NUMBERS, gpus=st.integers(0, 10**40),
     day=st.text(max_size=12) | st.dates().map(str),
-)
+)  # fmt: skip
 def test_any_figures_are_judged_without_an_error(
     seconds: float | None, tgs: float | None, peak: float | None, spread: float | None, gpus: int, day: str
 ) -> None:

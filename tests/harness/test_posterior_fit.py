@@ -17,15 +17,9 @@ KNOWN = {"compute": 0.1, "host": 0.2, "host, framework": 0.3, "source": 0.2, "fa
 
 def row(i: int, source: int, log: float, host: float = 0.2, framework: str = "f", law: float = 0.0) -> Observation:
     facts = Facts(
-        step_seconds=1.0 + 0.01 * i,
-        shares={"compute": 1.0 - host, "host": host},
-        gpu="h100_sxm",
-        framework=framework,
-        family=f"m{i % 3}",
-        model=f"m{i % 3}",
-        source=f"s{source}",
-        law=law,
-    )
+        step_seconds=1.0 + 0.01 * i, shares={"compute": 1.0 - host, "host": host}, gpu="h100_sxm", framework=framework,
+        family=f"m{i % 3}", model=f"m{i % 3}", source=f"s{source}", law=law,
+    )  # fmt: skip
     return Observation(run_id=f"r{source}-{i}", facts=facts, log_ratio=log)
 
 

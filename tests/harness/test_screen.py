@@ -233,12 +233,8 @@ def test_a_run_without_a_held_out_row_has_no_expectation(make_row: Callable[...,
 def test_a_bar_is_a_whole_step_and_no_part_is_off_by_a_letter(parts: list[float]) -> None:
     row = Row(
         **dict.fromkeys(("run_id", "suite", "group", "gpu", "model", "family", "precision", "framework"), "x"),
-        predictor="simulate",
-        fit="uncalibrated",
-        status="ok",
-        gpus=8,
-        **dict(zip(BREAKDOWN, parts, strict=True)),
-    )
+        predictor="simulate", fit="uncalibrated", status="ok", gpus=8, **dict(zip(BREAKDOWN, parts, strict=True)),
+    )  # fmt: skip
     made = view_rows.bar(row)
     if not sum(parts):
         assert made == ""

@@ -223,19 +223,9 @@ def held_out(evaluation: Evaluation) -> Evaluation:
 
 def look(run: str, source: str, error: float, doubt: str = "") -> Look:
     return Look(
-        run_id=run,
-        publisher=source,
-        gpu="g",
-        framework="w",
-        family="f",
-        doubt=doubt,
-        measured=100.0,
-        projected=100.0 * (1 + error),
-        error=error,
-        expected=100.0,
-        low=90.0,
-        high=110.0,
-    )
+        run_id=run, publisher=source, gpu="g", framework="w", family="f", doubt=doubt, measured=100.0,
+        projected=100.0 * (1 + error), error=error, expected=100.0, low=90.0, high=110.0,
+    )  # fmt: skip
 
 
 def test_every_source_is_held_out_whole(evaluation: Evaluation) -> None:

@@ -39,23 +39,17 @@ def layouts(number: int) -> list[Workload]:
         name, pp = draw.choice(list(models)), draw.choice((1, 2, 4, 8))
         dense = name.startswith("llama")
         recipe = Recipe(
-            micro_batch_size=draw.choice((1, 2)),
-            global_batch_size=draw.choice((128, 256, 2048)),
-            seq_length=draw.choice((2048, 4096)),
-            tp=draw.choice((1, 2, 4, 8)),
-            pp=pp,
-            vpp=draw.choice((1, 2)) if pp > 1 else 1,
-            cp=draw.choice((1, 2)) if dense else 1,
-            ep=1 if dense else draw.choice((8, 16)),
-            sequence_parallel=True,
+            micro_batch_size=draw.choice((1, 2)), global_batch_size=draw.choice((128, 256, 2048)),
+            seq_length=draw.choice((2048, 4096)), tp=draw.choice((1, 2, 4, 8)), pp=pp,
+            vpp=draw.choice((1, 2)) if pp > 1 else 1, cp=draw.choice((1, 2)) if dense else 1,
+            ep=1 if dense else draw.choice((8, 16)), sequence_parallel=True,
             pipeline_schedule=draw.choice((None, *names())),
             recompute_granularity=draw.choice(("none", "selective", "full")),
             data_parallel_sharding=draw.choice(("optim", "optim", "optim_grads_params", "no_shard")),
-            overlap_grad_reduce=draw.choice((None, False, True)),
-            overlap_param_gather=draw.choice((None, False, True)),
+            overlap_grad_reduce=draw.choice((None, False, True)), overlap_param_gather=draw.choice((None, False, True)),
             overlap_moe_expert_parallel_comm=None if dense else draw.choice((None, True)),
             allow_uneven_pipeline_split=True,
-        )
+        )  # fmt: skip
         framework = draw.choice(("megatron-lm", "megatron-lm", "torchtitan", "maxtext"))
         found.append(Workload(model=models[name], recipe=recipe, gpus=256, framework=framework))
     return found

@@ -24,13 +24,10 @@ steps = st.floats(0.01, 100.0)
 def facts(draw: st.DrawFn) -> Facts:
     host = draw(st.floats(0.0, 0.9))
     return Facts(
-        step_seconds=draw(steps),
-        shares={"compute": 1.0 - host, "host": host},
-        gpu=draw(st.sampled_from(["h100_sxm", "mi300x"])),
-        framework=draw(st.sampled_from(["megatron-lm", "nemo"])),
-        family="dense",
-        model=draw(st.sampled_from(["a", "b"])),
-    )
+        step_seconds=draw(steps), shares={"compute": 1.0 - host, "host": host},
+        gpu=draw(st.sampled_from(["h100_sxm", "mi300x"])), framework=draw(st.sampled_from(["megatron-lm", "nemo"])),
+        family="dense", model=draw(st.sampled_from(["a", "b"])),
+    )  # fmt: skip
 
 
 runs = st.lists(st.builds(Run, facts=facts(), measured_seconds=steps), max_size=5)

@@ -153,12 +153,9 @@ def test_the_closed_form_of_a_layer_whose_scores_are_written(tp: int, sequence_p
     sbh(10 + 24/t + 5as/(ht)) without; less the two masks of dropout between the linears (one byte an element each), more
     mean and deviation of two norms."""
     model = replace(
-        zoo.load("llama3_8b"),
-        num_query_groups=32,
-        ffn_hidden_size=4 * 4096,
-        gated_linear_unit=False,
+        zoo.load("llama3_8b"), num_query_groups=32, ffn_hidden_size=4 * 4096, gated_linear_unit=False,
         normalization="LayerNorm",
-    )
+    )  # fmt: skip
     sizes = {"micro_batch_size": 2, "global_batch_size": 64, "seq_length": 1024, "tp": tp}
     how = Recipe(**sizes, sequence_parallel=sequence_parallel, attention_dropout=0.1)
     made = resolve(Workload(model=model, recipe=how, gpus=64), "nvidia", "hopper")

@@ -21,12 +21,9 @@ def side(name: str, seconds: np.ndarray | None = None, **more: object) -> Side:
     series = None
     if seconds is not None:
         series = Series(
-            iteration=np.arange(1, len(seconds) + 1),
-            seconds=np.asarray(seconds, float),
-            reasons=np.zeros(len(seconds), np.uint8),
-            names=REASONS,
-            loss=np.full(len(seconds), np.nan),
-        )
+            iteration=np.arange(1, len(seconds) + 1), seconds=np.asarray(seconds, float),
+            reasons=np.zeros(len(seconds), np.uint8), names=REASONS, loss=np.full(len(seconds), np.nan),
+        )  # fmt: skip
         more = {"step_seconds": float(np.median(seconds)), **more}
     return Side(name=name, origin="test", series=series, **more)  # type: ignore[arg-type]
 
@@ -193,13 +190,9 @@ def test_stability_counts_what_is_after_the_warm_up() -> None:
     )
     state = steady_state(values)
     series = Series(
-        iteration=np.arange(len(values)),
-        seconds=values,
-        reasons=state.reasons,
-        names=REASONS,
-        loss=values,
+        iteration=np.arange(len(values)), seconds=values, reasons=state.reasons, names=REASONS, loss=values,
         first=frozenset(("warm-up",)),
-    )
+    )  # fmt: skip
     found = stability(series)
     assert (found.steps, found.outliers, found.spikes) == (62, 2, 2)
     assert found.spread == pytest.approx(1.4826 * 0.005, rel=0.05)

@@ -97,17 +97,9 @@ def _log(line: str) -> str:
         spent += seconds
         rows.append(
             line.format(
-                i=i,
-                s=seconds,
-                ms=1e3 * seconds,
-                sum=spent,
-                less=0.9 * seconds,
-                rate64=64 / seconds,
-                rate8=8 / seconds,
-                rate8192=8192 / seconds,
-                rate8192k=8.192 / seconds,
-                clock=str(timedelta(seconds=int(spent))),
+                i=i, s=seconds, ms=1e3 * seconds, sum=spent, less=0.9 * seconds, rate64=64 / seconds, rate8=8 / seconds,
+                rate8192=8192 / seconds, rate8192k=8.192 / seconds, clock=str(timedelta(seconds=int(spent))),
                 stamp=(start + timedelta(seconds=spent)).isoformat(" ", "milliseconds"),
             )
-        )
+        )  # fmt: skip
     return "\n".join(rows) + "\n"

@@ -136,13 +136,9 @@ def test_with_the_records_configuration_a_log_is_a_whole_run(shared: Path) -> No
         if stated is None or stated.model is None or stated.recipe is None or stated.measured.tgs is None:
             continue
         context = Context(
-            gpu=stated.gpu,
-            gpus=stated.gpus,
-            model=stated.model,
-            recipe=stated.recipe,
-            stated=recipe_to_mapping(stated.recipe),
-            framework=stated.stack.framework,
-        )
+            gpu=stated.gpu, gpus=stated.gpus, model=stated.model, recipe=stated.recipe,
+            stated=recipe_to_mapping(stated.recipe), framework=stated.stack.framework,
+        )  # fmt: skip
         (run,) = read_log(path, context=context).runs
         assert run.problem == ""
         assert run.measured.tgs is not None

@@ -38,24 +38,12 @@ def test_megatron_bridge_arguments() -> None:
     }  # fmt: skip
     run, _ = one(
         **record(
-            model="DeepSeekV3",
-            gpu="GB200",
-            gpus=256,
-            framework="Megatron-Bridge / NeMo",
-            framework_version="NeMo container 26.04",
-            precision="MXFP8",
-            seq_length=4096,
-            global_batch_size=4096,
-            pp=4,
-            ep=64,
-            etp=1,
-            dp=64,
-            vpp=4,
-            recompute="selective ['mla_up_proj']",
-            other=other,
+            model="DeepSeekV3", gpu="GB200", gpus=256, framework="Megatron-Bridge / NeMo",
+            framework_version="NeMo container 26.04", precision="MXFP8", seq_length=4096, global_batch_size=4096, pp=4,
+            ep=64, etp=1, dp=64, vpp=4, recompute="selective ['mla_up_proj']", other=other,
             metrics={"tokens_per_s_per_gpu": 4500.0, "tflops_per_gpu": 1170.0},
         )
-    )
+    )  # fmt: skip
     assert run.problem == ""
     r = run.recipe
     assert r is not None
@@ -178,18 +166,13 @@ def test_llm_foundry_fsdp() -> None:
     run, _ = one(
         **record(
             framework="llm-foundry / Composer FSDP",
-            framework_version="llm-foundry benchmarking README (torch 1.13-2.0 era)",
-            gpu="A100-SXM-40GB",
+            framework_version="llm-foundry benchmarking README (torch 1.13-2.0 era)", gpu="A100-SXM-40GB",
             model="MPT-7b",
             arch={"layers": 32, "hidden": 4096, "vocab": 50368, "position": "learned, seq_length entries"},
-            zero="FSDP FULL_SHARD (ZeRO-3)",
-            recompute="full (per block)",
-            precision="bf16",
-            seq_length=2048,
-            other={"activation_cpu_offload": "False"},
-            metrics={"tokens_per_s_per_gpu": 3000.0},
+            zero="FSDP FULL_SHARD (ZeRO-3)", recompute="full (per block)", precision="bf16", seq_length=2048,
+            other={"activation_cpu_offload": "False"}, metrics={"tokens_per_s_per_gpu": 3000.0},
         )
-    )
+    )  # fmt: skip
     assert run.recipe is not None
     assert run.model is not None
     assert (run.model.name, run.stack.date) == ("mpt_7b", "2023-03")
@@ -198,18 +181,9 @@ def test_llm_foundry_fsdp() -> None:
 
 def test_maxtext_moe_paths() -> None:
     base = record(
-        gpu="MI355X",
-        gpus=64,
-        framework="MaxText (JAX)",
-        model="DeepSeek-V3 671B",
-        seq_length=4096,
-        micro_batch_size=7,
-        global_batch_size=448,
-        dp=None,
-        ep=8,
-        fsdp=8,
-        recompute="full (remat_policy full)",
-    )
+        gpu="MI355X", gpus=64, framework="MaxText (JAX)", model="DeepSeek-V3 671B", seq_length=4096, micro_batch_size=7,
+        global_batch_size=448, dp=None, ep=8, fsdp=8, recompute="full (remat_policy full)",
+    )  # fmt: skip
     dropping, _ = one(**base, other={"moe_path": "dense_matmul, capacity_factor 1.25 (drops tokens)"})
     deepep, _ = one(**(base | {"deepep": True, "grouped_gemm": "turbo"}), other={"moe_path": "same, moe.py v3"})
     assert dropping.recipe is not None
@@ -234,20 +208,12 @@ def test_torchtitan_local_batch_and_float8() -> None:
         **record(
             framework="torchtitan",
             source="benchmarks/llama3_h100_202412_torchtitan.md @b5bcd76c66d0 (measured 2024-12; torch 1963fc8)",
-            gpu="H100-SXM-96GB-HBM2e-500W",
-            gpus=512,
-            model="Llama3.1-405B",
-            precision="float8 (linear)",
-            micro_batch_size=None,
-            global_batch_size=64,
-            tp=8,
-            pp=8,
-            dp=8,
-            zero="FSDP2",
+            gpu="H100-SXM-96GB-HBM2e-500W", gpus=512, model="Llama3.1-405B", precision="float8 (linear)",
+            micro_batch_size=None, global_batch_size=64, tp=8, pp=8, dp=8, zero="FSDP2",
             other={"local_batch_size": 8, "async_tp": True, "torch_compile": True},
             metrics={"tokens_per_s_per_gpu": 100.0, "memory_gb": 75.3},
         )
-    )
+    )  # fmt: skip
     assert run.recipe is not None
     assert (run.recipe.micro_batch_size, run.recipe.fp8_recipe) == (1, "tensorwise")
     assert (run.recipe.tp_comm_overlap, run.recipe.torch_compile) == (True, True)
@@ -257,22 +223,14 @@ def test_torchtitan_local_batch_and_float8() -> None:
 def test_primus_steps() -> None:
     run, _ = one(
         **record(
-            gpu="MI355X",
-            framework="Primus/Megatron-LM",
-            framework_version="rocm/megatron-lm:v25.10, ROCm 7.1, PyTorch 2.9.0",
-            model="DeepSeek-V2-Lite 16B",
-            seq_length=4096,
-            micro_batch_size=12,
-            global_batch_size=768,
-            ep=8,
-            recompute="none (recompute_num_layers 0)",
-            deepep=True,
-            sync_free_stage=1,
-            grouped_gemm="legacy grouped gemm (script default LEGACY_GG=True)",
+            gpu="MI355X", framework="Primus/Megatron-LM",
+            framework_version="rocm/megatron-lm:v25.10, ROCm 7.1, PyTorch 2.9.0", model="DeepSeek-V2-Lite 16B",
+            seq_length=4096, micro_batch_size=12, global_batch_size=768, ep=8, recompute="none (recompute_num_layers 0)",
+            deepep=True, sync_free_stage=1, grouped_gemm="legacy grouped gemm (script default LEGACY_GG=True)",
             other={"numa_binding": True, "loss_fusion": "te", "force_load_balancing": True, "manual_gc": True},
             metrics={"tokens_per_s_per_gpu": 40000.0, "memory_pct_of_288": 92.18},
         )
-    )
+    )  # fmt: skip
     r = run.recipe
     assert r is not None
     assert (run.stack.framework, run.stack.date) == ("primus", "2025-10")

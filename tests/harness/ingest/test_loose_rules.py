@@ -67,17 +67,10 @@ def test_a_code_base_that_nobody_knows_is_projected_as_one_and_says_so() -> None
 def test_gcd_units_and_hsdp() -> None:
     run, _ = one(
         **record(
-            gpu="MI250X GCD",
-            gpus=2048,
-            nodes=256,
-            framework="TorchTitan (fork)",
-            dp=2048,
-            micro_batch_size=4,
-            global_batch_size=8192,
-            fsdp=256,
-            other={"gpu_unit": "GCD", "dp_shard": 256, "dp_replicate": 8},
+            gpu="MI250X GCD", gpus=2048, nodes=256, framework="TorchTitan (fork)", dp=2048, micro_batch_size=4,
+            global_batch_size=8192, fsdp=256, other={"gpu_unit": "GCD", "dp_shard": 256, "dp_replicate": 8},
         )
-    )
+    )  # fmt: skip
     assert run.gpu == "mi250x"
     assert run.gpus_per_node is None
     assert run.recipe is not None

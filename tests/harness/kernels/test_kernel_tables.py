@@ -73,12 +73,9 @@ def test_an_unknown_library_is_a_family_of_its_own(tmp_path: Path) -> None:
 
 def test_a_training_step_is_the_sum_of_its_products_and_casts(tmp_path: Path) -> None:
     line = gemm(
-        op="gemm_step_fwd_dgrad_wgrad",
-        dtype="fp8",
-        time=3000,
-        notes="includes quantization",
+        op="gemm_step_fwd_dgrad_wgrad", dtype="fp8", time=3000, notes="includes quantization",
         library="Triton blockwise",
-    )
+    )  # fmt: skip
     (row,) = read(third_party(tmp_path, line)).rows
     products = [op for op in row.parts if isinstance(op, Gemm)]
     assert [(op.m, op.n, op.k, op.layout) for op in products] == [

@@ -46,19 +46,9 @@ def _row(run: str, i: int, predictor: str, fit: str, measured: float, projected:
             "tp_s": 0.3 * step, **held,
         }  # fmt: skip
     return Row(
-        run_id=run,
-        suite="s",
-        group=f"group-{i // 5}",
-        gpu=GPUS[i % 4],
-        gpus=8,
-        model=NASTY if i % 50 == 0 else f"model_{i % 6}",
-        family=f"family_{i % 3}",
-        precision="bf16",
-        framework=("primus", "megatron-lm")[i % 2],
-        predictor=predictor,
-        fit=fit,
+        run_id=run, suite="s", group=f"group-{i // 5}", gpu=GPUS[i % 4], gpus=8,
+        model=NASTY if i % 50 == 0 else f"model_{i % 6}", family=f"family_{i % 3}", precision="bf16",
+        framework=("primus", "megatron-lm")[i % 2], predictor=predictor, fit=fit,
         status="unsupported" if projected is None else "ok",
-        reason=f"not modelled: thing {i % 3}; also this" if projected is None else "",
-        measured_tgs=measured,
-        **known,
-    )
+        reason=f"not modelled: thing {i % 3}; also this" if projected is None else "", measured_tgs=measured, **known,
+    )  # fmt: skip

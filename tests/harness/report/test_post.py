@@ -164,12 +164,9 @@ def test_nothing_to_draw_is_no_plot() -> None:
 def test_the_article_says_what_the_rows_say(evaluation: Evaluation, held: Any) -> None:
     shown = {name: f"post-{name}.png" for name in plot_post.PLOTS}
     text = post.render(
-        evaluation,
-        "Title",
-        ["PASS one", "FAIL two"],
-        {"versions": {"numpy": "2"}, "revision": "0123456789abcdef+changes"},
-        shown,
-    )
+        evaluation, "Title", ["PASS one", "FAIL two"],
+        {"versions": {"numpy": "2"}, "revision": "0123456789abcdef+changes"}, shown,
+    )  # fmt: skip
     assert re.findall(r"^#+ (.*)$", text, re.MULTILINE) == [
         "Title", "What was measured", "How good it is", "Does it pick the right configuration?",
         "Where it is bad, and why", "See it again",

@@ -74,13 +74,10 @@ def test_ranks_meet_on_the_first_node() -> None:
 def _gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     capability = SimpleNamespace(gcnArchName="")
     cuda = SimpleNamespace(
-        is_available=lambda: True,
-        device_count=lambda: count,
-        set_device=lambda _: None,
-        get_device_name=lambda _: "NVIDIA H200",
-        get_device_properties=lambda _: capability,
+        is_available=lambda: True, device_count=lambda: count, set_device=lambda _: None,
+        get_device_name=lambda _: "NVIDIA H200", get_device_properties=lambda _: capability,
         get_device_capability=lambda _: (9, 0),
-    )
+    )  # fmt: skip
     fake = SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip=None), set_num_threads=lambda _: None)
     monkeypatch.setitem(sys.modules, "torch", fake)
 

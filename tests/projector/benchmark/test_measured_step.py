@@ -55,14 +55,9 @@ def _made_up(
     stages = stages_of(resolved)
     wanted = collectives_needed(resolved, stages, cluster, shrunk.ranks, False)
     asked = Asked(
-        workload=shrunk.workload,
-        execution=resolved.execution,
-        parts=layer_kinds(resolved, stages),
-        stages=updates(resolved, stages, False),
-        collectives=wanted,
-        sharded=False,
-        ranks=shrunk.ranks,
-    )
+        workload=shrunk.workload, execution=resolved.execution, parts=layer_kinds(resolved, stages),
+        stages=updates(resolved, stages, False), collectives=wanted, sharded=False, ranks=shrunk.ranks,
+    )  # fmt: skip
     laps = {
         "forward embedding": 1.0, "forward layer dense": 10.0, "forward head": 3.0, "loss": 0.0, "add loss": 0.0,
         "first backward head": 5.0, "first backward layer dense": 30.0, "first backward embedding": 2.0,
@@ -70,16 +65,12 @@ def _made_up(
     }  # fmt: skip
     weights = dict.fromkeys(("embedding", "layer dense", "head"), (1.0, 0.0))
     timings = Timings(
-        source="made up",
-        laps={name: Seconds(value, 0.0, 1) for name, value in laps.items()},
-        step=Seconds(0.0, 0.0, 1),
-        update_short=Seconds(1.0),
-        updates={stage.key: Seconds(1.0) for stage in asked.stages},
+        source="made up", laps={name: Seconds(value, 0.0, 1) for name, value in laps.items()}, step=Seconds(0.0, 0.0, 1),
+        update_short=Seconds(1.0), updates={stage.key: Seconds(1.0) for stage in asked.stages},
         collectives=tuple((each, Seconds(message if each.group == "pp" else reduction)) for each in wanted),
-        weights=weights,
-        saved=dict.fromkeys(weights, 0.0),
+        weights=weights, saved=dict.fromkeys(weights, 0.0),
         updated={stage.key: stage.elements(weights) for stage in asked.stages},
-    )
+    )  # fmt: skip
     return Measurement(asked, timings, ())
 
 

@@ -47,14 +47,9 @@ def _work(model: Model | None = None, gpus: int = 8, **recipe: object) -> Worklo
 def _asked(resolved: Resolved, devices: int, narrow: bool = False) -> Asked:
     shrunk = shrink_to(resolved.workload, devices, narrow)
     return Asked(
-        workload=shrunk.workload,
-        execution=resolved.execution,
-        parts=layer_kinds(resolved, stages_of(resolved)),
-        stages=(),
-        collectives=(),
-        sharded=False,
-        ranks=shrunk.ranks,
-    )
+        workload=shrunk.workload, execution=resolved.execution, parts=layer_kinds(resolved, stages_of(resolved)),
+        stages=(), collectives=(), sharded=False, ranks=shrunk.ranks,
+    )  # fmt: skip
 
 
 def _layer(

@@ -16,16 +16,9 @@ from projector.workload.workload import Workload
 from tests import workloads
 
 LLAMA = Model(
-    name="llama-like",
-    family="llama",
-    num_layers=32,
-    hidden_size=4096,
-    ffn_hidden_size=14336,
-    num_attention_heads=32,
-    num_query_groups=8,
-    kv_channels=128,
-    vocab_size=128256,
-)
+    name="llama-like", family="llama", num_layers=32, hidden_size=4096, ffn_hidden_size=14336, num_attention_heads=32,
+    num_query_groups=8, kv_channels=128, vocab_size=128256,
+)  # fmt: skip
 OPTIONAL = {
     "summa_panels", "document_lengths", "encoder_seq_length", "images_per_sample", "dynamic_context_parallel",
     "fast_domain", "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers",

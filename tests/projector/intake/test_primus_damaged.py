@@ -77,15 +77,9 @@ SECTIONS = {
     "model": ("name", "flavor", "n_layers", "dim", "converters"),
 }
 SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-2, 70),
-    st.just(10**30),
-    st.floats(),
-    st.sampled_from(
-        ["", "8", "full", "fp8", "block", "none", "[1, 2", "([0]*3+[1]*29)", "mamba", "1e3", "deepseek_v3"]
-    ),
-)
+    st.none(), st.booleans(), st.integers(-2, 70), st.just(10**30), st.floats(),
+    st.sampled_from(["", "8", "full", "fp8", "block", "none", "[1, 2", "([0]*3+[1]*29)", "mamba", "1e3", "deepseek_v3"]),
+)  # fmt: skip
 VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3), st.dictionaries(st.sampled_from("abc"), SCALARS, max_size=2))
 
 

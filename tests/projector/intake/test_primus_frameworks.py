@@ -99,12 +99,9 @@ def test_titans_hybrid_sharding(tmp_path: Path) -> None:
 
 def test_titans_experts_and_overrides_of_a_flavor(tmp_path: Path) -> None:
     loaded = titan(
-        tmp_path,
-        "deepseek",
-        model={"n_layers": 5},
-        parallelism={"expert_parallel_degree": 8},
+        tmp_path, "deepseek", model={"n_layers": 5}, parallelism={"expert_parallel_degree": 8},
         debug={"moe_force_load_balance": True},
-    )
+    )  # fmt: skip
     assert (loaded.model.num_layers, loaded.model.mtp_num_layers) == (5, 0)
     made = recipe(loaded)
     assert (made.ep, made.etp, made.moe_router_force_load_balancing) == (8, 1, True)

@@ -87,25 +87,18 @@ def test_the_first_no_layers_are_no_recomputation(tmp_path: Path, count: int, me
 
 def test_layers_by_number_are_recomputed_whatever_the_count(tmp_path: Path) -> None:
     recipe = recipe_of(
-        tmp_path,
-        seq_length=4096,
-        recompute_granularity="full",
-        recompute_method="block",
-        recompute_num_layers=0,
+        tmp_path, seq_length=4096, recompute_granularity="full", recompute_method="block", recompute_num_layers=0,
         recompute_layer_ids="0,3",
-    )
+    )  # fmt: skip
     assert (recipe.recompute_granularity, recipe.recompute_layer_ids) == ("full", (0, 3))
 
 
 @pytest.mark.parametrize("stated", [None, 1, 8])
 def test_a_dense_model_has_no_expert_tensor_size(tmp_path: Path, stated: int | None) -> None:
     loaded = load(
-        tmp_path,
-        seq_length=4096,
-        tensor_model_parallel_size=8,
-        expert_model_parallel_size=1,
+        tmp_path, seq_length=4096, tensor_model_parallel_size=8, expert_model_parallel_size=1,
         expert_tensor_parallel_size=stated,
-    )
+    )  # fmt: skip
     assert loaded.recipe is not None
     assert (loaded.recipe.tp, loaded.recipe.etp) == (8, 1)
     assert problems(loaded.workload(8)) == ()
@@ -126,13 +119,9 @@ def test_experts_are_cut_as_the_rest_unless_said(tmp_path: Path) -> None:
 def test_sync_free_stages(tmp_path: Path, stage: int, dispatcher: str, gemm: str, fused: bool | None) -> None:
     """rocm_arg_validation.py: the router and the permutation from stage 1, DeepEP and grouped products from stage 2."""
     recipe = recipe_of(
-        tmp_path,
-        "experts",
-        seq_length=4096,
-        enable_primus_turbo=True,
-        turbo_sync_free_moe_stage=stage,
+        tmp_path, "experts", seq_length=4096, enable_primus_turbo=True, turbo_sync_free_moe_stage=stage,
         use_turbo_attention=True,
-    )
+    )  # fmt: skip
     assert (recipe.moe_token_dispatcher_type, recipe.moe_grouped_gemm, recipe.moe_router_fusion) == (
         dispatcher,
         gemm,
@@ -178,12 +167,9 @@ def test_what_is_left_stands_on_the_first_stages(
     tmp_path: Path, layers: int, pp: int, vpp: int, counts: list[int]
 ) -> None:
     loaded = load(
-        tmp_path,
-        seq_length=4096,
-        num_layers=layers,
-        pipeline_model_parallel_size=pp,
+        tmp_path, seq_length=4096, num_layers=layers, pipeline_model_parallel_size=pp,
         num_virtual_stages_per_pipeline_rank=vpp,
-    )
+    )  # fmt: skip
     made = project(loaded.workload(8), catalogue.cluster("mi300x"))
     assert [len(chunk.layers) for chunk in chunks(loaded.model, made.resolved.workload.recipe)] == counts
     assert any("one more on the first" in text for text in loaded.assumed) == (len(set(counts)) > 1)

@@ -53,12 +53,9 @@ def script(folder: Path, *lines: str) -> Recipe:
 
 def test_scripts_hand_their_environment_through(tmp_path: Path) -> None:
     made = script(
-        tmp_path,
-        "AG=$((8*1024*1024*1024/16))",
-        f'export XLA_FLAGS="--{COMBINE}=$AG \\',
-        f'  --{PIPELINED}=true --{UNROLLED}=true"',
-        "export XLA_PYTHON_CLIENT_MEM_FRACTION=0.94",
-    )
+        tmp_path, "AG=$((8*1024*1024*1024/16))", f'export XLA_FLAGS="--{COMBINE}=$AG \\',
+        f'  --{PIPELINED}=true --{UNROLLED}=true"', "export XLA_PYTHON_CLIENT_MEM_FRACTION=0.94",
+    )  # fmt: skip
     assert getattr(made, COMBINE) == 2**29
     assert getattr(made, PIPELINED) is getattr(made, UNROLLED) is True
     assert made.device_memory_fraction == 0.94

@@ -241,16 +241,11 @@ _LEAVES = st.builds(
 _TREES = st.recursive(
     st.builds(Tree, st.text(), leaf=_LEAVES),
     lambda inner: st.builds(
-        Tree,
-        st.text(),
-        inner,
-        inner,
-        _LEAVES,
-        st.dictionaries(st.text(), _NOTES),
+        Tree, st.text(), inner, inner, _LEAVES, st.dictionaries(st.text(), _NOTES),
         st.tuples(st.booleans(), st.binary()),
     ),
     max_leaves=4,
-)
+)  # fmt: skip
 
 
 @given(_TREES)

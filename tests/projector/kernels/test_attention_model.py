@@ -302,18 +302,9 @@ def rate(
     """TFLOP/s."""
     device = catalogue.gpu(gpu)
     op = Attention(
-        name="a",
-        batch=16384 // seq,
-        heads=heads,
-        kv_heads=kv_heads,
-        seq_q=seq,
-        seq_k=seq,
-        head_dim_qk=128,
-        head_dim_v=128,
-        causal=causal,
-        backward=backward,
-        dtype="bf16",
-    )
+        name="a", batch=16384 // seq, heads=heads, kv_heads=kv_heads, seq_q=seq, seq_k=seq, head_dim_qk=128,
+        head_dim_v=128, causal=causal, backward=backward, dtype="bf16",
+    )  # fmt: skip
     model = Simulated(device, efficiency.of(device), Execution.of(kernels={"attention": family}), alone=True)
     return op.flops / float(model.times([op]).seconds[0]) / 1e12
 

@@ -53,14 +53,10 @@ def test_floor_sum_is_the_sum(count: int, step: int, start: int, divisor: int) -
 
 @settings(max_examples=133)
 @given(
-    queries=st.integers(1, 3000),
-    keys=st.integers(1, 3000),
-    rows=st.sampled_from([16, 64, 80, 96, 128, 192, 256]),
-    columns=st.sampled_from([16, 64, 80, 112, 128, 144, 176, 224]),
-    mask=st.sampled_from(["full", "causal", "window"]),
-    width=st.integers(1, 2000),
-    backward=st.booleans(),
-)
+    queries=st.integers(1, 3000), keys=st.integers(1, 3000), rows=st.sampled_from([16, 64, 80, 96, 128, 192, 256]),
+    columns=st.sampled_from([16, 64, 80, 112, 128, 144, 176, 224]), mask=st.sampled_from(["full", "causal", "window"]),
+    width=st.integers(1, 2000), backward=st.booleans(),
+)  # fmt: skip
 def test_closed_form_is_the_enumeration(
     queries: int, keys: int, rows: int, columns: int, mask: str, width: int, backward: bool
 ) -> None:
@@ -96,14 +92,9 @@ def test_chunks_of_a_context_add_up(own: int, rows: int, columns: int, chunks: i
 
 @settings(max_examples=66)
 @given(
-    tiles=st.integers(1, 24),
-    lists=st.integers(1, 40),
-    units=st.integers(1, 60),
-    cost=st.floats(0.1, 5.0),
-    prologue=st.floats(0.0, 20.0),
-    causal=st.booleans(),
-    reverse=st.booleans(),
-)
+    tiles=st.integers(1, 24), lists=st.integers(1, 40), units=st.integers(1, 60), cost=st.floats(0.1, 5.0),
+    prologue=st.floats(0.0, 20.0), causal=st.booleans(), reverse=st.booleans(),
+)  # fmt: skip
 def test_makespan_brackets_list_scheduling(
     tiles: int, lists: int, units: int, cost: float, prologue: float, causal: bool, reverse: bool
 ) -> None:

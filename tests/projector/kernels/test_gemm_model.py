@@ -33,17 +33,10 @@ def seconds(name: str, *ops: Gemm) -> np.ndarray:
 
 
 gemms = st.builds(
-    Gemm,
-    name=st.just("g"),
-    m=SIZES,
-    n=SIZES,
-    k=SIZES,
-    batch=st.integers(1, 8),
-    dtype=st.sampled_from(["bf16", "fp16", "fp8", "fp32"]),
-    layout=st.sampled_from(["TN", "NN", "NT"]),
-    out_bytes=st.sampled_from([2.0, 4.0]),
-    accumulate=st.booleans(),
-)
+    Gemm, name=st.just("g"), m=SIZES, n=SIZES, k=SIZES, batch=st.integers(1, 8),
+    dtype=st.sampled_from(["bf16", "fp16", "fp8", "fp32"]), layout=st.sampled_from(["TN", "NN", "NT"]),
+    out_bytes=st.sampled_from([2.0, 4.0]), accumulate=st.booleans(),
+)  # fmt: skip
 
 
 @settings(max_examples=50)
@@ -146,24 +139,12 @@ def test_family_constants_override_the_general_ones() -> None:
 
 shares = st.floats(0.0, 1.0)
 laws = st.builds(
-    gemm.GemmConstants,
-    rate=st.floats(1e13, 5e15),
-    bandwidth=st.floats(1e11, 8e12),
-    prologue=st.floats(0.0, 1e-5),
-    prologue_floor=st.floats(0.0, 2e-6),
-    launch=st.floats(0.0, 1e-5),
-    waves=shares,
-    perimeter=shares,
-    iteration=st.floats(0.0, 0.5),
-    exposed=shares,
-    cold=shares,
-    split=st.floats(0.0, 1e-5),
-    split_bytes=st.floats(0.0, 40.0),
-    burst=st.floats(0.0, 0.5),
-    burst_decay=st.floats(1e-5, 1e-3),
-    k_bytes=st.sampled_from([0.53125, 1.0, 2.0, 4.0]),
-    units=st.sampled_from([80.0, 132.0, 148.0, 304.0]),
-)
+    gemm.GemmConstants, rate=st.floats(1e13, 5e15), bandwidth=st.floats(1e11, 8e12), prologue=st.floats(0.0, 1e-5),
+    prologue_floor=st.floats(0.0, 2e-6), launch=st.floats(0.0, 1e-5), waves=shares, perimeter=shares,
+    iteration=st.floats(0.0, 0.5), exposed=shares, cold=shares, split=st.floats(0.0, 1e-5),
+    split_bytes=st.floats(0.0, 40.0), burst=st.floats(0.0, 0.5), burst_decay=st.floats(1e-5, 1e-3),
+    k_bytes=st.sampled_from([0.53125, 1.0, 2.0, 4.0]), units=st.sampled_from([80.0, 132.0, 148.0, 304.0]),
+)  # fmt: skip
 
 
 @settings(max_examples=66)
@@ -235,23 +216,9 @@ def test_a_malformed_tile_is_refused(text: str) -> None:
 ONE_TILE = parse("128x128x64")
 # Ten units, no memory limit, no fixed costs: a product takes whole rounds of ten tiles.
 LAW = gemm.GemmConstants(
-    rate=1e12,
-    bandwidth=1e18,
-    prologue=0.0,
-    prologue_floor=0.0,
-    launch=0.0,
-    waves=1.0,
-    perimeter=0.0,
-    iteration=0.0,
-    exposed=0.0,
-    cold=0.0,
-    split=1.0,
-    split_bytes=8.0,
-    burst=0.0,
-    burst_decay=1e-3,
-    k_bytes=2.0,
-    units=10.0,
-)
+    rate=1e12, bandwidth=1e18, prologue=0.0, prologue_floor=0.0, launch=0.0, waves=1.0, perimeter=0.0, iteration=0.0,
+    exposed=0.0, cold=0.0, split=1.0, split_bytes=8.0, burst=0.0, burst_decay=1e-3, k_bytes=2.0, units=10.0,
+)  # fmt: skip
 
 
 def took(law: gemm.GemmConstants, rows: int, k: int = 64, writes: float = 1.0) -> float:

@@ -78,17 +78,11 @@ def cases(draw: st.DrawFn, dtypes: tuple[str, ...] = (), batched: bool = True) -
     name = draw(st.sampled_from([n for n in gpu_names() if not dtypes or {*dtypes} & {*gpu(n).peak}]))
     dtype = draw(st.sampled_from([d for d in sorted(gpu(name).peak) if not dtypes or d in dtypes]))
     op = Gemm(
-        name="product",
-        m=draw(size(32768)),
-        n=draw(size(32768)),
-        k=draw(size(32768)),
-        batch=draw(st.sampled_from((1, 1, 1, 3, 16))) if batched else 1,
-        dtype=dtype,
-        scaling=draw(st.sampled_from(SCALINGS.get(dtype, ("",)))),
-        layout=draw(st.sampled_from(("TN", "NN", "NT"))),
-        out_bytes=draw(st.sampled_from((2.0, 4.0))),
-        accumulate=draw(st.booleans()),
-    )
+        name="product", m=draw(size(32768)), n=draw(size(32768)), k=draw(size(32768)),
+        batch=draw(st.sampled_from((1, 1, 1, 3, 16))) if batched else 1, dtype=dtype,
+        scaling=draw(st.sampled_from(SCALINGS.get(dtype, ("",)))), layout=draw(st.sampled_from(("TN", "NN", "NT"))),
+        out_bytes=draw(st.sampled_from((2.0, 4.0))), accumulate=draw(st.booleans()),
+    )  # fmt: skip
     return Case(name, draw(st.sampled_from(families(name))), op)
 
 
@@ -262,13 +256,9 @@ def worse(case: Case) -> list[str]:
 
 
 ROUTERS = st.builds(
-    Gemm,
-    name=st.just("router"),
-    m=st.sampled_from((2048, 4096, 8192, 16384)),
-    n=st.sampled_from((8, 16, 64, 128, 256)),
-    k=st.sampled_from((1024, 2048, 4096, 7168, 8192)),
-    out_bytes=st.just(4.0),
-)
+    Gemm, name=st.just("router"), m=st.sampled_from((2048, 4096, 8192, 16384)), n=st.sampled_from((8, 16, 64, 128, 256)),
+    k=st.sampled_from((1024, 2048, 4096, 7168, 8192)), out_bytes=st.just(4.0),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [name for name in gpu_names() if gpu(name).vendor in ("amd", "nvidia")])

@@ -143,10 +143,7 @@ def test_the_published_scan_of_chunks() -> None:
     for length, published in ((2048, 0.329), (8192, 1.278), (32768, 5.076)):
         tokens, width, states, chunk = 8 * length, 80 * 64, 128, 256
         scan = Scan(
-            name="scan",
-            kind="elementwise",
-            read=2.0 * tokens * (width + states + chunk + width * states / chunk),
-            write=2.0 * tokens * width,
-            work=tokens * width * (chunk + 2.0 * states),
-        )
+            name="scan", kind="elementwise", read=2.0 * tokens * (width + states + chunk + width * states / chunk),
+            write=2.0 * tokens * width, work=tokens * width * (chunk + 2.0 * states),
+        )  # fmt: skip
         assert seconds(scan, name="h800")[0] * 1e3 == pytest.approx(published, rel=0.06)

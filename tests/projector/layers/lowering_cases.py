@@ -17,16 +17,9 @@ from projector.workload.workload import Workload
 DENSE, EXPERTS = decoder(False), decoder(True)
 
 LLAMA_70B = Model(
-    name="llama3_70b",
-    family="llama",
-    num_layers=80,
-    hidden_size=8192,
-    ffn_hidden_size=28672,
-    num_attention_heads=64,
-    num_query_groups=8,
-    kv_channels=128,
-    vocab_size=128256,
-)
+    name="llama3_70b", family="llama", num_layers=80, hidden_size=8192, ffn_hidden_size=28672, num_attention_heads=64,
+    num_query_groups=8, kv_channels=128, vocab_size=128256,
+)  # fmt: skip
 
 DEEPSEEK_V3 = Model(
     name="deepseek_v3",

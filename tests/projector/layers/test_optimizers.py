@@ -259,12 +259,9 @@ def test_working_tensors_of_a_step() -> None:
 
 
 @given(
-    name=st.sampled_from(OPTIMIZERS),
-    rows=st.integers(1, 9000),
-    columns=st.integers(1, 9000),
-    number=st.integers(1, 64),
+    name=st.sampled_from(OPTIMIZERS), rows=st.integers(1, 9000), columns=st.integers(1, 9000), number=st.integers(1, 64),
     ranks=st.integers(1, 64),
-)
+)  # fmt: skip
 def test_more_weights_keep_and_move_more(name: str, rows: int, columns: int, number: int, ranks: int) -> None:
     def of(count: int) -> Held:
         return held([([Weight(name="w", rows=rows, columns=columns, role="linear")], count)])

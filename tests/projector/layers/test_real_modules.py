@@ -136,13 +136,9 @@ def test_attention_to_chosen_blocks_is_what_a_real_one_is(compressed: bool) -> N
     """MoBA, and NSA with the bytes that it saves: means, chosen blocks and window have 16 keys each, values too."""
     chosen = BlockAttention(block_size=8, block_counts=2, window_size=16, compressed=compressed)
     model = replace(
-        GQA,
-        num_query_groups=1,
-        attention_k_eq_v=True,
-        position_embedding_type="none",
-        mixer_pattern="B",
+        GQA, num_query_groups=1, attention_k_eq_v=True, position_embedding_type="none", mixer_pattern="B",
         block_attention=chosen,
-    )
+    )  # fmt: skip
     (kind,) = model.layer_kinds
     same(layer(kind, eager(model)), real.Layer(model, kind), model, saved=0.05 if compressed else None, keys=16)
 

@@ -19,40 +19,19 @@ GIB = 2.0**30
 
 def gpu(arch: str = "blackwell", usable_gib: float = 178.0) -> Gpu:
     return Gpu(
-        name="test",
-        title="a device for tests",
-        vendor="nvidia",
-        arch=arch,
-        compute_units=148,
-        boost_clock_mhz=1965.0,
-        peak_clock_mhz=1965.0,
-        peak={"bf16": 2.25e15},
-        vector_flops=7.5e13,
-        exp_per_clock_per_cu=16.0,
-        memory_bytes=180 * GIB,
-        usable_memory_bytes=usable_gib * GIB,
-        memory_bandwidth=8e12,
-        l2_bytes=126e6,
-        llc_bytes=0.0,
-        shared_memory_per_cu=228e3,
-        dies=2,
-        tdp_watts=1000.0,
-    )
+        name="test", title="a device for tests", vendor="nvidia", arch=arch, compute_units=148, boost_clock_mhz=1965.0,
+        peak_clock_mhz=1965.0, peak={"bf16": 2.25e15}, vector_flops=7.5e13, exp_per_clock_per_cu=16.0,
+        memory_bytes=180 * GIB, usable_memory_bytes=usable_gib * GIB, memory_bandwidth=8e12, l2_bytes=126e6,
+        llc_bytes=0.0, shared_memory_per_cu=228e3, dies=2, tdp_watts=1000.0,
+    )  # fmt: skip
 
 
 def llama(layers: int = 8, **changes: Any) -> Model:
     """A dense model of Llama-3-8B's width."""
     base = Model(
-        name="llama",
-        family="llama",
-        num_layers=layers,
-        hidden_size=4096,
-        ffn_hidden_size=14336,
-        num_attention_heads=32,
-        vocab_size=128256,
-        num_query_groups=8,
-        kv_channels=128,
-    )
+        name="llama", family="llama", num_layers=layers, hidden_size=4096, ffn_hidden_size=14336, num_attention_heads=32,
+        vocab_size=128256, num_query_groups=8, kv_channels=128,
+    )  # fmt: skip
     return dataclasses.replace(base, **changes)
 
 
@@ -82,18 +61,10 @@ def deepseek_v3(layers: int = 61, dense: int = 3, mtp: int = 0) -> Model:
 def recipe(**changes: Any) -> Recipe:
     """What Megatron-LM runs with the distributed optimizer and Transformer Engine's fused loss."""
     base = Recipe(
-        micro_batch_size=1,
-        global_batch_size=64,
-        seq_length=4096,
-        sequence_parallel=True,
-        cp_comm_type="a2a",
-        data_parallel_sharding="optim",
-        gradient_accumulation_fusion=True,
-        bias_activation_fusion=True,
-        cross_entropy_fusion="te",
-        moe_token_dispatcher_type="alltoall",
-        moe_permute_fusion=True,
-    )
+        micro_batch_size=1, global_batch_size=64, seq_length=4096, sequence_parallel=True, cp_comm_type="a2a",
+        data_parallel_sharding="optim", gradient_accumulation_fusion=True, bias_activation_fusion=True,
+        cross_entropy_fusion="te", moe_token_dispatcher_type="alltoall", moe_permute_fusion=True,
+    )  # fmt: skip
     return dataclasses.replace(base, **changes)
 
 
@@ -144,15 +115,9 @@ def from_row(row: Mapping[str, Any]) -> Resolved:
         else None,
     )
     how = recipe(
-        micro_batch_size=row["micro_batch_size"],
-        global_batch_size=row["global_batch_size"],
-        seq_length=row["seq_length"],
-        tp=row["tp"],
-        pp=row["pp"],
-        cp=row["cp"],
-        ep=row["ep"] or 1,
-        etp=row["etp"] or 1,
+        micro_batch_size=row["micro_batch_size"], global_batch_size=row["global_batch_size"],
+        seq_length=row["seq_length"], tp=row["tp"], pp=row["pp"], cp=row["cp"], ep=row["ep"] or 1, etp=row["etp"] or 1,
         moe_expert_capacity_factor=float(row["other"]["moe_capacity_factor"]) if moe else None,
         moe_pad_expert_input_to_capacity=moe,
-    )
+    )  # fmt: skip
     return resolved(model, how, row["gpus"])

@@ -70,17 +70,10 @@ def test_deepseek_with_virtual_stages_and_mtp(granularity: str, measured_gib: fl
     """Megatron-LM pull request 6311: 14 layers and one prediction module on 64 H100, ``Ett|(tt|)*6mL``; three dense
     layers, balanced routing and fp32 moments are assumptions."""
     how = recipe(
-        global_batch_size=256,
-        seq_length=2048,
-        pp=4,
-        vpp=2,
-        ep=16,
-        pipeline_model_parallel_layout="Ett|(tt|)*6mL",
-        cross_entropy_fusion="none",
-        recompute_granularity=granularity,
-        recompute_method="uniform",
+        global_batch_size=256, seq_length=2048, pp=4, vpp=2, ep=16, pipeline_model_parallel_layout="Ett|(tt|)*6mL",
+        cross_entropy_fusion="none", recompute_granularity=granularity, recompute_method="uniform",
         recompute_num_layers=1,
-    )
+    )  # fmt: skip
     planned = plan(resolved(deepseek_v3(14, mtp=1), how, 64), gpu("hopper", 79.0))
     assert planned.allocated / GIB == pytest.approx(measured_gib, rel=0.006)
     assert planned.fits
@@ -90,18 +83,11 @@ def test_deepseek_with_virtual_stages_and_mtp(granularity: str, measured_gib: fl
 def _torchtitan(gpus: int, sharding: str = "optim_grads_params", **fusion: Any) -> Any:
     """Llama-3-8B in torchtitan: FSDP2, two sequences of 8,192 tokens, operator-selective checkpoints."""
     how = recipe(
-        micro_batch_size=2,
-        global_batch_size=2 * gpus,
-        seq_length=8192,
-        sequence_parallel=False,
-        data_parallel_sharding=sharding,
-        gradient_accumulation_fusion=False,
-        cross_entropy_fusion="none",
-        make_vocab_size_divisible_by=1,
-        recompute_granularity="selective",
-        recompute_modules=("op_sac",),
+        micro_batch_size=2, global_batch_size=2 * gpus, seq_length=8192, sequence_parallel=False,
+        data_parallel_sharding=sharding, gradient_accumulation_fusion=False, cross_entropy_fusion="none",
+        make_vocab_size_divisible_by=1, recompute_granularity="selective", recompute_modules=("op_sac",),
         torch_compile=True,
-    )
+    )  # fmt: skip
     behaviour = {
         "data_parallel": {"strategy": "fsdp2"},
         "fusion": {"loss": "fp32", "qkv": False, "gate_up": False, "wgrad_accumulation": "none"} | fusion,
@@ -202,12 +188,8 @@ def deepseek_v2(layers: int = 4) -> Model:
     base = deepseek_v3(layers, 1)
     assert base.moe is not None
     experts = dataclasses.replace(
-        base.moe,
-        num_experts=160,
-        moe_router_topk=6,
-        moe_ffn_hidden_size=1536,
-        moe_shared_expert_intermediate_size=3072,
-    )
+        base.moe, num_experts=160, moe_router_topk=6, moe_ffn_hidden_size=1536, moe_shared_expert_intermediate_size=3072,
+    )  # fmt: skip
     return dataclasses.replace(base, hidden_size=5120, ffn_hidden_size=12288, vocab_size=102401, moe=experts)
 
 
@@ -215,12 +197,8 @@ def test_full_recompute_by_blocks_of_a_dense_model() -> None:
     """Llama-3-70B, 12 layers, tp 2: the last layer's recompute, 54.90 GiB (SimuMax 54.70)."""
     model = llama(12, hidden_size=8192, ffn_hidden_size=28672, num_attention_heads=64, vocab_size=128257)
     how = recipe(
-        tp=2,
-        global_batch_size=32,
-        recompute_granularity="full",
-        recompute_method="block",
-        recompute_num_layers=12,
-    )
+        tp=2, global_batch_size=32, recompute_granularity="full", recompute_method="block", recompute_num_layers=12,
+    )  # fmt: skip
     (rank,) = plan(resolved(model, how, 8), GPU).ranks
     assert rank.allocated / GIB == pytest.approx(54.90, abs=0.01)
     assert rank.event == "recompute_activation_backward"
@@ -228,14 +206,9 @@ def test_full_recompute_by_blocks_of_a_dense_model() -> None:
 
 def test_full_recompute_of_experts_repeats_their_exchange() -> None:
     how = recipe(
-        pp=2,
-        ep=4,
-        global_batch_size=32,
-        recompute_granularity="full",
-        recompute_method="uniform",
-        recompute_num_layers=1,
-        **CAPACITY,
-    )
+        pp=2, ep=4, global_batch_size=32, recompute_granularity="full", recompute_method="uniform",
+        recompute_num_layers=1, **CAPACITY,
+    )  # fmt: skip
     first, last = plan(resolved(deepseek_v2(), how, 8), GPU).ranks
     assert first.allocated / GIB == pytest.approx(28.19, abs=0.02)
     assert last.allocated / GIB == pytest.approx(43.43, abs=0.02)

@@ -29,19 +29,14 @@ from tests.workloads import workload
 GPU = gpu()
 
 recipes = st.builds(
-    recipe,
-    tp=st.sampled_from([1, 2, 4]),
-    pp=st.sampled_from([1, 2, 4]),
-    cp=st.sampled_from([1, 2]),
+    recipe, tp=st.sampled_from([1, 2, 4]), pp=st.sampled_from([1, 2, 4]), cp=st.sampled_from([1, 2]),
     seq_length=st.sampled_from([2048, 8192]),
     data_parallel_sharding=st.sampled_from(["no_shard", "optim", "optim_grads", "optim_grads_params"]),
     recompute_granularity=st.sampled_from(["none", "selective", "full"]),
-    recompute_method=st.sampled_from(["uniform", "block"]),
-    recompute_num_layers=st.integers(1, 3),
+    recompute_method=st.sampled_from(["uniform", "block"]), recompute_num_layers=st.integers(1, 3),
     precision=st.sampled_from(["bf16", "fp8", "mxfp8", "fp32"]),
-    cross_entropy_fusion=st.sampled_from(["te", "native", "none"]),
-    use_precision_aware_optimizer=st.booleans(),
-)
+    cross_entropy_fusion=st.sampled_from(["te", "native", "none"]), use_precision_aware_optimizer=st.booleans(),
+)  # fmt: skip
 cases = st.builds(lambda how, moe: resolved(deepseek_v3(8, 1) if moe else llama(), how, 64), recipes, st.booleans())
 
 
@@ -125,13 +120,10 @@ def test_the_sizes_of_latent_attention_and_experts() -> None:
         hidden_size=5120,
         ffn_hidden_size=12288,
         moe=dataclasses.replace(
-            base.moe,
-            num_experts=160,
-            moe_router_topk=6,
-            moe_ffn_hidden_size=1536,
+            base.moe, num_experts=160, moe_router_topk=6, moe_ffn_hidden_size=1536,
             moe_shared_expert_intermediate_size=3072,
         ),
-    )
+    )  # fmt: skip
     how = recipe(ep=8, moe_expert_capacity_factor=1.0, moe_pad_expert_input_to_capacity=True)
     case = resolved(model, how, 8)
     assert layer(decoder(False), case).saved_bytes / 2**20 == pytest.approx(1122, abs=1)

@@ -21,16 +21,11 @@ GPU = gpu("hopper", 94.0)
 
 def case(layers: int = 2, *, tp: int = 1, fusion: Any = None, parts: Any = None, **fields: Any) -> Any:
     how = recipe(
-        micro_batch_size=1,
-        seq_length=TOKENS,
-        tp=tp,
-        sequence_parallel=tp > 1,
-        data_parallel_sharding="optim_grads_params",
-        gradient_accumulation_fusion=False,
-        cross_entropy_fusion="none",
+        micro_batch_size=1, seq_length=TOKENS, tp=tp, sequence_parallel=tp > 1,
+        data_parallel_sharding="optim_grads_params", gradient_accumulation_fusion=False, cross_entropy_fusion="none",
         make_vocab_size_divisible_by=1,
         **{"torch_compile": False, "recompute_granularity": "selective", "recompute_modules": ("op_sac",)} | fields,
-    )
+    )  # fmt: skip
     behaviour = {"data_parallel": {"strategy": "fsdp2"}} | (parts or {})
     return resolved(llama(layers), how, 8, fusion=_FUSION | (fusion or {}), **behaviour)
 

@@ -24,17 +24,12 @@ from projector.workload.model import decoder
 
 GPU = gpu()
 dense_recipes = st.builds(
-    recipe,
-    tp=st.sampled_from([1, 2, 4]),
-    pp=st.sampled_from([1, 2, 4]),
-    micro_batch_size=st.sampled_from([1, 2]),
+    recipe, tp=st.sampled_from([1, 2, 4]), pp=st.sampled_from([1, 2, 4]), micro_batch_size=st.sampled_from([1, 2]),
     seq_length=st.sampled_from([2048, 4096]),
     data_parallel_sharding=st.sampled_from(["optim", "optim_grads", "optim_grads_params"]),
-    recompute_granularity=st.sampled_from(["none", "full"]),
-    recompute_num_layers=st.just(1),
-    precision=st.sampled_from(["bf16", "fp8", "mxfp8"]),
-    cross_entropy_fusion=st.sampled_from(["te", "native", "none"]),
-)
+    recompute_granularity=st.sampled_from(["none", "full"]), recompute_num_layers=st.just(1),
+    precision=st.sampled_from(["bf16", "fp8", "mxfp8"]), cross_entropy_fusion=st.sampled_from(["te", "native", "none"]),
+)  # fmt: skip
 cases = st.builds(
     lambda how, moe: resolved(deepseek_v3(8, 1) if moe else llama(), how, 64), dense_recipes, st.booleans()
 )
@@ -174,12 +169,9 @@ def test_a_compiled_dispatch_counts_its_exchange() -> None:
 
     def buffers(**changes: object) -> float:
         case = resolved(
-            deepseek_v3(8, 1),
-            recipe(ep=8, **changes),
-            64,
-            allocator={"strategy": "planned_pool"},
+            deepseek_v3(8, 1), recipe(ep=8, **changes), 64, allocator={"strategy": "planned_pool"},
             fusion={"expert_gemm_split": True},
-        )
+        )  # fmt: skip
         return max(moment.net for moment in layer(decoder(True), case).backward_transients)
 
     x = 2 * 4096 * 7168
@@ -239,12 +231,9 @@ def test_groups_of_unlike_layers_keep_their_first_input_and_free_it(
 ) -> None:
     """Layers without modules among them (NAS models): nothing is negative, and a group never keeps more than its layers."""
     how = recipe(
-        micro_batch_size=micro,
-        seq_length=seq,
-        recompute_granularity="full",
-        recompute_method="uniform",
+        micro_batch_size=micro, seq_length=seq, recompute_granularity="full", recompute_method="uniform",
         recompute_num_layers=number,
-    )
+    )  # fmt: skip
     try:
         case = resolved(zoo.load(name), how, 64)
         alone = resolved(zoo.load(name), dataclasses.replace(how, recompute_num_layers=1), 64)

@@ -20,16 +20,10 @@ from projector.pipeline.residency import shortened
 
 PLACE = ((0, 2), (1, 3))
 PLAIN = Exchange(
-    reduce=np.array([1.0, 2.0, 3.0, 4.0]),
-    gather=np.array([0.5, 1.0, 0.25, 0.0]),
-    optimizer=np.array([2.0, 5.0]),
-    overlap_reduce=False,
-    overlap_gather=False,
-    last=np.full(4, 0.1),
-    first=np.full(4, 0.1),
-    contention=0.0,
+    reduce=np.array([1.0, 2.0, 3.0, 4.0]), gather=np.array([0.5, 1.0, 0.25, 0.0]), optimizer=np.array([2.0, 5.0]),
+    overlap_reduce=False, overlap_gather=False, last=np.full(4, 0.1), first=np.full(4, 0.1), contention=0.0,
     idle=np.zeros((2, 4)),
-)
+)  # fmt: skip
 
 
 def line(release=None):
@@ -128,20 +122,12 @@ def test_a_batch_is_its_runs_one_by_one():
     for overlap, logged in ((False, True), (True, True), (True, False)):
         runs = [
             Exchange(
-                reduce=draw.uniform(0, 3, 4),
-                gather=draw.uniform(0, 1, 4),
-                optimizer=draw.uniform(0, 1, 2),
-                overlap_reduce=overlap,
-                overlap_gather=overlap,
-                last=draw.uniform(0, 1, 4),
-                first=draw.uniform(0, 1, 4),
-                contention=0.1,
-                idle=draw.uniform(0, 0.3, (2, 4)),
-                tied=draw.uniform(0, 3, 2),
-                logged=logged,
+                reduce=draw.uniform(0, 3, 4), gather=draw.uniform(0, 1, 4), optimizer=draw.uniform(0, 1, 2),
+                overlap_reduce=overlap, overlap_gather=overlap, last=draw.uniform(0, 1, 4), first=draw.uniform(0, 1, 4),
+                contention=0.1, idle=draw.uniform(0, 0.3, (2, 4)), tied=draw.uniform(0, 3, 2), logged=logged,
             )
             for _ in range(5)
-        ]
+        ]  # fmt: skip
         names = ("reduce", "gather", "optimizer", "last", "first", "idle", "tied")
         batch = replace(runs[0], **{name: np.stack([getattr(run, name) for run in runs]) for name in names})
         forward = draw.uniform(0.5, 2, (5, 4))

@@ -59,14 +59,10 @@ def test_rows_add_up_to_the_step(model: str, stated: dict[str, Any]) -> None:
 
 @settings(max_examples=40)
 @given(
-    tp=st.sampled_from((1, 2, 4)),
-    pp=st.sampled_from((1, 2, 4)),
-    cp=st.sampled_from((1, 2)),
-    vpp=st.sampled_from((1, 2)),
-    sharding=st.sampled_from(("no_shard", "optim", "optim_grads", "optim_grads_params")),
-    overlap=st.booleans(),
-    framework=st.sampled_from(("megatron-lm", "torchtitan", "maxtext")),
-)
+    tp=st.sampled_from((1, 2, 4)), pp=st.sampled_from((1, 2, 4)), cp=st.sampled_from((1, 2)),
+    vpp=st.sampled_from((1, 2)), sharding=st.sampled_from(("no_shard", "optim", "optim_grads", "optim_grads_params")),
+    overlap=st.booleans(), framework=st.sampled_from(("megatron-lm", "torchtitan", "maxtext")),
+)  # fmt: skip
 def test_rows_add_up_whatever_runs(
     tp: int, pp: int, cp: int, vpp: int, sharding: str, overlap: bool, framework: str
 ) -> None:

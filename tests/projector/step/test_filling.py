@@ -19,17 +19,9 @@ MI355X = catalogue.default_cluster("mi355x")
 
 def workload(**changes: object) -> Workload:
     recipe = Recipe(
-        micro_batch_size=2,
-        global_batch_size=1024,
-        seq_length=4096,
-        pp=8,
-        vpp=7,
-        ep=8,
-        pipeline_schedule="looped-bfs",
-        recompute_granularity="full",
-        moe_token_dispatcher_type="flex",
-        moe_flex_dispatcher_backend="deepep",
-    )
+        micro_batch_size=2, global_batch_size=1024, seq_length=4096, pp=8, vpp=7, ep=8, pipeline_schedule="looped-bfs",
+        recompute_granularity="full", moe_token_dispatcher_type="flex", moe_flex_dispatcher_backend="deepep",
+    )  # fmt: skip
     model = zoo.load("deepseek_v3", num_layers=56, moe={"moe_layer_freq": "([0]*0+[1]*56)"}, mtp_num_layers=0)
     return Workload(model=model, recipe=replace(recipe, **changes), gpus=64, framework="maxtext")
 

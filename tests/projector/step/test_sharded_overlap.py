@@ -41,12 +41,9 @@ def test_dtensor_redistributes_on_the_spot_and_megatron_beside_its_products() ->
 @pytest.mark.parametrize(("capacity", "hides"), [(None, False), (1.25, True)])
 def test_only_products_that_the_compiler_knows_hide_gathers(capacity: float | None, hides: bool) -> None:
     made = resolved(
-        "maxtext",
-        "deepseek_v3",
-        ep=8,
-        moe_expert_capacity_factor=capacity,
+        "maxtext", "deepseek_v3", ep=8, moe_expert_capacity_factor=capacity,
         moe_pad_expert_input_to_capacity=capacity is not None,
-    )
+    )  # fmt: skip
     _, (chunk,) = compositions(made.workload.model, made.workload.recipe)
     found = {part.block.name: _shard_overlap(made, part) for part in parts(made, chunk)}
     usual = made.execution.data_parallel.overlap

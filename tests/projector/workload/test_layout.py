@@ -86,12 +86,9 @@ def test_embedding_and_loss_count_as_layers():
 
 
 @given(
-    pp=st.integers(2, 12),
-    vpp=st.integers(1, 3),
-    middle=st.integers(1, 4),
-    first=st.integers(1, 3),
+    pp=st.integers(2, 12), vpp=st.integers(1, 3), middle=st.integers(1, 4), first=st.integers(1, 3),
     last=st.integers(0, 3),
-)
+)  # fmt: skip
 def test_first_and_last_stage(pp, vpp, middle, first, last):
     ranks = pp - 1 - (last > 0)
     assume(ranks > 0)

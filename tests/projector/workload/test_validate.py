@@ -148,13 +148,10 @@ def dense(**changes) -> Model:
 
 def test_gpt_closed_form():
     model = dense(
-        gated_linear_unit=False,
-        normalization="LayerNorm",
-        add_bias_linear=True,
-        position_embedding_type="learned_absolute",
-        max_position_embeddings=128,
+        gated_linear_unit=False, normalization="LayerNorm", add_bias_linear=True,
+        position_embedding_type="learned_absolute", max_position_embeddings=128,
         untie_embeddings_and_output_weights=False,
-    )
+    )  # fmt: skip
     h, layers = 64, 3
     assert count(model).total == layers * (12 * h * h + 13 * h) + (1000 + 128) * h + 2 * h
 
@@ -208,23 +205,15 @@ def test_mtp_of_deepseek_v3():
 
 
 @given(
-    layers=st.integers(1, 12),
-    heads=st.integers(1, 8),
-    width=st.integers(1, 16),
-    ffn=st.integers(1, 512),
+    layers=st.integers(1, 12), heads=st.integers(1, 8), width=st.integers(1, 16), ffn=st.integers(1, 512),
     gated=st.booleans(),
-)
+)  # fmt: skip
 def test_layers_add_up(layers, heads, width, ffn, gated):
     hidden = heads * width
     model = dense(
-        num_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=heads,
-        num_query_groups=heads,
-        kv_channels=width,
-        ffn_hidden_size=ffn,
-        gated_linear_unit=gated,
-    )
+        num_layers=layers, hidden_size=hidden, num_attention_heads=heads, num_query_groups=heads, kv_channels=width,
+        ffn_hidden_size=ffn, gated_linear_unit=gated,
+    )  # fmt: skip
     deeper = dataclasses.replace(model, num_layers=layers + 1)
     assert count(deeper).total - count(model).total == layer(model, decoder(False)).total
     assert count(model).active == count(model).main
