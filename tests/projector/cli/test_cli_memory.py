@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cli_command import DEEPSEEK, MIXTRAL, ON_MI355X, projector
 
@@ -63,3 +65,61 @@ def test_same_memory_as_performance():
 def test_all_schedules_belong_to_performance():
     (line,) = projector("memory", *ON_MI355X, "--pipeline-schedule-algorithm", "all").refused()
     assert "performance compares" in line
+
+
+# ``performance`` and ``memory`` of a configuration that does not fit, and ``performance --communication``.
+
+
+CONFIG = """
+model: llama3_70b
+gpus: 64
+cluster: h100_sxm
+recipe: {data_parallel_sharding: optim, tp: 4, pp: 2, micro_batch_size: 2, global_batch_size: 256, seq_length: 8192}
+"""
+
+
+@pytest.mark.parametrize("command", ["performance", "memory"])
+def test_the_commands_say_so(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "case.yaml"
+    path.write_text(CONFIG)
+    text = projector(command, "--config", str(path)).out
+    assert "Does not fit: " in text
+    assert "Changes that make it fit" in text
+    content = projector(command, "--config", str(path), "--json").document
+    assert len(content["remedies"]["changes"]) == 3
+    assert content["remedies"]["out_of_memory_bytes"] == pytest.approx(-content["memory"]["margin"])
+    assert all(change["fits"] and change["margin"] >= 0 for change in content["remedies"]["changes"])
+    path.write_text(
+        CONFIG.replace("tp: 4, pp: 2", "tp: 8, pp: 8, sequence_parallel: true, recompute_granularity: full")
+    )
+    assert "remedies" not in projector(command, "--config", str(path), "--json").document
+
+
+def test_a_script_that_defers_its_gradients_hears_what_that_costs(tmp_path: Path) -> None:
+    """Hugging Face's trainer under FSDP with accumulation keeps four bytes of every parameter: 70B fit on no GPU so."""
+    path = tmp_path / "case.yaml"
+    sizes = "{data_parallel_sharding: optim_grads_params, recompute_granularity: full, micro_batch_size: 1, seq_length: 4096"
+    path.write_text(
+        f"{{model: llama3_70b, framework: pytorch, gpus: 64, cluster: h100_sxm, recipe: {sizes}, global_batch_size: 512}}}}"
+    )
+    content = projector("performance", "--config", str(path), "--json").document
+    assert content["memory"]["ranks"][0]["components"]["gradients"] == pytest.approx(4 * 70.55e9, rel=1e-2)
+    assert {"defer_fsdp_grad_sync": False} in [change["fields"] for change in content["remedies"]["changes"]]
+    assert "defer_fsdp_grad_sync=True (--defer-fsdp-grad-sync)" in projector("performance", "--config", str(path)).out
+    path.write_text(path.read_text().replace("512", "64"))  # one micro-batch: nothing to defer
+    assert projector("performance", "--config", str(path), "--json").document["memory"]["status"] == "fits"
+
+
+def test_every_collective_as_a_table_and_as_json() -> None:
+    text = projector("performance", "--config", DEEPSEEK, "--communication", COLUMNS="80").out
+    start = text.index("Communication of a step")
+    assert all(len(line) <= 80 for line in text[start:].splitlines())
+    content = projector("performance", "--config", DEEPSEEK, "--communication", "--json").document
+    parts = content["projections"]["simulate"]["breakdown"]
+    for part in ("tp_s", "ep_s", "cp_s", "pp_s", "dp_s"):
+        exposed = sum(row["exposed_seconds"] for row in content["communication"] if row["part"] == part)
+        assert exposed == pytest.approx(parts[part], abs=1e-6)
+    assert content["projections"]["simulate"]["tokens_per_second"] == pytest.approx(
+        content["derived"]["tokens_per_step"] / content["projections"]["simulate"]["step_seconds"]
+    )
+    assert content["derived"]["dp_scaling_factor"] >= 1

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from projector.errors import InputError, Unsupported
-from projector.intake import detect, known_settings
+from projector.intake import detect, known_settings, xla_flags
 from projector.intake.asked import names_read
 from projector.intake.assemble import _READERS, Origin, assemble
 from projector.intake.megatron_recipe import recipe_fields
 from projector.intake.spelling import misspelt
 from projector.intake.values import Reader
+from projector.workload.recipe import Recipe
 
 ARGS = {
     "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "vocab_size": 32000, "micro_batch_size": 1,
@@ -159,3 +162,60 @@ def test_context_parallelism_by_the_length_of_each_sample_is_not_projected() -> 
                        "max_seqlen_per_dp_cp_rank": tokens})  # fmt: skip
         assert recipe_fields(args, 2)["dynamic_context_parallel"] is True
         assert ("max_seqlen_per_dp_cp_rank" not in args.used) == cutting
+
+
+# XLA's flags as jobs export them: which are read, which spellings count, what is no value.
+
+
+COMBINE = "xla_gpu_all_gather_combine_threshold_bytes"
+PIPELINED, UNROLLED = "xla_gpu_enable_pipelined_all_gather", "xla_gpu_enable_while_loop_double_buffering"
+SIZES = "per_device_batch_size=4 max_target_length=4096 ici_fsdp_parallelism=8 dcn_data_parallelism=2"
+RUN = f"python3 MaxText/train.py base.yml model_name=llama2-7b {SIZES}"
+
+
+def found(flags: str, **env: str) -> dict[str, object]:
+    fields, problems = xla_flags.stated({"XLA_FLAGS": flags, **env})
+    assert not problems
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def test_flags_are_read_as_xla_reads_them() -> None:
+    assert found("") == found("--xla_dump_hlo_as_text --xla_gpu_enable_command_buffer=''") == {}
+    assert found(f"--{COMBINE}=1 --{PIPELINED}=TRUE --{COMBINE}=1073741824 --{UNROLLED}=false") == {
+        COMBINE: 2**30,
+        PIPELINED: True,
+        UNROLLED: False,
+    }
+    assert found(f"--{UNROLLED}") == {UNROLLED: True}
+
+
+def test_an_optimisation_level_sets_what_no_flag_says() -> None:
+    assert found("", JAX_OPTIMIZATION_LEVEL="O0") == {}
+    assert found("", JAX_OPTIMIZATION_LEVEL="O1") == {PIPELINED: True, UNROLLED: True}
+    assert found(f"--{UNROLLED}=false", JAX_OPTIMIZATION_LEVEL="O1") == {PIPELINED: True, UNROLLED: False}
+
+
+def test_what_is_no_value_is_named_with_its_flag() -> None:
+    _, problems = xla_flags.stated({"XLA_FLAGS": f"--{COMBINE}=large --{PIPELINED}=perhaps"})
+    assert [key for key, _, _ in problems] == [COMBINE, PIPELINED]
+    _, (problem,) = xla_flags.stated({"XLA_FLAGS": "--xla_dump_to='out"})
+    assert problem[0] == "XLA_FLAGS"
+
+
+def script(folder: Path, *lines: str) -> Recipe:
+    path = folder / "run.sh"
+    path.write_text("\n".join(["#!/bin/bash", *lines, RUN]) + "\n")
+    return detect.load(path).workload().recipe
+
+
+def test_scripts_hand_their_environment_through(tmp_path: Path) -> None:
+    made = script(
+        tmp_path, "AG=$((8*1024*1024*1024/16))", f'export XLA_FLAGS="--{COMBINE}=$AG \\',
+        f'  --{PIPELINED}=true --{UNROLLED}=true"', "export XLA_PYTHON_CLIENT_MEM_FRACTION=0.94",
+    )  # fmt: skip
+    assert getattr(made, COMBINE) == 2**29
+    assert getattr(made, PIPELINED) is getattr(made, UNROLLED) is True
+    assert made.device_memory_fraction == 0.94
+    with pytest.raises(InputError, match=COMBINE):
+        script(tmp_path, f'export XLA_FLAGS="--{COMBINE}=lots"')
+    assert getattr(script(tmp_path), COMBINE) is None

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect
+from projector.intake.loaded import Loaded
+from projector.intake.scripts import load
 
 #: gpus, tp, pp, vpp, micro-batch, global batch, sequence, layers, hidden size, recompute, sharding.
 READ = {
@@ -97,3 +100,113 @@ def test_a_size_is_chosen_in_the_text(scripts: Path, tmp_path: Path) -> None:
     assert recipe is not None
     assert (loaded.gpus, recipe.tp, recipe.pp, recipe.vpp, recipe.global_batch_size) == (2520, 8, 35, 3, 2520)
     assert (loaded.model.num_layers, loaded.model.hidden_size) == (105, 20480)
+
+
+# The GPUs of a machine, where a script asks its machine: those that the cluster says a node has, said and used.
+
+
+_ARGUMENTS = (
+    "pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --bf16 --vocab-size 32000"
+    " --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 64\n"
+)
+_TORCH = "import torch; print(torch.cuda.device_count())"
+
+
+def _loaded(folder: Path, text: str, node: int | None) -> Loaded:
+    script = folder / "train.sh"
+    script.write_text(text + _ARGUMENTS)
+    return load(script, node_gpus=node)
+
+
+@pytest.mark.parametrize(
+    ("lines", "nodes", "asks"),
+    [
+        (f'N=$(python -c "{_TORCH}")\ntorchrun --nproc_per_node $N ', 1, "torch.cuda.device_count()"),
+        (f"N=`python3 -c '{_TORCH}'`\ntorchrun --nnodes 2 --nproc_per_node $N ", 2, "torch.cuda.device_count()"),
+        ("N=$(nvidia-smi --list-gpus | wc -l)\ntorchrun --nnodes 2 --nproc_per_node $N ", 2, "nvidia-smi --list-gpus"),
+        (f"N=$(python -c '{_TORCH.replace('; ', chr(10))}')\ntorchrun --nproc_per_node $N ", 1, "device_count()"),
+        ("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc_per_node $N ", 1, "nvidia-smi -L"),
+        ("N=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)\ntorchrun --nproc_per_node $N ", 1, "--query-gpu"),
+        ("deepspeed ", 1, "deepspeed without --num_gpus"),
+        ("deepspeed --num_nodes 3 --hostfile h ", 3, "deepspeed without --num_gpus"),
+        ("torchrun --nproc_per_node gpu ", 1, "--nproc_per_node gpu"),
+        ("accelerate launch ", 1, "accelerate without --num_processes"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("node", [4, 8])
+def test_what_a_machine_is_asked_the_cluster_answers(
+    tmp_path: Path, lines: str, nodes: int, asks: str, node: int
+) -> None:
+    found = _loaded(tmp_path, lines, node)
+    assert found.gpus == nodes * node
+    assert any(text.startswith(f"gpus_per_node={node}") and asks in text for text in found.assumed)
+    with pytest.raises(InputError, match=r"--gpu NAME|known only when it runs"):
+        _loaded(tmp_path, lines, None)
+
+
+def test_what_a_script_lists_itself_counts(tmp_path: Path) -> None:
+    found = _loaded(
+        tmp_path, f'export CUDA_VISIBLE_DEVICES=0,1\nN=$(python -c "{_TORCH}")\ntorchrun --nproc_per_node $N ', 8
+    )
+    assert found.gpus == 2
+    assert not any("gpus_per_node" in text for text in found.assumed)
+    assert _loaded(tmp_path, "torchrun --nproc_per_node 2 ", 8).gpus == 2
+
+
+@pytest.mark.parametrize(
+    "how", ["#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\nsrun python ", "srun --nodes=4 --gpus-per-node=8 python "]
+)
+def test_gpus_without_a_task_are_said_to_idle(tmp_path: Path, how: str) -> None:
+    found = _loaded(tmp_path, f"#!/bin/bash\n{how}", 8)
+    assert found.gpus == 4
+    assert any("28 GPUs of the job idle" in text for text in found.assumed)
+    busy = _loaded(tmp_path, f"#!/bin/bash\n{how.replace('python', '--ntasks-per-node=8 python')}", 8)
+    assert busy.gpus == 32
+    assert not any("idle" in text for text in busy.assumed)
+
+
+# The month of the stack, by the container image that a script or a manifest names.
+
+
+_TRAINS = (
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --bf16 "
+    "--seq-length 4096 --micro-batch-size 1 --global-batch-size 64 --vocab-size 32000 --max-position-embeddings 4096"
+)
+
+
+def _load(folder: Path, before: str) -> Loaded:
+    (folder / "run.sh").write_text(f"#!/bin/bash\n{before} {_TRAINS}\n")
+    return detect.load(folder / "run.sh")
+
+
+@pytest.mark.parametrize(
+    ("before", "month"),
+    [
+        ("srun --container-image=nvcr.io#nvidia/pytorch:24.07-py3", "2024-07"),
+        ("docker run --gpus all nvcr.io/nvidia/nemo:25.04.01", "2025-04"),
+        ("IMAGE=nvcr.io/nvidia/nemo:24.09\ndocker run $IMAGE", "2024-09"),
+        ("srun --container-image=/images/nvidia+pytorch+23.10-py3.sqsh", "2023-10"),
+        ("singularity exec --nv pytorch_24.05-py3.sif", "2024-05"),
+        ("docker run rocm/megatron-lm:v25.10", "2025-10"),
+        ("docker run rocm/primus:v26.2_gfx950", "2026-02"),
+        ("docker run docker.io/rocm/jax-training:maxtext-v25.5", "2025-05"),
+        ("#SBATCH --container-image=nvcr.io/nvidia/pytorch:24.03-py3\n", "2024-03"),
+        ("# was nvcr.io/nvidia/pytorch:23.01-py3\ndocker run nvcr.io/nvidia/pytorch:24.01-py3", "2024-01"),
+        ("A=nvcr.io/nvidia/pytorch:24.01-py3 B=rocm/primus:v25.9\n", ""),
+        ("docker run rocm/pytorch:rocm6.4_ubuntu22.04_py3.10_pytorch_release-2.6.0", ""),
+        ("docker run pytorch/pytorch:2.1.0-cuda12.1-cudnn8-runtime", ""),
+        ("docker run nvcr.io/nvidia/cuda:12.4.1-devel-ubuntu22.04", ""),
+        ("", ""),
+    ],
+)
+def test_the_image_of_a_script_says_its_month(tmp_path: Path, before: str, month: str) -> None:
+    loaded = _load(tmp_path, before)
+    assert (loaded.framework_date, loaded.gpus) == (month, 8)
+    assert any(note.startswith(f"framework_date={month} (") for note in loaded.assumed) == bool(month)
+
+
+def test_the_image_of_a_manifest_does_as_well(tmp_path: Path) -> None:
+    container = {"name": "main", "image": "nvcr.io/nvidia/pytorch:24.10-py3", "command": ["bash", "-c", _TRAINS]}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"containers": [container]}}}}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    assert detect.load(tmp_path / "job.yaml").framework_date == "2024-10"
