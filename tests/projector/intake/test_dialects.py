@@ -8,6 +8,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -60,6 +61,13 @@ FILES: Mapping[str, dict[str, Any]] = {
     "torchtitan": tomllib.loads(test_loader_torchtitan.NOW),
     "torchtune": test_loader_torchtune.FILE,
 }
+WITH_REFUSALS = (
+    test_loader_gpt_neox,
+    test_loader_litgpt,
+    test_loader_llm_foundry,
+    test_loader_nanotron,
+    test_loader_torchtune,
+)
 NONSENSE = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=5, max_size=12).map(lambda word: f"zz{word}")
 DIALECTS = pytest.mark.parametrize("name", sorted(FILES))
 FOLDER = Path(known_settings.__file__).with_name("dialects")
@@ -118,6 +126,17 @@ def test_what_deepspeeds_configuration_says_is_read_or_told(nonsense: str, secti
             value = {key: value}
         with pytest.raises(InputError, match=place):
             deepspeed_config.arguments(json.dumps(value), "ds.json", Unknowns())
+
+
+@pytest.mark.parametrize(
+    ("module", "error", "changes", "named"),
+    [(module, error, *case) for module in WITH_REFUSALS for error, cases in module.REFUSED.items() for case in cases],
+)
+def test_what_is_refused_is_named(
+    tmp_path: Path, module: ModuleType, error: type[Exception], changes: dict[str, object], named: str
+) -> None:
+    with pytest.raises(error, match=named):
+        module.load(tmp_path, changes)
 
 
 @DIALECTS

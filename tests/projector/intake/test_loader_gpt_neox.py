@@ -92,9 +92,9 @@ def test_what_is_not_modelled_is_told(tmp_path):
     assert "a_fork=3 (unknown)" in load(tmp_path, {"a_fork": 3}).unmodelled
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
+#: Other trainings, and what does not fit: the changes, and what the refusal names.
+REFUSED = {
+    Unsupported: [
         ({"moe_num_experts": 8}, "moe_num_experts=8"),
         ({"attention-config": [[["mamba"], 32]]}, "mamba"),
         ({"attention-config": [[["global", "flash"], 16]]}, "flash, global"),
@@ -103,15 +103,7 @@ def test_what_is_not_modelled_is_told(tmp_path):
         ({"mlp_type": "llama", "intermediate_size": 11008}, "mlp_type"),
         ({"curriculum_learning": {"enabled": True}}, "curriculum_learning"),
     ],
-)
-def test_other_trainings_are_refused(tmp_path, changes, named):
-    with pytest.raises(Unsupported, match=named):
-        load(tmp_path, changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
+    InputError: [
         ({"pos-emb": "rpe"}, "pos_emb"),
         ({"norm": "scalenorm"}, "norm"),
         ({"precision": "int8"}, "precision"),
@@ -120,10 +112,7 @@ def test_other_trainings_are_refused(tmp_path, changes, named):
         ({"train_micro_batch_size_per_gpu": None}, "micro_batch_size"),
         ({"num-layers": "many"}, "num_layers"),
     ],
-)
-def test_what_does_not_fit_is_named(tmp_path, changes, named):
-    with pytest.raises(InputError, match=named):
-        load(tmp_path, changes)
+}
 
 
 def test_a_script_names_several_files_of_a_folder(tmp_path):

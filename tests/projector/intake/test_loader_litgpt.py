@@ -53,23 +53,15 @@ def test_what_it_leaves_out_is_litgpts(tmp_path):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
+#: Other trainings, and what does not fit: the changes, and what the refusal names.
+REFUSED = {
+    Unsupported: [
         ({"data": "Alpaca"}, "data=Alpaca"),
         ({"data": {"class_path": "litgpt.data.JSON"}}, "data=JSON"),
         ({"model_config": {"n_layer": 2}}, "model_config"),
         ({"checkpoint_dir": "checkpoints/x"}, "fine-tuning"),
     ],
-)
-def test_samples_of_unknown_length_and_other_models_are_refused(tmp_path, changes, named):
-    with pytest.raises(Unsupported, match=named):
-        load(tmp_path, changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
+    InputError: [
         ({"model_name": "somebody-1b"}, "--model"),
         ({"precision": "int8"}, "precision"),
         ({"optimizer": "Shampoo"}, "optimizer"),
@@ -77,10 +69,7 @@ def test_samples_of_unknown_length_and_other_models_are_refused(tmp_path, change
         ({"train": {**FILE["train"], "tie_embeddings": True}}, "tie_embeddings"),
         ({"train": {**FILE["train"], "global_batch_sise": 8}}, "global_batch_size"),
     ],
-)
-def test_what_does_not_fit_is_named(tmp_path, changes, named):
-    with pytest.raises(InputError, match=named):
-        load(tmp_path, changes)
+}
 
 
 def test_words_stand_over_the_file(tmp_path):
