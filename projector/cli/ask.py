@@ -4,7 +4,6 @@ starts it."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from copy import copy
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from projector.plan.plan import Plan
     from projector.search.found import Best, Found
 
-_MOST = 16_384  # GPUs that --gpus min tries
+MOST = 16_384  # GPUs that --gpus min tries
 _BYTES = 6  # of a parameter that a GPU holds at the least: weights and gradients of 16 bits, a moment of 8 or two
 
 
@@ -107,29 +106,30 @@ def answered(options: argparse.Namespace) -> Answer:
     known = runs.taught(options)
     case = known.on(read_case(options))
     with blamed(options):
-        sizes = [*_sizes(case)] or [_MOST] if fewest else [case.workload.gpus]
-        for gpus in sizes:
+        counts = sizes(case) if fewest else [case.workload.gpus]
+        for gpus in counts:
             options.gpus = gpus
             case = known.on(read_case(options))
             try:
                 found = searched(case, options, 0.0 if fewest else options.budget)
             except InputError:  # no rule lets a layout through
-                if gpus == sizes[-1]:
+                if gpus == counts[-1]:
                     raise
                 continue
-            if found.best and (found.best[0].projection.memory.order == 0 or gpus == sizes[-1]):
+            if found.best and (found.best[0].projection.memory.order == 0 or gpus == counts[-1]):
                 return _whole(case, searched(case, options, options.budget) if fewest else found, options)
         return Answer(case=case, refused=unfit(found, case.cluster, 0.0, case.settings))
 
 
-def _sizes(case: Case) -> Iterator[int]:
+def sizes(case: Case, most: int | None = None) -> list[int]:
     """Numbers of GPUs in powers of two, from the least that can hold the model up: parts of a host, then hosts."""
     from projector.workload.parameters import count
 
     host, gpu = case.cluster.gpus_per_host, case.cluster.gpu
     least = count(case.workload.model).main * _BYTES / gpu.usable_memory_bytes
     parts = [1 << power for power in range(host.bit_length()) if 1 << power < host]
-    yield from (size for size in (*parts, *(host << power for power in range(15))) if least <= size <= _MOST)
+    all_of_them = (*parts, *(host << power for power in range(15)))
+    return [size for size in all_of_them if least <= size <= (most or MOST)] or [most or MOST]
 
 
 def searched(case: Case, options: argparse.Namespace, seconds: float) -> Found:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs
+from projector.cli.ask import MOST, sizes
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, price, quantity, whole
 from projector.errors import InputError, Problem
@@ -45,6 +46,8 @@ def register(parser: Parser) -> None:
     )
     add("--vary", action="append", default=[], metavar="FIELD[=V,…]", help=varied)
     add("--max-gpus", type=whole(1), metavar="N", help="also fewer GPUs: hosts in powers of two up to N GPUs")
+    fewest = "the best on the fewest GPUs on which anything fits: 1, 2, 4, … up to --max-gpus (default: 16384)"
+    add("--fewest-gpus", action="store_true", help=fewest)
     add(
         "--objective",
         choices=("step", "tgs", "cost", "energy", "memory"),
@@ -85,7 +88,16 @@ def _run(options: argparse.Namespace) -> None:
     own = runs.taught(options)
     case = own.on(read_case(options))
     with blamed(options):
-        found = _found(case, options, _space(case, options), limits)
+        counts = [(size,) for size in sizes(case, options.max_gpus)] if options.fewest_gpus else [_gpus(case, options)]
+        for gpus in counts:
+            try:
+                found = _found(case, options, _space(case, options, gpus), limits)
+            except InputError:  # no rule lets a layout through
+                if gpus == counts[-1]:
+                    raise
+                continue
+            if found.best:
+                break
         if not found.best:
             from projector.search.unfit import unfit
 
@@ -120,8 +132,8 @@ def _completed(options: argparse.Namespace) -> None:
     options.micro = stated
     if not options.config and not stated:
         options.stated = {**options.stated, "micro_batch_size": ("--micro-batch-size", "1")}
-    if options.max_gpus and not options.gpus and not options.target_nodes:
-        options.gpus = options.max_gpus
+    if (options.max_gpus or options.fewest_gpus) and not options.gpus and not options.target_nodes:
+        options.gpus = options.max_gpus or MOST
 
 
 def _limits(options: argparse.Namespace) -> Limits:
@@ -141,7 +153,7 @@ def _limits(options: argparse.Namespace) -> Limits:
     return Limits(seconds=seconds, projections=number, margin=options.memory_margin, top=options.top)
 
 
-def _space(case: Case, options: argparse.Namespace) -> Space:
+def _space(case: Case, options: argparse.Namespace, gpus: tuple[int, ...]) -> Space:
     from projector.search.space import searched, space
 
     problems: list[Problem] = []
@@ -153,7 +165,7 @@ def _space(case: Case, options: argparse.Namespace) -> Space:
         mine = flag.startswith("--") and flag != "--set" and (name != "micro_batch_size" or options.micro)
         if mine and name in searched(case.workload) and name not in only:
             only[name] = (getattr(case.workload.recipe, name),)
-    return space(case.workload, case.cluster, only=only, vary=vary, gpus=_gpus(case, options))
+    return space(case.workload, case.cluster, only=only, vary=vary, gpus=gpus)
 
 
 def _gpus(case: Case, options: argparse.Namespace) -> tuple[int, ...]:

@@ -63,6 +63,14 @@ def test_fewer_gpus_are_searched_where_they_may_be(capsys: pytest.CaptureFixture
     assert made["best"][0]["gpus"] == 16
 
 
+def test_the_fewest_gpus_are_those_on_half_of_which_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--model", "llama3.1_8b", "--gpu", "h100", "--gbs", "16", "--seq-length", "4096", *FIXED)
+    assert main(["search", *words, "--fewest-gpus", "--json"]) == 0
+    gpus = json.loads(capsys.readouterr().out)["best"][0]["gpus"]
+    assert main(["search", *words, "--gpus", str(gpus), "--json"]) == 0
+    assert main(["search", *words, "--gpus", str(gpus // 2), "--json"]) == 2
+
+
 def test_a_configuration_is_in_its_own_space(capsys: pytest.CaptureFixture[str]) -> None:
     fixed = [f"--fix={name}" for name in ("tp=1", "pp=16", "vpp=2", "ep=64", "cp=1", "micro_batch_size=1")]
     assert main(["search", "--config", DEEPSEEK, *fixed, "--json", "--budget", "30"]) == 0
