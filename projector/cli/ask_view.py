@@ -12,7 +12,7 @@ from projector.cli.ask import Answer
 from projector.cli.plan_view import lasting, tokens
 from projector.cli.search_view import exactness
 from projector.cli.search_view import one as configuration
-from projector.io.table import NONE, Column, Line, Table, factor, percent
+from projector.io.table import NONE, Column, Line, Table, factor, gib, percent
 from projector.search.words import words
 
 
@@ -33,16 +33,15 @@ def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[
     best, case = answer.best, answer.case
     made = best.projection
     yield next(report.head(case, made))
-    yield report.verdict(case, made)
+    yield Line(f"{made.memory.verdict}, of {gib(made.memory.usable)}", report.verdict(case, made).style)
     yield Line(f"Layout: {words(best.fields)}")
     yield Line(f"{exactness(answer.found)}.", "dim")
     yield from expected.lines(case, made)
     if answer.plan is not None:
         yield Line(f"Whole run: {_run(answer, options)}")
-    searched = answer.found.space.axes()
-    for text in case.assumed:
-        if text.startswith("chosen") and text.split()[1].partition("=")[0] not in searched:
-            yield Line(f"C{text[1:]}", "dim")
+    chosen = (text.removeprefix("chosen ") for text in case.assumed if text.startswith("chosen "))
+    if told := ", ".join(text for text in chosen if text.partition("=")[0] not in answer.found.space.axes()):
+        yield Line(f"Chosen: {told}", "dim")
     yield from _start(answer)
 
 
@@ -72,7 +71,7 @@ def _run(answer: Answer, options: argparse.Namespace) -> str:
     )
     return (
         f"{tokens(made.tokens)} tokens{rule} take {lasting(made)}, {f.middle.gpu_hours:,.0f} GPU-hours, "
-        f"{f.middle.mwh:,.0f} MWh with failures and pauses{cost}"
+        f"{f.middle.mwh:,.0f} MWh{cost}"
     )
 
 

@@ -43,8 +43,8 @@ def told(found: Expectation, made: Projection) -> tuple[str, str]:
     mfu = [percent(made.mfu * each / made.tgs) for each in (tokens, least, most)]
     return (
         f"Expected: {middle:.3f} s a step, {tokens:,.1f} tokens/s/GPU, MFU {mfu[0]}",
-        f"{percent(found.level, 0)} between {low:.3f} and {high:.3f} s: {least:,.1f} to {most:,.1f} tokens/s/GPU, MFU "
-        f"{mfu[1]} to {mfu[2]}",
+        f"{percent(found.level, 0)} between {low:.3f} and {high:.3f} s: {least:,.0f} to {most:,.0f} tokens/s/GPU, MFU "
+        f"{mfu[1].removesuffix(' %')} to {mfu[2]}",
     )
 
 

@@ -113,9 +113,7 @@ def _batched(model: Model, recipe: Recipe, gpus: int) -> Recipe:
 
 def _chosen(recipe: Recipe, flags: Mapping[str, str]) -> tuple[str, ...]:
     """What an architecture alone leaves open and was chosen, with why; a choice is no doubt about a run."""
-    tokens = (
-        f"{recipe.global_batch_size * recipe.seq_length / 1e6:.3g}M tokens a step, as models of this size are trained"
-    )
+    tokens = f"{recipe.global_batch_size * recipe.seq_length / 1e6:.3g}M tokens a step, as usual for this size"
     why = {"global_batch_size": f" ({tokens})"}
     return tuple(f"chosen {name}={getattr(recipe, name)}{why.get(name, '')}" for name in USUAL if name not in flags)
 

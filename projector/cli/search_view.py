@@ -49,9 +49,7 @@ def counted(found: Found) -> str:
 def exactness(found: Found) -> str:
     """How far the best can be from the best of all, in a sentence."""
     if found.gap is None:
-        most = (
-            "" if found.most is None else f": at the peak rate of the device it would be {_times(found.most)} as fast"
-        )
+        most = f"; at the device's peak rate {_times(found.most)} as fast" if found.most is not None else ""
         return f"The best of {found.seconds:.1f} s of search, not of all{most}"
     if found.gap > 0:
         return f"The best of {found.seconds:.1f} s of search; nothing left out is more than {_times(found.gap)} as fast"

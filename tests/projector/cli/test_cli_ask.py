@@ -26,19 +26,25 @@ def document(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, 
     return answers
 
 
+@pytest.mark.parametrize("model", ["deepseek_v3", "llama3_70b"])
 def test_an_answer_is_25_lines_with_the_verdict_first(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    lines = told(
-        capsys, "--model", "llama3_70b", "--gpu", "h100", "--gpus", "64", "--seq", "32k", "--budget", "0"
-    ).splitlines()
+    asked = ("--gpu", "h100", "--gpus", "1024", "--seq", "8k", "--price", "2", "--budget", "0")
+    lines = told(capsys, "--model", model, *asked).splitlines()
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 80
     heads = (
-        "llama3_70b on 64", "Fits: ", "Layout: ", "Expected: ", "90 % between", "Uncertain by", "Whole run: ",
-        "Start from:",
-    )  # fmt: skip
+        f"{model} on 1024",
+        "Fits: ",
+        "Layout: ",
+        "Expected: ",
+        "90 % between",
+        "Uncertain by",
+        "Whole run: ",
+        "Start",
+    )
     at = [next(i for i, line in enumerate(lines) if line.startswith(head)) for head in heads]
     assert at == sorted(at)
     assert at[1] == 1
