@@ -25,7 +25,7 @@ from projector.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = ("In short",)
-TABLES, ROWS, SCREEN = 2, 8, 42
+TABLES, ROWS, SCREEN = 1, 8, 25
 #: Kinds of sources in words, as runs of ``measured/runs`` state them.
 KINDS = {
     "log": "logs of training runs",
@@ -108,7 +108,8 @@ def replaced(readme: str, name: str, content: str) -> str:
 def main(arguments: list[str]) -> int:
     path, reports = ROOT / "README.md", ROOT / "reports"
     old = path.read_text(encoding="utf-8")
-    new = replaced(old, "expect", expect((reports / "sources.md").read_text(encoding="utf-8")))
+    new = replaced(old, "ask", excerpt((reports / "ask.txt").read_text(encoding="utf-8")))
+    new = replaced(new, "expect", expect((reports / "sources.md").read_text(encoding="utf-8")))
     sound, _ = parted(files.rows(reports / "results.csv"))
     looked = frozenset(look.run_id for look in first_look.read(reports / first_look.FILE.name))
     new = replaced(new, "sources", sources(sound, facts_of(ROOT / "measured" / "runs"), looked))
