@@ -18,7 +18,6 @@ from projector import projection
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.expectation import Knowledge
-from projector.intake import detect
 from projector.intake.values import literal
 from projector.plan.usual import SEQ_LENGTH, samples_per_step, tokens_per_step
 from projector.projection import Projection
@@ -172,6 +171,8 @@ class Sweep:
 
 def _samples(content: Mapping[str, Any], seq_length: Any) -> int:
     """One batch for all points, by the largest model and the most GPUs."""
+    from projector.intake import detect
+
     models = [detect.load_architecture(str(name)).model for name in _several(content["model"])]
     most = max(models, key=tokens_per_step)
     return samples_per_step(most, max(_several(seq_length)), max(_several(content["gpus"])))

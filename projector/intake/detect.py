@@ -4,32 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from projector.errors import InputError, Problem
-from projector.intake import (
-    case,
-    gpt_neox,
-    hf_trainer,
-    huggingface,
-    litgpt,
-    llm_foundry,
-    manifests,
-    maxtext,
-    megatron_args,
-    megatron_swift,
-    nanotron,
-    nemo,
-    primus,
-    same_question,
-    scripts,
-    stack_age,
-    torchtitan,
-    torchtune,
-)
-from projector.intake.assemble import Origin, assemble
+from projector.intake import case
 from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
 from projector.intake.other_tools import refuse_other_tools
@@ -47,24 +29,28 @@ KINDS = (
 )
 
 
-def _by_marks(name: str) -> Callable[[Mapping[str, object]], bool]:
-    """Whether a mapping is a file of the dialect, whose own file is read when that is first asked."""
-    return lambda content: dialect(name).fits(content)
-
-
-#: Configurations that are a workload by themselves: what tells them, and what reads them, by kind.
+#: Configurations that are a workload by themselves: by kind, what tells them, if more than the marks of the dialect of that
+#: name do, and what reads them, as ``file.function`` here, since a file is imported when a configuration may be one of its
+#: kind.
 _WHOLE = {
-    "nemo": (nemo.is_nemo, nemo.load),
-    "nanotron": (_by_marks("nanotron"), nanotron.load),
-    "llm-foundry": (llm_foundry.is_llm_foundry, llm_foundry.load),
-    "llama-factory": (_by_marks("llama_factory"), hf_trainer.load_llama_factory),
-    "ms-swift": (megatron_swift.is_dump, megatron_swift.of_dump),
-    "trainer": (_by_marks("trainer"), hf_trainer.load_trainer),
-    "axolotl": (_by_marks("axolotl"), hf_trainer.load_axolotl),
-    "torchtune": (torchtune.is_torchtune, torchtune.load),
-    "litgpt": (_by_marks("litgpt"), litgpt.load),
-    "gpt-neox": (gpt_neox.is_gpt_neox, gpt_neox.load),
+    "nemo": ("nemo.is_nemo", "nemo.load"),
+    "nanotron": ("", "nanotron.load"),
+    "llm-foundry": ("llm_foundry.is_llm_foundry", "llm_foundry.load"),
+    "llama-factory": ("", "hf_trainer.load_llama_factory"),
+    "ms-swift": ("megatron_swift.is_dump", "megatron_swift.of_dump"),
+    "trainer": ("", "hf_trainer.load_trainer"),
+    "axolotl": ("", "hf_trainer.load_axolotl"),
+    "torchtune": ("torchtune.is_torchtune", "torchtune.load"),
+    "litgpt": ("", "litgpt.load"),
+    "gpt-neox": ("gpt_neox.is_gpt_neox", "gpt_neox.load"),
 }
+
+
+def _of_file(place: str) -> Any:
+    file, _, function = place.partition(".")
+    return getattr(import_module(f"projector.intake.{file}"), function)
+
+
 _PRIMUS = ("modules", "work_group", "exp_name")
 _HUGGINGFACE = ("model_type", "architectures", "text_config")
 #: Any of these makes a mapping one of Megatron-LM arguments.
@@ -98,6 +84,8 @@ def load(
     of a machine. Raises :class:`InputError` with every mistake of the file, also for an architecture alone, which says
     nothing about how it is trained.
     """
+    from projector.intake import manifests
+
     file = Path(path)
     architecture = load_architecture(model) if model else None
     chosen = architecture.model if architecture else None
@@ -119,6 +107,8 @@ def load(
     if configs is not None and kind != "primus":
         raise InputError([Problem(str(file), "", f"{configs} as the configs folder", "a Primus experiment to use it")])
     if kind == "primus":
+        from projector.intake import primus
+
         loaded = primus.load(file, configs=configs, overrides=overrides)
         if architecture is None:
             return loaded
@@ -128,12 +118,19 @@ def load(
     if kind == "huggingface":
         raise InputError([Problem(str(file), "recipe", "nothing: an architecture alone", _recipe_missing(file))])
     if kind == "torchtitan" and mapping is not None:
+        from projector.intake import torchtitan
+
         return torchtitan.load(mapping, str(file), gpus=gpus, model=chosen)
     if kind == "maxtext" and mapping is not None:
+        from projector.intake import maxtext
+
         return maxtext.load(mapping, str(file), gpus=gpus, model=chosen, words=overrides)
     if kind in _WHOLE and mapping is not None:
-        return _WHOLE[kind][1](mapping, str(file), model=chosen)
+        whole: Loaded = _of_file(_WHOLE[kind][1])(mapping, str(file), model=chosen)
+        return whole
     if kind == "script":
+        from projector.intake import scripts, stack_age
+
         shell = manifest.script if manifest else text
         loaded = scripts.load(
             file, args=args, env=env, model=chosen, gpus_given=gpus_given, text=shell, node_gpus=node_gpus
@@ -145,6 +142,8 @@ def load(
 def takes_overrides(path: str | Path) -> bool:
     """Whether the file is made of arguments by name, which further ones may replace (a case has fields of its own, a
     launch script its variables)."""
+    from projector.intake import manifests
+
     file = Path(path)
     if file.is_dir():
         return False
@@ -158,6 +157,8 @@ def takes_overrides(path: str | Path) -> bool:
 
 def _is_script(text: str, file: Path) -> bool:
     """A launch script; a log that holds a dump of arguments is none, whatever it is called."""
+    from projector.intake import megatron_args, scripts
+
     return not megatron_args.parse(text) and scripts.is_script(text, file.name)
 
 
@@ -167,6 +168,8 @@ def load_architecture(name: str) -> Loaded:
     if name in zoo.names():
         return Loaded(model=zoo.load(name))
     if name.endswith(".json") or Path(name).is_dir():
+        from projector.intake import huggingface
+
         return huggingface.load(name)
     if name.endswith((".yaml", ".yml")):
         return Loaded(model=_described(Path(name)))
@@ -191,12 +194,14 @@ def kind_of(mapping: Mapping[str, object] | None) -> str:
     if mapping is None:
         return "megatron"
     if "recipe" not in mapping and "modules" not in mapping:
+        from projector.intake import maxtext, torchtitan
+
         if torchtitan.is_job(mapping):
             return "torchtitan"
         if maxtext.is_maxtext(mapping):
             return "maxtext"
-        for kind, (is_kind, _) in _WHOLE.items():
-            if is_kind(mapping):
+        for kind, (told, _) in _WHOLE.items():
+            if _of_file(told)(mapping) if told else dialect(kind.replace("-", "_")).fits(mapping):
                 return kind
     for kind, keys in (("primus", _PRIMUS), ("huggingface", _HUGGINGFACE), ("case", ("recipe",))):
         if any(key in mapping for key in keys):
@@ -241,6 +246,8 @@ def _mapping(text: str, file: Path) -> dict[str, object] | None:
 
 def _toml(text: str, file: Path) -> dict[str, object] | None:
     """The sections of a TOML file. One that is no job of torchtitan is an error by its suffix, else other text."""
+    from projector.intake import same_question, torchtitan
+
     named = file.suffix.lower() == ".toml"
     try:
         content = torchtitan.parse(text, str(file))
@@ -256,6 +263,8 @@ def _toml(text: str, file: Path) -> dict[str, object] | None:
 
 
 def _unknown(mapping: Mapping[str, object], file: Path) -> InputError:
+    from projector.intake import same_question
+
     return InputError(
         [Problem(str(file), "", ", ".join(list(mapping)[:6]) or "no keys", f"{KINDS}; {same_question.flags(mapping)}")]
     )
@@ -264,6 +273,9 @@ def _unknown(mapping: Mapping[str, object], file: Path) -> InputError:
 def _megatron(
     text: str, mapping: Mapping[str, object] | None, file: Path, model: Model | None, overrides: Mapping[str, object]
 ) -> Loaded:
+    from projector.intake import megatron_args, same_question
+    from projector.intake.assemble import Origin, assemble
+
     stated = megatron_args.parse(text)
     if not _names(stated if mapping is None else mapping) & set(_MEGATRON):
         if mapping is not None:

@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from projector.dataclass import dataclass
@@ -166,6 +166,6 @@ def _words(part: str) -> tuple[set[str], set[str]]:
 def _facts() -> Mapping[str, Any]:
     import yaml
 
-    text = resources.files(__package__).joinpath("tokenizers.yaml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("tokenizers.yaml").read_text(encoding="utf-8")
     found: Mapping[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return found
