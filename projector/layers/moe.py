@@ -49,6 +49,7 @@ def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
         *lo.execution.dispatch.experts(experts, moe, r, inside),
         *_padding("moe.unpad", r, x),
         combine,
+        *_weighted(r, inside),
         *up,
         *_identity(moe, lo),
         *sandwich("post_mlp_norm", lo, reads="latent_up.out" if up else "moe.combine.out"),
@@ -110,6 +111,34 @@ def _modules(lo: Local) -> tuple[Part, ...]:
     )
 
 
+def _weighted(r: Routed, lo: Local) -> tuple[Part, ...]:
+    """What experts return times its probability, where that is not their activation's: one product in 16 bits (transformers
+    models/qwen3_moe) or in one kernel, else cast, product in fp32, cast (pytorch/torchtitan@b39377f9f torchtitan/models/moe/
+    moe.py, ``score_before_experts`` false). Backward the same and a sum for the gradient of the probability, which needs the
+    product's input."""
+    how = lo.execution.fusion.expert_output_weighted
+    if not how:
+        return ()
+    elements, cast = r.sent * lo.hidden, how == "fp32" and not lo.compiled
+    forward, backward = (
+        ((10.0, 10.0, 3), (18.0, 10.0, 5)) if cast else ((2.0, 2.0, 1), (4.0, 2.0, 1 if lo.compiled else 2))
+    )
+    return (
+        Part(
+            name="moe.weighted",
+            forward=(_product("moe.weighted", elements, forward),),
+            backward_input=(_product("moe.weighted.bwd", elements, backward),),
+            saves=(Saved(name="moe.weighted.in", bytes=(4.0 if cast else lo.act) * elements),),
+            tags=MOE,
+        ),
+    )
+
+
+def _product(name: str, elements: float, cost: tuple[float, float, int]) -> Stream:
+    read, write, launches = cost
+    return Stream(name=name, kind="elementwise", read=read * elements, write=write * elements, launches=launches)
+
+
 def _first(part: Part, width: int, r: Routed, lo: Local) -> Part:
     """``part``, the first linear, in one compiled step: beside the buffers of the exchange the gradients of its products
     (the activation is gone) and one input gradient for each."""
@@ -125,7 +154,14 @@ def _first(part: Part, width: int, r: Routed, lo: Local) -> Part:
 def _expert_activation(width: int, r: Routed, lo: Local) -> Part:
     """Activation times the router's probability, in one kernel for all experts unless they run one after the other."""
     tags, reads = MOE | {"moe_act", "fused_group_mlp"}, "experts.fc1.out"
-    part = _clamped(activation("experts.act", width, r.held, lo, tags, reads=reads, weighted=True), width, r, lo)
+    part = _clamped(
+        activation(
+            "experts.act", width, r.held, lo, tags, reads=reads, weighted=not lo.execution.fusion.expert_output_weighted
+        ),
+        width,
+        r,
+        lo,
+    )
     if not lo.execution.allocator.planned:
         # the experts' output gradient, the activation's input and output gradients
         halves = (2 if lo.model.gated_linear_unit else 1) * lo.act * r.held * width

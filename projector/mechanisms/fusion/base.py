@@ -33,6 +33,8 @@ class Fusion(Strategy):
     ``wgrad_accumulation``: how a weight gradient reaches the gradient buffer: ``fused`` | ``separate`` | ``none``.
     ``dummy_wgrad``: placeholders cached per weight shape by fused accumulation: ``none`` | ``dense`` | ``all``.
     ``expert_wgrad``: grouped products add to that buffer too where linears do.
+    ``expert_output_weighted``: the type in which the router's probabilities multiply what experts return (``fp32`` |
+    ``bf16``), empty where they multiply their activation.
     ``expert_gemm_split``: gate and up of experts are two grouped products. ``expert_bias``: of experts inside other
     kernels, else added expert by expert and concatenated again. ``loss``: cross-entropy where the recipe names none:
     ``unfused`` | ``native`` | ``te`` | ``fp32`` | ``bf16`` | ``linear``. ``loss_compiled``: where a
@@ -60,6 +62,7 @@ class Fusion(Strategy):
     dummy_wgrad: str = "all"
     expert_wgrad: bool = True
     expert_gemm_split: bool = False
+    expert_output_weighted: str = ""
     expert_bias: bool = True
     loss: str = "unfused"
     loss_compiled: bool = False

@@ -20,4 +20,5 @@ class TorchEager(Fusion):
     eager_ring: bool = True
     wgrad_accumulation: str = "none"
     expert_gemm_split: bool = True
+    expert_output_weighted: str = "fp32"
     loss: str = "fp32"

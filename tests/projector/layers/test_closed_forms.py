@@ -16,7 +16,15 @@ from projector.projection import project
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
-from tests.projector.layers.lowering_cases import DEEPSEEK_V3, DENSE, EXPERTS, LLAMA_70B, flops, resolved
+from tests.projector.layers.lowering_cases import (
+    DEEPSEEK_V3,
+    DENSE,
+    EXPERTS,
+    LLAMA_70B,
+    flops,
+    resolved,
+    with_execution,
+)
 
 TOKENS = 4096
 QWEN_MOE = zoo.load("qwen3_30b_a3b")
@@ -45,6 +53,18 @@ def test_the_gate_of_a_shared_expert_is_one_column_and_one_more_pass() -> None:
     assert sum(w.elements for w in more.weights) - sum(w.elements for w in plain.weights) == 7168
     twice = [sum(op.bytes for op in made.forward if op.name == "shared.add") for made in (plain, more)]
     assert twice[1] == 2 * twice[0] == 2 * 3 * 2 * TOKENS * 7168
+
+
+@pytest.mark.parametrize(("how", "moved", "kept"), [("fp32", 20, 4), ("bf16", 4, 2), ("", 0, 0)])
+def test_results_of_experts_times_their_probabilities(how: str, moved: int, kept: int) -> None:
+    """torchtitan casts to fp32 (2 + 4), multiplies (4 + 4) and casts back (4 + 2): its gradient needs the fp32 copy. Hugging
+    Face multiplies in 16 bits; Megatron-LM multiplies the activation instead."""
+    case = with_execution(resolved(QWEN_MOE, 8), fusion={"strategy": "torch_eager", "expert_output_weighted": how})
+    copies = TOKENS * 8 * 2048
+    made = lower.layer(EXPERTS, case)
+    assert sum(op.bytes for op in made.forward if op.name == "moe.weighted") == moved * copies
+    assert saved(case, "moe.weighted.in") == kept * copies
+    assert (saved(case, "experts.act.unweighted") > 0) is False
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
