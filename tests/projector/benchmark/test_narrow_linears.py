@@ -71,7 +71,8 @@ def test_products_and_gradients_are_those_of_wide_linears(
     torch.manual_seed(1)
     for scaling in SCALINGS if strict else SCALINGS[:2]:
         how = way(_work(fp8_recipe=scaling).recipe, cpu)
-        for tokens, k, n in ((256, 384, 256), (40, 256, 144), (7, 64, 48)):
+        shapes = ((256, 384, 256), (40, 256, 144), (7, 64, 48))
+        for tokens, k, n in shapes if strict else shapes[1:]:
             x, w = torch.randn(tokens, k).bfloat16().requires_grad_(), torch.randn(n, k).requires_grad_()
             spiked = torch.ones(tokens, 1)
             spiked[0] = 1e6  # one scale a tensor loses the rest, finer ones do not
@@ -160,7 +161,7 @@ def test_amd_has_types_of_its_own(cpu: Device) -> None:
 def test_a_step_of_8_bit_linears_is_timed_and_not_put_back(cpu: Device) -> None:
     here = catalogue.cluster("cpu")
     for scaling, framework, eager in (("tensorwise", "pytorch", ""), ("delayed", "megatron-lm", "fp8_recipe")):
-        work = _work(framework=framework, fp8_recipe=scaling)
+        work = _work(framework=framework, fp8_recipe=scaling, seq_length=16)  # a CPU multiplies 8 bits one by one
         found = measured.measure(work, here, cpu, layers="torch", budget=0.01, most=1)
         assert found.asked.workload.recipe.precision == "fp8"
         assert not any("bf16" in note for note in found.notes)
