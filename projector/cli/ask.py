@@ -35,7 +35,10 @@ def register(parser: Parser) -> None:
     parser.usage = "%(prog)s --model NAME|FILE --gpu NAME[,NAME…] [--gpus N|min] [flags]"
     for action in arguments(parser):
         if action.dest == "gpus":
-            action.type, action.help = _gpus, "GPUs of the run; min: the fewest on which it fits; default: min"
+            action.type, action.help = (
+                _gpus,
+                "GPUs of the run; min: the fewest on which it fits; default: what the file says, else min",
+            )
         if action.dest == "gpu":
             action.help = (
                 "the usual cluster of a GPU (mi355x, h100) or a YAML file of one; several with commas, side by side"
@@ -100,7 +103,7 @@ def answered(options: argparse.Namespace) -> Answer:
     from projector.cli.inputs import blamed, read_case
     from projector.search.unfit import unfit
 
-    fewest = options.gpus in (None, "min") and not options.target_nodes
+    fewest = options.gpus == "min" or not (options.gpus or options.target_nodes or options.config)
     if fewest:
         options.gpus = 1
     known = runs.taught(options)

@@ -10,7 +10,7 @@ from typing import Any
 from projector.cli import command, expected, report
 from projector.cli.ask import Answer
 from projector.cli.plan_view import lasting, tokens
-from projector.cli.search_view import exactness
+from projector.cli.search_view import exactness, too_close
 from projector.cli.search_view import one as configuration
 from projector.io.table import NONE, Column, Line, Table, factor, gib, percent
 from projector.search.words import words
@@ -36,6 +36,8 @@ def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[
     yield Line(f"{made.memory.verdict}, of {gib(made.memory.usable)}", report.verdict(case, made).style)
     yield Line(f"Layout: {words(best.fields)}")
     yield Line(f"{exactness(answer.found)}.", "dim")
+    if answer.found.close is not None:
+        yield Line(too_close(answer.found))
     yield from expected.lines(case, made)
     if answer.plan is not None:
         yield Line(f"Whole run: {_run(answer, options)}")

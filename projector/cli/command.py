@@ -8,7 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from projector.cli.inputs import Case
+from projector.cli.changes import USUAL
+from projector.cli.inputs import Case, read_case
+from projector.cli.options import selection
+from projector.cli.parser import parse
 from projector.errors import InputError, Unsupported
 from projector.hardware.types import Cluster
 from projector.settle.workload import settled
@@ -16,7 +19,6 @@ from projector.workload.fields import Field, fields
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-_SIZES = ("micro_batch_size", "global_batch_size", "seq_length")
 #: What a projection depends on beside the recipe and the GPUs, by its place in the options.
 _BESIDE = (
     *("config", "configs", "model", "cluster", "gpu", "framework", "framework_date", "hardware_config"),
@@ -27,21 +29,27 @@ _BESIDE = (
 def words(case: Case, load: Workload, options: argparse.Namespace) -> list[str]:
     """The words of ``projector performance`` that project ``load``, which differs from ``case`` in recipe and GPUs alone.
     Flags without which it would be the same are left out."""
-    found = ["projector", "performance"]
+    found = list[str]()
     for name in _BESIDE:
         if (value := getattr(options, name)) is not None:
             found += [f"--{name.replace('_', '-')}", str(value)]
-    found += ["--gpus", str(load.gpus)]
+    found += [
+        word for name in ("args", "env") if getattr(options, name) for word in (f"--{name}", *getattr(options, name))
+    ]
+    found += [*options.changes, "--gpus", str(load.gpus)]
     found += [word for text in options.set if text.startswith("model.") for word in ("--set", text)]
-    bare = Recipe(**{name: getattr(load.recipe, name) for name in _SIZES})
-    start = case.workload.recipe if options.config else bare
-    sizes = [] if options.config else [field for field in fields() if field.key in _SIZES]
-    needed = [*sizes, *_needed(start, load, case.cluster)]
+    if not options.config:
+        found += [word for field in fields() if field.key in USUAL for word in _said(field, _at(load.recipe, field))]
+    start = read_case(parse(selection(), found)).workload.recipe
+    needed = [field for field in _needed(start, load, case.cluster) if options.config or field.key not in USUAL]
     if load.model.moe is not None and load.recipe.tp > 1:  # experts would be split like the rest
         needed += [field for field in fields() if field.key == "etp" and field not in needed]
-    for field in needed:
-        found += _said(field, _at(load.recipe, field))
-    return found
+    return [
+        "projector",
+        "performance",
+        *found,
+        *(word for each in needed for word in _said(each, _at(load.recipe, each))),
+    ]
 
 
 def wrapped(found: Sequence[str], width: int = 78, margin: str = "    ") -> list[str]:

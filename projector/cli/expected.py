@@ -40,7 +40,7 @@ def told(found: Expectation, made: Projection) -> tuple[str, str]:
     """The expected step with throughput and MFU, and the ends of their interval."""
     at = [(seconds, made.tgs * made.step_seconds / seconds) for seconds in (found.middle, found.high, found.low)]
     (middle, tokens), (high, least), (low, most) = at
-    mfu = [percent(made.mfu * each / made.tgs) for each in (tokens, least, most)]
+    mfu = [percent(made.mfu * each / made.tgs, digits) for each, digits in ((tokens, 1), (least, 0), (most, 0))]
     return (
         f"Expected: {middle:.3f} s a step, {tokens:,.1f} tokens/s/GPU, MFU {mfu[0]}",
         f"{percent(found.level, 0)} between {low:.3f} and {high:.3f} s: {least:,.0f} to {most:,.0f} tokens/s/GPU, MFU "

@@ -26,7 +26,7 @@ def as_page(case: Case, found: Found, top: int, start: Sequence[str]) -> Iterato
     yield Line("")
     yield from expected.lines(case, found.best[0].projection)
     if found.close is not None or first.memory.order:
-        yield Line(_too_close(found))
+        yield Line(too_close(found))
     yield Line(_told_apart(found))
     if found.next is not None:
         yield Line(_why(found))
@@ -61,7 +61,8 @@ def _times(gap: float) -> str:
     return f"{1 / (1 - gap):.2f} times"
 
 
-def _too_close(found: Found) -> str:
+def too_close(found: Found) -> str:
+    """What is faster and may fit, or that nothing surely does."""
     if found.close is None:
         near = 100 * found.best[0].projection.memory.tolerance
         return f"Nothing fits by more than the {near:.0f} % that the memory model may be off: a trial says more."

@@ -25,7 +25,7 @@ from projector.search.explore import gains
 from projector.search.hunt import Hunt
 from projector.search.nodes import Counts, Hit, layout_of
 from projector.search.objective import Objective
-from projector.search.opening import opened
+from projector.search.opening import around, opened
 from projector.search.space import Space, with_fields
 from projector.search.tree import Tree
 from projector.search.words import words
@@ -139,7 +139,10 @@ def search(
     known: dict[str, tuple[float, float]] = {}  # of this memory: it says nothing of a smaller one
     sure = hunts.soon(hunts.room(math.exp(-_tolerance(space, cluster))), {})
     first = sure or hunts.soon(smaller, known)
-    hunt = hunts.run(space, smaller, first.hits if first else (), known)
+    seeds = first.hits if first else []
+    if first:  # what is stated may fit, too, if it is not sure to
+        seeds = hunts.run(around(space, space.stated, ()), smaller, seeds, known).hits
+    hunt = hunts.run(space, smaller, seeds, known)
     if not hunt.counts.enumerated:
         raise hunt.tree.empty()
     shown = partial(_projected, space=space, cluster=cluster, settings=settings, knowledge=knowledge or Knowledge())

@@ -1,8 +1,8 @@
 """A good configuration soon: parts of a space, each searched whole, one after the other.
 
-The first part has every size with the plainest pipelines and switches. Each further part holds what the best so far has of
-some axes and frees the others (block coordinate descent: Bertsekas, *Nonlinear Programming*, 2.7), until no part has
-anything better. That is no proof; the search of the whole space, which follows, is.
+The first part is what is stated, the second has every size with the plainest pipelines and switches. Each further part
+holds what the best so far has of some axes and frees the others (block coordinate descent: Bertsekas, *Nonlinear
+Programming*, 2.7), until no part has anything better. That is no proof; the search of the whole space, which follows, is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from projector.search.hunt import Hunt
 from projector.search.nodes import Counts, Hit
 from projector.search.space import PIPELINE, Space
 
-#: Values of the first part, where an axis has them; of a size or switch that is not named here all options are in.
+#: What puts something into the memory of the host.
+_HOST = ("optimizer_cpu_offload", "offload_modules", "cpu_offloading_num_layers")
+#: Values of the plain part, where an axis has them; of a size or switch that is not named here all options are in.
 _PLAIN: Mapping[str, tuple[Any, ...]] = {
     "pipeline_schedule": (None, "1f1b", "interleaved"),
     "recompute_granularity": ("none", "full"),
@@ -27,9 +29,7 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
     "create_attention_mask_in_dataloader": (False,),
     "moe_token_dispatcher_type": ("alltoall",),
     "overlap_moe_expert_parallel_comm": (False,),
-    "optimizer_cpu_offload": (None,),
-    "offload_modules": (None,),
-    "cpu_offloading_num_layers": (None,),
+    **dict.fromkeys(_HOST, (None,)),
     "overlap_grad_reduce": (True,),
     "overlap_param_gather": (True,),
 }
@@ -37,7 +37,9 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
 _FREED = (("layers", "once"), ("near", "pipelines"), ("sizes", "pipelines"), ("pipelines", "layers"))
 _SIZES = ("tp", "cp", "ep", "etp", "pp")
 _CHUNKS = (1, 2, 4)
-_TOKENS = 8192  # of a sample that one rank holds at most in the very first part, where context parallelism can split it
+_TOKENS = (
+    8192  # of a sample that one rank holds at most in the first look at it, where context parallelism can split it
+)
 
 
 def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: Callable[[], bool]) -> Hunt | None:
@@ -66,14 +68,15 @@ def _best(hits: Sequence[Hit]) -> Option | None:
 def _parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
     """``hits`` grow while the parts are searched."""
     plain = _plain(space)
+    yield around(space, space.stated, ())
     yield _glance(plain)
     if not hits:
         yield plain
-    if not hits:  # the plain pipelines with all that saves memory
-        yield replace(plain, layers=space.layers)
+    if not hits and any(name in option for axis in space.layers for option in axis for name in _HOST):
+        yield replace(plain, layers=space.layers)  # what saves memory and is not plain
     while hits:
         for free in _FREED:
-            yield _around(space, _best(hits) or {}, free)
+            yield around(space, _best(hits) or {}, free)
 
 
 def _glance(plain: Space) -> Space:
@@ -95,7 +98,7 @@ def _plain(space: Space) -> Space:
     )
 
 
-def _around(space: Space, best: Option, free: tuple[str, ...]) -> Space:
+def around(space: Space, best: Option, free: tuple[str, ...]) -> Space:
     """The part of ``space`` that has all options of the axes ``free``, and of the others those of ``best``. The micro-batch
     is always free."""
     held: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in best.items()}

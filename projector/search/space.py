@@ -45,13 +45,15 @@ _SHORTEST = 2048  # tokens that context parallelism leaves a rank
 @dataclass(frozen=True, kw_only=True)
 class Space:
     """``base``: all fields that no axis sets. ``sizes``, ``layers``, ``once``: axes; ``pipelines(pp)``: the options
-    of the pipeline with so many ranks. ``only``: values to which the user holds fields of several-field axes."""
+    of the pipeline with so many ranks. ``only``: values to which the user holds fields of several-field axes. ``stated``:
+    what the workload sets that the space was made around, which is one of its configurations or none."""
 
     base: Workload
     sizes: tuple[Axis, ...]
     layers: tuple[Axis, ...]
     once: tuple[Axis, ...]
     only: Mapping[str, tuple[Any, ...]]
+    stated: Option
 
     @cached_property
     def of_layers(self) -> Axis:
@@ -69,7 +71,11 @@ class Space:
         """Schedules, chunks and layouts of ``pp`` ranks."""
         found = self._pipelines.get(pp)
         if found is None:
-            found = self._pipelines[pp] = tuple(self._kept(_pipelines(self.base, pp, self.only.get("vpp"))))
+            options = list(_pipelines(self.base, pp, self.only.get("vpp")))
+            stated = {name: self.stated[name] for name in PIPELINE if self.stated[name] not in (None, False)}
+            if pp == self.stated["pp"] > 1 and stated not in options:
+                options.append(stated)
+            found = self._pipelines[pp] = tuple(self._kept(options))
         return found
 
     @cached_property
@@ -156,6 +162,8 @@ def space(
         layers=tuple(_able(_held(_also(axis, base), held), cluster.gpu) for axis in layers),
         once=tuple(_held(_also(axis, base), held) for axis in once),
         only=held,
+        stated={name: getattr(base.recipe, name) for name in (*searched, *_SIZES[1:])}
+        | {"gpus": base.gpus, "pipeline_schedule": _schedule(base.recipe)},
     )
     _check(made, held)
     return made
@@ -242,6 +250,11 @@ def _sizes(
     ]
     axes = [tuple({name: value} for value in dict.fromkeys(each)) for name, each in values.items()]
     return (axes[0], tuple(within), *axes[1:])
+
+
+def _schedule(recipe: Recipe) -> str | None:
+    """By the name that an option of a pipeline has."""
+    return pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp) if recipe.pp > 1 else None
 
 
 def _pipelines(base: Workload, pp: int, chunks: Sequence[int] | None) -> Iterator[Option]:

@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 
 import pytest
+from cli_command import DEEPSEEK
 
 from projector.__main__ import main
 
@@ -57,6 +58,7 @@ def test_an_answer_is_25_lines_with_the_verdict_first(
         ("--model", "mixtral_8x7b", "--gpu", "mi300x", "--gpus", "32", "--framework", "primus"),
         ("--model", "llama3.1_8b", "--gpu", "b200", "--gpus", "8", "--framework", "torchtitan", "--price", "3"),
         ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--tp", "2", "--set", "model.num_layers=16"),
+        ("--config", DEEPSEEK, "--micro-batch-size", "2"),
     ],
 )
 def test_the_command_projects_the_same(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:

@@ -71,6 +71,16 @@ def test_the_fewest_gpus_are_those_on_half_of_which_nothing_fits(capsys: pytest.
     assert main(["search", *words, "--gpus", str(gpus // 2), "--json"]) == 2
 
 
+def test_no_search_is_worse_than_what_is_stated(capsys: pytest.CaptureFixture[str]) -> None:
+    """However short it is, and whatever the layout of its pipeline."""
+    assert main(["performance", "--config", DEEPSEEK, "--json"]) == 0
+    own = json.loads(capsys.readouterr().out)
+    assert main(["search", "--config", DEEPSEEK, "--json", "--budget", "0.001s"]) == 0
+    best = json.loads(capsys.readouterr().out)["best"][0]
+    assert own["memory"]["status"] == "fits"
+    assert best["step_seconds"] <= own["projections"]["simulate"]["step_seconds"]
+
+
 def test_a_configuration_is_in_its_own_space(capsys: pytest.CaptureFixture[str]) -> None:
     fixed = [f"--fix={name}" for name in ("tp=1", "pp=16", "vpp=2", "ep=64", "cp=1", "micro_batch_size=1")]
     assert main(["search", "--config", DEEPSEEK, *fixed, "--json", "--budget", "30"]) == 0
