@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs
 from projector.cli.options import add_selection
@@ -135,17 +135,23 @@ def sizes(case: Case, most: int | None = None) -> list[int]:
     return [size for size in all_of_them if least <= size <= (most or MOST)] or [most or MOST]
 
 
+def held(case: Case, options: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
+    """Fields that a search would set and that flags hold, each to its value."""
+    from projector.search.space import searched
+
+    free, recipe = searched(case.workload), case.workload.recipe
+    flags = options.told.flags.items()
+    return {name: (getattr(recipe, name),) for name, flag in flags if flag.startswith("--") and name in free}
+
+
 def searched(case: Case, options: argparse.Namespace, seconds: float) -> Found:
     """The best layouts of ``case``, whose flags hold their fields, in so many CPU seconds from the first that fits."""
-    from projector.search import space as spaces
     from projector.search.found import Limits, search
     from projector.search.objective import Objective
+    from projector.search.space import space
 
-    free = spaces.searched(case.workload)
-    flags = (name for name, flag in options.told.flags.items() if flag.startswith("--") and name in free)
-    held = {name: (getattr(case.workload.recipe, name),) for name in flags}
     return search(
-        spaces.space(case.workload, case.cluster, only=held),
+        space(case.workload, case.cluster, only=held(case, options)),
         case.cluster,
         Objective(),
         Limits(seconds=seconds, top=4),

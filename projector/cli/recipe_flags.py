@@ -109,8 +109,8 @@ def said(options: argparse.Namespace, further: Mapping[str, object], problems: l
                 problems.append(Problem(where, key, value, _nearest_field(key)))
                 continue
             flags[known.key] = where
-            typed = _typed(known, value)
-            wrong = _wrong(known, typed, value, where, "" if where in flags_of(known) else key)
+            typed = typed_value(known, value)
+            wrong = wrong_value(known, typed, value, where, "" if where in flags_of(known) else key)
             problems += wrong
             recipe = recipe if wrong else merge(recipe, _nested(known.path, typed))
         texts.append(f"{key}={value} ({where})" if where.startswith("--") else f"{key}={value}")
@@ -138,7 +138,7 @@ def changed_model(model: Model, said: Said, problems: list[Problem]) -> Model:
     return made or model
 
 
-def _typed(known: Field, value: object) -> object:
+def typed_value(known: Field, value: object) -> object:
     """A text as the type of its field where it can be one; else as it stands, for the checks to refuse."""
     plain = literal(value)
     if known.many and not isinstance(plain, (list, tuple)):
@@ -155,7 +155,7 @@ def _scalar(kind: type, value: object) -> object:
     return float(plain) if kind is float and type(plain) is int else plain
 
 
-def _wrong(known: Field, typed: object, found: object, where: str, key: str) -> list[Problem]:
+def wrong_value(known: Field, typed: object, found: object, where: str, key: str) -> list[Problem]:
     """One problem at most, in the words of a recipe file, at the flag."""
     name = known.path[0]
     if len(known.path) > 1:  # its other parts have flags of their own

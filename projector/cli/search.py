@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +83,8 @@ def _run(options: argparse.Namespace) -> None:
     if options.objective == "cost" and options.price is None:
         raise InputError([Problem("command line", "--price", "nothing", "the price of a GPU-hour: none is invented")])
     runs.prepare(options)
-    _completed(options)
+    if (options.max_gpus or options.fewest_gpus) and not options.gpus and not options.target_nodes:
+        options.gpus = options.max_gpus or MOST  # their number need not be stated where their most is
     own = runs.taught(options)
     case = own.on(read_case(options))
     with blamed(options):
@@ -126,16 +126,6 @@ def _run(options: argparse.Namespace) -> None:
         write(found.best[0].workload, Path(options.write), case.cluster)
 
 
-def _completed(options: argparse.Namespace) -> None:
-    """What is searched need not be stated: a micro-batch, and the number of GPUs where their most is."""
-    stated = "micro_batch_size" in options.stated
-    options.micro = stated
-    if not options.config and not stated:
-        options.stated = {**options.stated, "micro_batch_size": ("--micro-batch-size", "1")}
-    if (options.max_gpus or options.fewest_gpus) and not options.gpus and not options.target_nodes:
-        options.gpus = options.max_gpus or MOST
-
-
 def _limits(options: argparse.Namespace) -> Limits:
     from projector.search.found import Limits
 
@@ -154,18 +144,15 @@ def _limits(options: argparse.Namespace) -> Limits:
 
 
 def _space(case: Case, options: argparse.Namespace, gpus: tuple[int, ...]) -> Space:
-    from projector.search.space import searched, space
+    from projector.cli.ask import held
+    from projector.search.space import space
 
     problems: list[Problem] = []
     only = _values(options.fix, "--fix", problems, case.cluster.gpu)
     vary = _values(options.vary, "--vary", problems, case.cluster.gpu)
     if problems:
         raise InputError(problems)
-    for name, flag in options.told.flags.items():
-        mine = flag.startswith("--") and flag != "--set" and (name != "micro_batch_size" or options.micro)
-        if mine and name in searched(case.workload) and name not in only:
-            only[name] = (getattr(case.workload.recipe, name),)
-    return space(case.workload, case.cluster, only=only, vary=vary, gpus=gpus)
+    return space(case.workload, case.cluster, only={**held(case, options), **only}, vary=vary, gpus=gpus)
 
 
 def _gpus(case: Case, options: argparse.Namespace) -> tuple[int, ...]:
@@ -179,12 +166,13 @@ def _gpus(case: Case, options: argparse.Namespace) -> tuple[int, ...]:
 
 
 def _values(texts: list[str], flag: str, problems: list[Problem], gpu: Gpu) -> dict[str, tuple[Any, ...]]:
-    """Typed values of ``FIELD=V,…`` by field; without values all that the field may hold and ``gpu`` can run."""
+    """Typed values of ``FIELD=V,…`` by field (``a+b``: several at once; ``none``: not stated); without values all that the
+    field may hold and ``gpu`` can run."""
+    from projector.cli.recipe_flags import typed_value, wrong_value
     from projector.errors import nearest
     from projector.search.axes import GROUPS
     from projector.settle import capable
     from projector.workload.fields import field_of, fields
-    from projector.workload.schema import counted
 
     found: dict[str, tuple[Any, ...]] = {}
     for text in texts:
@@ -201,38 +189,19 @@ def _values(texts: list[str], flag: str, problems: list[Problem], gpu: Gpu) -> d
         if not words and flag == "--vary":
             able = [word for word in field.choices if not capable.beyond(gpu, {field.key: word})]
             words = ["true", "false"] if field.kind is bool else able
-        values = tuple(_value(str(counted(field.key, word)), field.kind, field.many) for word in words)
-        wrong = [w for w, v in zip(words, values, strict=True) if v is _WRONG or not _allowed(v, field.choices)]
+        unsaid = () if field.kind is str and not field.many else ("none",)
+        values = [
+            None if word in unsaid else typed_value(field, word.replace("+", ",") if field.many else word)
+            for word in words
+        ]
+        each = zip(values, words, strict=True)
+        wrong = [word for value, word in each if value is not None and wrong_value(field, value, word, flag, name)]
         if wrong or not values:
             found_text = ", ".join(wrong) or text
             problems.append(Problem(flag, name, found_text, f"values separated by commas: {field.expected}"))
             continue
-        found[field.key] = values
+        found[field.key] = tuple(tuple(value) if isinstance(value, list) else value for value in values)
     return found
-
-
-_WRONG = object()
-_SWITCH: Mapping[str, object] = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
-
-
-def _value(word: str, kind: type, many: bool) -> object:
-    """One value; ``none`` stands for not stated (of words that may be none: that word); ``a+b`` for several at once."""
-    if many:
-        return None if word == "none" else tuple(word.split("+"))
-    if word == "none" and kind is not str:
-        return None
-    if kind is bool:
-        return _SWITCH.get(word.lower(), _WRONG)
-    try:
-        return kind(word)
-    except ValueError:
-        return _WRONG
-
-
-def _allowed(value: object, choices: tuple[str, ...]) -> bool:
-    if not choices or value is None:
-        return True
-    return all(each in choices for each in value) if isinstance(value, tuple) else value in choices
 
 
 def _found(case: Case, options: argparse.Namespace, made: Space, limits: Limits) -> Found:
