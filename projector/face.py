@@ -7,12 +7,12 @@ is left out is chosen as the command line chooses it, and is among what a projec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from projector import projection
 from projector.dataclass import dataclass
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     import argparse
 
     from projector.cli.inputs import Case
-    from projector.cli.recipe_flags import Said
-    from projector.hardware.types import Cluster, Efficiency
-    from projector.kernels.protocol import KernelModel
-    from projector.kernels.settings import Settings
+    from projector.hardware.types import Cluster
     from projector.search.found import Found
     from projector.search.sweep.grid import Grid
     from projector.workload.workload import Workload
@@ -38,22 +35,6 @@ if TYPE_CHECKING:
 _GIB = 2.0**30
 
 
-@overload
-def project(
-    workload: Workload,
-    cluster: Cluster,
-    mode: str = "simulate",
-    *,
-    efficiency: Efficiency | None = None,
-    settings: Settings = ...,
-    corrected: Callable[[KernelModel], KernelModel] | None = None,
-    published: bool = False,
-    communication: bool = False,
-) -> Projection: ...
-@overload
-def project(
-    *, model: str, gpu: str = ..., gpus: int = ..., mode: str = ..., communication: bool = ..., **words: Any
-) -> Projection: ...
 def project(
     workload: Workload | None = None, cluster: Cluster | str | None = None, mode: str = "simulate", **words: Any
 ) -> Projection:
@@ -67,7 +48,10 @@ def project(
     if cluster is not None:
         words["cluster"] = cluster
     communication = words.pop("communication", False)
-    with _read(words, "project") as (case, _):
+    from projector.cli.layout import laid_out
+
+    with _read(words, "project") as (case, options):
+        case = laid_out(case, options)
         made = projection.project(
             case.workload, case.cluster, mode, settings=case.settings, communication=communication
         )
@@ -79,20 +63,24 @@ def search(
 ) -> Found:
     """The best configurations; recipe fields among the words are held. ``budget``: CPU seconds (None: until no other is
     better). Raises :class:`InputError` where nothing fits, with what would."""
+    from projector.cli.layout import held
     from projector.search.found import Limits
     from projector.search.found import search as found_in
     from projector.search.objective import OBJECTIVES, Objective
-    from projector.search.space import searched, space
+    from projector.search.space import space
     from projector.search.unfit import unfit
 
     if objective not in set(OBJECTIVES) - {"cost"}:
         raise InputError([Problem("search()", "objective", objective, "one of step, tgs, energy, memory")])
-    with _read(words, "search") as (case, told):
-        only = {name: (getattr(case.workload.recipe, name),) for name in told.recipe if name in searched(case.workload)}
+    with _read(words, "search") as (case, options):
         limits = Limits(seconds=budget, margin=memory_margin, top=top)
         aim = Objective(name=objective, watts=case.cluster.gpu.tdp_watts)
         found = found_in(
-            space(case.workload, case.cluster, only=only), case.cluster, aim, limits, settings=case.settings
+            space(case.workload, case.cluster, only=held(case, options)),
+            case.cluster,
+            aim,
+            limits,
+            settings=case.settings,
         )
         if not found.best:
             raise unfit(found, case.cluster, memory_margin, case.settings)
@@ -188,7 +176,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, Said]]:
+def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, argparse.Namespace]]:
     """The case of these words as the command line reads them; what is wrong with it then, too, is said of the words."""
     from projector.cli.inputs import blamed, collected, read_case
 
@@ -204,7 +192,7 @@ def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, Said]
         if case is None or problems:
             raise InputError(problems)
         with blamed(options):
-            yield case, options.told
+            yield case, options
     except InputError as error:
         raise InputError([_named(problem, function) for problem in error.problems]) from None
 

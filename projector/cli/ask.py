@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import argparse
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from projector.cli import runs
+from projector.cli.layout import searched
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, arguments, price, quantity, tokens, whole
 from projector.dataclass import dataclass
@@ -133,32 +134,6 @@ def sizes(case: Case, most: int | None = None) -> list[int]:
     parts = [1 << power for power in range(host.bit_length()) if 1 << power < host]
     all_of_them = (*parts, *(host << power for power in range(15)))
     return [size for size in all_of_them if least <= size <= (most or MOST)] or [most or MOST]
-
-
-def held(case: Case, options: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
-    """Fields that a search would set and that flags hold, each to its value."""
-    from projector.search.space import searched
-
-    free, recipe = searched(case.workload), case.workload.recipe
-    flags = options.told.flags.items()
-    return {name: (getattr(recipe, name),) for name, flag in flags if flag.startswith("--") and name in free}
-
-
-def searched(case: Case, options: argparse.Namespace, seconds: float) -> Found:
-    """The best layouts of ``case``, whose flags hold their fields, in so many CPU seconds from the first that fits."""
-    from projector.search.found import Limits, search
-    from projector.search.objective import Objective
-    from projector.search.space import space
-
-    return search(
-        space(case.workload, case.cluster, only=held(case, options)),
-        case.cluster,
-        Objective(),
-        Limits(seconds=seconds, top=4),
-        settings=case.settings,
-        explained=False,
-        knowledge=case.known,
-    )
 
 
 def _whole(case: Case, found: Found, options: argparse.Namespace) -> Answer:

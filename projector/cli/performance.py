@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from projector.projection import Projection
 
 SIMULATE, BENCHMARK, BOTH = "simulate", "benchmark", "both"
-#: Who says one of these has a layout in mind.
-_LAYOUT = frozenset(("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "data_parallel_sharding"))
 #: Vocabularies in use reach from Llama 2's to Gemma's.
 _VOCABULARIES = (32_000, 256_000)
 
@@ -94,6 +92,7 @@ def _run(options: argparse.Namespace) -> None:
 def _projected(options: argparse.Namespace) -> None:
     from projector.cli import as_json, document, report
     from projector.cli.inputs import blamed, read_case
+    from projector.cli.layout import laid_out
     from projector.cli.trace import write_trace
     from projector.io.terminal import show
 
@@ -102,7 +101,7 @@ def _projected(options: argparse.Namespace) -> None:
     own = runs.taught(options, _first(options))
     case = own.on(case)
     with blamed(options):
-        case = _ranged(_laid_out(case, options))
+        case = _ranged(laid_out(case, options))
         made = _projections(case, options)
     if asked(options) and BENCHMARK in made.by_mode:
         case = replace(case, known=case.known.after_timing(made.first, made.by_mode[BENCHMARK]))
@@ -113,19 +112,6 @@ def _projected(options: argparse.Namespace) -> None:
         as_json.write({**document.performance(case, made), **further.values})
     else:
         show((*report.performance(case, made, further.help), *further.blocks))
-
-
-def _laid_out(case: Case, options: argparse.Namespace) -> Case:
-    """``case`` in the first good layout of a search where nothing is said of any: all on one GPU would be none."""
-    if options.config or options.told.flags.keys() & _LAYOUT:
-        return case
-    from projector.cli.ask import searched
-    from projector.search.words import words
-
-    found = searched(case, options, 0.0).best[:1]
-    chosen = (f"chosen layout={words(each.fields)} (projector ask looks longer)" for each in found)
-    assumed = (*(text for text in case.assumed if not text.startswith("chosen micro")), *chosen)
-    return replace(case, workload=found[0].workload, assumed=assumed) if found else case
 
 
 def _ranged(case: Case) -> Case:

@@ -144,7 +144,7 @@ def _limits(options: argparse.Namespace) -> Limits:
 
 
 def _space(case: Case, options: argparse.Namespace, gpus: tuple[int, ...]) -> Space:
-    from projector.cli.ask import held
+    from projector.cli.layout import held
     from projector.search.space import space
 
     problems: list[Problem] = []

@@ -21,6 +21,8 @@ def as_page(case: Case, found: Found, top: int, start: Sequence[str]) -> Iterato
     yield Line(f"{case.workload.model.name} on {case.cluster.name}, {case.workload.framework}", "title")
     yield Line(counted(found))
     yield Line(exactness(found))
+    axes = ", ".join((*found.space.axes(), "pipeline"))
+    yield Line(f"Axes: {axes}. What is not among them stays as it is stated", "dim")
     first = found.best[0].projection
     yield _best(case, found, top)
     yield Line("")
@@ -53,8 +55,7 @@ def exactness(found: Found) -> str:
         return f"The best of {found.seconds:.1f} s of search, not of all{most}"
     if found.gap > 0:
         return f"The best of {found.seconds:.1f} s of search; nothing left out is more than {_times(found.gap)} as fast"
-    axes = ", ".join((*found.space.axes(), "pipeline"))
-    return f"Exact in these axes: {axes}. What is not among them stays as it is stated"
+    return f"Exact: none of {found.counts.points:,} combinations is better"
 
 
 def _times(gap: float) -> str:

@@ -71,7 +71,7 @@ def test_a_projection_is_told_in_a_few_lines() -> None:
 
 
 def test_an_impossible_run_shows_no_speed() -> None:
-    made = pj.project(**{**RUN, "model": "llama3_70b", "seq_length": 8192})
+    made = pj.project(**{**RUN, "model": "llama3_70b", "seq_length": 8192, "tp": 1})
     assert made.memory.order == 2
     for text in (repr(made), made._repr_html_()):
         assert "Does not fit" in text
@@ -89,6 +89,12 @@ def test_the_card_is_the_answer_with_a_bar_that_adds_up() -> None:
     assert card.count("<span") == card.count("</span>")
     for text in repr(made).splitlines()[:4]:
         assert text.replace("&", "&amp;") in card
+
+
+def test_a_layout_that_nobody_says_is_one_that_fits() -> None:
+    made = pj.project(**{**RUN, "model": "llama3_70b", "gpus": 64})
+    assert made.memory.status == "fits"
+    assert any(text.startswith("chosen layout=") for text in made.assumed)
 
 
 def test_a_dictionary_is_json() -> None:
