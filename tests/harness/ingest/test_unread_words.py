@@ -105,6 +105,8 @@ def test_nor_of_any_row_of_the_corpora(shared: Path, every: int) -> None:
     seen: set[tuple[Path_, str]] = set()
     silent = []
     for table in sorted((shared / "corpus").glob("*.yaml")):
+        if every > 1 and table.stat().st_size > 500_000:
+            continue  # a second each to parse
         for data in read_records(table)[::every]:
             assert isinstance(data, dict)
             for place in places(data):

@@ -17,7 +17,7 @@ import pytest
 from harness.cli import main as command
 from harness.contracts import frame
 from harness.contracts.results import Evaluation, Row, RunFacts
-from harness.report import files, plot, plot_details, plot_post, post, publish, view
+from harness.report import files, pictures, plot, plot_details, plot_post, post, publish, view
 from harness.score import accuracy, whatif
 from tests.harness import plain_rows
 
@@ -208,7 +208,11 @@ def test_an_article_on_nothing_compared_says_so(evaluation: Evaluation) -> None:
     assert "No run of these 0" in post.render(Evaluation(rows=(), facts={}), "t", (), {})
 
 
-def test_the_format_post_writes_article_and_plots(evaluation: Evaluation, tmp_path: Path) -> None:
+def test_the_format_post_writes_article_and_plots(
+    evaluation: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = dict.fromkeys(("png", "svg"), b"as in the tests above")
+    monkeypatch.setattr(pictures.Picture, "drawn", lambda self, *_: {kind: drawn[kind] for kind in self.kinds})
     report = view.build(evaluation)
     publish.write_reports(tmp_path, report, saved(evaluation), ["post"])
     stems = [f"post-{name}{end}" for name in plot_post.PLOTS for end in ("", "-dark")]

@@ -17,6 +17,7 @@ from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_recipe
 from projector.workload.structure import to_mapping
 
+PARSER = _parser()
 SIZES = {"micro_batch_size": 1, "global_batch_size": 8, "seq_length": 64}
 
 
@@ -36,7 +37,7 @@ def values(field):
 
 def told(*arguments):
     problems = []
-    found = said(parse(_parser(), ["performance", *arguments]), {}, problems)
+    found = said(parse(PARSER, ["performance", *arguments]), {}, problems)
     assert problems == []
     return found.recipe
 
