@@ -102,13 +102,8 @@ class Recent(Generic[V]):
             self._young[key] = found
         return found
 
-    def peek(self, key: Hashable) -> V | None:
-        """The value of ``key`` where it is remembered."""
-        found = self._young.get(key)
-        return self._old.get(key) if found is None else found
-
     def __contains__(self, key: Hashable) -> bool:
-        return self.peek(key) is not None
+        return key in self._young or key in self._old
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)

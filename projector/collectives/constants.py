@@ -64,7 +64,6 @@ def architecture(cluster: Cluster) -> str:
     return _ARCHITECTURE.get(cluster.gpu.arch, cluster.gpu.arch)
 
 
-@functools.cache
 def _merged(library: str, *parts: str) -> Mapping[str, Parameter]:
     """The library's, then what an architecture, a topology and a network change."""
     known = sections()

@@ -110,7 +110,6 @@ def ranks_per_node(gpus: int, cluster: Cluster) -> int:
     return _even_share(gpus, size, cluster.gpus_per_host)
 
 
-@functools.cache
 def _even_share(gpus: int, size: int, host: int) -> int:
     fitting = [n for n in range(1, size + 1) if gpus % n == 0 and 2 * n > size]
     whole = [n for n in fitting if n % host == 0]
@@ -211,7 +210,6 @@ def _check(tp: int, cp: int, pp: int, ep: int, etp: int, shard: int | None, inst
         raise InputError(problems)
 
 
-@functools.cache
 def shape_of(stride: int, size: int, gpus: int, node: int, pod: int | None = None) -> GroupShape:
     """Shape of the groups {base + i·stride, i < size} of ``gpus`` ranks, ``node`` consecutive ranks in a node.
 

@@ -75,7 +75,6 @@ def _by_size(workload: Workload) -> dict[str, int]:
     return {"microbatch_group_size_per_vp_stage": recipe.pp, "data_parallel_shard_size": workload.dp * recipe.cp}
 
 
-@lru_cache(maxsize=1024)
 def _made(workload: Workload, vendor: str, arch: str, host: str, published: bool) -> Resolved:
     framework = load(workload.framework)
     traits = _traits(workload, vendor, arch, host)

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from projector.dataclass import dataclass
 from projector.mechanism import mechanism
-from projector.memo import remembered
 from projector.operators.types import Attention
 from projector.size import most
 
@@ -244,7 +243,6 @@ def epoch(date: str | None) -> str:
 
 
 @mechanism(off=lambda preferred, *call: (preferred.removesuffix("_python"), call[-1]))
-@remembered(4096)
 def choose(preferred: str, built: str, arch: str, op: Attention) -> tuple[str, Attention]:
     """(Family of the kernel that runs, the operator as that kernel executes it)."""
     chain = KERNELS.get(preferred)

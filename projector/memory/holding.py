@@ -13,7 +13,7 @@ from projector.dataclass import dataclass
 from projector.frameworks.scope import as_layers_see, as_weights_see, once_a_step
 from projector.frameworks.types import Resolved
 from projector.mechanisms.data_parallel import Gathered
-from projector.memo import Recent, Same
+from projector.memo import Recent
 from projector.memory.chunks import ChunkMemory, chunk_memory
 from projector.memory.parameters import Contents, contents, stage
 from projector.memory.state import State, state
@@ -64,35 +64,24 @@ class Sizes(NamedTuple):
 
 
 _KEPT: Recent[Kept] = Recent(4096)
-_SIZES: Recent[Sizes] = Recent(4096)
-_HEAVIEST: Recent[float] = Recent(4096)
 _CHUNKS: Recent[ChunkMemory] = Recent(8192)
 _WORKSPACES: Recent[float] = Recent(1024)
 
 
 def sizes(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> Sizes:
-    """What every rank holds, in short: the same for all runs that differ in the order of their schedule alone."""
-    _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
-    key = *_seen(resolved, gpu_arch), Same(kinds), placement
-    return _SIZES.get(key, lambda: _sizes(holdings(resolved, gpu_arch, placement)))
+    """What every rank holds, in short."""
+    held = holdings(resolved, gpu_arch, placement)
+    fixed = [(rank.static, rank.kept.state.step, rank.kept.state.construction) for rank in held]
+    return Sizes(np.array([rank.sizes for rank in held]), np.array(fixed))
 
 
 def heaviest(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> float:
     """Bytes that the fullest rank needs for weights and their state, whatever passes through them: no layer is lowered."""
     _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
     weighed, _ = _seen(resolved, gpu_arch)
-
-    def most() -> float:
-        ranks = {contents(tuple([kinds[v] for v in own])) for own in placement}
-        kept = [_KEPT.get((weighed, inside), partial(_kept, resolved, gpu_arch, inside)) for inside in ranks]
-        return max(max(each.total, each.state.construction) for each in kept)
-
-    return _HEAVIEST.get((weighed, Same(kinds), placement), most)
-
-
-def _sizes(held: Sequence[Holding]) -> Sizes:
-    fixed = [(rank.static, rank.kept.state.step, rank.kept.state.construction) for rank in held]
-    return Sizes(np.array([rank.sizes for rank in held]), np.array(fixed))
+    ranks = {contents(tuple([kinds[v] for v in own])) for own in placement}
+    kept = [_KEPT.get((weighed, inside), partial(_kept, resolved, gpu_arch, inside)) for inside in ranks]
+    return max(max(each.total, each.state.construction) for each in kept)
 
 
 def _seen(resolved: Resolved, gpu_arch: str) -> tuple[tuple[Hashable, ...], tuple[Hashable, ...]]:

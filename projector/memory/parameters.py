@@ -50,7 +50,6 @@ def contents(chunks: tuple[Composition, ...]) -> Contents:
     )
 
 
-@lru_cache(maxsize=4096)
 def stage(resolved: Resolved, own: Contents) -> StageParameters:
     """Weights of one rank of a run as its weights see it."""
     count, embeds, heads, mtps = own

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
-from projector.memo import Recent
 from projector.memory.holding import Sizes, heaviest, placement, played, sizes
 from projector.memory.verdict import Need, need
 from projector.pipeline import InFlight, Schedule, Situations, situations
@@ -58,7 +56,7 @@ def _together(runs: Sequence[Laid], gpu: Gpu, flight: InFlight) -> list[tuple[fl
     held = {id(run.held): run.held for run in runs}  # many hold the same
     each = np.stack([one.chunks for one in held.values()])
     static, step, construction = np.stack([one.fixed for one in held.values()]).transpose(2, 0, 1)
-    peaks = _PLAYED.get(flight, partial(_Everywhere, flight)).peaks(each)
+    peaks = _Everywhere(flight).peaks(each)
     most = np.maximum(static + np.maximum(peaks, step), construction).max(axis=1).tolist()
     allocated = dict(zip(held, most, strict=True))
     return [(bytes_ := allocated[id(run.held)], need(run.resolved, bytes_, gpu)) for run in runs]
@@ -109,6 +107,3 @@ def _undominated(met: Situations) -> NDArray[np.intp]:
         covered = (counts[:, None] <= counts[None]).all(axis=2)  # distinct rows, so none covers another that covers it
         found += rows[covered.sum(axis=1) == 1].tolist()
     return np.array(sorted(found), np.intp)
-
-
-_PLAYED: Recent[_Everywhere] = Recent(256)

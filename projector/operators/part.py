@@ -92,7 +92,7 @@ class Block:
         """The same under recompute."""
         return sum(each.bytes for each in self.kept)
 
-    @cached_property
+    @property
     def dropped_bytes(self) -> float:
         return sum(each.bytes for each in self.dropped)
 
@@ -101,7 +101,7 @@ class Block:
         """Kept between the halves of a split backward: what weight gradients read."""
         return sum(each.bytes for each in self.saves if each.until == "weight_gradient")
 
-    @cached_property
+    @property
     def held(self) -> Held:
         """All of its weights, those borrowed from other parts of the model included."""
         return held([(self.weights, 1)])

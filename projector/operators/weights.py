@@ -106,7 +106,7 @@ class Held:
         """Itself where it is all of them, as it mostly is: what is summed of it stays known."""
         return self if all(chosen) else Held(dict(compress(self.weights.items(), chosen)))
 
-    @cached_property
+    @property
     def products(self) -> tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]]:
         """(rows, columns) of the distinct matrices outside routed experts, the output layer among them, and inside."""
         dense = (weight.shape for weight in self.weights if not weight.expert and weight.role in ("linear", "output"))

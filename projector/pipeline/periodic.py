@@ -10,8 +10,6 @@ be evaluated.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -62,7 +60,6 @@ def _period(name: str, pp: int, vpp: int, group: int | None) -> tuple[int, int]:
     return unit, 4 * unit
 
 
-@lru_cache(maxsize=64)
 def _cuts(compiled: Compiled, unit: int) -> tuple[Indices, Indices] | None:
     """Actions whose ends others wait for beyond the last cut at which no chunk is through with its forwards, and those
     before them of a cut ``unit`` micro-batches earlier. None where the one is not the other's image, or a rank is still in

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from projector.collectives.placement import ranks_per_node
 from projector.errors import InputError, Problem
 from projector.frameworks import load as load_framework
@@ -64,7 +62,6 @@ def of_workload(workload: Workload) -> list[Problem]:
     return wrong if typed else [*wrong, *scheduling.problems(workload)]
 
 
-@cache
 def _split_rule(framework: str) -> bool:
     """The framework's rule for layers that do not divide, which decides whether a layout is valid."""
     return bool(load_framework(framework).defaults.get("allow_uneven_pipeline_split"))

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from projector.errors import Problem
 from projector.hardware.architectures import ATTENTION, PRECISIONS, TRANSPORTS, known, precisions
 from projector.hardware.types import Cluster, Gpu
-from projector.memo import Same
 from projector.workload.recipe import Recipe
 
 #: Attention backends that name kernels; the others are products and a softmax, which every GPU has.
@@ -23,16 +21,14 @@ _KERNELS = ("flash", "fa2", "fa3", "fa4", "fused")
 def problems(recipe: Recipe, gpu: Gpu) -> tuple[Problem, ...]:
     """Everything that ``recipe`` asks of ``gpu`` and that it cannot do, with what it can do."""
     library = (recipe.moe_flex_dispatcher_backend or "deepep") if recipe.moe_token_dispatcher_type == "flex" else None
-    return _problems(Same(gpu), recipe.precision, recipe.fp8_recipe, recipe.attention_backend, library)
+    return _problems(gpu, recipe.precision, recipe.fp8_recipe, recipe.attention_backend, library)
 
 
 def beyond(gpu: Gpu, fields: Mapping[str, Any]) -> tuple[Problem, ...]:
     """The same for some fields of a recipe, as an axis of a search or a change sets them."""
     flex = fields.get("moe_token_dispatcher_type") == "flex"
     library = (fields.get("moe_flex_dispatcher_backend") or "deepep") if flex else None
-    return _problems(
-        Same(gpu), fields.get("precision"), fields.get("fp8_recipe"), fields.get("attention_backend"), library
-    )
+    return _problems(gpu, fields.get("precision"), fields.get("fp8_recipe"), fields.get("attention_backend"), library)
 
 
 def shown_by(recipe: Recipe, cluster: Cluster) -> tuple[Cluster, tuple[str, ...]]:
@@ -50,11 +46,9 @@ def doubt(problem: Problem) -> str:
     return f"{key}={problem.found} as the run says, though it is beyond {problem.expected}"
 
 
-@lru_cache(maxsize=1024)
 def _problems(
-    same: Same[Gpu], precision: str | None, scaling: str | None, backend: str | None, library: str | None
+    gpu: Gpu, precision: str | None, scaling: str | None, backend: str | None, library: str | None
 ) -> tuple[Problem, ...]:
-    gpu = same.value
     return tuple(each for each in _asked(gpu, precision, scaling, backend, library) if each.found not in gpu.shown)
 
 

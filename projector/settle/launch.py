@@ -12,7 +12,6 @@ another.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 
 from projector import pipeline
 from projector.dataclass import dataclass
@@ -79,7 +78,6 @@ def foreign(workload: Workload) -> tuple[str, ...]:
     return tuple(found)
 
 
-@cache
 def _run_by(kind: str) -> tuple[str, ...]:
     return tuple(name for name in pipeline.names() if kind in pipeline.generator(name).run_by)
 

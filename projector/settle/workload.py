@@ -9,7 +9,7 @@ from projector.collectives.placement import ranks_per_node
 from projector.errors import InputError, Unsupported
 from projector.frameworks import Resolved, resolve
 from projector.hardware import efficiency, host_link
-from projector.hardware.types import Cluster
+from projector.hardware.types import Cluster, Gpu
 from projector.layers.mask import mask_bytes, meant
 from projector.memo import Same, but
 from projector.memory import host
@@ -71,10 +71,8 @@ def _unmeasured(model: Same[Model]) -> tuple[str, ...]:
     return tuple(f"kernels of {name} layers (priced by bytes, FLOP and serial steps: one measured)" for name in mixers)
 
 
-@lru_cache(maxsize=256)
-def _borrowed(same: Same[Cluster]) -> tuple[str, ...]:
+def _borrowed(gpu: Gpu) -> tuple[str, ...]:
     """Whose kernels stand for those of an architecture that no file describes."""
-    gpu = same.value.gpu
     near = efficiency.stands_in(gpu)
     return (f"kernels of {near} (nothing is known of {gpu.arch})",) if near else ()
 
@@ -85,13 +83,11 @@ def _placed(resolved: Resolved, cluster: Cluster) -> Resolved:
     recipe = resolved.workload.recipe
     if recipe.optimizer_cpu_offload or recipe.offload_optimizer_states or recipe.cpu_offloading_num_layers:
         host_link.separate(cluster)
-    assumed = (*resolved.assumed, *_unmeasured(Same(resolved.workload.model)), *_borrowed(Same(cluster)))
-    return but(resolved, assumed=assumed, **_around(Same(cluster), resolved.workload.gpus))
+    assumed = (*resolved.assumed, *_unmeasured(Same(resolved.workload.model)), *_borrowed(cluster.gpu))
+    return but(resolved, assumed=assumed, **_around(cluster, resolved.workload.gpus))
 
 
-@lru_cache(maxsize=1024)
-def _around(same: Same[Cluster], gpus: int) -> dict[str, Any]:
-    cluster = same.value
+def _around(cluster: Cluster, gpus: int) -> dict[str, Any]:
     ranks = min(gpus, cluster.gpus_per_host)
     return {
         "node_ranks": ranks_per_node(gpus, cluster),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.frameworks.scope import as_weights_see, once_a_step
-from projector.memo import Recent, Same
+from projector.memo import Same
 from projector.memory.holding import placement
 from projector.memory.parameters import contents
 from projector.operators.types import Operator
@@ -98,30 +98,17 @@ def _seconds(runs: Sequence[Cycle], steps: Sequence[Priced], cut: bool) -> Float
     return seconds + periodic.later(timeline, numbers, recipes[0].microbatch_group_size_per_vp_stage)
 
 
-_AROUND: Recent[Around] = Recent(4096)
-
-
 def _surroundings(steps: Sequence[Priced]) -> list[list[Around]]:
-    """Of every rank of every step: ranks of many runs hold the same weights and share them in the same way. What is new is
+    """Of every rank of every step: ranks of many runs hold the same weights and share them in the same way, and all are
     priced by one vectorised call for each kernel model."""
-    found: dict[Hashable, Around] = {}
+    ranks = [list(_ranks(made)) for made in steps]
     new: dict[Hashable, tuple[Priced, Held]] = {}
-    keys: list[list[Hashable]] = []
-    for made in steps:
-        keys.append([])
-        for key, whole in _ranks(made):
-            keys[-1].append(key)
-            if key not in found and key not in new:
-                known = _AROUND.peek(key)
-                if known is None:
-                    new[key] = made, whole
-                else:
-                    found[key] = known
+    for made, each in zip(steps, ranks, strict=True):
+        for key, whole in each:
+            new.setdefault(key, (made, whole))
     once = _once([made for made, _ in new.values()])
-    for key, (made, whole) in new.items():
-        one = around(made.resolved, made.clock(once[_chip(made)]), whole)
-        found[key] = _AROUND.get(key, lambda one=one: one)  # type: ignore[misc]
-    return [[found[key] for key in each] for each in keys]
+    found = {key: around(made.resolved, made.clock(once[_chip(made)]), whole) for key, (made, whole) in new.items()}
+    return [[found[key] for key, _ in each] for each in ranks]
 
 
 def _ranks(made: Priced) -> Iterator[tuple[Hashable, Held]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import TYPE_CHECKING
 
 from projector.errors import Problem
@@ -23,7 +22,6 @@ ORDER = ("tp", "tp2", "cp", "dp", "pp")
 _PART = re.compile(r"(?:(tp2)[:=]|(tp|cp|dp|pp)[:=]?)(\d{1,6})")  # tp24: 24 ranks of tp; tp2:4: 4 of tp2
 
 
-@cache
 def inside(text: str | None) -> tuple[int, ...] | None:
     """Ranks of each group of :data:`ORDER` in a domain; None where nothing is said. Raises ValueError with what is wrong."""
     if text is None:

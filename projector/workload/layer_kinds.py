@@ -8,7 +8,6 @@ NVIDIA/Megatron-LM@d98e8a64dd megatron/core/models/hybrid/hybrid_layer_allocatio
 from __future__ import annotations
 
 from dataclasses import field
-from functools import lru_cache
 
 from projector.dataclass import dataclass
 from projector.memo import HashedOnce
@@ -347,7 +346,6 @@ class LayerKind(HashedOnce):
         return found | ({"residual_candidates": self.residual_candidates} if self.residual_candidates > 1 else {})
 
 
-@lru_cache(maxsize=1024)
 def decoder(moe: bool, window: int | None = None) -> LayerKind:
     """Attention and an MLP, or experts, as the model has them."""
     return LayerKind(Attention(window=window) if window else _ATTENTION, _EXPERTS if moe else _DENSE)

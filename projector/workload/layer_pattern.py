@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from types import MappingProxyType
 
 MIXERS: Mapping[str, str] = MappingProxyType(
@@ -50,7 +49,6 @@ MLPS: Mapping[str, str] = MappingProxyType({"-": "MLP", "E": "experts"})
 _REPEAT = re.compile(r"\(([^()]*)\)(\d{1,4})")
 
 
-@lru_cache(maxsize=512)
 def expand(text: str, longest: int = 20_000) -> str:
     """Letters of ``text`` with its repeats written out, without boundaries of stages. Text it cannot read stays as it is."""
     letters = text.replace("|", "").replace(" ", "")

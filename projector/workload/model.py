@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from projector.dataclass import dataclass
@@ -260,9 +260,9 @@ class Model(HashedOnce):
     def within(self, kind: LayerKind) -> Model:
         """The model as a layer of ``kind`` sees it: with the heads and widths of that layer."""
         if isinstance(kind.tower, Vision):
-            return _of_tower(self.name, self.family, kind.tower)
-        differs = tuple(kind.differs().items())
-        return _within(self, differs) if differs else self
+            return Model(name=self.name, family=self.family, **kind.tower.sizes())
+        differs: dict[str, Any] = kind.differs()
+        return replace(self, **differs) if differs else self
 
     def _alone(self, letter: str, shared: int) -> LayerKind:
         """The layer that a letter of a hybrid pattern means. ``shared``: layers before it that have shared blocks."""
@@ -339,13 +339,3 @@ class Model(HashedOnce):
     @property
     def head_dim_v(self) -> int:
         return self.mla.v_head_dim if self.mla else self.kv_channels
-
-
-@lru_cache(maxsize=1024)
-def _within(model: Model, differs: tuple[tuple[str, Any], ...]) -> Model:
-    return replace(model, **dict(differs))
-
-
-@lru_cache(maxsize=256)
-def _of_tower(name: str, family: str, tower: Vision) -> Model:
-    return Model(name=name, family=family, **tower.sizes())

@@ -164,8 +164,8 @@ def test_what_is_remembered_in_passing_is_forgotten_and_stays_in_its_thread() ->
             outside = known.get("b", object)
         with ThreadPoolExecutor(1) as others:
             elsewhere = others.submit(known.get, "c", object).result()
-    assert known.peek("a") is None
-    assert (known.peek("b"), known.peek("c")) == (outside, elsewhere)
+    assert "a" not in known
+    assert (known.get("b", object), known.get("c", object)) == (outside, elsewhere)
 
 
 @pytest.mark.parametrize("room", ROOMS)

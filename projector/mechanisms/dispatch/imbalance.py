@@ -9,7 +9,6 @@ Transformed Beta-Variables*, 1958: Φ⁻¹((r − 3/8)/(r + 1/4)), within 1 % fo
 
 from __future__ import annotations
 
-from functools import cache
 from math import exp, log
 
 from projector.mechanism import mechanism
@@ -43,7 +42,6 @@ def fullest_rank(dispersion: float, experts: int, ranks: int, rows: float) -> fl
     return real(least(1.0 + spread * expected, ranks))
 
 
-@cache
 def expert_loads(dispersion: float, experts: int) -> tuple[float, ...]:
     """Load of each of ``experts`` experts over their mean, fullest first: the quantiles of the distribution, mean 1."""
     if dispersion <= 0.0 or experts == 1:

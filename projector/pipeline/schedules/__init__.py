@@ -125,7 +125,6 @@ def problems(
     return found
 
 
-@lru_cache(maxsize=256)
 def _normal(text: str) -> str:
     bare = re.sub(r"\([^)]*\)", " ", text.lower())
     return re.sub(r"[^a-z0-9]+", "-", bare).strip("-")
