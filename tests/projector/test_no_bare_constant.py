@@ -49,7 +49,7 @@ ALLOWED = {
 }
 NAMES = frozenset(name for names in ALLOWED.values() for name in names)
 #: Rooms of which a part is drawing; formulas that a framework prints, to be reproduced as they stand.
-DRAWING = ("pipeline.draw", "memory.draw", "search.looks", "search.plots", "search.sweep.plots")
+DRAWING = ("card", "pipeline.draw", "memory.draw", "search.looks", "search.plots", "search.sweep.plots")
 FORMULAS = ("frameworks.flops_formulas",)
 #: Head dimensions that kernels take: each row of the table names its source.
 TABLES = ("mechanisms.attention_kernels",)

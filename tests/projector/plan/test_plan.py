@@ -174,7 +174,7 @@ def test_the_command_says_it_as_a_page_and_as_a_document(case: str, capsys: pyte
         "What moves it most",
         "Young",
         "PUE",
-        "Memory",
+        "GiB to spare",
     ):
         assert text in page
     assert command([*words, "--json"]) == 0
