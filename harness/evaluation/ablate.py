@@ -74,7 +74,7 @@ _KNOWN: dict[str, Outcome] = {}
 def _begin(runs: Sequence[MeasuredRun], ablation: Ablation | None, known: Mapping[str, Outcome]) -> None:
     """In a new process: nothing is remembered, and ``ablation`` is off."""
     for each in gc.get_objects():
-        if isinstance(each, _lru_cache_wrapper) and (each.__module__ or "").startswith("projector"):
+        if isinstance(each, _lru_cache_wrapper) and (each.__module__ or "").startswith(("projector", "harness")):
             each.cache_clear()
     memo.forget()
     _RUNS[:] = runs
