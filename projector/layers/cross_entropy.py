@@ -39,6 +39,8 @@ _VARIANTS = parameter(
         "te": _Passes((4.0, 2.0, 2), (2.0, 2.0, 2), 1),
         # logits are never written: the output product is computed again in backward
         "linear": _Passes((0.0, 0.0, 2), (0.0, 0.0, 2), 1),
+        # an fp32 copy of the logits, then as te on that copy
+        "liger_cross_entropy": _Passes((10.0, 8.0, 3), (8.0, 6.0, 2), 0),
         # chunk by chunk, as te; the gradients are made at once, and scaled by the incoming one in backward
         "liger": _Passes((4.0, 2.0, 2), (0.0, 0.0, 2), 0),
     },
@@ -60,8 +62,8 @@ _METRIC = parameter(
 def cross_entropy(lo: Local) -> Part:
     """The loss on this rank's logits: the recipe's ``cross_entropy_fusion`` or, if none, the framework's ``loss``."""
     chosen = _chosen(lo)
-    if chosen == "liger" and lo.tp > 1:
-        raise Unsupported("cross_entropy_fusion=liger with a vocabulary that is split over tp")
+    if chosen.startswith("liger") and lo.tp > 1:
+        raise Unsupported(f"cross_entropy_fusion={chosen} with a vocabulary that is split over tp")
     passes = _VARIANTS.get(chosen, _VARIANTS["unfused"])
     logits = real(lo.tokens * lo.vocab)
     reduce: tuple[Operator, ...] = ()
@@ -116,6 +118,8 @@ def _saved(lo: Local) -> float:
       split the fp32 copy, too; a compiled loss keeps the 2-byte logits.
     * ``bf16``: the log-softmax in the logits' type (NVIDIA-NeMo/Automodel components/loss/masked_ce.py, fp32_upcast false).
     * ``linear``: logits never exist as a whole, and are made again: largest value and sum of every token.
+    * ``liger_cross_entropy``: the gradient overwrites the fp32 copy (linkedin/Liger-Kernel@ead96b61 ops/cross_entropy.py)
+      that transformers' loss/loss_utils.py, ForCausalLMLoss makes of the logits.
     * ``liger``: the gradients of the output layer's input and weight, made in the forward (linkedin/Liger-Kernel@ead96b61
       ops/fused_linear_cross_entropy.py).
     """
@@ -148,7 +152,7 @@ def _beside_backward(lo: Local) -> float:
     chosen = _chosen(lo)
     if chosen in ("linear", "liger", "te"):
         return _vectors(lo) if chosen == "te" else 0.0
-    if chosen in ("native", "unfused") or _compiled(lo):
+    if chosen in ("native", "unfused", "liger_cross_entropy") or _compiled(lo):
         return _low(lo)
     if chosen == "bf16":
         return 2.0 * _low(lo)

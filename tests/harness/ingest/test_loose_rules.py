@@ -111,6 +111,8 @@ def test_axes_that_make_up_other_gpus_are_refused() -> None:
             {"cross_entropy_fusion": "liger", "apply_rope_fusion": True, "bias_activation_fusion": True},
         ),
         ({"liger": "rope, rms_norm"}, {"apply_rope_fusion": True, "cross_entropy_fusion": None}),
+        ({"liger": "cross entropy"}, {"cross_entropy_fusion": "liger_cross_entropy"}),
+        ({"liger": "fused linear cross-entropy"}, {"cross_entropy_fusion": "liger"}),
         ({"liger_kernel": False}, {"apply_rope_fusion": None}),
         ({"fused": "fused MLP, fused cross entropy"}, {"cross_entropy_fusion": "te", "bias_activation_fusion": True}),
         ({"fused": "fused dropout-add-LN"}, {"cross_entropy_fusion": None, "bias_activation_fusion": None}),

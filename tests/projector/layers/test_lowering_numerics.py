@@ -236,9 +236,24 @@ def test_peak_grows_with_the_sequence(tokens: int) -> None:
     assert one < two
 
 
-def test_a_split_vocabulary_is_refused() -> None:
-    with pytest.raises(Unsupported, match="liger"):
-        of("liger", tp=2)
+@pytest.mark.parametrize("loss", ["liger", "liger_cross_entropy"])
+def test_a_split_vocabulary_is_refused(loss: str) -> None:
+    with pytest.raises(Unsupported, match=f"={loss} "):
+        of(loss, tp=2)
+
+
+def test_ligers_loss_on_whole_logits_overwrites_their_fp32_copy() -> None:
+    """Of each logit 4 bytes live from forward to backward; 2 beside them, first its own, then its gradient's. It is read in
+    16 bits, twice in fp32, and its gradient is scaled and cast: no pass more."""
+    lo, part = of("liger_cross_entropy")
+    logits = float(lo.tokens * lo.vocab)
+    assert part.saves[0].bytes == 4 * logits
+    assert part.forward_transient.bytes == part.backward_transient.bytes == 2 * logits
+    (forward,), (backward,) = (
+        [op for op in ops if op.name in ("loss", "loss.bwd")] for ops in (part.forward, part.backward_input)
+    )
+    assert (forward.read, forward.write) == ((2 + 4 + 4) * logits, (4 + 4) * logits)
+    assert (backward.read, backward.write) == ((4 + 4) * logits, (4 + 2) * logits)
 
 
 def test_automodels_loss_of_experts_stays_in_bf16() -> None:
