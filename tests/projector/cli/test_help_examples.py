@@ -18,7 +18,7 @@ from projector.cli.parser import Parser, arguments, parse
 
 #: Commands that time the device at hand, and those that take a minute: steps of CI or their small siblings in the tests.
 TORCH = ("record", "probe", "benchmark", "measure")
-NIGHT = ("figures", "run", "calibrate", "regret", "ablate", "search", "sweep")
+NIGHT = ("figures", "run", "calibrate", "regret", "ablate", "search", "sweep", "ask", "report", "compare")
 
 
 def commands():
@@ -33,7 +33,7 @@ def commands():
 def examples():
     for program, name, parser in commands():
         for i, line in enumerate(parser.examples):
-            marks = [pytest.mark.night] if name in NIGHT else []
+            marks = [pytest.mark.night] if (name or line.split()[0]) in NIGHT else []
             yield pytest.param(program, name, line, id=f"{program}-{name or 'program'}-{i}", marks=marks)
 
 
