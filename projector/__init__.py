@@ -20,15 +20,13 @@ _PLACES = {
     "Expectation": "posterior",
     "InputError": "errors",
     "Projection": "projection",
-    "expect": "expectation",
     "project_many": "many",
 }
 
 if TYPE_CHECKING:
     from projector import search as search
     from projector.errors import InputError
-    from projector.expectation import expect
-    from projector.face import project, sweep
+    from projector.face import expect, project, sweep
     from projector.many import project_many
     from projector.posterior import Expectation
     from projector.projection import Projection

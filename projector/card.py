@@ -7,12 +7,11 @@ from dataclasses import asdict
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from projector.expectation import expect
+from projector.expectation import Knowledge
 from projector.io.table import factor, percent
 from projector.workload.schema import recipe_to_mapping
 
 if TYPE_CHECKING:
-    from projector.posterior import Expectation
     from projector.projection import Projection
 
 #: What the parts of a breakdown are called, by their names.
@@ -47,7 +46,7 @@ _LEAST = 0.002  # share of a step below which a part is not named
 
 def text(made: Projection) -> str:
     """Five lines: what, the layout, the verdict, what to expect, where the step goes."""
-    return "\n".join((_title(made), _layout(made), made.memory.verdict, *_expected(made, expect(made)), _parts(made)))
+    return "\n".join((_title(made), _layout(made), made.memory.verdict, *_expected(made), _parts(made)))
 
 
 def values(made: Projection) -> dict[str, Any]:
@@ -64,7 +63,7 @@ def values(made: Projection) -> dict[str, Any]:
         "mfu": made.mfu,
         "bubble": made.bubble,
         "breakdown": dict(made.breakdown),
-        "expected": asdict(expect(made)),
+        "expected": asdict(Knowledge().expect(made)),
         "memory": {
             "status": memory.status,
             "fits": bool(memory.fits),
@@ -90,7 +89,7 @@ def html(made: Projection) -> str:
         for name, share, colour in shares
     )
     mark = ("#009e73", "#e69f00", "#d55e00")[made.memory.order]
-    lines = "".join(f"<div>{escape(line)}</div>" for line in _expected(made, expect(made)))
+    lines = "".join(f"<div>{escape(line)}</div>" for line in _expected(made))
     return (
         '<div style="max-width:44em;padding:.8em 1em;border:1px solid color-mix(in srgb,currentColor 25%,transparent);'
         'border-radius:6px;font:14px/1.5 system-ui,sans-serif">'
@@ -118,10 +117,11 @@ def _layout(made: Projection) -> str:
     ))  # fmt: skip
 
 
-def _expected(made: Projection, found: Expectation) -> Iterator[str]:
+def _expected(made: Projection) -> Iterator[str]:
     """Nothing of the speed of a run that cannot be."""
     if made.memory.order == 2:
         return
+    found = Knowledge().expect(made)
     tokens = made.tgs * made.step_seconds
     yield (
         f"Expected: {found.middle:.3f} s a step ({found.low:.3f} to {found.high:.3f}, {factor(found.half_width)}), "

@@ -1,10 +1,10 @@
-"""From projections to what to expect of them: ``expect(projection)``, with runs of one's own where there are some."""
+"""From projections to what to expect of them, with runs of one's own where there are some."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -27,20 +27,6 @@ _KINDS = (
 )
 #: Parts of a step that consist of layers alone, so that timing layers times them.
 _TIMED = ("compute", "host")
-
-
-def expect(
-    made: Projection, runs: Iterable[tuple[Projection, float]] = (), assumed: Collection[str] = ()
-) -> Expectation:
-    """The step to expect of a projection, in seconds, with its 90 % interval.
-
-    ``runs``: projections of runs of one's own, each with the seconds that one of its steps was measured to take; they
-    teach beside what the package carries. ``assumed``: what the reader of the configuration had to assume, beyond
-    what the projection says itself.
-    """
-    known = Knowledge()
-    own = tuple(Run(facts=known.facts(each), measured_seconds=seconds) for each, seconds in runs)
-    return Knowledge(runs=own).expect(made, assumed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ is left out is chosen as the command line chooses it, and is among what a projec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -20,6 +20,7 @@ from projector.errors import InputError, Problem
 from projector.expectation import Knowledge
 from projector.intake.values import literal
 from projector.plan.usual import SEQ_LENGTH, samples_per_step, tokens_per_step
+from projector.posterior import Expectation, Run
 from projector.projection import Projection
 from projector.workload.fields import field_of
 
@@ -110,6 +111,31 @@ def sweep(**words: Any) -> Sweep:
         recipe["global_batch_size"] = _samples(content, recipe["seq_length"])
     content = {name: _plain(value) for name, value in content.items()}
     return Sweep(grid=parsed({"sweep": 1, **content, "recipe": recipe}, "sweep()", Path()))
+
+
+def expect(
+    made: Projection,
+    runs: str | Path | Iterable[str | Path | tuple[Projection, float]] = (),
+    assumed: Collection[str] = (),
+) -> Expectation:
+    """The step to expect of a projection, in seconds, with its 90 % interval.
+
+    >>> expect(p, runs="train.log")
+
+    ``runs``: measured runs of one's own, which teach beside what the package carries: training logs and tables of runs by
+    their paths (the GPU of ``made`` where they name none), or projections, each with the seconds that one of its steps
+    was measured to take. ``assumed``: what the reader of the configuration had to assume, beyond what the projection
+    says itself. Raises :class:`InputError` for a file that cannot be read.
+    """
+    from projector.cli.runs import read
+
+    known, own = Knowledge(), list[Run]()
+    for each in (runs,) if isinstance(runs, (str, Path)) else runs:
+        if isinstance(each, tuple):
+            own.append(Run(facts=known.facts(each[0]), measured_seconds=each[1]))
+        else:
+            own += read(each, made.cluster.gpu.name)
+    return Knowledge(runs=tuple(own)).expect(made, assumed)
 
 
 @dataclass(frozen=True, eq=False)

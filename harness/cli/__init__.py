@@ -11,6 +11,8 @@ from projector.io.guard import guarded
 
 COMMANDS = (
     Command("run", "project every run of the suites and report the error"),
+    Command("score", "whether measured runs are as fast as they should be, by part, and why they most likely are not"),
+    Command("suites", "the suites that run knows by name"),
     Command("ingest", "read training logs and results tables, write measured runs"),
     Command("measure", "train on the devices at hand and read the log back as a run"),
     Command("calibrate", "fit the posterior to measured runs and report its error on rows that nobody had seen"),

@@ -79,11 +79,13 @@ def measured_runs(args: argparse.Namespace) -> list[MeasuredRun]:
     return runs_of_all(paths)
 
 
-def add_said(parser: argparse.ArgumentParser) -> None:
-    """What a user says of a log that does not say it, for :func:`said_of`."""
+def add_said(parser: argparse.ArgumentParser, *names: str) -> None:
+    """What a user says of a log that does not say it, for :func:`said_of`; ``names``: further ones of ``--recipe``."""
     add = parser.add_argument
     add(
+        *names,
         "--recipe",
+        dest="recipe",
         type=Path,
         metavar="FILE",
         help="YAML of recipe, model and gpu, or any configuration file, for logs without arguments",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report import spec, view_drift, view_rows
-from harness.report.spec import Spec, number0
+from harness.report.spec import Spec
 from harness.report.table import Report, Table, figure, listed, number, percent, signed, text
 from harness.score import accuracy
 from harness.score.drift import Drift
@@ -21,7 +21,7 @@ from harness.score.figures import Figures
 from harness.score.gate import Check
 from projector.dataclass import dataclass
 from projector.io import terminal
-from projector.io.table import Line
+from projector.io.table import Line, rate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -170,7 +170,7 @@ def _worst(rows: pd.DataFrame, name: str) -> Table:
     found = held.assign(size=held["error"].abs(), plain=held["run_id"].map(plain))
     made = (
         text("furthest off", "run_id"),
-        *(figure(title, key, number0) for title, key in _SPEEDS.items()),
+        *(figure(title, key, rate) for title, key in _SPEEDS.items()),
         figure("error", "error", signed),
     )
     worst = found.sort_values(["size", "run_id"], ascending=[False, True])[:_WORST]

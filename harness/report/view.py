@@ -14,11 +14,12 @@ from harness.report.spec import Spec, table
 from harness.report.table import Column, Report, Table, number, percent
 from harness.score.figures import Figures
 from harness.score.gate import Check
+from projector.io.table import rate
 
 if TYPE_CHECKING:
     import pandas as pd
 
-from harness.report.spec import number0, percent0, stated
+from harness.report.spec import percent0, stated
 from harness.report.table import figure, listed, signed, text
 
 SIMULATED, MEASURED = "simulate", "benchmark"
@@ -62,10 +63,10 @@ def _by_model(pairs: pd.DataFrame) -> Table:
 def _every(pairs: pd.DataFrame) -> Table:
     made = (
         text("run", "Index"),
-        figure("measured TGS", "measured_tgs", number0),
-        figure("simulate", "projected_tgs_simulated", number0),
+        figure("measured TGS", "measured_tgs", rate),
+        figure("simulate", "projected_tgs_simulated", rate),
         figure("error", "error_simulated", signed),
-        figure("benchmark", "projected_tgs", number0),
+        figure("benchmark", "projected_tgs", rate),
         figure("error", "error", signed),
         figure("difference", "apart", signed),
         figure("measured share", "measured_share", percent0),

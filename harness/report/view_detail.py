@@ -10,9 +10,10 @@ from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report import view_intervals
 from harness.report.parallelism import DEGREES
-from harness.report.spec import NOT_STATED, Spec, number0, table
+from harness.report.spec import NOT_STATED, Spec, table
 from harness.report.table import Column, Table, figure, listed, signed, text
 from harness.score import accuracy
+from projector.io.table import rate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,8 +113,8 @@ def _every_row(rows: pd.DataFrame, name: str) -> Table:
         text("GPU", "gpu"),
         figure("GPUs", "gpus"),
         text("precision", "precision"),
-        figure("measured TGS", "measured_tgs", number0),
-        figure("projected TGS", "projected_tgs", number0),
+        figure("measured TGS", "measured_tgs", rate),
+        figure("projected TGS", "projected_tgs", rate),
         figure("90 % interval", view_intervals.span),
         figure("uncalibrated", "plain", signed),
         figure("held out", "error", signed),

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from harness.contracts.results import Evaluation, Row, unique
 from harness.contracts.runs import BREAKDOWN
-from harness.report.spec import number0
 from harness.report.table import NONE, Cell, Column, Table, figure, listed, number, signed, text
 from harness.score import accuracy
 from projector.dataclass import dataclass
+from projector.io.table import rate
 
 #: Runs up to which every one of them is shown.
 FEW = 20
@@ -37,7 +37,7 @@ class _Expected:
     half: float | None = None
 
     def __str__(self) -> str:
-        return number(self.middle, 0) + ("" if self.half is None else f" ±{100 * self.half:.0f} %")
+        return rate(self.middle) + ("" if self.half is None else f" ±{100 * self.half:.0f} %")
 
     def holds(self, measured: float | None) -> str:
         if measured is None or self.middle is None or self.half is None:
@@ -93,7 +93,7 @@ def doubted(items: Iterable[object], title: str = _DOUBTED, further: Sequence[Ce
 
 def doubted_rows(evaluation: Evaluation, name: str) -> Table:
     """Those of a predictor."""
-    further = (figure("measured", "measured_tgs", number0), figure("projected", "projected_tgs", number0))
+    further = (figure("measured", "measured_tgs", rate), figure("projected", "projected_tgs", rate))
     chosen = accuracy.select(unique(evaluation.doubted), name, "uncalibrated")
     return doubted(chosen, f"{name}: {_DOUBTED[0].lower()}{_DOUBTED[1:]}", further)
 
@@ -144,7 +144,7 @@ def _of_row(row: Row) -> _Expected:
 
 def _figures(row: Row, expected: _Expected) -> tuple[str, ...]:
     places = (row.run_id, row.gpu, str(row.gpus))
-    return (*places, number(row.measured_tgs, 0), number(row.projected_tgs, 0), str(expected))
+    return (*places, rate(row.measured_tgs), rate(row.projected_tgs), str(expected))
 
 
 def _legend(rows: Sequence[Row]) -> str:

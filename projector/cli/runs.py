@@ -13,6 +13,7 @@ from projector.cli.options import selection
 from projector.cli.parser import parse, quantity
 from projector.dataclass import dataclass
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
+from projector.hardware import catalogue
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
@@ -155,6 +156,13 @@ def taught(options: argparse.Namespace, mode: str = "simulate") -> Taught:
             )
         left += reasons
     return Taught(own=tuple(own), left=tuple(left))
+
+
+def read(file: str | Path, gpu: str) -> tuple[Run, ...]:
+    """The measured runs of one log or table, for Python; ``gpu``: of a run that names none. Raises :class:`InputError`."""
+    options = selection().parse_args([])
+    options.gpu, options.gpu_flag, options.anchors, options.runs = catalogue.find_gpu(gpu), "gpu", (), [str(file)]
+    return taught(options).runs
 
 
 def _own(name: str, options: argparse.Namespace, config: str, loaded: Loaded | None, seconds: float, mode: str) -> Own:

@@ -121,6 +121,18 @@ def number(value: float | None, digits: int = 2) -> str:
     return NONE if value is None else f"{value:.{digits}f}"
 
 
+def significant(value: float | None, digits: int = 4) -> str:
+    """At least so many digits: ``8.025``, ``80.25``, ``8025``, ``80,250``; no powers of ten from 0.0001 on."""
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:#.{digits}g}".rstrip(".")
+
+
+def rate(value: float | None) -> str:
+    """Tokens/s and the like: whole, with three digits at least, so that errors can be seen in it."""
+    return NONE if value is None else f"{value:.0f}" if abs(value) >= 100 else f"{value:#.3g}".rstrip(".")
+
+
 percent0, signed0, number0 = partial(percent, digits=0), partial(signed, digits=0), partial(number, digits=0)
 number1, number3 = partial(number, digits=1), partial(number, digits=3)
 

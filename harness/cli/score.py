@@ -1,0 +1,50 @@
+"""``harness score``: whether measured runs are as fast as they should be, by part, and why they most likely are not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from harness.cli.common import Parser, add_command, add_said, said_of, say
+
+_ABOUT = """\
+Reads training logs or tables of runs and sets every step time beside what measured runs of others let expect of it: normal
+inside the 90 % interval, else slow or fast by so much, with what most likely explains it. Timers of Megatron-LM are
+compared part by part. Exit code 1: no run can be judged, or, with --gate, one is slow."""
+
+
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
+        command,
+        examples=(
+            "measured/logs/cpu_gpt.log.gz",
+            "measured/logs/cpu_gpt.log.gz measured/logs/cpu_llama_tp2.log.gz",
+        ),
+    )
+    parser.description = _ABOUT
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="LOG", help="a training log, or a YAML, JSON or CSV table"
+    )
+    add_said(parser, "--config")
+    parser.add_argument("--gate", action="store_true", help="exit code 1 where a run is slow")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write all of it there, as Markdown")
+    parser.add_argument("--badge", type=Path, metavar="FILE", help="also write a badge, as shields.io reads it (JSON)")
+
+
+def command(args: argparse.Namespace) -> int:
+    from harness.evaluation.judge import judged
+    from harness.report import view_score
+    from harness.score.judged import SLOW
+    from projector.io.files import write_whole
+
+    every, problems = judged(args.paths, said_of(args))
+    if args.badge:
+        write_whole(args.badge, json.dumps(view_score.badge(every)) + "\n")
+    say(args, view_score.build(every), out=args.out, most=None, further={"runs": view_score.values(every)})
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    verdicts = {each.verdict for each in every}
+    return 2 if problems else int(verdicts == {""} or (args.gate and SLOW in verdicts))

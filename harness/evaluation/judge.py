@@ -1,0 +1,69 @@
+"""Measured runs of logs and tables, each beside what measured runs of others let expect of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.contracts.runs import MeasuredRun
+from harness.evidence.ingest.command import ingest
+from harness.evidence.ingest.context import Context
+from harness.evidence.ingest.logs.build import timers_of
+from harness.predictors.ours import Ours, cluster_of
+from harness.score.judged import Judged, Span
+from projector.errors import InputError, NoMeasurement, Problem, Unsupported
+from projector.expectation import Knowledge, facts_of
+
+_INSIDE = ("compute_s", "host_s", "tp_s", "ep_s", "cp_s", "pp_s", "bubble_s")
+#: What timers of Megatron-LM span, by name: parts of a projection, timers that are added, and those that are taken off.
+#: ``optimizer`` begins behind the reduction of gradients and ends behind the gathering of parameters
+#: (NVIDIA/Megatron-LM, megatron/training/training.py, and megatron/core/optimizer/distrib_optimizer.py).
+_SPANS = (
+    ("forward and backward passes", _INSIDE, ("forward-backward",), ("all-grads-sync",)),
+    ("gradient exchange", ("dp_s",), ("all-grads-sync", "params-all-gather"), ()),
+    ("optimizer", ("optimizer_s",), ("optimizer",), ("params-all-gather",)),
+)
+
+
+def judged(paths: Sequence[Path], said: Context) -> tuple[list[Judged], tuple[Problem, ...]]:
+    """The runs of logs and tables, each judged, and what is wrong with files that could not be read. ``said``: what the
+    logs do not say. Raises :class:`InputError` where no file can be read."""
+    made = ingest(paths, said=said)
+    timers = {log.run.id: dict(timers_of(log.record)) for log in made.logs}
+    doubts = {row.id: row.doubts for row in made.rows}
+    every = [_judged(run, timers.get(run.id, {}), doubts.get(run.id, ())) for run in made.runs]
+    return every, made.problems
+
+
+def _judged(run: MeasuredRun, timers: Mapping[str, float], doubts: tuple[str, ...]) -> Judged:
+    if run.problem or run.measured.step_seconds is None:
+        return Judged(name=run.id, run=run, refused=run.problem or "it has no step time")
+    try:
+        made = Ours("simulate").projection(run)
+    except (InputError, Unsupported, NoMeasurement) as error:
+        return Judged(name=run.id, run=run, refused=str(error).replace("\n", "; "))
+    known, cluster = Knowledge(), cluster_of(run.cluster, run.gpu, run.gpus_per_node)
+    texts = (*run.assumed, *made.assumed)
+    facts = facts_of(
+        made.resolved.workload, cluster, made.step_seconds, made.breakdown, texts, known.law, unread=run.unread
+    )
+    found = known.of(facts)
+    gap = math.log(run.measured.step_seconds / found.middle)
+    # Of normal effects that add up, each is expected to have its share of the variance in the sum.
+    causes = {name: math.exp(gap * (width / found.half_width) ** 2) for name, width in found.parts.items()}
+    spans = _spans(made.breakdown, found.middle / made.step_seconds, timers)
+    return Judged(name=run.id, run=run, made=made, found=found, causes=causes, spans=spans, doubts=doubts)
+
+
+def _spans(breakdown: Mapping[str, float], scale: float, timers: Mapping[str, float]) -> tuple[Span, ...]:
+    """The parts whose first timer the log has."""
+    return tuple(
+        Span(
+            name=name,
+            expected=scale * math.fsum(breakdown[part] for part in parts),
+            measured=max(sum(timers.get(t, 0.0) for t in added) - sum(timers.get(t, 0.0) for t in off), 0.0),
+        )
+        for name, parts, added, off in _SPANS
+        if added[0] in timers
+    )

@@ -1,0 +1,141 @@
+"""``harness score`` and ``harness suites``, and logs that ``projector.expect`` takes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+from pathlib import Path
+
+import command_line
+import pytest
+
+import projector as pj
+from harness.evaluation.judge import judged
+from harness.evidence.ingest.context import Context, read_context
+from harness.report import view_score
+from harness.score.judged import Judged
+from tests.harness.compare.logs_made import LOGS, write_log
+
+ROOT = Path(__file__).resolve().parents[2]
+CPU = ROOT / "measured" / "logs" / "cpu_gpt.log.gz"
+
+
+def one(path: Path, gpu: str | None = "mi300x") -> Judged:
+    (found,), problems = judged([path], read_context(None, gpu))
+    assert not problems
+    return found
+
+
+def logged(tmp_path: Path, seconds: float, *, timers: bool = False) -> Judged:
+    return one(write_log(tmp_path / "train.log", [seconds] * 40, timers=timers))
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    return logged(tmp_path_factory.mktemp("usual"), 20.0)
+
+
+def test_verdicts_follow_the_interval(usual: Judged, tmp_path: Path) -> None:
+    assert usual.found is not None
+    low, high = usual.found.low, usual.found.high
+    seconds = {"fast": 0.98 * low, "normal": math.sqrt(low * high), "slow": 1.02 * high}
+    assert {word: logged(tmp_path, each).verdict for word, each in seconds.items()} == {word: word for word in seconds}
+
+
+def test_the_causes_explain_the_whole_gap(usual: Judged) -> None:
+    assert math.prod(usual.causes.values()) == pytest.approx(usual.ratio, rel=1e-9)
+    assert usual.found is not None
+    assert list(usual.causes) == list(usual.found.parts)
+    assert usual.seconds == pytest.approx(20.0, rel=1e-4)
+
+
+def test_timers_are_compared_part_by_part(usual: Judged, tmp_path: Path) -> None:
+    assert usual.spans == ()
+    timed = logged(tmp_path, 40.0, timers=True)
+    passes, optimizer = timed.spans
+    assert (passes.measured, optimizer.measured) == (pytest.approx(32.0, rel=1e-3), pytest.approx(4.0, rel=1e-3))
+    assert timed.made is not None
+    assert timed.found is not None
+    scale = timed.found.middle / timed.made.step_seconds
+    assert optimizer.expected == pytest.approx(scale * timed.made.breakdown["optimizer_s"])
+    assert timed.gap is None  # neither makes up half of it
+    text = view_score.verdict(timed)
+    assert re.match(r"Slow: 40\.00 s a step measured, [\d.]+ s expected", text)
+    slow = logged(tmp_path, 80.0, timers=True)
+    assert slow.gap is not None
+    assert slow.gap.name == "forward and backward passes"
+    assert "because of the forward and backward passes: 64.00 s measured" in view_score.verdict(slow)
+
+
+def test_a_log_without_arguments_takes_them_from_the_script(tmp_path: Path) -> None:
+    lines = write_log(tmp_path / "whole.log", [30.0] * 20, batch=256).read_text().splitlines()
+    steps = [line[line.index("iteration") :] for line in lines if "elapsed time per iteration" in line]
+    steps = [re.sub(r"hip mem.*?\| rank.*?\| ", "", line) for line in steps]
+    bare = tmp_path / "bare.log"
+    bare.write_text("\n".join(steps) + "\n")
+    more = ("--config", ROOT / "tests/jobs/train.sh", "--gpu", "h100", "--gpus", 8)
+    done = command_line.run("harness", "score", bare, *map(str, more))
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "bare: " in done.stdout
+    assert "By part" in done.stdout
+    alone = command_line.run("harness", "score", bare)
+    assert alone.returncode == 1
+    assert "Cannot be judged: not stated: " in alone.stdout
+    other = command_line.run("harness", "score", bare, *map(str, (*more[:-1], 16)), "--framework", "nothing")
+    assert other.returncode == 2
+    assert "--framework: " in other.stderr
+
+
+def test_the_command_as_a_gate(tmp_path: Path) -> None:
+    badge, out = tmp_path / "badge.json", tmp_path / "score.md"
+    words = ("score", CPU, "--gate", "--badge", badge, "--out", out, "--json")
+    done = command_line.run("harness", *words)
+    assert done.returncode == 1  # that machine was slower than its nominal kind
+    document = json.loads(done.stdout)
+    (run,) = document["runs"]
+    assert run["verdict"] == "slow"
+    assert run["measured_step_seconds"] > run["expected"]["high"]
+    assert json.loads(badge.read_text())["message"] == f"slow × {run['ratio']:.2f}"
+    assert "| compute |" in out.read_text()
+    assert command_line.run("harness", *words[:2]).returncode == 0
+
+
+def test_many_logs_stand_side_by_side(tmp_path: Path) -> None:
+    text = gzip.decompress(CPU.read_bytes())
+    (tmp_path / "again.log").write_bytes(text)
+    bad = tmp_path / "bad.log"
+    bad.write_text("nothing of a step\n")
+    done = command_line.run("harness", "score", CPU, tmp_path / "again.log", bad)
+    assert done.returncode == 2
+    assert "bad.log" in done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("cpu_gpt  ", "again  "))]
+    assert [row[1:4] for row in rows] == [rows[0][1:4]] * 2
+
+
+def test_suites_are_listed() -> None:
+    done = command_line.run("harness", "suites")
+    assert done.returncode == 0
+    for path in (ROOT / "suites").glob("*.yaml"):
+        assert re.search(rf"^{path.stem} ", done.stdout, re.MULTILINE)
+
+
+def test_expect_takes_a_log(tmp_path: Path) -> None:
+    made = one(CPU, None).made
+    assert made is not None
+    told = pj.expect(made, runs=str(CPU))
+    (run,), _ = judged([CPU], Context())
+    assert told.middle == pytest.approx(run.seconds, rel=1e-9)
+    assert told.middle != pytest.approx(pj.expect(made).middle, rel=0.1)
+    assert pj.expect(made, runs=[CPU, (made, run.seconds)]) == told  # one run that is told twice
+    with pytest.raises(pj.InputError, match=r"nothing\.log"):
+        pj.expect(made, runs=tmp_path / "nothing.log")
+
+
+def test_a_log_of_no_gpu_is_of_the_projections(tmp_path: Path) -> None:
+    lines = (LOGS / "megatron_c.log").read_text()
+    assert one(LOGS / "megatron_c.log", "mi300x").made is not None, lines[:200]
+    made = one(write_log(tmp_path / "a.log", [20.0] * 30)).made
+    assert made is not None
+    assert pj.expect(made, tmp_path / "a.log").middle == pytest.approx(20.0, rel=1e-3)
