@@ -2,6 +2,7 @@
 
 =========  =============================================================================================================
 title      what its files are, for messages
+like       another dialect, whose words are this one's, too, where it has none of its own
 marks      names that tell its files: all of them stand there (``a|b``: one of the two; ``a.b``: b in section a)
 sections   keys whose settings stand beside those at the top, as if they had been written there
 default    what the tool takes for a setting that nobody states
@@ -58,7 +59,7 @@ BUNDLES: Mapping[str, Mapping[str, object]] = {
 }
 #: Of a setting that is another kind of training wherever it is stated, be it off.
 STATED = object()
-_PARTS = ("title", "marks", "into", "sections", "default", "renamed", "declared", "names", "same", "values", "hook",
+_PARTS = ("title", "like", "marks", "into", "sections", "default", "renamed", "declared", "names", "same", "values", "hook",
           "neutral", "doubtful", "another")  # fmt: skip
 
 
@@ -124,7 +125,7 @@ def names() -> tuple[str, ...]:
 @cache
 def dialect(name: str) -> Dialect:
     """The dialect of ``dialects/NAME.yaml``."""
-    told = read_yaml(_FOLDER / f"{name}.yaml")
+    told = _told(name)
     arguments, declared = told.get("into") == "arguments", told.get("declared", "")
     fields: dict[str, list[str]] = {}
     if arguments:
@@ -155,6 +156,20 @@ def dialect(name: str) -> Dialect:
         another=dict(_another(told.get("another", {}))),
         tables={key: table for key, table in told.items() if key not in _PARTS},
     )
+
+
+def _told(name: str) -> dict[str, Any]:
+    """What a dialect's file says, over what the one says that it is like."""
+    own: dict[str, Any] = read_yaml(_FOLDER / f"{name}.yaml")
+    under = _told(own["like"]) if "like" in own else {}
+    both = {
+        key: {**value, **{name: means for name, means in under[key].items() if name not in value}}
+        if isinstance(value, Mapping)
+        else f"{under[key]} {value}"
+        for key, value in own.items()
+        if key in under and key not in ("title", "marks")
+    }
+    return {**under, **own, **both}
 
 
 def _words(text: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
-from projector.intake import config_cli, gpt_neox, litgpt, torchtune
+from projector.intake import accelerate, config_cli, gpt_neox, litgpt, torchtune
 from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_trainer
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import text_beside, values_of
@@ -27,7 +27,6 @@ from projector.intake.shell.unknown import is_known
 from projector.io.files import as_mapping, parse_yaml
 from projector.workload.model import Model
 
-_SHARDS = ("config_file", "use_fsdp", "use_deepspeed", "use_megatron_lm")  # of accelerate
 _TRAINER = {"--model_name_or_path", "--per_device_train_batch_size"}
 _ASIDE = re.compile(r".*(dir|path|files?|logger|seed|name|project|log_\w+)$")  # words that only name things
 
@@ -54,25 +53,17 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     only a run knows."""
     tool = _tool(launch)
     assert tool is not None
-    beside = [
-        f"--{name}"
-        for step in launch.steps
-        if step.kind == "accelerate" and not (tool.words is _of_parser and "deepspeed_config_file" in step.options)
-        for name in _SHARDS
-        if name in step.options
-    ]
-    if beside:
-        raise Unsupported(
-            f"accelerate launch {beside[0]}: shards a run beside its configuration, in words that are not read"
-        )
+    launch, beside, doubts = accelerate.handed_on(launch, way)
     content = _content(tool.files(launch), launch, way, where)
     for key, value in config_cli.stated_words(
         tool.words(launch), way, where, lambda key: not _ASIDE.match(key)
     ).items():
         config_cli.put(content, key.split("."), value)
+    content = {**beside, **content}
     if not content:
         raise InputError([Problem(where, launch.place, "no file", f"a configuration for {launch.program}")])
     loaded = tool.load(content, where, model=model)
+    loaded = replace(loaded, unmodelled=(*loaded.unmodelled, *doubts))
     count = "" if gpus_given else tool.gpus(launch, content, way)
     if not count:
         return loaded
@@ -187,8 +178,7 @@ def _stated_gpus(_launch: Launch, _content: Mapping[str, object], _way: Way) -> 
 
 
 def _of_parser(launch: Launch) -> list[str]:
-    """``--key value``, ``--key=value`` and switches that stand alone, of transformers' ``HfArgumentParser``; of accelerate
-    the type and DeepSpeed's file, which it hands on."""
+    """``--key value``, ``--key=value`` and switches that stand alone, of transformers' ``HfArgumentParser``."""
     words, found = list(launch.arguments), []
     for word, following in zip(words, [*words[1:], "--"], strict=True):
         name, equals, value = word[2:].partition("=")
@@ -196,12 +186,6 @@ def _of_parser(launch: Launch) -> list[str]:
             found.append(
                 f"{name.replace('-', '_')}={value if equals else 'true' if following.startswith('--') else following}"
             )
-    for step in launch.steps:
-        if step.kind == "accelerate":
-            kept = {"deepspeed_config_file": "deepspeed"}
-            found += [f"{kept[name]}={value}" for name, value in step.options.items() if name in kept]
-            mixed = step.options.get("mixed_precision")
-            found += [f"{mixed}=true"] if mixed in ("bf16", "fp16") else []
     return found
 
 

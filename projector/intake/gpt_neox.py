@@ -91,7 +91,7 @@ def _doubts(job: Settings) -> None:
 def _architecture(job: Settings) -> dict[str, object]:
     args = job.args
     llama = args.word("mlp_type") == "llama"
-    gated = llama or args.word("activation") in job.dialect.tables["gated"]
+    gated = llama or job.one_of("activation", "activations") is True
     return {
         **{name: args.integer(name) for name in ("num_layers", "hidden_size", "num_attention_heads")},
         "max_position_embeddings": args.integer("max_position_embeddings"),

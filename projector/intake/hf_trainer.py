@@ -4,16 +4,16 @@ them: what ``dialects/{trainer,llama_factory,axolotl}.yaml`` cannot say."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from projector.errors import Problem, Unsupported
+from projector.errors import InputError, Problem, Unsupported
 from projector.intake import deepspeed_config
 from projector.intake.dialect import BUNDLES, Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.shell.unknown import Unknowns
 from projector.intake.values import Reader
-from projector.io.files import read_text
+from projector.io.files import as_mapping, parse_yaml, read_text
 from projector.workload import zoo
 from projector.workload.model import Model
 
@@ -28,36 +28,74 @@ ALL_LINEARS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 _ABOVE = 4  # folders in which a path of the configuration is looked for
 
 
-def zero(value: object, where: str, problems: list[Problem]) -> tuple[dict[str, object], tuple[str, ...]]:
-    """(recipe fields, what is not modelled) of DeepSpeed's configuration, or of the file of that name beside ``where`` or in
-    a folder above."""
+def _mapping(value: object, where: str, setting: str, problems: list[Problem]) -> dict[str, object]:
+    """A mapping, or that of the JSON file of this name beside ``where`` or in a folder above; a problem without one."""
     if isinstance(value, Mapping):
-        text: str | None = json.dumps(value)
-    else:
-        folders = Path(where).resolve().parents[:_ABOVE]
-        file = next((path for folder in folders if (path := folder / str(value)).is_file()), None)
-        text = read_text(file) if file else None
-    if text is None:
-        problems.append(Problem(where, "deepspeed", value, "that file beside the configuration"))
-        return {}, ()
-    stated, _ = deepspeed_config.arguments(text, str(value), Unknowns())
-    fields = dict(BUNDLES[f"zero {stated['zero_stage']}"])
+        return dict(value)
+    folders = Path(where).resolve().parents[:_ABOVE]
+    file = next((path for folder in folders if (path := folder / str(value)).is_file()), None)
+    if file is None:
+        problems.append(Problem(where, setting, value, "that file beside the configuration"))
+        return {}
+    return dict(as_mapping(parse_yaml(read_text(file), str(file)), str(file), "a mapping"))
+
+
+def with_files(content: Mapping[str, object], where: str) -> dict[str, object]:
+    """``content`` with what the files hold that ``fsdp_config`` and ``deepspeed`` name. Raises :class:`InputError`."""
+    problems: list[Problem] = []
+    named = {
+        key: _mapping(content[key], where, key, problems) for key in ("fsdp_config", "deepspeed") if content.get(key)
+    }
+    if problems:
+        raise InputError(problems)
+    return {**content, **named}
+
+
+def _zero(job: Settings) -> tuple[str, ...]:
+    """What is not modelled of DeepSpeed's configuration; what it says of the recipe goes into the job's fields."""
+    stated, _ = deepspeed_config.arguments(json.dumps(job.args.raw("deepspeed")), f"{job.where}: deepspeed", Unknowns())
+    job.fields |= BUNDLES[f"zero {stated['zero_stage']}"]
     if "optimizer_cpu_offload" in stated:
-        fields["optimizer_cpu_offload"] = stated["optimizer_cpu_offload"]
-    told = [
+        job.fields["optimizer_cpu_offload"] = stated["optimizer_cpu_offload"]
+    return tuple(
         f"deepspeed {key}={inner}"
         for key, inner in stated.items()
         if "." in key or key in dialect("deepspeed").tables["aside"]
+    )
+
+
+def _sharded(job: Settings) -> tuple[str, ...]:
+    """What is not modelled of DeepSpeed or of torch's FSDP, the first (``fsdp`` and words with a prefix) or the second
+    (``version``): what they say of the recipe goes into the job's fields."""
+    if job.args.raw("deepspeed"):
+        return _zero(job)
+    words = [word.lower() for word in job.args.words("fsdp") or () if word.lower() not in ("auto_wrap", "false", "")]
+    strategy = job.args.raw("fsdp_config.sharding_strategy")
+    named = [str(strategy).lower()] if strategy else [word for word in words if word not in ("offload", "true")]
+    on = bool(words or strategy or any(key.startswith("fsdp_config.") for key in job.stated))
+    known = job.dialect.tables["sharding"]
+    wrong = [word for word in named if word not in known]
+    job.args.problems += [("fsdp", word, f"one of {', '.join(known)}") for word in wrong]
+    job.fields |= BUNDLES["zero 3" if on else "zero 0"]
+    for word in named:
+        job.fields |= BUNDLES[known.get(word, "zero 3")]
+    if "offload" in words:
+        job.fields["optimizer_cpu_offload"] = True
+    shared = [word for word in named if word in job.dialect.tables["hybrid"]]
+    return tuple(
+        f"fsdp={word} (shards inside a node; over all ranks without --data-parallel-shard-size)" for word in shared
+    )
+
+
+def _adapters(job: Settings, rank: object, targets: object, every: bool) -> None:
+    """Puts low-rank adapters of ``rank`` on the linear layers that ``targets`` names (``every``: on all of the decoder's)
+    into the job's fields; what is no name of such a layer is doubtful."""
+    named = [
+        str(name).strip() for name in (targets if isinstance(targets, (list, tuple)) else str(targets or "").split(","))
     ]
-    return fields, tuple(told)
-
-
-def adapters(rank: object, targets: object, every: bool) -> dict[str, object]:
-    """Low-rank adapters of ``rank`` on the linear layers that ``targets`` names (``every``: on all of the decoder's)."""
-    named = targets if isinstance(targets, (list, tuple)) else str(targets or "").split(",")
-    found: Iterable[str] = (_LINEARS[str(name).strip()] for name in named if str(name).strip() in _LINEARS)
-    linears = [*ALL_LINEARS, *found] if every else list(found)
-    return {"lora": {"dim": rank, "targets": list(dict.fromkeys(linears))}}
+    job.doubts += [f"lora_target={name}" for name in named if name and name not in (*_LINEARS, "all", "all-linear")]
+    linears = [*(ALL_LINEARS if every else ()), *(_LINEARS[name] for name in named if name in _LINEARS)]
+    job.fields["lora"] = {"dim": rank, "targets": list(dict.fromkeys(linears))}
 
 
 def loose(tokens: object) -> str:
@@ -98,7 +136,7 @@ def load_trainer(content: Mapping[str, object], where: str, *, model: Model | No
     that does not fit, :class:`Unsupported` for other trainings."""
     if dialect("llama_factory").fits(content):
         return load_llama_factory(content, where, model=model)
-    job = Settings(dialect("trainer"), content, where)
+    job = Settings(dialect("trainer"), with_files(content, where), where)
     args, problems = job.args, list[Problem]()
     if not args.integer("max_seq_length"):
         expected = "tokens of a sample: max_seq_length, max_length, model_max_length, block_size or cutoff_len"
@@ -106,7 +144,7 @@ def load_trainer(content: Mapping[str, object], where: str, *, model: Model | No
         job.fields["seq_length"] = 1
     if args.flag("use_lora"):
         targets = args.words("lora_target") or ("q_proj", "v_proj")
-        job.fields |= adapters(args.integer("lora_rank"), targets, "all-linear" in targets)
+        _adapters(job, args.integer("lora_rank"), targets, "all-linear" in targets)
     told = () if args.flag("packing") else (loose(job.fields["seq_length"]),)
     return _trained(job, model, args.flag("bf16"), told, problems)
 
@@ -114,12 +152,12 @@ def load_trainer(content: Mapping[str, object], where: str, *, model: Model | No
 def load_llama_factory(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises as :func:`load_trainer`, and
     :class:`Unsupported` for samples of lengths that nothing states."""
-    job = Settings(dialect("llama_factory"), content, where)
+    job = Settings(dialect("llama_factory"), with_files(content, where), where)
     args = job.args
     packing, neat = args.flag("packing"), args.flag("neat_packing")
     if args.word("finetuning_type") == "lora":
         targets = args.words("lora_target") or ()
-        job.fields |= adapters(args.integer("lora_rank"), targets, "all" in targets)
+        _adapters(job, args.integer("lora_rank"), targets, "all" in targets)
     unpacked = not (packing or neat) and (args.word("stage") == "sft" or packing is False)
     told = (loose(job.fields["seq_length"]),) if unpacked else ()
     if neat:
@@ -135,12 +173,8 @@ def _trained(
     job.fields |= {
         "precision": "bf16" if half else "fp16" if args.flag("fp16") else "fp32",
         "global_batch_size": _accumulated(args, "per_device_train_batch_size"),
-        "data_parallel_sharding": "optim_grads_params" if args.raw("fsdp") else "no_shard",
     }
-    if args.raw("deepspeed") is not None:
-        deep, more = zero(job.stated["deepspeed"], job.where, problems)
-        job.fields |= deep
-        told = (*told, *more)
+    told = (*told, *_sharded(job))
     return finished(job, model, named="model_name_or_path", told=told, problems=problems)
 
 
@@ -152,7 +186,7 @@ def _accumulated(args: Reader, each: str) -> int:
 def load_axolotl(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
     that does not fit, :class:`Unsupported` for other trainings and samples of lengths that nothing states."""
-    job = Settings(dialect("axolotl"), content, where)
+    job = Settings(dialect("axolotl"), with_files(content, where), where)
     args, fields = job.args, job.fields
     packed = args.flag("sample_packing")
     if not packed and not (args.raw("pretraining_dataset") and packed is None):
@@ -164,27 +198,8 @@ def load_axolotl(content: Mapping[str, object], where: str, *, model: Model | No
     fields["data_parallel_shard_size"] = shards if replicas > 1 else None
     if args.word("adapter") == "lora":
         every, linears = args.flag("lora_target_linear") is True, args.words("lora_target_modules")
-        fields |= adapters(args.integer("lora_r"), linears, every)
-    problems: list[Problem] = []
-    told: tuple[str, ...] = ()
-    if deepspeed := args.raw("deepspeed"):
-        deep, told = zero(deepspeed, where, problems)
-        fields |= deep
-    else:
-        _fsdp(job)
-        fields |= BUNDLES["bf16 alone"] if fields["precision"] == "bf16" else {}
-    told = ("sample_packing=True (attention inside each document: counted over the whole sample)", *told)
-    return finished(job, model, named="base_model", told=told, problems=problems)
-
-
-def _fsdp(job: Settings) -> None:
-    """torch's FSDP, the first (``fsdp`` and words with a prefix) or the second (``fsdp_version``)."""
-    words = job.args.words("fsdp") or ()
-    sharded = words or any(key.startswith("fsdp_config.") for key in job.stated)
-    if words and "fsdp_config.sharding_strategy" not in job.stated:
-        word = words[0].lower()
-        shards = job.dialect.values["fsdp_config.sharding_strategy"]
-        if word not in shards:
-            job.args.problems.append(("fsdp", word, f"one of {', '.join(map(str, shards))}"))
-        job.fields |= shards.get(word, {})
-    job.fields.setdefault("data_parallel_sharding", "optim_grads_params" if sharded else "no_shard")
+        _adapters(job, args.integer("lora_r"), linears, every)
+    if not args.raw("deepspeed") and fields["precision"] == "bf16":
+        fields |= BUNDLES["bf16 alone"]
+    told = ("sample_packing=True (attention inside each document: counted over the whole sample)", *_sharded(job))
+    return finished(job, model, named="base_model", told=told, problems=[])

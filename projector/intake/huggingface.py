@@ -89,8 +89,9 @@ def from_mapping(config: Mapping[str, object], where: str, *, name: str = "") ->
     fields |= {"name": name or kind, "family": kind.removesuffix("_text"), "source": f"{where}"}
     stated = {key: value for key, value in fields.items() if value is not None}
     problems = [Problem(where, key, value, expected) for key, value, expected in reader.problems]
-    unread = {key: value for key, value in text.items() if key not in reader.used}
-    left = known_settings.sort(unread, names_read((reader_of,)), where)
+    left = known_settings.sort(reader.unread, names_read((reader_of,)), where)
+    for key, inner in reader.inner.items():
+        left = left.beside(known_settings.sort(inner.unread, frozenset(inner.used), where), f"{key}.")
     problems += left.problems
     model, more = model_from_mapping(stated, where, "")
     if model is None or problems:

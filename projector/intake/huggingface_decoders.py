@@ -15,7 +15,6 @@ from projector.intake.huggingface_types import (
     llama,
     routed,
     sizes,
-    within,
 )
 from projector.intake.values import Reader
 
@@ -42,7 +41,7 @@ def _gpt_bigcode(c: Reader) -> _Fields:
 
 
 def _dbrx(c: Reader) -> _Fields:
-    attention, experts = within(c, "attn_config"), within(c, "ffn_config")
+    attention, experts = c.within("attn_config"), c.within("ffn_config")
     found = sizes(
         c, num_layers="n_layers", hidden_size="d_model", num_attention_heads="n_heads", vocab_size="vocab_size",
         max_position_embeddings="max_seq_len",

@@ -161,13 +161,14 @@ def gpt2(c: Reader) -> _Fields:
     return found | {"ffn_hidden_size": found["ffn_hidden_size"] or 4 * (c.integer("n_embd") or 0), **_LEARNED}
 
 
+_MPT_NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
 _MPT_MLP = ("mptmlp", "te_ln_mlp", "mptglu")
 
 
 def _mpt(c: Reader) -> _Fields:
     """Of transformers, and of llm-foundry, whose files say more (its models/mpt/configuration_mpt.py, layers/ffn.py)."""
     hidden, width = c.integer("d_model") or 0, c.number("expansion_ratio") or 4
-    attention, mlp = within(c, "attn_config"), within(c, "ffn_config")
+    attention, mlp = c.within("attn_config"), c.within("ffn_config")
     no_bias = c.flag("no_bias") is not False
     places = next((name for name in ("alibi", "rope") if attention.flag(name)), None)
     kind, shared = mlp.word("ffn_type") or "mptmlp", attention.word("attn_type") == "multiquery_attention"
@@ -186,13 +187,16 @@ def _mpt(c: Reader) -> _Fields:
         "position_embedding_type": places or ("none" if c.flag("learned_pos_emb") is False else "learned_absolute"),
         "max_position_embeddings": c.integer("max_seq_len"),
         "add_bias_linear": not no_bias,
-        "normalization": "RMSNorm" if "rms" in (c.word("norm_type") or "") else "LayerNorm",
+        "normalization": _mpt_norm(c),
     }
 
 
-def within(c: Reader, key: str) -> Reader:
-    value = c.raw(key)
-    return Reader(value if isinstance(value, Mapping) else {})
+def _mpt_norm(c: Reader) -> str | None:
+    name = (c.word("norm_type") or "layernorm").lower()
+    found = _MPT_NORMS.get(name.removeprefix("low_precision_").removeprefix("triton_"))
+    if found is None:
+        c.problems.append(("norm_type", name, "layernorm or rmsnorm, of low precision or Triton's"))
+    return found
 
 
 def _bloom(c: Reader) -> _Fields:

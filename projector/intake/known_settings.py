@@ -48,6 +48,15 @@ class Unread:
     cutting: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
 
+    def beside(self, inner: Unread, prefix: str) -> Unread:
+        """These and those of a section inside, whose names begin with ``prefix``."""
+        return Unread(
+            neutral=(*self.neutral, *(prefix + each for each in inner.neutral)),
+            unmodelled=(*self.unmodelled, *(prefix + each for each in inner.unmodelled)),
+            cutting=(*self.cutting, *inner.cutting),
+            problems=(*self.problems, *inner.problems),
+        )
+
 
 def sort(unread: Mapping[str, object], read: frozenset[str], where: str, *, written: bool = True) -> Unread:
     """Sorts ``unread`` (settings that no field took) beside the names that the loader can ``read``.

@@ -50,11 +50,6 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
         "torch_compile": settings.get("compile_config") is not None,
         "make_vocab_size_divisible_by": 1,
     }
-    job.doubts += [
-        f"attn_config.{key}={value}"
-        for key, value in section(given, "attn_config").items()
-        if value not in (job.dialect.tables["attention"].get(key, [None, False]) or [value])
-    ]
     plain = ("gradient_clipping", "low_precision_layernorm")
     job.doubts += [f"algorithms.{key}" for key in section(settings, "algorithms") if key not in plain]
     args.used |= {"train_loader.dataset.packing_ratio", "compile_config"}

@@ -98,7 +98,7 @@ def _arguments(job: Settings, model: Model | None) -> dict[str, object]:
     if model is None:
         found |= {
             "untie_embeddings_and_output_weights": shared is False,
-            "add_bias_linear": found.get("add_bias_linear") is not False,
+            "add_bias_linear": args.flag("bias") is not False,
             "group_query_attention": found.get("num_query_groups") is not None,
             **_tokenizer(job),
         }

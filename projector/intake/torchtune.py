@@ -104,11 +104,13 @@ def _precision(job: Settings) -> None:
 
 def _adapters(job: Settings) -> None:
     args = job.args
-    rank, words = args.raw("model.lora_rank"), args.words("model.lora_attn_modules") or ()
+    rank = args.raw("model.lora_rank")
     if rank is None:
         return
+    words = args.words("model.lora_attn_modules") or ()
     adapted = job.dialect.tables["adapted"]
     linears = [adapted[word] for word in words if word in adapted]
+    job.doubts += [f"lora_attn_modules={word}" for word in words if word not in adapted]
     linears += ["linear_fc1", "linear_fc2"] if args.flag("model.apply_lora_to_mlp") else []
     linears += ["output_layer"] if args.flag("model.apply_lora_to_output") else []
     job.fields["lora"] = {"dim": rank, "targets": list(dict.fromkeys(linears))}

@@ -58,10 +58,16 @@ class Reader:
         self._settings = settings
         self.used: set[str] = set()
         self.problems: list[tuple[str, object, str]] = []
+        self.inner: dict[str, Reader] = {}
+
+    @property
+    def unread(self) -> dict[str, object]:
+        """What nobody looked at."""
+        return {name: value for name, value in self._settings.items() if name not in self.used}
 
     def has(self, *names: str) -> bool:
         """Whether one of ``names`` is present with a value."""
-        return any(self._raw(name) is not None for name in names)
+        return any(self.raw(name) is not None for name in names)
 
     def stated(self, name: str) -> bool:
         """Whether ``name`` is present, be it with nothing as its value."""
@@ -78,7 +84,7 @@ class Reader:
         """The first of ``names`` with a value, as true or false; ``no_x`` and ``disable_x`` say the opposite of x."""
         for name in names:
             for spelling, negative in ((name, False), (f"no_{name}", True), (f"disable_{name}", True)):
-                value = self._raw(spelling)
+                value = self.raw(spelling)
                 if value is None:
                     continue
                 if value in (0, 1):
@@ -102,7 +108,7 @@ class Reader:
     def _first(self, names: Sequence[str], read: Callable[[object], T | None], expected: str) -> T | None:
         """What ``read`` makes of the first of ``names`` that has a value; a problem where it makes nothing of it."""
         for name in names:
-            value = self._raw(name)
+            value = self.raw(name)
             if value is not None:
                 found = read(value)
                 if found is None:
@@ -110,11 +116,17 @@ class Reader:
                 return found
         return None
 
+    def within(self, name: str) -> Reader:
+        """Access to the mapping at ``name``, an empty one where there is none; what is read of it is remembered, too."""
+        value = self.raw(name)
+        if value is not None and not isinstance(value, Mapping):
+            self.problems.append((name, value, "a mapping"))
+        inner = Reader(value if isinstance(value, Mapping) else {})
+        inner.problems = self.problems
+        return self.inner.setdefault(name, inner)
+
     def raw(self, name: str) -> object:
         """The value of ``name`` as it stands, None when absent."""
-        return self._raw(name)
-
-    def _raw(self, name: str) -> object:
         if name not in self._settings:
             return None
         self.used.add(name)

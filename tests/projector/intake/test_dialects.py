@@ -112,7 +112,13 @@ def told(loaded: Loaded) -> str:
 
 
 def test_every_dialect_has_a_file_here() -> None:
-    assert {path.stem for path in FOLDER.glob("*.yaml")} == {*FILES, "deepspeed", "ms_swift"}
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == {
+        *FILES,
+        "accelerate",
+        "deepspeed",
+        "ms_swift",
+        "transformers",
+    }
 
 
 @given(nonsense=NONSENSE, section=st.sampled_from(["", "zero_optimization", "activation_checkpointing"]))
@@ -167,6 +173,74 @@ def test_a_setting_that_nobody_knows_is_told_or_refused(
     except (InputError, Unsupported):
         return
     assert nonsense in told(after), path
+
+
+#: Dialects whose settings stand in sections by their bare names.
+INSIDE = ("nemo", "litgpt", "nanotron")
+BARE = (
+    "trainer",
+    "optim",
+    "run",
+    "name",
+    "restore_from_path",
+    "data",
+    "optimizer",
+    "devices",
+    "num_nodes",
+    "model_name",
+)
+
+
+@DIALECTS
+@given(data=st.data(), value=st.sampled_from(["zqkvbx", ["zqkvbx"], {"zqkvbx": 1}]))
+def test_a_setting_that_decides_is_looked_at_or_listed_as_having_no_effect(
+    tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject, value: object
+) -> None:
+    """Of every setting that a dialect reads, stated in a file that lacks it: another answer, a doubt, or a refusal; one
+    that has no effect under the other settings is listed as such."""
+    setting = data.draw(st.sampled_from(sorted(dialect(name).deciding - UNTYPED[name])))
+    path = tuple(setting.split("."))
+    if name in INSIDE and path[0] not in BARE:
+        known = [leaf for leaf in leaves(FILES[name]) if leaf[-1] == setting]
+        assume(known or name == "nemo")
+        path = known[0] if known else ("model", *path)
+    folder = tmp_path_factory.mktemp("f")
+    content = copy.deepcopy(FILES[name])
+    for depth in range(1, len(path)):
+        content = changed(
+            content, path[:depth], inside if isinstance(inside := at(content, path[:depth]), dict) else {}
+        )
+    try:
+        after = read(name, changed(content, path, value), folder)
+    except (InputError, Unsupported):
+        return
+    silent = answer(after) == answer(read(name, FILES[name], folder)) and path[-1] not in told(after)
+    assert not silent or any(each in (setting, path[-1]) or setting.startswith(f"{each}.") for each in after.ignored)
+
+
+def at(content: Mapping[str, Any], path: tuple[str, ...]) -> object:
+    for key in path:
+        content = content.get(key, {}) if isinstance(content, Mapping) else {}
+    return content
+
+
+#: Names of models, files and vocabularies beside others that count; lists whose length or presence alone decides; words that
+#: the number of layers of a kind makes idle.
+UNTYPED = {name: frozenset[str]() for name in FILES} | {
+    "gpt_neox": frozenset({"tokenizer_type"}),
+    "litgpt": frozenset({"data", "optimizer"}),
+    "llm_foundry": frozenset({"train_loader.dataset.packing_ratio", "model.ffn_config", "model.attn_config"}),
+    "nemo": frozenset(
+        {"name", "restore_from_path", "tokenizer", *(f"tokenizer.{key}" for key in ("library", "model", "type"))}
+    ),
+    "torchtitan": frozenset(
+        {
+            "model.hf_assets_path",
+            "model.tokenizer_path",
+            *(f"quantize.grouped_mm.{kind}.fqns" for kind in ("mx", "float8")),
+        }
+    ),
+}
 
 
 def neutral(of: Dialect, path: tuple[str, ...]) -> bool:

@@ -142,7 +142,9 @@ def test_other_trainings_are_refused(tmp_path, base, changes, named):
         (AXOLOTL, {"base_model": "somebody/else"}, "base_model.*--model"),
         (AXOLOTL, {"sequence_len": "long"}, "sequence_len"),
         (AXOLOTL, {"optimizer": "shampoo"}, "optimizer"),
-        (AXOLOTL, {"fsdp_config": {"sharding_strategy": "HYBRID_SHARD"}}, "sharding_strategy"),
+        (AXOLOTL, {"fsdp_config": {"sharding_strategy": "HALF_SHARD"}}, "half_shard.*hybrid_shard"),
+        (FACTORY, {"fsdp": "half_shard auto_wrap"}, "half_shard.*hybrid_shard"),
+        (FACTORY, {"fsdp": "full_shard", "fsdp_config": "gone.json"}, "fsdp_config.*gone"),
         (AXOLOTL, {"gradient_acumulation_steps": 2}, "gradient_accumulation_steps"),
         (FACTORY, {"model_name_or_path": "somebody/else"}, "model_name_or_path.*--model"),
         (FACTORY, {"cutoff_len": "long"}, "cutoff_len"),
@@ -177,10 +179,89 @@ def test_a_script_names_the_file(tmp_path, base, command, gpus, micro):
     assert (loaded.gpus, loaded.recipe.micro_batch_size) == (gpus, micro)
 
 
-@pytest.mark.parametrize("option", ["--use_fsdp", "--config_file fsdp.yaml", "--use_deepspeed"])
-def test_what_shards_a_run_beside_its_configuration_is_refused(tmp_path, option):
+FULL, GRADIENTS = "optim_grads_params", "optim_grads"
+
+
+@pytest.mark.parametrize("base", [AXOLOTL, FACTORY])
+@pytest.mark.parametrize(
+    ("word", "sharding", "offloaded", "told"),
+    [
+        ("full_shard auto_wrap", FULL, None, False),
+        ("shard_grad_op auto_wrap offload", GRADIENTS, True, False),
+        ("no_shard", "no_shard", None, False),
+        ("hybrid_shard auto_wrap", FULL, None, True),
+        ("hybrid_shard_zero2", GRADIENTS, None, True),
+    ],
+)
+def test_words_of_fsdp(tmp_path, base, word, sharding, offloaded, told):
+    loaded = load(tmp_path, base, {"fsdp": word})
+    assert (loaded.recipe.data_parallel_sharding, loaded.recipe.optimizer_cpu_offload) == (sharding, offloaded)
+    assert any("--data-parallel-shard-size" in text for text in loaded.unmodelled) == told
+
+
+FSDP = {"distributed_type": "FSDP", "mixed_precision": "bf16", "num_machines": 2, "num_processes": 16}
+ZERO = {"distributed_type": "DEEPSPEED", "num_machines": 2, "num_processes": 16}
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "gpus", "sharding", "offloaded"),
+    [
+        (FSDP | {"fsdp_config": {"fsdp_sharding_strategy": "SHARD_GRAD_OP"}}, "", 16, GRADIENTS, None),
+        (FSDP | {"fsdp_config": {"fsdp_offload_params": True}}, "--num_processes 8", 8, FULL, True),
+        (ZERO | {"deepspeed_config": {"zero_stage": 3, "offload_optimizer_device": "cpu"}}, "", 16, FULL, True),
+        (ZERO | {"deepspeed_config": {"deepspeed_config_file": "ds.json"}}, "", 16, "optim", None),
+        ({"num_machines": 1, "num_processes": 4}, "", 4, "no_shard", None),
+        (None, "--num_processes 8 --use_fsdp --fsdp_sharding_strategy 2", 8, GRADIENTS, None),
+        (None, "--num_processes 8 --use_deepspeed --zero_stage 3 --offload_optimizer_device cpu", 8, FULL, True),
+        (None, "--num_processes 8 --use_deepspeed", 8, GRADIENTS, None),
+    ],
+)
+@pytest.mark.parametrize("program", ["-m axolotl.cli.train own.yaml", "train.py"])
+def test_accelerate_hands_on_what_its_file_and_options_say(tmp_path, program, file, options, gpus, sharding, offloaded):
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(AXOLOTL))
-    script = tmp_path / "run.sh"
-    script.write_text(f"#!/bin/bash\naccelerate launch {option} --num_processes 8 -m axolotl.cli.train own.yaml\n")
-    with pytest.raises(Unsupported, match=option.split()[0]):
-        detect.load(script)
+    (tmp_path / "ds.json").write_text(json.dumps({"zero_optimization": {"stage": 1}}))
+    if file:
+        (tmp_path / "acc.yaml").write_text(yaml.safe_dump({"compute_environment": "LOCAL_MACHINE", **file}))
+    words = "" if "own" in program else " ".join(f"--{k} {v}" for k, v in FACTORY.items() if k != "finetuning_type")
+    named = "--config_file acc.yaml" if file else ""
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\naccelerate launch {named} {options} {program} {words}\n")
+    loaded = detect.load(tmp_path / "run.sh")
+    assert (loaded.gpus, loaded.recipe.data_parallel_sharding) == (gpus, sharding)
+    assert loaded.recipe.optimizer_cpu_offload is offloaded
+    assert loaded.framework == ("deepspeed" if "deepspeed" in f"{file} {options}" else "pytorch")
+
+
+@pytest.mark.parametrize(
+    ("file", "error", "named"),
+    [
+        (FSDP | {"mixed_precision": "fp9"}, InputError, "mixed_precision.*bf16"),
+        (FSDP | {"distributed_type": "RINGS"}, InputError, "distributed_type.*fsdp"),
+        (FSDP | {"use_megatron_lm": True}, Unsupported, "use_megatron_lm"),
+        (None, InputError, "gone.yaml.*beside"),
+    ],
+)
+def test_what_accelerate_may_not_say(tmp_path, file, error, named):
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(AXOLOTL))
+    if file:
+        (tmp_path / "gone.yaml").write_text(yaml.safe_dump(file))
+    (tmp_path / "run.sh").write_text("accelerate launch --config_file gone.yaml -m axolotl.cli.train own.yaml\n")
+    with pytest.raises(error, match=named):
+        detect.load(tmp_path / "run.sh")
+
+
+def test_what_accelerate_says_and_nobody_knows_is_told(tmp_path):
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(AXOLOTL))
+    stated = {**FSDP, "a_new_way": "fast", "fsdp_config": {"fsdp_a_kernel": "new"}}
+    (tmp_path / "acc.yaml").write_text(yaml.safe_dump(stated))
+    (tmp_path / "run.sh").write_text("accelerate launch --config_file acc.yaml -m axolotl.cli.train own.yaml\n")
+    assert {"a_new_way=fast (unknown)", "fsdp_config.a_kernel=new (unknown)"} <= set(
+        detect.load(tmp_path / "run.sh").unmodelled
+    )
+
+
+@pytest.mark.parametrize("base", [AXOLOTL | {"adapter": "lora", "lora_r": 8}, FACTORY | {"finetuning_type": "lora"}])
+def test_layers_that_nobody_knows_are_not_adapted_in_silence(tmp_path, base):
+    key = "lora_target_modules" if "adapter" in base else "lora_target"
+    loaded = load(tmp_path, base, {key: "q_proj,w9"})
+    assert loaded.recipe.lora.targets == ("linear_qkv",)
+    assert "lora_target=w9" in loaded.unmodelled

@@ -105,10 +105,10 @@ def test_what_is_not_modelled_is_named(tmp_path):
     }
     known_of_nothing = {"model.attn_config.a_new_kernel": "fast", "a_new_switch": "on"}
     told = load(tmp_path, known_of_nothing).unmodelled
-    assert told == ("attn_config.a_new_kernel=fast", "a_new_switch=on (unknown)")
-    told = load(tmp_path, changes).unmodelled
-    named = ("attn_config.attn_impl=torch", "algorithms.alibi", "fsdp_config.backward_prefetch=BACKWARD_PRE (unknown)")
-    assert told == named
+    assert told == ("attn_config.a_new_kernel=fast (unknown)", "a_new_switch=on (unknown)")
+    loaded = load(tmp_path, changes)
+    assert loaded.unmodelled == ("algorithms.alibi", "fsdp_config.backward_prefetch=BACKWARD_PRE (unknown)")
+    assert loaded.recipe.attention_backend == "materialised"
 
 
 #: Other trainings, and what does not fit: the changes, and what the refusal names.
