@@ -146,12 +146,15 @@ def one_schedule(options: argparse.Namespace, instead: str) -> None:
 
 
 def one_projection(options: argparse.Namespace, instead: str) -> tuple[Case, Projection]:
-    """The case of ``options`` and its projection. Raises as :func:`read_case`, :func:`one_schedule` and ``project``."""
+    """The case of ``options``, laid out as ``projector performance`` does where no layout is stated, and its projection.
+    Raises as :func:`read_case`, :func:`one_schedule` and ``project``."""
+    from projector.cli.layout import laid_out
     from projector.projection import project
 
     one_schedule(options, instead)
     case = read_case(options)
     with blamed(options):
+        case = laid_out(case, options)
         return case, project(case.workload, case.cluster, settings=case.settings)
 
 
