@@ -12,6 +12,7 @@ from projector.cli.ask import Answer
 from projector.cli.plan_view import lasting, tokens
 from projector.cli.search_view import exactness, too_close
 from projector.cli.search_view import one as configuration
+from projector.hardware.yaml_file import WHAT_IF
 from projector.io.table import NONE, Column, Line, Table, factor, gib, percent
 from projector.search.words import words
 
@@ -44,6 +45,7 @@ def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[
     chosen = (text.removeprefix("chosen ") for text in case.assumed if text.startswith("chosen "))
     if told := ", ".join(text for text in chosen if text.partition("=")[0] not in answer.found.space.axes()):
         yield Line(f"Chosen: {told}", "dim")
+    yield from (Line(f"Assumed: {text}") for text in case.assumed if WHAT_IF in text)
     yield from _start(answer)
 
 

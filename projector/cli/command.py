@@ -37,7 +37,9 @@ def words(case: Case, load: Workload, options: argparse.Namespace) -> list[str]:
         word for name in ("args", "env") if getattr(options, name) for word in (f"--{name}", *getattr(options, name))
     ]
     found += [*options.changes, "--gpus", str(load.gpus)]
-    found += [word for text in options.set if text.startswith("model.") for word in ("--set", text)]
+    found += [
+        word for text in options.set if text.startswith(("model.", "gpu.", "cluster.")) for word in ("--set", text)
+    ]
     if not options.config:
         found += [word for field in fields() if field.key in USUAL for word in _said(field, _at(load.recipe, field))]
     start = read_case(parse(selection(), found)).workload.recipe

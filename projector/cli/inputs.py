@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from projector.cli.changes import ALL, USUAL, changed
 from projector.cli.options import read_settings
-from projector.cli.recipe_flags import changed_model, said
+from projector.cli.recipe_flags import Said, changed_model, said
 from projector.cli.source import read_source
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.expectation import Knowledge
 from projector.frameworks import experts_follow
-from projector.hardware import catalogue, own
+from projector.hardware import catalogue, own, what_if
 from projector.hardware import primus as primus_hardware
 from projector.hardware.machines import machine_of
 from projector.hardware.types import Cluster
+from projector.hardware.yaml_file import WHAT_IF
 from projector.intake.case import MONTH, is_month
 from projector.intake.loaded import Loaded
 from projector.kernels.settings import DEFAULT, Settings
@@ -66,7 +67,7 @@ def read_case(options: argparse.Namespace) -> Case:
     loaded = source.loaded if source else None
     told = said(options, source.left if source else {}, problems)
     framework = collected(problems, lambda: _framework(options, loaded))
-    found = collected(problems, lambda: _cluster(options, loaded))
+    found = collected(problems, lambda: _changed(_cluster(options, loaded), told, options))
     date = options.framework_date or ""
     if date and not is_month(date):
         problems.append(Problem("--framework-date", "", date, MONTH))
@@ -214,6 +215,21 @@ def _cluster(options: argparse.Namespace, loaded: Loaded | None) -> _Found:
         expected = "--cluster NAME|FILE or --gpu NAME|FILE (see: projector gpus)"
         raise InputError([Problem(_HERE, "cluster", "nothing", expected)])
     return _noted((cluster, (), assumed), options)
+
+
+def _changed(found: _Found, told: Said, options: argparse.Namespace) -> _Found:
+    """With other figures of the hardware that ``--set`` states, and with what files state without a source."""
+    cluster, notes, assumed = found
+    shown = ((key, f"{value:g}" if isinstance(value, (int, float)) else value) for key, value in told.hardware.items())
+    assumed = (*assumed, *(f"{key}={value} ({WHAT_IF})" for key, value in shown))
+    if told.hardware:
+        first = next(iter(told.hardware))
+        if getattr(options, "profiling_mode", "simulate") != "simulate":
+            expected = "--profiling-mode simulate: kernels were measured on the GPU as it is"
+            raise InputError([Problem("--set", first, told.hardware[first], expected)])
+        return what_if.changed(cluster, told.hardware, "--set"), notes, assumed
+    lines = (line.partition(": ") for line in (*cluster.gpu.sources, *cluster.sources))
+    return cluster, notes, (*assumed, *(f"{keys} ({WHAT_IF})" for keys, _, text in lines if WHAT_IF in text))
 
 
 def _guessed(loaded: Loaded) -> bool:

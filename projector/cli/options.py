@@ -170,7 +170,8 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="any recipe field, or a model field as model.num_layers=12; may be given again",
+        help="any recipe field, model.num_layers=12, or a what-if such as gpu.hbm_bytes_per_s=4e12 and "
+        "cluster.inter.bandwidth_gbs=100; may be given again",
     )
     group.add_argument(
         "--enable-zero-bubble",

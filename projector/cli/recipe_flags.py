@@ -81,11 +81,12 @@ _SIZES = {"micro_batch_size": 1, "global_batch_size": 1, "seq_length": 1}  # of 
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """``recipe``: typed values by field (nested ones as mappings); ``model``: the same of a model; ``flags``: who said
-    it; ``texts``: all of it for a reader."""
+    """``recipe``: typed values by field (nested ones as mappings); ``model``: the same of a model; ``hardware``: figures
+    by ``gpu.KEY`` and ``cluster.KEY``; ``flags``: who said it; ``texts``: all of it for a reader."""
 
     recipe: Mapping[str, object] = field(default_factory=dict)
     model: Mapping[str, object] = field(default_factory=dict)
+    hardware: Mapping[str, object] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
     texts: tuple[str, ...] = ()
 
@@ -95,6 +96,7 @@ def said(options: argparse.Namespace, further: Mapping[str, object], problems: l
     ends in ``problems``."""
     recipe: dict[str, object] = {}
     model: dict[str, object] = {}
+    hardware: dict[str, object] = {}
     flags: dict[str, str] = {}
     texts: list[str] = []
     given = [(flag, key, value) for key, (flag, value) in options.stated.items()]
@@ -103,6 +105,9 @@ def said(options: argparse.Namespace, further: Mapping[str, object], problems: l
     for where, key, value in given:
         if key.startswith("model."):
             model = merge(model, _nested(key.split(".")[1:], literal(value)))
+        elif key.startswith(("gpu.", "cluster.")):
+            hardware[key] = literal(value)
+            continue
         else:
             known = field_of(key)
             if known is None:
@@ -114,7 +119,7 @@ def said(options: argparse.Namespace, further: Mapping[str, object], problems: l
             problems += wrong
             recipe = recipe if wrong else merge(recipe, _nested(known.path, typed))
         texts.append(f"{key}={value} ({where})" if where.startswith("--") else f"{key}={value}")
-    return Said(recipe=recipe, model=model, flags=flags, texts=tuple(texts))
+    return Said(recipe=recipe, model=model, hardware=hardware, flags=flags, texts=tuple(texts))
 
 
 def pairs(texts: list[str], where: str, problems: list[Problem]) -> dict[str, object]:

@@ -17,7 +17,7 @@ from projector.hardware.types import Cluster, Gpu
 from projector.hardware.yaml_file import SUFFIXES
 from projector.io.files import listed_in
 
-_HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 _NO_NAME = re.compile(
     r"^\d+\s*x\s+|\b(nvidia|amd|instinct|tesla|gpus?|accelerator|tensor\s+core|blackwell|hopper|ampere|ultra|oam|hbm\d?e?|vf|ac)\b"
 )
@@ -26,13 +26,13 @@ _NO_NAME = re.compile(
 @functools.cache
 def gpu_names() -> tuple[str, ...]:
     """Catalogue names in alphabetical order."""
-    return tuple(sorted(path.stem for path in (_HERE / "gpus").glob("*.yaml")))
+    return tuple(sorted(path.stem for path in (FOLDER / "gpus").glob("*.yaml")))
 
 
 @functools.cache
 def cluster_names() -> tuple[str, ...]:
     """Catalogue names in alphabetical order; the default cluster of a GPU bears the name of the GPU."""
-    return tuple(sorted(path.stem for path in (_HERE / "clusters").glob("*.yaml")))
+    return tuple(sorted(path.stem for path in (FOLDER / "clusters").glob("*.yaml")))
 
 
 def gpu(name: str) -> Gpu:
@@ -136,17 +136,17 @@ def _normal(text: str) -> str:
 
 @functools.cache
 def _gpu_file(name: str) -> GpuFile:
-    return read_gpu(_HERE / "gpus" / f"{name}.yaml")
+    return read_gpu(FOLDER / "gpus" / f"{name}.yaml")
 
 
 @functools.cache
 def _cluster_file(name: str) -> Cluster:
-    return read_cluster(_HERE / "clusters" / f"{name}.yaml", gpu)
+    return read_cluster(FOLDER / "clusters" / f"{name}.yaml", gpu)
 
 
 @functools.cache
 def _aliases() -> Mapping[str, str]:
     found = {_normal(name): name for name in gpu_names()}
     for name in gpu_names():
-        found |= {_normal(alias): name for alias in listed_in(_HERE / "gpus" / f"{name}.yaml", "aliases")}
+        found |= {_normal(alias): name for alias in listed_in(FOLDER / "gpus" / f"{name}.yaml", "aliases")}
     return found

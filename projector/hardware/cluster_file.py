@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from projector.errors import InputError
 from projector.hardware.architectures import TRANSPORTS, known
 from projector.hardware.types import Cluster, Fabric, Gpu
-from projector.hardware.yaml_file import SUFFIXES, Reader, described
+from projector.hardware.yaml_file import SUFFIXES, Reader, changed, described
 from projector.parameter import parameter
 
 TOPOLOGIES = ("switch", "mesh", "ring", "pcie")
@@ -68,9 +69,13 @@ _SOURCED = ("intra.bandwidth_gbs", "intra.latency_us", "inter.bandwidth_gbs", "i
 _SOURCED_OUTER = ("outer.bandwidth_gbs", "outer.latency_us")
 
 
-def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
-    """Reads and checks one cluster file; ``find_gpu`` resolves its ``gpu``. Raises InputError with every mistake."""
-    read = Reader(described(path), str(path))
+def read_cluster(
+    path: Path, find_gpu: Callable[[str], Gpu], changes: Mapping[str, Any] = MappingProxyType({})
+) -> Cluster:
+    """Reads and checks one cluster file, with ``changes`` of its keys for a what-if; ``find_gpu`` resolves its ``gpu``.
+    Raises InputError with every mistake."""
+    found = described(path)
+    read = Reader(changed(found, changes) if changes else found, str(path))
     read.known((*_KEYS, *_HOST_KEYS))
     gpu = _gpu(read, find_gpu, path.parent)
     per_node = read.integer("gpus_per_node", 1, 4096)

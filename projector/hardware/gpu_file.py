@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.types import Gpu
-from projector.hardware.yaml_file import Reader, described
+from projector.hardware.yaml_file import Reader, changed, described
 from projector.parameter import parameter
 
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "mxfp4", "nvfp4", "fp4", "int8")
@@ -45,9 +48,11 @@ class GpuFile:
     aliases: tuple[str, ...]
 
 
-def read_gpu(path: Path) -> GpuFile:
-    """Reads and checks one GPU file. Raises InputError with every mistake in it."""
-    read = Reader(described(path), str(path))
+def read_gpu(path: Path, changes: Mapping[str, Any] = MappingProxyType({})) -> GpuFile:
+    """Reads and checks one GPU file, with ``changes`` of its keys for a what-if. Raises InputError with every mistake in
+    it."""
+    found = described(path)
+    read = Reader(changed(found, changes) if changes else found, str(path))
     read.known(_KEYS)
     gpu = _gpu(read, path.parent)
     aliases = read.texts("aliases")

@@ -14,6 +14,10 @@ SUFFIXES = (".yaml", ".yml", ".json")
 _CATALOGUE = Path(__file__).parent
 _BASES = ("gpus", "clusters")
 _OWN = ("name", "title", "aliases", "notes")
+#: Of a figure that a file on a base, or a user on the command line, states without a source.
+_WITHOUT = "for a what-if"
+WHAT_IF = f"assumed, {_WITHOUT}"
+_UNSOURCED = ("name", "title", "aliases", "notes", "sources", "base", "gpu")
 KINDS = ("datasheet", "derived", "published", "fitted", "measured", "assumed")
 
 
@@ -25,8 +29,9 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 def described(path: Path) -> dict[str, Any]:
     """The mapping of a file of hardware. On a ``base`` (``gpus/NAME`` or ``clusters/NAME`` of the catalogue) it states what
-    differs: mappings field by field, null for what is not there. A figure that it states needs a source of its own; the
-    base's names and notes are not its."""
+    differs: mappings field by field, null for what is not there. The base's names and notes are not its. A figure that
+    a file of the catalogue states needs a source of its own; elsewhere it is assumed, for a what-if, and without a name
+    the file describes the base itself, changed."""
     own = read_mapping(path)
     if "base" not in own:
         return own
@@ -36,7 +41,34 @@ def described(path: Path) -> dict[str, Any]:
     ]
     if name not in known:
         raise InputError([Problem(str(path), "base", name, nearest(str(name), known))])
-    return _on(described(_CATALOGUE / f"{name}.yaml"), own)
+    base = described(_CATALOGUE / f"{name}.yaml")
+    return _on(base, own) if path.parent.parent == _CATALOGUE else changed(base, own)
+
+
+def changed(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with what ``own`` states, for a what-if: what has no source is assumed, and what follows from it follows
+    (matrix operations a clock from the peak, usable memory from all of it)."""
+    stated = dict(own)
+    if isinstance(peaks := own.get("peak_tflops"), Mapping) and "flops_per_clock" not in own:
+        old, rates = base.get("peak_tflops", {}), base.get("flops_per_clock", {})
+        same = [key for key, peak in peaks.items() if key in rates and key in old and isinstance(peak, (int, float))]
+        stated["flops_per_clock"] = {key: rates[key] * peaks[key] / old[key] for key in same}
+    if (
+        isinstance(size := own.get("memory_gib"), (int, float))
+        and "memory_gib" in base
+        and "usable_memory_gib" not in own
+    ):
+        stated["usable_memory_gib"] = base["usable_memory_gib"] * size / base["memory_gib"]
+    sourced = {each for source in _sources(own) for each in source["values"]}
+    keys = [key for key, value in stated.items() if value is not None and key not in _UNSOURCED]
+    for key in tuple(keys):
+        if isinstance(value := stated[key], Mapping):
+            keys += [f"{key}.{name}" for name, each in value.items() if each is not None]
+    left = [key for key in keys if key not in sourced]
+    if left and isinstance(own.get("sources", []), list):
+        stated["sources"] = [*own.get("sources", []), {"title": _WITHOUT, "kind": "assumed", "values": left}]
+    named = {"name": base["name"], "title": f"{base.get('title', base['name'])}, changed"}
+    return named | _on(base, stated)
 
 
 def _on(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -245,16 +245,16 @@ def test_what_is_not_stated_is_the_base_s(tmp_path: Path) -> None:
     assert "inter.bandwidth_gbs: datasheet, a data sheet" in found.sources
     assert not any("nics_per_node" in line for line in found.sources), "what is not there has no source"
     assert sum("inter.bandwidth_gbs" in line for line in found.sources) == 1
+    assert "inter, inter.bandwidth_gbs: assumed, for a what-if" in read(tmp_path, sources=[]).sources
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"sources": []}, "nothing for inter.bandwidth_gbs"),
         ({"base": "clusters/h100_sxn"}, "nearest: clusters/h100_sxm"),
         ({"base": "h100_sxm"}, "base: found 'h100_sxm'"),
         ({"base": ["clusters/h100_sxm"]}, "base: found"),
-        ({"name": None}, "name: found None, expected a non-empty text"),
+        ({"name": 3}, "name: found 3, expected a non-empty text"),
         ({"sources": "a data sheet"}, "sources: found 'a data sheet'"),
         ({"intre": {"size": 4}}, "intre"),
     ],
