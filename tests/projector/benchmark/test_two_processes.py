@@ -59,12 +59,12 @@ def two(cpu: Device) -> Device:
     [
         pytest.param(lambda: _work(), id="dp", marks=pytest.mark.night),  # as ranks of srun do
         pytest.param(lambda: _work(data_parallel_sharding="optim_grads_params"), id="fsdp"),
-        pytest.param(lambda: _work(data_parallel_sharding="optim"), id="zero1"),
-        pytest.param(lambda: _work(tp=2), id="tp dtensor"),
+        pytest.param(lambda: _work(data_parallel_sharding="optim"), id="zero1", marks=pytest.mark.night),
+        pytest.param(lambda: _work(tp=2), id="tp dtensor", marks=pytest.mark.night),
         pytest.param(lambda: _work(framework="megatron-lm", tp=2, sequence_parallel=True), id="tp sequence"),
-        pytest.param(lambda: _work(pp=2), id="pp"),
+        pytest.param(lambda: _work(pp=2), id="pp", marks=pytest.mark.night),
         pytest.param(lambda: _work(_routed(), ep=2), id="ep"),
-        pytest.param(lambda: _work(_routed(), framework="megatron-lm", tp=2, etp=2), id="etp"),
+        pytest.param(lambda: _work(_routed(), framework="megatron-lm", tp=2, etp=2), id="etp", marks=pytest.mark.night),
     ],
 )
 def test_every_kind_of_parallelism_is_timed_in_place(two: Device, work: Callable[[], Workload]) -> None:
