@@ -52,20 +52,6 @@ def changed(loaded: Loaded, options: argparse.Namespace, told: Said) -> Recipe:
     return replace(recipe, **change)
 
 
-def with_schedule(recipe: Recipe, name: str) -> Recipe:
-    """The recipe run by another pipeline schedule."""
-    return replace(recipe, pipeline_schedule=name)
-
-
-def candidates(pp: int, vpp: int) -> tuple[str, ...]:
-    """Every schedule that runs on these sizes as itself: not one that its framework would replace by another."""
-    return tuple(
-        name
-        for name in pipeline.names()
-        if pipeline.choose(name, pp, vpp) == name and pipeline.generator(name).chunks in (None, vpp)
-    )
-
-
 def stated_chunks(recipe: Recipe) -> int:
     """Chunks of a rank that a layout states; a layout which cannot be read is found by the checks of the workload."""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from projector.errors import InputError, Unsupported
 from projector.pipeline import Timeline
 from projector.projection import Projection, project
 from projector.settle import launch
-from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
 
 _MOST_CHUNKS = 4
 """Chunks a rank up to which schedules for any number of them are tried where the file asks for one: from there on a
@@ -37,13 +37,17 @@ class Row:
         return self.projection is not None and self.projection.memory.fits
 
     @property
+    def runs(self) -> bool | None:
+        """Whether the framework of the job runs it; None where there is no projection."""
+        made = self.projection
+        return None if made is None else self.schedule in launch.schedules_of(made.resolved.workload.framework)
+
+    @property
     def order(self) -> tuple[bool, int, float]:
         """What the framework runs comes first, then by whether it fits, then by its step."""
         if self.projection is None:
             return True, 2, float("inf")
-        framework = self.projection.resolved.workload.framework
-        runs = self.schedule in launch.schedules_of(framework)
-        return not runs, self.projection.memory.order, self.projection.step_seconds
+        return not self.runs, self.projection.memory.order, self.projection.step_seconds
 
 
 def alive(timeline: Timeline) -> NDArray[np.float64]:
@@ -51,15 +55,17 @@ def alive(timeline: Timeline) -> NDArray[np.float64]:
     return pipeline.peak(timeline.compiled, 1.0)
 
 
-def compare(case: Case) -> tuple[Row, ...]:
-    """All registered schedules; those for one or two chunks with that many, the others as the file says, or, where it
-    says one, with two to four."""
-    return tuple(_row(case, name, vpp) for name, vpp in _candidates(case.workload.recipe))
+def compare(case: Case, projected: Callable[[Case], Projection] | None = None) -> tuple[Row, ...]:
+    """All registered schedules, and those beside them that the framework of ``case`` runs, by :attr:`Row.order`: those for
+    one or two chunks with that many, the others as the file says, or, where it says one, with two to four.
+    ``projected``: how (default: simulated)."""
+    rows = (_row(case, name, vpp, projected or _simulated) for name, vpp in _candidates(case.workload))
+    return tuple(sorted(rows, key=lambda row: row.order))
 
 
 def single(case: Case) -> Row:
     """The schedule that the file or a flag asks for. Raises as :func:`project` does."""
-    made = project(case.workload, case.cluster, settings=case.settings)
+    made = _simulated(case)
     schedule = made.timeline.compiled.schedule
     return Row(schedule=schedule.name, vpp=schedule.vpp, projection=made)
 
@@ -69,9 +75,13 @@ def best(rows: tuple[Row, ...]) -> Row | None:
     return min((row for row in rows if row.projection is not None), key=lambda row: row.order, default=None)
 
 
-def _candidates(recipe: Recipe) -> Iterator[tuple[str, int]]:
-    stated = stated_chunks(recipe)
-    for name in pipeline.names():
+def _simulated(case: Case) -> Projection:
+    return project(case.workload, case.cluster, settings=case.settings)
+
+
+def _candidates(workload: Workload) -> Iterator[tuple[str, int]]:
+    recipe, stated = workload.recipe, stated_chunks(workload.recipe)
+    for name in dict.fromkeys((*pipeline.names(), *launch.schedules_of(workload.framework))):
         found = pipeline.generator(name)
         if found.chunks is not None:
             yield name, found.chunks
@@ -82,17 +92,22 @@ def _candidates(recipe: Recipe) -> Iterator[tuple[str, int]]:
             yield from ((name, vpp) for vpp in range(max(2, unit), _MOST_CHUNKS + 1, unit))
 
 
-def _row(case: Case, name: str, vpp: int) -> Row:
+def _row(case: Case, name: str, vpp: int, projected: Callable[[Case], Projection]) -> Row:
     recipe = case.workload.recipe
     if recipe.pipeline_model_parallel_layout is not None and vpp != (stated := stated_chunks(recipe)):
         return Row(schedule=name, vpp=vpp, reason=f"pipeline_model_parallel_layout makes {stated} chunks a rank")
     if pipeline.choose(name, recipe.pp, vpp) != name:
         return Row(schedule=name, vpp=vpp, reason="no pipeline: pp = 1")
-    workload = replace(case.workload, recipe=replace(recipe, pipeline_schedule=name, vpp=vpp))
     try:
-        return Row(schedule=name, vpp=vpp, projection=project(workload, case.cluster, settings=case.settings))
+        return Row(schedule=name, vpp=vpp, projection=projected(with_schedule(case, name, vpp)))
     except (InputError, Unsupported) as error:
         return Row(schedule=name, vpp=vpp, reason=_words(error))
+
+
+def with_schedule(case: Case, name: str, vpp: int) -> Case:
+    """``case`` run by another pipeline schedule, with ``vpp`` chunks a rank."""
+    recipe = replace(case.workload.recipe, pipeline_schedule=name, vpp=vpp)
+    return replace(case, workload=replace(case.workload, recipe=recipe))
 
 
 def _words(error: InputError | Unsupported) -> str:

@@ -29,10 +29,12 @@ def performance(case: Case, made: Projections) -> dict[str, Any]:
     content = head("performance", case, made.first) | {"projections": projections, "memory": _plan(case, made.first)}
     if made.compared:
         content["schedules"] = [
-            {"schedule": item.schedule, "status": "invalid", "reason": item.reason}
+            {"schedule": item.schedule, "vpp": item.vpp, "status": "invalid", "reason": item.reason}
             if item.projection is None
             else {
                 "schedule": item.schedule,
+                "vpp": item.vpp,
+                "in_framework": item.runs,
                 "status": "ok" if item.projection.memory.fits else "out-of-memory",
                 "step_seconds": item.projection.step_seconds,
                 "tgs": item.projection.tgs,

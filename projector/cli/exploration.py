@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from projector import pipeline
 from projector.cli.inputs import Case
-from projector.io.table import Line, Table, figure, listed, number1, signed, text
+from projector.io.table import Line, Table, figure, gib, listed, number1, signed, text
 from projector.projection import Projection, project
 from projector.search.explore import Tried, gains, walk
+from projector.settle import launch
 from projector.workload.workload import Workload
 
 _COLUMNS = (
@@ -20,7 +22,8 @@ _COLUMNS = (
     figure("gain", lambda t: signed(t.gain) if t.projection else None),
     figure("90 % interval", lambda t: f"{100 * t.low:+.1f} to {signed(t.high)}" if t.projection else None, minor=1),
     text("moved", lambda t: _moved(*t.moved) if t.projection else t.reason),
-    text("memory", lambda t: t.projection.memory.words if t.projection else "", minor=2),
+    figure("device GiB", "projection.memory.device", gib, minor=2),
+    text("memory", "projection.memory.words", minor=2),
 )
 
 
@@ -50,6 +53,9 @@ def table(case: Case, baseline: Projection, tried: Sequence[Tried]) -> Iterator[
         "there is none"
     )
     yield listed(title, tried, _COLUMNS, note)
+    if others := _others(baseline):
+        framework = baseline.resolved.workload.framework
+        yield Line(f"Not in {framework}: {', '.join(others)} (projector schedules compares them)", "dim")
     kept = [t.projection for t in tried if t.kept and t.projection]
     if kept:
         times, low, high = (1.0 + x for x in gains(case.known.ratio(kept[-1], baseline), kept[-1], baseline))
@@ -58,6 +64,13 @@ def table(case: Case, baseline: Projection, tried: Sequence[Tried]) -> Iterator[
             f"Together: {kept[-1].tgs:.1f} tokens/s/GPU; expected {times:.2f} times the baseline ({low:.2f} to {high:.2f})",
             "bold",
         )
+
+
+def _others(made: Projection) -> tuple[str, ...]:
+    """Pipeline schedules that the framework does not run; none where there is no pipeline."""
+    workload = made.resolved.workload
+    runs = launch.schedules_of(workload.framework)
+    return tuple(name for name in pipeline.names() if workload.recipe.pp > 1 and name not in runs)
 
 
 def _moved(part: str, seconds: float) -> str:
@@ -81,6 +94,7 @@ def as_document(case: Case, baseline: Projection, tried: Sequence[Tried]) -> dic
                 "interval": [t.low, t.high] if t.projection else None,
                 "moved": {"part": t.moved[0], "seconds": t.moved[1]} if t.projection else None,
                 "fits": t.projection.memory.fits if t.projection else None,
+                "device_bytes": t.projection.memory.device if t.projection else None,
                 "memory_status": t.projection.memory.status if t.projection else None,
                 "reason": t.reason,
             }

@@ -183,6 +183,7 @@ def _further(case: Case, options: argparse.Namespace, made: Projections, own: ru
 
 def _projections(case: Case, options: argparse.Namespace) -> Projections:
     from projector.cli.changes import ALL
+    from projector.cli.comparison import with_schedule
 
     if asked(options) and options.profiling_mode == SIMULATE:
         name = "--save-benchmark" if options.save_benchmark else "--load-benchmark"
@@ -191,7 +192,8 @@ def _projections(case: Case, options: argparse.Namespace) -> Projections:
     compared: tuple[Row, ...] = ()
     if options.pipeline_schedule_algorithm == ALL:
         compared = _compare(case, modes[0])
-        case = _rescheduled(case, compared[0].schedule)
+        if compared[0].projection is not None:
+            case = with_schedule(case, compared[0].schedule, compared[0].vpp)
     made: dict[str, Projection] = {}
     refused: dict[str, str] = {}
     for mode in modes:
@@ -230,26 +232,11 @@ def _live(case: Case, options: argparse.Namespace) -> Projection:
 
 
 def _compare(case: Case, mode: str) -> tuple[Row, ...]:
-    """Every schedule that runs on these sizes, the best first. Raises :class:`Unsupported` where none does."""
-    from projector.cli.changes import candidates
-    from projector.cli.comparison import Row
+    """Every schedule at every number of chunks, the best first. Raises :class:`Unsupported` where none runs."""
+    from projector.cli.comparison import compare
 
-    recipe = case.workload.recipe
-    found = []
-    for name in candidates(recipe.pp, recipe.vpp):
-        try:
-            made = _project(_rescheduled(case, name), mode)
-            found.append(Row(schedule=name, vpp=recipe.vpp, projection=made))
-        except (InputError, Unsupported) as error:
-            found.append(Row(schedule=name, vpp=recipe.vpp, reason=str(error).replace("\n", "; ")))
-    if not any(item.projection for item in found):
+    found = compare(case, lambda case: _project(case, mode))
+    if found[0].projection is None:
         _project(case, mode)  # what is wrong with all of them is wrong with the workload: say that
         raise Unsupported("; ".join(f"{item.schedule}: {item.reason}" for item in found))
-    return tuple(sorted(found, key=lambda item: item.order))
-
-
-def _rescheduled(case: Case, name: str) -> Case:
-    from projector.cli.changes import with_schedule
-
-    workload = replace(case.workload, recipe=with_schedule(case.workload.recipe, name))
-    return replace(case, workload=workload)
+    return found

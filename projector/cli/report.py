@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from projector.cli.document import rank_totals, stages
 from projector.cli.inputs import Case
 from projector.cli.job import dp_scaling, tokens_per_second
 from projector.cli.leftover import counted, dropped, left_open, moot, some, with_flags
-from projector.io.table import Column, Line, Table, figure, gib, listed, number1, number3, percent, text
+from projector.io.table import Cell, Column, Line, Table, figure, gib, listed, number1, number3, percent, text
 from projector.projection import Projection
 from projector.settle import launch
 from projector.workload.layout import Chunk
@@ -20,11 +20,12 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 
 if TYPE_CHECKING:
+    from projector.cli.comparison import Row
     from projector.cli.performance import Projections
 
 _MILLI = 1e3
 #: How alternatives of one job are ranked.
-ORDERED = "What {} runs stands first, then what fits, what is too close to tell, what does not fit, the fastest first."
+ORDERED = "What fits stands first, then what is too close to tell, then what does not fit, the fastest first."
 _MFU = "MFU: model FLOPs of Megatron-LM's formula (April 2025) over the dense BF16 peak."
 
 
@@ -43,7 +44,7 @@ def performance(case: Case, made: Projections, help: Iterable[Line | Table] = ()
     yield _summary(made)
     yield _job(case, first)
     if made.compared:
-        yield _schedules(case, made)
+        yield from _schedules(case, made)
     yield _breakdown(case, made)
     yield _stages(made)
     yield Line("")
@@ -112,20 +113,40 @@ def _job(case: Case, made: Projection) -> Line:
     )
 
 
-def _schedules(case: Case, made: Projections) -> Table:
+def _schedules(case: Case, made: Projections) -> Iterator[Line | Table]:
     columns = (
         text("schedule", "schedule"),
+        figure("vpp", "vpp"),
         figure("step s", "projection.step_seconds", number3),
         *expected.columns(case),
         figure("tokens/s/GPU", "projection.tgs", number1),
         figure("bubble", "projection.bubble", percent),
         figure("device GiB", "projection.memory.device", gib),
-        text("verdict", lambda item: item.projection.memory.words if item.projection else item.reason),
+        text("verdict", "projection.memory.words"),
     )
-    chosen = made.first.timeline.compiled.schedule.name
-    framework = made.first.resolved.workload.framework
-    note = f"Everything else here is of {chosen}. {ORDERED.format(framework)}"
-    return listed("Schedules", made.compared, columns, note)
+    found = made.first.timeline.compiled.schedule
+    note = f"Everything else here is of {found.name}, {found.vpp} chunks a rank. {ORDERED}"
+    yield from by_framework("Schedules", case, made.compared, columns, note)
+
+
+def by_framework(
+    title: str, case: Case, rows: Sequence[Row], columns: Sequence[Cell], note: str
+) -> Iterator[Line | Table]:
+    """A table of the schedules that the framework of the job runs, one of the others, and one line for every reason to
+    refuse, with the schedules that it keeps out."""
+    framework = case.workload.framework
+    others = (f"Not in {framework}: schedules that it does not run", "")
+    for runs, (words, below) in ((True, (f"{title} that {framework} runs", note)), (False, others)):
+        if own := [row for row in rows if row.runs is runs]:
+            yield listed(words, own, columns, below)
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row.projection is None:
+            reasons.setdefault(row.reason, []).append(f"{row.schedule} (vpp {row.vpp})")
+    if reasons:
+        yield Line("")
+    for reason, names in reasons.items():
+        yield Line(f"Refused: {', '.join(names)}: {reason}", "dim")
 
 
 def _breakdown(case: Case, made: Projections) -> Table:

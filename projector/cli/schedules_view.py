@@ -30,8 +30,7 @@ def as_page(case: Case, rows: tuple[Row, ...], shown: Row, width: int, seconds: 
     if made is None:
         return
     yield from report.head(case, made)
-    yield _schedules(case, rows, shown)
-    yield from _refused(rows)
+    yield from _schedules(case, rows, shown)
     yield _ranks(case, made)
     yield Line("")
     yield from (Line(text) for text in sketch(made.timeline, width).splitlines())
@@ -56,44 +55,27 @@ def as_document(case: Case, rows: tuple[Row, ...], shown: Row, seconds: float | 
     return content
 
 
-def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Table:
-    items = [
-        {"row": row, "made": row.projection, "line": row.projection.timeline, "devices": _devices(case, row.projection)}
-        for row in sorted(rows, key=lambda row: row.order)
-        if row.projection is not None
-    ]
+def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Iterator[Line | Table]:
     columns = (
-        text("schedule", "row", lambda row: row.schedule + (" *" if row is shown else "")),
-        figure("vpp", "row.vpp"),
-        figure("step s", "made.step_seconds", number3),
-        *expected.columns(case, "made"),
-        figure("tokens/s/GPU", "made.tgs", number1),
-        figure("bubble of makespan", lambda item: item["line"].bubble_of_makespan.mean(), percent),
-        figure("of span", lambda item: item["line"].bubble_of_span.mean(), percent, minor=2),
-        figure("chunks alive", lambda item: alive(item["line"]).max(), number0, minor=1),
-        figure("fullest rank GiB", lambda item: max(item["devices"]), gib),
-        figure("emptiest", lambda item: min(item["devices"]), gib, minor=3),
-        text("verdict", "made.memory.words"),
+        text("schedule", lambda row: row.schedule + (" *" if row is shown else "")),
+        figure("vpp", "vpp"),
+        figure("step s", "projection.step_seconds", number3),
+        *expected.columns(case),
+        figure("tokens/s/GPU", "projection.tgs", number1),
+        figure("bubble of makespan", lambda row: row.projection.timeline.bubble_of_makespan.mean(), percent),
+        figure("of span", lambda row: row.projection.timeline.bubble_of_span.mean(), percent, minor=2),
+        figure("chunks alive", lambda row: alive(row.projection.timeline).max(), number0, minor=1),
+        figure("fullest rank GiB", lambda row: max(_devices(case, row.projection)), gib),
+        figure("emptiest", lambda row: min(_devices(case, row.projection)), gib, minor=3),
+        text("verdict", "projection.memory.words"),
     )
-    note = f"* shown below. {report.ORDERED.format(case.workload.framework)} {_BUBBLES}"
-    return listed("Pipeline schedules", items, columns, note)
+    note = f"* shown below. {report.ORDERED} {_BUBBLES}"
+    yield from report.by_framework("Pipeline schedules", case, rows, columns, note)
 
 
 def _devices(case: Case, made: Projection) -> list[float]:
     """Bytes on the device of each rank."""
     return [document.rank_totals(case, made, rank.held)[1] for rank in made.memory.ranks]
-
-
-def _refused(rows: tuple[Row, ...]) -> Iterator[Line]:
-    """One line for every reason, with the schedules that it keeps out."""
-    reasons: dict[str, list[str]] = {}
-    for row in rows:
-        if row.projection is None:
-            reasons.setdefault(row.reason, []).append(f"{row.schedule} (vpp {row.vpp})")
-    if reasons:
-        yield Line("")
-    for reason, names in reasons.items():
-        yield Line(f"Refused: {', '.join(names)}: {reason}", "dim")
 
 
 def _ranks(case: Case, made: Projection) -> Table:
@@ -139,6 +121,7 @@ def _entry(case: Case, row: Row) -> dict[str, Any]:
     return {
         "schedule": row.schedule,
         "vpp": row.vpp,
+        "in_framework": row.runs,
         "status": "ok" if row.fits else "out-of-memory",
         "step_seconds": made.step_seconds,
         "tgs": made.tgs,

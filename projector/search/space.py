@@ -263,7 +263,7 @@ def _pipelines(base: Workload, pp: int, chunks: Sequence[int] | None) -> Iterato
         yield {"pipeline_schedule": None, "vpp": 1}
         return
     most = min(_MOST_CHUNKS, (base.model.num_layers + 2) // pp)
-    for name in launch.schedules_of(base.framework):
+    for name in launch.schedules_of(base.framework, tuned=False):
         made = pipeline.generator(name)
         counts = (made.chunks,) if made.chunks is not None else tuple(chunks or range(2, most + 1))
         for vpp in counts:

@@ -45,10 +45,11 @@ def family(framework: str) -> str:
     return "megatron" if framework.startswith(_MEGATRON) else framework
 
 
-def schedules_of(framework: str) -> tuple[str, ...]:
-    """Pipeline schedules that ``framework`` runs; those of Megatron-LM where nothing is known of it."""
+def schedules_of(framework: str, *, tuned: bool = True) -> tuple[str, ...]:
+    """Pipeline schedules that ``framework`` runs; those of Megatron-LM where nothing is known of it. ``tuned``: also those
+    whose order is made for the durations at hand, which takes too long for each of a search's thousands."""
     kind = family(framework)
-    return _run_by(kind) or _run_by("megatron")
+    return _run_by(kind, tuned) or _run_by("megatron", tuned)
 
 
 #: Token dispatchers, and libraries of the flex one, by family of frameworks; of the others nothing is known.
@@ -78,8 +79,9 @@ def foreign(workload: Workload) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _run_by(kind: str) -> tuple[str, ...]:
-    return tuple(name for name in pipeline.names() if kind in pipeline.generator(name).run_by)
+def _run_by(kind: str, tuned: bool = True) -> tuple[str, ...]:
+    known = ((name, pipeline.generator(name)) for name in pipeline.names(unlisted=True))
+    return tuple(name for name, made in known if kind in made.run_by and (tuned or made.tuned is None))
 
 
 def rules_of(framework: str) -> tuple[Rule, ...]:

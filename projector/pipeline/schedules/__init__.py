@@ -26,9 +26,9 @@ def _registered() -> dict[str, Generator]:
 _REGISTRY = _registered()
 
 
-def names() -> tuple[str, ...]:
-    """The registered schedules, without those that are only looked for when they are asked for."""
-    return tuple(name for name, entry in _REGISTRY.items() if entry.listed)
+def names(*, unlisted: bool = False) -> tuple[str, ...]:
+    """The registered schedules; with ``unlisted`` also those that are only looked for when they are asked for."""
+    return tuple(name for name, entry in _REGISTRY.items() if entry.listed or unlisted)
 
 
 def words() -> tuple[str, ...]:

@@ -28,5 +28,6 @@ GENERATOR = Generator(
     aliases=("zb2p", "zero-bubble-heuristic", "zerobubble-heuristic"),
     source="Qi et al., arXiv 2401.10241, section 3.1 (ZB-2p: memory limit of 2p micro-batches)",
     tuned=tuned,
+    run_by=("primus",),
     looped="interleaved_zb",
 )

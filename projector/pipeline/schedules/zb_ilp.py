@@ -1,4 +1,5 @@
-"""The zero-bubble order that a mixed-integer programme finds for the stage times at hand, within the memory of ZB-2p.
+"""The zero-bubble order that a mixed-integer programme finds for the stage times at hand, of at most 2·pp micro-batches
+alive on a rank, each counted whole until its weight gradient.
 
 Primus' scheduler of this name builds the graph of the authors' programme and takes its first heuristic solution
 (AMD-AGI/Primus primus/core/projection, ``seaailab-ilp``). Here the programme is solved where it is small enough to be
@@ -11,7 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from projector.pipeline.bounds import lower_bound
-from projector.pipeline.schedules import zb_2p
+from projector.pipeline.schedules import zb_2p, zb_h2
+from projector.pipeline.schedules.zb_greedy import fastest
 from projector.pipeline.types import Costs, Generator, Schedule
 
 LARGEST = 108
@@ -28,7 +30,8 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 @lru_cache(maxsize=64)
 def tuned(pp: int, microbatches: int, costs: Costs) -> Schedule:
     """The solved order, or where there are more than :data:`LARGEST` actions the best that rules give."""
-    found = _named(zb_2p.tuned(pp, microbatches, costs))
+    by_hand = zb_h2.GENERATOR.build(pp, 1, microbatches, None, 0)
+    found = fastest("zb_ilp", by_hand, 2 * pp, costs)
     if 3 * pp * microbatches > LARGEST:
         return found
     from projector.pipeline.optimal import improve
@@ -55,6 +58,7 @@ GENERATOR = Generator(
     aliases=("seaailab-ilp", "zb-ilp"),
     source="Qi et al., arXiv 2401.10241, section 3.1 and appendix G (integer programme)",
     tuned=tuned,
+    run_by=("primus",),
     listed=False,
     gap=gap,
     looped="interleaved_zb",
