@@ -9,10 +9,10 @@ import numpy as np
 
 from harness.calibrate import weights
 from harness.calibrate.held import Judged
-from harness.report.spec import percent0
 from harness.report.table import Table, figure, listed, number, percent, text
 from projector import frameworks
 from projector.hardware import catalogue
+from projector.io.table import factor
 from projector.posterior import LEVEL, Posterior, cause
 
 Group = tuple[str, Sequence[Judged]]
@@ -30,7 +30,7 @@ def by_group(unseen: Sequence[Judged], seen: Sequence[Judged] = ()) -> Table:
         figure("by source", lambda line: macro(line[1]), percent, "mean over sources of the mean inside each"),
         figure("inside", lambda line: fmean(each.inside for each in line[1]), percent, "of their 90 % interval"),
         figure("inside, by source", lambda line: inside(line[1]), percent),
-        figure("half width", lambda line: float(np.expm1(median(each.half for each in line[1]))), percent0, "median"),
+        figure("reaches", lambda line: median(each.half for each in line[1]), factor, "to either side, median"),
         figure(
             "score",
             lambda line: number(score(line[1]), 2),
@@ -57,7 +57,7 @@ def own_runs(unseen: Sequence[Judged]) -> Table:
         figure("median", lambda line: median(abs(e.throughput_error) for e in line[1]), percent),
         figure("by source", lambda line: macro(line[1]), percent),
         figure("inside", lambda line: fmean(e.inside for e in line[1]), percent),
-        figure("half width", lambda line: float(np.expm1(median(e.half for e in line[1]))), percent0),
+        figure("reaches", lambda line: median(e.half for e in line[1]), factor),
         figure("nearest: median", lambda line: median(abs(e.throughput_error) for e in nearest[line[0]]), percent),
         figure("nearest: by source", lambda line: macro(nearest[line[0]]), percent),
     )
@@ -90,8 +90,8 @@ def headline(unseen: Sequence[Judged]) -> str:
     return (
         f"Of {len(rows)} runs of {len({e.row.source for e in rows})} sources that nobody had seen, half are within"
         f" {percent(float(np.median(errors)))} of what is measured, {percent(macro(rows))} off on average over sources;"
-        f" {percent(fmean(e.inside for e in rows), 0)} lie inside their 90 % interval, whose median half width is"
-        f" ±{percent0(float(np.expm1(median(e.half for e in rows))))}."
+        f" {percent(fmean(e.inside for e in rows), 0)} lie inside their 90 % interval, which at the median"
+        f" reaches {factor(median(e.half for e in rows))} to either side."
     )
 
 

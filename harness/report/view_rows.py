@@ -10,7 +10,7 @@ from harness.contracts.runs import BREAKDOWN
 from harness.report.table import NONE, Cell, Column, Table, figure, listed, number, signed, text
 from harness.score import accuracy
 from projector.dataclass import dataclass
-from projector.io.table import rate
+from projector.io.table import factor, rate
 
 #: Runs up to which every one of them is shown.
 FEW = 20
@@ -26,7 +26,7 @@ _HEAD = (
     Column("projected", help="tokens/s/GPU, nothing fitted"),
     Column("expected", help="tokens/s/GPU, held out, and how far its 90 % interval goes to either side"),
 )
-_HELD = "Tokens/s/GPU. Expected: by measured runs of other sources; ±: its 90 % interval, as a factor."
+_HELD = "Tokens/s/GPU. Expected: by measured runs of other sources; ×: its 90 % interval, up and down."
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class _Expected:
     half: float | None = None
 
     def __str__(self) -> str:
-        return rate(self.middle) + ("" if self.half is None else f" ±{100 * self.half:.0f} %")
+        return rate(self.middle) + ("" if self.half is None else f" {factor(math.log1p(self.half))}")
 
     def holds(self, measured: float | None) -> str:
         if measured is None or self.middle is None or self.half is None:

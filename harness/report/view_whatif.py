@@ -18,6 +18,7 @@ from harness.score.changes import Pair, Score, pairs, score
 from harness.score.ranking import group_rankings
 from harness.score.switches import REAL
 from projector import posterior
+from projector.io.table import factor
 
 #: Of a projected ratio: median and p90 of its error at most, share of right signs at least.
 GOALS = (0.03, 0.10, 0.95)
@@ -114,14 +115,14 @@ def _line(name: str, those: Sequence[Pair], widths: Widths | None) -> Iterable[L
 
 
 def _inside(those: Sequence[Pair], widths: Widths | None) -> str:
-    """Share of pairs inside the interval that other sources give, and its median half width."""
+    """Share of pairs inside the interval that other sources give, and how far that goes to either side at the median."""
     mine = [
         (abs(p.error) <= half, half) for p in those if (half := (widths or {}).get((p.first, p.second))) is not None
     ]
     if not mine:
         return ""
     inside, halves = np.array(mine).T
-    return f"{percent0(float(inside.mean()))}, ±{percent0(float(np.expm1(np.median(halves))))}"
+    return f"{percent0(float(inside.mean()))}, {factor(float(np.median(halves)))}"
 
 
 def _reachable(evaluation: Evaluation, predictor: str, found: Sequence[Pair]) -> Table:

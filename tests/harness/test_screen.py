@@ -211,10 +211,10 @@ def test_few_rows_are_all_shown_with_bars(make_row: Callable[..., Row]) -> None:
     assert len(lines) <= LINES
     cells = {line.split()[0]: line.split() for line in lines if line.startswith("row-")}
     assert len(cells) == 20
-    assert cells["row-0"][-9:-3] == ["100", "104", "104", "±25", "%", "yes"]
+    assert cells["row-0"][-9:-3] == ["100", "104", "104", "×", "1.25", "yes"]
     assert cells["row-0"][-3:] == ["+4.0", "%", "CCCCCCBBBeee"]
     assert cells["row-1"][-4:] == ["no", "+30.0", "%", "CCCCCCBBBeee"]
-    assert cells["row-3"][-8:] == ["–", "104", "104", "±25", "%", "–", "–", "CCCCCCBBBeee"]
+    assert cells["row-3"][-8:] == ["–", "104", "104", "×", "1.25", "–", "–", "CCCCCCBBBeee"]
     assert any("C compute, B bubble, e EP; a letter is a twelfth" in line for line in lines)
 
 
