@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.contracts.runs import MeasuredRun
     from harness.evaluation.ablate import Ablation, Outcome
     from harness.report.table import Cell, Report
-    from harness.score.ablation import Worth
+    from harness.score.whatif import Worth
 
 _UNSEEN = "unseen_"
 _NAMED = 3  # sources named in a cell
@@ -94,8 +94,8 @@ def _frame(runs: Sequence[MeasuredRun], made: Mapping[str, Outcome]) -> pd.DataF
 
 
 def _line(of: Ablation, on: pd.DataFrame, off: pd.DataFrame, unseen: frozenset[str]) -> _Line:
-    from harness.contracts.sources import publisher
-    from harness.score.ablation import worth
+    from harness.contracts.estimates import publisher
+    from harness.score.whatif import worth
 
     sources = {run: publisher(source) for run, source in zip(on["run_id"], on["source"], strict=True)}
     first = on["run_id"].isin(unseen).to_numpy()

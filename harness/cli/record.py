@@ -38,7 +38,7 @@ def append(args: argparse.Namespace, suites: Sequence[Suite], evaluation: Evalua
     if args.record is None:
         return
     from harness.history import store
-    from harness.history.recording import Recording
+    from harness.history.store import Recording
     from harness.report import files, provenance
     from projector import __version__
     from projector.cli.options import read_settings

@@ -21,7 +21,7 @@ import projector
 from harness import predictors
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors.ours import Ours, as_run, cluster_of, prediction_of
-from harness.predictors.refusal import guarded
+from harness.predictors.protocol import guarded
 from projector import memo
 from projector.collectives import algorithms
 from projector.dataclass import dataclass

@@ -10,10 +10,9 @@ from typing import Any
 from harness import predictors
 from harness.calibrate import held
 from harness.calibrate.fit import Conditioned
-from harness.contracts.estimates import Estimate, Observation
+from harness.contracts.estimates import Estimate, Observation, publisher
 from harness.contracts.results import BASELINE, FITS, Evaluation, Row, RunFacts, parted
 from harness.contracts.runs import BREAKDOWN, MeasuredRun, Prediction
-from harness.contracts.sources import publisher
 from harness.evaluation import observations
 from harness.evaluation.facts import facts_of as run_facts
 from harness.evaluation.peaks import undecided

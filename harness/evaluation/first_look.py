@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from harness.contracts.estimates import Observation
+from harness.contracts.estimates import Observation, publisher
 from harness.contracts.runs import MeasuredRun, Prediction
-from harness.contracts.sources import publisher
 from harness.evaluation.observations import observation
 from harness.evidence import csvcell
 from harness.predictors.protocol import Predictor

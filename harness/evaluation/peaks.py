@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from harness.contracts.estimates import publisher
 from harness.contracts.runs import MeasuredRun
-from harness.contracts.sources import publisher
 from harness.predictors.ours import Ours, cluster_of, memory_gib
 from harness.score.memory_error import Judged, Peak, Sized
 from projector.errors import InputError, Unsupported

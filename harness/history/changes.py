@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from harness.contracts.results import BASELINE, Row
-from harness.history.recording import Recording
 from harness.history.series import Series, Version
+from harness.history.store import Recording
 from harness.score.drift import BROKEN, MEMORY, THROUGHPUT
 from projector.dataclass import dataclass
 

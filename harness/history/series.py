@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.contracts import frame
 from harness.contracts.results import Row, RunFacts
-from harness.history.recording import Recorded, Recording
+from harness.history.store import Recorded, Recording
 from harness.score import accuracy, drift, ranking
 from projector.dataclass import dataclass
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.history.changes import Change, changes, events, standing
-from harness.history.recording import Recording
 from harness.history.series import Series, figures
+from harness.history.store import Recording
 from harness.report.spec import number0, yes_no
 from harness.report.table import Report, Table, figure, listed, number, percent, signed, text
 from harness.score.drift import MEMORY

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple, TypeVar
+import json
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from harness.kernels import model, roofline, transfer
-from harness.kernels.crossval import Progress, held_out
-from harness.kernels.fit import Array
+from harness.kernels import model
+from harness.kernels.crossval import Progress, held_out, transferred
+from harness.kernels.fit import Array, folds_of
 from harness.kernels.grouping import group_of
 from harness.kernels.schema import Row
-from harness.kernels.table import was_fitted
+from harness.kernels.table import Loaded, was_fitted
 from projector.dataclass import dataclass
+from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import load
+from projector.io import csv_file
+from projector.kernels.traffic import unique_bytes
 
 #: Predictions of a row's seconds, the model first: with the constants as shipped, refitted without the row's group,
 #: with constants of other GPUs only; then the roofline of three fitted constants, and that of a rule of thumb.
@@ -94,14 +99,14 @@ def score(rows: Sequence[Row], cross_validate: bool = True, jobs: int = 1, progr
     seconds = {
         "shipped": _shipped(rows),
         "heldout": np.full(len(rows), np.nan),
-        "transfer": transfer.transferred(rows),
+        "transfer": transferred(rows),
         "roofline": np.full(len(rows), np.nan),
-        "fixed": roofline.fixed(rows),
+        "fixed": fixed(rows),
     }
     how = ("not asked for",) * len(rows)
     if cross_validate:
         found = held_out(rows, jobs, progress)
-        seconds |= {"heldout": found.seconds, "roofline": roofline.fitted(rows)}
+        seconds |= {"heldout": found.seconds, "roofline": fitted(rows)}
         how = found.how
     flops = np.array([row.flops for row in rows])
     return Score(
@@ -159,3 +164,155 @@ def errors(signed: Array) -> Errors | None:
         p90=float(np.quantile(size, 0.9)),
         bias=float(known.mean()),
     )
+
+
+# Two baselines that know no kernels: the larger of FLOP over a share of the peak and bytes over a share of bandwidth.
+#
+# ``fixed``: 0.6 of the peak and 0.8 of the bandwidth for everything. ``fitted``: both shares and a start time, three
+# constants for each GPU, kind of kernel and operand type, cross-validated like the models.
+# Assumed shares of a rule of thumb, to be beaten; they describe no device.
+PEAK_SHARE, MEMORY_SHARE = 0.6, 0.8
+FEWEST_GROUPS = 5
+ROWS = 4000
+
+
+def fixed(rows: Sequence[Row]) -> Array:
+    """Seconds of each row, (n,), by the rule of thumb."""
+    compute, memory = _limits(rows)
+    return np.maximum(compute / PEAK_SHARE, memory / MEMORY_SHARE)
+
+
+def fitted(rows: Sequence[Row]) -> Array:
+    """Seconds of each row, (n,), each by constants that saw no row of its group; NaN where groups are too few."""
+    out = np.full(len(rows), np.nan)
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for i, row in enumerate(rows):
+        alike.setdefault((row.gpu, row.kind, row.dtype, row.scaling), []).append(i)
+    for members in alike.values():
+        where = np.array(members)
+        few = [rows[i] for i in members]
+        fold = folds_of([group_of(row) for row in few])
+        if len({group_of(row) for row in few}) < FEWEST_GROUPS:
+            continue
+        compute, memory = _limits(few)
+        times = np.array([row.measured.seconds for row in few])
+        for number in range(fold.max() + 1):
+            kept, left = fold != number, fold == number
+            constants = _solve(compute[kept], memory[kept], times[kept])
+            out[where[left]] = _law(constants, compute[left], memory[left])
+    return out
+
+
+def _limits(rows: Sequence[Row]) -> tuple[Array, Array]:
+    """Seconds at the peak and at full bandwidth, each (n,)."""
+    compute, memory = np.zeros(len(rows)), np.zeros(len(rows))
+    for i, row in enumerate(rows):
+        device = catalogue_gpu(row.gpu)
+        compute[i] = row.flops / device.peak_of(row.dtype) if row.flops else 0.0
+        memory[i] = sum(map(unique_bytes, row.ops)) / device.memory_bandwidth
+    return compute, memory
+
+
+def _law(constants: Array, compute: Array, memory: Array) -> Array:
+    peak, bandwidth, start = np.exp(constants)
+    result: Array = np.maximum(compute / peak, memory / bandwidth) + start
+    return result
+
+
+def _solve(compute: Array, memory: Array, times: Array) -> Array:
+    from scipy.optimize import least_squares
+
+    if len(times) > ROWS:
+        chosen = np.random.default_rng(1).choice(len(times), ROWS, replace=False)
+        compute, memory, times = compute[chosen], memory[chosen], times[chosen]
+    found = least_squares(
+        lambda x: np.log(_law(x, compute, memory) / times),
+        np.log([PEAK_SHARE, MEMORY_SHARE, 5e-6]),
+        bounds=(np.log([0.01, 0.01, 1e-7]), np.log([1.0, 1.0, 1e-3])),
+        loss="soft_l1",
+        f_scale=0.05,
+        max_nfev=60,
+    )
+    return np.asarray(found.x)
+
+
+SCHEMA_VERSION = 1
+DIGITS = 6
+SHAPE = (
+    *("m", "n", "k", "batch", "layout", "accumulate", "groups", "rows", "backend"),
+    *("heads", "kv_heads", "seq_q", "seq_k", "head_dim_qk", "head_dim_v", "causal", "backward"),
+)
+
+
+def csv_text(score: Score) -> str:
+    """One line a row: where it stands, its class and shape, measured and modelled microseconds, signed errors."""
+    modelled = [f"{fit}_us" for fit in FITS] + [f"{fit}_error" for fit in FITS]
+    head = ("where", "gpu", "kind", "dtype", "scaling", "family", *SHAPE, "flops", "measured_us", *modelled)
+    rows: list[tuple[object, ...]] = [(*head, "heldout_by", "constants", "source_fitted", "condition", "source")]
+    times = [1e6 * score.seconds[fit] for fit in FITS]
+    wrong = [score.error(fit) for fit in FITS]
+    for i, row in enumerate(score.rows):
+        op = row.measured.op
+        shape = [_cell(getattr(op, name, "")) for name in SHAPE]
+        values = (1e6 * score.measured[i], *(column[i] for column in (*times, *wrong)))
+        tail = (score.how[i], score.constants[i], int(score.seen[i]), row.measured.condition, row.measured.source)
+        named = (row.where, row.gpu, row.kind, row.dtype, row.scaling, row.measured.family)
+        rows.append((*named, *shape, *map(_number, (score.flops[i], *values)), *tail))
+    return csv_file.text(*rows)
+
+
+def json_text(score: Score, loaded: Loaded) -> str:
+    """Statistics of every class, whole and by size, and the skipped rows by reason."""
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "tables": [str(path) for path in loaded.paths],
+        "rows": len(score.rows),
+        "skipped": skipped(loaded),
+        "classes": list(_classes(score)),
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def skipped(loaded: Loaded) -> dict[str, int]:
+    """Rows that cannot be modelled, by reason, the most frequent first."""
+    counts: dict[str, int] = {}
+    for row in loaded.skipped:
+        counts[row.reason] = counts.get(row.reason, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _classes(score: Score) -> Iterator[dict[str, Any]]:
+    wrong = {fit: score.error(fit) for fit in FITS}
+    for key, where in score.members(class_of).items():
+        sizes: dict[str, Any] = {"all": where, "> 1e10": where[score.large[where]]}
+        for name, least, most in CLASSES:
+            sizes[name] = where[(score.flops[where] >= least) & (score.flops[where] < most)]
+        made = {name: {fit: _statistics(wrong[fit][some]) for fit in FITS} for name, some in sizes.items() if len(some)}
+        words = {
+            "heldout_by": sorted({score.how[i] for i in where}),
+            "constants": sorted({score.constants[i] for i in where}),
+        }
+        yield {
+            **key._asdict(),
+            "n": len(where),
+            "source_fitted": bool(score.seen[where].all()),
+            **words,
+            "errors": made,
+        }
+
+
+def _statistics(signed: Any) -> dict[str, float] | None:
+    found = errors(signed)
+    return None if found is None else {k: _round(v) for k, v in asdict(found).items()}
+
+
+def _round(value: float) -> float:
+    return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
+
+
+def _number(value: float) -> str:
+    return f"{value:.{DIGITS}g}" if math.isfinite(value) else ""
+
+
+def _cell(value: object) -> object:
+    return int(value) if isinstance(value, bool) else value

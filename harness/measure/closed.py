@@ -16,8 +16,8 @@ from harness.evidence import run_text
 from harness.evidence.ingest import command
 from harness.evidence.ingest.report import LogRun
 from harness.measure import launch, log
+from harness.measure.launch import Taken, in_order
 from harness.measure.spec import TRACE, Job, Plan
-from harness.measure.turns import Taken, in_order
 from projector.benchmark.timings import Asked
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
@@ -57,7 +57,7 @@ def train(
 ) -> tuple[Trained, ...]:
     """Runs ``plan``; ``folder`` gets ``<id>.log`` for every job and, by ingesting these logs, ``runs.yaml``.
 
-    ``timed``: what is timed between the repetitions of a job, by its id (:func:`harness.measure.turns.in_order`). ``told``
+    ``timed``: what is timed between the repetitions of a job, by its id (:func:`harness.measure.launch.in_order`). ``told``
     hears of every turn that is done. Raises :class:`InputError` where the machine does not suffice, or a training fails.
     """
     here, taken = launch.host(plan, where), list[Taken]()

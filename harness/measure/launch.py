@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.measure.spec import Job, Plan
-from harness.measure.turns import Turn
 from projector.benchmark.device import open_device
 from projector.benchmark.launched import launched
 from projector.benchmark.processes import JobFile, cores, launch
+from projector.benchmark.timings import Asked
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 
@@ -97,7 +97,7 @@ def run(
     turns: Sequence[Turn], plan: Plan, here: Host, folder: Path, told: Callable[[str], None]
 ) -> list[dict[str, Any] | None]:
     """Takes ``turns``, all of one number of processes (that of the first); logs end in ``folder``. Of each what
-    :func:`harness.measure.turns.take` says, None for timings that failed: other turns go on after them.
+    :func:`harness.measure.launch.take` says, None for timings that failed: other turns go on after them.
 
     ``told`` hears of each that is done. Raises :class:`InputError` with what a failed process of a training said.
     """
@@ -114,4 +114,68 @@ def run(
             if turns[len(done)].asked is None:
                 raise
             done.append(None)
+    return done
+
+
+# Trainings and timings that take turns: a repetition, the layers, a repetition, the pace of the machine between them.
+#
+# What is compared lies seconds apart, on both sides of what it is compared with: a machine whose speed drifts moves both.
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """Repetition ``number`` of a job's training, or, with ``asked``, its layers timed; ``name`` tells what was done."""
+
+    job: Job
+    name: str
+    number: int = 1
+    asked: Asked | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """A turn that was taken. ``pace``: seconds of the reference work before and after it, their mean; ``waited``: share
+    of it in which a rank had no core; ``others``: cores that other programs used; ``found``: what was timed."""
+
+    turn: Turn
+    pace: float
+    waited: float
+    others: float
+    found: Mapping[str, Any] | None = None
+
+
+def in_order(jobs: Sequence[Job], repeat: int, timed: Mapping[str, Sequence[Asked]] | None) -> Iterator[Turn]:
+    """Without timings, all jobs before any runs again, so that a machine that slows down slows them all; with ``timed`` (by
+    id of the job), a job's turns in a row, its timings in the middle of its repetitions."""
+    numbers = range(1, repeat + 1)
+
+    def trained(job: Job, number: int) -> Turn:
+        tail = f" ({number} of {repeat})" if repeat > 1 else ""
+        return Turn(job=job, name=f"trained {job.id}{tail}", number=number)
+
+    if timed is None:
+        yield from (trained(job, number) for number in numbers for job in jobs)
+        return
+    for job in jobs:
+        for number in numbers:
+            yield trained(job, number)
+            if number == (repeat + 1) // 2:
+                for asked in timed.get(job.id, ()):
+                    alone = ", each rank alone" if asked.ranks < job.workload.gpus else ""
+                    yield Turn(job=job, name=f"timed layers of {job.id}{alone}", asked=asked)
+
+
+def take(
+    turns: Sequence[Turn],
+    run: Callable[[Turn], dict[str, Any]],
+    pace: Callable[[], float],
+    kept: Callable[[list[dict[str, Any]]], None],
+) -> list[dict[str, Any]]:
+    """What ``run`` says of every turn, and the ``pace`` around it (words of :class:`Taken`); ``kept`` hears all so far."""
+    done: list[dict[str, Any]] = []
+    before = pace()
+    for turn in turns:
+        found = run(turn)
+        after = pace()
+        done.append({**found, "pace": (before + after) / 2.0})
+        kept(done)
+        before = after
     return done

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
 from harness.measure.closed import Trained
-from harness.measure.disturbance import Disturbed
+from harness.measure.log import Disturbed
 from harness.predictors.live import Here
 from harness.score.gate import SHRINK, Check
 from projector.benchmark.processes import cores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -12,15 +13,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from harness.measure import log, turns
+from harness.measure import launch, log
+from harness.measure.launch import Turn
 from harness.measure.log import Step
 from harness.measure.spec import TRACE, Job
 from harness.measure.trainer import Trainer
-from harness.measure.turns import Turn
 from projector.benchmark import task
 from projector.benchmark.conditions import used, waited
 from projector.benchmark.device import Device
-from projector.benchmark.pace import pace
 from projector.benchmark.processes import cores
 
 _TICKS = 0.02  # seconds to which the system knows what a step's other programs used: a tick of 10 ms at each end
@@ -30,14 +30,14 @@ def run(
     payload: tuple[Sequence[Turn], Path, bool], device: Device, kept: Callable[[Any], None]
 ) -> list[dict[str, Any]]:
     """Takes turns with the ranks that are joined: logs (and, where asked for, traces) into a folder for each repetition;
-    rank 0 prints what is done. Words of :class:`harness.measure.turns.Taken`."""
+    rank 0 prints what is done. Words of :class:`harness.measure.launch.Taken`."""
     mine, folder, profile = payload
     compared = any(turn.asked for turn in mine)
 
     def stamp() -> float:
         return _over_ranks(pace(device, dist.barrier), device, dist.ReduceOp.MAX) if compared else 1.0
 
-    return turns.take(mine, partial(_one, folder=folder, profile=profile, device=device), stamp, kept)
+    return launch.take(mine, partial(_one, folder=folder, profile=profile, device=device), stamp, kept)
 
 
 def _one(turn: Turn, folder: Path, profile: bool, device: Device) -> dict[str, Any]:
@@ -143,3 +143,34 @@ def _memory() -> dict[str, float]:
         "reserved": cuda.memory_reserved(),
         "max reserved": cuda.max_memory_reserved(),
     }
+
+
+# The pace of the machine: one fixed piece of work, timed again and again beside what is measured.
+#
+# It says whether two measurements saw the same machine. Nothing is ever divided by it: a machine that slows a product
+# down does not slow a model's step by as much.
+_EDGE = {"cpu": 512, "cuda": 4096}  # of a product
+_BYTES = {"cpu": 2**24, "cuda": 2**28}  # of a copy: beyond the caches
+_CALLS, _ROUNDS = 2000, 9  # of the host's smallest operator; rounds, of which the median counts
+
+
+def pace(device: Device, together: Callable[[], None]) -> float:
+    """Seconds that a product, a copy and work of the host take one after the other, the median of some rounds.
+
+    ``together``: keeps ranks at the same place, so that all of them do it at once.
+    """
+    torch, kind, place = device.torch, device.type, device.place
+    left, right = (torch.ones(_EDGE[kind], _EDGE[kind], device=place) for _ in range(2))
+    source, small = torch.ones(_BYTES[kind], dtype=torch.int8, device=place), torch.zeros(8)
+    product, target = torch.empty_like(left), torch.empty_like(source)
+    times = []
+    together()
+    for _ in range(1 + _ROUNDS):  # the first touches memory
+        start = time.perf_counter()
+        torch.mm(left, right, out=product)
+        target.copy_(source)
+        for _ in range(_CALLS):
+            small.add_(1)
+        device.synchronize()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])

@@ -10,7 +10,7 @@ one fitted MFU per GPU and precision.
 from __future__ import annotations
 
 from harness.contracts.runs import MeasuredRun, Prediction
-from harness.predictors.refusal import Guarded
+from harness.predictors.protocol import Guarded
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.workload.model import Model

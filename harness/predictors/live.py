@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors.ours import cluster_of, prediction_of
-from harness.predictors.protocol import Predictor
-from harness.predictors.refusal import guarded
+from harness.predictors.protocol import Predictor, guarded
 from projector.dataclass import dataclass
 
 if TYPE_CHECKING:

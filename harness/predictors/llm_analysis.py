@@ -21,7 +21,7 @@ from typing import Any
 
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors import peer
-from harness.predictors.refusal import Guarded
+from harness.predictors.protocol import Guarded
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.hardware.types import Cluster

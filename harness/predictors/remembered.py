@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from harness.contracts.runs import MeasuredRun, Prediction
-from harness.predictors.refusal import INTERNAL, Guarded, refused
+from harness.predictors.protocol import INTERNAL, Guarded, refused
 from projector.io.kept import Shelf
 
 _SHELF = Shelf("prediction", Prediction)

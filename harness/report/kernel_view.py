@@ -10,11 +10,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.kernels.save import csv_text, json_text, skipped
+from harness.kernels.crossval import donor
 from harness.kernels.schema import Row
-from harness.kernels.score import CLASSES, FITS, Class, Errors, Score, class_of, errors, of_new_weights
+from harness.kernels.score import (
+    CLASSES,
+    FITS,
+    Class,
+    Errors,
+    Score,
+    class_of,
+    csv_text,
+    errors,
+    json_text,
+    of_new_weights,
+    skipped,
+)
 from harness.kernels.table import Loaded
-from harness.kernels.transfer import donor
 from harness.kernels.unmeasured import SuiteShare
 from harness.report import markdown
 from harness.report.spec import yes_no

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
+from harness.contracts.estimates import publisher
 from harness.contracts.frame import CELL
-from harness.contracts.sources import publisher
 from harness.report.parallelism import DEGREES, order
 from harness.report.table import NONE, Cell, Column, Table, cells, columns, figure, number, percent, signed, text
 from harness.score.figures import Figures

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field, replace
 
+from harness.contracts.estimates import publisher
 from harness.contracts.results import RunFacts
-from harness.contracts.sources import publisher
 from harness.report.table import Report, Table, figure, listed, percent, signed, text
 from harness.score.drift import WORSE, Drift, Moved, Paired, paired
 from projector.dataclass import dataclass

@@ -13,10 +13,10 @@ from harness.contracts.estimates import Observation
 from harness.contracts.results import Evaluation
 from harness.report.spec import percent0
 from harness.report.table import Report, Table, figure, listed, number, percent, text
-from harness.score.ceiling import ceiling, repeats
 from harness.score.changes import Pair, Score, pairs, score
 from harness.score.ranking import group_rankings
 from harness.score.switches import REAL
+from harness.score.whatif import ceiling, repeats
 from projector import posterior
 from projector.io.table import factor
 

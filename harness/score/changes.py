@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.contracts.sources import publisher
+from harness.contracts.estimates import publisher
 from harness.score.switches import Gain, different, gain, twos, usable
 from projector.dataclass import dataclass
 from projector.workload.declared import about_of

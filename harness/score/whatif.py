@@ -8,13 +8,17 @@ runs share cancels.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts import frame
-from harness.score.ranking import NOISE, SAME
+from harness.score import resample
+from harness.score.accuracy import eligible
+from harness.score.changes import Pair
+from harness.score.ranking import NOISE, SAME, group_rankings, summary, tau_b
 from harness.score.switches import usable
 from projector.dataclass import dataclass
 
@@ -65,3 +69,117 @@ def gains(rows: pd.DataFrame) -> Gains:
         projected=np.concatenate([empty, *projected]),
         groups=len(measured),
     )
+
+
+# What a mechanism is worth: errors of rows with everything on against those with it off, source by source.
+#
+# On raw projections (as they come, corrected by nothing). A source weighs as one, whatever its number of rows.
+LEVEL = 0.95
+#: Change of a source's mean |error| below which it is neither better nor worse: half a point.
+CLEAR = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """Changes from on to off, so that what helps is positive but for ``tau``. ``error``: of the mean over sources of their
+    mean |error| of throughput, with its bootstrap interval over sources; ``moved``: rows whose throughput changes;
+    ``helped``, ``hurt``: sources that are clearly worse and better without it, most first; ``lost``: rows that then have no
+    projection; ``memory``: of the mean |error| of peaks; ``whatif``: of the median error of gains inside a group. None where
+    there is nothing to compare."""
+
+    error: float
+    interval: tuple[float, float] | None
+    moved: int
+    helped: tuple[str, ...]
+    hurt: tuple[str, ...]
+    lost: int
+    tau: float | None
+    memory: float | None
+    whatif: float | None
+
+
+def worth(on: pd.DataFrame, off: pd.DataFrame, publisher: Mapping[str, str]) -> Worth:
+    """Of rows of one predictor and one fit, twice. ``publisher``: by run id."""
+    before, after = (eligible(rows).set_index("run_id")["error"].dropna() for rows in (on, off))
+    both = before.index.intersection(after.index)
+    was, now = before[both], after[both]
+    changes = (now.abs() - was.abs()).groupby([publisher[run] for run in both]).mean()
+    order = changes.sort_values()
+    moved = both[~np.isclose(now, was, rtol=0.0, atol=1e-6)]
+    return Worth(
+        error=float(changes.mean()) if len(changes) else 0.0,
+        interval=resample.of_mean(changes.tolist(), LEVEL),
+        moved=len(moved),
+        helped=tuple(order[order > CLEAR].index[::-1]),
+        hurt=tuple(order[order < -CLEAR].index),
+        lost=len(before.index.difference(after.index)),
+        tau=_change(_tau(on), _tau(off)),
+        memory=_change(_memory(on), _memory(off)),
+        whatif=_change(gains(on).typical_error, gains(off).typical_error),
+    )
+
+
+def _change(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _tau(rows: pd.DataFrame) -> float | None:
+    return summary(group_rankings(rows)).tau
+
+
+def _memory(rows: pd.DataFrame) -> float | None:
+    errors = rows["memory_error"].dropna().abs()
+    return float(errors.mean()) if len(errors) else None
+
+
+# What would a projection without error score? Measurements repeat to a few per cent, and an order inside groups of runs
+# that lie closer than that cannot be right. Pure functions.
+#
+# The truth behind a measurement is not known; two stand-ins bracket it. With the *projection* as the truth the gaps inside
+# a group lack what no projector sees; with the *measurement* as the truth they hold its noise already and are too wide.
+_DRAWS = 40
+_SEED = 20240607
+_NORMAL = 0.67449  # median of |x| of a standard normal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """Mean tau-b over groups of a projection without error, where a measurement repeats to ``spread`` (standard deviation,
+    relative): with the projection, with the measurement as the truth."""
+
+    spread: float
+    low: float
+    high: float
+
+
+def repeats(found: Sequence[Pair]) -> tuple[float, int, int] | None:
+    """Standard deviation of one measurement (relative), pairs, sources: from pairs that differ in nothing, the median over
+    sources of each one's median. The median of |x − y| of two normal draws is 0.674 √2 of their deviation."""
+    by: dict[str, list[float]] = {}
+    for pair in found:
+        if not pair.seen and not pair.unseen:
+            by.setdefault(pair.publisher, []).append(abs(float(np.log(pair.measured))))
+    if not by:
+        return None
+    middle = float(np.median([np.median(off) for off in by.values()]))
+    return middle / (_NORMAL * 2**0.5), sum(map(len, by.values())), len(by)
+
+
+def ceiling(rows: pd.DataFrame, spread: float) -> Ceiling | None:
+    """Of the groups of ``rows`` (one predictor, one fit); None where no group has a measured order."""
+    generator = np.random.default_rng(_SEED)
+    low: list[float] = []
+    high: list[float] = []
+    for _, members in frame.parts(usable(rows[rows["group"] != ""]), ["group"]):
+        measured = members["measured_tgs"].to_numpy(dtype=float)
+        if len(measured) > 1 and tau_b(measured, measured) is not None:
+            noise = np.exp(spread * generator.standard_normal((_DRAWS, len(measured))))
+            low += _mean(members["projected_tgs"].to_numpy(dtype=float), noise)
+            high += _mean(measured, noise)
+    return Ceiling(spread=spread, low=float(np.mean(low)), high=float(np.mean(high))) if low and high else None
+
+
+def _mean(truth: NDArray[np.float64], noise: NDArray[np.float64]) -> list[float]:
+    """The mean over draws of tau-b between a truth and its measurement; none where every draw is tied."""
+    found = [tau for drawn in truth * noise if (tau := tau_b(drawn, truth)) is not None]
+    return [float(np.mean(found))] if found else []

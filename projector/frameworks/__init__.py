@@ -1,8 +1,7 @@
 """Frameworks as data: one YAML file each under ``profiles/``; no model of ours ever asks for a framework's name."""
 
-from projector.frameworks.experts import experts_follow
 from projector.frameworks.profiles_io import find, load, named, names
-from projector.frameworks.resolve import resolve
+from projector.frameworks.resolve import experts_follow, resolve
 from projector.frameworks.types import Framework, Resolved
 from projector.mechanisms import Execution
 

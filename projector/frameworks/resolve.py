@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from projector.errors import InputError
+from projector.errors import InputError, Problem
 from projector.frameworks.profiles_io import load
 from projector.frameworks.types import Framework, Resolved
 from projector.io.typed import of_type
 from projector.mechanisms.attention_kernels import epoch
 from projector.mechanisms.execution import Execution, merged
-from projector.mechanisms.fusion.base import MATERIALISED
+from projector.mechanisms.fusion import MATERIALISED
 from projector.memo import Recent, but
 from projector.workload.checks import range_problems
 from projector.workload.layout import virtual_stages
@@ -208,3 +209,21 @@ def _attention(execution: Execution, workload: Workload, recipe: Recipe, arch: s
         return dated
     family = "triton" if workload.model.attention_sinks else "aiter_python" if arch == "gfx950" else "aiter"
     return dated.but(kernels={"attention": family})
+
+
+def experts_follow(workload: Workload, where: str) -> tuple[Workload, tuple[str, ...]]:
+    """``workload``, whose recipe does not state ``etp``, with the framework's own, and what that assumes.
+
+    Megatron-LM takes ``tp`` (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/model_parallel_config.py, ``__post_init__``); other
+    frameworks do not split experts. Raises :class:`InputError`, which blames ``where``, for GPUs that only ``etp=1`` fits.
+    """
+    recipe = workload.recipe
+    if workload.model.moe is None or recipe.tp == 1 or load(workload.framework).defaults.get("etp") != "tp":
+        return workload, ()
+    whole = recipe.ep * recipe.pp
+    if workload.gpus % (recipe.tp * whole) and not workload.gpus % whole:
+        found = f"nothing, which is tp = {recipe.tp} in {workload.framework}"
+        expected = f"etp=1, or GPUs that are a multiple of etp · ep · pp = {recipe.tp * whole}, not {workload.gpus}"
+        raise InputError([Problem(where, "etp", found, expected)])
+    split = replace(workload, recipe=replace(recipe, etp=recipe.tp))
+    return split, (f"etp={recipe.tp} (tp, the default of {workload.framework})",)

@@ -22,10 +22,36 @@ from projector.kernels import gemm
 from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import FloatArray
 from projector.kernels.tiles import tiles
-from projector.kernels.token_spread import Spread, flatten
 from projector.operators.types import GROUPED_STREAMS, Gemm, GroupedGemm
 from projector.parameter import parameter
 from projector.size import table
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Columns (e,): the operator an entry belongs to, the rows of one expert, and how many experts carry as many."""
+
+    owner: npt.NDArray[np.intp]
+    rows: FloatArray
+    count: FloatArray
+
+    def total(self, values: FloatArray, operators: int) -> FloatArray:
+        """Sum over the experts of each operator, (operators,), of a value per entry (e,)."""
+        found = np.bincount(self.owner, weights=values * self.count, minlength=operators)
+        return found.astype(np.float64, copy=False)
+
+
+def flatten(ops: Sequence[GroupedGemm], number: int = 1) -> Spread:
+    """The loads of all operators, of each ``number`` where sizes are columns: no two experts differ by more than one row."""
+    rows, groups = table([(op.rows, op.groups) for op in ops], number).astype(np.int64)
+    every = np.arange(len(rows))
+    base, more = np.divmod(rows, groups)
+    some = more > 0
+    owner, load, count = (
+        np.concatenate(parts) for parts in ((every, every[some]), (base, base[some] + 1), (groups - more, more[some]))
+    )
+    return Spread(owner.astype(np.intp), load.astype(np.float64), count.astype(np.float64))
+
 
 _LARGE = parameter(
     8192.0, kind="derived", source="a cube of this side runs at the saturated rate of its kernel class on every GPU"

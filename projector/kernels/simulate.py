@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
-from projector.kernels import attention, gemm, grouped, materialised, selected, stream
+from projector.kernels import attention, gemm, grouped, materialised, stream
 from projector.kernels.attention_tiles import windowed
 from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import ComputeOp, FloatArray, Times
@@ -20,7 +20,7 @@ from projector.mechanisms import Execution
 from projector.mechanisms.attention_kernels import UNFUSED, choose
 from projector.memo import Same
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
-from projector.size import rows, table
+from projector.size import real, rows, table
 
 _KEPT = 2**14  # operators remembered per instance, so that a search cannot fill the memory
 _LISTS = 512  # and lists of them
@@ -171,7 +171,7 @@ class Simulated:
         for i in given.selected:
             op = ops[i]
             if isinstance(op, Attention):
-                out[i] = rows(selected.seconds(op, self.gpu, self.efficiency), number)
+                out[i] = rows(selected_seconds(op, self.gpu, self.efficiency), number)
         for i in given.plain:
             op = ops[i]
             if isinstance(op, Attention):
@@ -249,3 +249,21 @@ def shared(gpu: Gpu, efficiency: Efficiency, execution: Execution) -> Simulated:
 @lru_cache(maxsize=64)
 def _shared(gpu: Same[Gpu], efficiency: Same[Efficiency], execution: Execution) -> Simulated:
     return Simulated(gpu.value, efficiency.value, execution)
+
+
+def selected_seconds(op: Attention, gpu: Gpu, efficiency: Efficiency) -> float:
+    """Seconds of one attention whose queries choose their keys; raises ``KeyError`` for a type the GPU has no rate for.
+
+    Queries gather keys of their own, so that no tile is shared between them: one group of threads loads a query, its
+    output and their gradients, goes through its keys, writes and ends. Time is linear in the keys, and what is left at
+    none is the traffic of the query's rows (NVIDIA/cudnn-frontend pull request 318: backward of 4096 queries of 64
+    heads of 512 on SM100 in 0.56, 1.23, 2.16 and 4.02 ms for 128, 512, 1024 and 2048 keys, twice that for 128 heads).
+    Shares are those of published kernels (``attention.*.selected`` of the efficiency files).
+    """
+    word = "backward" if op.backward else "forward"
+    compute = op.flops / (gpu.peak_of(op.dtype) * efficiency[f"attention.{word}.selected"])
+    queries = real(op.batch) * op.heads * op.seq_q * (op.head_dim_qk + op.head_dim_v)
+    keys = real(op.batch) * op.kv_heads * op.seq_k * op.head_dim_qk
+    passes = 2.0 if op.backward else 1.0
+    rate = gpu.memory_bandwidth * efficiency["attention.rows.selected"]
+    return compute + passes * element_bytes(op.dtype) * (queries + keys) / rate

@@ -11,19 +11,20 @@ are added to it, in 16 bits. ``allgather``: keys and values gathered, two calls.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from math import gcd
 
 from projector.errors import Unsupported
 from projector.layers.attention_core import Heads, attend, core, remembering
 from projector.layers.attention_quantise import quantised, received, sent
-from projector.layers.context_parallel_dynamic import by_length
 from projector.layers.context_parallel_torch import ring
 from projector.layers.local import Local
 from projector.operators.part import Part
 from projector.operators.types import Attention, Collective, Operator, Stream
 from projector.parameter import parameter
-from projector.size import most
+from projector.size import most, whole
 
 _MAX_STEPS = 8  # longer rings merge consecutive steps of one kind into one operator, to bound the operator count
 _CORRECTION_LAUNCHES = parameter(
@@ -77,9 +78,9 @@ def _ring_steps(cp: int) -> list[tuple[bool, int]]:
         return [(i % 2 == 0, 1) for i in range(cp - 1)]
     each = _MAX_STEPS // 2
     steps = []
-    for whole, total in ((True, full), (False, half)):
+    for unmasked, total in ((True, full), (False, half)):
         steps += [
-            (whole, total // each + (i < total % each)) for i in range(each) if total // each + (i < total % each)
+            (unmasked, total // each + (i < total % each)) for i in range(each) if total // each + (i < total % each)
         ]
     return steps
 
@@ -95,8 +96,8 @@ def _ring(heads: Heads, lo: Local, cp: int, tags: frozenset[str]) -> Part:
     out = lo.batch * seq * heads.heads * heads.v
     first = attend("core_attn.step0", heads, lo, seq_q=seq, seq_k=seq)
     calls: list[tuple[Attention, Attention]] = [first]
-    for i, (whole, count) in enumerate(_ring_steps(cp), start=1):
-        q, k = (seq, seq) if not lo.model.causal else (seq, seq // 2) if whole else (seq // 2, seq)
+    for i, (unmasked, count) in enumerate(_ring_steps(cp), start=1):
+        q, k = (seq, seq) if not lo.model.causal else (seq, seq // 2) if unmasked else (seq // 2, seq)
         calls.append(attend(f"core_attn.step{i}", heads, lo, seq_q=q, seq_k=k, causal=False, batch=count))
     sizes = [most(1, call[0].batch // lo.batch) for call in calls]
     if eager:
@@ -187,3 +188,57 @@ def _ulysses(heads: Heads, lo: Local, inner: int, outer: int, tags: frozenset[st
         ),
         tags=tags,
     )
+
+
+# Context parallelism by the length of each document: of packed documents each runs on as many ranks as it needs.
+#
+# NVIDIA/Megatron-LM@00c51e13 megatron/core/datasets/data_schedule.py (``DefaultDynamicCPScheduler``) and
+# data_schedule_utils.py (``dcp_gpus_needed``): a document runs on the smallest power of two of ranks of which none
+# holds more than ``max_seqlen_per_dp_cp_rank`` tokens. The scheduler fills the ranks of dp·cp with documents until
+# their work is alike: of every sample a rank does 1/cp: of ``n`` documents on ``g`` ranks each, its part of n·g/cp.
+Split = Callable[[Heads, Local, frozenset[str]], Part]
+
+
+def ranks_of(length: int, most: int) -> int:
+    """Ranks of a document of ``length`` tokens, ``most`` on each."""
+    return 1 << (-(-length // most) - 1).bit_length()
+
+
+def by_length(split: Split, heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
+    """``split``: attention of a recipe whose one document is its sequence. Raises :class:`Unsupported` where no lengths are
+    stated or latent attention would be split (megatron/core/transformer/multi_latent_attention.py refuses it, too)."""
+    recipe = lo.recipe
+    if not recipe.document_lengths:
+        raise Unsupported("dynamic context parallelism: nobody states document_lengths, by which it chooses ranks")
+    if lo.model.mla is not None:
+        raise Unsupported("dynamic context parallelism of latent attention: Megatron-Core refuses it")
+    forward: list[Operator] = []
+    backward: list[Operator] = []
+    seen: set[int] = set()
+    for length, number in sorted(Counter(recipe.document_lengths).items(), reverse=True):
+        ranks = ranks_of(length, recipe.seq_length // recipe.cp)
+        padded = -(-length // (2 * ranks)) * 2 * ranks if ranks > 1 else length  # padded to two parts of each rank
+        alone = replace(recipe, seq_length=padded, document_lengths=None, cp=ranks, dynamic_context_parallel=None)
+        one = split(heads, replace(lo, recipe=alone, tokens=lo.batch * padded // ranks), tags)
+        share, calls = number * ranks / recipe.cp, ranks not in seen
+        seen.add(ranks)
+        forward += [_part_of(op, length, share, calls) for op in one.forward]
+        backward += [_part_of(op, length, share, calls) for op in one.backward_input]
+    return Part(name="core_attn", forward=tuple(forward), backward_input=tuple(backward), tags=tags)
+
+
+def _part_of(op: Operator, length: int, share: float, calls: bool) -> Operator:
+    """``op`` ``share`` times over. Documents on as many ranks are one call (``calls``: this one counts it); of attention a
+    share is one of its heads, which run beside one another as documents do."""
+    named = {"name": f"{op.name}.{length}", **({} if calls else {"launches": 0})}
+    if isinstance(op, Attention):
+        if share == int(share):
+            return replace(op, batch=op.batch * whole(share), **named)  # type: ignore[arg-type]
+        heads, keys = (most(1, round(each * share)) for each in (op.heads, op.kv_heads))
+        return replace(op, heads=heads, kv_heads=keys, **named)  # type: ignore[arg-type]
+    if isinstance(op, Collective):
+        beside = tuple(f"{name}.{length}" for name in op.hides_behind)
+        return replace(op, bytes=op.bytes * share, hides_behind=beside, **named)  # type: ignore[arg-type]
+    if isinstance(op, Stream):
+        return replace(op, read=op.read * share, write=op.write * share, **named)  # type: ignore[arg-type]
+    return op

@@ -21,7 +21,6 @@ from projector.layers import (
     lightning,
     mamba,
     mamba1,
-    parallel,
     shared_block,
     short_convolution,
 )
@@ -38,6 +37,7 @@ from projector.layers.towers import entering, frozen, leaving, merged
 from projector.memo import but, remembered
 from projector.operators.part import Block, Part, Recomputed, block
 from projector.operators.saved import Saved, once
+from projector.operators.types import Stream
 from projector.workload.layer_kinds import (
     Attention,
     GatedDeltaNet,
@@ -240,6 +240,30 @@ def _attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     return next(parts for applies, parts in ATTENTIONS if applies(lo.model))(kind, lo)
 
 
+def _attention_beside_mamba(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """Attention and Mamba-2 heads side by side on one norm; their outputs are summed (Falcon-H1, arXiv:2507.22448).
+
+    transformers models/falcon_h1/modeling_falcon_h1.py (``FalconH1DecoderLayer``); NVIDIA-NeMo/Megatron-Bridge@067f987d
+    src/megatron/bridge/models/falcon_h1/modeling_falconh1/falconh1_layer.py.
+    """
+    m = kind.mixer
+    assert isinstance(m, Parallel)
+    first, *attention, last = attention_gqa.attention(replace(kind, mixer=m.attention), lo)
+    heads = mamba.mixer(replace(kind, mixer=m.mamba), lo)[1:-1]
+    x, compiled = lo.act * lo.hidden * lo.shard_tokens, lo.compiled
+    forward = Stream(
+        name="heads.add",
+        kind="elementwise",
+        read=x if compiled else 2 * x,
+        write=0.0 if compiled else x,
+        launches=0 if compiled else 1,
+    )
+    # the gradients of both meet at the norm
+    backward = Stream(name="heads.grad_add", kind="elementwise", read=2 * x, write=x)
+    first = replace(first, backward_input=(backward, *first.backward_input))
+    return (first, *attention, *heads, Part(name="heads", forward=(forward,)), last)
+
+
 MIXERS: Mapping[type, Builder] = MappingProxyType(
     {
         Attention: _attention,
@@ -247,7 +271,7 @@ MIXERS: Mapping[type, Builder] = MappingProxyType(
         CompressedAttention: attention_compressed.attention,
         Mamba1: mamba1.mixer,
         Mamba2: mamba.mixer,
-        Parallel: parallel.mixer,
+        Parallel: _attention_beside_mamba,
         SharedBlock: shared_block.mixer,
         GatedDeltaNet: delta.gated,
         KimiDelta: delta.kimi,

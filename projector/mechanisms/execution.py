@@ -7,19 +7,19 @@ from dataclasses import fields, replace
 from typing import Any
 
 from projector.dataclass import dataclass
-from projector.errors import Problem, nearest
-from projector.mechanisms.allocator.base import Allocator
-from projector.mechanisms.allocator.caching import Caching
+from projector.errors import Problem, Unsupported, nearest
+from projector.mechanisms.allocator import Allocator, Caching
 from projector.mechanisms.data_parallel.base import DataParallel
 from projector.mechanisms.data_parallel.ddp import DDP
 from projector.mechanisms.data_parallel.degree import of_degree
+from projector.mechanisms.dispatch.allgather import AllGather
 from projector.mechanisms.dispatch.alltoall import AllToAll
 from projector.mechanisms.dispatch.base import Dispatch
-from projector.mechanisms.dispatch.of_recipe import of_recipe
-from projector.mechanisms.fusion.base import Fusion
-from projector.mechanisms.fusion.transformer_engine import TransformerEngine
-from projector.mechanisms.runtime.base import Runtime
-from projector.mechanisms.runtime.eager import Eager
+from projector.mechanisms.dispatch.einsum import Einsum
+from projector.mechanisms.dispatch.fused import DeepEP, HybridEP
+from projector.mechanisms.dispatch.mega_moe import MegaMoE
+from projector.mechanisms.fusion import Fusion, TransformerEngine
+from projector.mechanisms.runtime import Eager, Runtime
 from projector.mechanisms.single import Adapters, Kernels, PipelineEngine, Recompute
 from projector.mechanisms.strategy import STRATEGY, Strategy, found_in, mistakes
 from projector.mechanisms.tensor_parallel import AutogradFunctions, DTensor, TensorParallel
@@ -130,3 +130,24 @@ def problems(where: str, prefix: str, stated: Mapping[str, Any], base: Stated) -
             name = base.get(place, {}).get(STRATEGY, getattr(_NEUTRAL, place).name)
             found += mistakes(where, f"{prefix}.{place}", _kinds(place), {STRATEGY: name, **how})
     return found
+
+
+_KINDS: tuple[type[Dispatch], ...] = (AllGather, AllToAll, DeepEP, HybridEP, MegaMoE, Einsum)
+
+
+def of_recipe(strategy: Dispatch, recipe: Recipe) -> Dispatch:
+    """``strategy`` where it is what a recipe's dispatcher is, else the one of that word, with the same parameters.
+
+    Raises :class:`Unsupported` for a word that is none.
+    """
+    word = recipe.moe_token_dispatcher_type or "alltoall"
+    if word == "flex":
+        word = recipe.moe_flex_dispatcher_backend or "deepep"
+    if strategy.masks and recipe.moe_expert_capacity_factor is not None and recipe.moe_pad_expert_input_to_capacity:
+        word = Einsum.word
+    if strategy.word == word:
+        return strategy
+    kind = next((each for each in _KINDS if each.word == word), None)
+    if kind is None:
+        raise Unsupported(f"token dispatcher {word!r}")
+    return kind(**strategy.carried(kind))

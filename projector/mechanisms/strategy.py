@@ -33,10 +33,11 @@ class Strategy:
 
 
 @cache
-def found_in(package: str) -> Mapping[str, type[Strategy]]:
-    """Strategies by name: what each file of a package of mechanisms defines and names."""
-    folder = importlib.import_module(package).__path__
-    modules = [importlib.import_module(f"{package}.{each.name}") for each in pkgutil.iter_modules(folder)]
+def found_in(name: str) -> Mapping[str, type[Strategy]]:
+    """Strategies by name: what the module ``name``, or each file of the package ``name``, defines and names."""
+    mechanism = importlib.import_module(name)
+    files = pkgutil.iter_modules(getattr(mechanism, "__path__", ()))
+    modules = [mechanism, *(importlib.import_module(f"{name}.{file.name}") for file in files)]
     return {
         kind.name: kind
         for module in modules

@@ -13,7 +13,7 @@ from projector.frameworks.types import Resolved
 from projector.hardware.check import gpu_problems
 from projector.hardware.types import Gpu
 from projector.io.typed import of_type
-from projector.mechanisms.allocator.base import Allocator
+from projector.mechanisms.allocator import Allocator
 from projector.memory.chunks import ChunkMemory, Moment
 from projector.memory.holding import Holding, holdings, played
 from projector.memory.verdict import TOO_CLOSE, Verdict, verdict

@@ -257,11 +257,11 @@ def llm_analysis_package(folder: Path) -> Path:
 @contextmanager
 def importable(monkeypatch: pytest.MonkeyPatch, package: str, folder: Path | None) -> Iterator[None]:
     """``package`` as found in ``folder`` (None: nowhere new), forgotten again afterwards."""
-    from harness.predictors import calculon_package, llm_analysis
+    from harness.predictors import calculon, llm_analysis
 
     def forget() -> dict[str, ModuleType]:
         names = [n for n in sys.modules if n == package or n.startswith(package + ".")]
-        for cached in (calculon_package.tool, calculon_package.system_file, llm_analysis._package):
+        for cached in (calculon.tool, calculon.system_file, llm_analysis._package):
             cached.cache_clear()
         importlib.invalidate_caches()
         return {name: sys.modules.pop(name) for name in names}

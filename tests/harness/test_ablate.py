@@ -18,7 +18,7 @@ from harness.evaluation import ablate
 from harness.evidence import shelf
 from harness.evidence.runs_of import runs_of
 from harness.predictors.ours import Ours
-from harness.score.ablation import worth
+from harness.score.whatif import worth
 from projector.frameworks import profiles_io
 from tests.harness.plain_rows import row
 

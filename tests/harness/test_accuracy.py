@@ -16,8 +16,8 @@ from harness.contracts.results import Row
 from harness.evaluation.evaluate import Evaluation
 from harness.report import view_causes, view_ranking
 from harness.score import accuracy, causes, ranking, resample
-from harness.score.ceiling import ceiling, repeats
 from harness.score.changes import Pair
+from harness.score.whatif import ceiling, repeats
 
 
 def test_a_summary_by_hand(make_row, facts_for, framed) -> None:

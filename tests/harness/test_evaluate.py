@@ -21,8 +21,7 @@ from harness.evaluation.evaluate import Selected
 from harness.evidence import dataset, suite
 from harness.predictors.constant_mfu import PUBLISHED_MFU, flops_per_token
 from harness.predictors.ours import Ours
-from harness.predictors.protocol import Predictor
-from harness.predictors.refusal import guarded
+from harness.predictors.protocol import Predictor, guarded
 from projector import posterior
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 from projector.hardware import catalogue

@@ -15,7 +15,7 @@ from harness import predictors
 from harness.contracts.runs import BREAKDOWN
 from harness.evaluation import evaluate
 from harness.evaluation.evaluate import Selected
-from harness.predictors import Predictor, calculon_inputs, calculon_package, peer
+from harness.predictors import Predictor, calculon, calculon_inputs, peer
 from projector.hardware import catalogue
 
 
@@ -109,7 +109,7 @@ def test_what_it_rejects_itself_is_said_in_its_words(tool: Predictor) -> None:
 
 
 def its(name: str) -> Mapping[str, Any]:
-    return calculon_package.system_file(name)
+    return calculon.system_file(name)
 
 
 def test_its_own_system_stands_as_it_is(tool: Predictor) -> None:

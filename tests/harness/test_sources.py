@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness import cli
+from harness.contracts.estimates import publisher
 from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.contracts.runs import MeasuredRun, Prediction
-from harness.contracts.sources import publisher
 from harness.evaluation import evaluate, first_look
 from harness.evaluation.evaluate import Selected
 from harness.evaluation.first_look import Look

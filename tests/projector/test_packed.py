@@ -14,7 +14,7 @@ from projector.frameworks import resolve
 from projector.frameworks.flops import flops_per_token
 from projector.hardware import catalogue
 from projector.layers import lower
-from projector.layers.context_parallel_dynamic import ranks_of
+from projector.layers.context_parallel import ranks_of
 from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, Scan
 from projector.projection import Projection, project
 from projector.workload import zoo

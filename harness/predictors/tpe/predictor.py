@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors import peer
-from harness.predictors.refusal import Guarded
+from harness.predictors.protocol import Guarded
 from harness.predictors.tpe.layer import Shape
 from harness.predictors.tpe.step import Config, Estimate, Placed, estimate
 from harness.predictors.tpe.system import System

@@ -95,3 +95,25 @@ class DDP(DataParallel):
     @property
     def optimizer_grad_bytes(self) -> float:
         return self.grad_bytes
+
+
+# ZeRO-2 (Rajbhandari et al. 2020): nobody keeps whole gradients between micro-batches.
+@dataclass(frozen=True, kw_only=True)
+class Zero2(DDP):
+    """States and gradients are divided; gradients are reduce-scattered in every micro-batch."""
+
+    name: ClassVar[str] = "zero2"
+    degree: ClassVar[str] = "optim_grads"
+    divided: ClassVar[frozenset[str]] = frozenset({"states", "gradients"})
+
+
+# ZeRO-1 (Rajbhandari et al. 2020): every rank steps its share of the parameters (Megatron-LM core/optimizer/
+# distrib_optimizer.py; DeepSpeed runtime/zero/stage_1_and_2.py).
+@dataclass(frozen=True, kw_only=True)
+class DistributedOptimizer(DDP):
+    """States are divided; gradients are reduce-scattered after the last micro-batch, parameters gathered before the
+    next."""
+
+    name: ClassVar[str] = "distributed_optimizer"
+    degree: ClassVar[str] = "optim"
+    divided: ClassVar[frozenset[str]] = frozenset({"states"})

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from projector.errors import Unsupported
 from projector.mechanisms.data_parallel.base import DataParallel
-from projector.mechanisms.data_parallel.ddp import DDP
-from projector.mechanisms.data_parallel.distributed_optimizer import DistributedOptimizer
-from projector.mechanisms.data_parallel.fsdp1 import FSDP1
+from projector.mechanisms.data_parallel.ddp import DDP, DistributedOptimizer, Zero2
 from projector.mechanisms.data_parallel.fsdp2 import FSDP2
-from projector.mechanisms.data_parallel.megatron_fsdp import MegatronFSDP
-from projector.mechanisms.data_parallel.zero2 import Zero2
+from projector.mechanisms.data_parallel.sharded import FSDP1, MegatronFSDP
 
 _BY_DEGREE: dict[str, type[DataParallel]] = {
     kind.degree: kind for kind in (DDP, DistributedOptimizer, Zero2, MegatronFSDP)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from projector.dataclass import dataclass
 from projector.mechanisms.data_parallel.base import DataParallel, Gathered
+from projector.parameter import parameter
+from projector.size import least
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -62,3 +64,73 @@ class FullySharded(DataParallel):
     def _beside_layers(self, whole: float, ends: float) -> float:
         """Bytes that stay while layers run."""
         return 0.0
+
+
+# PyTorch FSDP1 (Zhao et al. 2023; torch distributed/fsdp/fully_sharded_data_parallel.py): one flat parameter a
+# unit.
+@dataclass(frozen=True, kw_only=True)
+class FSDP1(FullySharded):
+    """The root unit, both ends of the model, stays gathered throughout. Units work on views of their buffer."""
+
+    name: ClassVar[str] = "fsdp1"
+    parameter_bytes: float = 4.0
+    master_bytes: float = 0.0
+
+    def _ends(self, embedding: float, head: float) -> float:
+        return head + embedding
+
+    def _beside_layers(self, whole: float, ends: float) -> float:
+        return self.gather_bytes * ends
+
+
+# Megatron-FSDP (Megatron-LM core/distributed/fsdp): units as views of one buffer.
+@dataclass(frozen=True, kw_only=True)
+class MegatronFSDP(FullySharded):
+    """16-bit weights beside the optimizer's fp32 copy, as Megatron-Core's optimizers keep them."""
+
+    name: ClassVar[str] = "megatron_fsdp"
+    megatron_core: ClassVar[bool] = True
+
+
+# Weights sharded over a mesh axis that XLA gathers and scatters along (AI-Hypercomputer/maxtext
+# MaxText/configs/base.yml, ``ici_fsdp_parallelism``, ``dcn_fsdp_parallelism``).
+@dataclass(frozen=True, kw_only=True)
+class XlaFSDP(FullySharded):
+    """fp32 weights, gathered and reduced in 16 bits, inside an iteration of the loop over layers unless XLA's flags let
+    both leave it."""
+
+    name: ClassVar[str] = "xla_fsdp"
+    parameter_bytes: float = 4.0
+    master_bytes: float = 0.0
+    reduce_bytes: float = 2.0
+    prefetches: bool = False
+
+    def run_by(self, recipe: Recipe) -> Self:
+        said: dict[str, Any] = {"gather_combine_bytes": float(recipe.xla_gpu_all_gather_combine_threshold_bytes or 0)}
+        if recipe.xla_gpu_enable_pipelined_all_gather and recipe.xla_gpu_enable_while_loop_double_buffering:
+            said["prefetches"] = True
+        return super().run_by(recipe).but(said)
+
+    def reduces_beside_backward(self, recipe: Recipe) -> bool:
+        return self.prefetches
+
+
+# DeepSpeed ZeRO-3 (deepspeed/runtime/zero/stage3.py).
+_BUCKET = parameter(
+    5e8, unit="elements", kind="published", source="deepspeed/runtime/zero/config.py, reduce_bucket_size"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Zero3(FullySharded):
+    """Gradients leave in buckets of 16 bits, beside the backward."""
+
+    name: ClassVar[str] = "zero3"
+    bucketed_to_host: ClassVar[bool] = True
+
+    @property
+    def _unit_gradient(self) -> float:
+        return 2.0
+
+    def _beside_layers(self, whole: float, ends: float) -> float:
+        return 2.0 * least(_BUCKET, whole)

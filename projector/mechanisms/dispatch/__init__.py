@@ -1,1 +1,1 @@
-"""How tokens reach their experts beyond what a recipe's dispatcher says: one file a strategy."""
+"""How tokens reach their experts beyond what a recipe's dispatcher says: a file a family of strategies."""

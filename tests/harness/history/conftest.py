@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.contracts.results import Row, RunFacts
-from harness.history.recording import Recorded, Recording
+from harness.history.store import Recorded, Recording
 
 Versions = Callable[..., tuple[Recorded, ...]]
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from harness.contracts.results import Row
 from harness.history.changes import changes, standing
-from harness.history.recording import Recorded, Recording
 from harness.history.series import Series, figures, series
+from harness.history.store import Recorded, Recording
 from tests.harness.history.conftest import recording_of
 
 Versions = Callable[..., tuple[Recorded, ...]]

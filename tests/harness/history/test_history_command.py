@@ -17,7 +17,7 @@ import pytest
 
 from harness.cli import main
 from harness.history import store
-from harness.history.recording import Recorded
+from harness.history.store import Recorded
 
 ROOT = Path(__file__).resolve().parents[3]
 Versions = Callable[..., tuple[Recorded, ...]]

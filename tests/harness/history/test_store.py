@@ -19,7 +19,7 @@ import pytest
 
 from harness.contracts.results import SCHEMA_VERSION, RunFacts
 from harness.history import store
-from harness.history.recording import Recorded, Recording
+from harness.history.store import Recorded, Recording
 from projector.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,4 +1,4 @@
-"""Scores of the kernel models: fits recover what made the rows, whole groups stay unseen, baselines, transfer."""
+"""Scores of the kernel models: fits recover what made the rows, whole groups stay unseen, baselines, crossval."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.kernels import calibrate, crossval, model, roofline, transfer
+from harness.kernels import calibrate, crossval, model
 from harness.kernels import fit as fitting
 from harness.kernels.fit import Set, fit, folds_of
 from harness.kernels.grouping import group_of, group_of_op
 from harness.kernels.schema import Row
-from harness.kernels.score import errors, of_new_weights, score
+from harness.kernels.score import errors, fitted, fixed, of_new_weights, score
 from projector.errors import InputError
 from projector.hardware.catalogue import gpu
 from projector.hardware.types import Efficiency
@@ -141,7 +141,7 @@ def test_few_groups_give_no_number() -> None:
     rows = [row for row in truth(0.7, 3.0) if group_of(row)[0] == 2048]
     found = crossval.held_out(rows * 1)
     assert set(found.how) <= {"too few", "not fitted"}
-    assert np.isnan(roofline.fitted(rows)).all()
+    assert np.isnan(fitted(rows)).all()
 
 
 def test_a_broken_constant_raises_the_score() -> None:
@@ -166,8 +166,8 @@ def test_a_roofline_is_recovered_and_the_rule_of_thumb_is_what_it_says() -> None
     compute = np.array([op.flops for op in ops]) / device.peak_of("bf16")
     memory = np.array([unique_bytes(op) for op in ops]) / device.memory_bandwidth
     rows = rows_of(ops, list(np.maximum(compute / 0.45, memory / 0.7) + 2e-5))
-    np.testing.assert_allclose(roofline.fitted(rows), [row.measured.seconds for row in rows], rtol=0.02)
-    np.testing.assert_allclose(roofline.fixed(rows), np.maximum(compute / 0.6, memory / 0.8))
+    np.testing.assert_allclose(fitted(rows), [row.measured.seconds for row in rows], rtol=0.02)
+    np.testing.assert_allclose(fixed(rows), np.maximum(compute / 0.6, memory / 0.8))
 
 
 def test_unique_bytes() -> None:
@@ -181,13 +181,13 @@ def test_unique_bytes() -> None:
 
 def test_transfer_takes_nothing_from_the_gpu_itself() -> None:
     for name in calibrate.measured_gpus():
-        left = transfer.without(name).parameters
-        assert transfer.donor(name)
+        left = crossval.without(name).parameters
+        assert crossval.donor(name)
         for stem in (name, calibrate.REFERENCE.get(name, name)):
             own = {(k, p.source) for k, p in calibrate.stored(stem).items() if p.kind == "fitted"}
             assert not own & {(k, p.source) for k, p in left.items()}, name
-    assert transfer.donor("h200") == "hopper"  # fitted on another GPU
-    assert (transfer.donor("mi300x"), transfer.donor("b200")) == ("gfx950", "blackwell_ultra")
+    assert crossval.donor("h200") == "hopper"  # fitted on another GPU
+    assert (crossval.donor("mi300x"), crossval.donor("b200")) == ("gfx950", "blackwell_ultra")
 
 
 def test_statistics() -> None:

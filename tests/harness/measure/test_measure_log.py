@@ -13,8 +13,7 @@ from measure_jobs import DEEPSEEK, GPT, LATENT, LLAMA, QWEN, job
 
 from harness.evidence.ingest.command import load
 from harness.measure import log, spec
-from harness.measure.disturbance import kept
-from harness.measure.log import Step, arguments
+from harness.measure.log import Step, arguments, kept
 from harness.measure.spec import Job
 from projector.benchmark.conditions import used, waited
 from projector.intake import megatron_args

@@ -15,11 +15,10 @@ from measure_jobs import LLAMA, job
 from harness.evidence.ingest.command import load
 from harness.measure import closed, launch, log, spec
 from harness.measure.closed import Trained
-from harness.measure.disturbance import Disturbed
-from harness.measure.log import Step
+from harness.measure.launch import Taken, Turn, in_order, take
+from harness.measure.log import Disturbed, Step
 from harness.measure.loop import _again
 from harness.measure.shrunk import Shrunk, check, confirmed, disturbed, judged
-from harness.measure.turns import Taken, Turn, in_order, take
 from harness.predictors.live import Here
 from projector.errors import InputError
 

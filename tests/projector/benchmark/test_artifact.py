@@ -261,9 +261,10 @@ def test_half_the_heads_and_widths_leave_more_than_half_and_less_than_all(cpu: D
     import torch
     import torch.distributed as dist
 
-    from projector.benchmark import held, insitu, source
+    from projector.benchmark import insitu, source
     from projector.benchmark.layers_parallel import Group, Ranks
     from projector.benchmark.layers_parts import Made
+    from projector.benchmark.task import saved_bytes
 
     sizes = {"num_layers": 1, "hidden_size": 64, "ffn_hidden_size": 128, "num_attention_heads": 4}
     model = zoo.load("llama3_8b", **sizes, num_query_groups=2, kv_channels=16, vocab_size=512)
@@ -276,7 +277,7 @@ def test_half_the_heads_and_widths_leave_more_than_half_and_less_than_all(cpu: D
         parts = [("layer dense", False, layers.layer(model.layer_kinds[0]))]
         strip = insitu.Strip(layers.embedding(), parts, layers.head())
         ids = torch.zeros(1, 32, dtype=torch.int64)
-        return held.saved(strip, lambda: (ids, ids))["layer dense"]
+        return saved_bytes(strip, lambda: (ids, ids))["layer dense"]
 
     whole, split = counted(Group()), counted(Group(2, 0, dist.group.WORLD))
     assert 0.5 * whole < split < whole

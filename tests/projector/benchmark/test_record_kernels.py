@@ -6,10 +6,11 @@ import dataclasses
 
 import pytest
 
-from projector.benchmark import attention, gemm, grouped, stream
+from projector.benchmark import attention, gemm, grouped
 from projector.benchmark.device import Device, open_device, slug
 from projector.benchmark.job import Skip
 from projector.benchmark.passes import PASSES
+from projector.benchmark.record import chosen, stream_jobs
 from projector.benchmark.stopwatch import Stopwatch
 from projector.errors import InputError
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
@@ -118,7 +119,7 @@ def test_every_pass_runs(cpu: Device, quick: Stopwatch, each: object) -> None:
 @pytest.mark.parametrize("launches", [0, 1, 6])
 def test_a_stream_moves_about_the_bytes_of_its_operator(cpu: Device, kind: str, launches: int) -> None:
     op = Stream(name="x", kind=kind, read=6e6, write=0.0 if kind == "reduce" else 4e6, launches=launches)
-    (job,) = stream.jobs(op, cpu)
+    (job,) = stream_jobs(op, cpu)
     assert isinstance(job.op, Stream)
     assert job.op.kind == kind
     assert 0.6 < job.op.bytes / op.bytes < 1.6  # sizes are rounded to powers of the square root of two
@@ -126,10 +127,10 @@ def test_a_stream_moves_about_the_bytes_of_its_operator(cpu: Device, kind: str, 
 
 
 def test_a_stream_is_the_pass_that_reads_as_large_a_share(cpu: Device) -> None:
-    assert stream.chosen(Stream(name="", kind="optimizer", read=0.0, write=4e6)).name == "zero"
-    assert stream.chosen(Stream(name="", kind="norm", read=4e6, write=2e6)).name == "LayerNorm backward"
+    assert chosen(Stream(name="", kind="optimizer", read=0.0, write=4e6)).name == "zero"
+    assert chosen(Stream(name="", kind="norm", read=4e6, write=2e6)).name == "LayerNorm backward"
     with pytest.raises(Skip):
-        stream.chosen(Stream(name="", kind="unheard of", read=1.0, write=1.0))
+        chosen(Stream(name="", kind="unheard of", read=1.0, write=1.0))
 
 
 @pytest.mark.parametrize("text", ["tpu", "cuda:x", "cpu:3", ""])

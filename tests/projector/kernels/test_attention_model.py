@@ -16,11 +16,11 @@ from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Efficiency
-from projector.kernels import attention, selected
+from projector.kernels import attention
 from projector.kernels.attention_tiles import block, dq_bytes, padded, parent
 from projector.kernels.constants import element_bytes
 from projector.kernels.materialised import expand
-from projector.kernels.simulate import Simulated
+from projector.kernels.simulate import Simulated, selected_seconds
 from projector.kernels.tables import Measured
 from projector.mechanisms import Execution
 from projector.operators.types import Attention, Gemm, Stream
@@ -337,25 +337,25 @@ PUBLISHED = {
 }  # fmt: skip
 
 
-def selected_seconds(gpu: str, keys: float, heads: int = 64, backward: bool = True) -> float:
+def seconds_of_selected(gpu: str, keys: float, heads: int = 64, backward: bool = True) -> float:
     device = catalogue.default_cluster(gpu).gpu
     sizes = {
         "batch": 1, "heads": heads, "kv_heads": 1, "seq_q": 4096, "seq_k": 4096, "head_dim_qk": 512, "head_dim_v": 512,
     }  # fmt: skip
     op = Attention(name="core_attn", keys=keys, backward=backward, **sizes)  # type: ignore[arg-type]
-    return selected.seconds(op, device, efficiency_of(device))
+    return selected_seconds(op, device, efficiency_of(device))
 
 
 @pytest.mark.parametrize("gpu", ["b200", "gb200"])
 def test_the_published_backward_comes_out(gpu: str) -> None:
     for (keys, heads), milliseconds in PUBLISHED.items():
-        assert selected_seconds(gpu, keys, heads) * 1e3 == pytest.approx(milliseconds, rel=0.1)
+        assert seconds_of_selected(gpu, keys, heads) * 1e3 == pytest.approx(milliseconds, rel=0.1)
 
 
 @pytest.mark.parametrize("gpu", ["gb300", "h100_sxm", "mi355x"])
 @pytest.mark.parametrize("backward", [False, True])
 def test_time_is_linear_in_keys_and_rows_of_queries_remain(gpu: str, backward: bool) -> None:
-    none, some, twice = (selected_seconds(gpu, keys, backward=backward) for keys in (0.0, 512.0, 1024.0))
+    none, some, twice = (seconds_of_selected(gpu, keys, backward=backward) for keys in (0.0, 512.0, 1024.0))
     assert twice - some == pytest.approx(some - none)
     rows = (2 if backward else 1) * 2.0 * 4096 * 64 * 1024
     assert none >= rows / catalogue.default_cluster(gpu).gpu.memory_bandwidth

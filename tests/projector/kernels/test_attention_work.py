@@ -16,8 +16,7 @@ from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
 from projector.hardware.efficiency_file import parse
 from projector.hardware.types import Efficiency
-from projector.kernels.attention import makespan
-from projector.kernels.attention_work import floor_sum, work
+from projector.kernels.attention import floor_sum, makespan, work
 from projector.kernels.simulate import Simulated, arrange
 from projector.mechanisms import Execution
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream

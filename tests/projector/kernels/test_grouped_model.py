@@ -13,8 +13,8 @@ from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.hardware.types import Efficiency
 from projector.kernels import grouped
+from projector.kernels.grouped import flatten
 from projector.kernels.simulate import Simulated
-from projector.kernels.token_spread import flatten
 from projector.mechanisms import Execution
 from projector.operators.types import GroupedGemm
 from projector.parameter import Parameter

@@ -16,10 +16,10 @@ from projector.frameworks import load, names, profiles_io, resolve
 from projector.hardware import catalogue
 from projector.layers.lower import layer
 from projector.mechanisms import Execution
-from projector.mechanisms.allocator.base import Allocator
+from projector.mechanisms.allocator import Allocator
 from projector.mechanisms.dispatch.base import Dispatch
 from projector.mechanisms.execution import merged, strategies
-from projector.mechanisms.runtime.base import Runtime
+from projector.mechanisms.runtime import Runtime
 from projector.mechanisms.strategy import STRATEGY, found_in
 from projector.operators.types import Stream
 from projector.projection import Projection, project
@@ -42,13 +42,6 @@ def test_what_is_not_megatron_takes_nothing_from_its_file(name: str) -> None:
     megatron = load("megatron-lm")
     assert not set(megatron.sources) & set(load(name).sources)
     assert not megatron.published.keys() & load(name).published.keys()
-
-
-def test_strategies_have_one_file_and_one_name() -> None:
-    for place, kinds in strategies().items():
-        folder = PACKAGE / "mechanisms" / place
-        if folder.is_dir():
-            assert {kind.__module__.rpartition(".")[2] for kind in kinds.values()} == set(kinds)
 
 
 _ASKED = re.compile(
@@ -148,12 +141,12 @@ class Mine({kind}):
     name: ClassVar[str] = "mine"
 """
 FILES = {
-    "allocator": _HEAD.format(base="allocator.caching", kind="Caching")
+    "allocator": _HEAD.format(base="allocator", kind="Caching")
     + """
     def reserved(self, allocated, tp, ragged):
         return 2.0 * allocated
 """,
-    "runtime": _HEAD.format(base="runtime.eager", kind="Eager")
+    "runtime": _HEAD.format(base="runtime", kind="Eager")
     + """
     def seconds(self, op):
         return 100.0 * super().seconds(op)
@@ -168,7 +161,7 @@ FILES = {
     def device_bytes(self, lo):
         return 4e9
 """,
-    "fusion": _HEAD.format(base="fusion.transformer_engine", kind="TransformerEngine")
+    "fusion": _HEAD.format(base="fusion", kind="TransformerEngine")
     + """
     attention_materialised: bool = True
 """,

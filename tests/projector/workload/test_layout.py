@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from projector.errors import InputError
 from projector.workload import zoo
-from projector.workload.layout import chunks, virtual_stages
-from projector.workload.layout_string import PARTS, expand_layout, parse_layout
+from projector.workload.layout import PARTS, chunks, expand_layout, parse_layout, virtual_stages
 from projector.workload.recipe import Recipe
 
 LLAMA = zoo.load("llama3_8b")
