@@ -16,8 +16,8 @@ from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.dialects import read_records_of_log
 from harness.evidence.ingest.logs import tprimat
 from harness.evidence.ingest.logs.build import build, state_of, step_doubts, timers_of
+from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.partial import read_without
-from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.logs.settings import Incomplete
 from harness.evidence.ingest.logs.source import open_source
 from harness.evidence.ingest.report import LogRun
@@ -146,7 +146,7 @@ def _of_log(log: LogRun) -> Side:
     )
 
 
-def _of_record(record: Record, dialect: str, path: Path, context: Context, why: InputError) -> Side:
+def _of_record(record: Logged, dialect: str, path: Path, context: Context, why: InputError) -> Side:
     """A log that does not say its whole configuration: its steps, and what it says of their work."""
     state = state_of(record)
     read = read_without(record, state, dialect, context)
@@ -180,7 +180,7 @@ def _said(**values: object) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value}
 
 
-def _series(record: Record, state: SteadyState | None, scale: float) -> Series | None:
+def _series(record: Logged, state: SteadyState | None, scale: float) -> Series | None:
     if state is None or not scale > 0:
         return None
     return Series(

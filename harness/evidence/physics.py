@@ -203,7 +203,10 @@ def _precision(run: MeasuredRun, gpu: Gpu) -> Iterator[Finding]:
     own = ", ".join(gpu.peak)
     stated = not any(text.startswith("precision=") for text in run.assumed)
     words = f"{gpu.name} has no matrix rate for {run.recipe.precision} (it has {own})"
-    yield stated, words if stated else f"{words}; the precision is assumed, not stated"
+    if run.source.kind == "log" and run.recipe.precision in ("bf16", "fp16"):
+        yield False, f"{words}; the run printed it, so it was emulated"
+    else:
+        yield stated, words if stated else f"{words}; the precision is assumed, not stated"
 
 
 def _rate(gpu: Gpu, precision: str) -> float:

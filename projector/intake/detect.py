@@ -93,6 +93,11 @@ def load(
         file = file / "config.json"
     text = read_text(file)
     manifest = manifests.read(text, str(file))
+    if file.suffix == ".py" and not manifest:
+        from projector.intake import nemo_recipes
+
+        if nemo_recipes.is_recipe(text):
+            return nemo_recipes.of_python(text, str(file), chosen)
     mapping = None if manifest else _mapping(text, file)
     kind = "primus" if mapping is not None and _extends(mapping, file) else kind_of(mapping)
     if mapping is not None and kind in ("case", "huggingface", "megatron"):
@@ -275,6 +280,7 @@ def _megatron(
 ) -> Loaded:
     from projector.intake import megatron_args, same_question
     from projector.intake.assemble import Origin, assemble
+    from projector.intake.megatron_cli import todays_words
 
     stated = megatron_args.parse(text)
     if not _names(stated if mapping is None else mapping) & set(_MEGATRON):
@@ -282,8 +288,8 @@ def _megatron(
             raise _unknown(mapping, file)
         found = "a Python program, which is not run" if file.suffix == ".py" else "nothing that states a run"
         raise InputError([Problem(str(file), "", found, f"{KINDS}; {same_question.of_text(text)}")])
-    args = {**stated, **overrides}
     ran = megatron_args.is_dump(text)
+    args = todays_words({**stated, **overrides}) if ran else {**stated, **overrides}
     if model is None:
         loaded = megatron_args.from_mapping(args, str(file), name=file.stem, written=not ran)
     else:

@@ -133,7 +133,7 @@ def dialect(name: str) -> Dialect:
             fields.setdefault(argument, []).append(setting)
     else:
         fields |= {field: list(names) for field, names in aliases.declared(declared).items()}
-    for setting, field in (*told.get("names", {}).items(), *((name, name) for name in _words(told.get("same", "")))):
+    for setting, field in (*told.get("names", {}).items(), *((name, name) for name in words(told.get("same", "")))):
         fields.setdefault(field, []).append(setting)
     return Dialect(
         name=name,
@@ -150,8 +150,8 @@ def dialect(name: str) -> Dialect:
             }
             for setting, table in told.get("values", {}).items()
         },
-        hook=frozenset(_words(told.get("hook", ""))),
-        neutral=tuple(_words(told.get("neutral", ""))),
+        hook=frozenset(words(told.get("hook", ""))),
+        neutral=tuple(words(told.get("neutral", ""))),
         doubtful={setting: _several(off) for setting, off in told.get("doubtful", {}).items()},
         another=dict(_another(told.get("another", {}))),
         tables={key: table for key, table in told.items() if key not in _PARTS},
@@ -172,12 +172,12 @@ def _told(name: str) -> dict[str, Any]:
     return {**under, **own, **both}
 
 
-def _words(text: str) -> Iterator[str]:
+def words(text: str) -> Iterator[str]:
     """The words of ``text``, ``a_{b,c}`` as two."""
     for word in text.split():
         before, brace, rest = word.partition("{")
         several, _, behind = rest.partition("}")
-        yield from (word,) if not brace else _words(" ".join(f"{before}{each}{behind}" for each in several.split(",")))
+        yield from (word,) if not brace else words(" ".join(f"{before}{each}{behind}" for each in several.split(",")))
 
 
 def _several(values: object) -> tuple[object, ...]:
@@ -189,7 +189,7 @@ def _another(told: Mapping[str, object]) -> Iterator[tuple[str, tuple[tuple[obje
     for several, values in told.items():
         told_so = values if isinstance(values, Mapping) else {"unless": values}
         off = STATED if told_so.get("stated") else told_so.get("unless")
-        for setting in _words(several):
+        for setting in words(several):
             yield setting, (_several(off), str(told_so.get("why", "")))
 
 

@@ -19,9 +19,13 @@ from projector.io.files import parse_yaml, read_text
 from projector.workload import tokenizers, zoo
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_DUMP = re.compile(  # but not DeepSpeed's table of the operators that it could build: cpu_adam ... [NO] ....... [OKAY]
-    r"(?:^|[\]:])\s*:?\s*([A-Za-z_][A-Za-z0-9_]*)\s+\.{3,}(?!\.|\s?\[(?:NO|YES|OKAY|FAIL|SUCCESS)\])\s?(.*?)\s*$"
+_BUILT = r"\[(?:NO|YES|OKAY|FAIL|SUCCESS)\]"
+#: A line of a dump: name and value; none of the report in which DeepSpeed lists what it could build (``cpu_adam ... [NO]``).
+_DUMPED = re.compile(
+    r"(?:^|[\]:])\s{0,40}:?\s{0,40}([A-Za-z_][\w.]{0,80}?)\s{1,9}\.{3,200}(?!\.)"
+    rf"(?!\S{{1,80}}\s{{1,40}}{_BUILT})\s?(?!{_BUILT})([^:\s].{{0,2000}}|)$"
 )
+_TORN = re.compile(rf"(?:\.{{4,200}}|{_BUILT}).{{0,2000}}$")
 _WORLD = re.compile(r"using world size:\s*(\d+)")
 _VOCABULARY = re.compile(r"padded vocab \(size: (\d+)\)")
 _LEAST_LINES = 8  # of a dump: fewer are a coincidence (Megatron-LM prints some 300)
@@ -79,23 +83,33 @@ def parse(text: str) -> dict[str, object]:
 
 def is_dump(text: str) -> bool:
     """Whether ``text`` holds the arguments as a trainer printed them, rather than as somebody wrote them."""
-    lines = (True for line in text.splitlines() if _DUMP.search(_ANSI.sub("", line)))
+    lines = (True for line in text.splitlines() if dumped(_ANSI.sub("", line)))
     return sum(1 for _ in islice(lines, _LEAST_LINES)) == _LEAST_LINES
 
 
+def dumped(line: str) -> tuple[str, str] | None:
+    """Name and value of a line of a dump, without what another rank printed behind it."""
+    match = _DUMPED.search(line.rstrip()) if "..." in line else None
+    return (match[1], _TORN.sub("", match[2]).strip()) if match else None
+
+
 def _dump(text: str) -> dict[str, object]:
+    """The last list of arguments that is whole, or all lines that look like some where none has a head."""
     found: dict[str, object] = {}
+    beside: dict[str, object] = {}
+    ended = False
     for line in text.splitlines():
         bare = _ANSI.sub("", line)
-        world = _WORLD.search(bare)
-        if world and "world_size" not in found:
-            found["world_size"] = int(world[1])
-        vocabulary = _VOCABULARY.search(bare)
-        if vocabulary and found.get("vocab_size") is None:
-            found["vocab_size"] = int(vocabulary[1])
-        match = _DUMP.search(bare)
-        if match and match[1] not in found:
-            found[match[1]] = literal(match[2])
+        if world := _WORLD.search(bare):
+            beside["world_size"] = int(world[1])
+        if vocabulary := _VOCABULARY.search(bare):
+            beside["vocab_size"] = int(vocabulary[1])
+        if "- arguments -" in bare:
+            found, ended = {}, False
+        ended = ended or "- end of arguments -" in bare
+        if not ended and (said := dumped(bare)):
+            found.setdefault(said[0], literal(said[1]))
+    found |= {name: value for name, value in beside.items() if found.get(name) is None}
     return found if len(found) >= _LEAST_LINES else {}
 
 

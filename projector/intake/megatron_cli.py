@@ -116,7 +116,7 @@ def _name_only(found: CommandLine, name: str, text: str, unknowns: Unknowns) -> 
 
 def with_defaults(given: Mapping[str, object]) -> dict[str, object]:
     """Arguments in Megatron-LM's present words, completed by its defaults."""
-    args = _renamed(dict(given))
+    args = todays_words(given)
     stated = ("recompute_granularity", "recompute_activations", "checkpoint_activations")
     if not any(name in args for name in stated):
         args["recompute_granularity"] = "none"
@@ -147,7 +147,13 @@ def _dense_layers(args: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in found.items() if value != args.get(name)}
 
 
-def _renamed(args: dict[str, object]) -> dict[str, object]:
+def todays_words(given: Mapping[str, object]) -> dict[str, object]:
+    """Arguments of any year and fork, on a command line or in a dump of them, in Megatron-LM's present words."""
+    args = dict(given)
+    for theirs, ours in _SAME.items():
+        value = args.pop(theirs, None)
+        if value not in (None, False) and args.get(ours) is None:
+            args[ours] = value
     norm = args.get("normalization")
     if isinstance(norm, str):
         args["normalization"] = table("megatron", "norms").get(norm.lower(), norm)
@@ -176,8 +182,8 @@ def _renamed(args: dict[str, object]) -> dict[str, object]:
         args["num_experts"] = experts = experts[0]
     if isinstance(experts, str) and re.fullmatch(r"\d+( \d+)*", experts) and len(set(experts.split())) == 1:
         args["num_experts"] = experts = int(experts.split()[0])
-    if experts == 1:
-        args.pop("num_experts")
+    if experts == 1:  # a dense model prints the defaults of experts, too
+        args = {name: value for name, value in args.items() if name != "num_experts" and not name.startswith("moe_")}
     args |= _dense_layers(args)
     args = megatron_forks.in_own_words(args)
     if args.get("optimizer") in ("hybridadam", "cpu-adam"):  # Pai-Megatron-Patch: Adam whose states lie on the host

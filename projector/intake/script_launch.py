@@ -15,6 +15,7 @@ from projector.intake import (
     megatron_cli,
     megatron_forks,
     megatron_swift,
+    nemo_recipes,
     same_question,
     torchtitan_cli,
 )
@@ -43,6 +44,8 @@ _BERT_UNCASED, _BERT_CASED = 30522, 28996
 
 def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
     """The workload of one launch. Raises :class:`InputError` with what is missing, :class:`Unsupported`."""
+    if nemo_recipes.takes(launch):
+        return nemo_recipes.load(launch, way, where, model)
     if config_cli.takes(launch):
         return config_cli.load(launch, way, where, model, gpus_given=gpus_given)
     if file_cli.takes(launch):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
-from projector.intake import config_cli, file_cli, megatron_swift
+from projector.intake import config_cli, file_cli, megatron_swift, nemo_recipes
 from projector.intake.loaded import Loaded
 from projector.intake.other_tools import another_tool
 from projector.intake.script_launch import loaded_of
@@ -183,7 +183,7 @@ def _trains(launch: Launch, way: Way) -> bool:
     if not program or (_NOT.search(program) and not re.search(r"pretrain|finetune", program)):
         return False
     if "torchtitan.train" in launch.program or any(
-        tool.takes(launch) for tool in (config_cli, file_cli, megatron_swift)
+        tool.takes(launch) for tool in (config_cli, file_cli, megatron_swift, nemo_recipes)
     ):
         return True
     names = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in launch.arguments if word.startswith("--")}

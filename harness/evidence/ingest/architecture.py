@@ -6,46 +6,27 @@ import re
 from collections.abc import Mapping
 
 from harness.evidence.ingest import vocabulary
+from harness.evidence.ingest.headers import FIELDS
 from harness.evidence.ingest.record import Record, integer
 from projector.errors import Problem
 from projector.workload import zoo
-from projector.workload.model import Model
+from projector.workload.declared import about_of
+from projector.workload.model import MLA, Model, MoE
 from projector.workload.moe_layer_freq import numbers
 from projector.workload.schema import parse_model
 
 # Key of the record → field of Model (top level), MLA or MoE.
-_PLAIN = {
-    "layers": "num_layers",
-    "hidden": "hidden_size",
-    "ffn": "ffn_hidden_size",
-    "heads": "num_attention_heads",
-    "kv_heads": "num_query_groups",
-    "head_dim": "kv_channels",
-    "vocab": "vocab_size",
-    "sliding_window": "window_size",
-    "window_attn_skip_freq": "window_attn_skip_freq",
-}
-_MLA = {
-    "q_lora_rank": "q_lora_rank",
-    "kv_lora_rank": "kv_lora_rank",
-    "qk_head_dim": "qk_head_dim",
-    "qk_rope_head_dim": "qk_pos_emb_head_dim",
-    "v_head_dim": "v_head_dim",
-}
-_MOE = {
-    "experts": "num_experts",
-    "topk": "moe_router_topk",
-    "moe_ffn": "moe_ffn_hidden_size",
-    "shared_expert_ffn": "moe_shared_expert_intermediate_size",
-}
+_PLAIN, _MLA, _MOE = (
+    {key: field for key, field in FIELDS.items() if field in about_of(kind) and field != "moe_layer_freq"}
+    for kind in (Model, MLA, MoE)
+)
+_PLAIN |= {"sliding_window": "window_size", "window_attn_skip_freq": "window_attn_skip_freq"}
 _OF_MODELS = re.compile(r"arch\.").match  # subjects of a vocabulary
 _FLAGS = {"attention_sinks": "attention_sinks", "swiglu": "gated_linear_unit", "bias": "add_bias_linear"}
 _MOST_LAYERS = 1000
 _MAY_BE_ZERO = ("q_lora_rank", "shared_expert_ffn", "sliding_window", "window_attn_skip_freq")
-# Marks of parts that no operator lowers: recurrent or state-space layers, compressed and sparse attention.
-_FOREIGN = {
-    "n_state": "recurrent layers",
-}
+# Marks of parts that no operator lowers.
+_FOREIGN = {"n_state": "recurrent layers"}
 
 
 def architecture(record: Record) -> tuple[Model | None, str]:

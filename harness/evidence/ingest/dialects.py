@@ -10,7 +10,7 @@ from harness.evidence.ingest.logs import foreign, registry
 from harness.evidence.ingest.logs.build import build
 from harness.evidence.ingest.logs.fold import fold
 from harness.evidence.ingest.logs.incomplete import build_contradicted, build_incomplete
-from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.settings import Incomplete, OtherTask
 from harness.evidence.ingest.logs.source import open_source
 from harness.evidence.ingest.report import Converted, LogRun
@@ -48,7 +48,7 @@ def read_log(path: str | Path, context: Context | None = None, *, incomplete: bo
     return Converted(runs=tuple(log.run for log in made), rows=tuple(log.row for log in made), logs=tuple(made))
 
 
-def _built(record: Record, dialect: str, where: str, context: Context, incomplete: bool) -> LogRun:
+def _built(record: Logged, dialect: str, where: str, context: Context, incomplete: bool) -> LogRun:
     try:
         return build(record, dialect, where, context)
     except Incomplete as why:
@@ -65,12 +65,12 @@ def _built(record: Record, dialect: str, where: str, context: Context, incomplet
         return build_contradicted(record, dialect, where, context, why)
 
 
-def _without_steps(record: Record) -> bool:
+def _without_steps(record: Logged) -> bool:
     """Nothing was measured: whatever else is wrong does not matter."""
     return not record.steps and record.failure is None and record.kernels is None
 
 
-def read_records_of_log(path: str | Path) -> tuple[str, list[Record]]:
+def read_records_of_log(path: str | Path) -> tuple[str, list[Logged]]:
     """(dialect, runs as the log has them): without any configuration. Raises :class:`InputError` as above."""
     source = open_source(path)
     try:
@@ -95,7 +95,7 @@ _STEPS = "a training log: lines with the time of a step, or a rate"
 _EXPECTED = f"iteration lines of a known log dialect ({', '.join(registry.NAMES)})"
 
 
-def _unreadable(records: Iterable[Record], path: str | Path) -> None:
+def _unreadable(records: Iterable[Logged], path: str | Path) -> None:
     for record in records:
         if record.failure is not None and record.failure.kind == "unreadable":
             place = f"line {record.failure.line}"

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from projector import frameworks
+from projector.io.files import read_yaml
 
-# Where no framework file knows the text. First match wins: the launcher's name (Primus, NeMo) says less than the trainer
-# behind it, but where both run Megatron the product that sets the defaults is meant.
-_FRAMEWORKS: tuple[tuple[str, str], ...] = (
-    (r"primus.*max\s*text|max\s*text", "maxtext"),
-    (r"torch\s*titan", "torchtitan"),
-    (r"megatron[- ]?deepspeed", "megatron-deepspeed"),
-    (r"auto\s*model", "automodel"),
-    (r"mlperf|training_results_v\d", "mlperf"),
-    (r"megatron[- ]?bridge", "megatron-bridge"),
-    (r"primus", "primus"),
-    (r"nemo", "nemo"),
-    (r"foundry|composer", "llm-foundry"),
-    (r"megatron|mcore", "megatron-lm"),
-    (r"deepspeed|axolotl", "deepspeed"),
-    (r"torchtune|pytorch|olmo|hugging\s*face|transformers|fsdp", "pytorch"),
-)
+_TOLD = read_yaml(Path(__file__).with_name("software.yaml"))
 
 
 def framework_slug(text: str) -> str:
     """A framework's short name; an unknown one becomes a slug of its own text, an empty one stays empty."""
-    if known := frameworks.find(text):
-        return known
-    for pattern, slug in _FRAMEWORKS:
-        if re.search(pattern, text, re.IGNORECASE):
-            return slug
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    if profile := frameworks.find(text):
+        return profile
+    known = next(
+        (slug for pattern, slug in _TOLD["frameworks"].items() if re.search(pattern, text, re.IGNORECASE)), None
+    )
+    return known or re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
@@ -42,25 +29,8 @@ def _months_of(text: str) -> dict[str, str]:
     return dict(word.split("=") for word in text.split())
 
 
-# Months of release: Megatron-Core (NVIDIA/Megatron-LM releases) and PyTorch (pytorch/pytorch releases).
-_MCORE = _months_of(
-    """
-    0.5=2024-03 0.6=2024-04 0.7=2024-06 0.8=2024-08 0.9=2024-10 0.10=2025-02 0.11=2025-03 0.12=2025-05
-    0.13=2025-07 0.14=2025-10 0.15=2025-12 0.16=2026-02
-    """
-)
-_TORCH = _months_of(
-    """
-    1.13=2022-10 2.0=2023-03 2.1=2023-10 2.2=2024-01 2.3=2024-04 2.4=2024-07 2.5=2024-10 2.6=2025-01
-    2.7=2025-04 2.8=2025-08 2.9=2025-10 2.10=2026-01
-    """
-)
-
-
-# PaddlePaddle/Paddle releases.
-_PADDLE = {"2.5.0": "2023-06", "2.5.1": "2023-07", "2.5.2": "2023-11", "2.6.0": "2024-01"}
-# Months in which the results of an MLPerf Training round were due (mlcommons/training_results_v*).
-_MLPERF = {"3.0": "2023-05", "3.1": "2023-10", "4.0": "2024-05", "4.1": "2024-10", "5.0": "2025-05", "5.1": "2025-10"}
+_RELEASED = {pattern: _months_of(text) for pattern, text in _TOLD["releases"].items()}
+_MLPERF = _months_of(_TOLD["mlperf"])
 _LEFT_STANDING = 14  # months; code of the round before the last one is still submitted (24.09 in v5.1, its Dockerfiles)
 
 
@@ -110,11 +80,7 @@ def _mlperf(text: str) -> str:
 
 def _released(text: str) -> str:
     """Of Megatron-Core, else PyTorch (of two versions the second), else Paddle."""
-    for pattern, months in (
-        (r"(?:megatron|mcore|core)\D{0,8}?[rv]?(0\.\d+)", _MCORE),
-        (r"torch\s*(\d\.\d+)(?:\.\d+)?(?:-(\d\.\d+))?", _TORCH),
-        (r"paddle\s*(\d\.\d+(?:\.\d+)?)", _PADDLE),
-    ):
+    for pattern, months in _RELEASED.items():
         if (found := re.search(pattern, text, re.I)) and (month := months.get(found[found.lastindex or 1])):
             return month
     return ""

@@ -15,10 +15,12 @@ from harness.contracts.runs import Measured
 from harness.evidence.ingest.record import Record
 from projector.errors import InputError, Unsupported
 from projector.hardware import catalogue
+from projector.intake import nemo_recipes
 from projector.intake.bridge_recipes import recompute_of
 from projector.workload.workload import Workload
 
 _RELEASE = re.compile(r"megatron-?bridge\W*v?(\d+\.\d+)", re.IGNORECASE)
+_NEMO = re.compile(r"\bnemo\W*(?:framework\W*)?v?(?:2\.\d|2[5-9]\.\d\d)", re.IGNORECASE)  # 2, and images since 25.02
 _LESS = 0.8  # of the memory without recompute
 _MOST_PROJECTIONS = 500  # of one import: a table of any length stays bounded
 _GIB = 2.0**30
@@ -26,13 +28,15 @@ _GIB = 2.0**30
 
 def completed(record: Record, workload: Workload, measured: Measured, gpu: str) -> Workload:
     """``workload`` with the recompute of the release's recipe, listed as assumed."""
-    recipe, release = workload.recipe, _RELEASE.search(record.text("framework_version"))
-    if release is None or recipe.recompute_granularity is not None or recipe.lora is not None:
+    recipe, version = workload.recipe, record.text("framework_version")
+    release, nemo = _RELEASE.search(version), _NEMO.search(f"{record.text('framework')} {version}")
+    if not (release or nemo) or recipe.recompute_granularity is not None or recipe.lora is not None:
         return workload
-    fields = recompute_of(workload.model.name, release[1])
+    name = workload.model.name
+    fields = recompute_of(name, release[1]) if release else nemo_recipes.recompute_of(name)
     if fields.get("recompute_granularity", "none") == "none":
         return workload
-    which = f"the recipe of {workload.model.name} in Megatron-Bridge {release[1]}"
+    which = f"the recipe of {name} in {f'Megatron-Bridge {release[1]}' if release else 'NeMo 2'}"
     peak, plain = measured.peak_memory_gib, _memory(workload, gpu) if measured.peak_memory_gib else None
     if peak and plain:
         share = 1 - peak / plain

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import field
 
 from harness.contracts.runs import MeasuredRun
-from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.steady import SteadyState
 from projector.dataclass import dataclass
 from projector.errors import Problem
@@ -53,7 +53,7 @@ class LogRun:
     run: MeasuredRun
     row: RowReport
     dialect: str
-    record: Record
+    record: Logged
     state: SteadyState | None
     scale: float
     problems: tuple[Problem, ...] = ()

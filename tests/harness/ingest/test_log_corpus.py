@@ -13,7 +13,7 @@ import pytest
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
-from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.settings import stated_by
 from harness.evidence.ingest.loose import convert
 from projector.errors import InputError
@@ -214,7 +214,7 @@ def wild_logs() -> dict[str, dict[str, Any]]:
     return parse_yaml(EXPECTED.read_text(), EXPECTED.name) if EXPECTED.exists() else {}
 
 
-def step_seconds(record: Record, dialect: str) -> float | None:
+def step_seconds(record: Logged, dialect: str) -> float | None:
     """The steady step, of a rate with what the log states of batch, sequence and GPUs."""
     state = state_of(record)
     if state is None:
@@ -264,7 +264,7 @@ def test_a_log_without_a_steady_step_is_refused_for_that(shared: Path, name: str
     assert (problem.key, NONE[name] in str(problem)) == ("steps", True)
 
 
-def words(record: Record) -> str:
+def words(record: Logged) -> str:
     state = state_of(record)
     drift = f"the second half of the steps is {state.drift:+.1%} off" if state is not None and state.drift else ""
     return "; ".join([*record.notes, drift])

@@ -13,8 +13,8 @@ from log_samples import samples
 from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
+from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.numbers import NUMBER, finite, measured
-from harness.evidence.ingest.logs.record import Record
 from projector.errors import InputError
 
 _CLOSE = 0.02
@@ -27,7 +27,7 @@ class Reading:
     """The runs of a log that have a steady step, and their rows."""
 
     dialect: str = ""
-    records: tuple[Record, ...] = ()
+    records: tuple[Logged, ...] = ()
     runs: tuple[MeasuredRun, ...] = ()
 
 
@@ -44,7 +44,7 @@ def read(path: Path, text: str) -> Reading:
     return Reading(dialect, tuple(record for record in records if state_of(record) is not None), runs)
 
 
-def seconds(record: Record, like: Record) -> float:
+def seconds(record: Logged, like: Logged) -> float:
     """The steady step in the unit of ``like``: of a rate by what ``like`` prints of the same steps."""
     state, whole = state_of(record), state_of(like)
     assert state is not None
@@ -74,7 +74,7 @@ def differences(found: Reading, whole: Reading) -> list[str]:
     return told
 
 
-def _settings(record: Record, like: Record) -> list[str]:
+def _settings(record: Logged, like: Logged) -> list[str]:
     mine, theirs = ((one.stated.values if one.stated else {}) for one in (record, like))
     told = [f"{key}={value}" for key, value in mine.items() if _bare(value) != _bare(theirs.get(key))]
     told += [f"{key}={value}" for key, value in record.facts.items() if value != like.facts.get(key)]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
+from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.mllog import platform, system
-from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.logs.translate import translate
 from projector.errors import InputError
 
@@ -44,7 +44,7 @@ def blocks(counter: str, of: float, throughput: float | None = None, stated: flo
     return lines
 
 
-def read(tmp_path: Path, lines: list[str]) -> Record:
+def read(tmp_path: Path, lines: list[str]) -> Logged:
     path = tmp_path / "result_0.txt"
     path.write_text("\n".join(lines) + "\n")
     (record,) = read_records_of_log(path)[1]

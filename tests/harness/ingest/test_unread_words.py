@@ -16,9 +16,14 @@ from harness.contracts.results import COLUMNS
 from harness.evaluation.evaluate import Selected, row_of
 from harness.evidence import dataset, run_text
 from harness.evidence.ingest import vocabulary
+from harness.evidence.ingest.command import ingest
+from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.loose import convert
 from harness.evidence.ingest.settings import plain_key
 from harness.evidence.ingest.tables import read_records
+from projector.errors import InputError, Unsupported
+from projector.intake import detect, megatron_args
+from projector.io.files import read_text
 
 #: Words that say a source's kind, and nothing of its run.
 SAYS_NOTHING = ("source_kind",)
@@ -178,3 +183,21 @@ def test_unread_of_a_strict_file_is_a_list_of_texts(tmp_path: Path, value: objec
     (tmp_path / "runs.yaml").write_text(text)
     with pytest.raises(Exception, match=r"unread: found .* expected a list of texts"):
         dataset.read(tmp_path / "runs.yaml")
+
+
+def test_a_log_is_as_unread_for_a_projection_as_for_an_import(shared: Path) -> None:
+    """What ``projector performance --config LOG`` says of a log is what ``harness ingest LOG`` says."""
+    compared = 0
+    for log in sorted((shared / "logs_wild").glob("*.log")):
+        if not megatron_args.is_dump(read_text(log)):
+            continue
+        try:
+            imported = ingest([log], said=Context(gpu="v100_sxm_32gb"))
+            loaded = detect.load(log)
+        except (InputError, Unsupported):
+            continue
+        runs = [run for run in imported.runs if run.recipe is not None]
+        told = {text.replace("=", ": ", 1).replace(";", ",") for text in loaded.unmodelled}
+        assert [set(run.unread) for run in runs] == [told] * len(runs), log.name
+        compared += len(runs)
+    assert compared > 5

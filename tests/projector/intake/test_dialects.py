@@ -114,10 +114,7 @@ def told(loaded: Loaded) -> str:
 def test_every_dialect_has_a_file_here() -> None:
     assert {path.stem for path in FOLDER.glob("*.yaml")} == {
         *FILES,
-        "accelerate",
-        "deepspeed",
-        "ms_swift",
-        "transformers",
+        *"accelerate deepspeed ms_swift nemo2 transformers".split(),
     }
 
 
@@ -288,3 +285,23 @@ def test_values_and_names_are_fields_of_a_recipe(name: str) -> None:
     for setting, table in of.values.items():
         for means in table.values():
             assert means in ("doubtful", "needed") or set(means) <= fields, setting
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.yaml")))
+def test_nothing_that_decides_for_megatron_is_neutral_where_its_arguments_are_taken(name: str) -> None:
+    """A pattern of neutral names hides no argument that a recipe field declares."""
+    from fnmatch import fnmatchcase
+
+    from projector.workload.declared import about_of
+    from projector.workload.recipe import Recipe
+
+    of = dialect(name)
+    declared = {each for told in about_of(Recipe).values() for each in told.names.get("megatron", ())}
+    hidden = {each for each in declared - of.deciding if any(fnmatchcase(each, pattern) for pattern in of.neutral)}
+    assert not of.arguments or hidden <= {"main_grads_dtype", "main_params_dtype", "optimizer", *OTHERS_OPTIMIZER}, (
+        hidden
+    )
+
+
+#: DeepSpeed's section of an optimizer is that of the command line; accelerate's ``main_*`` are a process.
+OTHERS_OPTIMIZER = ("optimizer_cpu_offload", "optimizer_offload_fraction")

@@ -13,7 +13,7 @@ from projector.errors import InputError
 from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
-from projector.intake.megatron_cli import _renamed
+from projector.intake.megatron_cli import todays_words
 from projector.layers import lower
 from projector.layers.optimizers import RULES, divided, kind, moments, scratch
 from projector.layers.step import optimizer
@@ -301,7 +301,7 @@ def test_a_host_that_has_the_states_is_sent_as_many_bytes() -> None:
 )
 def test_words_of_trainers(word: str, name: str) -> None:
     assert named(word) == name
-    args = _renamed({"optimizer": word})
+    args = todays_words({"optimizer": word})
     assert args["optimizer"] == ("adam" if name == "adamw" else name)
 
 

@@ -11,7 +11,7 @@ from harness.evidence.ingest.logs.events import Event, Fact, Step
 from harness.evidence.ingest.logs.iteration_line import is_step
 from harness.evidence.ingest.logs.numbers import NUMBER, group, measure
 from harness.evidence.ingest.logs.protocol import STEP, Lines
-from harness.evidence.ingest.logs.words import MEGATRON_WORDS
+from harness.evidence.ingest.logs.words import WORDS
 
 NAME = "megatron-bridge"
 MARKS = ("Step Time :", "| seq_length:", "megatron.bridge", "Megatron-Bridge")
@@ -33,7 +33,7 @@ def events(lines: Lines) -> Iterator[Event]:
 
     The rate stands on a line of its own before the iteration line. Where these are all there is, their rounded times count.
     """
-    config = KeyedDump(CONFIGURATION, MEGATRON_WORDS, least=6)
+    config = KeyedDump(CONFIGURATION, WORDS["megatron"], least=6)
     rate: list[float | None] = [None]
     alone: list[Step] = []
     named = False

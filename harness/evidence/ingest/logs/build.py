@@ -14,7 +14,7 @@ from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
 from harness.evidence import physics
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.logs import consistency, partial
-from harness.evidence.ingest.logs.record import AFTER_CHECKPOINT, AFTER_EVALUATION, SKIPPED, Record
+from harness.evidence.ingest.logs.logged import AFTER_CHECKPOINT, AFTER_EVALUATION, SKIPPED, Logged
 from harness.evidence.ingest.logs.settings import Settings, settings
 from harness.evidence.ingest.report import LogRun, RowReport
 from harness.evidence.ingest.steady import SteadyState, steady_state, words
@@ -25,7 +25,7 @@ _DRIFT = 0.02  # change of level between the halves of a log worth saying
 MEMORY_KINDS = ("device", "reserved", "allocated")  # of two figures, the one that holds the other
 
 
-def state_of(record: Record) -> SteadyState | None:
+def state_of(record: Logged) -> SteadyState | None:
     """The steady state of a record's steps, in units of its basis; None where it has none that are steady."""
     if not record.steps or not record.steady:
         return None
@@ -41,14 +41,14 @@ def state_of(record: Record) -> SteadyState | None:
     )
 
 
-def timers_of(record: Record) -> tuple[tuple[str, float], ...]:
+def timers_of(record: Logged) -> tuple[tuple[str, float], ...]:
     """(name, mean seconds a step), longest first, of the timers that most steps have: not those of the start."""
     often = max(max((count for _, count in record.timers.values()), default=0) / 2, record.steps / 4)
     means = ((name, total / count) for name, (total, count) in record.timers.items() if count >= often)
     return tuple(sorted(means, key=lambda timer: -timer[1]))
 
 
-def build(record: Record, dialect: str, where: str, context: Context) -> LogRun:
+def build(record: Logged, dialect: str, where: str, context: Context) -> LogRun:
     """Raises :class:`projector.errors.InputError` where the log and the context do not make a whole configuration."""
     found = settings(record, dialect, where, context)
     state = state_of(record)
@@ -100,7 +100,7 @@ def _lacking(refused: list[str], found: Settings, judged: physics.Judgement) -> 
     return () if judged.refused or len(refused) > len(missing) else partial.flag_for(missing)
 
 
-def _scale(record: Record, found: Settings) -> float:
+def _scale(record: Logged, found: Settings) -> float:
     """Seconds of a step per unit of the record's values."""
     recipe = found.recipe
     if record.basis == "samples":
@@ -110,7 +110,7 @@ def _scale(record: Record, found: Settings) -> float:
     return 1.0
 
 
-def _measured(record: Record, state: SteadyState | None, found: Settings, scale: float, refused: list[str]) -> Measured:
+def _measured(record: Logged, state: SteadyState | None, found: Settings, scale: float, refused: list[str]) -> Measured:
     peak, kind = _memory(record, found)
     if state is None or not scale > 0:
         if record.failure is not None and record.failure.kind == "out-of-memory":
@@ -134,7 +134,7 @@ def _measured(record: Record, state: SteadyState | None, found: Settings, scale:
     )
 
 
-def _memory(record: Record, found: Settings) -> tuple[float | None, str | None]:
+def _memory(record: Logged, found: Settings) -> tuple[float | None, str | None]:
     """The largest printed use, of the widest kind; of a ratio alone, that share of the GPU's memory."""
     for kind in MEMORY_KINDS:
         if kind in record.memory:
@@ -151,7 +151,7 @@ def _median(values: npt.NDArray[np.float32], state: SteadyState) -> float | None
     return float(np.median(kept)) if len(kept) else None
 
 
-def step_doubts(record: Record, state: SteadyState | None) -> list[str]:
+def step_doubts(record: Logged, state: SteadyState | None) -> list[str]:
     """What the lines themselves leave open, whatever the configuration."""
     doubts = list(record.notes)
     if record.failure is not None and record.steps:
@@ -165,14 +165,14 @@ def step_doubts(record: Record, state: SteadyState | None) -> list[str]:
     return doubts
 
 
-def _mapped(record: Record, dialect: str, state: SteadyState | None, found: Settings, scale: float) -> list[str]:
+def _mapped(record: Logged, dialect: str, state: SteadyState | None, found: Settings, scale: float) -> list[str]:
     texts = steps_words(record, dialect, state, scale)
     if found.dumped:
         texts.append(f"{found.dumped} arguments from line {found.line}")
     return texts
 
 
-def steps_words(record: Record, dialect: str, state: SteadyState | None, scale: float = float("nan")) -> list[str]:
+def steps_words(record: Logged, dialect: str, state: SteadyState | None, scale: float = float("nan")) -> list[str]:
     """The steps; with ``scale`` their time, too."""
     texts = [f"dialect {dialect}", f"{record.steps} steps"]
     if record.repeated:
@@ -193,7 +193,7 @@ def evidence(state: SteadyState, scale: float) -> str:
     return ", ".join(parts)
 
 
-def run_of(record: Record, where: str, context: Context, framework: str, date: str = "", **stated: Any) -> MeasuredRun:
+def run_of(record: Logged, where: str, context: Context, framework: str, date: str = "", **stated: Any) -> MeasuredRun:
     """The run of a log: ``stated`` of its configuration and figures, and what the context says of its surroundings."""
     label = re.sub(r"[^\w.-]+", "-", record.name).strip("-")
     return MeasuredRun(
@@ -211,7 +211,7 @@ def run_of(record: Record, where: str, context: Context, framework: str, date: s
     )
 
 
-def strategy_of(record: Record) -> dict[str, object]:
+def strategy_of(record: Logged) -> dict[str, object]:
     """What a benchmark calls its parallel sizes, as a switch."""
     found = record.facts.get("strategy")
     return {"strategy": found} if found else {}

@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest.context import Context
-from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.steady import SteadyState
 from projector.errors import Problem, Unsupported
 from projector.frameworks import flops
@@ -34,7 +34,7 @@ def place(key: str, line: int) -> str:
     return f"line {line}: {key}" if line else key
 
 
-def last_batch(record: Record) -> int:
+def last_batch(record: Logged) -> int:
     """The global batch of the last line that prints one; 0 where none does."""
     logged = record.batch[record.batch > 0]
     return int(logged[-1]) if len(logged) else 0
@@ -44,7 +44,7 @@ def refusals(
     values: Mapping[str, object],
     stated: Mapping[str, object],
     context: Context,
-    record: Record,
+    record: Logged,
     where: str,
     line: int,
 ) -> list[Problem]:
@@ -64,7 +64,7 @@ def _lengths(values: Mapping[str, object], where: str, line: int) -> Iterator[Pr
         yield Problem(where, place("no_pad_to_seq_lengths", line), True, expected)
 
 
-def _lines(stated: Mapping[str, object], context: Context, record: Record, where: str, line: int) -> Iterator[Problem]:
+def _lines(stated: Mapping[str, object], context: Context, record: Logged, where: str, line: int) -> Iterator[Problem]:
     """A global batch or a sequence that the lines do not have."""
     found = (
         ("global_batch_size", "global batch size", last_batch(record), record.batch_line),
@@ -114,7 +114,7 @@ def _count(value: object) -> int | None:
 
 
 def derived(
-    run: MeasuredRun, record: Record, state: SteadyState, tokens: float | None, where: str
+    run: MeasuredRun, record: Logged, state: SteadyState, tokens: float | None, where: str
 ) -> Iterator[Problem]:
     """Contradictions of what was derived: printed tokens/s/GPU (``tokens``) against the step time, the batch and the GPUs;
     a step time that follows from these against the time of day before the lines."""
@@ -126,7 +126,7 @@ def derived(
         yield Problem(where, f"step_seconds from {record.basis} a second", float(f"{m.step_seconds:.4g}"), expected)
 
 
-def clocked_seconds(record: Record, state: SteadyState) -> float | None:
+def clocked_seconds(record: Logged, state: SteadyState) -> float | None:
     """The median seconds of a steady step by the time of day before its line and the one before it, over blocks that are
     long enough for clocks of whole seconds; None for too few."""
     after = np.flatnonzero(
@@ -148,7 +148,7 @@ def _printed(tokens: float, tgs: float, where: str) -> Problem:
     return Problem(where, "tokens/s/GPU", float(f"{tokens:.6g}"), expected)
 
 
-def rates(run: MeasuredRun, record: Record, state: SteadyState, tokens: float | None) -> Iterator[Problem]:
+def rates(run: MeasuredRun, record: Logged, state: SteadyState, tokens: float | None) -> Iterator[Problem]:
     """Doubts: printed tokens/s/GPU (``tokens``) and TFLOP/s/GPU against the step time, the batch and the GPUs; a printed
     step time against the time of day before the lines, which holds what a trainer does not time, too."""
     m, clocked = run.measured, clocked_seconds(record, state)

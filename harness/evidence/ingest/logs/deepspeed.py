@@ -11,7 +11,7 @@ from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Step
 from harness.evidence.ingest.logs.iteration_line import is_step
 from harness.evidence.ingest.logs.numbers import NUMBER, finite, measure
 from harness.evidence.ingest.logs.protocol import STEP, Lines
-from harness.evidence.ingest.logs.words import DEEPSPEED_WORDS
+from harness.evidence.ingest.logs.words import WORDS
 
 NAME = "megatron-deepspeed"
 
@@ -51,7 +51,7 @@ def events(lines: Lines) -> Iterator[Event]:
         yield event
     if waiting and "megatron" not in seen:
         if (printed := config.take()) is not None:
-            known = renamed(printed, DEEPSPEED_WORDS)
+            known = renamed(printed, WORDS["deepspeed"])
             yield known._replace(values={**known.values, "deepspeed": True})
         yield from _first(waiting[0], seen)
         yield from waiting

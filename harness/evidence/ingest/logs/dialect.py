@@ -19,7 +19,7 @@ from harness.evidence.ingest.logs.dumps import CONFIGURATION
 from harness.evidence.ingest.logs.events import Event
 from harness.evidence.ingest.logs.numbers import NUMBER, SCALED
 from harness.evidence.ingest.logs.protocol import STEP, Lines
-from harness.evidence.ingest.logs.words import MEGATRON_WORDS, one_of, same
+from harness.evidence.ingest.logs.words import WORDS, one_of, same
 from projector.dataclass import dataclass
 from projector.errors import InputError
 from projector.io.files import read_yaml
@@ -94,7 +94,7 @@ class Dialect:
     @cached_property
     def known(self) -> Mapping[str, str]:
         """Key of a setting → Megatron-LM's name."""
-        return {**(MEGATRON_WORDS if self.megatron_words else {}), **self.words, **same(*self.same)}
+        return {**(WORDS["megatron"] if self.megatron_words else {}), **self.words, **same(*self.same)}
 
     @cached_property
     def step_patterns(self) -> Patterns:

@@ -9,12 +9,8 @@ import re
 from collections.abc import Mapping
 
 from harness.evidence.ingest.logs.events import Arguments
+from projector.intake.megatron_args import dumped
 
-_DOTTED = re.compile(  # but not DeepSpeed's report of what it could build: cpu_adam ... [NO] ....... [OKAY]
-    r"(?:^|[\]:])\s{0,40}:?\s{0,40}([A-Za-z_][\w.]{0,80}?)\s{1,9}\.{3,200}(?!\.)"
-    r"\s?(?!\[(?:NO|YES|OKAY|FAIL)\])([^:\s].{0,2000}|)$"
-)
-_TORN = re.compile(r"(?:\.{4,200}|\[(?:NO|YES|OKAY|FAIL)\]).{0,2000}$")  # what another rank printed behind a value
 #: A line of a printed YAML configuration, behind the prefix of a rank (``0: ``, ``[rank0]: ``, ``job/0 ``).
 CONFIGURATION = re.compile(
     r"^(?:[^\s{]{0,40}(?::|/[0-9]{1,6})\s)?\s{0,40}([a-z_][a-z0-9_]{1,60}):\s{1,9}([^\s|{\[&*!][^|]{0,200})$"
@@ -32,18 +28,16 @@ class DottedDump:
         self._found: dict[str, object] = {}
         self._line = 0
         self._extra: dict[str, object] = {}
-        self._begun = False
+        self._begun = self._ended = False
 
     def feed(self, line: str, number: int) -> bool:
         """Take one line; whether it was an argument."""
-        if "..." not in line or len(line) > _LONGEST:
-            return False
-        match = _DOTTED.search(line.rstrip())
-        if match is None or len(self._found) >= _MOST:
+        found = dumped(line) if len(line) <= _LONGEST and not self._ended else None
+        if found is None or len(self._found) >= _MOST:
             return False
         if not self._found:
             self._line = number
-        self._found.setdefault(match[1], _TORN.sub("", match[2]).strip())
+        self._found.setdefault(*found)
         return True
 
     def add(self, settings: Mapping[str, object], number: int) -> None:
@@ -54,13 +48,13 @@ class DottedDump:
     def ends(self) -> bool:
         """The dump's last line: whether all of it was seen. What is left of one that begins before the log is none: what it
         lacks would be taken for not set."""
-        whole = self._begun or not self._found
+        self._ended = whole = self._begun or not self._found
         if not whole:
             self._found.clear()
         return whole
 
     def begins(self) -> None:
-        self._begun = True
+        self._begun, self._ended = True, False
 
     def note(self, name: str, value: object) -> None:
         """An argument that another line states."""

@@ -24,7 +24,7 @@ from harness.evidence.ingest.logs.events import (
     Step,
     Timers,
 )
-from harness.evidence.ingest.logs.record import AFTER_CHECKPOINT, AFTER_EVALUATION, COLUMNS, SKIPPED, Record
+from harness.evidence.ingest.logs.logged import AFTER_CHECKPOINT, AFTER_EVALUATION, COLUMNS, SKIPPED, Logged
 
 _LEAST = 10  # steps of a start whose level can be told
 _WARM_UP = 5  # of them that do not count
@@ -32,7 +32,7 @@ _MOST = 64  # starts of a file that are told apart: more are a job that keeps cr
 _SAME_START = 0.05  # relative difference of two levels of one run
 
 
-def apart(record: Record, memory: Mapping[int, Mapping[str, float]]) -> list[Record]:
+def apart(record: Logged, memory: Mapping[int, Mapping[str, float]]) -> list[Logged]:
     """The runs of a record: itself, where its starts are one run. ``memory``: peaks by start."""
     starts = np.unique(record.segment)
     if not 2 <= len(starts) <= _MOST or len(np.unique(record.config)) > 1:
@@ -48,13 +48,13 @@ def apart(record: Record, memory: Mapping[int, Mapping[str, float]]) -> list[Rec
     return [_only(record, group, memory, index) for index, group in enumerate(groups, start=1)]
 
 
-def _anew(record: Record, first: int, start: int) -> bool:
+def _anew(record: Logged, first: int, start: int) -> bool:
     """Whether a start counts from where the run's first one did, or from one (a first step may go unprinted)."""
     begin, now = (int(record.iteration[record.segment == one][0]) for one in (first, start))
     return now <= max(begin, 1)
 
 
-def _differ(record: Record, one: int, other: int) -> bool:
+def _differ(record: Logged, one: int, other: int) -> bool:
     levels = [record.value[record.segment == start] for start in (one, other)]
     if min(map(len, levels)) < _LEAST:
         return False
@@ -62,7 +62,7 @@ def _differ(record: Record, one: int, other: int) -> bool:
     return abs(second / first - 1) > _SAME_START
 
 
-def _only(record: Record, group: list[int], memory: Mapping[int, Mapping[str, float]], index: int) -> Record:
+def _only(record: Logged, group: list[int], memory: Mapping[int, Mapping[str, float]], index: int) -> Logged:
     mine: npt.NDArray[np.bool_] = np.isin(record.segment, group)
     peaks: dict[str, float] = {}
     for start in group:
@@ -89,11 +89,11 @@ _SAME = 0.05  # relative difference between the times that ranks measure of one 
 _NOTHING = float("nan")
 
 
-def fold(events: Iterable[Event], clock: Callable[[int], float]) -> list[Record]:
+def fold(events: Iterable[Event], clock: Callable[[int], float]) -> list[Logged]:
     """The runs of a log: one, but for tables with a column a run, summaries of several and starts at another speed.
     ``clock`` says the time of day before a line (NaN: none)."""
     builder = _Builder(clock)
-    done: list[Record] = []
+    done: list[Logged] = []
     for event in events:
         if isinstance(event, Step):
             builder.step(event)
@@ -107,7 +107,7 @@ def fold(events: Iterable[Event], clock: Callable[[int], float]) -> list[Record]
     return [*done, *builder.runs()]
 
 
-def _repeats(record: Record) -> bool:
+def _repeats(record: Logged) -> bool:
     """Whether its trainer is this project's (:mod:`harness.measure`), which prints all that a start differs by: starts
     under the same arguments are repetitions, and the difference of their speeds is the noise of the machine."""
     return bool(record.arguments) and "trainer_framework" in record.arguments[-1].values
@@ -115,7 +115,7 @@ def _repeats(record: Record) -> bool:
 
 class _Builder:
     def __init__(self, clock: Callable[[int], float]) -> None:
-        self.record = Record()
+        self.record = Logged()
         self.clock = clock
         self.rows = 0
         self._iteration, self._value = array("q"), array("d")
@@ -248,11 +248,11 @@ class _Builder:
             if count or len(timers) < _MOST_TIMERS:
                 timers[name] = (total + seconds, count + 1)
 
-    def runs(self) -> list[Record]:
+    def runs(self) -> list[Logged]:
         record = self.finish()
         return [record] if _repeats(record) else apart(record, self.by_start())
 
-    def finish(self) -> Record:
+    def finish(self) -> Logged:
         record = self.record
         if self._first_alone():
             record.steady = False
@@ -290,7 +290,7 @@ def _value(step: Step) -> tuple[int, float | None]:
     return 1, 1 / step.tokens_per_s if step.tokens_per_s else None
 
 
-def _once_each(record: Record) -> None:
+def _once_each(record: Logged) -> None:
     """Keep the last print of each iteration of a start (ranks that print out of turn), in order of iterations."""
     same = np.diff(record.segment) == 0
     if record.steps < 2 or bool(np.all((np.diff(record.iteration) > 0) | ~same)):

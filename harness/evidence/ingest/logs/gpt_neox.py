@@ -13,7 +13,7 @@ from harness.evidence.ingest.logs.dumps import renamed
 from harness.evidence.ingest.logs.events import Arguments, Event
 from harness.evidence.ingest.logs.iteration_line import is_step
 from harness.evidence.ingest.logs.protocol import STEP, Lines
-from harness.evidence.ingest.logs.words import NEOX_WORDS
+from harness.evidence.ingest.logs.words import WORDS
 from projector.intake.values import literal
 
 NAME = "gpt-neox"
@@ -38,11 +38,11 @@ def events(lines: Lines) -> Iterator[Event]:
 def _named(found: Arguments) -> Arguments:
     """The dump under Megatron-LM's names. Its launcher prints a world of its own, of one: that is none of the job's."""
     values = {name: _SAID.sub("", str(value)) for name, value in found.values.items()}
-    return renamed(found._replace(values=values), NEOX_WORDS)
+    return renamed(found._replace(values=values), WORDS[NAME])
 
 
 def configuration(found: Arguments) -> Mapping[str, object]:
     """All that was dumped and set, under its own names."""
-    own = ((theirs, found.values[ours]) for theirs, ours in NEOX_WORDS.items() if ours in found.values)
+    own = ((theirs, found.values[ours]) for theirs, ours in WORDS[NAME].items() if ours in found.values)
     read = ((name, literal(value)) for name, value in (*own, *found.unread))
     return {name: value for name, value in read if value is not None}

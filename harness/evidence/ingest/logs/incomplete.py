@@ -18,7 +18,7 @@ from harness.evidence.ingest.logs.build import (
     steps_words,
     strategy_of,
 )
-from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.settings import Incomplete
 from harness.evidence.ingest.report import LogRun, RowReport
 from harness.evidence.ingest.steady import SteadyState
@@ -33,7 +33,7 @@ _UNSTATED = "not stated: "
 _FASTEST = (("nvfp4", "fp4"), ("mxfp8", "mxfp8"), ("fp8", "fp8"), ("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "fp32"))
 
 
-def build_incomplete(record: Record, dialect: str, where: str, context: Context, why: Incomplete) -> LogRun:
+def build_incomplete(record: Logged, dialect: str, where: str, context: Context, why: Incomplete) -> LogRun:
     """The run of a log that does not say its whole configuration: its figures, with what is missing as its problem.
 
     Raises :class:`InputError` where the log has no steps either: no flag would help it.
@@ -54,7 +54,7 @@ def build_incomplete(record: Record, dialect: str, where: str, context: Context,
     return replace(made, run=replace(run, problem="; ".join(refused)), row=row)
 
 
-def build_contradicted(record: Record, dialect: str, where: str, context: Context, why: InputError) -> LogRun:
+def build_contradicted(record: Logged, dialect: str, where: str, context: Context, why: InputError) -> LogRun:
     """The run of a log whose arguments, lines and user contradict each other: refused, with what the steps alone say.
 
     Raises ``why`` where the log has no steps with a time.
@@ -88,7 +88,7 @@ def _beyond(run: MeasuredRun, read: partial.Reading) -> tuple[str, ...]:
 
 
 def _made(
-    record: Record, dialect: str, where: str, context: Context, read: partial.Reading, state: SteadyState
+    record: Logged, dialect: str, where: str, context: Context, read: partial.Reading, state: SteadyState
 ) -> LogRun:
     """The run without model and recipe, and its report, before anything is said against it."""
     kind = next((kind for kind in MEMORY_KINDS if kind in read.memory), None)

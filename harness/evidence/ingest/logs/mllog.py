@@ -17,7 +17,7 @@ from harness.evidence.ingest.logs.events import Arguments, Evaluation, Event, Fa
 from harness.evidence.ingest.logs.mllog_readings import Rate, Readings, decide, numbers_of
 from harness.evidence.ingest.logs.numbers import positive, real, whole
 from harness.evidence.ingest.logs.protocol import STEP, Lines
-from harness.evidence.ingest.logs.words import MLLOG_WORDS
+from harness.evidence.ingest.logs.words import WORDS
 from projector.dataclass import dataclass
 from projector.hardware import catalogue
 
@@ -155,8 +155,8 @@ class _Run:
     def feed(self, entry: Mapping[str, Any], number: int) -> Iterator[Event]:
         key, value = entry["key"], entry.get("value")
         now = real(entry.get("time_ms"))
-        if key in MLLOG_WORDS and self.count == 0:
-            self.stated.setdefault(MLLOG_WORDS[key], value)
+        if key in WORDS[NAME] and self.count == 0:
+            self.stated.setdefault(WORDS[NAME][key], value)
             self.line = self.line or number
         elif key == "submission_platform" and isinstance(value, str):
             yield from self.machines(platform(value.strip(), number))

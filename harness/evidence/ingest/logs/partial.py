@@ -9,7 +9,7 @@ from dataclasses import field, replace
 import numpy as np
 
 from harness.evidence.ingest.context import Context
-from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.settings import Stated, stated_by
 from harness.evidence.ingest.steady import SteadyState
 from projector.dataclass import dataclass
@@ -63,7 +63,7 @@ def _interval(state: SteadyState, scale: float) -> str:
 
 
 def read_without(
-    record: Record, state: SteadyState | None, dialect: str, context: Context, *, contradicted: bool = False
+    record: Logged, state: SteadyState | None, dialect: str, context: Context, *, contradicted: bool = False
 ) -> Reading:
     """The figures that follow from the steps and from what the log and the user do say; ``contradicted``: from the steps
     alone, where what is said of their work is not to be believed."""
@@ -91,7 +91,7 @@ def read_without(
     )
 
 
-def _printed(record: Record, state: SteadyState | None) -> float | None:
+def _printed(record: Logged, state: SteadyState | None) -> float | None:
     """The rate that the log prints itself: where its own batch is not known, nothing better is."""
     if state is None:
         return None
@@ -100,7 +100,7 @@ def _printed(record: Record, state: SteadyState | None) -> float | None:
     return float(np.median(kept)) if len(kept) else None
 
 
-def _last_loss(record: Record) -> tuple[float | None, int | None]:
+def _last_loss(record: Logged) -> tuple[float | None, int | None]:
     known = np.flatnonzero(np.isfinite(record.loss))
     return (float(record.loss[known[-1]]), int(record.iteration[known[-1]])) if len(known) else (None, None)
 

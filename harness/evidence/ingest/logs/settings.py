@@ -11,8 +11,8 @@ from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.logs import foreign, gpt_neox, torchtitan, trainer_words
 from harness.evidence.ingest.logs.consistency import last_batch, place, refusals
 from harness.evidence.ingest.logs.events import Arguments
+from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.numbers import whole
-from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.logs.translate import translate
 from projector import frameworks
 from projector.dataclass import dataclass
@@ -115,7 +115,7 @@ class Settings:
     doubts: tuple[str, ...] = field(default=())
 
 
-def settings(record: Record, dialect: str, where: str, context: Context) -> Settings:
+def settings(record: Logged, dialect: str, where: str, context: Context) -> Settings:
     """Raises :class:`InputError` with everything that is missing, wrong or contradictory; :class:`Incomplete` where it is
     only missing."""
     _refuse_other_tasks(record, where)
@@ -188,7 +188,7 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
     )
 
 
-def _overruled(record: Record, context: Context) -> Iterator[str]:
+def _overruled(record: Logged, context: Context) -> Iterator[str]:
     """What the user says otherwise than the log: the user counts, and hears so."""
     gpu = catalogue.find_gpu(str(record.facts.get("gpu", "")))
     for name, mine, theirs in (
@@ -207,7 +207,7 @@ def _of_experts(dialect: str, model: Model, recipe: Recipe, printed: Arguments |
     return (f"precision={recipe.precision} of the experts, too (there bf16)",)
 
 
-def _refuse_other_tasks(record: Record, where: str) -> None:
+def _refuse_other_tasks(record: Logged, where: str) -> None:
     name = str(record.facts.get("model", ""))
     if what := foreign.benchmark(name):
         raise OtherTask([Problem(where, "benchmark", f"{name}, {what}", _LANGUAGE)])
@@ -215,7 +215,7 @@ def _refuse_other_tasks(record: Record, where: str) -> None:
         raise OtherTask([Problem(where, "training", task, _LANGUAGE)])
 
 
-def stated_by(record: Record, dialect: str, context: Context) -> Stated:
+def stated_by(record: Logged, dialect: str, context: Context) -> Stated:
     """What a log without a whole configuration still says."""
     printed = record.stated
     values, named = translate(printed.values, dialect) if printed else ({}, None)
@@ -231,7 +231,7 @@ def stated_by(record: Record, dialect: str, context: Context) -> Stated:
     )
 
 
-def _of_neox(printed: Arguments | None, record: Record, where: str) -> Loaded | None:
+def _of_neox(printed: Arguments | None, record: Logged, where: str) -> Loaded | None:
     """What GPT-NeoX's dump makes, with the GPUs and the vocabulary that lines say; None for layers that nobody reads."""
     if printed is None:
         return None
@@ -289,7 +289,7 @@ def _renamed(model: Model, known: Model) -> Model:
 
 
 def _recipe_fields(
-    values: Mapping[str, object], loaded: Loaded | None, record: Record, model: Model | None, where: str, line: int
+    values: Mapping[str, object], loaded: Loaded | None, record: Logged, model: Model | None, where: str, line: int
 ) -> tuple[dict[str, object], list[Problem]]:
     """What the log states of the recipe; the batch and the sequence also from its iteration lines."""
     problems: list[Problem] = []
@@ -311,7 +311,7 @@ def _recipe_fields(
 
 
 def _assumed(
-    said: Mapping[str, object], record: Record, dialect: str, context: Context, loaded: Loaded | None
+    said: Mapping[str, object], record: Logged, dialect: str, context: Context, loaded: Loaded | None
 ) -> list[str]:
     """Defaults that fill what neither a whole dump nor a whole recipe states."""
     silent = () if loaded is not None or context.recipe is not None else _DEFAULTS
@@ -322,7 +322,7 @@ def _assumed(
 
 
 def _gpus(
-    values: Mapping[str, object], loaded: Loaded | None, record: Record, context: Context
+    values: Mapping[str, object], loaded: Loaded | None, record: Logged, context: Context
 ) -> tuple[int | None, int | None]:
     """(GPUs, GPUs by the log alone)."""
     world = loaded.gpus if loaded else None
@@ -332,13 +332,13 @@ def _gpus(
     return context.gpus or world, world
 
 
-def _gpu(record: Record, context: Context) -> str:
+def _gpu(record: Logged, context: Context) -> str:
     said = context.gpu or record.facts.get("gpu")
     return (catalogue.find_gpu(str(said)) or "") if said else ""
 
 
 def _framework(
-    record: Record, values: Mapping[str, object], dialect: str, context: Context, loaded: Loaded | None
+    record: Logged, values: Mapping[str, object], dialect: str, context: Context, loaded: Loaded | None
 ) -> tuple[str, tuple[str, ...]]:
     """(profile, what is assumed of it): a trainer without a profile is one whose code nobody here has read."""
     if context.framework:

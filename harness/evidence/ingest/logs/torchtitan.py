@@ -13,7 +13,7 @@ from harness.evidence.ingest.logs.numbers import NUMBER, group, loss, measure
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 from harness.evidence.ingest.logs.titan_model import Printed, a_llama, architecture, built, llama
-from harness.evidence.ingest.logs.words import TORCHTITAN_WORDS
+from harness.evidence.ingest.logs.words import WORDS
 from projector.intake.values import literal
 from projector.workload import zoo
 
@@ -135,7 +135,7 @@ def _start(stated: dict[str, object], dump: DottedDump, seen: set[str], number: 
     unread = tuple(("log", said) for said in str(stated.pop(_DONE_AS, "")).splitlines())
     count = printed.stated if printed else len(stated)
     if printed is not None:
-        known = renamed(printed, TORCHTITAN_WORDS)
+        known = renamed(printed, WORDS[NAME])
         stated.update({k: v for k, v in known.values.items() if k not in stated})
         unread += known.unread
     if stated:

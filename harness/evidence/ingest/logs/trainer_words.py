@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.logs.logged import Logged
 from projector import frameworks
 from projector.workload.model import Model
 
@@ -13,7 +13,7 @@ from projector.workload.model import Model
 _FACTS = {"trainer_framework": "framework", "trainer_device": "gpu", "trainer_version": "version"}
 
 
-def note(record: Record, values: Mapping[str, object]) -> None:
+def note(record: Logged, values: Mapping[str, object]) -> None:
     """Notes framework, device and version as facts of the log, where its trainer names them."""
     if values.get("trainer_framework") in frameworks.names():
         for name, fact in _FACTS.items():

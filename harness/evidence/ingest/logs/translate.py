@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from harness.evidence.ingest.logs.numbers import whole
-from projector.intake.aliases import renamings
+from projector.intake.megatron_cli import todays_words
 from projector.intake.values import literal
 from projector.workload import zoo
 
 Values = dict[str, object]
-_ACCUMULATION = ("gas", "num_microbatches_in_minibatch", "gradient_accumulation_steps")
+_ACCUMULATION = ("num_microbatches_in_minibatch", "gradient_accumulation_steps")
 _LONGEST = 4000  # characters of a value that is read; a longer one (a data path list) stays text
 
 
@@ -84,28 +84,18 @@ def _nemo(values: Values) -> None:
     _shared_embeddings(values)
 
 
-def _deepspeed(values: Values) -> None:
-    """Megatron-DeepSpeed counts experts by layer, and names key-value heads and its norm in its own words."""
-    experts = values.get("num_experts")
-    if isinstance(experts, list) and len(set(map(str, experts))) == 1 and _positive(experts[0]):
-        values["num_experts"] = experts[0]
-    if values.get("num_experts") == 1:
-        for name in [name for name in values if name == "num_experts" or name.startswith("moe_")]:
-            del values[name]
-    heads = values.pop("num_key_value_heads", None)
-    if _positive(heads) and values.get("num_query_groups") is None:
-        values["num_query_groups"] = heads
+def _megatron(values: Values) -> None:
+    """Words of other years and forks."""
+    stated = todays_words(values)
+    values.clear()
+    values |= stated
     _shared_embeddings(values)
-    _early(values)
+    _accumulation(values)
 
 
-def _early(values: Values) -> None:
-    """Words of other years and forks, and the batch of releases that count it by accumulation steps: ``gas`` of
-    DeepSpeed's pipelines, ``num_microbatches_in_minibatch`` of Megatron-LM of 2020."""
-    for name, ours in renamings("forks").items():
-        value = values.pop(name, None)
-        if value is not None and values.get(ours) is None:
-            values[ours] = value
+def _accumulation(values: Values) -> None:
+    """The batch of releases that count it by accumulation steps: ``gas`` of DeepSpeed's pipelines,
+    ``num_microbatches_in_minibatch`` of Megatron-LM of 2020."""
     steps = [values.pop(name, None) for name in _ACCUMULATION]
     each, ranks = values.get("micro_batch_size"), values.get("world_size")
     if not _positive(each) or values.get("global_batch_size") is not None:
@@ -198,9 +188,9 @@ _SPECIAL: Mapping[str, Callable[[Values], None]] = {
     "torchtitan": _torchtitan,
     "maxtext": _maxtext,
     "nemo": _nemo,
-    "megatron": _deepspeed,
+    "megatron": _megatron,
     "megatron-bridge": _shared_embeddings,
-    "megatron-deepspeed": _deepspeed,
+    "megatron-deepspeed": _megatron,
     "mllog": _mllog,
     "hf-trainer": _huggingface,
     "litgpt": _litgpt,

@@ -20,7 +20,6 @@ _OTHERS = {
     "llamafactory-cli export configs/merge.yaml": "LLaMA-Factory",
     "axolotl preprocess run.yml": "Axolotl",
     "litgpt finetune_lora meta-llama/Llama-2-7b-hf --data JSON": "lengths that nothing states",
-    "nemo llm pretrain --factory llama3_8b trainer.num_nodes=2": "programs",
     f"python train.py --rollout-batch-size 32 {_SIZES}": "slime",
     f"ray start --head\nray job submit --address=a -- python3 train.py --colocate --rollout-batch-size 8 {_SIZES}": "slime",
     "ray job submit -- python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo": "verl",

@@ -10,13 +10,13 @@ import numpy.typing as npt
 from harness.evidence.ingest.logs.events import Arguments, Failure, Kernels
 from projector.dataclass import dataclass
 
-SKIPPED, AFTER_CHECKPOINT, AFTER_EVALUATION = 1, 2, 4  # bits of :attr:`Record.flags`
+SKIPPED, AFTER_CHECKPOINT, AFTER_EVALUATION = 1, 2, 4  # bits of :attr:`Logged.flags`
 #: The columns of a record, one entry a logged step.
 COLUMNS = ("iteration", "value", "tokens", "tflops", "loss", "batch", "flags", "segment", "config", "clock")
 
 
 @dataclass
-class Record:
+class Logged:
     """One run as its log has it. Arrays have one entry a logged step, in log order, each iteration of a start once.
 
     ``value`` is what ``basis`` says: ``seconds`` of a step, seconds per token of a GPU (``tokens``) or seconds per sample

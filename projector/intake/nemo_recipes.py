@@ -1,0 +1,149 @@
+"""Recipes of NeMo 2 by the name of their factory: ``nemo llm pretrain --factory NAME`` with settings behind it, and Python
+that calls ``llm.NAME.pretrain_recipe(…)`` and sets what it changes. What they say: ``tables/nemo_recipes.yaml``."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from projector.errors import InputError, Problem, Unsupported
+from projector.intake.assemble import Origin, assemble
+from projector.intake.config_cli import put, stated_words
+from projector.intake.dialect import Settings, dialect
+from projector.intake.loaded import Loaded
+from projector.intake.shell.launch import Launch, Way
+from projector.intake.tables import table
+from projector.workload import zoo
+from projector.workload.model import Model
+
+_table = partial(table, "nemo_recipes")
+_RECIPE = re.compile(r"\b\w+\.(?:pretrain|finetune)_recipe\(")
+_KINDS = ("pretrain", "finetune")
+
+
+def arguments_of(factory: str) -> dict[str, Any]:
+    """Megatron-LM's arguments that the pretraining recipe of a factory sets, the hosts as ``nodes``; empty without one."""
+    if factory not in _table("pretrain"):
+        return {}
+    sizes = dict(zip(_table("columns").split(), _table("pretrain")[factory], strict=True))
+    experts = _table("experts") if zoo.load(model_of(factory)).moe else {}
+    return {**_table("common"), **experts, **sizes, **_table("beside").get(factory, {})}
+
+
+def recompute_of(model: str) -> dict[str, Any]:
+    """What NeMo 2's recipe of a model of the zoo recomputes; empty where it has none."""
+    factory = next((name for name in _table("pretrain") if model_of(name) == model), "")
+    return {name: value for name, value in arguments_of(factory).items() if name.startswith("recompute_")}
+
+
+def model_of(factory: str) -> str:
+    """The zoo's name of a factory's model: ``qwen25_1p5b`` is Qwen2.5-1.5B."""
+    named = re.sub(r"^(llama|qwen)([23])(\d)_", r"\1\2.\3_", re.sub(r"(\d)p(\d)", r"\1.\2", factory))
+    return str(_table("names").get(factory) or zoo.named(named) or factory)
+
+
+def takes(launch: Launch) -> bool:
+    """Whether ``launch`` is NeMo 2's command line."""
+    return launch.program.rpartition("/")[2] == "nemo" and launch.arguments[:1] == ("llm",)
+
+
+def load(launch: Launch, way: Way, where: str, model: Model | None) -> Loaded:
+    """The workload of a command line. Raises :class:`InputError` for a factory that is not known, :class:`Unsupported` for
+    fine-tuning."""
+    _, kind, *words = launch.arguments
+    words = [word for word in words if word not in ("-y", "--yes")]
+    factory = next((b for a, b in zip(words, [*words[1:], ""], strict=True) if a == "--factory"), "")
+    rest = [word for word in words if word not in ("--factory", factory)]
+    content: dict[str, Any] = {}
+    for key, value in stated_words(rest, way, where, bool).items():
+        put(content, key.split("."), value)
+    call = _call(factory)
+    given = {} if call is None else {each.arg: _literal(each.value) for each in call.keywords if each.arg}
+    return _loaded(factory.partition("(")[0], kind, {**given, **content}, where, model)
+
+
+def _call(text: str) -> ast.Call | None:
+    try:
+        parsed = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    return parsed if isinstance(parsed, ast.Call) else None
+
+
+def is_recipe(text: str) -> bool:
+    """Whether a text is Python that calls a recipe of NeMo 2."""
+    return _RECIPE.search(text) is not None
+
+
+def of_python(text: str, where: str, model: Model | None) -> Loaded:
+    """The workload of a program with one recipe and settings of it that are literals; others are told. Raises as
+    :func:`load`."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise InputError([Problem(where, "", str(error)[:120], "a Python program")]) from None
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _kind(node)]
+    if len(calls) != 1:
+        raise InputError([Problem(where, "", f"{len(calls)} recipes", "one call of pretrain_recipe")])
+    content: dict[str, Any] = {each.arg: _literal(each.value) for each in calls[0].keywords if each.arg}
+    for path, value in _set(tree):
+        put(content, path, value)
+    return _loaded(ast.unparse(calls[0].func).split(".")[-2], _kind(calls[0]), content, where, model)
+
+
+def _kind(call: ast.Call) -> str:
+    """Of the recipe that is called; empty for any other call."""
+    name = call.func.attr.removesuffix("_recipe") if isinstance(call.func, ast.Attribute) else ""
+    return (
+        name if name in _KINDS and isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_recipe") else ""
+    )
+
+
+def _set(tree: ast.AST) -> Iterator[tuple[list[str], object]]:
+    """What is assigned to an attribute of anything, by its path behind the first name; in a branch its source text."""
+    sure = {id(each) for node in ast.walk(tree) if isinstance(node, ast.Module | ast.FunctionDef) for each in node.body}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            path = ast.unparse(node.targets[0]).split(".")[1:]
+            yield path, _literal(node.value) if id(node) in sure else ast.unparse(node.value)
+
+
+def _literal(node: ast.expr) -> object:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError):
+        return ast.unparse(node)
+
+
+def _loaded(factory: str, kind: str, content: Mapping[str, Any], where: str, model: Model | None) -> Loaded:
+    recipe = arguments_of(factory)
+    if not recipe:
+        expected = f"a factory that is known: {', '.join(_table('pretrain'))}"
+        raise InputError([Problem(where, "factory", factory or "nothing", expected)])
+    if kind != "pretrain":
+        raise Unsupported(f"{where}: nemo llm {kind}: a fine-tuning, on samples of lengths that nothing states")
+    job = Settings(dialect("nemo2"), content, where)
+    nodes, each = job.args.integer("num_nodes") or recipe.pop("nodes"), job.args.integer("devices", "num_gpus_per_node")
+    doubts = tuple(job.doubtful())
+    taken = {*job.args.used, *job.dialect.deciding, *(text.partition("=")[0] for text in doubts)}
+    left = {name: value for name, value in job.stated.items() if name not in taken}
+    calm = job.unread(written=True)
+    stated = {name: value for name, value in job.fields.items() if value is not None}
+    args = {**recipe, **{k: v for k, v in left.items() if k not in calm.neutral}, **stated}
+    args = {name: value for name, value in args.items() if name != "nodes" and value is not None}
+    base = model or zoo.load(model_of(factory))
+    gpus = nodes * (each or 8)
+    origin = Origin(where=where, name=base.name, base=base, framework="nemo")
+    loaded = assemble({**args, "world_size": gpus}, origin)
+    assumed = (
+        f"gpus={gpus} ({nodes} nodes × {each or 8})",
+        f"the rest of the recipe {factory} (NeMo 2, September 2025)",
+    )
+    ignored = (*loaded.ignored, *calm.neutral)
+    return replace(
+        loaded, assumed=(*assumed, *loaded.assumed), ignored=ignored, unmodelled=(*loaded.unmodelled, *doubts)
+    )
