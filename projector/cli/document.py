@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from projector.cli import expected
 from projector.cli.inputs import Case
-from projector.cli.job import dp_scaling, tokens_per_second
+from projector.cli.job import dp_scaling, most_hosts, tokens_per_second
 from projector.cli.leftover import dropped, left_open
+from projector.memory.modules import by_module
 from projector.memory.verdict import verdict
 from projector.projection import Projection
 from projector.settle import launch
@@ -27,6 +28,8 @@ def performance(case: Case, made: Projections) -> dict[str, Any]:
     projections: dict[str, Any] = {mode: _projection(case, item) for mode, item in made.by_mode.items()}
     projections |= {mode: {"status": "no-measurement", "reason": why} for mode, why in made.refused.items()}
     content = head("performance", case, made.first) | {"projections": projections, "memory": _plan(case, made.first)}
+    if made.timed:
+        content["timed"] = made.timed
     if made.compared:
         content["schedules"] = [
             {"schedule": item.schedule, "vpp": item.vpp, "status": "invalid", "reason": item.reason}
@@ -48,8 +51,10 @@ def performance(case: Case, made: Projections) -> dict[str, Any]:
 
 
 def memory(case: Case, made: Projection) -> dict[str, Any]:
-    """Every pipeline rank: ``components`` sum to ``allocated``, all in bytes."""
-    return head("memory", case, made) | {"memory": _plan(case, made)}
+    """Every pipeline rank: ``components`` sum to ``allocated``, all in bytes; ``activations_by_module``: of one micro-batch
+    on each rank."""
+    modules = [dict(of_rank) for of_rank in by_module(made.resolved, case.cluster.gpu.arch)]
+    return head("memory", case, made) | {"memory": _plan(case, made), "activations_by_module": modules}
 
 
 def rank_totals(case: Case, made: Projection, held: float) -> tuple[float, float]:
@@ -95,11 +100,13 @@ def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
             "schedule": made.timeline.compiled.schedule.name,
             "minimum_dp": minimum,
             "dp_scaling_factor": scaling,
+            "most_useful_hosts": most_hosts(case, made),
         },
         "assumed": [*case.assumed, *made.assumed, *launch.foreign(workload)],
         "left_to_framework": dict(left_open(case.workload, made.resolved, cluster.gpu.arch)),
         "settings": [*case.changes, *made.settings],
         "unmodelled": [*case.unmodelled, *dropped(made.resolved)],
+        "without_effect": list(case.moot),
         "ignored": list(case.ignored),
         "notes": list(case.notes),
     }

@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from projector import pipeline
+from projector.card import PARTS
 from projector.cli.inputs import Case
-from projector.io.table import Line, Table, figure, gib, listed, number1, signed, text
+from projector.dataclass import dataclass
+from projector.io.table import Line, Table, figure, gib, listed, number1, percent, signed, text
 from projector.projection import Projection, project
-from projector.search.explore import Tried, gains, walk
+from projector.search.explore import Tried, gains, singly, walk
+from projector.search.symptoms import Symptom, symptoms
 from projector.settle import launch
 from projector.workload.workload import Workload
 
@@ -27,13 +30,24 @@ _COLUMNS = (
 )
 
 
-def explored(case: Case, mode: str) -> tuple[Projection, tuple[Tried, ...]]:
+@dataclass(frozen=True, kw_only=True)
+class Explored:
+    """The run as it is, the walk from it, and what its largest parts ask for."""
+
+    baseline: Projection
+    tried: tuple[Tried, ...]
+    symptoms: tuple[Symptom, ...]
+
+
+def explored(case: Case, mode: str) -> Explored:
     """The walk from the case's configuration. Raises as :func:`project` does for the configuration itself."""
 
     def made(workload: Workload) -> Projection:
         return project(workload, case.cluster, mode, settings=case.settings)
 
-    return walk(case.workload, case.cluster.gpu, made, case.known)
+    base, tried = walk(case.workload, case.cluster.gpu, made, case.known)
+    alone = singly(case.workload, case.cluster.gpu, made, case.known)
+    return Explored(baseline=base, tried=tried, symptoms=tuple(symptoms(base, alone)))
 
 
 def scaled(case: Case, nodes: int, projected: Callable[[Case], Projection]) -> tuple[Projection, float]:
@@ -45,8 +59,10 @@ def scaled(case: Case, nodes: int, projected: Callable[[Case], Projection]) -> t
     return small, whole.tgs / small.tgs
 
 
-def table(case: Case, baseline: Projection, tried: Sequence[Tried]) -> Iterator[Line | Table]:
-    """Every change tried, those that stay marked, and what they come to together."""
+def table(case: Case, found: Explored) -> Iterator[Line | Table]:
+    """What the largest parts ask for; every change tried, those that stay marked, and what they come to together."""
+    baseline, tried = found.baseline, found.tried
+    yield _asked_for(found.symptoms)
     title = "Exploration: each change alone on the best configuration before it"
     note = (
         "* kept for the categories after it; gain: as measured runs let expect it; moved: seconds of this step, or why "
@@ -66,6 +82,28 @@ def table(case: Case, baseline: Projection, tried: Sequence[Tried]) -> Iterator[
         )
 
 
+_ANSWERS = (
+    text("part", lambda row: PARTS.get(row[0].part, row[0].part)),
+    figure("share", lambda row: percent(row[0].share)),
+    text(
+        "switch", lambda row: row[1].change.label if row[1] else "nothing tried here shortens it by a tenth and gains"
+    ),
+    figure("shorter by", lambda row: percent(row[2]) if row[1] else None),
+    figure("gain", lambda row: signed(row[1].gain) if row[1] else None),
+    figure(
+        "90 % interval", lambda row: f"{100 * row[1].low:+.1f} to {signed(row[1].high)}" if row[1] else None, minor=1
+    ),
+)
+
+
+def _asked_for(found: Sequence[Symptom]) -> Table:
+    rows = [(one, *answer) for one in found for answer in (one.answers or ((None, 0.0),))]
+    note = "shorter by: of the part, for the same tokens; gain: of the whole run, as measured runs let expect it"
+    return listed(
+        "What takes the time, and which switch it asks for, each alone on the run as it is", rows, _ANSWERS, note
+    )
+
+
 def _others(made: Projection) -> tuple[str, ...]:
     """Pipeline schedules that the framework does not run; none where there is no pipeline."""
     workload = made.resolved.workload
@@ -77,11 +115,24 @@ def _moved(part: str, seconds: float) -> str:
     return f"{part.removesuffix('_s')} {seconds:+.3f} s"
 
 
-def as_document(case: Case, baseline: Projection, tried: Sequence[Tried]) -> dict[str, Any]:
-    """The walk as JSON values. ``together``: expected gain of all that is kept, with its interval; null where nothing is."""
+def as_document(case: Case, found: Explored) -> dict[str, Any]:
+    """``symptoms`` and the walk as JSON values.
+    ``together``: expected gain of all that is kept, with its interval; null where nothing is."""
+    baseline, tried = found.baseline, found.tried
     kept = [t.projection for t in tried if t.kept and t.projection]
     return {
         "baseline_tgs": baseline.tgs,
+        "symptoms": [
+            {
+                "part": one.part,
+                "share": one.share,
+                "answers": [
+                    {"change": t.change.label, "shorter_by": less, "gain": t.gain, "interval": [t.low, t.high]}
+                    for t, less in one.answers
+                ],
+            }
+            for one in found.symptoms
+        ],
         "together": _together(case, baseline, kept[-1]) if kept else None,
         "steps": [
             {

@@ -45,8 +45,8 @@ _HERE = "command line"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is projected. ``assumed``, ``ignored``, ``unmodelled``: as the loader of the file says; ``notes``: on the
-    cluster; ``changes``: what flags say over the file; ``known``: what expectations rest on."""
+    """What is projected. ``assumed``, ``ignored``, ``unmodelled``, ``moot``: as the loader of the file says; ``notes``:
+    on the cluster; ``changes``: what flags say over the file; ``known``: what expectations rest on."""
 
     config: str
     workload: Workload
@@ -54,6 +54,7 @@ class Case:
     assumed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     unmodelled: tuple[str, ...] = ()
+    moot: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     settings: Settings = DEFAULT
@@ -102,6 +103,7 @@ def read_case(options: argparse.Namespace) -> Case:
         assumed=(*_still(loaded.assumed, options), *chosen, *assumed, *counted, *split),
         ignored=loaded.ignored,
         unmodelled=(*loaded.unmodelled, *loaded.model.unmodelled),
+        moot=loaded.moot,
         changes=told.texts if options.config else (),
         notes=notes,
         settings=settings,

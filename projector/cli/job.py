@@ -13,6 +13,13 @@ def tokens_per_second(made: Projection) -> float:
     return made.tgs * made.resolved.workload.gpus
 
 
+def most_hosts(case: Case, made: Projection) -> int:
+    """Hosts up to which data parallelism has a micro-batch for each of its ranks: beyond, another one has nothing to do."""
+    recipe = made.resolved.workload.recipe
+    replicas = recipe.global_batch_size // recipe.micro_batch_size
+    return max(1, replicas * recipe.replica_ranks // case.cluster.gpus_per_host)
+
+
 def dp_scaling(case: Case, made: Projection) -> tuple[int, float]:
     """(data-parallel ranks on the fewest hosts that hold the parallel groups, how many times as many the job has): the
     "DP scaling factor" of Primus (AMD-AGI/Primus primus/core/projection/performance_projection: context parallelism

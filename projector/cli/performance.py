@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from projector.cli.inputs import Case
     from projector.io.table import Line, Table
     from projector.projection import Projection
+    from projector.workload.workload import Workload
 
 SIMULATE, BENCHMARK, BOTH = "simulate", "benchmark", "both"
 #: Vocabularies in use reach from Llama 2's to Gemma's.
@@ -28,11 +29,13 @@ _VOCABULARIES = (32_000, 256_000)
 
 @dataclass(frozen=True, kw_only=True)
 class Projections:
-    """By mode, in the order asked for; ``refused``: modes without one and why; ``compared``: schedules tried."""
+    """By mode, in the order asked for; ``refused``: modes without one and why; ``compared``: schedules tried; ``timed``:
+    what the benchmark shrank to, beside what it stands for."""
 
     by_mode: dict[str, Projection]
     refused: dict[str, str]
     compared: tuple[Row, ...] = ()
+    timed: str = ""
 
     @property
     def first(self) -> Projection:
@@ -94,6 +97,7 @@ def _projected(options: argparse.Namespace) -> None:
     from projector.cli.inputs import blamed, read_case
     from projector.cli.layout import laid_out
     from projector.cli.trace import write_trace
+    from projector.cli.unfelt import unfelt
     from projector.io.terminal import show
 
     runs.prepare(options)
@@ -103,6 +107,7 @@ def _projected(options: argparse.Namespace) -> None:
     with blamed(options):
         case = _ranged(laid_out(case, options))
         made = _projections(case, options)
+        case = replace(case, notes=(*case.notes, *unfelt(case, options)))
     if asked(options) and BENCHMARK in made.by_mode:
         case = replace(case, known=case.known.after_timing(made.first, made.by_mode[BENCHMARK]))
     if options.trace:
@@ -175,9 +180,9 @@ def _further(case: Case, options: argparse.Namespace, made: Projections, own: ru
         blocks.append(communication.table(rows))
         values["communication"] = communication.as_document(rows)
     if options.explore:
-        baseline, tried = exploration.explored(case, mode)
-        blocks += exploration.table(case, baseline, tried)
-        values["exploration"] = exploration.as_document(case, baseline, tried)
+        found = exploration.explored(case, mode)
+        blocks += exploration.table(case, found)
+        values["exploration"] = exploration.as_document(case, found)
     return _Further(help=help, blocks=tuple(blocks), values=values)
 
 
@@ -204,7 +209,21 @@ def _projections(case: Case, options: argparse.Namespace) -> Projections:
                 refused[mode] = str(error)
                 continue
             raise
-    return Projections(by_mode=made, refused=refused, compared=compared)
+    timed = _timed(case, options) if asked(options) and BENCHMARK in made else ""
+    return Projections(by_mode=made, refused=refused, compared=compared, timed=timed)
+
+
+def _timed(case: Case, options: argparse.Namespace) -> str:
+    from projector.benchmark.device import open_device
+    from projector.cli.live import measurement
+
+    found, target = measurement(options, case.workload, case.cluster, open_device).asked, case.workload
+
+    def sizes(of: Workload) -> str:
+        return ", ".join(f"{name} {getattr(of.recipe, name)}" for name in ("pp", "ep", "tp", "cp"))
+
+    shrunk = f"{sizes(found.workload)} on {found.ranks} of {target.gpus} ranks"
+    return f"Benchmark: {shrunk}; target: {sizes(target)}, dp {target.dp}; what is left out is priced"
 
 
 def _in_mode(options: argparse.Namespace, mode: str, case: Case) -> Projection:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,10 @@ from projector.card import PARTS
 from projector.cli import expected
 from projector.cli.document import rank_totals, stages
 from projector.cli.inputs import Case
-from projector.cli.job import dp_scaling, tokens_per_second
+from projector.cli.job import dp_scaling, most_hosts, tokens_per_second
 from projector.cli.leftover import counted, dropped, left_open, moot, some, with_flags
 from projector.io.table import Cell, Column, Line, Table, figure, gib, listed, number1, number3, percent, text
+from projector.memory.modules import by_module
 from projector.projection import Projection
 from projector.settle import launch
 from projector.workload.layout import Chunk
@@ -42,6 +44,8 @@ def performance(case: Case, made: Projections, help: Iterable[Line | Table] = ()
         yield Line("With memory enough it would be as follows.")
     yield from expected.lines(case, first)
     yield _summary(made)
+    if made.timed:
+        yield Line(made.timed)
     yield _job(case, first)
     if made.compared:
         yield from _schedules(case, made)
@@ -56,6 +60,7 @@ def memory(case: Case, made: Projection, course: Iterable[Line] = ()) -> Iterato
     yield from head(case, made)
     yield verdict(case, made)
     yield _ranks(case, made)
+    yield _modules(made, by_module(made.resolved, case.cluster.gpu.arch))
     yield from course
     yield Line("")
     yield from remarks(case, made)
@@ -110,7 +115,15 @@ def _job(case: Case, made: Projection) -> Line:
     return Line(
         f"Job: {tokens_per_second(made):,.0f} tokens/s; "
         f"DP scaling factor {factor:.4g} (dp {dp}, {fewest} on the fewest hosts)"
+        f"{_room(case, made)}"
     )
+
+
+def _room(case: Case, made: Projection) -> str:
+    """How many more hosts this batch could use."""
+    most, left = most_hosts(case, made), made.resolved.workload.num_microbatches
+    hosts = f"at most {most} host{'s' if most > 1 else ''} {'are' if most > 1 else 'is'} useful"
+    return f"; no more micro-batches: {hosts}" if left == 1 else f"; {hosts} with these {left} micro-batches a rank"
 
 
 def _schedules(case: Case, made: Projections) -> Iterator[Line | Table]:
@@ -236,6 +249,35 @@ def _ranks(case: Case, made: Projection) -> Table:
     return listed("Peak memory of every pipeline rank, GiB", plan.ranks, columns, note)
 
 
+def _of_module(found: Sequence[Mapping[str, float]], name: str, rank: int) -> float | None:
+    return found[rank].get(name)
+
+
+_MODULES = ("attention", "recurrent", "mlp", "experts", "embedding", "head", "mtp", "between")
+
+
+def _modules(made: Projection, found: Sequence[Mapping[str, float]]) -> Table:
+    """Where the activations are, rank by rank."""
+    shown = [name for name in _MODULES if any(name in of_rank for of_rank in found)]
+    kept = [sum(of_rank.values()) for of_rank in found]
+    columns = (
+        figure("rank", int),
+        *(figure(name, partial(_of_module, found, name), gib) for name in shown),
+        figure("a micro-batch", lambda rank: kept[rank], gib),
+        figure("at the peak", lambda rank: made.memory.ranks[rank].components["activations"], gib),
+        figure("micro-batches alive", lambda rank: alive(rank), number1, minor=1),
+    )
+
+    def alive(rank: int) -> float | None:
+        return made.memory.ranks[rank].components["activations"] / kept[rank] if kept[rank] else None
+
+    note = (
+        "head: norm, logits, loss; experts: with router, exchange and shared experts; between: what enters stages and "
+        "recomputed layers"
+    )
+    return listed("Activations that one micro-batch keeps, by module, GiB", range(len(found)), columns, f"{note}.")
+
+
 def verdict(case: Case, made: Projection) -> Line:
     """Whether it fits, and by how much."""
     plan = made.memory
@@ -251,7 +293,7 @@ def remarks(case: Case, made: Projection) -> Iterator[Line]:
     for name, items in (
         ("Assumed", (*case.assumed, *made.assumed, *launch.foreign(made.resolved.workload))),
         ("Assumed where nothing is said", [with_flags(left)] if left else []),
-        ("Without effect", moot(case.workload.recipe, made.resolved.workload.recipe)),
+        ("Without effect", (*moot(case.workload.recipe, made.resolved.workload.recipe), *case.moot)),
         ("Set", (*case.changes, *made.settings)),
         ("Cluster", case.notes),
         ("Not modelled", some((*case.unmodelled, *dropped(made.resolved)))),

@@ -68,15 +68,40 @@ _PROTOCOL_US = parameter(
     kind="published",
     source="AMD-AGI/Primus@739a329b collective_args.py: latencies of its protocols where a file states some of them only",
 )
+_BETWEEN, _WITHIN = "exchanges between nodes", "exchanges inside a node"
+#: What feels the keys that act on some collectives only.
+FELT_BY: Mapping[str, str] = {
+    "node_topology": "rings over a part of a node: a whole node uses every link of a mesh, too",
+    "switch_topology": f"small {_BETWEEN}, which take more hops where there is no switch",
+    "nic_rdma_setup_us": "all-reduces between nodes of messages too short to hide it",
+    "nic_warmup_bytes": "the same as nic_rdma_setup_us",
+    "rccl_overhead_us": "all-reduces",
+    "ar_overlap_factor": "all-reduces between nodes",
+    "ar_warmup_chunk_bytes": "all-reduces between nodes",
+    "vector_flops": "reductions that arithmetic bounds",
+    "p2p_bw_eff": "messages between pipeline stages",
+    "a2a_rccl_overhead_us": "all-to-alls",
+    "a2a_intra_sync_overhead": "all-to-alls",
+    "a2a_peer_lat": _BETWEEN,
+    "a2a_intra_node_peer_lat": _WITHIN,
+    "a2a_mesh_contention": f"{_WITHIN} that is a mesh",
+    "a2a_remote_contention": _BETWEEN,
+    "pod_bw": "collectives between nodes",
+    "pod_lat": "collectives between nodes",
+    "pod_size": "groups over more GPUs than a pod has",
+    "cluster_bw": "groups over more GPUs than a pod has",
+    "cluster_lat": "groups over more GPUs than a pod has",
+}
 _KNOWN = (*NUMBERS, "node_topology", "switch_topology", *_UNUSED_NUMBERS, *_EXAMPLE_ONLY)
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The cluster after a file, and the keys of the file that change nothing here."""
+    """The cluster after a file, the keys of the file that change nothing here, and those that do."""
 
     cluster: Cluster
     ignored: tuple[str, ...]
+    stated: tuple[str, ...] = ()
 
 
 def apply(path: str | Path, cluster: Cluster) -> Cluster:
@@ -84,8 +109,9 @@ def apply(path: str | Path, cluster: Cluster) -> Cluster:
     return read(path, cluster).cluster
 
 
-def read(path: str | Path, cluster: Cluster) -> Applied:
-    """As :func:`apply`, with the keys that have no effect. An empty ``hardware_config`` changes nothing."""
+def read(path: str | Path, cluster: Cluster, without: str = "") -> Applied:
+    """As :func:`apply`, with the keys that have no effect. An empty ``hardware_config`` changes nothing. ``without``: a key
+    that is passed over."""
     where = str(path)
     top = read_mapping(Path(path))
     section = top.get("hardware_config")
@@ -102,9 +128,12 @@ def read(path: str | Path, cluster: Cluster) -> Applied:
     values = _values(section, where, problems)
     if problems:
         raise InputError(problems)
+    values.pop(without, None)
     without_pod = () if "pod_size" in values else ("cluster_bw", "cluster_lat")
     ignored = tuple(key for key in section if key in (*_UNUSED_NUMBERS, *_EXAMPLE_ONLY, *without_pod))
-    return Applied(_changed(cluster, values, where, ignored), ignored)
+    return Applied(
+        _changed(cluster, values, where, ignored), ignored, tuple(key for key in values if key not in ignored)
+    )
 
 
 def _values(section: Mapping[str, Any], where: str, problems: list[Problem]) -> dict[str, Any]:

@@ -17,7 +17,8 @@ class Loaded:
 
     ``recipe`` is None for files of an architecture alone; ``gpus`` None where the file does not say. ``assumed``:
     ``key=value`` texts of what was filled in; ``ignored``: keys that cannot change time or memory; ``unmodelled``:
-    ``key=value`` texts of settings that may, and that nothing here models. ``cluster``: the cluster or GPU it names;
+    ``key=value`` texts of settings that may, and that nothing here models; ``moot``: ``key=value: why`` texts of switches
+    that its framework takes and does nothing with. ``cluster``: the cluster or GPU it names;
     ``nodes``: hosts, where it counts these instead of GPUs.
     ``samples_per_rank``, ``samples_per_gpu``: the global batch of a framework that states none: as many samples a
     data-parallel rank (torchtitan) or a device (MaxText) each step, whatever their number. ``ran``: it is what a trainer
@@ -37,6 +38,7 @@ class Loaded:
     assumed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     unmodelled: tuple[str, ...] = ()
+    moot: tuple[str, ...] = ()
     ran: bool = False
 
     def workload(self, gpus: int | None = None) -> Workload:

@@ -26,6 +26,7 @@ def load(experiment: Experiment) -> Loaded:
     if any(kind.startswith(word) for word in _NOT_LANGUAGE) or "flux" in name.lower():
         raise Unsupported(f"not a language model: {kind or name}")
     args = switched(experiment.settings)
+    args.pop("context_model_parallel_size", None)
     if experiment.gpus is not None:
         args["world_size"] = experiment.gpus
     if not experiment.whole:
@@ -39,7 +40,7 @@ def load(experiment: Experiment) -> Loaded:
         stated = {key: value for key, value in args.items() if value is not None}
         args, assumed = _with_vocabulary({**table("primus", "megatron_defaults"), **stated}, name)
     loaded = assemble(args, Origin(where=experiment.where, name=name, base=base, framework="primus", assumed=assumed))
-    loaded = replace(loaded, assumed=(*loaded.assumed, *_remainder(loaded)))
+    loaded = replace(loaded, assumed=(*loaded.assumed, *_remainder(loaded)), moot=_moot(experiment, loaded))
     if not experiment.whole:
         return loaded
     return replace(loaded, ignored=tuple(key for key in loaded.ignored if key in experiment.overrides))
@@ -69,6 +70,29 @@ def _remainder(loaded: Loaded) -> tuple[str, ...]:
     stages = f"{layers} layers over {count} stages"
     where = "as Primus' own projection lays them out; Megatron-LM refuses them without a pipeline_model_parallel_layout"
     return (f"{stages}: one more on the first {left} ({where})",) if left else ()
+
+
+def _moot(experiment: Experiment, loaded: Loaded) -> tuple[str, ...]:
+    """Switches of the documents that the experiment or the command line states and Primus does nothing with.
+
+    AMD-AGI/Primus@fd1eeabb primus/core/projection/training_config.py (sets ``context_model_parallel_size`` to
+    ``context_parallel_size``), module_profilers/attention.py (``use_flash_attn`` there alone),
+    backends/megatron/patches/parallelism/v_schedule_patches.py and core/extensions/primus_turbo.py (``patch_zero_bubble``).
+    """
+    said, settings, found = experiment.overrides, experiment.settings, []
+    if (size := said.get("context_model_parallel_size")) not in (None, loaded.recipe.cp if loaded.recipe else None):
+        where = "its projection puts context_parallel_size in its place, and training does not read it"
+        found.append(f"context_model_parallel_size={size}: {where}: --cp {size} splits the sequence")
+    if said.get("use_flash_attn") is False:
+        where = (
+            "training takes attention_backend and use_turbo_attention; Primus' memory projection alone adds the scores"
+        )
+        found.append(f"use_flash_attn=false: {where}: --attention-backend unfused materialises them")
+    patched = settings.get("patch_zero_bubble") or settings.get("patch_primus_pipeline")
+    if said.get("enable_zero_bubble") and not patched:
+        where = "training needs patch_zero_bubble beside it, and Primus' preset has it true in every run"
+        found.append(f"enable_zero_bubble=true: {where}: --enable-zero-bubble projects it")
+    return tuple(found)
 
 
 def unknown_model(experiment: Experiment) -> list[Problem]:

@@ -236,6 +236,17 @@ def _mixed(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     return MIXERS[type(kind.mixer)](kind, lo)
 
 
+def mixer_tensors(kind: LayerKind, resolved: Resolved) -> frozenset[str]:
+    """Names of the tensors that the first half of a layer saves; the others are of its MLP or its experts."""
+    parts = _mixer(kind, local(unreplayed(_seen_by(kind, resolved))))
+    return frozenset(saved.tensor for part in parts for saved in part.saves)
+
+
+def attends(kind: LayerKind) -> bool:
+    """Whether the mixer of ``kind`` is softmax attention."""
+    return isinstance(kind.mixer, Attention | BlockAttention | CompressedAttention | SharedBlock | Parallel)
+
+
 def _attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     return next(parts for applies, parts in ATTENTIONS if applies(lo.model))(kind, lo)
 

@@ -88,6 +88,16 @@ def walk(
     return baseline, tuple(tried)
 
 
+def singly(
+    workload: Workload, gpu: Gpu, project: Callable[[Workload], Projection], known: Knowledge | None = None
+) -> tuple[Tried, ...]:
+    """Every change of every category, each alone on ``workload`` as it is; raises and reads as :func:`walk`."""
+    base = project(workload)
+    settled, known = _settled(workload, base), known or Knowledge()
+    each = (change for category in CATEGORIES for change in changes(category, base.resolved.workload, gpu))
+    return tuple(_try(change, settled, base, project, known) for change in each)
+
+
 def gains(step: Expectation, made: Projection, base: Projection) -> tuple[float, float, float]:
     """(middle, low, high) of the gain: throughput of ``made`` over that of ``base``, less 1, for the expected ratio of their
     steps."""

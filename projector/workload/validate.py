@@ -269,6 +269,9 @@ def _divisions(workload: Workload, where: str) -> Iterable[Problem]:
     batch = recipe.micro_batch_size * workload.dp
     if recipe.global_batch_size % batch:
         expected = f"a multiple of micro_batch_size · dp = {recipe.micro_batch_size} · {workload.dp} = {batch}"
+        if recipe.global_batch_size < batch:
+            most = recipe.global_batch_size // recipe.micro_batch_size * size
+            expected += f"; no more micro-batches: at most {most} GPUs are useful with this batch"
         yield Problem(where, "recipe.global_batch_size", recipe.global_batch_size, expected)
     steps = recipe.global_batch_size // batch * recipe.pp * recipe.vpp
     if steps > _MOST_STEPS:
