@@ -210,9 +210,11 @@ def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, argpa
     given = {name: value for name, value in words.items() if value is not None}
     if type(given.get("gpus", 1)) is not int or given.get("gpus", 1) < 1:
         problems.append(Problem("--gpus", "", given.pop("gpus"), "a whole number above 0"))
+    several = given.pop("set", ())
     fields = {name for name in given if field_of(name) is not None}
     options = _flags({name: value for name, value in given.items() if name not in fields}, problems)
     options.set += [f"{name}={_text(given[name])}" for name in given if name in fields]
+    options.set += [several] if isinstance(several, str) else list(several)
     try:
         case = collected(problems, lambda: read_case(options))
         if case is None or problems:

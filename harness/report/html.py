@@ -14,9 +14,10 @@ from typing import Any
 from harness.report import payload
 from harness.report.table import Column, Report, Table
 from harness.report.verdict import Verdict
+from projector.serve import PAGE as LOOK
 
 PAGE = Path(__file__).parent / "page"
-STYLES = ("page.css", "charts.css")
+STYLES = ("page.css", "charts.css")  # the first is that of every page of both packages
 SCRIPTS = ("data.js", "charts.js", "hero.js", "hover.js", "rows.js", "drawer.js", "main.js")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
@@ -169,4 +170,5 @@ def _script(data: Mapping[str, Any] | None) -> Iterator[str]:
 
 @cache
 def _file(name: str) -> str:
-    return (PAGE / name).read_text(encoding="utf-8")
+    folder = PAGE if (PAGE / name).is_file() else LOOK
+    return (folder / name).read_text(encoding="utf-8")

@@ -39,6 +39,7 @@ COMMANDS = (
         "trace",
         "write the timeline of a step: compute, messages, gradients and memory of every pipeline rank (Perfetto)",
     ),
+    Command("serve", "all of it in a browser and as a REST API, on this machine"),
     Command("record", "time kernels on the device at hand into measured/kernels"),
     Command("probe", "measure the device at hand and write a catalogue entry of it"),
     Command(
@@ -56,10 +57,11 @@ COMMANDS = (
 
 def run(argv: Sequence[str]) -> int:
     """Runs one command. Exit code 0, or 2 when the input is wrong: every mistake on its own line of stderr."""
-    return guarded(lambda: _run(list(argv)))
+    return guarded(lambda: called(list(argv)))
 
 
-def _run(argv: list[str]) -> int:
+def called(argv: list[str]) -> int:
+    """The same for a caller in Python: raises what is wrong."""
     parsed = parse(_parser(), argv)
     parsed.command(parsed)
     return 0

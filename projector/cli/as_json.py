@@ -16,15 +16,16 @@ def aside(json_wanted: bool) -> AbstractContextManager[object]:
 
 def write(content: Mapping[str, Any]) -> None:
     """One document on stdout; figures that are no number in JSON (infinity, NaN) are null."""
-    json.dump(_plain(content), sys.stdout, indent=2, allow_nan=False, default=str)
+    json.dump(plain(content), sys.stdout, indent=2, allow_nan=False, default=str)
     sys.stdout.write("\n")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """As JSON has it."""
     if isinstance(value, float) and not abs(value) < float("inf"):
         return None
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value.item() if hasattr(value, "item") else value

@@ -171,6 +171,7 @@ def one(case: Case, each: Best) -> dict[str, Any]:
     """A configuration as JSON values."""
     made = each.projection
     return {
+        "words": words(each.fields),
         "fields": _fields(each.fields),
         "recipe": recipe_to_mapping(each.workload.recipe),
         "gpus": each.workload.gpus,

@@ -19,6 +19,7 @@ from projector.cli.parser import Parser, arguments, parse
 #: Commands that time the device at hand, and those that take a minute: steps of CI or their small siblings in the tests.
 TORCH = ("record", "probe", "benchmark", "measure")
 NIGHT = ("figures", "run", "calibrate", "regret", "ablate", "search", "sweep", "ask", "report", "compare")
+SERVERS = ("serve", "mcp")  # they end when they are told to
 
 
 def commands():
@@ -93,6 +94,8 @@ def test_an_example_works(project, program, name, line, request):
         request.getfixturevalue("recorded")
     if (program, name) == ("projector", "benchmark"):
         pytest.skip("takes a device of the cluster's vendor")
+    if name in SERVERS and "--json" not in line:
+        pytest.skip("goes on until it is told to end")
     done = run(project, program, f"{name} {line}")
     assert done.returncode == 0, done.stderr
     if "--json" in line:

@@ -1,0 +1,194 @@
+"""Questions as words of a query, and their answers as documents: those of the command line's ``--json``, and the page's.
+
+A question names models, GPUs and frameworks of the catalogues, never a file: nothing is read from disk for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from projector.errors import InputError, Problem, nearest
+from projector.intake.values import literal
+from projector.workload.fields import Field, field_of, fields
+
+if TYPE_CHECKING:
+    from projector.cli.inputs import Case
+    from projector.projection import Projection
+
+#: What is answered: the commands of these names, and what the page shows at once.
+COMMANDS: Mapping[str, str] = {
+    "ask": "does it fit, in which layout, how fast, how sure is that, how long does the whole run take",
+    "performance": "step, throughput, breakdown, memory verdict",
+    "memory": "peak memory of every pipeline rank, by component",
+    "search": "the best configurations, and what binds them",
+    "layers": "every operator of a layer: FLOP, bytes, seconds, what binds it",
+    "view": "what the page shows: performance, timeline, sensitivities, and the command that says the same",
+}
+#: Numbers beside the recipe, with their bounds; of these commands.
+NUMBERS: Mapping[str, tuple[float, float, tuple[str, ...]]] = {
+    "gpus": (1, 1 << 17, tuple(COMMANDS)),
+    "budget": (0.0, 10, ("ask", "search")),
+    "tokens": (1e6, 1e15, ("ask",)),
+    "price": (0.001, 1000, ("ask",)),
+    "top": (1, 50, ("search",)),
+}
+_ACTIONS = 6000  # of a timeline; of more, ranks are left out
+_HARDWARE = ("gpu.", "cluster.")
+
+
+def answer(command: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """The document of ``command`` (see :data:`COMMANDS`). Raises :class:`InputError` with every mistake of ``query``."""
+    found = words(command, query)
+    return _view(found, query) if command == "view" else _document([command, *found, "--json"])
+
+
+def words(command: str, query: Mapping[str, str]) -> list[str]:
+    """The question as words of the command line. Raises :class:`InputError` with every word that is unknown or wrong."""
+    problems: list[Problem] = []
+    found: list[str] = []
+    if command not in COMMANDS:
+        raise InputError([Problem("", "command", command, nearest(command, tuple(COMMANDS)))])
+    for name, value in query.items():
+        known = field_of(name)
+        if (names := names_of(name)) is not None:
+            if value not in names:
+                problems.append(Problem("", name, value, nearest(value, names)))
+            found += [f"--{name}", value]
+        elif name in NUMBERS and command in NUMBERS[name][2]:
+            low, high, _ = NUMBERS[name]
+            number = literal(value)
+            whole = isinstance(low, int)
+            if type(number) not in (int, *(() if whole else (float,))) or not low <= float(str(number)) <= high:
+                word = "whole number" if whole else "number"
+                problems.append(Problem("", name, value, f"a {word} from {low:g} to {high:g}"))
+            found += [f"--{name}", _budget(value) if (command, name) == ("search", "budget") else value]
+        elif known is not None or (name.startswith(_HARDWARE) and isinstance(literal(value), (int, float))):
+            found += ["--set", f"{known.key if known else name}={value}"]
+        else:
+            expected = nearest(name, ("model", "gpu", "cluster", "gpus", "framework", *(each.key for each in fields())))
+            problems.append(Problem("", name, value, expected))
+    missing = [name for name in ("model", "gpu") if name not in query and not (name == "gpu" and "cluster" in query)]
+    problems += [Problem("", name, "nothing", f"a {name} of the catalogue: /v1/catalogue") for name in missing]
+    if problems:
+        raise InputError(problems)
+    if command == "search" and "budget" not in query:
+        found += ["--budget", "1s"]
+    return found
+
+
+def _budget(value: str) -> str:
+    return f"{value}s"
+
+
+def names_of(word: str) -> tuple[str, ...] | None:
+    """What may stand behind ``model``, ``gpu``, ``cluster`` or ``framework``; None for another word."""
+    from projector import frameworks
+    from projector.hardware import catalogue
+    from projector.workload import zoo
+
+    if word == "model":
+        return tuple(name for name in zoo.names() if not zoo.is_template(name))
+    if word == "gpu":
+        return tuple(name for name in catalogue.gpu_names() if name in catalogue.cluster_names())
+    if word == "cluster":
+        return catalogue.cluster_names()
+    return tuple(frameworks.names()) if word == "framework" else None
+
+
+def known() -> dict[str, Any]:
+    """The catalogue: names, and the fields of a recipe with their values."""
+    named = {f"{word}s": list(names_of(word) or ()) for word in ("model", "gpu", "cluster", "framework")}
+    return {"schema_version": 1, **named, "fields": [_field(each) for each in fields()]}
+
+
+def _field(each: Field) -> dict[str, Any]:
+    about = {"name": each.key, "names": list(each.names), "help": each.help, "essential": each.essential}
+    return about | {"type": each.kind.__name__, "choices": list(each.choices), "several": each.many}
+
+
+def _document(argv: list[str]) -> dict[str, Any]:
+    """What a command writes with ``--json``."""
+    from projector.cli import called
+
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(io.StringIO()):
+        called(argv)
+    made: dict[str, Any] = json.loads(told.getvalue())
+    return made
+
+
+def _view(argv: list[str], query: Mapping[str, str]) -> dict[str, Any]:
+    from projector.cli import command, document, expected, report
+    from projector.cli.inputs import blamed, read_case
+    from projector.cli.layout import laid_out
+    from projector.cli.options import selection
+    from projector.cli.parser import parse
+    from projector.cli.performance import Projections
+    from projector.projection import project
+
+    options = parse(selection(), argv)
+    case = read_case(options)
+    with blamed(options):
+        case = laid_out(case, options)
+        made = project(case.workload, case.cluster, settings=case.settings)
+    found = expected.expectation(case, made)
+    return document.performance(case, Projections(by_mode={"simulate": made}, refused={})) | {
+        "command": "view",
+        "title": next(report.head(case, made)).text,
+        "verdict": report.verdict(case, made).text,
+        "order": made.memory.order,
+        "uncertain": expected.sources(found),
+        "peak_flops": case.cluster.gpu.peak_of("bf16"),
+        "timeline": _timeline(made),
+        "sensitivities": _sensitivities(case, made),
+        "shell": "\n".join(command.wrapped(command.words(case, case.workload, options))),
+        "python": _python(query),
+    }
+
+
+def _sensitivities(case: Case, made: Projection) -> list[dict[str, Any]]:
+    """What a tenth more of each resource gains."""
+    from projector.search.binding import bindings
+
+    found = bindings(made, case.workload, case.cluster, case.settings, ())
+    return [{"resource": e.resource, "gain": e.gain} for e in found if e.resource != "memory capacity"]
+
+
+def _timeline(made: Projection) -> dict[str, Any]:
+    """Actions of each rank as ``[kind, micro-batch, start, end]`` in seconds, with what follows the pipeline; evenly
+    chosen ranks where all have too many."""
+    plan, schedule = made.timeline.compiled, made.timeline.compiled.schedule
+    start, end = (times.tolist() for times in made.timeline.shown)
+    each = max(plan.size // schedule.pp, 1)
+    shown = _spread(schedule.pp, max(_ACTIONS // each, 2))
+    ranks = [
+        {
+            "rank": rank,
+            "actions": [
+                [int(plan.kind[i]), int(plan.microbatch[i]), round(start[i], 6), round(end[i], 6)]
+                for i in plan.own(rank).tolist()[:_ACTIONS]
+            ],
+            "spans": [[s.name, round(s.start, 6), round(s.end, 6)] for s in made.spans if s.rank == rank],
+        }
+        for rank in shown
+    ]
+    return {"schedule": schedule.name, "ranks": ranks, "of": schedule.pp, "seconds": made.step_seconds}
+
+
+def _spread(number: int, most: int) -> Iterator[int]:
+    """So many of the numbers below ``number`` at most, the first and the last among them."""
+    some = min(number, most)
+    yield from dict.fromkeys(round(i * (number - 1) / max(some - 1, 1)) for i in range(some))
+
+
+def _python(query: Mapping[str, str]) -> str:
+    """The same question in Python."""
+    plain = {name: literal(value) for name, value in query.items() if not name.startswith(_HARDWARE)}
+    said = [f"{name}={value!r}" for name, value in plain.items()]
+    if what_if := [f"{name}={value}" for name, value in query.items() if name.startswith(_HARDWARE)]:
+        said.append(f"set={what_if!r}")
+    return f"import projector as pj\n\npj.project({', '.join(said)})"

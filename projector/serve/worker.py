@@ -1,0 +1,122 @@
+"""Answers from a process of its own, which is stopped where one takes too long and cannot take more memory than it may."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+from projector.dataclass import dataclass
+from projector.errors import InputError, Unsupported
+
+_MEMORY = 6 << 30  # bytes of address space of the process
+_KEPT = 256  # answers that are remembered
+_WAITING = 8  # questions that may wait
+
+
+@dataclass(frozen=True)
+class Told:
+    """``status`` of HTTP with a document."""
+
+    status: int
+    document: Mapping[str, Any]
+
+
+class Worker:
+    """Answers one question after the other. ``seconds``: of one of them."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._turn, self._room = threading.Lock(), threading.BoundedSemaphore(_WAITING)
+        self._kept: OrderedDict[tuple[Any, ...], Told] = OrderedDict()
+        self._process: Any = None
+        self._pipe: Any = None
+
+    def answer(self, command: str, query: Mapping[str, str]) -> Told:
+        """From memory, or computed: 400 for a mistake, 422 for what is not modelled, 503 where too many wait or it takes
+        too long."""
+        key = (command, *query.items())
+        if (known := self._kept.get(key)) is not None:
+            return known
+        if not self._room.acquire(blocking=False):
+            return _refused(503, f"more than {_WAITING} questions wait")
+        try:
+            with self._turn:
+                told = self._asked(command, query)
+        finally:
+            self._room.release()
+        if told.status != 503:
+            self._kept[key] = told
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return told
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process = None
+
+    def _asked(self, command: str, query: Mapping[str, str]) -> Told:
+        if self._process is None or not self._process.is_alive():
+            made = multiprocessing.get_context("spawn")
+            self._pipe, theirs = made.Pipe()
+            self._process = made.Process(target=_serve, args=(theirs,), daemon=True)
+            self._process.start()
+            theirs.close()
+        try:
+            self._pipe.send((command, dict(query)))
+            if self._pipe.poll(self._seconds):
+                return Told(*self._pipe.recv())
+        except (EOFError, OSError):
+            self.close()
+            return _refused(503, "it takes more memory than it may")
+        self.close()
+        return _refused(503, f"it takes more than {self._seconds:g} s")
+
+
+def _serve(pipe: Connection) -> None:
+    """Answers until the other end is closed."""
+    _limit()
+    while True:
+        try:
+            command, query = pipe.recv()
+        except EOFError:
+            return
+        told = computed(command, query)
+        pipe.send((told.status, dict(told.document)))
+
+
+def computed(command: str, query: Mapping[str, str]) -> Told:
+    """The answer in this process."""
+    from projector.cli import as_json
+    from projector.serve import answers
+
+    try:
+        return Told(200, as_json.plain(answers.known() if command == "catalogue" else answers.answer(command, query)))
+    except InputError as error:
+        keys = ((p.key or p.where).removeprefix("recipe.").lstrip("-") for p in error.problems)
+        found = zip(keys, error.problems, strict=True)
+        problems = ({"key": key, "found": str(p.found), "expected": p.expected} for key, p in found)
+        return Told(400, {"schema_version": 1, "errors": list(problems)})
+    except Unsupported as error:
+        return _refused(422, str(error))
+    except MemoryError:
+        return _refused(503, "it takes more memory than it may")
+
+
+def _refused(status: int, why: str) -> Told:
+    return Told(status, {"schema_version": 1, "errors": [{"key": "", "found": why, "expected": "another question"}]})
+
+
+def _limit() -> None:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    most = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY if most < 0 else min(_MEMORY, most), most))

@@ -1,0 +1,215 @@
+"""``projector serve``: documents are those of the command line, a request reads no file and has its limits; the page."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import shutil
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import command_line
+import pytest
+
+import projector as pj
+from projector.errors import InputError
+from projector.serve import answers
+from projector.serve.server import Server, openapi
+from projector.serve.worker import Worker, computed
+
+QUESTION = {"model": "llama3.1_8b", "gpu": "h100_sxm", "gpus": "16", "tp": "2", "pp": "2", "global_batch_size": "64"}
+FLAGS = ("--model", "llama3.1_8b", "--gpu", "h100_sxm", "--gpus", "16", "--tp", "2", "--pp", "2", "--gbs", "64")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+
+
+@pytest.mark.parametrize("command", ["performance", "memory", "layers"])
+def test_documents_are_those_of_the_command_line(command: str) -> None:
+    told = json.loads(command_line.run("projector", command, *FLAGS, "--json").stdout)
+    made = answers.answer(command, QUESTION)
+    assert made.keys() == told.keys()
+    same = set(told) - {"assumed"}  # fields are said by --set here
+    assert {name: made[name] for name in same} == {name: told[name] for name in same}
+
+
+def test_the_view_says_the_command_and_the_python_that_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = answers.answer("view", {**QUESTION, "gpu.hbm_bytes_per_s": "4e12"})
+    seconds = view["projections"]["simulate"]["step_seconds"]
+    words = view["shell"].replace("\\\n", " ").split()
+    told = json.loads(command_line.run(*words, "--json").stdout)
+    assert told["projections"]["simulate"]["step_seconds"] == seconds
+    names: dict[str, Any] = {}
+    exec(view["python"].replace("pj.project", "made = pj.project"), names)
+    assert names["made"].step_seconds == seconds
+    assert seconds < answers.answer("view", QUESTION)["projections"]["simulate"]["step_seconds"]
+
+
+def test_a_timeline_ends_with_its_step_and_keeps_its_ends() -> None:
+    made = answers.answer("view", QUESTION)["timeline"]
+    ends = [max(each[-1] for each in (*rank["actions"], *rank["spans"])) for rank in made["ranks"]]
+    assert max(ends) <= made["seconds"] * 1.001
+    assert [rank["rank"] for rank in made["ranks"]] == [0, 1]
+    assert list(answers._spread(64, 5)) == [0, 16, 32, 47, 63]
+    assert list(answers._spread(3, 5)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"model": "examples/deepseek_v3_h100.yaml"}, "model"),
+        ({"gpu": "/etc/passwd"}, "gpu"),
+        ({"config": "x.yaml"}, "config"),
+        ({"gpus": "1.5"}, "gpus"),
+        ({"gpus": str(1 << 30)}, "gpus"),
+        ({"budget": "3"}, "budget"),
+        ({"gpu.efficiency": "/etc/passwd"}, "gpu.efficiency"),
+        ({"anchor": "x.log"}, "anchor"),
+        ({"tp": "three"}, "tp"),
+        ({"tp": "3"}, "tp"),
+    ],
+)
+def test_what_is_no_question_is_refused_by_its_name(change: dict[str, str], key: str) -> None:
+    told = computed("performance", {**QUESTION, **change})
+    assert told.status == 400
+    assert key in {each["key"] for each in told.document["errors"]}
+
+
+def test_a_question_opens_no_file_that_it_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    answers.answer("view", QUESTION)  # catalogues are read
+    opened: list[str] = []
+    real = builtins.open
+    monkeypatch.setattr(builtins, "open", lambda file, *a, **k: opened.append(str(file)) or real(file, *a, **k))
+    for name in ("model", "gpu", "cluster", "framework", "pipeline_model_parallel_layout", "gpu.name", "optimizer"):
+        computed("view", {**QUESTION, name: str(tmp_path / "file.yaml")})
+    assert not [name for name in opened if str(tmp_path) in name]
+
+
+def test_a_missing_word_is_named() -> None:
+    with pytest.raises(InputError, match="model: found 'nothing'"):
+        answers.words("view", {"gpu": "h100_sxm"})
+
+
+def test_what_takes_too_long_is_stopped_and_the_next_is_answered() -> None:
+    worker = Worker(seconds=0.01)
+    try:
+        late = worker.answer("view", QUESTION)
+        assert late.status == 503
+        assert "0.01 s" in str(late.document)
+        worker._seconds = 60.0
+        assert worker.answer("view", QUESTION).status == 200
+        process = worker._process
+        assert worker.answer("view", QUESTION).status == 200
+        assert worker._process is process
+    finally:
+        worker.close()
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    server = Server("127.0.0.1", 0, 60.0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def fetched(url: str, **headers: str) -> tuple[int, Any, Any]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as reply:
+            return reply.status, reply.headers, reply.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read()
+
+
+def test_the_api_over_http(address: str) -> None:
+    status, headers, body = fetched(f"{address}/v1/performance?{urlencode(QUESTION)}")
+    assert status == 200
+    words = {name: int(value) if value.isdigit() else value for name, value in QUESTION.items()}
+    assert json.loads(body)["projections"]["simulate"]["step_seconds"] == pj.project(**words).step_seconds
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "Access-Control-Allow-Origin" not in headers
+    codes = {
+        "/v1/nothing": 404,
+        "/../README.md": 404,
+        "/page/serve.js": 404,
+        "/v1/view?" + "a" * 5000: 414,
+        "/v1/view?tp": 400,
+        "/v1/view?tp=1&tp=2": 400,
+        "/v1/view?" + urlencode({**QUESTION, "model": "no"}): 400,
+        "/v1/catalogue": 200,
+        "/": 200,
+    }
+    assert {path: fetched(address + path)[0] for path in codes} == codes
+
+
+def test_another_name_of_this_host_is_refused(address: str) -> None:
+    assert fetched(address + "/v1/catalogue", Host="evil.example")[0] == 403
+    assert fetched(address + "/v1/catalogue", Host="localhost:1")[0] == 200
+
+
+def test_openapi_names_every_path_and_word() -> None:
+    made = openapi()
+    assert set(made["paths"]) == {f"/v1/{name}" for name in (*answers.COMMANDS, "catalogue")}
+    names = {each["name"] for each in made["paths"]["/v1/search"]["get"]["parameters"]}
+    assert names >= {"model", "gpu", "gpus", "tp", "budget"}
+    assert "tokens" not in names
+
+
+def test_the_command_refuses_a_port_that_is_taken(address: str) -> None:
+    done = command_line.run("projector", "serve", "--port", address.rsplit(":", 1)[1])
+    assert done.returncode == 2
+    assert "--port: found" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra test)")
+    if BROWSER is None:
+        pytest.skip("no chromium or google-chrome on this machine")
+    with api.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+def opened(chromium: Any, url: str, width: int = 1300, theme: str = "light") -> Any:
+    page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+    page.goto(url)
+    page.wait_for_selector("html[data-ready]", timeout=60_000)
+    return page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "theme"), [(1300, "light"), (800, "dark"), (500, "light"), (500, "dark")])
+def test_the_page_shows_everything_at_every_width(chromium: Any, address: str, width: int, theme: str) -> None:
+    page = opened(chromium, f"{address}/?{urlencode(QUESTION)}", width, theme)
+    assert page.evaluate("document.documentElement.dataset.error") is None
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("#verdict").inner_text().startswith("Fits: ")
+    assert page.locator("#tiles li").count() == 4
+    assert page.locator("#timeline rect").count() > 20
+    assert page.locator("#roofline circle").count() > 5
+    assert page.locator("#layouts tbody tr").count() > 2
+    assert "--tp 2" in page.locator("#shell").inner_text()
+    page.close()
+
+
+@pytest.mark.slow
+def test_controls_make_links_and_links_make_answers(chromium: Any, address: str) -> None:
+    page = opened(chromium, f"{address}/?{urlencode(QUESTION)}")
+    before = page.locator("#tiles b").first.inner_text()
+    page.locator("[name=tp]").fill("2")  # a slider of powers of two
+    page.wait_for_timeout(400)
+    page.wait_for_selector("#answer:not([data-busy])", timeout=60_000)
+    assert "tp=4" in page.url
+    assert page.locator("#tiles b").first.inner_text() != before
+    again = opened(chromium, page.url)
+    assert again.locator("#tiles b").first.inner_text() == page.locator("#tiles b").first.inner_text()
+    page.goto(f"{address}/?{urlencode({**QUESTION, 'tp': '3'})}")
+    page.wait_for_selector("#verdict.wrong")
+    assert "a divisor of num_attention_heads" in page.locator("#verdict").inner_text()
+    assert not page.locator("#tiles").is_visible()
