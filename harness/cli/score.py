@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -32,18 +33,26 @@ def register(parser: Parser) -> None:
     parser.add_argument("--gate", action="store_true", help="exit code 1 where a run is slow")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write all of it there, as Markdown")
     parser.add_argument("--badge", type=Path, metavar="FILE", help="also write a badge, as shields.io reads it (JSON)")
+    parser.add_argument(
+        "--comment", type=Path, metavar="FILE", help="also write the body of a comment on a pull request"
+    )
 
 
 def command(args: argparse.Namespace) -> int:
     from harness.evaluation.judge import judged
-    from harness.report import view_score
-    from harness.score.judged import SLOW
+    from harness.report import github, view_score
+    from harness.score.judged import SLOW, values
     from projector.io.files import write_whole
 
     every, problems = judged(args.paths, said_of(args))
+    report = view_score.build(every)
     if args.badge:
         write_whole(args.badge, json.dumps(view_score.badge(every)) + "\n")
-    say(args, view_score.build(every), out=args.out, most=None, further={"runs": view_score.values(every)})
+    if args.comment:
+        write_whole(args.comment, github.comment(report))
+    if (page := github.summary_file(os.environ)) is not None:
+        github.write_summary(page, report)
+    say(args, report, out=args.out, most=None, further={"runs": values(every)})
     for problem in problems:
         print(problem, file=sys.stderr)
     verdicts = {each.verdict for each in every}

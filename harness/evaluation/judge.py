@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest.command import ingest
-from harness.evidence.ingest.context import Context
+from harness.evidence.ingest.context import Context, read_context
 from harness.evidence.ingest.logs.build import timers_of
 from harness.predictors.ours import Ours, cluster_of
-from harness.score.judged import Judged, Span
+from harness.score.judged import Judged, Span, values
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 from projector.expectation import Knowledge, facts_of
 
@@ -34,6 +35,14 @@ def judged(paths: Sequence[Path], said: Context) -> tuple[list[Judged], tuple[Pr
     doubts = {row.id: row.doubts for row in made.rows}
     every = [_judged(run, timers.get(run.id, {}), doubts.get(run.id, ())) for run in made.runs]
     return every, made.problems
+
+
+def score(log: Path, config: Path | None, gpu: str | None, gpus: int | None) -> list[dict[str, Any]]:
+    """The verdicts on one log as values, for the projector's entry point. Raises :class:`InputError`."""
+    every, problems = judged([log], read_context(config, gpu, gpus))
+    if problems:
+        raise InputError(problems)
+    return values(every)
 
 
 def _judged(run: MeasuredRun, timers: Mapping[str, float], doubts: tuple[str, ...]) -> Judged:

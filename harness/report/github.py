@@ -20,6 +20,8 @@ from projector.dataclass import dataclass
 # Limits of GitHub: annotations of one level that a step may show, and bytes of one step's summary.
 MOST_ANNOTATIONS = 10
 MOST_BYTES = 1024 * 1024
+MOST_COMMENT = 65_536
+MARK = "<!-- projector: training speed -->"  # finds the comment that is written anew
 # A page is read, not searched: longer tables are for the report files.
 MOST_ROWS = 40
 
@@ -98,6 +100,15 @@ def summary(report: Report) -> str:
     head = replace(report, tables=tuple(_short(t) for t in report.tables if not t.detail), provenance=())
     text = markdown.render(head)
     return text if _size(text) <= MOST_BYTES else markdown.render(replace(head, tables=()))
+
+
+def comment(report: Report) -> str:
+    """The body of a comment on a pull request, cut to what GitHub takes; names in it call nobody."""
+    text = summary(report)
+    if _size(text) > MOST_COMMENT - 200:
+        text = markdown.render(Report(title=report.title, lines=report.lines[:MOST_ROWS]))[: MOST_COMMENT // 4]
+    silent = text.replace("@", "@\u200b")
+    return f"{MARK}\n{silent}\n"
 
 
 def write_summary(path: Path, report: Report) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from harness.report.table import Report, Table, figure, listed, signed, text
 from harness.score.judged import NORMAL, SLOW, Judged
@@ -124,29 +122,6 @@ def _memory(each: Judged) -> str:
         f"{projected:.2f} GiB projected ({signed(projected / measured.peak_memory_gib - 1.0)}), of "
         f"{each.made.memory.usable / GIB:.2f} GiB usable."
     )
-
-
-def values(every: Sequence[Judged]) -> list[dict[str, Any]]:
-    """Figures for JSON: seconds, factors."""
-    return [
-        {"run": each.name, "verdict": each.verdict or None, "reason": each.refused or None}
-        | (
-            {}
-            if each.found is None or each.made is None
-            else {
-                "measured_step_seconds": each.seconds,
-                "projected_step_seconds": each.made.step_seconds,
-                "expected": asdict(each.found),
-                "ratio": each.ratio,
-                "because": each.gap.name if each.gap else next(iter(each.causes), None),
-                "causes": dict(each.causes),
-                "breakdown": dict(each.made.breakdown),
-                "timed": [asdict(span) for span in each.spans],
-                "doubts": list(each.doubts),
-            }
-        )
-        for each in every
-    ]
 
 
 def badge(every: Sequence[Judged]) -> dict[str, object]:

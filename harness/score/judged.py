@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, field
+from typing import Any
 
 from harness.contracts.runs import MeasuredRun
 from projector.dataclass import dataclass
@@ -67,3 +68,26 @@ class Judged:
         missing = self.seconds - self.found.middle
         most = max(self.spans, key=lambda span: (span.measured - span.expected) * math.copysign(1.0, missing))
         return most if (most.measured - most.expected) / missing >= 0.5 else None
+
+
+def values(every: Sequence[Judged]) -> list[dict[str, Any]]:
+    """Figures for JSON: seconds, factors."""
+    return [
+        {"run": each.name, "verdict": each.verdict or None, "reason": each.refused or None}
+        | (
+            {}
+            if each.found is None or each.made is None
+            else {
+                "measured_step_seconds": each.seconds,
+                "projected_step_seconds": each.made.step_seconds,
+                "expected": asdict(each.found),
+                "ratio": each.ratio,
+                "because": each.gap.name if each.gap else next(iter(each.causes), None),
+                "causes": dict(each.causes),
+                "breakdown": dict(each.made.breakdown),
+                "timed": [asdict(span) for span in each.spans],
+                "doubts": list(each.doubts),
+            }
+        )
+        for each in every
+    ]

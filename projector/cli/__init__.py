@@ -40,6 +40,7 @@ COMMANDS = (
         "write the timeline of a step: compute, messages, gradients and memory of every pipeline rank (Perfetto)",
     ),
     Command("serve", "all of it in a browser and as a REST API, on this machine"),
+    Command("mcp", "the same as tools for coding agents (Model Context Protocol)"),
     Command("record", "time kernels on the device at hand into measured/kernels"),
     Command("probe", "measure the device at hand and write a catalogue entry of it"),
     Command(

@@ -3,11 +3,12 @@
 [project.entry-points."projector.evidence"]
 workloads = "package.module:function"      # (paths of suites) -> workloads
 measured = "package.module:function"       # (path, gpu, gpus, framework) -> Measured
+score = "package.module:function"          # (log, config, gpu, gpus) -> a mapping for each run
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,7 +20,11 @@ from projector.workload.workload import Workload
 Measured: TypeAlias = tuple[Sequence[tuple[str, Loaded, float]], Sequence[Problem]]
 GROUP = "projector.evidence"
 #: The readers of this project's other package; found without its metadata too, as in a checkout that was never installed.
-_OURS = "harness.evidence.offered"
+_OURS = {
+    "workloads": "harness.evidence.offered",
+    "measured": "harness.evidence.offered",
+    "score": "harness.evaluation.judge",
+}
 
 
 def workloads(paths: Sequence[Path]) -> tuple[Workload, ...]:
@@ -35,10 +40,16 @@ def measured(flag: str, path: Path, gpu: str | None, gpus: int | None, framework
     return found
 
 
+def scored(log: Path, config: Path | None, gpu: str | None, gpus: int | None) -> Sequence[Mapping[str, Any]]:
+    """The runs of a log, each with a verdict on its speed. Raises :class:`InputError`, also where nothing reads logs."""
+    found: Sequence[Mapping[str, Any]] = _reader("score", "log", log)(log, config, gpu, gpus)
+    return found
+
+
 def _reader(name: str, flag: str, path: Path) -> Callable[..., Any]:
     from importlib import metadata
 
-    ours = metadata.EntryPoint(name, f"{_OURS}:{name}", GROUP)
+    ours = metadata.EntryPoint(name, f"{_OURS[name]}:{name}", GROUP)
     offered = next(iter(metadata.entry_points(group=GROUP, name=name)), ours)
     try:
         reader: Callable[..., Any] = offered.load()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import command_line
 import pytest
+import yaml
 
 import projector as pj
 from harness.evaluation.judge import judged
 from harness.evidence.ingest.context import Context, read_context
-from harness.report import view_score
+from harness.report import github, view_score
 from harness.score.judged import Judged
 from tests.harness.compare.logs_made import LOGS, write_log
 
@@ -139,3 +145,52 @@ def test_a_log_of_no_gpu_is_of_the_projections(tmp_path: Path) -> None:
     made = one(write_log(tmp_path / "a.log", [20.0] * 30)).made
     assert made is not None
     assert pj.expect(made, tmp_path / "a.log").middle == pytest.approx(20.0, rel=1e-3)
+
+
+def action() -> dict[str, Any]:
+    made: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    return made
+
+
+def test_the_action_scores_logs_and_writes_the_comment(tmp_path: Path) -> None:
+    (score,) = [step for step in action()["runs"]["steps"] if step.get("name") == "Score"]
+    bin = tmp_path / "temp" / "projector" / "bin"
+    bin.mkdir(parents=True)
+    (bin / "python").symlink_to(sys.executable)
+    (tmp_path / "logs").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "logs" / f"{name}.log").write_bytes(gzip.decompress(CPU.read_bytes()))
+    words = {"LOGS": "logs/*.log", "GATE": "true", "OUT": "out", "CONFIG": "", "GPU": "", "GPUS": ""}
+    summary = tmp_path / "summary.md"
+    more = {"RUNNER_TEMP": str(tmp_path / "temp"), "PYTHONPATH": str(ROOT), "GITHUB_STEP_SUMMARY": str(summary)}
+    done = subprocess.run(
+        ["sh", "-e", "-c", score["run"]],
+        cwd=tmp_path,
+        env={**os.environ, **words, **more},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stderr  # the gate: both are slow
+    body = (tmp_path / "out" / "comment.md").read_text()
+    assert body.startswith(github.MARK + "\n")
+    assert len([line for line in body.splitlines() if line.startswith(("| one | slow", "| two | slow"))]) == 2
+    assert "expected (90 %" in body
+    assert summary.read_text().strip() in body
+    assert json.loads((tmp_path / "out" / "badge.json").read_text())["color"] == "red"
+    (posted,) = [step["run"] for step in action()["runs"]["steps"] if step.get("name") == "Comment"]
+    assert f'startswith("{github.MARK}")' in posted
+
+
+def test_a_comment_is_cut_to_what_github_takes_and_calls_nobody(usual: Judged) -> None:
+    report = view_score.build([dataclasses.replace(usual, name=f"@run{i}" * 20) for i in range(900)])
+    body = github.comment(report)
+    assert len(body.encode()) <= github.MOST_COMMENT
+    assert "@run" not in body
+
+
+def test_the_workflow_of_another_repository_uses_what_the_action_takes() -> None:
+    workflow = yaml.safe_load((ROOT / "examples/ci/other-repository.yml").read_text(encoding="utf-8"))
+    (step,) = [each for each in workflow["jobs"]["speed"]["steps"] if each.get("id") == "speed"]
+    assert step["with"].keys() <= action()["inputs"].keys()
+    used = set(re.findall(r"inputs\.([\w-]+)", (ROOT / "action.yml").read_text(encoding="utf-8")))
+    assert used == action()["inputs"].keys()
