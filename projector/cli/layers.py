@@ -146,8 +146,9 @@ def _grouped(works: Sequence[Work], modules: bool) -> list[tuple[str, str, list[
 
 
 def _bounds(those: Sequence[Work]) -> str:
-    """What binds most of their time."""
+    """What binds most of their time; nothing where there are none: an embedding that is given (a vision transformer's
+    patches), a layer without modules (Llama-Nemotron's)."""
     time: dict[str, float] = {}
     for one in those:
         time[one.bound] = time.get(one.bound, 0.0) + one.seconds + (one.host if one.bound == "host" else 0.0)
-    return max(time, key=lambda name: time[name])
+    return max(time, key=lambda name: time[name], default="–")

@@ -118,3 +118,10 @@ def test_origami_on_other_devices_is_unsupported(capsys, monkeypatch):
     assert capsys.readouterr().err == (
         "unsupported: GEMM backend origami knows gfx90a, gfx942, gfx950, not h100_sxm (hopper)\n"
     )
+
+
+@pytest.mark.parametrize("model", ["vit_era5", "llama_nemotron_ultra_253b"])
+def test_layers_of_a_model_with_parts_that_do_nothing(model: str) -> None:
+    done = projector("layers", "--model", model, "--gpu", "h200", "--gpus", "64", "--gbs", "64", "--tp", "8")
+    assert (done.code, done.err) == (0, "")
+    assert "\nall " in done.out
