@@ -17,6 +17,11 @@ from harness.predictors.tpe.layer import Grid, layer
 from harness.predictors.tpe.predictor import placed
 from harness.predictors.tpe.system import Message
 from projector.errors import InputError
+from projector.hardware import catalogue
+from projector.projection import project
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
 
 CASES = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "tpe_cases.json"
 B200 = {
@@ -107,6 +112,27 @@ def test_every_point_that_it_ships() -> None:
             assert said.memory / 1e9 == pytest.approx(row["memory_gb"], rel=1e-6, abs=6e-4), (table["key"], row)
             points += 1
     assert points > 300
+
+
+def test_the_vision_transformer_taken_apart() -> None:
+    """docs/proof/other-laws.md: memory agrees part by part, and heads that no kernel of Blackwell takes make the time."""
+    how, where = Config(8, 1, 4, 1, 16), Placed(1, 8)
+    said = estimate("2d-seqp", SHAPES["vit_era5"], how, where, described(B200, "B200"), 4096)
+    recipe = Recipe(
+        micro_batch_size=1, global_batch_size=4096, seq_length=64800, cp=16, cp_comm_type="allgather", pp=4,
+        data_parallel_sharding="optim", recompute_granularity="none", overlap_grad_reduce=True,
+    )  # fmt: skip
+    wide = Workload(model=zoo.load("vit_era5"), recipe=recipe, gpus=512, framework="analytic")
+    usual = replace(wide.model, num_attention_heads=96, num_query_groups=96, kv_channels=128)
+    ours, narrow = (project(replace(wide, model=m), catalogue.cluster("b200")) for m in (wide.model, usual))
+    held = ours.memory.ranks[0].components
+    assert said.seconds == pytest.approx(388.72, abs=0.01)
+    assert held["weights"] == pytest.approx(said.weights, rel=2e-3)
+    assert held["gradients"] == pytest.approx(said.gradients, rel=2e-3)
+    assert held["moments"] + held["master_weights"] == pytest.approx(said.optimizer, rel=2e-3)
+    assert 0.75 < held["activations"] / said.activations < 0.85
+    assert ours.memory.order < 2
+    assert said.arithmetic < narrow.breakdown["compute_s"] < 0.5 * ours.breakdown["compute_s"]
 
 
 def test_laws() -> None:
