@@ -25,7 +25,6 @@ COMMANDS = (
     Command("first-look", "project runs that were never projected, and keep those figures for good"),
     Command("inputs", "every experiment of a folder: its projection, or why there is none"),
     Command("plans", "hours, goodput, interruptions and power of published training runs beside their plans"),
-    Command("regret", "what the optimum of transformer-perf-estimates costs under our laws, and ours under its"),
     Command(
         "peaks",
         "platforms side by side: peaks, use of the dense peak, money, every row beside its projection, what to distrust",

@@ -7,7 +7,7 @@ import argparse
 from copy import copy
 from typing import TYPE_CHECKING
 
-from projector.cli import runs
+from projector.cli import runs, written
 from projector.cli.layout import searched
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, arguments, price, quantity, tokens, whole
@@ -50,6 +50,7 @@ def register(parser: Parser) -> None:
     group.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
     budget = "CPU seconds for the search on each GPU, once something is found; default: 5"
     group.add_argument("--budget", type=quantity("seconds", 0, 3600), default=5.0, metavar="S", help=budget)
+    written.add_write(group)
     add_json(group)
 
 
@@ -81,6 +82,8 @@ def _run(options: argparse.Namespace) -> None:
     names = [name.strip() for name in (options.gpu or "").split(",") if name.strip()]
     if len(names) > 1 and options.config:
         raise InputError([Problem("--gpu", "", options.gpu, "one GPU beside --config")])
+    if len(names) > 1 and options.write:
+        raise InputError([Problem("--gpu", "", options.gpu, "one GPU beside --write")])
     runs.prepare(options)
     problems: list[Problem] = []
     answers = []
@@ -93,6 +96,8 @@ def _run(options: argparse.Namespace) -> None:
             problems += error.problems
     if problems:
         raise InputError(dict.fromkeys(problems))
+    if options.write and len(answers) == 1 and answers[0].found is not None:
+        written.write(options.write, answers[0].case, answers[0].best.workload, options)
     if options.json:
         as_json.write(ask_view.as_document(answers))
     else:

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from projector.cli import runs
+from projector.cli import runs, written
 from projector.cli.live import add_live, asked, one_voice
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, whole
@@ -65,8 +65,8 @@ def register(parser: Parser) -> None:
     group.add_argument(
         "--explore",
         action="store_true",
-        help="walk through parallelism, schedule, recompute, precision, expert switches, communication and batch: what "
-        "each change would gain on the best before it, and which part of the step it moves",
+        help="what each change of layout, schedule, recompute, precision, experts, exchanges or batch would gain on the "
+        "best before it",
     )
     group.add_argument(
         "--communication",
@@ -80,6 +80,7 @@ def register(parser: Parser) -> None:
         help="the same job on N hosts, as many samples for each GPU: the scaling efficiency from there",
     )
     runs.add_runs(group)
+    written.add_write(group)
     group.add_argument(
         "--trace",
         metavar="FILE",
@@ -112,6 +113,8 @@ def _projected(options: argparse.Namespace) -> None:
         case = replace(case, known=case.known.after_timing(made.first, made.by_mode[BENCHMARK]))
     if options.trace:
         write_trace(made.first, options.trace)
+    if options.write:
+        written.write(options.write, case, case.workload, options)
     further = _further(case, options, made, own)
     if options.json:
         as_json.write({**document.performance(case, made), **further.values})
