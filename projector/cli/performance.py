@@ -57,8 +57,7 @@ def register(parser: Parser) -> None:
         "--profiling-mode",
         choices=(SIMULATE, BENCHMARK, BOTH),
         default=SIMULATE,
-        help="kernels from analytical models, from measured tables of this GPU (without any: an error), or the two "
-        "side by side; default: simulate",
+        help="kernels from models, from measured tables of this GPU (an error without), or both; default: simulate",
     )
     add_live(group)
     add_json(group)
@@ -71,13 +70,13 @@ def register(parser: Parser) -> None:
     group.add_argument(
         "--communication",
         action="store_true",
-        help="every collective of a step: group, algorithm, message size, count, milliseconds, hidden and exposed",
+        help="every collective: group, algorithm, size, count, milliseconds, exposed",
     )
     group.add_argument(
         "--sub-target-nodes",
         type=whole(1),
         metavar="N",
-        help="the same job on N hosts, as many samples for each GPU: the scaling efficiency from there",
+        help="scaling efficiency from N hosts, as many samples for each GPU",
     )
     runs.add_runs(group)
     written.add_write(group)
