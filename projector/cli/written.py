@@ -33,9 +33,7 @@ NAMES: Mapping[str, str] = {
     "nemo": "nemo.yaml",
 }
 _ENDINGS = {".sh": "run.sh", ".sbatch": "sbatch"}
-_HELP = (
-    "the file that starts it: run.sh, sbatch, pytorchjob, megatron, primus, torchtitan, nemo, or a path of such a name"
-)
+_HELP = "run.sh, sbatch, pytorchjob, megatron, primus, torchtitan, nemo: what starts it; or a path"
 #: Fields of a model that are arguments of Megatron-LM as they stand.
 _PLAIN = (
     *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "kv_channels"),
