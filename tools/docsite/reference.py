@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from docsite import plan_example
+from docsite import founding, plan_example
 from docsite.commands import command_tables, plain
 from harness.report.blocks import table
 from projector.errors import InputError, Problem
@@ -294,6 +294,8 @@ REFERENCE: Mapping[str, Callable[[], str]] = {
     "selectors": selectors,
     "steady-reasons": steady_reasons,
     "physical-bounds": physical_bounds,
+    "founding-counts": founding.counts,
+    "founding-items": founding.items,
     "plan/figures": plan_example.figures,
     "plan/sizes": plan_example.sizes,
 }

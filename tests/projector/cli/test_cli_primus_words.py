@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import workloads
 from cli_command import projector
+
+from projector.benchmark.shrink import shrink_to
+from projector.cli import performance
 
 EXPERIMENT = """
 work_group: amd
@@ -67,6 +72,15 @@ def test_keys_of_a_hardware_file_that_nothing_feels(shown, tmp_path: Path) -> No
     assert "node_bw" not in found
     piped = shown("without effect", "--target-nodes", "4", "--pp", "4", "--hardware-config", str(file))
     assert "p2p_bw_eff" not in piped
+
+
+def test_what_a_benchmark_shrank_to_stands_beside_the_target(monkeypatch) -> None:
+    run = workloads.sharded("mixtral_8x7b", 64, tp=2, pp=4, ep=8, cp=1)
+    shrunk = shrink_to(run, 4)
+    timed = SimpleNamespace(asked=SimpleNamespace(workload=shrunk.workload, ranks=shrunk.ranks))
+    monkeypatch.setattr("projector.cli.live.measurement", lambda *_: timed)
+    words = performance._timed(SimpleNamespace(workload=run, cluster=None), SimpleNamespace())
+    assert "pp 1, ep 4, tp 2, cp 1 on 4 of 64 ranks; target: pp 4, ep 8, tp 2, cp 1, dp 8" in words
 
 
 def test_hosts_that_a_batch_can_use(shown) -> None:
