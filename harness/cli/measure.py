@@ -42,6 +42,13 @@ def register(parser: Parser) -> None:
     add(
         "--profile", action="store_true", help="and a profiler's trace of each, two steps behind the timed ones, a rank"
     )
+    add(
+        "--strategy",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="every training as this strategy of TPrimat splits it, or as all five do (all); may be given again",
+    )
     add("--only", action="append", default=[], metavar="ID", help="a training of the file; may be given again")
 
 
@@ -68,6 +75,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     from projector.errors import InputError, Problem, nearest
 
     plan = spec.read(args.spec)
+    plan = spec.by_strategy(plan, args.strategy, str(args.spec)) if args.strategy else plan
     known = [job.id for job in plan.jobs]
     problems = [
         Problem("command line", "--only", name, nearest(name, known)) for name in args.only if name not in known

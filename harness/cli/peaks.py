@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,7 +57,12 @@ def command(args: argparse.Namespace) -> int:
     from harness.report import markdown, peaks_plot, plot, view_peaks
 
     parameters = _parameters(args.parameters)
-    runs = chosen(runs_of_all(_files(args.rows)), args.strategy)
+    unread: list[Problem] = []
+    runs = chosen(runs_of_all(_files(args.rows), unread=unread), args.strategy)
+    if unread and (not runs or any(Path(problem.where) in args.rows for problem in unread)):
+        raise InputError(unread)
+    for problem in unread:
+        print(f"not read: {problem}", file=sys.stderr)
     tool = predictors.load(("simulate",))[0]
     rows = platforms.rated(runs, tool, parameters)
     if not rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,13 @@ def runs_of(path: str | Path, said: Context | None = None) -> tuple[MeasuredRun,
     return found
 
 
-def runs_of_all(paths: Iterable[Path], said: Context | None = None) -> list[MeasuredRun]:
-    """The runs of several files, in order; ``said`` is of the logs among them. Raises :class:`InputError` with the mistakes
-    of all files, for an id that two of them have, and for flags that no log takes."""
+def runs_of_all(
+    paths: Iterable[Path], said: Context | None = None, unread: list[Problem] | None = None
+) -> list[MeasuredRun]:
+    """The runs of several files, in order; ``said`` is of the logs among them. A log's run is called by its file; of a
+    second file of that name, by its folder as well. Raises :class:`InputError` with the mistakes of all files, for an id that two
+    tables have, and for flags that no log takes. ``unread``: takes the mistakes of files that cannot be read, where the
+    others are wanted all the same."""
     files = tuple(dict.fromkeys(paths))
     if not files:
         return []
@@ -47,8 +52,10 @@ def runs_of_all(paths: Iterable[Path], said: Context | None = None) -> list[Meas
         try:
             found = runs_of(path, said)
         except InputError as error:
-            problems += error.problems
+            (problems if unread is None else unread).extend(error.problems)
             continue
+        if not command.is_table(path):
+            found = tuple(replace(run, id=f"{path.parent.name}/{run.id}") if run.id in origin else run for run in found)
         for run in found:
             if run.id in origin:
                 expected = f"an id that {origin[run.id]} does not have"

@@ -104,7 +104,7 @@ def _trained(job: Job, path: Path, taken: tuple[Taken, ...]) -> Trained:
         raise InputError([Problem(str(path), "steps", found, "a quieter machine, or more --steps")])
     return Trained(
         job=job,
-        run=replace(read.run, group=job.group),
+        run=_named(read.run, job),
         path=path,
         rounds=_rounds(read),
         low=state.low,
@@ -112,6 +112,12 @@ def _trained(job: Job, path: Path, taken: tuple[Taken, ...]) -> Trained:
         losses=_losses(path),
         taken=taken,
     )
+
+
+def _named(run: MeasuredRun, job: Job) -> MeasuredRun:
+    """Under the job's group, with its strategy where it has one."""
+    said = {"strategy": job.strategy} if job.strategy else {}
+    return replace(run, group=job.group, switches={**run.switches, **said})
 
 
 def _losses(path: Path) -> tuple[float, ...]:

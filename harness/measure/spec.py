@@ -8,11 +8,12 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from harness.measure import support
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, nearest
 from projector.hardware.yaml_file import Reader
 from projector.io.files import read_yaml
 from projector.workload import model_schema, schema, validate
@@ -26,12 +27,21 @@ KEYS = ("id", "model", "recipe", "gpus", "steps", "group", "seed", "learning_rat
 PLAN_KEYS = ("device", "threads", "repeat", "optional", "runs")
 _REQUIRED = ("id", "model", "recipe")
 _NAME = frozenset(string.ascii_letters + string.digits + "._-")
+#: TPrimat's five strategies: (tp, pp) of eight NVIDIA GPUs, its Llama's (DmitriiNikolaevAtAmd/tprimat README).
+STRATEGIES = {
+    "maximum_performance": (4, 1),
+    "truly_identical": (4, 1),
+    "memory_optimized": (4, 2),
+    "minimal_communication": (1, 1),
+    "balanced": (2, 1),
+}
 LEAST_STEPS, _MOST_STEPS, _MOST_REPEATS = 3, 1_000_000, 100  # below three steps nothing remains behind the warm-up
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One training. ``workload.recipe`` states every switch that the trainer sets (:func:`support.settle`)."""
+    """One training. ``workload.recipe`` states every switch that the trainer sets (:func:`support.settle`). ``strategy``:
+    the word of :data:`STRATEGIES` for how it is split."""
 
     id: str
     workload: Workload
@@ -39,6 +49,7 @@ class Job:
     group: str = ""
     seed: int = 1234
     learning_rate: float = 1e-3
+    strategy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +105,30 @@ def parse(value: object, where: str) -> tuple[Plan, list[Problem]]:
     made = [_job(item, where, f"{prefix}[{i}]", read.problems) for i, item in enumerate(items)]
     problems = [*read.problems, *_repeated(items, where, prefix)]
     return replace(plan, jobs=tuple(job for job in made if job is not None)), problems
+
+
+def by_strategy(plan: Plan, names: Sequence[str], where: str) -> Plan:
+    """Every training of ``plan`` once a strategy, on as many processes; of fewer than eight, tp gives way. Raises
+    :class:`InputError` for unknown names and for sizes that a model or a batch cannot be split into."""
+    wanted = list(STRATEGIES) if "all" in names else [name.lower().replace("-", "_") for name in names]
+    problems = [
+        Problem("command line", "--strategy", name, nearest(name, (*STRATEGIES, "all")))
+        for name in wanted
+        if name not in STRATEGIES
+    ]
+    jobs = []
+    for job, name in product(plan.jobs, [name for name in wanted if name in STRATEGIES]):
+        tp, pp = STRATEGIES[name]
+        tp = max(size for size in (1, 2, 4) if size <= tp and (size == 1 or size * pp <= job.workload.gpus))
+        recipe = replace(job.workload.recipe, tp=tp, pp=pp, vpp=1, pipeline_schedule=None)
+        split = replace(job.workload, recipe=recipe)
+        wrong = [*validate.problems(split, where)] or support.problems(split, where)
+        problems += [replace(problem, key=f"{job.id}, {name}: {problem.key}") for problem in wrong]
+        if not wrong:
+            jobs.append(replace(job, id=f"{job.id}-{name}", workload=support.settle(split), strategy=name))
+    if problems:
+        raise InputError(problems)
+    return replace(plan, jobs=tuple(jobs))
 
 
 def to_mapping(plan: Plan) -> dict[str, object]:

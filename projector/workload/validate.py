@@ -255,7 +255,8 @@ def _divisions(workload: Workload, where: str) -> Iterable[Problem]:
     model, recipe, gpus = workload.model, workload.recipe, workload.gpus
     for key, value, name, of in _dividends(workload):
         if of % value:
-            yield Problem(where, f"recipe.{key}", value, f"a divisor of {name} = {of}")
+            valid = ", ".join(str(size) for size in range(1, of + 1) if of % size == 0)
+            yield Problem(where, f"recipe.{key}", value, f"a divisor of {name} = {of}" + f": {valid}" * (of < 1024))
     if model.num_query_groups % recipe.tp and recipe.tp % model.num_query_groups:
         expected = f"a divisor or a multiple of num_query_groups = {model.num_query_groups}"
         yield Problem(where, "recipe.tp", recipe.tp, expected)

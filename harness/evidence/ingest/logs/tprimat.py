@@ -62,11 +62,21 @@ def read(source: Source) -> Iterator[Event]:
         **section(document, "training_config"),
     }
     values = {_WORDS[name]: value for name, value in config.items() if name in _WORDS}
+    if "micro_batch_size" not in values and (micro := _micro_batch(config)):
+        values["micro_batch_size"] = micro
     if values:
         yield Arguments(values, 1, len(config))
     yield from _memory(document)
     yield from _curves(document)
     yield from _steps(document)
+
+
+def _micro_batch(config: Mapping[str, Any]) -> int | None:
+    """Its README's documents state none: the global batch over data-parallel ranks and accumulation steps."""
+    sizes = ("global_batch_size", "data_parallel_size", "gradient_accumulation_steps")
+    batch, ranks, steps = (positive(config.get(name)) for name in sizes)
+    micro = batch / (ranks * steps) if batch and ranks and steps else 0.0
+    return int(micro) if micro >= 1 and micro == int(micro) else None
 
 
 def _facts(document: Mapping[str, Any], name: str) -> Iterator[Event]:

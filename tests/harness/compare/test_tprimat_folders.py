@@ -1,0 +1,77 @@
+"""TPrimat's own output: five folders with files of the same names, no micro-batch size in them, and one that is broken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from harness.evidence.runs_of import runs_of
+from harness.measure import spec
+
+STRATEGIES = [(name, *sizes) for name, sizes in spec.STRATEGIES.items()]
+
+
+def document(name: str, tp: int, pp: int, **training: object) -> str:
+    """As its README documents it."""
+    dp, seconds = 8 // (tp * pp), 5.0 + tp + pp
+    said = {
+        "platform": "nvd",
+        "gpu_info": {"device_name": "NVIDIA H100 80GB HBM3", "device_count": 8, "software_stack": "cuda"},
+        "parallelism_config": {
+            "tensor_model_parallel_size": tp, "pipeline_model_parallel_size": pp, "data_parallel_size": dp,
+            "gradient_accumulation_steps": 64 // dp, "strategy_name": name,
+        },
+        "training_config": {"global_batch_size": 128, "sequence_length": 2048, "num_gpus": 8, **training},
+        "performance_metrics": {"tokens_per_second": 128 * 2048 / seconds, "avg_step_time_seconds": seconds},
+        "raw_step_times": [2 * seconds] + 9 * [seconds],
+    }  # fmt: skip
+    return json.dumps(said)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number, (name, tp, pp) in enumerate(STRATEGIES):
+        inside = tmp_path / f"output-0{number}"
+        inside.mkdir()
+        (inside / "benchmark_cuda_llama.json").write_text(document(name, tp, pp))
+        (inside / "training_llama.log").write_text("nothing\n")
+    return tmp_path
+
+
+def test_the_micro_batch_follows_from_what_it_writes(folder: Path) -> None:
+    (run,) = runs_of(folder / "output-04" / "benchmark_cuda_llama.json")
+    assert run.recipe is not None
+    assert run.recipe.micro_batch_size == 2  # 128 / (4 · 16)
+    file = folder / "odd.json"
+    file.write_text(document("balanced", 2, 1, global_batch_size=72))
+    with pytest.raises(Exception, match="micro_batch_size"):
+        runs_of(file)
+
+
+def test_five_folders_are_five_runs_and_a_broken_file_hides_none(folder: Path, capsys) -> None:
+    named = [str(path) for path in sorted(folder.iterdir())]
+    assert main(["peaks", *named, "--json"]) == 0
+    whole = capsys.readouterr().out
+    assert all(name in whole for name, _, _ in STRATEGIES)
+    assert main(["peaks", str(folder), "--json"]) == 0
+    assert capsys.readouterr().out == whole
+    bad = folder / "output-02" / "benchmark_cuda_bad.json"
+    bad.write_text('{"performance_metrics": {}, "training_config": {}}')
+    assert main(["peaks", *named, "--json"]) == 0
+    left = capsys.readouterr()
+    assert left.out == whole
+    assert left.err.startswith(f"not read: {bad}: ")
+    assert main(["peaks", str(bad)]) == 2
+
+
+def test_strategies_of_a_training(tmp_path: Path) -> None:
+    example = Path(__file__).resolve().parents[3] / "examples/measure/strategies.yaml"
+    plan = spec.by_strategy(spec.read(example), ["all"], "e.yaml")
+    assert [job.id for job in plan.jobs][:5] == [f"llama-{name}" for name in spec.STRATEGIES]
+    sizes = {(job.strategy, job.workload.recipe.tp, job.workload.recipe.pp) for job in plan.jobs}
+    assert {("memory_optimized", 1, 2), ("balanced", 2, 1), ("minimal_communication", 1, 1)} <= sizes
+    with pytest.raises(Exception, match="nearest: balanced"):
+        spec.by_strategy(plan, ["balancd"], "e.yaml")
