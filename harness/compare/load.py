@@ -60,7 +60,8 @@ def sides(named: Sequence[str], known: Known, context: Context) -> list[Side]:
 
 def benchmark_files(folder: Path) -> list[Path]:
     """The benchmark files of TPrimat in a folder, by name; else its tables of runs; else the benchmark files of the
-    folders in it (``output-00`` to ``output-04`` of ``run_all_configs.sh``). Raises :class:`InputError` where it holds none."""
+    folders in it (``output-00`` to ``output-04`` of ``run_all_configs.sh``). Raises :class:`InputError` where it holds
+    none."""
     whole, inside = (
         [path for path in sorted(folder.glob(files)) if tprimat.recognises(open_source(path).head())]
         for files in ("*.json", "*/*.json")

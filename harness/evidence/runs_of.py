@@ -34,8 +34,8 @@ def runs_of_all(
     paths: Iterable[Path], said: Context | None = None, unread: list[Problem] | None = None
 ) -> list[MeasuredRun]:
     """The runs of several files, in order; ``said`` is of the logs among them. A log's run is called by its file; of a
-    second file of that name, by its folder as well. Raises :class:`InputError` with the mistakes of all files, for an id that two
-    tables have, and for flags that no log takes. ``unread``: takes the mistakes of files that cannot be read, where the
+    second file of that name, by its folder as well. Raises :class:`InputError` with the mistakes of all files, for an id
+    that two tables have, and for flags that no log takes. ``unread``: takes the mistakes of unreadable files, where the
     others are wanted all the same."""
     files = tuple(dict.fromkeys(paths))
     if not files:
