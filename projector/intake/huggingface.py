@@ -9,10 +9,8 @@ from pathlib import Path
 from projector.errors import InputError, Problem, Unsupported, nearest
 from projector.intake import huggingface_table, known_settings
 from projector.intake.asked import names_read
-from projector.intake.huggingface_blocks import BLOCKS
-from projector.intake.huggingface_decoders import DECODERS
+from projector.intake.huggingface_decoders import DECODERS, LANGUAGE_DEFAULTS, STACKED, vision
 from projector.intake.huggingface_hybrids import HYBRIDS
-from projector.intake.huggingface_stacks import LANGUAGE_DEFAULTS, STACKS, vision
 from projector.intake.huggingface_types import MODEL_TYPES
 from projector.intake.loaded import Loaded
 from projector.intake.tables import table
@@ -34,7 +32,7 @@ _LANGUAGE_FIRST = ("gemma3", "gemma3n", "llama4", "mistral3")
 @cache
 def _types() -> Mapping[str, Callable[[Reader], dict[str, object]]]:
     """What reads a configuration, by its ``model_type``."""
-    return {**MODEL_TYPES, **DECODERS, **HYBRIDS, **BLOCKS, **STACKS, **huggingface_table.readers()}
+    return {**MODEL_TYPES, **DECODERS, **HYBRIDS, **huggingface_table.readers()}
 
 
 def _refused(kind: str) -> str | None:
@@ -74,7 +72,7 @@ def from_mapping(config: Mapping[str, object], where: str, *, name: str = "") ->
     types = _types()
     reader_of = types.get(kind) or types.get(outer_type)
     refused = None if sees else _refused(outer_type) or _refused(kind)
-    if refused is None and config.get("is_encoder_decoder") is True and kind not in STACKS:
+    if refused is None and config.get("is_encoder_decoder") is True and kind not in STACKED:
         refused = "an encoder and a decoder"
     if refused is not None:
         raise Unsupported(f"{where}: model_type {outer_type or kind}: {refused}")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.intake import xla_flags
+from projector.intake import aliases
 from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import model_named
@@ -99,9 +100,9 @@ def _loaded(
     batch, steps = _samples(args), args.integer("gradient_accumulation_steps") or 1
     tp, pp = axes["tensor"] * axes["tensor_sequence"], axes["pipeline"]
     cp = axes["context"] * axes["context_usp_ulysses"]
-    of_xla, wrong = xla_flags.stated(env)
+    flags, wrong = of_xla(env)
     args.problems += wrong
-    fields |= of_xla
+    fields |= flags
     fields |= {
         "micro_batch_size": _micro_batch(args, batch * tp * cp * pp, pp),
         "global_batch_size": max(1, round(batch * steps * (gpus or 1))),
@@ -244,6 +245,26 @@ def _experts(args: Reader, ep: int) -> dict[str, object]:
     if factor <= 0:
         raise Unsupported("dense products without a capacity: every token through every expert")
     return fields | {"moe_expert_capacity_factor": factor, "moe_pad_expert_input_to_capacity": True}
+
+
+#: What JAX_OPTIMIZATION_LEVEL sets of XLA (NVIDIA/JAX-Toolbox@bcbbfa57 docs/GPU_performance.md, "Effect details (O1)").
+_OF_A_LEVEL = ("xla_gpu_enable_pipelined_all_gather", "xla_gpu_enable_while_loop_double_buffering")
+_LEVELS = ("O1", "O2", "O3")
+
+
+def of_xla(env: Mapping[str, str]) -> tuple[dict[str, object], list[tuple[str, object, str]]]:
+    """Recipe fields that ``XLA_FLAGS`` and ``JAX_OPTIMIZATION_LEVEL`` state, and what is no value of theirs as
+    ``(key, found, expected)``. Of a flag that is repeated the last counts; one without a value is on."""
+    text = env.get("XLA_FLAGS", "")
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return {}, [("XLA_FLAGS", text, "flags whose quotes are closed")]
+    parts = (word.lstrip("-").partition("=") for word in words)
+    told = dict.fromkeys(_OF_A_LEVEL, "true") if env.get("JAX_OPTIMIZATION_LEVEL") in _LEVELS else {}
+    args = Reader({**told, **{name: value if is_told else "true" for name, is_told, value in parts}})
+    fields = aliases.stated(args, "xla")
+    return fields, args.problems
 
 
 def _pool(args: Reader, env: Mapping[str, str]) -> float | None:

@@ -7,24 +7,14 @@ hybrid_mamba_mla_layer_specs}.py.
 
 from __future__ import annotations
 
+from typing import Any
+
+from projector.intake.tables import table
 from projector.intake.values import Reader
 from projector.workload.layer_pattern import expand, stages
 from projector.workload.moe_layer_freq import numbers
 
 _PATTERNS = ("hybrid_layer_pattern", "hybrid_override_pattern")
-_MAMBA = {
-    "mamba_num_heads": "mamba_num_heads",
-    "mamba_head_dim": "mamba_head_dim",
-    "mamba_state_dim": "mamba_state_dim",
-    "mamba_num_groups": "mamba_num_groups",
-}
-_DELTA = (
-    "linear_num_key_heads",
-    "linear_num_value_heads",
-    "linear_key_head_dim",
-    "linear_value_head_dim",
-    "linear_conv_kernel_dim",
-)
 _HEAD = 64  # Megatron-LM's default of mamba_head_dim
 
 
@@ -43,7 +33,7 @@ def kinds(args: Reader, hidden: object, layers: object) -> dict[str, object]:
         found["mixer_pattern"] = "".join(
             "G" if mark else "+" if args.flag("multi_latent_attention") else "*" for mark in marks
         )
-        found["gdn"] = {name: value for name in _DELTA if (value := args.integer(name)) is not None}
+        found["gdn"] = _of(args, "delta")
     if args.word("model_type") == "kimi_k3" and type(layers) is int:
         marks = _marks(numbers(args.raw("linear_attention_freq"), layers), layers)
         found["mixer_pattern"] = "".join("K" if mark else "+" for mark in marks)
@@ -109,7 +99,7 @@ def _stack(args: Reader, layers: object) -> str | None:
     spec, share = str(args.raw("spec") or ""), args.number("hybrid_attention_ratio") or 0.0
     if "mamba_stack_spec" in spec and not share and not args.number("hybrid_mlp_ratio"):
         return "M" * layers
-    sized = all(args.integer(name) for name in _DELTA[:4])
+    sized = len(_of(args, "delta").keys() - {"linear_conv_kernel_dim"}) == 4
     mixer = "G" if "gdn_hybrid_stack_spec" in spec and sized else "M" if "'hybrid_stack_spec'" in spec else None
     mixer = "K" if "kda_hybrid_stack_spec" in spec else mixer
     if mixer is None or not 0.0 <= share <= 0.5:
@@ -135,7 +125,7 @@ def _hybrid(args: Reader, text: str, hidden: object) -> dict[str, object]:
     if args.flag("mtp_use_repeated_layer"):
         found["mtp_use_repeated_layer"] = True
     if "M" in letters:
-        mamba = _stated(args, _MAMBA)
+        mamba = _of(args, "mamba")
         if "mamba_num_heads" not in mamba and isinstance(hidden, int):
             wide = 1 if "'hybrid_stack_spec'" in str(args.raw("spec")) else 2  # Primus' stack expands by one
             mamba["mamba_num_heads"] = wide * hidden // (mamba.get("mamba_head_dim") or _HEAD)
@@ -143,8 +133,13 @@ def _hybrid(args: Reader, text: str, hidden: object) -> dict[str, object]:
     if "K" in letters:
         found["kda"] = _fused_kimi(args)
     if "G" in letters:
-        found["gdn"] = {name: value for name in _DELTA if (value := args.integer(name)) is not None}
+        found["gdn"] = _of(args, "delta")
     return found
+
+
+def _of(args: Reader, layers: str) -> dict[str, Any]:
+    """What is stated of the sizes of such layers."""
+    return {name: value for name, value in args.named(table("megatron", layers)).items() if value is not None}
 
 
 def _stated(args: Reader, names: dict[str, str]) -> dict[str, int]:

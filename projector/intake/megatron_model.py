@@ -13,36 +13,21 @@ _POSITIONS = {"absolute": "learned_absolute", "rotary": "rope", "yarn": "rope", 
 
 def model_fields(args: Reader) -> dict[str, object]:
     """The model fields that ``args`` states, as a mapping for ``parse_model``; what is absent stays absent."""
-    found: dict[str, object] = {
-        name: args.integer(name)
-        for name in ("num_layers", "hidden_size", "num_attention_heads", "max_position_embeddings", "mtp_num_layers")
-    }
+    found: dict[str, object] = args.named(table("megatron", "model"))
     if args.has("decoder_seq_length"):  # an encoder and a decoder: others print every name of theirs but this
         found["encoder"] = {"num_layers": args.integer("encoder_num_layers", "num_layers") or 0}
         found["num_layers"] = args.integer("decoder_num_layers", "num_layers", "encoder_num_layers")
         args.integer("relative_attention_max_distance")
         found["relative_attention_num_buckets"] = args.integer("relative_attention_num_buckets")
-    found["vocab_size"] = args.integer("vocab_size", "padded_vocab_size")
-    found["normalization"] = args.word("normalization")
-    for field in (
-        "attention_output_gate",
-        "qk_layernorm",
-        "add_bias_linear",
-        "add_qkv_bias",
-        "untie_embeddings_and_output_weights",
-    ):
-        found[field] = args.flag(field)
     if args.flag("disable_bias_linear"):
         found["add_bias_linear"] = False
     found["gated_linear_unit"] = _gated(args)
     found["quick_geglu"] = args.flag("quick_geglu") or None
-    found["activation_situ_beta"] = args.number("activation_situ_beta")
     found["position_embedding_type"] = _position(args)
     found |= _attention(args, found["num_attention_heads"])
     found["ffn_hidden_size"] = args.integer("ffn_hidden_size") or _ffn(found["hidden_size"], found["gated_linear_unit"])
     found |= _mla(args)
     found |= _compressed(args)
-    found["attn_res_block_size"] = args.integer("attn_res_block_size")
     found |= _moe(args, found["ffn_hidden_size"])
     asked = kinds(args, found["hidden_size"], found["num_layers"])
     found |= asked | _unsupported(args, asked)
@@ -72,7 +57,7 @@ def _ffn(hidden: object, gated: object) -> int | None:
 
 def _attention(args: Reader, heads: object) -> dict[str, object]:
     grouped, groups = args.flag("group_query_attention"), args.integer("num_query_groups")
-    found: dict[str, object] = {"kv_channels": args.integer("kv_channels")}
+    found: dict[str, object] = {}
     if grouped is False:
         found["num_query_groups"] = heads
     elif grouped or groups is not None:
@@ -111,8 +96,7 @@ def _mla(args: Reader) -> dict[str, object]:
     latent = args.flag("multi_latent_attention") or args.word("model_type") == "kimi_k3"  # its builder needs no switch
     if args.flag("multi_latent_attention") is None and not latent:
         return {}
-    fields = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
-    ranks = {field: args.integer(field) for field in fields}
+    ranks = args.named(table("megatron", "latent"))
     if not latent:
         return {"mla": False}
     if args.flag("mla_use_output_gate"):
@@ -129,8 +113,7 @@ def _compressed(args: Reader) -> dict[str, object]:
     ratios = args.raw("compress_ratios") or args.raw("csa_compress_ratios")
     if ratios is None:
         return found
-    sizes = {name: args.integer(name) for name in _COMPRESSED}
-    sizes["attn_sliding_window"] = args.integer("attn_sliding_window", "csa_window_size")
+    sizes = args.named(table("megatron", "compressed"))
     stated: dict[str, object] = {name: value for name, value in sizes.items() if value is not None}
     # at 0 Primus keeps the indexer frozen, and so does Megatron-LM
     stated["trained"] = any([args.number("v4_indexer_distill_loss_coeff"), args.number("dsa_indexer_loss_coeff")])
@@ -138,21 +121,10 @@ def _compressed(args: Reader) -> dict[str, object]:
 
 
 _STREAMS = 4  # NVIDIA/Megatron-LM core/transformer/transformer_config.py, num_residual_streams
-_COMPRESSED = (
-    *("q_lora_rank", "qk_pos_emb_head_dim", "o_groups", "o_lora_rank", "index_n_heads", "index_head_dim", "index_topk"),
-)
 
 
 def _moe(args: Reader, ffn: object) -> dict[str, object]:
-    names = ("moe_router_topk", "moe_shared_expert_intermediate_size", "moe_router_num_groups", "moe_router_group_topk")
-    found: dict[str, object] = {name: args.integer(name) for name in names}
-    found["num_experts"] = args.integer("num_experts")
-    found["moe_latent_size"] = args.integer("moe_latent_size", "routed_expert_hidden_size")
-    found["moe_ffn_hidden_size"] = args.integer("moe_ffn_hidden_size")
-    found["moe_router_score_function"] = args.word("moe_router_score_function")
-    found["moe_router_enable_expert_bias"] = args.flag("moe_router_enable_expert_bias")
-    found["moe_shared_expert_gate"] = args.flag("moe_shared_expert_gate", "shared_expert_gate")
-    found["moe_layer_freq"] = args.raw("moe_layer_freq")
+    found = args.named(table("megatron", "experts"))
     stated = {name: value for name, value in found.items() if value is not None}
     if found["num_experts"] is None:
         return {"moe": stated} if stated else {}

@@ -14,7 +14,7 @@ from dataclasses import replace
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
-from projector.intake.named_models import model_named
+from projector.intake.named_models import flat, model_named
 from projector.intake.primus_experiment import Experiment
 from projector.intake.values import Reader
 from projector.workload import zoo
@@ -50,7 +50,7 @@ def load(content: Mapping[str, object], where: str, *, gpus: int | None, model: 
 
     Raises :class:`InputError` with everything that does not fit, :class:`Unsupported` for what nothing lowers.
     """
-    job = Settings(dialect("torchtitan"), content, where)
+    job = Settings(dialect("torchtitan"), _in_samples(content, where), where)
     settings = job.stated
     name = str(settings.get("model.name", ""))
     if name in job.dialect.tables["not_language"]:
@@ -74,6 +74,27 @@ def load(content: Mapping[str, object], where: str, *, gpus: int | None, model: 
     if "activation_checkpoint.mode" not in settings:
         counted += ("activation_checkpoint=every second layer (torchtitan's default)",)
     return replace(loaded, assumed=(*counted, *loaded.assumed))
+
+
+def _in_samples(content: Mapping[str, object], where: str) -> dict[str, object]:
+    """Lengths and batches as torchtitan had them before August 2026, where they are given in tokens."""
+    names = dialect("torchtitan").tables["tokens"]
+    stated = flat(content)
+    told = {word: stated[name] for word, name in names.items() if stated.get(name) not in (None, -1)}
+    if not told:
+        return dict(content)
+    wrong = [Problem(where, names[word], value, "a whole number above 0") for word, value in told.items()
+             if type(value) is not int or value < 1]  # fmt: skip
+    length, pieces = told.get("length", 2048), told.get("pieces", 1)
+    each, total = told.get("each", 16384), told.get("total", 0)
+    if not wrong and (each % length or total % length):  # type: ignore[operator]
+        wrong = [Problem(where, names["each"], each, f"a multiple of {names['length']} = {length}")]
+    if wrong:
+        raise InputError(wrong)
+    samples = {"training.seq_len": length, "training.local_batch_size": each // length * pieces}  # type: ignore[operator]
+    samples |= {"training.global_batch_size": total // length} if total else {}  # type: ignore[operator]
+    samples |= {"parallelism.pipeline_parallel_microbatches": pieces} if "pieces" in told else {}
+    return {**{name: value for name, value in stated.items() if name not in names.values()}, **samples}
 
 
 def of_experiment(experiment: Experiment) -> Loaded:

@@ -101,6 +101,11 @@ class Reader:
         """A list of words, or one text of them separated by commas or blanks."""
         return self._first(names, _words, "a list of words")
 
+    def named(self, kinds: Mapping[str, str]) -> dict[str, Any]:
+        """Field to value by a table of names: ``integer: a b|c`` are whole numbers a, and b by its own name or c's."""
+        several = ((kind, each.split("|")) for kind, names in kinds.items() for each in names.split())
+        return {names[0]: getattr(self, kind)(*names) for kind, names in several}
+
     def integers(self, *names: str) -> tuple[int, ...] | None:
         """A list of whole numbers, or one text of them separated by commas."""
         return self._first(names, _integers, "a list of whole numbers")

@@ -17,7 +17,7 @@ from harness.evaluation.evaluate import Selected, row_of
 from harness.evidence import dataset, run_text
 from harness.evidence.ingest import vocabulary
 from harness.evidence.ingest.command import ingest
-from harness.evidence.ingest.context import Context
+from harness.evidence.ingest.context import Context, read_context
 from harness.evidence.ingest.loose import convert
 from harness.evidence.ingest.settings import plain_key
 from harness.evidence.ingest.tables import read_records
@@ -201,3 +201,21 @@ def test_a_log_is_as_unread_for_a_projection_as_for_an_import(shared: Path) -> N
         assert [set(run.unread) for run in runs] == [told] * len(runs), log.name
         compared += len(runs)
     assert compared > 5
+
+
+def test_a_word_of_the_file_beside_a_log_is_said_too(tmp_path: Path) -> None:
+    """``ingest LOG --recipe FILE`` names what ``performance --config FILE`` names."""
+    head = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 2\nseq_len = 8192\n'
+    (tmp_path / "job.toml").write_text(f"{head}[experimental]\nzqkv = 3\n")
+    lines = (
+        f"[titan] 2025-01-01 10:0{step}:00,000 - root - INFO - step: {step}  loss: 8.1  memory: 50.2GiB(63%)  tps: 273"
+        "  tflops: 15.8"
+        for step in range(1, 10)
+    )
+    (tmp_path / "run.log").write_text("\n".join(lines))
+    context = read_context(tmp_path / "job.toml", gpu="h100", gpus=8)
+    (run,) = ingest([tmp_path / "run.log"], said=context).runs
+    told = detect.load(tmp_path / "job.toml", gpus=8)
+    assert {text.replace("=", ": ", 1) for text in told.unmodelled} == set(run.unread)
+    assert any("zqkv" in text for text in run.unread)
+    assert set(told.assumed) <= set(run.assumed)

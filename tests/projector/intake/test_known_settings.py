@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from projector.errors import InputError, Unsupported
-from projector.intake import detect, known_settings, xla_flags
+from projector.intake import detect, known_settings, maxtext
 from projector.intake.asked import names_read
 from projector.intake.assemble import _READERS, Origin, assemble
 from projector.intake.megatron_recipe import recipe_fields
@@ -174,7 +174,7 @@ RUN = f"python3 MaxText/train.py base.yml model_name=llama2-7b {SIZES}"
 
 
 def found(flags: str, **env: str) -> dict[str, object]:
-    fields, problems = xla_flags.stated({"XLA_FLAGS": flags, **env})
+    fields, problems = maxtext.of_xla({"XLA_FLAGS": flags, **env})
     assert not problems
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -196,9 +196,9 @@ def test_an_optimisation_level_sets_what_no_flag_says() -> None:
 
 
 def test_what_is_no_value_is_named_with_its_flag() -> None:
-    _, problems = xla_flags.stated({"XLA_FLAGS": f"--{COMBINE}=large --{PIPELINED}=perhaps"})
+    _, problems = maxtext.of_xla({"XLA_FLAGS": f"--{COMBINE}=large --{PIPELINED}=perhaps"})
     assert [key for key, _, _ in problems] == [COMBINE, PIPELINED]
-    _, (problem,) = xla_flags.stated({"XLA_FLAGS": "--xla_dump_to='out"})
+    _, (problem,) = maxtext.of_xla({"XLA_FLAGS": "--xla_dump_to='out"})
     assert problem[0] == "XLA_FLAGS"
 
 

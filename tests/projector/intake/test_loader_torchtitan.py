@@ -168,3 +168,27 @@ def test_other_toml(tmp_path):
 def test_todays_name_counts():
     both = {"training.batch_size": 1, "training.local_batch_size": 2, "training.steps": 3}
     assert Settings(dialect("torchtitan"), both, "f").stated == {"training.local_batch_size": 2, "training.steps": 3}
+
+
+@pytest.mark.parametrize(("length", "samples", "pieces"), [(2048, 8, 1), (8192, 2, 4), (512, 1, 1)])
+def test_sizes_in_tokens_are_those_in_samples(tmp_path, length, samples, pieces):
+    head = '[model]\nname = "llama3"\nflavor = "8B"\n'
+    pp = f"pipeline_parallel_degree = {2 if pieces > 1 else 1}\n"
+    ours = (
+        f"{head}[training]\nseq_len = {length}\nlocal_batch_size = {samples * pieces}\nglobal_batch_size = 64\n"
+        f"[parallelism]\n{pp}pipeline_parallel_microbatches = {pieces}\n"
+    )
+    theirs = (
+        f"{head}[training]\nmax_context_length = {length}\nnum_tokens_per_microbatch_per_dp_rank = {length * samples}\n"
+        f"num_tokens_per_train_step = {64 * length}\n[parallelism]\n{pp}num_pp_microbatches = {pieces}\n"
+    )
+    loaded = []
+    for text in (ours, theirs):
+        (tmp_path / "job.toml").write_text(text)
+        loaded.append(detect.load(tmp_path / "job.toml", gpus=8))
+    assert loaded[0].recipe == loaded[1].recipe
+    (tmp_path / "job.toml").write_text(
+        theirs.replace(f"dp_rank = {length * samples}", f"dp_rank = {length * samples + 1}")
+    )
+    with pytest.raises(InputError, match="a multiple of training"):
+        detect.load(tmp_path / "job.toml", gpus=8)

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from harness.evidence.ingest.context import Context
-from harness.evidence.ingest.logs import foreign, gpt_neox, torchtitan, trainer_words
+from harness.evidence.ingest.logs import foreign, gpt_neox, torchtitan
 from harness.evidence.ingest.logs.consistency import last_batch, place, refusals
 from harness.evidence.ingest.logs.events import Arguments
 from harness.evidence.ingest.logs.logged import Logged
@@ -122,7 +122,7 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
     printed = record.stated
     line = printed.line if printed else 0
     values, named = translate(printed.values, dialect) if printed else ({}, None)
-    trainer_words.note(record, values)
+    _note(record, values)
     if "vocab_size" in record.facts and values.get("vocab_size") is None and values:
         values["vocab_size"] = record.facts["vocab_size"]
     if "gpus" in record.facts and dialect not in _DUMPED and values:
@@ -136,11 +136,7 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
         else _loaded(values, zoo_name, where, line, context)
     )
     model = context.model or (loaded.model if loaded else None) or (zoo.load(zoo_name) if zoo_name else None)
-    model = (
-        trainer_words.named(_christened(model, zoo_name), values)
-        if model is not None and context.model is None
-        else model
-    )
+    model = _named(_christened(model, zoo_name), values) if model is not None and context.model is None else model
     stated, problems = _recipe_fields(values, loaded, record, model, where, line)
     said = {**stated, **context.stated}
     problems += refusals(values, stated, context, record, where, line)
@@ -152,8 +148,10 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
         batch = "gpus" if context.file is not None and context.file.counts_ranks else "recipe.global_batch_size"
         keys = (batch if name == "global_batch_size" else f"recipe.{name}" for name in missing)
         problems += [Problem(where, key, "nothing", _EXPECTED) for key in keys]
-    assumed = (*(loaded.assumed if loaded else ()), *_assumed(said, record, dialect, context, loaded))
-    left = tuple(text.replace("=", ": ", 1) for text in loaded.unmodelled) if loaded else ()
+    beside = context.file.assumed if context.file else ()
+    assumed = (*(loaded.assumed if loaded else ()), *beside, *_assumed(said, record, dialect, context, loaded))
+    told = [each for each in (loaded, context.file) if each is not None]
+    left = tuple(text.replace("=", ": ", 1).replace(";", ",") for each in told for text in each.unmodelled)
     if printed is not None and dialect != gpt_neox.NAME:
         left += may_matter(printed, values)
     recipe, wrong = parse_recipe(said, where, "recipe.") if not missing else (None, [])
@@ -186,6 +184,24 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
         unread=left,
         doubts=tuple(_overruled(record, context)),
     )
+
+
+#: Of the trainer of this project (:mod:`harness.measure`), beside Megatron-LM's arguments: argument → fact of a log.
+_FACTS = {"trainer_framework": "framework", "trainer_device": "gpu", "trainer_version": "version"}
+
+
+def _note(record: Logged, values: Mapping[str, object]) -> None:
+    """Notes framework, device and version as facts of the log, where its trainer names them."""
+    if values.get("trainer_framework") in frameworks.names():
+        for name, fact in _FACTS.items():
+            if isinstance(value := values.get(name), str):
+                record.facts.setdefault(fact, value)
+
+
+def _named(model: Model, values: Mapping[str, object]) -> Model:
+    """The model under the name and family that the trainer gave it: a dump of Megatron-LM has neither."""
+    name, family = values.get("trainer_model"), values.get("trainer_family")
+    return replace(model, name=name, family=family) if isinstance(name, str) and isinstance(family, str) else model
 
 
 def _overruled(record: Logged, context: Context) -> Iterator[str]:
