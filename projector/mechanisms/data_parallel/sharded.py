@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 
 from projector.dataclass import dataclass
 from projector.mechanisms.data_parallel.base import DataParallel, Gathered
+from projector.operators.types import Operator, Stream
 from projector.parameter import parameter
 from projector.size import least
 from projector.workload.recipe import Recipe
@@ -123,7 +124,9 @@ _BUCKET = parameter(
 
 @dataclass(frozen=True, kw_only=True)
 class Zero3(FullySharded):
-    """Gradients leave in buckets of 16 bits, beside the backward."""
+    """DeepSpeed ZeRO-3 (deepspeed/runtime/zero/stage3.py): gradients leave in buckets of 16 bits, beside the backward. They
+    are copied into their bucket, laid out rank by rank, and divided by the number of ranks: three passes over all of them
+    (``__add_grad_to_ipg_bucket``; deepspeed/runtime/comm/coalesced_collectives.py, ``reduce_scatter_coalesced``)."""
 
     name: ClassVar[str] = "zero3"
     bucketed_to_host: ClassVar[bool] = True
@@ -134,3 +137,12 @@ class Zero3(FullySharded):
 
     def _beside_layers(self, whole: float, ends: float) -> float:
         return 2.0 * least(_BUCKET, whole)
+
+    def copied(
+        self, unit: str, workload: Workload, elements: float, activation_bytes: float
+    ) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
+        """The three passes over a unit's gradients before they are reduced."""
+        if not elements or (workload.recipe.data_parallel_shard_size or 1) == 1:
+            return (), (), ()
+        nbytes = 3 * activation_bytes * elements
+        return (), (), (Stream(name=f"{unit}.bucket", kind="copy", read=nbytes, write=nbytes, launches=3),)

@@ -68,6 +68,15 @@ def test_units_of_fsdp2_copy_with_every_gather_and_every_reduction(pp, sharing, 
     assert tuple(sum(name.endswith(f".{word}") for name in found) for word in words) == copies
 
 
+@pytest.mark.parametrize(("shards", "passes"), [(1, 0), (8, 3)])
+def test_gradients_of_zero3_are_read_and_written_three_times_before_they_are_reduced(shards, passes):
+    """Into their bucket, rank by rank, divided: 2 bytes each way and pass."""
+    case = resolved(LLAMA_70B, data_parallel_sharding="optim_grads_params", data_parallel_shard_size=shards)
+    block = layer(DENSE, with_execution(case, data_parallel={"strategy": "zero3"}))
+    moved = [(op.read, op.write) for op in block.backward_input if op.name.endswith(".bucket")]
+    assert moved == [(2.0 * passes * block.owned.total,) * 2] * bool(passes)
+
+
 def test_unfused_permutation_adds_copies_by_atomics():
     fused = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, moe_permute_fusion=True))
     eager = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, moe_permute_fusion=False))
