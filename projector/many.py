@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, partial
 from heapq import heappush, heappushpop
 from itertools import chain, islice
 
@@ -14,29 +14,29 @@ from numpy.typing import NDArray
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.frameworks import Resolved
-from projector.frameworks.scope import as_layers_see
 from projector.hardware.efficiency import of as efficiency_of
-from projector.hardware.types import Cluster
+from projector.hardware.types import Cluster, Efficiency
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
 from projector.memo import uncollected
-from projector.memory.peaks import Laid, fullest, fullest_of, laid, least, weights
+from projector.memory.columns import laid
+from projector.memory.peaks import fullest, fullest_of, least
 from projector.memory.verdict import Need
 from projector.pipeline import Schedule
 from projector.projection import Projection, project
 from projector.settle import arguments
 from projector.settle.workload import settled
 from projector.step.batch import step_seconds
+from projector.step.columns import staged
 from projector.step.cycle import tuned
 from projector.step.limit import shortest
-from projector.step.priced import Priced, price_ahead, priced, seconds_of
 from projector.workload.workload import Workload
 
 Floats = NDArray[np.float64]
 
 STATUSES = ("ok", "slower", "out-of-memory", "invalid", "unsupported")
 _HEAT = 32  # configurations timed together, once the best are full: their times can spare those behind them
-_AT_ONCE = 2048  # configurations between settling and evaluation, so that 10⁵ of them need no more memory than these
+_AT_ONCE = 16384  # configurations between settling and evaluation, so that 10⁵ of them need no more memory than these
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +45,9 @@ class Many:
 
     ``status``: one of :data:`STATUSES`, ``reason`` why it is not ``ok``; ``step_seconds``, ``tgs`` (NaN unless ``ok``);
     ``memory``: bytes allocated at the peak of the fullest rank. It is NaN where there is no configuration to speak of,
-    where it cannot fit whatever passes through its weights or in whatever order (``reason``: "at least …"), and where an
-    order that is made for its times was not made, because it is ``slower``. That is what a row is whose bound is no faster
-    than the best that were asked for. All others are what :func:`projector.projection.project` finds for the workload alone.
+    where it cannot fit in whatever order (``reason``: "at least …"), and where an order that is made for its times was not
+    made, because it is ``slower``. That is what a row is whose bound is no faster than the best that were asked for. All
+    others are what :func:`projector.projection.project` finds for the workload alone.
     """
 
     status: tuple[str, ...]
@@ -101,7 +101,7 @@ def project_many(
     while loads := tuple(islice(given, _AT_ONCE)):
         rows = _Rows(len(loads))
         with uncollected():
-            _evaluate(_fitting(loads, cluster, rows, race), cluster, settings, rows, race)
+            _evaluate(_fitting(loads, cluster, rows), cluster, settings, rows, race)
         race.enter({first + i: (rows.tokens[i] / rows.seconds[i], load) for i, load in enumerate(loads)})
         parts.append(rows)
         first += len(loads)
@@ -171,6 +171,9 @@ class _Rows:
     def reject(self, row: int, status: str, reason: str) -> None:
         self.status[row], self.reason[row] = status, reason
 
+    def refuse(self, row: int, error: InputError | Unsupported) -> None:
+        self.reject(row, "unsupported" if isinstance(error, Unsupported) else "invalid", str(error))
+
     def fits(self, row: int, need: Need, bound: str = "") -> bool:
         """Whether a row fits in memory; it is rejected where it does not, or where a ``bound`` says that it cannot."""
         if need.margin < 0:
@@ -180,13 +183,19 @@ class _Rows:
         return need.margin >= 0
 
 
-def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows, race: _Race) -> list[tuple[int, Resolved]]:
+def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> list[tuple[int, Resolved]]:
     """Rows that can run and fit, as the cluster would run them; the others are rejected in ``rows``."""
-    every = list(_laid(loads, cluster, rows, race))
-    known = [(row, run) for row, run in every if not tuned(run.resolved)]  # the order of others waits for their times
-    peaks = dict(zip((row for row, _ in known), fullest_of([run for _, run in known], cluster.gpu), strict=True))
+    runs = dict(_settled(loads, cluster, rows))
+    every = dict(zip(runs, laid(list(runs.values()), cluster.gpu), strict=True))
+    held = {row: run for row, run in every.items() if not isinstance(run, InputError | Unsupported)}
+    known = [row for row, run in held.items() if not tuned(run.resolved)]  # the order of others waits for their times
+    peaks = dict(zip(known, fullest_of([held[row] for row in known], cluster.gpu), strict=True))
     fitting = []
-    for row, run in every:
+    for row, run in every.items():
+        if isinstance(run, InputError | Unsupported):
+            rows.refuse(row, run)
+            continue
+        rows.tokens[row] = loads[row].tokens_per_step / loads[row].gpus
         if row in peaks:
             rows.memory[row], need = peaks[row]
             fits = rows.fits(row, need)
@@ -197,22 +206,16 @@ def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows, race: _Ra
     return fitting
 
 
-def _laid(loads: Sequence[Workload], cluster: Cluster, rows: _Rows, race: _Race) -> Iterator[tuple[int, Laid]]:
+def _settled(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> Iterator[tuple[int, Resolved]]:
     for row, load in enumerate(loads):
         try:
             wrong = arguments.of_workload(load)
             if wrong:
                 raise InputError(wrong)
-            resolved = settled(load, cluster, published=False)
-            if race.limited and not rows.fits(row, weights(resolved, cluster.gpu), "at least "):
-                continue
-            run = laid(resolved, cluster.gpu)
-        except InputError as error:
-            rows.reject(row, "invalid", str(error))
-        except Unsupported as error:
-            rows.reject(row, "unsupported", str(error))
+            run = settled(load, cluster, published=False)
+        except (InputError, Unsupported) as error:
+            rows.refuse(row, error)
         else:
-            rows.tokens[row] = load.tokens_per_step / load.gpus
             yield row, run
 
 
@@ -220,48 +223,51 @@ def _evaluate(
     fitting: Sequence[tuple[int, Resolved]], cluster: Cluster, settings: Settings, rows: _Rows, race: _Race
 ) -> None:
     """Step seconds of those of ``fitting`` that can win: the highest bound on their speed first, by their priced stages."""
-    steps = _priced(fitting, cluster, settings, rows)
+    efficiency = efficiency_of(cluster.gpu)
+    steps: list[tuple[int, Resolved, Floats]] = []
+    made = staged([run for _, run in fitting], cluster, efficiency, settings)
+    for (row, run), stages in zip(fitting, made, strict=True):
+        if isinstance(stages, InputError | Unsupported):
+            rows.refuse(row, stages)
+        else:
+            steps.append((row, run, stages))
+    timed = partial(_time, cluster=cluster, efficiency=efficiency, settings=settings, rows=rows)
     if not race.limited:
-        _time(steps, cluster, rows)
+        timed(steps)
         return
-    each = [made for _, made in steps]
-    bounds = rows.tokens[[row for row, _ in steps]] / shortest(
-        [one.resolved for one in each], list(map(seconds_of, each))
-    )
+    least = shortest([run for _, run, _ in steps], [(stages[0], stages[1], stages[2]) for _, _, stages in steps])
+    bounds = rows.tokens[[row for row, _, _ in steps]] / least
     queue = np.argsort(-bounds, kind="stable")
     while len(queue) and bounds[queue[0]] > race.reach:
         heat = queue[: race.heat]
         now, queue = heat[bounds[heat] > race.reach], queue[len(heat) :]
-        _time([steps[i] for i in now], cluster, rows)
+        timed([steps[i] for i in now])
         done = [steps[i][0] for i in now]
         race.time(rows.tokens[done] / rows.seconds[done])
-    for i in np.flatnonzero(np.isnan(rows.seconds[[row for row, _ in steps]])):
+    for i in np.flatnonzero(np.isnan(rows.seconds[[row for row, _, _ in steps]])):
         if rows.status[steps[i][0]] == "ok":
             reason = f"at most {bounds[i]:.4g} tokens/s/GPU, the best have {race.reach:.4g} or more"
             rows.reject(steps[i][0], "slower", reason)
 
 
-def _priced(
-    fitting: Sequence[tuple[int, Resolved]], cluster: Cluster, settings: Settings, rows: _Rows
-) -> list[tuple[int, Priced]]:
-    efficiency, steps = efficiency_of(cluster.gpu), []
-    price_ahead([resolved for _, resolved in fitting], cluster, efficiency, settings)
-    # those of one layer problem after each other
-    for row, resolved in sorted(fitting, key=lambda one: id(as_layers_see(one[1]))):
-        try:
-            steps.append((row, priced(resolved, cluster, efficiency, "simulate", settings)))
-        except (InputError, Unsupported) as error:
-            rows.reject(row, "unsupported" if isinstance(error, Unsupported) else "invalid", str(error))
-    return steps
-
-
-def _time(steps: Sequence[tuple[int, Priced]], cluster: Cluster, rows: _Rows) -> None:
-    """Step seconds of priced rows."""
+def _time(
+    steps: Sequence[tuple[int, Resolved, Floats]],
+    cluster: Cluster,
+    efficiency: Efficiency,
+    settings: Settings,
+    rows: _Rows,
+) -> None:
+    """Step seconds of rows whose stages are priced."""
 
     def fits(place: int, order: Schedule) -> bool:
         """Whether the ``place``-th of them does, in an ``order`` that was made for its times."""
-        row, made = steps[place]
-        rows.memory[row], need = fullest(laid(made.resolved, cluster.gpu), cluster.gpu, order)
+        row, run, _ = steps[place]
+        [held] = laid([run], cluster.gpu)
+        if isinstance(held, InputError | Unsupported):
+            raise held
+        rows.memory[row], need = fullest(held, cluster.gpu, order)
         return rows.fits(row, need)
 
-    rows.seconds[[row for row, _ in steps]] = step_seconds([made for _, made in steps], fits)
+    each = [row for row, _, _ in steps]
+    runs, stages = [run for _, run, _ in steps], [stages for _, _, stages in steps]
+    rows.seconds[each] = step_seconds(runs, stages, cluster, efficiency, settings, fits)

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ T = TypeVar("T")
 N = TypeVar("N", int, float)
 Rows = NDArray[np.intp]
 NUMBERS = (int, float, np.number)
+_PLAIN = frozenset({int, float, str, bool, type(None)})
 
 
 class Split(Exception):
@@ -220,6 +221,15 @@ def each_row(function: Callable[[NDArray[np.float64]], NDArray[np.float64]], val
     return Column(found) if isinstance(value, Column) else float(found)
 
 
+def distinct(values: Iterable[T]) -> tuple[T, ...]:
+    """Those that equal none before them: compared, not hashed, since rows of a column may disagree about that."""
+    found: list[T] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return tuple(found)
+
+
 def column(values: Sequence[Any] | NDArray[Any]) -> Any:
     """One number for each row: the plain number where all are alike."""
     cells = np.asarray(values)
@@ -227,17 +237,19 @@ def column(values: Sequence[Any] | NDArray[Any]) -> Any:
 
 
 def part(value: T, those: Rows) -> T:
-    """``those`` rows of a column, or of every column among the fields of a dataclass."""
+    """``those`` rows of a column, or of every column in a tuple or a dataclass, however deep."""
+    found: Any = value
     if isinstance(value, Column):
-        return column(value.values[those])  # type: ignore[no-any-return]
-    kind: Any = type(value)
-    columns = [name for name in _names(kind) if type(getattr(value, name)) is Column]
-    changed = {name: _rows_of(getattr(value, name), those) for name in columns}
-    return replace(value, **changed) if changed else value  # type: ignore[type-var]
-
-
-def _rows_of(value: Column, those: Rows) -> Any:
-    return column(value.values[those]) if value.values.ndim == 1 else Column(value.values[those])
+        found = column(value.values[those]) if value.values.ndim == 1 else Column(value.values[those])
+    elif isinstance(value, tuple):
+        made = [each if type(each) in _PLAIN else part(each, those) for each in value]
+        if any(new is not old for new, old in zip(made, value, strict=True)):
+            found = type(value)(*made) if hasattr(value, "_fields") else tuple(made)
+    elif is_dataclass(value):
+        own = ((name, getattr(value, name)) for name in _names(cast(Any, type(value))))
+        changed = {n: new for n, old in own if type(old) not in _PLAIN and (new := part(old, those)) is not old}
+        found = replace(value, **changed) if changed else value  # type: ignore[type-var]
+    return found  # type: ignore[no-any-return]
 
 
 @cache

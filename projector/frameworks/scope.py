@@ -7,10 +7,13 @@ from dataclasses import fields
 from functools import lru_cache
 from operator import attrgetter
 
+import numpy as np
+from numpy.typing import NDArray
+
 from projector.frameworks.types import Resolved
 from projector.mechanisms import Execution
 from projector.memo import Recent, but, remembered
-from projector.size import column
+from projector.size import column, least, where
 from projector.workload.declared import about_of
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -35,7 +38,7 @@ _NO_WEIGHT = frozenset(
 _AT_ONE = ("pp", "data_parallel_shard_size")
 _SEEN = tuple(f.name for f in fields(Recipe) if f.name not in {*OUTSIDE_A_LAYER, *_AT_ONE})
 _seen = attrgetter(*_SEEN)
-_weighed = attrgetter(*(name for name in _SEEN if name not in _NO_WEIGHT))
+_weighed = attrgetter(*(name for name in _SEEN if name not in {*_NO_WEIGHT, "tp", "cp", "ep", "etp"}))
 _once = attrgetter(*sorted(ONCE_A_STEP - {"global_batch_size"}))  # its micro-batches: one or several
 
 _Host = tuple[int, int | None, float, float, float]
@@ -90,7 +93,8 @@ def as_weights_see(resolved: Resolved) -> Resolved:
         workload = view.workload
         ones = workload.recipe.pp, workload.recipe.data_parallel_shard_size
         execution = but(view.execution, dispatch=None)
-        key = workload.model, workload.framework, execution, _weighed(workload.recipe), ones, _host(view)
+        groups = workload.recipe.tp, workload.recipe.cp, workload.recipe.ep, workload.recipe.etp
+        key = workload.model, workload.framework, execution, _weighed(workload.recipe), groups, ones, _host(view)
         known = _WEIGHTS.get(key, lambda: view)
         view.__dict__[_WEIGHED] = _ITSELF if known is view else known
     return view if known is _ITSELF else known
@@ -111,32 +115,48 @@ def once_a_step(resolved: Resolved) -> Hashable:
 
 SIZES = ("tp", "cp", "ep", "etp", "micro_batch_size", "seq_length")
 """Fields that layers see as numbers, so that layouts which differ in nothing else are built in one go."""
+_NUMBERS = (*SIZES, "pp", "global_batch_size", "data_parallel_shard_size")
 _switches = attrgetter(*(name for name in _SEEN if name not in SIZES))
+_numbers = attrgetter(*(f"recipe.{name}" for name in _NUMBERS), "gpus")
 
 
-def but_for_sizes(view: Resolved) -> Hashable:
-    """Equal for views whose layers differ in their :data:`SIZES` alone."""
-    workload = view.workload
-    recipe = workload.recipe
-    ones = recipe.pp, recipe.data_parallel_shard_size, workload.num_microbatches > 1
-    return workload.model, workload.framework, view.execution, _switches(recipe), ones, _host(view)
+def but_for_sizes(resolved: Resolved) -> Hashable:
+    """Equal for runs whose layers differ in numbers alone: their :data:`SIZES`, and of what ranks there are."""
+    workload = resolved.workload
+    return workload.model, workload.framework, resolved.execution, _switches(workload.recipe), _host(resolved)
 
 
-def in_columns(runs: Sequence[Resolved]) -> Resolved:
-    """One run for all of them, whose layers are alike :func:`but_for_sizes`: sizes, and what ranks there are, are columns
-    with a row for each. All other fields are those of the first."""
-    made, view = (_columns(each) for each in (runs, [as_layers_see(run) for run in runs]))
+def but_for_passing(resolved: Resolved) -> Hashable:
+    """Equal for runs whose ranks hold the same weights, but for their numbers."""
+    workload = resolved.workload
+    return workload.model, workload.framework, resolved.execution, _weighed(workload.recipe), _host(resolved)
+
+
+def told_once(resolved: Resolved) -> Hashable:
+    """Equal for runs that do the same once a step, but for its numbers."""
+    return _once(resolved.workload.recipe)
+
+
+def numbers(runs: Sequence[Resolved]) -> NDArray[np.int64]:
+    """``[numbers, runs]``: what :func:`in_columns` makes columns of."""
+    return np.array([_numbers(run.workload) for run in runs], np.int64).reshape(len(runs), -1).T
+
+
+def in_columns(one: Resolved, cells: NDArray[np.int64]) -> Resolved:
+    """One run for many, whose layers are alike :func:`but_for_sizes`: sizes, and what ranks there are, are columns with a
+    row for each (``cells``: :func:`numbers` of them). All other fields are those of ``one``."""
+    *sizes, gpus = map(column, cells)
+    given = dict(zip(_NUMBERS, sizes, strict=True))
+    made = but(one, workload=but(one.workload, recipe=but(one.workload.recipe, **given), gpus=gpus))
+    several = where(lambda m: m > 1, made.workload.num_microbatches, 2, 1)
+    seen = {name: least(2, given[name]) for name in _AT_ONE} | {
+        "global_batch_size": several * given["micro_batch_size"]
+    }
+    view = as_layers_see(one)
+    recipe = but(view.workload.recipe, **(given | seen))
+    view = but(view, workload=but(view.workload, recipe=recipe, gpus=recipe.replica_ranks))
     made.__dict__[_KEPT], view.__dict__[_KEPT] = view, _ITSELF
     return made
-
-
-def _columns(runs: Sequence[Resolved]) -> Resolved:
-    one, works = runs[0], [run.workload for run in runs]
-    names = (*SIZES, "pp", "global_batch_size")
-    recipe = but(
-        one.workload.recipe, **{name: column([getattr(work.recipe, name) for work in works]) for name in names}
-    )
-    return but(one, workload=but(one.workload, recipe=recipe, gpus=column([work.gpus for work in works])))
 
 
 _BLANK = Recipe(micro_batch_size=1, global_batch_size=1, seq_length=1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import NamedTuple
 
 from projector.dataclass import dataclass
@@ -15,8 +16,10 @@ from projector.layers.recompute import checkpointed
 from projector.mechanisms.data_parallel import Gathered
 from projector.memory.offload import RESIDENT, module_bytes
 from projector.memory.transients import Stale, boundary_tensors, stale
-from projector.operators.part import Block
+from projector.operators.saved import Transient
+from projector.size import are_columns, most
 from projector.workload.composition import Composition
+from projector.workload.model import LayerKind
 from projector.workload.recipe import Recipe
 
 
@@ -51,11 +54,43 @@ class ChunkMemory:
         return self.saved, self.pending, self.forward.total, self.backward.total - self.saved
 
 
+class Saving(NamedTuple):
+    """What memory asks of one block: bytes that it saves without recompute and ``kept`` or ``dropped`` under it, that it
+    keeps between the halves of a split backward, that ``offload_modules`` moves, and of its input (``width``); its
+    moments."""
+
+    saved: float
+    kept: float
+    dropped: float
+    pending: float
+    offloaded: float
+    width: float
+    forward: Transient | None
+    replay: Transient | None
+    backward: tuple[Transient, ...]
+
+
+def saving(resolved: Resolved, name: Hashable) -> Saving:
+    """Of the layer of a kind, or of the block of this ``name``: ``embedding``, ``head``, ``mtp_layer``."""
+    block = lower.layer(name, resolved) if isinstance(name, LayerKind) else getattr(lower, str(name))(resolved)
+    return Saving(
+        block.saved_bytes,
+        block.kept_bytes,
+        block.dropped_bytes,
+        block.pending_bytes,
+        module_bytes(resolved.workload.recipe, block),
+        lower.residual_bytes(name, resolved) if isinstance(name, LayerKind) else 0.0,
+        block.forward_transient,
+        block.replay_transient,
+        block.backward_transients,
+    )
+
+
 class _Segment(NamedTuple):
     """Layers that are kept or replayed together, in forward order: bytes ``saved`` until their backward, ``returned`` by
     their replay, and ``beside`` it at its costliest moment."""
 
-    layers: tuple[Block, ...]
+    layers: tuple[Saving, ...]
     saved: float
     returned: float = 0.0
     beside: float = 0.0
@@ -64,107 +99,117 @@ class _Segment(NamedTuple):
     @property
     def backward(self) -> Moment:
         """Its costliest moment, in the layer whose backward comes first."""
-        moments = self.layers[-1].backward_transients
-        most = max(moments, key=lambda moment: moment.net, default=None)
-        name, extra = (most.name, most.net) if most else ("layer_backward", 0.0)
-        name = f"recompute_{name}" if self.replays or self.returned else name
-        return Moment(name, 0.0, max(extra, self.beside) + self.returned)
+        moments = [Moment(each.name, 0.0, each.net) for each in self.layers[-1].backward]
+        found = _costliest(moments) if moments else Moment("layer_backward", 0.0, 0.0)
+        name = f"recompute_{found.name}" if self.replays or self.returned else found.name
+        return Moment(name, 0.0, most(found.total, self.beside) + self.returned)
 
 
-def chunk_memory(resolved: Resolved, chunk: Composition, first: bool, last: bool, gathered: Gathered) -> ChunkMemory:
-    """``first``/``last``: the chunk begins or ends the model; ``gathered``: unsharded weights of its rank."""
+def _costliest(moments: list[Moment]) -> Moment:
+    """The first of the largest; of columns the largest total of each row, without a name."""
+    totals = [moment.total for moment in moments]
+    return Moment("", 0.0, most(*totals)) if are_columns(*totals) else moments[totals.index(max(totals))]
+
+
+def chunk_memory(
+    resolved: Resolved,
+    chunk: Composition,
+    first: bool,
+    last: bool,
+    gathered: Gathered,
+    known: Callable[[Hashable], Saving] | None = None,
+) -> ChunkMemory:
+    """``first``/``last``: the chunk begins or ends the model; ``gathered``: unsharded weights of its rank; ``known``: what
+    blocks save, where they were built before (:func:`saving`)."""
+    of = known or partial(saving, resolved)
     recipe, x = resolved.workload.recipe, local(as_layers_see(resolved)).residual_bytes
-    runs, depths = _segments(resolved, chunk), chunk.mtp[0]
-    depth = [lower.mtp_layer(resolved)] if depths else []
-    runs += [(_plain(recipe, block), depths) for block in depth]
-    entry = [lower.embedding(resolved)] * chunk.embedding
-    running = boundary_tensors(resolved, first, last) + sum(block.saved_bytes for block in entry)
+    runs, depths = _segments(recipe, chunk, of), chunk.mtp[0]
+    runs += [(_plain(recipe, of("mtp_layer")), depths)] if depths else []
+    entry = [of("embedding")] * chunk.embedding
+    running = boundary_tensors(resolved, first, last) + sum(block.saved for block in entry)
     old = stale(resolved, first, last)
-    ends = [lower.head(resolved)] * (chunk.head + depths)  # all logits are made after the last layer
+    ends = [of("head")] * (chunk.head + depths)  # all logits are made after the last layer
     mask = mask_bytes(resolved) if entry or ends else 0.0
     rows = mask / recipe.cp
     forward = [Moment("attention_mask", 0.0, old.forward + mask + (rows if recipe.cp > 1 else 0.0))] if mask else []
     for segment, number in runs:
         running += number * segment.saved
         forward += [_forward(layer, running, old.forward + rows + gathered.forward) for layer in segment.layers]
-    kept = running + sum(end.saved_bytes for end in ends)
+    kept = running + sum(end.saved for end in ends)
     forward.append(Moment("forward", kept, old.forward + rows + (0.0 if ends else gathered.forward)))
     forward += [_forward(end, kept, old.forward + rows + gathered.loss) for end in ends[:1]]
     backward = _backward(runs, ends, kept, x, old, gathered)
     backward += [
-        Moment(moment.name, block.saved_bytes, moment.net + old.backward - (x if last else 0.0) + gathered.backward)
+        Moment(moment.name, block.saved, moment.net + old.backward - (x if last else 0.0) + gathered.backward)
         for block in entry
-        for moment in block.backward_transients
+        for moment in block.backward
     ]
-    costliest = max(backward, key=lambda moment: moment.total)
-    held = max(moment.total + moment.stranded for moment in backward)
+    costliest = _costliest(backward)
+    held = most(*[moment.total + moment.stranded for moment in backward])
     return ChunkMemory(
         # a combined forward and backward differentiates the old loss before it computes the new one
         # (Megatron-LM core/pipeline_parallel/combined_1f1b.py): its tensors never exist twice
         saved=kept - (_loss_bytes(ends) if recipe.overlap_moe_expert_parallel_comm else 0.0),
-        pending=sum(number * layer.pending_bytes for segment, number in runs for layer in segment.layers),
-        forward=max(forward, key=lambda moment: moment.total),
+        pending=sum(number * layer.pending for segment, number in runs for layer in segment.layers),
+        forward=_costliest(forward),
         backward=costliest._replace(stranded=held - costliest.total),
     )
 
 
-def _forward(block: Block, kept: float, beside: float) -> Moment:
-    most = block.forward_transient
-    return Moment(most.name, kept, most.net + beside) if most else Moment("layer_forward", kept, beside)
+def _forward(block: Saving, kept: float, beside: float) -> Moment:
+    own = block.forward
+    return Moment(own.name, kept, own.net + beside) if own else Moment("layer_forward", kept, beside)
 
 
-def _loss_bytes(ends: list[Block]) -> float:
+def _loss_bytes(ends: list[Saving]) -> float:
     """What gives way before the output layer is differentiated: what the losses saved."""
-    return sum(moment.freed for end in ends for moment in end.backward_transients)
+    return sum(moment.freed for end in ends for moment in end.backward)
 
 
 def _backward(
-    runs: list[tuple[_Segment, int]], ends: list[Block], kept: float, x: float, old: Stale, gathered: Gathered
+    runs: list[tuple[_Segment, int]], ends: list[Saving], kept: float, x: float, old: Stale, gathered: Gathered
 ) -> list[Moment]:
     """Moments from the head down: each layer's backward with everything saved before it still there. No gradient enters
     the head, so that the boundary's counts one tensor too many there."""
     moments = [Moment("backward", kept, old.backward)]
-    for moment in ends[0].backward_transients if ends else ():
+    for moment in ends[0].backward if ends else ():
         weights = gathered.projection if moment.freed else gathered.loss
         beside = moment.bytes + old.backward - x + weights
         moments.append(Moment(moment.name, kept - moment.freed, beside, moment.stranded))
-    kept -= sum(end.saved_bytes for end in ends)
+    kept -= sum(end.saved for end in ends)
     for segment, number in reversed(runs):
-        most = segment.backward
-        moments.append(Moment(most.name, kept, most.transient + old.backward + gathered.backward))
+        own = segment.backward
+        moments.append(Moment(own.name, kept, own.transient + old.backward + gathered.backward))
         kept -= number * segment.saved
     return moments
 
 
-def _segments(resolved: Resolved, chunk: Composition) -> list[tuple[_Segment, int]]:
+def _segments(recipe: Recipe, chunk: Composition, of: Callable[[Hashable], Saving]) -> list[tuple[_Segment, int]]:
     """The layers of a chunk, equal neighbours as one and how many they are: of those, the last of a forward and the first
     of a backward have most beside them."""
-    recipe = resolved.workload.recipe
     out: list[tuple[_Segment, int]] = []
     for (group, replayed), number in checkpointed(recipe, chunk):
-        own = tuple(lower.layer(layer.kind, resolved) for layer in group)
-        widths = [lower.residual_bytes(each.kind, resolved) for each in group]
-        made = _replayed(own, widths) if replayed else _plain(recipe, own[0])
-        out.append((made, number))
+        own = tuple(of(layer.kind) for layer in group)
+        out.append((_replayed(own) if replayed else _plain(recipe, own[0]), number))
     return _offloaded(recipe, out)
 
 
-def _replayed(own: tuple[Block, ...], widths: Sequence[float]) -> _Segment:
-    """A group keeps the input of its first layer, and its replay makes the others' and the output. ``widths``: bytes that
-    enter each layer; one without modules (Llama-Nemotron's) saves nothing and hands on what it is given."""
-    passed = [width for each, width in zip(own, widths, strict=True) if each.kept_bytes]
-    saved = sum(each.kept_bytes for each in own) - sum(passed[1:])
-    returned = sum(each.dropped_bytes for each in own) + sum(passed)
-    beside = max(each.replay_transient.net if each.replay_transient else 0.0 for each in own)
+def _replayed(own: tuple[Saving, ...]) -> _Segment:
+    """A group keeps the input of its first layer, and its replay makes the others' and the output. A layer without modules
+    (Llama-Nemotron's) saves nothing and hands on what it is given."""
+    passed = [each.width for each in own if each.kept]
+    saved = sum(each.kept for each in own) - sum(passed[1:])
+    returned = sum(each.dropped for each in own) + sum(passed)
+    beside = most(*[each.replay.net if each.replay else 0.0 for each in own])
     return _Segment(own, saved, returned, beside, True)
 
 
-def _plain(recipe: Recipe, layer: Block) -> _Segment:
+def _plain(recipe: Recipe, layer: Saving) -> _Segment:
     """A layer outside full recompute."""
     if recipe.recompute_granularity == "full":
-        return _Segment((layer,), layer.saved_bytes)
-    replay = layer.replay_transient
-    return _Segment((layer,), layer.kept_bytes, layer.dropped_bytes, replay.net if replay else 0.0, bool(replay))
+        return _Segment((layer,), layer.saved)
+    replay = layer.replay
+    return _Segment((layer,), layer.kept, layer.dropped, replay.net if replay else 0.0, bool(replay))
 
 
 def _offloaded(recipe: Recipe, runs: list[tuple[_Segment, int]]) -> list[tuple[_Segment, int]]:
@@ -179,6 +224,6 @@ def _offloaded(recipe: Recipe, runs: list[tuple[_Segment, int]]) -> list[tuple[_
             return 0.0
         if i < number or i >= len(segments) - RESIDENT:
             return segment.saved
-        return segment.saved - sum(module_bytes(recipe, layer) for layer in segment.layers)
+        return segment.saved - sum(layer.offloaded for layer in segment.layers)
 
     return [(segment._replace(saved=left(i, segment)), 1) for i, segment in enumerate(segments)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from projector.frameworks.types import Resolved
 from projector.mechanisms.data_parallel import Gathered
 from projector.memo import Recent
 from projector.memory.chunks import ChunkMemory, chunk_memory
-from projector.memory.parameters import Contents, contents, stage
+from projector.memory.parameters import Contents, Weights, contents, stage, weights_of
 from projector.memory.state import State, state
 from projector.memory.transients import unsharded
 from projector.memory.workspaces import workspace_bytes
@@ -38,12 +38,11 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """All that one rank holds: ``static`` bytes that never leave, ``sizes`` of its ``chunks``."""
+    """All that one rank holds: ``static`` bytes that never leave, and its ``chunks``."""
 
     kept: Kept
     workspaces: float
     chunks: tuple[ChunkMemory, ...]
-    sizes: tuple[tuple[float, float, float, float], ...]
 
     @property
     def static(self) -> float:
@@ -56,11 +55,12 @@ class Holding:
 
 
 class Sizes(NamedTuple):
-    """Bytes of every rank: ``chunks`` ``[pp, chunks, 4]`` (:attr:`Holding.sizes`); ``fixed`` ``[pp, 3]``: what never
-    leaves, what the optimizer step adds, the peak of the construction."""
+    """Bytes of every rank: ``chunks`` ``[pp, chunks, 4]`` (:attr:`ChunkMemory.sizes`); ``fixed`` ``[pp, 3]``: what never
+    leaves, what the optimizer step adds, the peak of the construction. ``outside``: what is not the framework's."""
 
     chunks: Floats
     fixed: Floats
+    outside: float
 
 
 _KEPT: Recent[Kept] = Recent(4096)
@@ -68,20 +68,18 @@ _CHUNKS: Recent[ChunkMemory] = Recent(8192)
 _WORKSPACES: Recent[float] = Recent(1024)
 
 
-def sizes(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> Sizes:
-    """What every rank holds, in short."""
-    held = holdings(resolved, gpu_arch, placement)
-    fixed = [(rank.static, rank.kept.state.step, rank.kept.state.construction) for rank in held]
-    return Sizes(np.array([rank.sizes for rank in held]), np.array(fixed))
-
-
 def heaviest(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> float:
     """Bytes that the fullest rank needs for weights and their state, whatever passes through them: no layer is lowered."""
     _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
     weighed, _ = _seen(resolved, gpu_arch)
     ranks = {contents(tuple([kinds[v] for v in own])) for own in placement}
-    kept = [_KEPT.get((weighed, inside), partial(_kept, resolved, gpu_arch, inside)) for inside in ranks]
-    return max(max(each.total, each.state.construction) for each in kept)
+    each = [_known(resolved, gpu_arch, inside, weighed) for inside in ranks]
+    return max(max(one.total, one.state.construction) for one in each)
+
+
+def _known(resolved: Resolved, gpu_arch: str, inside: Contents, weighed: Hashable) -> Kept:
+    of = partial(weights_of, as_weights_see(resolved))
+    return _KEPT.get((weighed, inside), partial(kept, resolved, gpu_arch, inside, of))
 
 
 def _seen(resolved: Resolved, gpu_arch: str) -> tuple[tuple[Hashable, ...], tuple[Hashable, ...]]:
@@ -116,24 +114,22 @@ def _holding(
     """``held``: of each chunk its composition, and whether it begins or ends the model; ``weighed``, ``seen``: what weights
     and tensors depend on beside it."""
     inside = contents(tuple([kind for kind, _, _ in held]))
-    kept = _KEPT.get((weighed, inside), partial(_kept, resolved, gpu_arch, inside))
+    own = _known(resolved, gpu_arch, inside, weighed)
     moe, head = any(kind.moe for kind, _ in inside.layers), bool(inside.head or inside.mtp)
     spaces = _WORKSPACES.get((seen, moe, head), partial(workspace_bytes, resolved, gpu_arch, moe=moe, head=head))
     chunks = tuple(
-        [
-            _CHUNKS.get((seen, kept.gathered, what), partial(chunk_memory, resolved, *what, kept.gathered))
-            for what in held
-        ]
+        [_CHUNKS.get((seen, own.gathered, what), partial(chunk_memory, resolved, *what, own.gathered)) for what in held]
     )
-    return Holding(kept, spaces, chunks, tuple([memory.sizes for memory in chunks]))
+    return Holding(own, spaces, chunks)
 
 
-def _kept(resolved: Resolved, gpu_arch: str, own: Contents) -> Kept:
-    held = stage(as_weights_see(resolved), own)
-    kept: State = state(resolved, held, gpu_arch)
-    components = kept.components()
+def kept(resolved: Resolved, gpu_arch: str, own: Contents, of: Callable[[Hashable], Weights]) -> Kept:
+    """Of one rank. ``of``: the weights of its blocks."""
+    held = stage(resolved, own, of)
+    made: State = state(resolved, held, gpu_arch)
+    components = made.components()
     return Kept(
-        components, sum(components.values()), kept, unsharded(resolved, held), held.weights.total + held.adapters
+        components, sum(components.values()), made, unsharded(resolved, held), held.weights.total + held.adapters
     )
 
 

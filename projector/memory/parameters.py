@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Iterator
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.layers import lower
-from projector.operators.part import Block
-from projector.operators.weights import Held, held
+from projector.operators.weights import Held, Weight, held
+from projector.size import most
 from projector.workload.composition import Composition
 from projector.workload.model import LayerKind
 
@@ -37,6 +38,25 @@ class Contents(NamedTuple):
     head: bool
     mtp: int
 
+    @property
+    def shape(self) -> Hashable:
+        """Equal for ranks that differ in how many layers of each kind they hold."""
+        return tuple(kind for kind, _ in self.layers), *self[1:]
+
+    @property
+    def blocks(self) -> tuple[tuple[Hashable, int], ...]:
+        """Names of its blocks (:func:`weights_of`), and how many there are."""
+        ends = ("embedding", int(self.embedding)), ("head", int(self.head)), ("mtp", self.mtp)
+        return *self.layers, *((name, number) for name, number in ends if number)
+
+    @property
+    def names(self) -> Iterator[Hashable]:
+        """Of all blocks that are asked for what such a rank holds or saves (:func:`weights_of`)."""
+        yield from (kind for kind, _ in self.layers)
+        yield from ("embedding",) if self.embedding or self.mtp else ()
+        yield from ("head",) if self.head or self.mtp else ()
+        yield from ("mtp", "mtp_layer") if self.mtp else ()
+
 
 @lru_cache(maxsize=4096)
 def contents(chunks: tuple[Composition, ...]) -> Contents:
@@ -50,22 +70,32 @@ def contents(chunks: tuple[Composition, ...]) -> Contents:
     )
 
 
-def stage(resolved: Resolved, own: Contents) -> StageParameters:
-    """Weights of one rank of a run as its weights see it."""
+class Weights(NamedTuple):
+    """Of one block: its weights, and elements of those that are its own."""
+
+    weights: tuple[Weight, ...]
+    owned: float
+
+
+def weights_of(resolved: Resolved, name: Hashable) -> Weights:
+    """Of the layer of a kind, or of the block of this ``name``: ``embedding``, ``head``, ``mtp``."""
+    block = lower.layer(name, resolved) if isinstance(name, LayerKind) else getattr(lower, str(name))(resolved)
+    return Weights(block.weights, block.owned.total)
+
+
+def stage(resolved: Resolved, own: Contents, known: Callable[[Hashable], Weights] | None = None) -> StageParameters:
+    """Weights of one rank. ``known``: those of its blocks, where they were built before (:func:`weights_of`)."""
+    of = known or partial(weights_of, resolved)
     count, embeds, heads, mtps = own
-    layers = [(lower.layer(kind, resolved), number) for kind, number in count]
-    first, last, extra = lower.embedding(resolved), lower.head(resolved), mtps and lower.mtp(resolved)
-    groups = [*((first, 1) for _ in range(embeds)), *layers, *((last, 1) for _ in range(heads))]
-    units = [block for block, _ in layers]
-    if isinstance(extra, Block):
-        groups.append((extra, mtps))
-        units.append(extra)
-    whole = held((block.weights, number) for block, number in groups)
+    units = [(of(kind), number) for kind, number in count] + ([(of("mtp"), mtps)] if mtps else [])
+    layers, extra = units[: len(count)], units[len(count) :]
+    ends = [(of("embedding"), 1)] * embeds, [(of("head"), 1)] * heads
+    whole = held((block.weights, number) for block, number in (*ends[0], *layers, *ends[1], *extra))
     return StageParameters(
         weights=whole.only("linear", "output", "embedding", "router", "vector"),
         trained=whole.only("adapter") if resolved.workload.recipe.lora else whole.trained,
-        unit=max((block.owned.total for block in units), default=0.0),
-        embedding=first.owned.total if embeds or mtps else 0.0,
-        head=last.owned.total if heads else 0.0,
+        unit=most(0.0, *[block.owned for block, _ in units]),
+        embedding=of("embedding").owned if embeds or mtps else 0.0,
+        head=of("head").owned if heads else 0.0,
         adapters=whole.only("adapter").total,
     )

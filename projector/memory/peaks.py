@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
-from projector.memory.holding import Sizes, heaviest, placement, played, sizes
+from projector.memory.columns import Laid
+from projector.memory.holding import heaviest, placement
 from projector.memory.verdict import Need, need
 from projector.pipeline import InFlight, Schedule, Situations, situations
 
 Floats = NDArray[np.float64]
 _WIDE = 256  # runs on one schedule together
-
-
-@dataclass(frozen=True, slots=True)
-class Laid:
-    """A settled run, what is alive where in the order of its schedule for equal times, and what its ranks hold."""
-
-    resolved: Resolved
-    flight: InFlight
-    held: Sizes
-
-
-def laid(resolved: Resolved, gpu: Gpu) -> Laid:
-    """Raises :class:`InputError` where the run cannot be laid out, :class:`Unsupported` where nothing lowers a layer."""
-    flight = played(resolved)
-    return Laid(resolved, flight, sizes(resolved, gpu.arch, flight.placement))
 
 
 def fullest(run: Laid, gpu: Gpu, schedule: Schedule) -> tuple[float, Need]:
@@ -53,13 +39,11 @@ def fullest_of(runs: Sequence[Laid], gpu: Gpu) -> list[tuple[float, Need]]:
 
 def _together(runs: Sequence[Laid], gpu: Gpu, flight: InFlight) -> list[tuple[float, Need]]:
     """Runs whose ranks work in the same order."""
-    held = {id(run.held): run.held for run in runs}  # many hold the same
-    each = np.stack([one.chunks for one in held.values()])
-    static, step, construction = np.stack([one.fixed for one in held.values()]).transpose(2, 0, 1)
-    peaks = _Everywhere(flight).peaks(each)
-    most = np.maximum(static + np.maximum(peaks, step), construction).max(axis=1).tolist()
-    allocated = dict(zip(held, most, strict=True))
-    return [(bytes_ := allocated[id(run.held)], need(run.resolved, bytes_, gpu)) for run in runs]
+    each = np.stack([one.held.chunks for one in runs])
+    static, step, construction = np.stack([one.held.fixed for one in runs]).transpose(2, 0, 1)
+    peaks = _everywhere(flight).peaks(each)
+    allocated = np.maximum(static + np.maximum(peaks, step), construction).max(axis=1).tolist()
+    return [(own, need(run.resolved, own, gpu, run.held.outside)) for run, own in zip(runs, allocated, strict=True)]
 
 
 def least(run: Laid, gpu: Gpu) -> Need:
@@ -67,12 +51,18 @@ def least(run: Laid, gpu: Gpu) -> Need:
     static, step, construction = run.held.fixed.T
     forward = run.held.chunks[:, :, 2].max(axis=1)
     most = np.maximum(static + np.maximum(step, forward), construction).max()
-    return need(run.resolved, most.item(), gpu)
+    return need(run.resolved, most.item(), gpu, run.held.outside)
 
 
 def weights(resolved: Resolved, gpu: Gpu) -> Need:
     """Whether the run could fit if nothing passed through its weights. Raises :class:`InputError`."""
     return need(resolved, heaviest(resolved, gpu.arch, placement(resolved)), gpu)
+
+
+@lru_cache(maxsize=1024)
+def _everywhere(flight: InFlight) -> _Everywhere:
+    """Found once for each order: a schedule has hundreds of situations, of which a few can be the costliest."""
+    return _Everywhere(flight)
 
 
 class _Everywhere:
@@ -90,7 +80,7 @@ class _Everywhere:
 
     def peaks(self, each: Floats) -> Floats:
         """``[runs, pp]``: bytes at the costliest situation of each rank. ``each`` ``[runs, pp, chunks, 4]``: see
-        ``Holding.sizes``."""
+        :class:`projector.memory.holding.Sizes`."""
         total = each[:, self._rank, self._chunk, np.where(self._forward, 2, 3)]
         total += (self._alive * each[..., 0][:, self._rank]).sum(axis=2)
         if self._pending.any():

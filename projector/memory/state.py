@@ -12,6 +12,7 @@ from projector.memory.offload import moved
 from projector.memory.parameters import StageParameters
 from projector.operators.rank import WIDTH
 from projector.operators.weights import Held
+from projector.size import most
 from projector.workload.recipe import Recipe
 
 
@@ -150,7 +151,7 @@ def _step_bytes(resolved: Resolved, each: _PerElement, shard: float, trained: He
 def _construction(weights: Held, each: _PerElement) -> float:
     """Module parameters live on while the flat buffers of the dense, then of the expert group are allocated."""
     twice = 2 * each.weight + each.gradient
-    return max(
+    return most(
         twice * weights.dense + each.weight * weights.expert,
         (each.weight + each.gradient) * weights.dense + twice * weights.expert,
     )

@@ -12,6 +12,7 @@ from projector.hardware.types import Gpu
 from projector.layers.local import local
 from projector.memory.tolerance import tolerance
 from projector.parameter import parameter
+from projector.size import where
 
 _COMMUNICATOR = parameter(
     0.25e9,
@@ -76,15 +77,14 @@ def communicator_bytes(resolved: Resolved) -> float:
         recipe.ep,
         recipe.etp,
         dense,
-        workload.edp if recipe.ep > 1 else 1,
+        where(lambda ep: ep > 1, recipe.ep, workload.edp, 1),
         workload.gpus,
     )
-    return _COMMUNICATOR * sum(size > 1 for size in groups) + resolved.execution.dispatch.device_bytes(
-        local(as_layers_see(resolved))
-    )
+    several: int = sum(where(lambda size: size > 1, size, 1, 0) for size in groups)
+    return _COMMUNICATOR * several + resolved.execution.dispatch.device_bytes(local(as_layers_see(resolved)))
 
 
-def _outside(resolved: Resolved) -> float:
+def outside(resolved: Resolved) -> float:
     """Context and communication buffers: bytes of the device outside the framework's allocator."""
     allocator = resolved.execution.allocator
     peers = resolved.workload.recipe.ep - 1
@@ -94,14 +94,15 @@ def _outside(resolved: Resolved) -> float:
 def device_bytes(resolved: Resolved, gpu: Gpu, allocated: float) -> float:
     """What the device shows as used (nvidia-smi, rocm-smi): the allocator's, and all outside it."""
     reserved = reserved_bytes(resolved, allocated)
-    return resolved.execution.allocator.on_device(reserved, gpu.memory_bytes, _outside(resolved))
+    return resolved.execution.allocator.on_device(reserved, gpu.memory_bytes, outside(resolved))
 
 
-def need(resolved: Resolved, allocated: float, gpu: Gpu) -> Need:
-    """What a peak of ``allocated`` bytes needs, beside what a run can have of the device."""
-    allocator = resolved.execution.allocator
-    tp, outside = resolved.workload.recipe.tp, _outside(resolved)
-    required, expected = allocator.needed(allocated, tp, _ragged(resolved), outside)
+def need(resolved: Resolved, allocated: float, gpu: Gpu, beside: float | None = None) -> Need:
+    """What a peak of ``allocated`` bytes needs, beside what a run can have of the device. ``beside``: :func:`outside`, where
+    that is known."""
+    allocator, tp = resolved.execution.allocator, resolved.workload.recipe.tp
+    beside = outside(resolved) if beside is None else beside
+    required, expected = allocator.needed(allocated, tp, _ragged(resolved), beside)
     return Need(required, expected, allocator.usable(gpu.memory_bytes, gpu.usable_memory_bytes))
 
 

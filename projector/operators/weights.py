@@ -107,10 +107,10 @@ class Held:
         return self if all(chosen) else Held(dict(compress(self.weights.items(), chosen)))
 
     @property
-    def products(self) -> tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]]:
-        """(rows, columns) of the distinct matrices outside routed experts, the output layer among them, and inside."""
-        dense = (weight.shape for weight in self.weights if not weight.expert and weight.role in ("linear", "output"))
-        return frozenset(dense), frozenset(w.shape for w in self.weights if w.expert and w.role == "linear")
+    def products(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """(rows, columns) of the matrices outside routed experts, the output layer among them, and inside."""
+        dense = [weight.shape for weight in self.weights if not weight.expert and weight.role in ("linear", "output")]
+        return dense, [w.shape for w in self.weights if w.expert and w.role == "linear"]
 
     def sum(self, *, expert: bool) -> float:
         return self._elements[expert]

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.errors import InputError, Unsupported
+from projector.frameworks.types import Resolved
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster
 from projector.kernels.settings import Settings
-from projector.memory.peaks import fullest_of, laid, least
+from projector.memory.columns import Laid, laid
+from projector.memory.peaks import fullest_of, least
 from projector.memory.peaks import weights as kept
 from projector.memory.verdict import Need
 from projector.settle.workload import settled
@@ -44,15 +46,21 @@ def needs(loads: Sequence[Workload], cluster: Cluster) -> list[tuple[float, Need
     """Bytes of the fullest rank and what that needs (of an order that is made for its times: the least of any order),
     or why there are none."""
     found: dict[int, tuple[float, Need] | str] = {}
-    runs = {}
+    runs: dict[int, Resolved] = {}
     for i, load in enumerate(loads):
         try:
-            runs[i] = laid(settled(load, cluster, published=False), cluster.gpu)
-        except (InputError, Unsupported) as error:
+            runs[i] = settled(load, cluster, published=False)
+        except REFUSALS as error:
             found[i] = str(error)
-    known = [i for i, run in runs.items() if not tuned(run.resolved)]
-    found |= zip(known, fullest_of([runs[i] for i in known], cluster.gpu), strict=True)
-    found |= {i: (0.0, least(run, cluster.gpu)) for i, run in runs.items() if i not in found}
+    held: dict[int, Laid] = {}
+    for i, each in zip(runs, laid(list(runs.values()), cluster.gpu), strict=True):
+        if isinstance(each, Laid):
+            held[i] = each
+        else:
+            found[i] = str(each)
+    known = [i for i, run in held.items() if not tuned(run.resolved)]
+    found |= zip(known, fullest_of([held[i] for i in known], cluster.gpu), strict=True)
+    found |= {i: (0.0, least(run, cluster.gpu)) for i, run in held.items() if i not in found}
     return [found[i] for i in range(len(loads))]
 
 

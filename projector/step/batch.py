@@ -1,47 +1,113 @@
-"""Step seconds of many priced runs: what is done once a step of all of them together, then their schedules in batches."""
+"""Step seconds of many runs: figures of their stages and of what is done once a step, in columns; then their schedules,
+in batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import groupby
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from projector.frameworks.scope import as_weights_see, once_a_step
-from projector.memo import Same
+from projector.dataclass import dataclass
+from projector.errors import InputError, Unsupported
+from projector.frameworks.columns import Layouts, numbered
+from projector.frameworks.scope import but_for_passing, numbers, told_once
+from projector.frameworks.types import Resolved
+from projector.hardware.types import Cluster, Efficiency
+from projector.kernels.settings import Settings
+from projector.kernels.simulate import shared as kernels_of
+from projector.layers.step import optimizer
+from projector.memo import passing
 from projector.memory.holding import placement
-from projector.memory.parameters import contents
-from projector.operators.types import Operator
-from projector.operators.weights import Held
+from projector.memory.parameters import Contents, contents, weights_of
+from projector.operators.types import Collective, HostWork, Operator
+from projector.operators.weights import Held, held
 from projector.pipeline import Schedule, choose, periodic
-from projector.pipeline.exchange import finish
-from projector.step.around import Around, around
-from projector.step.cycle import Cycle, by_rank, cycle, stacked, tuned
+from projector.pipeline.exchange import Exchange, finish
+from projector.size import Rows, part, trace
+from projector.step import filling, muon
+from projector.step.columns import Groups, Kernels, staged
+from projector.step.cycle import (
+    Stages,
+    assembled,
+    compiled_schedule,
+    exchange,
+    messages,
+    rank_figures,
+    shared,
+    stage_figures,
+    tuned,
+)
 from projector.step.neighbours import pipelined
-from projector.step.priced import Priced
+from projector.step.priced import pricing
+from projector.step.slowest import slowed, slowest
+from projector.step.stages import trained_of
+from projector.step.timing import Clock
 from projector.workload.composition import compositions
 
 Floats = NDArray[np.float64]
 _WIDE = 64  # runs evaluated together: their timelines stay within some tens of megabytes
 
 
-def step_seconds(steps: Sequence[Priced], fits: Callable[[int, Schedule], bool]) -> Floats:
-    """``[steps]``, of runs priced by the kernels of their device alone. ``fits``: whether the i-th does in memory, asked
-    where its order depends on its times; NaN where it does not."""
-    surrounded = _surroundings(steps)
-    shown = [_shown(made) for made in steps]
-    found = _played(steps, range(len(steps)), surrounded, shown, fits)
-    again = [
-        i for i, short in enumerate(shown) if short is not None and np.isnan(found[i])
-    ]  # it does not repeat itself
-    found[again] = _played(steps, again, surrounded, [None] * len(steps), fits)[again]
-    return np.asarray(found + np.array([made.idle for made in steps]))
+@dataclass(frozen=True)
+class _Pipeline:
+    """``ranks``, ``stages``: what each holds."""
+
+    placement: tuple[tuple[int, ...], ...]
+    ranks: tuple[Contents, ...]
+    stages: tuple[Contents, ...]
 
 
-def _shown(made: Priced) -> int | None:
+@dataclass(frozen=True, slots=True)
+class _Surrounded:
+    """Runs (``rows``) with one pipeline, and seconds of what surrounds it and of its messages ``[rows, …]``."""
+
+    rows: Rows
+    stages: Stages
+    exchange: Exchange
+    messages: Floats
+
+
+def step_seconds(
+    runs: Sequence[Resolved],
+    stages: Sequence[Floats],
+    cluster: Cluster,
+    efficiency: Efficiency,
+    settings: Settings,
+    fits: Callable[[int, Schedule], bool],
+) -> Floats:
+    """``[runs]``. ``stages``: of every run, see :func:`projector.step.columns.staged`. ``fits``: whether the i-th does in
+    memory, asked where its order depends on its times; NaN where it does not."""
+    found = np.full(len(runs), np.nan)
+    for each in _surrounded(runs, stages, cluster, efficiency, settings):
+        shown = [_shown(runs[i]) for i in each.rows]
+        found[each.rows] = _played(runs, each, shown, fits)
+        again = np.array([short is not None for short in shown]) & np.isnan(
+            found[each.rows]
+        )  # it does not repeat itself
+        if again.any():
+            one = _only(each, np.flatnonzero(again))
+            found[one.rows] = _played(runs, one, [None] * len(one.rows), fits)
+    return found + _idle(runs, stages, cluster, efficiency, settings)
+
+
+def _idle(
+    runs: Sequence[Resolved], stages: Sequence[Floats], cluster: Cluster, efficiency: Efficiency, settings: Settings
+) -> Floats:
+    """``[runs]``: seconds that a step waits for stages that compute on nothing."""
+    found, empty = np.zeros(len(runs)), {i: filling.idle(run) for i, run in enumerate(runs)}
+    those = {i: run for i, run in empty.items() if run is not None}
+    for i, each in zip(those, staged(list(those.values()), cluster, efficiency, settings), strict=True):
+        if isinstance(each, InputError | Unsupported):
+            raise each
+        found[i] = filling.seconds(stages[i], each, runs[i].workload.recipe.pp)
+    return found
+
+
+def _shown(run: Resolved) -> int | None:
     """Micro-batches of a shorter schedule that may stand for the whole one."""
-    workload, recipe = made.resolved.workload, made.resolved.workload.recipe
+    workload, recipe = run.workload, run.workload.recipe
     if pipelined(recipe):
         return None
     name = choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)
@@ -50,86 +116,187 @@ def _shown(made: Priced) -> int | None:
 
 
 def _played(
-    steps: Sequence[Priced],
-    those: Sequence[int],
-    surrounded: Sequence[Sequence[Around]],
+    runs: Sequence[Resolved],
+    each: _Surrounded,
     shown: Sequence[int | None],
     fits: Callable[[int, Schedule], bool],
 ) -> Floats:
-    """``[steps]``: of ``those``; NaN elsewhere, where one does not fit, and where what is ``shown`` stands for nothing."""
-    found = np.full(len(steps), np.nan)
-
-    def name(i: int) -> tuple[str, int, int, int]:
-        workload, recipe = steps[i].resolved.workload, steps[i].resolved.workload.recipe
-        return recipe.pipeline_schedule or "", recipe.pp, recipe.vpp, shown[i] or workload.num_microbatches
-
-    # schedule by schedule: few of them are in the memory at a time
-    for _, alike in groupby(sorted(those, key=name), key=name):
-        cycles: dict[Hashable, list[tuple[int, Cycle]]] = {}
-        for i in alike:
-            made = steps[i]
-            run = cycle(made.resolved, made.times, made.held, made.clock({}), surrounded[i], shown[i])
-            if not tuned(made.resolved) or fits(i, run.compiled.schedule):
-                cycles.setdefault((shown[i], _alike(run)), []).append((i, run))
-        for group in cycles.values():
-            for first in range(0, len(group), _WIDE):
-                rows, runs = zip(*group[first : first + _WIDE], strict=True)
-                found[list(rows)] = _seconds(runs, [steps[i] for i in rows], shown[rows[0]] is not None)
+    """``[rows]``: NaN where one does not fit, and where what is ``shown`` stands for nothing."""
+    found = np.full(len(each.rows), np.nan)
+    alike: dict[Hashable, list[int]] = {}
+    for row, i in enumerate(each.rows):
+        alone = row if _alone(runs[i]) else -1
+        recipe, m = runs[i].workload.recipe, shown[row] or runs[i].workload.num_microbatches
+        key = recipe.pipeline_schedule, recipe.vpp, recipe.microbatch_group_size_per_vp_stage, m, shown[row], alone
+        alike.setdefault(key, []).append(row)
+    for group in alike.values():
+        for first in range(0, len(group), _WIDE):
+            rows = np.array(group[first : first + _WIDE])
+            found[rows] = _seconds(runs, _only(each, rows), shown[rows[0]], fits)
     return found
 
 
-def _alike(run: Cycle) -> Hashable:
-    """Equal for runs whose schedules can be evaluated together."""
-    exchange = run.exchange
-    together = id(run.compiled), run.overlap_p2p, run.overlap_flush, exchange.overlap_reduce, exchange.overlap_gather
-    return (*together, exchange.logged, id(run) if run.hidden is not None else None)
+def _alone(run: Resolved) -> bool:
+    """Whether its schedule is evaluated apart from all others: its order is its own, or its actions run in pairs."""
+    return tuned(run) or pipelined(run.workload.recipe)
 
 
-def _seconds(runs: Sequence[Cycle], steps: Sequence[Priced], cut: bool) -> Floats:
-    """``cut``: their schedule is shorter than that of the ``steps``."""
-    run = runs[0] if len(runs) == 1 else stacked(runs)
-    start = run.arrival()
-    timeline = run.play(start, run.messages)
-    seconds = run.seconds(start, finish(run.exchange, timeline))
-    if not cut:
+def _only(each: _Surrounded, rows: Rows | int) -> _Surrounded:
+    """Some of them, or one, without an axis for runs."""
+    around = {name: getattr(each.exchange, name)[rows] for name in _AROUND}
+    stages, messages = Stages(*[figure[rows] for figure in each.stages]), each.messages[rows]
+    return _Surrounded(each.rows[rows], stages, replace(each.exchange, **around), messages)
+
+
+_AROUND = ("reduce", "gather", "optimizer", "last", "first", "idle", "tied")
+
+
+def _seconds(
+    runs: Sequence[Resolved], each: _Surrounded, shown: int | None, fits: Callable[[int, Schedule], bool]
+) -> Floats:
+    """Of runs on one schedule."""
+    one = runs[each.rows[0]]
+    numbers = np.array([runs[i].workload.num_microbatches for i in each.rows])
+    plain = _only(each, 0) if _alone(one) else each
+    made = assembled(one, plain.stages, plain.messages, plain.exchange, numbers[0] if _alone(one) else numbers, shown)
+    if tuned(one) and not fits(int(each.rows[0]), made.compiled.schedule):
+        return np.full(1, np.nan)
+    start = made.arrival()
+    timeline = made.play(start, made.messages)
+    seconds = made.seconds(start, finish(made.exchange, timeline))
+    if shown is None:
         return seconds
-    recipes = [made.resolved.workload.recipe for made in steps]
-    numbers = np.array([made.resolved.workload.num_microbatches for made in steps])
-    return seconds + periodic.later(timeline, numbers, recipes[0].microbatch_group_size_per_vp_stage)
+    return seconds + periodic.later(timeline, numbers, one.workload.recipe.microbatch_group_size_per_vp_stage)
 
 
-def _surroundings(steps: Sequence[Priced]) -> list[list[Around]]:
-    """Of every rank of every step: ranks of many runs hold the same weights and share them in the same way, and all are
-    priced by one vectorised call for each kernel model."""
-    ranks = [list(_ranks(made)) for made in steps]
-    new: dict[Hashable, tuple[Priced, Held]] = {}
-    for made, each in zip(steps, ranks, strict=True):
-        for key, whole in each:
-            new.setdefault(key, (made, whole))
-    once = _once([made for made, _ in new.values()])
-    found = {key: around(made.resolved, made.clock(once[_chip(made)]), whole) for key, (made, whole) in new.items()}
-    return [[found[key] for key, _ in each] for each in ranks]
+def _surrounded(
+    runs: Sequence[Resolved],
+    stages: Sequence[Floats],
+    cluster: Cluster,
+    efficiency: Efficiency,
+    settings: Settings,
+) -> Iterator[_Surrounded]:
+    alike: dict[Hashable, list[int]] = {}
+    for i, run in enumerate(runs):
+        alike.setdefault((but_for_passing(run), told_once(run), run.workload.gpus), []).append(i)
+    for those in alike.values():
+        once = _Once([runs[i] for i in those], cluster, efficiency, settings)
+        group = np.array(those)
+        for own, made in trace(once.built, len(those)):
+            for rows, ranks, chunks, between, sent in made:
+                places = group[own[rows]]
+                figures = Stages(*np.stack([stages[i] for i in places], axis=1))
+                one = runs[places[0]]
+                around = exchange(
+                    one, compiled_schedule(one, _shown(one)).schedule, ranks, chunks, list(between), figures
+                )
+                yield _Surrounded(places, figures, around, sent)
 
 
-def _ranks(made: Priced) -> Iterator[tuple[Hashable, Held]]:
-    """What every rank holds, and a key of what it spends around its pipeline."""
-    run = made.resolved
+_Arrays = tuple[Rows, Floats, Floats, Floats, Floats]
+
+
+class _Once:
+    """What runs whose ranks hold the same weights, but for their numbers, do once a step."""
+
+    def __init__(self, runs: Sequence[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings) -> None:
+        self._runs, self._cells = runs, numbers(runs)
+        self._prices = [pricing(run, cluster, efficiency) for run in runs]
+        self._device = settings.device(cluster.gpu, efficiency)
+        self._slowest = slowest(efficiency, runs[0].workload.gpus)
+        known: dict[Hashable, _Pipeline] = {}
+        self._pipelines = [_pipeline(run, known) for run in runs]
+
+    def built(self, those: Rows) -> list[_Arrays]:
+        """Of those runs, pipeline by pipeline: which of ``those``; ``[4, rows, pp]`` and ``[3, rows, stages]`` as
+        :func:`exchange` takes them; ``[2, rows, pp]``: :func:`shared`; ``[rows, stages − 1]``: :func:`messages`."""
+        with passing():
+            layouts = Layouts(self._runs[those[0]], self._cells[:, those])
+            run = layouts.run(np.arange(len(those)))
+            groups: dict[_Pipeline, list[int]] = {}
+            for row, i in enumerate(those):
+                groups.setdefault(self._pipelines[i], []).append(row)
+            ranks: dict[Contents, dict[int, None]] = {}
+            chunks: dict[tuple[Contents, bool], dict[int, None]] = {}
+            for pipeline, group in groups.items():
+                for what in dict.fromkeys(pipeline.ranks):
+                    ranks.setdefault(what, {}).update(dict.fromkeys(group))
+                for key in dict.fromkeys((what, v == 0) for v, what in enumerate(pipeline.stages)):
+                    chunks.setdefault(key, {}).update(dict.fromkeys(group))
+            names = {name for what in ranks for name, _ in what.blocks}
+            weights = {name: weights_of(run, name).weights for name in names}
+
+            def whole(run: Resolved, alike: Sequence[Contents], place: Rows, those: Rows) -> Held:
+                counts = numbered([what.blocks for what in alike], place)
+                return trained_of(run, held((part(weights[name], those), number) for name, number in counts))
+
+            def rank(run: Resolved, alike: Sequence[Contents], place: Rows, rows: Rows) -> Sequence[float]:
+                own = whole(run, alike, place, rows)
+                return rank_figures(run, self._clock(run, those[rows], own), own)
+
+            def stage(
+                run: Resolved, alike: Sequence[tuple[Contents, bool]], place: Rows, rows: Rows
+            ) -> Sequence[float]:
+                own = whole(run, [what for what, _ in alike], place, rows)
+                return stage_figures(run, own, 0 if alike[0][1] else 1)
+
+            by_rank = layouts.folded(ranks.items(), lambda what: what.shape, rank, 4)
+            by_stage = layouts.folded(chunks.items(), lambda key: (key[0].shape, key[1]), stage, 3)
+            storage = any(weight.storage for each in weights.values() for weight in each)
+            return [
+                each
+                for pipeline, group in groups.items()
+                for each in self._laid(pipeline, np.array(group), those, by_rank, by_stage, whole, storage)
+            ]
+
+    def _laid(
+        self,
+        pipeline: _Pipeline,
+        group: Rows,
+        those: Rows,
+        by_rank: Mapping[Contents, Floats],
+        by_stage: Mapping[tuple[Contents, bool], Floats],
+        whole: Callable[..., Held],
+        storage: bool,
+    ) -> Iterator[_Arrays]:
+        ranks = np.stack([by_rank[what][:, group] for what in pipeline.ranks], axis=-1)
+        chunks = np.stack([by_stage[what, v == 0][:, group] for v, what in enumerate(pipeline.stages)], axis=-1)
+        one, stages = self._runs[those[group[0]]], len(pipeline.stages)
+        schedule = compiled_schedule(one, _shown(one)).schedule
+
+        def build(own: Rows) -> tuple[Floats, Floats]:
+            places = those[group[own]]
+            run = Layouts(one, self._cells[:, places]).run(np.arange(len(own)))
+            clock = self._clock(run, places)
+            each = np.zeros((2, len(own), len(pipeline.ranks)))
+            if storage or schedule.copies > 1:
+                make = {
+                    what: whole(run, [what], np.zeros(len(own), np.intp), group[own]) for what in set(pipeline.ranks)
+                }
+                each[0], each[1] = shared(run, clock, schedule, [make[what] for what in pipeline.ranks])
+            return each, np.broadcast_to(messages(run, clock, schedule), (len(own), stages - 1))
+
+        for own, (between, sent) in trace(build, len(group)):
+            yield group[own], ranks[:, own], chunks[:, own], between, sent
+
+    def _clock(self, run: Resolved, places: Rows, whole: Held | None = None) -> Clock:
+        """For what those runs do once a step with ``whole``."""
+        ops: dict[Operator, None] = {}
+        if whole is not None:
+            ops |= {op: None for op in optimizer(run, whole) if not isinstance(op, Collective | HostWork)}
+            ops |= {op: None for op, _ in muon.products(run, whole)}
+        model = Kernels(kernels_of(*self._device, run.execution), len(places))
+        seconds = dict(zip(ops, model.times(list(ops)).seconds, strict=True))  # type: ignore[arg-type]
+        groups = Groups([self._prices[i] for i in places])
+        return Clock(slowed(seconds, self._slowest), frozenset(), groups.seconds, run.execution)
+
+
+def _pipeline(run: Resolved, known: dict[Hashable, _Pipeline]) -> _Pipeline:
+    """One object for all that are equal."""
     _, kinds = compositions(run.workload.model, run.workload.recipe)
-    shared = Same(made.model), Same(made.price), made.slowest, as_weights_see(run), once_a_step(run)
     where = placement(run)
-    for own, whole in zip(where, by_rank(made.held, where), strict=True):
-        yield (shared, contents(tuple([kinds[v] for v in own]))), whole
-
-
-def _chip(made: Priced) -> Hashable:
-    """Equal for steps whose operators take the same time."""
-    return id(made.model), made.slowest
-
-
-def _once(steps: Sequence[Priced]) -> dict[Hashable, Mapping[Operator, float]]:
-    """Seconds of all that is computed once a step, by the chip that computes it."""
-    ops: dict[Hashable, dict[Operator, None]] = {}
-    chips = {_chip(made): made for made in steps}
-    for made in {id(made): made for made in steps}.values():
-        ops.setdefault(_chip(made), {}).update(dict.fromkeys(made.optimizers()))
-    return {chip: chips[chip].timed(list(those)) for chip, those in ops.items()}
+    if (kinds, where) not in known:
+        ranks = tuple(contents(tuple(kinds[v] for v in own)) for own in where)
+        made = _Pipeline(where, ranks, tuple(contents((kind,)) for kind in kinds))
+        known[kinds, where] = known.setdefault(made, made)
+    return known[kinds, where]

@@ -6,14 +6,17 @@ are the same code for both. What a collective costs depends on how its group lie
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from projector.collectives.model import Pricing
+from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
-from projector.frameworks.scope import as_layers_see, but_for_sizes, in_columns
+from projector.frameworks.columns import FEW, Layouts, numbered
+from projector.frameworks.scope import but_for_sizes, numbers, told_once
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency, GroupShape
 from projector.kernels.protocol import ComputeOp, Times
@@ -22,11 +25,13 @@ from projector.kernels.simulate import Simulated, shared
 from projector.memo import lasting, passing
 from projector.operators.types import Collective
 from projector.size import Column, Rows, Split, column, part, raw, rows, trace
-from projector.step.priced import pricing
-from projector.step.problem import Layers, switches_of, travels
+from projector.step.cycle import Stages, figures
+from projector.step.priced import priced, pricing
+from projector.step.problem import Layers, added, switches_of, travels
 from projector.step.slowest import slowest
-from projector.step.stages import counted_names, counted_parts
-from projector.workload.composition import compositions
+from projector.step.stages import StageTime, assembled, counted_names, counted_parts
+from projector.step.waits import offloads
+from projector.workload.composition import Composition, compositions
 
 Floats = NDArray[np.float64]
 
@@ -40,57 +45,118 @@ def additive(
     host]`` seconds by its name (:func:`projector.step.stages.counted_names`). Nothing of runs whose weights or gradients
     travel with every micro-batch, nor of those that no model prices: they are for :func:`projector.step.priced.priced`."""
     found: list[Mapping[Hashable, Floats]] = [{} for _ in runs]
+    still = [i for i, run in enumerate(runs) if not travels(run)]
+    for own, made in _priced([runs[i] for i in still], cluster, efficiency, settings):
+        if isinstance(made, Priced):
+            blocks = {
+                name: np.array([[rows(each, len(own)) for each in phase] for phase in added(time)])
+                for name, time in made.times.items()
+            }
+            for place, row in enumerate(own.tolist()):
+                found[still[row]] = {name: each[..., place] for name, each in blocks.items()}
+    return found
+
+
+def staged(
+    runs: Sequence[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings
+) -> list[Floats | InputError | Unsupported]:
+    """``[8, stages]`` of every run: figures of its virtual stages (:class:`projector.step.cycle.Stages`), or why there are
+    none."""
+    found: dict[int, Floats | InputError | Unsupported] = {}
+    alike = [_alike(run) for run in runs]
+    number = Counter(alike)
+    for i in [i for i, run in enumerate(runs) if number[alike[i]] < FEW or offloads(run)]:
+        # of activations on the host it matters which layer stands where
+        try:
+            times = priced(runs[i], cluster, efficiency, "simulate", settings).times
+            found[i] = np.array([figures(time) for time in times]).T
+        except (InputError, Unsupported) as error:
+            found[i] = error
+    others = np.array([i for i in range(len(runs)) if i not in found], np.intp)
+    for rows_of, made in _priced([runs[i] for i in others], cluster, efficiency, settings):
+        own = others[rows_of]
+        if not isinstance(made, Priced):
+            found |= dict.fromkeys(own.tolist(), made)
+            continue
+        kinds = [compositions(runs[i].workload.model, runs[i].workload.recipe)[1] for i in own]
+        asked: dict[Composition, list[int]] = {}
+        for row, chunks in enumerate(kinds):
+            for kind in dict.fromkeys(chunks):
+                asked.setdefault(kind, []).append(row)
+        with passing():
+            values = made.layouts.folded(asked.items(), _names, made.stage, len(Stages._fields))
+        for row, (i, chunks) in enumerate(zip(own.tolist(), kinds, strict=True)):
+            found[i] = np.stack([values[kind][:, row] for kind in chunks], axis=-1)
+    return [found[i] for i in range(len(runs))]
+
+
+def _names(kind: Composition) -> tuple[Hashable, ...]:
+    return tuple(name for name, _ in counted_names(kind))
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """Times of the blocks of runs with the sizes of ``layouts``, by their name."""
+
+    layouts: Layouts
+    times: Mapping[Hashable, StageTime]
+
+    def stage(self, run: Resolved, alike: Sequence[Composition], place: Rows, those: Rows) -> Sequence[float]:
+        blocks = numbered([counted_names(kind) for kind in alike], place)
+        times = [(part(self.times[name], those), number) for name, number in blocks]
+        return figures(assembled(run, times, {name for name, _ in blocks}))
+
+
+def _priced(
+    runs: Sequence[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings
+) -> Iterator[tuple[Rows, Priced | InputError | Unsupported]]:
+    """Of rows that take the same branches, or why nothing prices them."""
     alike: dict[Hashable, list[int]] = {}
     for i, run in enumerate(runs):
-        if not travels(run):
-            key = but_for_sizes(as_layers_see(run)), switches_of(run), run.workload.gpus == 1
-            alike.setdefault(key, []).append(i)
+        alike.setdefault(_alike(run), []).append(i)
     for those in alike.values():
         for first in range(0, len(those), _WIDE):
-            group = those[first : first + _WIDE]
-            for own, blocks in _traced([runs[i] for i in group], cluster, efficiency, settings):
-                for place, row in enumerate(own.tolist()):
-                    found[group[row]] = {name: each[..., place] for name, each in blocks.items()}
-    return found
+            group = np.array(those[first : first + _WIDE])
+            for own, made in _traced([runs[i] for i in group], cluster, efficiency, settings):
+                yield group[own], made
+
+
+def _alike(run: Resolved) -> Hashable:
+    """Equal for runs whose blocks are priced in one go."""
+    return but_for_sizes(run), switches_of(run), run.workload.gpus, told_once(run) if travels(run) else None
 
 
 def _traced(
     runs: Sequence[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings
-) -> Iterator[tuple[Rows, Mapping[Hashable, Floats]]]:
-    """``[phase, device or host, rows]`` by block, of rows that take the same branches."""
+) -> Iterator[tuple[Rows, Priced | InputError | Unsupported]]:
     prices = [pricing(run, cluster, efficiency) for run in runs]
     kinds = dict.fromkeys(kind for run in runs for kind in compositions(run.workload.model, run.workload.recipe)[1])
-    device, sustained = settings.device(cluster.gpu, efficiency)
+    cells, device = numbers(runs), settings.device(cluster.gpu, efficiency)
 
-    def build(those: Rows) -> Mapping[Hashable, Floats]:
-        number, mine = len(those), [runs[i] for i in those]
-        with passing():
-            run = in_columns(mine)
-            groups = _Groups([prices[i] for i in those])
-            model = _Kernels(shared(device, sustained, run.execution), number)
-            slow = slowest(efficiency, mine[0].workload.gpus)
-            layers = Layers(run, model, groups.seconds, slow)
-            named = {
-                name: block
-                for kind in kinds
-                for (name, _), (block, _) in zip(counted_names(kind), counted_parts(run, kind), strict=True)
-            }
-            layers.blocks(run, list(named.values()))
-            return {
-                name: np.array([[rows(each, number) for each in phase] for phase in layers.additive(block)])
-                for name, block in named.items()
-            }
+    def build(those: Rows) -> Priced:
+        layouts = Layouts(runs[those[0]], cells[:, those])
+        run = layouts.run(np.arange(len(those)))
+        groups = Groups([prices[i] for i in those])
+        model = Kernels(shared(*device, run.execution), len(those))
+        layers = Layers(run, model, groups.seconds, slowest(efficiency, runs[those[0]].workload.gpus))
+        named = {
+            name: block
+            for kind in kinds
+            for (name, _), (block, _) in zip(counted_names(kind), counted_parts(run, kind), strict=True)
+        }
+        return Priced(layouts, {name: time.lean for name, time in layers.blocks(run, named).items()})
 
-    def priced(those: Rows) -> Mapping[Hashable, Floats]:
+    def known(those: Rows) -> Priced | InputError | Unsupported:
         try:
-            return build(those)
-        except (InputError, Unsupported):
-            return {}
+            with passing():
+                return build(those)
+        except (InputError, Unsupported) as error:
+            return error
 
-    return trace(priced, len(runs))
+    return trace(known, len(runs))
 
 
-class _Kernels:
+class Kernels:
     """The kernel model of operators whose sizes are columns with ``number`` rows."""
 
     name = "simulate"
@@ -104,7 +170,7 @@ class _Kernels:
         return Times(found, np.zeros(len(ops), np.bool_))
 
 
-class _Groups:
+class Groups:
     """The process groups of each row, and what their collectives cost."""
 
     def __init__(self, prices: Sequence[Pricing]) -> None:

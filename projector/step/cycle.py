@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,8 @@ from projector.operators.weights import Held
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
 from projector.pipeline.types import Compiled, Costs, Schedule
-from projector.step.around import Around, around, together
+from projector.size import raw
+from projector.step.around import around, together
 from projector.step.boundary import activations, copies, tied
 from projector.step.neighbours import pairs_up, pipelined
 from projector.step.stages import StageTime
@@ -32,8 +33,8 @@ class Cycle:
 
     ``hidden``: what forward and backward of each stage save when they run as a pair. ``deferred`` ``[…, pp]``: weight
     gradients computed after the last backward. ``between`` ``[…]``: seconds of the loop itself; ``unpaired`` ``[…]``:
-    expert-parallel traffic of the first forward and the last backward of a step without pipeline. A leading axis is a batch
-    of runs on one schedule, with the same switches.
+    expert-parallel traffic of the first forward and the last backward of a step without pipeline: they have no partner. A
+    leading axis is a batch of runs on one schedule, with the same switches.
     """
 
     compiled: Compiled
@@ -69,55 +70,99 @@ class Cycle:
         return np.asarray(start.base + self.last(end) + self.between + self.unpaired)
 
 
-def cycle(
+class Stages(NamedTuple):
+    """Seconds of one micro-batch by virtual stage ``[…, stages]``: its phases (:class:`StageTime`), what is ``deferred``,
+    what forward and backward save when they run as a pair, and in which the device waits for its host."""
+
+    forward: Floats
+    inputs: Floats
+    weight: Floats
+    deferred: Floats
+    forward_saved: Floats
+    inputs_saved: Floats
+    forward_excess: Floats
+    backward_excess: Floats
+
+
+def figures(time: StageTime) -> Sequence[float]:
+    """The fields of :class:`Stages`, of one of them."""
+    forward, inputs = time.forward, time.inputs
+    phases = forward.seconds, inputs.seconds, time.weight.seconds, time.deferred
+    return *phases, forward.saved, inputs.saved, forward.host_excess, time.backward.host_excess
+
+
+def cycle(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[Held], clock: Clock) -> Cycle:
+    """What the schedule of one run is evaluated with. ``times``, ``trained``: one per virtual stage."""
+    schedule = compiled_schedule(resolved).schedule
+    stages = Stages(*np.array([figures(time) for time in times]).T)
+    held = by_rank(trained, schedule.placement)
+    each = {id(whole): rank_figures(resolved, clock, whole) for whole in {id(one): one for one in held}.values()}
+    ranks, own = (
+        np.array(part).T
+        for part in (
+            [each[id(whole)] for whole in held],
+            [stage_figures(resolved, part, v) for v, part in enumerate(trained)],
+        )
+    )
+    between = shared(resolved, clock, schedule, held)
+    return assembled(
+        resolved, stages, messages(resolved, clock, schedule), exchange(resolved, schedule, ranks, own, between, stages)
+    )
+
+
+def rank_figures(resolved: Resolved, clock: Clock, whole: Held) -> Sequence[float]:
+    """Of a rank that trains ``whole``: its seconds as of :class:`Around`, and elements."""
+    return *around(resolved, clock, whole), whole.dense + whole.expert
+
+
+def stage_figures(resolved: Resolved, own: Held, stage: int) -> Sequence[float]:
+    """Elements that a virtual ``stage`` trains, and their :meth:`DataParallel.buckets`."""
+    return own.dense + own.expert, *resolved.execution.data_parallel.buckets(resolved.workload, own, stage)
+
+
+def shared(resolved: Resolved, clock: Clock, schedule: Schedule, held: Sequence[Held]) -> tuple[Floats, Floats]:
+    """``[…, pp]``: seconds in which each rank exchanges the gradients of what it ``held`` with the other rank of its
+    stages, and with those that hold the same tensor."""
+    twice = [copies(resolved, schedule, rank, whole) for rank, whole in enumerate(held)]
+    again = tied(resolved, schedule, held)
+    return filled([together(clock, ops) for ops in twice]), filled([together(clock, ops) for ops in again])
+
+
+def assembled(
     resolved: Resolved,
-    times: Sequence[StageTime],
-    trained: Sequence[Held],
-    clock: Clock,
-    known: Sequence[Around] | None = None,
+    stages: Stages,
+    messages: Floats,
+    surrounding: Exchange,
+    microbatches: int | NDArray[np.int64] | None = None,
     shown: int | None = None,
 ) -> Cycle:
-    """What the schedule of one run is evaluated with. ``times``, ``trained``: one per virtual stage; ``known``: what
-    surrounds the pipeline on each rank, where it was priced before; ``shown``: micro-batches of the schedule that stands for
-    the whole one (:mod:`projector.pipeline.periodic`)."""
+    """``microbatches``: of every run of a batch that is alike ``resolved`` otherwise; ``shown``: of the schedule that stands
+    for the whole one (:mod:`projector.pipeline.periodic`)."""
     recipe = resolved.workload.recipe
-    messages = _messages(resolved, clock, compiled_schedule(resolved, shown).schedule)
-    forward = np.array([t.forward.seconds for t in times])
-    inputs = np.array([t.inputs.seconds for t in times])
-    weight = np.array([t.weight.seconds for t in times])
-    hidden = _beside_neighbours(resolved, times)
-    if hidden is not None:  # forwards and backwards that run alone expose it
-        forward, inputs = forward + hidden[0], inputs + hidden[1]
-    compiled = _tuned(resolved, forward, inputs, weight, messages, shown)
+    forward, inputs, hidden = stages.forward, stages.inputs, None
+    saved = stages.forward_saved, stages.inputs_saved
+    if pipelined(recipe):  # forwards and backwards that run alone expose it
+        forward, inputs, hidden = forward + saved[0], inputs + saved[1], saved
+    alone = pairs_up(recipe) and not pipelined(recipe)
+    compiled = _tuned(resolved, forward, inputs, stages.weight, messages, shown)
     schedule = compiled.schedule
     flush = not resolved.execution.pipeline.p2p_synchronous
+    m = np.asarray(resolved.workload.num_microbatches if microbatches is None else microbatches) // schedule.copies
+    deferred = stages.deferred[..., np.array(schedule.placement)].sum(axis=-1)
     return Cycle(
         compiled=compiled,
         forward=forward,
         inputs=inputs,
-        weight=weight,
+        weight=stages.weight,
         messages=messages,
         hidden=hidden,
         overlap_p2p=bool(recipe.overlap_p2p_comm) or flush,
         overlap_flush=flush,
-        exchange=_exchange(resolved, clock, schedule, trained, times, known),
-        deferred=_deferred(times, schedule.placement, resolved.workload.num_microbatches // schedule.copies),
+        exchange=surrounding,
+        deferred=m[..., None] * deferred,
         between=np.asarray(between_steps(resolved)),
-        unpaired=np.asarray(_unpaired(resolved, times)),
+        unpaired=(saved[0] + saved[1]).sum(axis=-1) if alone else np.zeros(()),
     )
-
-
-def stacked(cycles: Sequence[Cycle]) -> Cycle:
-    """A batch of runs on one schedule that differ in seconds only (none of them with pairs)."""
-    one = cycles[0]
-    inside = {name: np.stack([getattr(c, name) for c in cycles]) for name in _SECONDS}
-    around = {name: np.stack([getattr(c.exchange, name) for c in cycles]) for name in _AROUND}
-    exchange: Exchange = replace(one.exchange, **around)  # type: ignore[arg-type]
-    return replace(one, exchange=exchange, **inside)  # type: ignore[arg-type]
-
-
-_SECONDS = ("forward", "inputs", "weight", "messages", "deferred", "between", "unpaired")
-_AROUND = ("reduce", "gather", "optimizer", "last", "first", "idle", "tied")
 
 
 def compiled_schedule(resolved: Resolved, microbatches: int | None = None) -> Compiled:
@@ -148,28 +193,6 @@ def by_rank(each: Sequence[Held], placement: Sequence[Sequence[int]]) -> tuple[H
 _SUMS: Recent[Held] = Recent(4096)
 
 
-def _beside_neighbours(resolved: Resolved, times: Sequence[StageTime]) -> tuple[Floats, Floats] | None:
-    """Seconds of expert-parallel traffic that forward and backward of each stage hide when they run as a pair."""
-    if not pipelined(resolved.workload.recipe):
-        return None
-    forward = np.array([t.forward.saved for t in times])
-    backward = np.array([t.inputs.saved for t in times])
-    return forward, backward
-
-
-def _unpaired(resolved: Resolved, times: Sequence[StageTime]) -> float:
-    """Seconds that the first forward and the last backward of a step without pipeline show: they have no partner."""
-    recipe = resolved.workload.recipe
-    if not pairs_up(recipe) or pipelined(recipe):
-        return 0.0
-    return sum(part.saved for t in times for part in (t.forward, t.inputs))
-
-
-def _deferred(times: Sequence[StageTime], placement: Sequence[Sequence[int]], m: int) -> Floats:
-    """Seconds of weight gradients that each rank computes after its last backward ``[pp]``, in what is its bubble."""
-    return np.array([m * sum(times[v].deferred for v in own) for own in placement])
-
-
 def between_steps(resolved: Resolved) -> float:
     """Host seconds of a step around its operators."""
     recipe, runtime = resolved.workload.recipe, resolved.execution.runtime
@@ -194,48 +217,39 @@ def _tuned(
     return pipeline.compile(schedule.name, schedule.pp, schedule.vpp, schedule.microbatches, costs=costs)
 
 
-def _exchange(
-    resolved: Resolved,
-    clock: Clock,
-    schedule: Schedule,
-    trained: Sequence[Held],
-    times: Sequence[StageTime],
-    known: Sequence[Around] | None,
+def exchange(
+    resolved: Resolved, schedule: Schedule, ranks: Floats, own: Floats, between: Sequence[Floats], stages: Stages
 ) -> Exchange:
-    """Seconds of what surrounds the pipeline. A rank's buffers are reduced chunk by chunk: each by its elements."""
-    workload, sharing = resolved.workload, resolved.execution.data_parallel
-    recipe = workload.recipe
-    reduce, fetch, steps = np.zeros(len(trained)), np.zeros(len(trained)), []
-    held = by_rank(trained, schedule.placement)
-    if known is None:
-        each = {id(whole): around(resolved, clock, whole) for whole in {id(whole): whole for whole in held}.values()}
-        known = [each[id(whole)] for whole in held]
-    for rank, (own, whole) in enumerate(zip(schedule.placement, held, strict=True)):
-        to_reduce, to_fetch, to_step = known[rank]
-        to_reduce += together(clock, copies(resolved, schedule, rank, whole))
-        size = whole.dense + whole.expert
-        for v in own:
-            share = (trained[v].dense + trained[v].expert) / size if size else 0.0
-            reduce[v], fetch[v] = share * to_reduce, share * to_fetch
-        steps.append(to_step)
-    shares = np.array([sharing.buckets(workload, own, v) for v, own in enumerate(trained)])
+    """Seconds of what surrounds the pipeline. A rank's buffers are reduced chunk by chunk: each by its elements. ``ranks``
+    ``[4, …, pp]``: :func:`rank_figures`; ``own`` ``[3, …, stages]``: :func:`stage_figures`; ``between``: :func:`shared`."""
+    sharing, recipe, place = resolved.execution.data_parallel, resolved.workload.recipe, np.array(schedule.placement)
+    reduce, fetch, steps, whole = ranks
+    share = own[0][..., place] / np.where(whole > 0, whole, 1.0)[..., None]  # [..., pp, chunks]
+    by_stage = np.zeros((2, *own[0].shape))
+    for part, seconds in zip(by_stage, (reduce + between[0], fetch), strict=True):
+        part[..., place] = share * seconds[..., None]
     return Exchange(
-        reduce=reduce,
-        gather=fetch,
-        optimizer=np.array(steps),
+        reduce=by_stage[0],
+        gather=by_stage[1],
+        optimizer=steps,
         overlap_reduce=sharing.overlaps_last_reduction(recipe),
         overlap_gather=bool(recipe.overlap_param_gather),
-        last=shares[:, 0],
-        first=shares[:, 1],
+        last=own[1],
+        first=own[2],
         contention=CONTENTION / (1.0 + CONTENTION),
-        idle=np.array([[each.host_excess for each in (t.forward, t.backward)] for t in times]).T,
-        tied=np.array([together(clock, ops) for ops in tied(resolved, schedule, held)]),
+        idle=np.stack([stages.forward_excess, stages.backward_excess], axis=-2),
+        tied=between[1],
     )
 
 
-def _messages(resolved: Resolved, clock: Clock, schedule: Schedule) -> Floats:
-    """Seconds of one activation sent from each virtual stage to the next ``[stages − 1]``."""
+def filled(values: Sequence[float]) -> Floats:
+    """``[…, values]``: numbers, or columns of them."""
+    return np.stack(np.broadcast_arrays(*[np.asarray(raw(value), np.float64) for value in values]), axis=-1)
+
+
+def messages(resolved: Resolved, clock: Clock, schedule: Schedule) -> Floats:
+    """Seconds of one activation sent from each virtual stage to the next ``[…, stages − 1]``."""
     host = resolved.execution.runtime.collective_us * 1e-6 if resolved.execution.pipeline.p2p_synchronous else 0.0
     sent = activations(resolved, schedule)
     priced = {id(op): clock.collective(op) + host if op else 0.0 for op in {id(op): op for op in sent}.values()}
-    return np.array([priced[id(op)] for op in sent])
+    return filled([priced[id(op)] for op in sent]) if sent else np.zeros(0)

@@ -9,13 +9,15 @@ each of the pp − 1 iterations before the last stage has real input, and again 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from projector.frameworks.types import Resolved
 from projector.mechanism import mechanism
-from projector.step.stages import StageTime
 
+Floats = NDArray[np.float64]
 _ALL_ON_ONE = 1e9  # dispersion of expert loads beyond which the fullest rank has everything
 
 
@@ -34,11 +36,8 @@ def idle(resolved: Resolved) -> Resolved | None:
     )
 
 
-def seconds(times: Sequence[StageTime], without_input: Sequence[StageTime], pp: int) -> float:
-    """Seconds that a step waits for stages without input; both by virtual stage, in pipeline order."""
-    extra = [
-        max(0.0, empty.forward.seconds - full.forward.seconds)
-        + max(0.0, empty.backward.seconds - full.backward.seconds)
-        for full, empty in zip(times, without_input, strict=True)
-    ]
-    return (pp - 1) * max(extra, default=0.0)
+def seconds(full: Floats, empty: Floats, pp: int) -> float:
+    """Seconds that a step waits for stages without input. ``full``, ``empty`` ``[≥ 3, stages]``: of forward, backward
+    without and of the weight gradients of every virtual stage with input, and without."""
+    later = [np.maximum(0.0, empty[part].sum(axis=0) - full[part].sum(axis=0)) for part in (slice(0, 1), slice(1, 3))]
+    return (pp - 1) * float((later[0] + later[1]).max(initial=0.0))

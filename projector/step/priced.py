@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups as place
 from projector.dataclass import dataclass
-from projector.errors import NoMeasurement, Unsupported
+from projector.errors import NoMeasurement
 from projector.frameworks import Resolved
-from projector.frameworks.scope import as_layers_see
 from projector.hardware.types import Cluster, Efficiency
 from projector.kernels import backends
 from projector.kernels.protocol import KernelModel
@@ -25,13 +23,12 @@ from projector.memory.holding import placement
 from projector.operators.types import Collective, HostWork, Operator
 from projector.operators.weights import Held
 from projector.step import filling, muon
-from projector.step.cycle import by_rank
+from projector.step.cycle import by_rank, figures
 from projector.step.limit import Seconds
 from projector.step.problem import Layers, Stage, problem_of
 from projector.step.slowest import slowed, slowest
-from projector.step.stages import Part, StageTime, compute_operators, counted_parts
+from projector.step.stages import Part, StageTime
 from projector.step.timing import Clock
-from projector.workload.composition import Composition, compositions
 
 _LAYERS: Recent[Layers] = Recent(128)
 _PRICES: Recent[Pricing] = Recent(1024)
@@ -117,25 +114,9 @@ def priced(
     stages, idle, empty = layers.stages(resolved), 0.0, filling.idle(resolved)
     if empty:
         waited = [stage.time for stage in layers_of(empty).stages(empty)]
-        idle = filling.seconds([stage.time for stage in stages], waited, resolved.workload.recipe.pp)
+        full, bare = (np.array([figures(time) for time in times]).T for times in ([s.time for s in stages], waited))
+        idle = filling.seconds(full, bare, resolved.workload.recipe.pp)
     return Priced(resolved, stages, idle, layers, model, price, slow)
-
-
-def price_ahead(runs: Iterable[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings) -> None:
-    """Lets kernel models remember the operators of all ``runs``, by one vectorised call each."""
-    found: dict[KernelModel, dict[tuple[int, bool], Part]] = {}
-    for run in {(Same(as_layers_see(run)), Same(_kinds(run))): run for run in runs}.values():
-        blocks: dict[tuple[int, bool], Part] = {}
-        with suppress(Unsupported):  # whose turn will come
-            for kind in dict.fromkeys(_kinds(run)):
-                blocks |= {part.key: part for part, _ in counted_parts(run, kind)}
-        found.setdefault(_kernels(run, cluster, efficiency, "simulate", settings), {}).update(blocks)
-    for model, blocks in found.items():
-        model.times(list(compute_operators(blocks.values())))  # type: ignore[arg-type]
-
-
-def _kinds(run: Resolved) -> tuple[Composition, ...]:
-    return compositions(run.workload.model, run.workload.recipe)[1]
 
 
 def pricing(resolved: Resolved, cluster: Cluster, efficiency: Efficiency) -> Pricing:

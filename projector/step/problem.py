@@ -7,7 +7,7 @@ stages, the batch or the schedule. What is computed again says how often it is p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cached_property
 from itertools import chain
 
@@ -119,18 +119,17 @@ class Layers:
             known[kind] = Stage(blocks, time, view)
         return [known[kind] for kind in kinds]
 
-    def blocks(self, resolved: Resolved, blocks: Sequence[Part]) -> None:
-        """Prices blocks of a run with this problem, apart from any stage."""
-        self._price(compute_operators(blocks, self._times))
-        for part in blocks:
+    def blocks(self, resolved: Resolved, named: Mapping[Hashable, Part]) -> Mapping[Hashable, StageTime]:
+        """Times of blocks of a run with this problem, apart from any stage."""
+        self._price(compute_operators(named.values(), self._times))
+        for part in named.values():
             if part.key not in self._times:
                 self._times[part.key] = block_time(resolved, part, self.clock)
+        return {name: self._times[part.key] for name, part in named.items()}
 
     def additive(self, part: Part) -> tuple[tuple[float, float], ...]:
-        """What a block of a stage that was asked for adds to the device's and to the host's time: forward, backward
-        without and of the weight gradients where these are apart. A stage lasts as long as the larger sum, or longer."""
-        time = self._times[part.key]
-        return tuple((phase.device, sum(s.host for s in phase.segments)) for phase in time.phases)
+        """Of a block of a stage that was asked for: see :func:`added`."""
+        return added(self._times[part.key])
 
     def _price(self, operators: Iterable[Operator]) -> None:
         new = [op for op in dict.fromkeys(operators) if op not in self._kernels]
@@ -140,3 +139,9 @@ class Layers:
         priced = dict(zip(new, times.seconds.tolist(), strict=True))
         self._kernels.update(slowed(priced, self._slowest))
         self._measured.update(op for op, known in zip(new, times.measured.tolist(), strict=True) if known)
+
+
+def added(time: StageTime) -> tuple[tuple[float, float], ...]:
+    """What a block adds to the device's and to the host's time of its stage: forward, backward without and of the weight
+    gradients where these are apart. A stage lasts as long as the larger sum, or longer."""
+    return tuple((phase.device, sum(s.host for s in phase.segments)) for phase in time.phases)

@@ -59,6 +59,12 @@ class StageTime:
     def phases(self) -> tuple[Phase, Phase, Phase]:
         return self.forward, self.inputs, self.weight
 
+    @property
+    def lean(self) -> StageTime:
+        """The same without what no other time is made of."""
+        forward, inputs, weight = (Phase(each.segments, 0.0, wait=each.wait) for each in self.phases)
+        return StageTime(forward, inputs, weight, self.deferred)
+
     @cached_property
     def backward(self) -> Phase:
         """The whole backward."""
@@ -109,10 +115,10 @@ def owned(resolved: Resolved, stage: Sequence[Part]) -> Held:
     """The weights of a virtual stage that receive gradients on one rank."""
     number = Counter(id(part.block) for part in stage)
     blocks = {id(part.block): part.block for part in stage}
-    return _trained(resolved, held((block.weights, number[key]) for key, block in blocks.items()))
+    return trained_of(resolved, held((block.weights, number[key]) for key, block in blocks.items()))
 
 
-def _trained(resolved: Resolved, weights: Held) -> Held:
+def trained_of(resolved: Resolved, weights: Held) -> Held:
     """All of them but the frozen, or the adapters alone."""
     return weights.trained if resolved.workload.recipe.lora is None else weights.only("adapter")
 
@@ -126,22 +132,23 @@ def stage_time(
         if part.key not in cache:
             cache[part.key] = block_time(resolved, part, clock)
     times = list(counted(cache[part.key] for part in stage))
-    forward = chain(t.forward.repeated(n) for t, n in times)
-    inputs = chain(t.inputs.repeated(n) for t, n in reversed(times))
+    made = assembled(resolved, times, {part.block.name for part in stage})
     waits = waits_for_host(resolved, stage, cache)
-    if after_exchange(
-        resolved
-    ):  # the first stage receives nothing before its forward, the last nothing before its backward
-        ends, sync = {part.block.name for part in stage}, clock.execution.runtime.sync_us * 1e-6
+    forward, inputs = made.forward.waiting(waits[0]), made.inputs.waiting(waits[1])
+    return replace(made, forward=forward, inputs=inputs, parts=stage)
+
+
+def assembled(resolved: Resolved, blocks: Sequence[tuple[StageTime, int]], ends: Container[Hashable]) -> StageTime:
+    """One virtual stage from the times of its blocks and how many they are. ``ends``: names of blocks, among them
+    ``embedding`` and ``head`` where it has these."""
+    forward = chain(t.forward.repeated(n) for t, n in blocks)
+    inputs = chain(t.inputs.repeated(n) for t, n in reversed(blocks))
+    if after_exchange(resolved):  # the first stage receives nothing before its forward, the last before its backward
+        sync = resolved.execution.runtime.sync_us * 1e-6
         forward = forward if "embedding" in ends else forward.synchronised(sync)
         inputs = inputs if "head" in ends else inputs.synchronised(sync)
-    return StageTime(
-        forward=forward.waiting(waits[0]),
-        inputs=inputs.waiting(waits[1]),
-        weight=chain(t.weight.repeated(n) for t, n in reversed(times)) if splits(resolved.workload.recipe) else NOTHING,
-        deferred=sum(n * t.deferred for t, n in times),
-        parts=stage,
-    )
+    weight = chain(t.weight.repeated(n) for t, n in reversed(blocks)) if splits(resolved.workload.recipe) else NOTHING
+    return StageTime(forward, inputs, weight, sum(n * t.deferred for t, n in blocks))
 
 
 def after_exchange(resolved: Resolved) -> bool:
@@ -183,7 +190,7 @@ def block_time(resolved: Resolved, part: Part, clock: Clock, ledger: list[Messag
     inputs = clock.phase(first, layer=layer, graphed=graphed, covered=covered[1], ledger=ledger)
     weight = clock.phase(postponed, graphed=graphed, ledger=ledger) if postponed else NOTHING
     weights = part.block.owned
-    fetch, reduce = _unit_collectives(resolved, weights, _trained(resolved, weights))
+    fetch, reduce = _unit_collectives(resolved, weights, trained_of(resolved, weights))
     again = () if resolved.execution.data_parallel.keeps_gathered else fetch
     if not resolved.execution.data_parallel.reduces_beside_backward(recipe):
         inputs, reduce = _after(inputs, reduce, clock, ledger), ()

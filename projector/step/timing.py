@@ -50,7 +50,8 @@ class Segment(NamedTuple):
 
     ``issued``: when the device is done that has nothing to do at first: the largest, over its operators, of the host's
     seconds up to one and the device's from it on. A stretch whose kernels are issued slowly at first lasts longer than
-    both of its sums, unless the host was ``ahead`` when it began.
+    both of its sums, unless the host was ``ahead`` when it began. ``times``: how many such stretches there are, each between
+    synchronisations of its own; the other fields are those of one.
     """
 
     device: float
@@ -58,10 +59,11 @@ class Segment(NamedTuple):
     beside: float = 0.0
     issued: float = 0.0
     apart: float = 0.0
+    times: int = 1
 
     @property
     def seconds(self) -> float:
-        return most(self.device + self.apart, self.host, self.issued)
+        return most(self.device + self.apart, self.host, self.issued) * self.times
 
     @property
     def ahead(self) -> Segment:
@@ -70,7 +72,7 @@ class Segment(NamedTuple):
 
     @property
     def alone(self) -> float:
-        return most(self.device + self.apart + self.beside, self.host, self.issued)
+        return most(self.device + self.apart + self.beside, self.host, self.issued) * self.times
 
     def then(self, other: Segment) -> Segment:
         """Both, with no synchronisation between: the host goes on issuing."""
@@ -79,10 +81,9 @@ class Segment(NamedTuple):
         return Segment(*sums, late, self.apart + other.apart)
 
     def repeated(self, number: int) -> Segment:
-        """So many of it one after the other: squares of squares."""
-        half = self if number < 2 else self.repeated(number // 2)
-        whole = half if number < 2 else half.then(half)
-        return whole.then(self) if number > 1 and number % 2 else whole
+        """So many of it one after the other: whoever is slower, device or host, decides when the last begins."""
+        late = self.issued + (number - 1) * most(self.device, self.host)
+        return Segment(number * self.device, number * self.host, number * self.beside, late, number * self.apart)
 
     def running(self, seconds: float, host: float = 0.0, launches: int = 1) -> Segment:
         """This and an operator whose ``launches`` share its seconds of the device and of the host."""
@@ -127,7 +128,7 @@ class Phase:
 
     @cached_property
     def device(self) -> float:
-        return sum(s.device + s.apart for s in self.segments)
+        return sum((s.device + s.apart) * s.times for s in self.segments)
 
     def waiting(self, seconds: float) -> Phase:
         """The same, and ``seconds`` more in which the device waits."""
@@ -139,12 +140,13 @@ class Phase:
 
     def repeated(self, number: int) -> Phase:
         """So many of it one after the other, the host ahead across the seams."""
-        if number == 1 or not self.segments:
+        if not self.segments:
             return self
         first, *rest = self.segments
         if rest:
             *middle, last = rest
-            segments = (first, *(*middle, last.then(first)) * (number - 1), *rest)
+            again = [each._replace(times=(number - 1) * each.times) for each in (*middle, last.then(first))]
+            segments = (first, *again, *rest)
         else:
             segments = (first.repeated(number),)
         exposed = {group: number * t for group, t in self.exposed.items()}

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from projector.step.stages import Part, StageTime
 
 
+def offloads(resolved: Resolved) -> bool:
+    """Whether activations of some layers are on the host meanwhile."""
+    recipe = resolved.workload.recipe
+    return bool(recipe.cpu_offloading_num_layers or recipe.offload_modules)
+
+
 @mechanism(off=(0.0, 0.0))
 def waits_for_host(
     resolved: Resolved, stage: Sequence[Part], times: Mapping[tuple[int, bool], StageTime]
@@ -21,8 +27,7 @@ def waits_for_host(
     """Seconds that forward and backward of a stage wait for activations on their way to host memory and back: what one
     layer leaves there travels while another computes (see :mod:`projector.step.offload`). ``times``: of
     every block (:attr:`Part.key`)."""
-    recipe = resolved.workload.recipe
-    if not (recipe.cpu_offloading_num_layers or recipe.offload_modules):
+    if not offloads(resolved):
         return 0.0, 0.0
     forward = backward = 0.0
     for position, part in enumerate(part for part in stage if part.layers):

@@ -19,7 +19,7 @@ from harness.evidence import dataset
 from harness.predictors.ours import cluster_of
 from projector import size
 from projector.errors import InputError, Unsupported
-from projector.frameworks import Resolved
+from projector.frameworks import Resolved, scope
 from projector.frameworks.scope import as_layers_see, but_for_sizes, in_columns
 from projector.hardware import catalogue
 from projector.hardware.efficiency import of as efficiency_of
@@ -100,9 +100,11 @@ def differences(columns: Any, number: Any, row: int, where: str = "") -> Iterato
 
 
 def traced(views: Sequence[Resolved]) -> Iterator[tuple[np.ndarray, list[Block]]]:
+    cells = scope.numbers(views)
+
     def build(rows: np.ndarray) -> list[Block]:
         with passing():
-            return blocks(in_columns([views[row] for row in rows]))
+            return blocks(in_columns(views[0], cells[:, rows]))
 
     return size.trace(build, len(views))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from projector import project
@@ -37,15 +38,8 @@ def test_dropless_experts_make_the_fill_longer_and_a_capacity_factor_does_not() 
 
 
 def test_the_fill_waits_for_each_iteration_before_the_last_stage_has_input() -> None:
-    from projector.step.stages import StageTime
-    from projector.step.timing import Phase, Segment
-
-    def stage(forward: float, backward: float) -> StageTime:
-        one, two = (Phase((Segment(seconds, 0.0),), seconds) for seconds in (forward, backward))
-        return StageTime(forward=one, inputs=two)
-
-    full = [stage(1.0, 2.0), stage(1.0, 3.0)]
-    empty = [stage(4.0, 8.0), stage(1.5, 2.5)]
+    full = np.array([[1.0, 1.0], [1.5, 2.0], [0.5, 1.0]])  # forward, backward in two parts; of two stages
+    empty = np.array([[4.0, 1.5], [6.0, 2.0], [2.0, 0.5]])
     assert filling.seconds(full, empty, pp=4) == pytest.approx(3 * (3.0 + 6.0))
     assert filling.seconds(full, full, pp=4) == 0.0
 

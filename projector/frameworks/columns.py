@@ -1,0 +1,67 @@
+"""Runs that differ in sizes alone, as one run whose sizes are columns, and what is folded over parts of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from projector.frameworks.scope import in_columns
+from projector.frameworks.types import Resolved
+from projector.size import Rows, column, rows, trace
+
+K = TypeVar("K")
+T = TypeVar("T")
+Floats = NDArray[np.float64]
+FEW = (
+    12  # runs that are alike but for their sizes and cost less one by one, with what is remembered of runs before them
+)
+
+
+class Layouts:
+    """``one``: of what all have in common; ``cells`` ``[numbers, rows]``: sizes of each
+    (:func:`projector.frameworks.scope.numbers`)."""
+
+    def __init__(self, one: Resolved, cells: NDArray[np.int64]) -> None:
+        self.one, self.cells = one, cells
+
+    def run(self, those: Rows) -> Resolved:
+        return in_columns(self.one, self.cells[:, those])
+
+    def folded(
+        self,
+        asked: Iterable[tuple[K, Iterable[int]]],
+        shape: Callable[[K], Hashable],
+        build: Callable[[Resolved, Sequence[K], Rows, Rows], Sequence[float]],
+        fields: int,
+    ) -> dict[K, Floats]:
+        """``[fields, rows]`` of every key that is ``asked`` for some rows: NaN in all others. Keys of one ``shape`` are
+        built together: ``build`` is told a run, these keys, and of every row of it which key it has, and which row it is.
+        """
+        together: dict[Hashable, list[tuple[K, Rows]]] = {}
+        for key, own in asked:
+            together.setdefault(shape(key), []).append((key, np.fromiter(own, np.intp)))
+        return {key: each for alike in together.values() for key, each in self._alike(alike, build, fields)}
+
+    def _alike(
+        self,
+        alike: Sequence[tuple[K, Rows]],
+        build: Callable[[Resolved, Sequence[K], Rows, Rows], Sequence[float]],
+        fields: int,
+    ) -> Iterable[tuple[K, Floats]]:
+        keys = [key for key, _ in alike]
+        which = np.repeat(np.arange(len(alike)), [len(own) for _, own in alike])
+        own = np.concatenate([own for _, own in alike])
+        values = np.full((len(alike), fields, self.cells.shape[1]), np.nan)
+        for those, made in trace(lambda those: build(self.run(own[those]), keys, which[those], own[those]), len(own)):
+            values[which[those], :, own[those]] = np.array([rows(value, len(those)) for value in made]).T
+        return zip(keys, values, strict=True)
+
+
+def numbered(every: Sequence[Sequence[tuple[T, int]]], place: Rows) -> tuple[tuple[T, Any], ...]:
+    """Lists of the same things, with how many there are of each: as one list whose numbers are columns, in every row those
+    of the list at ``place``."""
+    counts = np.array([[number for _, number in each] for each in every]).reshape(len(every), -1)[place]
+    return tuple((thing, column(number)) for (thing, _), number in zip(every[0], counts.T, strict=True))

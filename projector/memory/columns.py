@@ -1,0 +1,202 @@
+"""What the ranks of many runs hold: those that differ in sizes alone are laid out in one go.
+
+Blocks are built once for all sizes of a group of runs (:mod:`projector.size`); the bytes of a rank, and of its chunks, are
+the same folds over them as those of one run (:mod:`projector.memory.holding`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import astuple, replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from projector.dataclass import dataclass
+from projector.errors import InputError, Unsupported
+from projector.frameworks.columns import FEW, Layouts, numbered
+from projector.frameworks.scope import but_for_sizes, in_columns, numbers, told_once
+from projector.frameworks.types import Resolved
+from projector.hardware.types import Gpu
+from projector.mechanisms.data_parallel import Gathered
+from projector.memo import passing
+from projector.memory.chunks import chunk_memory, saving
+from projector.memory.holding import Sizes, holdings, kept, played
+from projector.memory.parameters import Contents, contents, weights_of
+from projector.memory.verdict import outside
+from projector.memory.workspaces import workspace_bytes
+from projector.pipeline import InFlight
+from projector.size import Rows, column, part, rows, trace
+from projector.workload.composition import Composition, compositions
+
+K = TypeVar("K")
+Floats = NDArray[np.float64]
+Refusal = InputError | Unsupported
+_WIDE = 2048  # rows of a column
+_Chunk = tuple[Composition, bool, bool]
+_Asked = tuple[Contents | None, _Chunk]
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A settled run, what is alive where in the order of its schedule for equal times, and what its ranks hold."""
+
+    resolved: Resolved
+    flight: InFlight
+    held: Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class _Pipeline:
+    """Ranks that hold the same are one. ``ranks`` ``[pp]``: which of ``held``, what each has: its contents, and its
+    chunks with whether they begin or end the model."""
+
+    flight: InFlight
+    held: tuple[tuple[Contents, tuple[_Chunk, ...]], ...]
+    ranks: NDArray[np.intp]
+
+
+def laid(runs: Sequence[Resolved], gpu: Gpu) -> list[Laid | Refusal]:
+    """Of every run, or why it cannot be laid out."""
+    found: dict[int, Laid | Refusal] = {}
+    alike: dict[Hashable, list[int]] = {}
+    pipelines: dict[Hashable, _Pipeline] = {}
+    whose: dict[int, _Pipeline] = {}
+    for i, run in enumerate(runs):
+        try:
+            whose[i] = _pipeline(run, pipelines)
+            alike.setdefault((but_for_sizes(run), told_once(run)), []).append(i)
+        except InputError as error:
+            found[i] = error
+    for those in alike.values():
+        if len(those) < FEW:
+            found |= {i: _alone(runs[i], whose[i], gpu) for i in those}
+            continue
+        for first in range(0, len(those), _WIDE):
+            group = those[first : first + _WIDE]
+            given = [runs[i] for i in group], [whose[i] for i in group]
+            for own, held in trace(partial(_held, *given, numbers(given[0]), gpu.arch), len(group)):
+                for row, each in zip(own.tolist(), held, strict=True):
+                    i = group[row]
+                    found[i] = Laid(runs[i], whose[i].flight, each) if isinstance(each, Sizes) else each
+    return [found[i] for i in range(len(runs))]
+
+
+def _alone(run: Resolved, pipeline: _Pipeline, gpu: Gpu) -> Laid | Refusal:
+    try:
+        held = holdings(run, gpu.arch, pipeline.flight.placement)
+    except (InputError, Unsupported) as error:
+        return error
+    fixed = [(rank.static, rank.kept.state.step, rank.kept.state.construction) for rank in held]
+    chunks = [[chunk.sizes for chunk in rank.chunks] for rank in held]
+    return Laid(run, pipeline.flight, Sizes(np.array(chunks), np.array(fixed), outside(run)))
+
+
+def _pipeline(run: Resolved, known: dict[Hashable, _Pipeline]) -> _Pipeline:
+    _, kinds = compositions(run.workload.model, run.workload.recipe)
+    flight = played(run)
+    key = kinds, flight
+    if key not in known:
+        last = len(kinds) - 1
+        chunks = [(kind, v == 0, v == last) for v, kind in enumerate(kinds)]
+        each = [tuple(chunks[v] for v in own) for own in flight.placement]
+        held = {own: contents(tuple(kind for kind, _, _ in own)) for own in each}
+        places = {own: place for place, own in enumerate(held)}
+        ranks = np.array([places[own] for own in each])
+        known[key] = _Pipeline(flight, tuple((what, own) for own, what in held.items()), ranks)
+    return known[key]
+
+
+def _held(
+    runs: Sequence[Resolved], whose: Sequence[_Pipeline], cells: NDArray[np.int64], gpu_arch: str, those: Rows
+) -> Sequence[Sizes | Refusal]:
+    """Of those runs, whose sizes are in ``cells``."""
+    try:
+        with passing():
+            return _folded(runs[those[0]], [whose[i] for i in those], cells[:, those], gpu_arch)
+    except (InputError, Unsupported) as error:
+        return [error] * len(those)
+
+
+def _folded(one: Resolved, whose: Sequence[_Pipeline], cells: NDArray[np.int64], gpu_arch: str) -> list[Sizes]:
+    """``one``: of what all have in common."""
+    pipelines: dict[int, list[int]] = {}
+    for row, pipeline in enumerate(whose):
+        pipelines.setdefault(id(pipeline), []).append(row)
+    groups = [(whose[group[0]], group) for group in pipelines.values()]
+    build = _Fold(Layouts(one, cells), gpu_arch, {what for pipeline, _ in groups for what, _ in pipeline.held})
+    kept = build.kept(_rows(groups, lambda what, _: (what,)))
+    gathers = any((each[3:] > 0.0).any() for each in kept.values())
+
+    def asked(what: Contents, chunks: tuple[_Chunk, ...]) -> list[_Asked]:
+        return [(what if gathers else None, chunk) for chunk in chunks]
+
+    sizes = build.chunks(_rows(groups, asked), kept)
+    beside, found = rows(outside(in_columns(one, cells)), len(whose)), dict[int, Sizes]()
+    for pipeline, group in groups:
+        fixed = np.stack([kept[what][:3, group] for what, _ in pipeline.held])[pipeline.ranks].transpose(2, 0, 1)
+        held = np.stack([[sizes[key][:, group] for key in asked(*each)] for each in pipeline.held])
+        chunks = held[pipeline.ranks].transpose(3, 0, 1, 2)
+        found |= {row: Sizes(*each) for row, *each in zip(group, chunks, fixed, beside[group], strict=True)}
+    return [found[row] for row in range(len(whose))]
+
+
+def _rows(
+    groups: Iterable[tuple[_Pipeline, list[int]]], keys: Callable[[Contents, tuple[_Chunk, ...]], Iterable[K]]
+) -> Iterable[tuple[K, Iterable[int]]]:
+    """The rows whose ranks have something of each key."""
+    found: dict[K, dict[int, None]] = {}
+    for pipeline, group in groups:
+        for each in pipeline.held:
+            for key in keys(*each):
+                found.setdefault(key, {}).update(dict.fromkeys(group))
+    return found.items()
+
+
+class _Fold:
+    """What ranks make of the blocks of ``runs``."""
+
+    def __init__(self, runs: Layouts, gpu_arch: str, held: Iterable[Contents]) -> None:
+        self._runs, self._gpu_arch = runs, gpu_arch
+        names = dict.fromkeys(name for what in held for name in what.names)
+        run = in_columns(runs.one, runs.cells)
+        self._weights = {name: weights_of(run, name) for name in names if name != "mtp_layer"}
+        self._savings = {name: saving(run, name) for name in names if name != "mtp"}
+
+    def kept(self, asked: Iterable[tuple[Contents, Iterable[int]]]) -> dict[Contents, Floats]:
+        """``[7, rows]``: what a rank never gives back, what the optimizer step adds, the peak of the construction; what is
+        gathered of its weights."""
+
+        def build(run: Resolved, alike: Sequence[Contents], place: Rows, those: Rows) -> tuple[float, ...]:
+            what = alike[0]._replace(layers=numbered([one.layers for one in alike], place))
+            made = kept(run, self._gpu_arch, what, lambda name: part(self._weights[name], those))
+            moe, head = any(kind.moe for kind, _ in what.layers), bool(what.head or what.mtp)
+            static = made.total + workspace_bytes(run, self._gpu_arch, moe=moe, head=head)
+            return static, made.state.step, made.state.construction, *astuple(made.gathered)
+
+        return self._runs.folded(asked, lambda what: what.shape, build, 7)
+
+    def chunks(
+        self, asked: Iterable[tuple[_Asked, Iterable[int]]], kept: Mapping[Contents, Floats]
+    ) -> dict[_Asked, Floats]:
+        """``[4, rows]``: see :attr:`ChunkMemory.sizes`."""
+        grouped = (self._runs.one.workload.recipe.recompute_num_layers or 1) > 1
+
+        def shape(key: _Asked) -> Hashable:
+            chunk, *ends = key[1]
+            runs = chunk if grouped else tuple(layer for layer, _ in chunk.runs)
+            return runs, chunk.embedding, chunk.mtp, chunk.head, *ends
+
+        def build(run: Resolved, alike: Sequence[_Asked], place: Rows, those: Rows) -> tuple[float, ...]:
+            what, (chunk, first, last) = alike[0]
+            if not grouped:
+                chunk = replace(chunk, runs=numbered([one.runs for _, (one, _, _) in alike], place))
+            gathered = Gathered()
+            if what is not None:
+                each = np.array([kept[one][3:] for one, _ in alike if one is not None])[place, :, those]
+                gathered = Gathered(*map(column, each.T))
+            return chunk_memory(run, chunk, first, last, gathered, lambda name: part(self._savings[name], those)).sizes
+
+        return self._runs.folded(asked, shape, build, 4)
