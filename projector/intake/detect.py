@@ -25,6 +25,7 @@ from projector.workload.schema import parse_model
 KINDS = (
     "a Primus experiment (modules: …), a case (model: …, recipe: …), a torchtitan job (TOML), "
     "a MaxText, NeMo 1, nanotron, LLM Foundry, GPT-NeoX, torchtune, LitGPT, Axolotl or LLaMA-Factory configuration, "
+    "arguments of transformers' Trainer or of ms-swift (JSON), a program with a NeMo 2 recipe, "
     "or Megatron-LM arguments (a log, a mapping, a launch script)"
 )
 

@@ -34,6 +34,9 @@ def _read(name: str, c: Reader) -> _Fields:
     found |= {field: value for field, value in sizes(c, **entry.get("fields", {})).items() if value is not None}
     found |= {field: bool(c.flag(key)) for field, key in entry.get("flags", {}).items()}
     found |= {field: c.flag(key) is not False for field, key in entry.get("usually", {}).items()}
+    found |= {field: found.get(field) or value for field, value in entry.get("unsaid", {}).items()}
+    if "window_if" in entry:
+        found["window_size"] = c.integer("sliding_window") if c.flag(entry["window_if"]) else None
     if entry.get("tied"):
         found["untie_embeddings_and_output_weights"] = c.flag("tie_word_embeddings") is False
     for field, key in entry.get("switched", {}).items():
@@ -70,7 +73,8 @@ def _experts(entry: Mapping[str, Any], c: Reader, found: _Fields) -> _Fields:
     limits = [c.integer(key) for key in groups]
     if limits and (limits[0] or 0) > 1:
         moe |= given(moe_router_num_groups=limits[0], moe_router_group_topk=limits[1])
-    return {"moe": moe | given(moe_shared_expert_intermediate_size=total) | _placed(entry, c)}
+    gated = {"moe_shared_expert_gate": True} if total and shared.get("gate") else {}
+    return {"moe": moe | given(moe_shared_expert_intermediate_size=total, **gated) | _placed(entry, c)}
 
 
 def _says(c: Reader, key: str) -> bool:

@@ -37,29 +37,6 @@ def routed(c: Reader, experts: str, width: str = "", topk: str = "num_experts_pe
     return given(**sizes(c, num_experts=experts, moe_router_topk=topk, **named))
 
 
-def qwen2(c: Reader) -> _Fields:
-    return {**llama(c), "add_qkv_bias": True, **_window(c)}
-
-
-def _qwen3(c: Reader) -> _Fields:
-    return {**llama(c), "qk_layernorm": True, **_window(c)}
-
-
-def _window(c: Reader) -> _Fields:
-    """Qwen states a window that ``use_sliding_window`` switches."""
-    return {"window_size": c.integer("sliding_window")} if c.flag("use_sliding_window") else {}
-
-
-def qwen2_moe(c: Reader) -> _Fields:
-    shared = {"moe_shared_expert_intermediate_size": c.integer("shared_expert_intermediate_size") or 0}
-    gate = {"moe_shared_expert_gate": bool(shared["moe_shared_expert_intermediate_size"])}
-    return {**qwen2(c), "moe": sparse_steps(c) | shared | gate}
-
-
-def _qwen3_moe(c: Reader) -> _Fields:
-    return {**_qwen3(c), "moe": sparse_steps(c)}
-
-
 def sparse_steps(c: Reader) -> _Fields:
     """Experts in layer i when (i + 1) % decoder_sparse_step == 0 and i is not among ``mlp_only_layers``."""
     layers = min(c.integer("num_hidden_layers") or 0, 10_000)
@@ -147,10 +124,6 @@ def _gemma3n(c: Reader) -> _Fields:
     found |= {name: usual if stated[name] is None else stated[name] for name, usual in _GEMMA3N.items()}
     plain = {"window_size": None, "window_attn_skip_freq": None, "vocab_size": c.integer("vocab_size") or 262400}
     return found | plain | {"v_layernorm": True, "per_layer": own}
-
-
-def _gemma(c: Reader) -> _Fields:
-    return {**llama(c), "kv_channels": c.integer("head_dim") or 256, "untie_embeddings_and_output_weights": False}
 
 
 def gpt2(c: Reader) -> _Fields:
@@ -266,10 +239,6 @@ def given(**values: object) -> _Fields:
 MODEL_TYPES: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
     {
         "llama": llama,
-        "qwen2": qwen2,
-        "qwen2_moe": qwen2_moe,
-        "qwen3": _qwen3,
-        "qwen3_moe": _qwen3_moe,
         "deepseek_v2": _deepseek,
         "deepseek_v3": _deepseek,
         "kimi_k2": _deepseek,
@@ -277,7 +246,6 @@ MODEL_TYPES: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
         "gpt_neox": _gpt_neox,
         "mpt": _mpt,
         "bloom": _bloom,
-        "gemma": _gemma,
         "gemma3": _gemma3,
         "gemma3n": _gemma3n,
         "gemma3n_text": _gemma3n,

@@ -8,24 +8,15 @@ from collections.abc import Iterator
 from harness.evidence.ingest.logs import megatron
 from harness.evidence.ingest.logs.dumps import CONFIGURATION, KeyedDump
 from harness.evidence.ingest.logs.events import Event, Fact, Step
-from harness.evidence.ingest.logs.iteration_line import is_step
 from harness.evidence.ingest.logs.numbers import NUMBER, group, measure
-from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.words import WORDS
 
 NAME = "megatron-bridge"
-MARKS = ("Step Time :", "| seq_length:", "megatron.bridge", "Megatron-Bridge")
 
 _TIME = re.compile(rf"Step Time :\s{{0,9}}{NUMBER}s\b")
 _MOST_ALONE = 200_000  # steps kept until an iteration line is seen
 _RATE = re.compile(rf"utilization:\s{{0,9}}{NUMBER}\s?(?:MODEL_)?TFLOP/s/GPU")
-
-
-def weigh(line: str) -> int:
-    """The rate's own line counts as a step: without ``seq_length`` the iteration line beside it is Megatron-LM's."""
-    if ("Step Time :" in line and "TFLOP/s/GPU" in line) or (is_step(line) and "| seq_length:" in line):
-        return STEP
-    return int("megatron.bridge" in line or "Megatron-Bridge" in line)
 
 
 def events(lines: Lines) -> Iterator[Event]:

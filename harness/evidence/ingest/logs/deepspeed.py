@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from harness.evidence.ingest.logs import megatron
 from harness.evidence.ingest.logs.dumps import DottedDump, renamed
 from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Step
-from harness.evidence.ingest.logs.iteration_line import is_step
 from harness.evidence.ingest.logs.numbers import NUMBER, finite, measure
-from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.words import WORDS
 
 NAME = "megatron-deepspeed"
@@ -28,14 +27,6 @@ MARKS = (
 )
 _MOST_WAITING = 200_000  # steps of the timer kept until it is clear that Megatron prints none
 _PEAK = re.compile(rf"MaxMemAllocated={NUMBER}GB")
-
-
-def weigh(line: str) -> int:
-    if "CurrSamplesPerSec=" in line or ("iter time (s):" in line and "samples/sec:" in line):
-        return STEP
-    if any(mark in line for mark in _THEIRS) and is_step(line):
-        return STEP
-    return int("[deepspeed]" in line or "DeepSpeed info" in line or " deepspeed_config ...." in line)
 
 
 def events(lines: Lines) -> Iterator[Event]:

@@ -1,7 +1,8 @@
 """Dialects of lines as data: a YAML file each under ``dialects/`` says what a trainer's lines look like and mean.
 
 A pattern may use ``$number``, ``$scaled`` (``4.71K``), ``$loss`` (a number, NaN or infinity), ``$step``, ``$clock``,
-``$stamp``, ``$configuration`` (a line ``key: value``) and ``$words`` (any key of ``words`` and ``same``).
+``$stamp``, ``$iteration`` (a line of Megatron-LM's with its time), ``$configuration`` (a line ``key: value``) and ``$words``
+(any key of ``words`` and ``same``).
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from dataclasses import field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from harness.evidence.ingest.logs.clock import CLOCK, SHORTEST, STAMP
 from harness.evidence.ingest.logs.dumps import CONFIGURATION
 from harness.evidence.ingest.logs.events import Event
+from harness.evidence.ingest.logs.iteration_line import ITERATION
 from harness.evidence.ingest.logs.numbers import NUMBER, SCALED
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.words import WORDS, one_of, same
@@ -24,9 +26,6 @@ from projector.dataclass import dataclass
 from projector.errors import InputError
 from projector.io.files import read_yaml
 from projector.workload.structure import parse_dataclass
-
-if TYPE_CHECKING:
-    from harness.evidence.ingest.logs.trainer import Trainer
 
 FOLDER = Path(__file__).parent / "dialects"
 _MACROS = {
@@ -36,6 +35,7 @@ _MACROS = {
     "step": r"(?P<step>[0-9]{1,15})",
     "clock": CLOCK,
     "stamp": STAMP,
+    "iteration": ITERATION,
     "configuration": CONFIGURATION.pattern,
 }
 _MACRO = re.compile(rf"\$({'|'.join((*_MACROS, 'words'))})")
@@ -59,7 +59,8 @@ class Dialect:
     ``settings``: pattern of a line with a key and a value, ``words``: key → Megatron-LM's name (``tokens``: the batch in
     tokens; ``a x b``: a product of two), ``same``: keys that are Megatron-LM's, ``megatron_words``: with all that
     Megatron-Core's configuration has; fewer than ``least`` of them are a coincidence. ``checkpoint``, ``evaluation``:
-    patterns of lines that tell one. ``hook``: ``module:Class`` of a :class:`Trainer` that reads what YAML cannot say.
+    patterns of lines that tell one. ``hook``: ``module:Class`` of a :class:`Trainer` that reads what YAML cannot say, or
+    ``module:function`` from the lines to their events. ``rank``: where a line is of two, the lower one counts.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Dialect:
     checkpoint: str = ""
     evaluation: str = ""
     hook: str = "trainer:Trainer"
+    rank: int = 0
 
     @property
     def NAME(self) -> str:  # noqa: N802 - as modules have it
@@ -118,8 +120,9 @@ class Dialect:
     def events(self, lines: Lines) -> Iterator[Event]:
         """As :meth:`harness.evidence.ingest.logs.protocol.LineDialect.events`."""
         module, _, name = self.hook.partition(":")
-        reader: type[Trainer] = getattr(import_module(f"harness.evidence.ingest.logs.{module}"), name)
-        return reader(self).read(lines)
+        reader: Any = getattr(import_module(f"harness.evidence.ingest.logs.{module}"), name)
+        found: Iterator[Event] = reader(self).read(lines) if isinstance(reader, type) else reader(lines)
+        return found
 
 
 def read(path: Path) -> Dialect:
@@ -133,5 +136,5 @@ def read(path: Path) -> Dialect:
 
 
 def read_all(folder: Path = FOLDER) -> tuple[Dialect, ...]:
-    """Every dialect of a folder, by name."""
-    return tuple(map(read, sorted(folder.glob("*.yaml"))))
+    """Every dialect of a folder, by rank and name."""
+    return tuple(sorted(map(read, folder.glob("*.yaml")), key=lambda each: (each.rank, each.name)))

@@ -11,23 +11,15 @@ from collections.abc import Iterator, Mapping
 from harness.evidence.ingest.logs import megatron
 from harness.evidence.ingest.logs.dumps import renamed
 from harness.evidence.ingest.logs.events import Arguments, Event
-from harness.evidence.ingest.logs.iteration_line import is_step
-from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.words import WORDS
 from projector.intake.values import literal
 
 NAME = "gpt-neox"
-MARKS = ("samples/sec:", "NeoXArgs.", "global_num_gpus ....")
 
 _BEFORE = re.compile(r"\bsamples/sec: [0-9.]{1,20} \| iteration\s")
 _SAID = re.compile(r"\.{0,3}(?:updated|default)$")
 _OWN = ("NeoXArgs.", "global_num_gpus ....")
-
-
-def weigh(line: str) -> int:
-    if "samples/sec:" in line and is_step(line) and _BEFORE.search(line):
-        return STEP
-    return int(any(text in line for text in _OWN))
 
 
 def events(lines: Lines) -> Iterator[Event]:

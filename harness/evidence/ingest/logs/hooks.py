@@ -13,7 +13,7 @@ from harness.evidence.ingest.logs.dialect import Dialect
 from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Restart
 from harness.evidence.ingest.logs.numbers import NUMBER, SCALED, counted, group, loss, measure, measured, scaled, whole
 from harness.evidence.ingest.logs.trainer import Trainer
-from harness.evidence.ingest.logs.words import one_of, same
+from harness.evidence.ingest.logs.words import LLAMA, WORDS, one_of
 
 _RATE = re.compile(rf"tgs \(tokens/gpu/second\)={NUMBER}(?=[\s,]{{1,9}}\S)")
 _CONSUMED = re.compile(r"\bnum_consumed_tokens=([0-9,]{1,24})")
@@ -104,29 +104,9 @@ _STARTS = re.compile(
     r"sequence_length: ([0-9]{1,9})(?![0-9,])"
 )
 _STARTED = ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size", "seq_length")
-_AXES = {
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "dp": "data_parallel_size",
-    **same("context_parallel_size"),
-    "expert_parallel_size": "expert_model_parallel_size",
-}
-_SIZES = {
-    **same("hidden_size", "num_attention_heads", "vocab_size", "max_position_embeddings"),
-    "intermediate_size": "ffn_hidden_size",
-    "num_hidden_layers": "num_layers",
-    "num_key_value_heads": "num_query_groups",
-}
+_AXES, _SIZES = WORDS["nanotron"], WORDS["nanotron-llama"]
 _PARALLEL = re.compile(rf"(?:\]:\s{{1,60}}|ParallelismArgs\(){one_of(_AXES)}=([0-9]{{1,9}}),(?![0-9])")
 _LLAMA = re.compile(rf"\]:\s{{1,60}}{one_of((*_SIZES, 'tie_word_embeddings'))}=(\w{{1,12}})[,)](?![0-9])")
-#: What every model that nanotron calls a Llama has.
-_SHAPE: dict[str, object] = {
-    "normalization": "RMSNorm",
-    "swiglu": True,
-    "add_bias_linear": False,
-    "position_embedding_type": "rope",
-    "bf16": True,
-}
 _GIB = 2**30
 
 
@@ -164,7 +144,7 @@ class Nanotron(Trainer):
                 self.stated.update(zip(_STARTED, map(int, starts.groups()), strict=True))
             return (Restart("a new start", number),)
         if "LlamaConfig(" in line:
-            self.stated.update(_SHAPE)
+            self.stated.update(LLAMA, bf16=True)
         elif "=" in line and (parallel := _PARALLEL.search(line)):
             self.stated.setdefault(_AXES[parallel[1]], int(parallel[2]))
         elif "=" in line and "swiglu" in self.stated and (size := _LLAMA.search(line)):

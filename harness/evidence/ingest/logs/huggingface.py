@@ -17,9 +17,9 @@ from harness.evidence.ingest.logs.clock import Clock, seconds_of
 from harness.evidence.ingest.logs.dumps import KeyedDump
 from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event, Fact, Restart, Step
 from harness.evidence.ingest.logs.numbers import NUMBER, measure, whole
-from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.shared_lines import shared
-from harness.evidence.ingest.logs.words import one_of
+from harness.evidence.ingest.logs.words import WORDS, one_of
 from projector.dataclass import dataclass
 
 NAME = "hf-trainer"
@@ -32,25 +32,13 @@ _COUNT = re.compile(r"global_step=([0-9]{1,15})")
 _BAR = re.compile(
     r"(?:^|[|\s])\s{0,3}([0-9]{1,12})/([0-9]{1,12}) \[(?:([0-9]{1,5}):)?([0-9]{1,2}):([0-9]{2})<[^\]]{0,40}(?:it/s|s/it)"
 )
-_WORDS = {
-    "Instantaneous batch size per device": "micro_batch_size",
-    "Total train batch size (w. parallel, distributed & accumulation)": "global_batch_size",
-    "Gradient Accumulation steps": "gradient_accumulation_steps",
-    "Total optimization steps": "train_iters",
-}
-_SETTING = re.compile(rf"{one_of(_WORDS)}\s?=\s?([0-9,]{{1,15}})")
+_SETTING = re.compile(rf"{one_of(WORDS[NAME])}\s?=\s?([0-9,]{{1,15}})")
 _EXACT = 0.02  # relative: a batch that samples and steps a second make up
 _SAME = 0.02  # relative: ranks' runtimes of one training
 _FEW = 10  # steps of a training whose mean is still that of its first ones
 _MOST_WAITING = 100_000  # steps of a bar kept until it is known whose it is
 _MOST_BARS = 64  # bars of different lengths that are followed
 _LEAST = 4  # steps of a bar before it is told from those of loading and of data sets
-
-
-def weigh(line: str) -> int:
-    if "'train_steps_per_second'" in line and _RATE.search(line):
-        return STEP
-    return int("***** Running training *****" in line or "{'loss':" in line or "TrainOutput(" in line)
 
 
 @dataclass
@@ -96,7 +84,7 @@ class _Bar:
 
 def events(lines: Lines) -> Iterator[Event]:
     seen: set[str] = set()
-    config = KeyedDump(_SETTING, _WORDS, least=2)
+    config = KeyedDump(_SETTING, WORDS[NAME], least=2)
     bar = _Bar()
     for number, line in lines:
         steps: list[Step] = []

@@ -20,7 +20,10 @@ from harness.evidence.ingest.logs.numbers import LOSS, NUMBER, finite, measured,
 
 #: Behind a number: at a line's end it may be broken off.
 _GOES_ON = r"(?=\s{0,40}[^\s0-9.,])"
-_ITERATION = re.compile(r"iteration(?:\s{1,40}|:\s{1,40}|=\s{0,40})([0-9]{1,18})\s{0,40}[/|]")
+_NUMBERED = r"iteration(?:\s{1,40}|:\s{1,40}|=\s{0,40})([0-9]{1,18})\s{0,40}[/|]"
+_ITERATION = re.compile(_NUMBERED)
+#: A line with its time, from its start.
+ITERATION = rf"^(?=.*elapsed(?: time per iteration|_time_per_iteration_ms=))(?:.*?){_NUMBERED}"
 _ELAPSED = re.compile(rf"elapsed time per iteration\s?\((ms|s)\):\s{{0,20}}{NUMBER}")
 _TFLOPS = re.compile(rf"TFLOPs?(?:/s/GPU\)?)?:\s{{0,20}}{NUMBER}")
 _TOKENS = re.compile(
@@ -60,11 +63,6 @@ _SPELLED = (
 def has_time(line: str) -> bool:
     """Whether the line may be an iteration line: the cheap question, asked of every line of a log."""
     return "elapsed" in line and ("elapsed time per iteration" in line or _KEYED in line)
-
-
-def is_step(line: str) -> bool:
-    """Whether the line is an iteration line with its time."""
-    return has_time(line) and _ITERATION.search(line) is not None
 
 
 class _Places(NamedTuple):

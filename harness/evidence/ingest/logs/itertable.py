@@ -7,20 +7,15 @@ from collections.abc import Iterator, Sequence
 
 from harness.evidence.ingest.logs.events import Event, Fact, Step
 from harness.evidence.ingest.logs.numbers import finite
-from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.protocol import Lines
 
 NAME = "iteration-table"
-MARKS = ("|",)
 
 _HEADER = re.compile(r"^\s{0,9}\|\s{0,9}(?:iter|iteration|step)s?\s{0,9}\|", re.IGNORECASE)
 _ROW = re.compile(r"^\s{0,9}\|\s{0,9}([0-9]{1,15})\b[^|]{0,30}\|")
 _CELL = re.compile(r"(?<!\\)\|")
 _VALUE = re.compile(r"([0-9][0-9,]*(?:\.[0-9]+)?)(?:\s*\\\|\s*([0-9][0-9,]*(?:\.[0-9]+)?))?")
 _MOST_COLUMNS = 64
-
-
-def weigh(line: str) -> int:
-    return STEP if line.lstrip()[:1] == "|" and _HEADER.match(line) else 0
 
 
 def events(lines: Lines) -> Iterator[Event]:

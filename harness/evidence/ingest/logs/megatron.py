@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 from harness.evidence.ingest.logs.dumps import DottedDump
 from harness.evidence.ingest.logs.events import Event, Fact, Restart, Timers
-from harness.evidence.ingest.logs.iteration_line import Steps, has_time, is_step
+from harness.evidence.ingest.logs.iteration_line import Steps, has_time
 from harness.evidence.ingest.logs.numbers import measured, whole
-from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 
 NAME = "megatron"
-MARKS = ("elapsed", "-- arguments --", " tensor_model_parallel_size ..")
 
 _WORLD = re.compile(r"using world size:\s{0,9}([0-9,]{1,12})")
 _VOCABULARY = re.compile(r"padded vocab \(size: ([0-9,]{1,12})\)")
@@ -22,12 +21,6 @@ _TIMER = re.compile(r"([A-Za-z][\w/-]{1,60}):\s{0,9}([0-9]+\.?[0-9]*)")
 _TIMER_LINE = re.compile(r"(?:^|[\]:>])\s{1,40}([a-z][\w-]{1,60}) \.{2,80}: \(([0-9.]{1,20}), ([0-9.]{1,20})\)")
 _DUMP_HEADS = ("-- arguments --", " tensor_model_parallel_size ..")
 _PRIMUS = ("hip mem usage", "compute per GPU (TFLOP", "Primus", "primus")
-
-
-def weigh(line: str) -> int:
-    if is_step(line):
-        return STEP
-    return int(any(head in line for head in _DUMP_HEADS))
 
 
 def events(lines: Lines) -> Iterator[Event]:

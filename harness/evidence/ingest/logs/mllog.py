@@ -16,7 +16,7 @@ from typing import Any
 from harness.evidence.ingest.logs.events import Arguments, Evaluation, Event, Fact, Failure, Restart, Step
 from harness.evidence.ingest.logs.mllog_readings import Rate, Readings, decide, numbers_of
 from harness.evidence.ingest.logs.numbers import positive, real, whole
-from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.words import WORDS
 from projector.dataclass import dataclass
 from projector.hardware import catalogue
@@ -93,19 +93,12 @@ def layout(line: str) -> Mapping[str, int]:
 
 
 NAME = "mllog"
-MARKS = (":::MLLOG",)
 
 _MARK = ":::MLLOG"
 _STEPS = ("train_step_time", "train_step_timing", '"throughput"', '"block_stop"', '"eval_stop"')
 _TIMES = ("train_step_time", "train_step_timing", "train_step_timing in s")
 _LONGEST = 100_000  # characters of one entry
 _MOST = 200_000  # readings kept of one kind
-
-
-def weigh(line: str) -> int:
-    if _MARK not in line:
-        return 0
-    return STEP if any(key in line for key in _STEPS) else 1
 
 
 def events(lines: Lines) -> Iterator[Event]:

@@ -11,20 +11,12 @@ from collections.abc import Iterable, Mapping
 
 from harness.evidence.ingest.logs.events import Arguments, Event, Fact
 from harness.evidence.ingest.logs.trainer import Trainer
+from harness.evidence.ingest.logs.words import WORDS
 from projector.intake.values import literal
 
 _HEAD = "TrainConfig("
 _LONGEST = 100_000  # characters: its lists of data files are long
 _SETTING = re.compile(r"\b([a-z][a-z_]{2,40})=('[^']{0,80}'|<[\w.]{1,60}: [0-9]{1,3}>|[\w.+-]{1,40})(?=[,)(])")
-_MODEL = {
-    "d_model": "hidden_size",
-    "n_layers": "num_layers",
-    "n_heads": "num_attention_heads",
-    "max_sequence_length": "max_position_embeddings",
-    "vocab_size": "vocab_size",
-    "include_bias": "add_bias_linear",
-    "attention_layer_norm": "qk_layernorm",
-}
 _SHARDED = {
     "FULL_SHARD": "optim_grads_params",
     "SHARD_GRAD_OP": "optim_grads",
@@ -89,7 +81,7 @@ def _architecture(said: Mapping[str, object]) -> dict[str, object]:
     gated = said.get("activation_type") in _HALVED
     groups = 1 if said.get("multi_query_attention") is True else said.get("n_kv_heads")
     return {
-        **{ours: said.get(theirs) for theirs, ours in _MODEL.items()},
+        **{ours: said.get(theirs) for theirs, ours in WORDS["olmo"].items()},
         "ffn_hidden_size": inner // 2 if gated else inner,
         "swiglu": gated,
         "normalization": norm,

@@ -6,31 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from types import MappingProxyType
 
-from harness.evidence.ingest.logs import (
-    bridge,
-    deepspeed,
-    dialect,
-    foreign,
-    gpt_neox,
-    history,
-    huggingface,
-    itertable,
-    megatron,
-    mllog,
-    torchtitan,
-    tprimat,
-    trace,
-)
+from harness.evidence.ingest.logs import deepspeed, dialect, foreign, gpt_neox, history, megatron, tprimat, trace
 from harness.evidence.ingest.logs.events import Event
 from harness.evidence.ingest.logs.protocol import STEP, DocumentDialect, LineDialect
 from harness.evidence.ingest.logs.source import Source
 
 DOCUMENTS: tuple[DocumentDialect, ...] = (tprimat, trace)
 #: Where a line is of two, the first is the more special one.
-LINES: tuple[LineDialect, ...] = (
-    *dialect.read_all(),
-    *(gpt_neox, deepspeed, bridge, torchtitan, mllog, megatron, itertable, huggingface, history),
-)
+LINES: tuple[LineDialect, ...] = (*dialect.read_all(), history)
 NAMES = (*(each.NAME for each in LINES), *(document.NAME for document in DOCUMENTS))
 _BY_NAME = MappingProxyType({each.NAME: each for each in LINES})
 _MARKS = tuple((each.MARKS, each) for each in LINES)
@@ -44,7 +27,7 @@ def is_document(head: str) -> bool:
     """Whether a text is a benchmark file, a trace, a trainer's own log or the history of a run, and no table of runs."""
     first = head.lstrip().partition("\n")[0]
     return any(each.recognises(head) for each in DOCUMENTS) or STEP in (
-        huggingface.weigh(first),
+        _BY_NAME["hf-trainer"].weigh(first),
         history.weigh(first),
     )
 

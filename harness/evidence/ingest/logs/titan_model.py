@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.evidence.ingest.logs.numbers import whole
+from harness.evidence.ingest.logs.words import LLAMA, WORDS
 
 _BUILDING = re.compile(
     r"Building ([\w.-]{2,40}) (?:([0-9][\w.]{0,12}) with |([\w.-]{1,80}) with (?=\{|[\w.]{0,40}(?:Args|Config)\())"
@@ -23,19 +24,7 @@ _LLAMA = ("llama", "llama2", "llama3")
 _RANK = re.compile(r"\[rank[0-9]{1,6}\]:")
 _MOST_LINES = 200_000  # of a model's JSON: some 150 a layer
 _PARTS = ("attention", "feed_forward", "attention_norm", "ffn_norm", "param_init")
-_SHAPE: Mapping[str, object] = {
-    "normalization": "RMSNorm",
-    "swiglu": True,
-    "add_bias_linear": False,
-    "position_embedding_type": "rope",
-    "untie_embeddings_and_output_weights": True,
-}
-_WORDS = {
-    "dim": "hidden_size",
-    "n_layers": "num_layers",
-    "n_heads": "num_attention_heads",
-    "vocab_size": "vocab_size",
-}
+_SHAPE: Mapping[str, object] = {**LLAMA, "untie_embeddings_and_output_weights": True}
 
 
 def built(line: str) -> str | None:
@@ -54,7 +43,7 @@ def architecture(line: str) -> Mapping[str, object]:
     if name is None or printed is None or name[1] not in _LLAMA or "moe" in printed[1].lower():
         return {}
     found = {match[1]: match[2] for match in _ARGUMENT.finditer(printed[1])}
-    sizes = {ours: whole(found.get(theirs, "")) for theirs, ours in _WORDS.items()}
+    sizes = {ours: whole(found.get(theirs, "")) for theirs, ours in WORDS["torchtitan-llama"].items()}
     multiple = whole(found.get("multiple_of", "256"))
     factor = found.get("ffn_dim_multiplier", "None")
     if not all(sizes.values()) or not multiple:

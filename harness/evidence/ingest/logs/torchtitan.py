@@ -8,9 +8,9 @@ from typing import Any
 
 from harness.evidence.ingest.logs.dumps import DottedDump, renamed
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Event, Fact, Restart, Step
-from harness.evidence.ingest.logs.iteration_line import is_step, step
+from harness.evidence.ingest.logs.iteration_line import step
 from harness.evidence.ingest.logs.numbers import NUMBER, group, loss, measure
-from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 from harness.evidence.ingest.logs.titan_model import Printed, a_llama, architecture, built, llama
 from harness.evidence.ingest.logs.words import WORDS
@@ -49,7 +49,6 @@ def _flat(config: Mapping[Any, Any], before: str, depth: int) -> Iterator[tuple[
 
 
 NAME = "torchtitan"
-MARKS = ("tps:", "wps:", "memory usage/free/total:", "[titan]", "torchtitan", "training.local_batch_size")
 
 _STEP = re.compile(r"(?<!validate )\bstep:\s{0,9}([0-9]{1,15})\s")  # a validation has a rate, too
 _RATE = re.compile(rf"\b[tw]ps:\s{{0,9}}{NUMBER}(?=\s)")
@@ -76,22 +75,7 @@ _DONE = re.compile(
 )
 _DONE_AS = "said"  # key of :func:`_setting` for these
 _PARAMETERS = re.compile(r"Total parameter count: (.{1,80})|size: ([0-9,]{1,20}) total parameters")
-_MESH_WORDS = {
-    "pp": "pipeline_model_parallel_size",
-    "cp": "context_parallel_size",
-    "tp": "tensor_model_parallel_size",
-    "ep": "expert_model_parallel_size",
-    "dp_replicate": "data_parallel_replicate_degree",
-    "dp_shard": "data_parallel_shard_degree",
-}
-
-
-def weigh(line: str) -> int:
-    if ("tps:" in line or "wps:" in line) and _STEP.search(line) and _RATE.search(line):
-        return STEP
-    if "memory usage/free/total:" in line and is_step(line):
-        return STEP
-    return int("[titan]" in line or "torchtitan" in line or "training.local_batch_size" in line)
+_MESH_WORDS = WORDS["torchtitan-mesh"]
 
 
 def events(lines: Lines) -> Iterator[Event]:

@@ -17,23 +17,12 @@ from typing import Any
 from harness.evidence.ingest.logs.events import Arguments, Curve, Event, Fact, Failure, Memory, Step
 from harness.evidence.ingest.logs.numbers import positive
 from harness.evidence.ingest.logs.source import Source
+from harness.evidence.ingest.logs.words import WORDS
 from projector.intake.values import section
 
 NAME = "tprimat"
 
 _MOST = 32 * 2**20  # characters of a document: such a file holds some thousand numbers
-_WORDS = {
-    "global_batch_size": "global_batch_size",
-    "micro_batch_size": "micro_batch_size",
-    "sequence_length": "seq_length",
-    "num_gpus": "world_size",
-    "tensor_model_parallel_size": "tensor_model_parallel_size",
-    "pipeline_model_parallel_size": "pipeline_model_parallel_size",
-    "context_parallel_size": "context_parallel_size",
-    "tensor_parallel": "tensor_model_parallel_size",
-    "pipeline_parallel": "pipeline_model_parallel_size",
-    "context_parallel": "context_parallel_size",
-}
 _MODELS = {"llama": "llama3.1_8b", "qwen": "qwen2.5_7b"}  # of its two command lines, "Supported Models"
 _NAMELESS = ("", "unknown", "none")
 _GB = 1e9 / 2**30  # its GB are decimal: total_memory_gb of an 80 GiB card reads 85.0
@@ -61,7 +50,7 @@ def read(source: Source) -> Iterator[Event]:
         **section(document, "parallelism_config"),
         **section(document, "training_config"),
     }
-    values = {_WORDS[name]: value for name, value in config.items() if name in _WORDS}
+    values = {WORDS[NAME][name]: value for name, value in config.items() if name in WORDS[NAME]}
     if "micro_batch_size" not in values and (micro := _micro_batch(config)):
         values["micro_batch_size"] = micro
     if values:

@@ -21,8 +21,11 @@ def one_of(names: Iterable[str]) -> str:
     return f"({'|'.join(map(re.escape, sorted(names, key=len, reverse=True)))})"
 
 
+_TOLD = read_yaml(Path(__file__).with_name("words.yaml"))
+#: Arguments that every Llama has.
+LLAMA: Mapping[str, object] = _TOLD.pop("llama")
 #: Framework → its own name → Megatron-LM's.
 WORDS: Mapping[str, Mapping[str, str]] = {
     framework: {**renamings(framework), **same(*words(told.pop("same", ""))), **told}
-    for framework, told in read_yaml(Path(__file__).with_name("words.yaml")).items()
+    for framework, told in _TOLD.items()
 }
