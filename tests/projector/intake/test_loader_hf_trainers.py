@@ -157,11 +157,6 @@ def test_what_does_not_fit_is_named(tmp_path, base, changes, named):
         load(tmp_path, base, changes)
 
 
-def test_a_setting_that_nobody_knows_is_told(tmp_path):
-    assert "a_new_kernel=fast (unknown)" in load(tmp_path, AXOLOTL, {"a_new_kernel": "fast"}).unmodelled
-    assert "a_new_kernel=fast (unknown)" in load(tmp_path, FACTORY, {"a_new_kernel": "fast"}).unmodelled
-
-
 @pytest.mark.parametrize(
     ("base", "command", "gpus", "micro"),
     [

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from harness.evidence.ingest.logs.clock import Clock, seconds_of
 from harness.evidence.ingest.logs.dialect import Dialect
@@ -15,52 +16,25 @@ from harness.evidence.ingest.logs.events import Evaluation, Event, Fact
 from harness.evidence.ingest.logs.numbers import counted, finite
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.trainer import Trainer
+from projector.io.files import read_yaml
 
 NAME = "history"
 MARKS = ("{", "step", "iteration", "Step")
 
-#: Of several the first that a record has: W&B's own ``_step`` counts records where a trainer logs its step beside them.
-_INDEX = ("step", "global_step", "train/global_step", "trainer/global_step", "iteration", "Step", "_step")
-#: Of several the first that a record has: seconds of a step.
-_SECONDS: Mapping[str, float] = {
-    "time_metrics/end_to_end(s)": 1.0,  # torchtitan components/metrics.py: mean of a step since the last record
-    "iteration-time": 1.0,  # Megatron-LM training.py
-    "train_step_timing in s": 1.0,  # NeMo
-    "speed/curr_iter_time": 1.0,  # lingua apps/main/train.py
-    "step_seconds": 1.0,
-    "step_time_s": 1.0,
-    "step_time_seconds": 1.0,
-    "step_time_ms": 1e-3,
-    "iter_time_ms": 1e-3,
-}
-#: Tokens of a second and of a step, both of the whole job (Automodel recipes/llm/train_ft.py; its ``tps_per_gpu`` is of a
-#: data-parallel rank).
-_QUOTIENT = ("num_tokens_per_step", "tps")
-_RATE = ("tokens_per_second_per_gpu", "tokens_per_gpu_per_sec", "throughput(tps)", "throughput/device/TPS")
-_LOSS = (
-    *("loss", "train/loss", "loss/out", "lm loss", "lm-loss-training/lm loss", "reduced_train_loss", "train/CE loss"),
+_TOLD = read_yaml(Path(__file__).with_name("history.yaml"))
+#: Keys of a record; of several that mean the same the first that it has.
+_INDEX, _QUOTIENT, _RATE, _LOSS, _RESERVED, _CLOCKS, _COUNTS, _EVALUATED = (
+    tuple(_TOLD[key]) for key in ("index", "quotient", "rate", "loss", "reserved", "clocks", "counts", "evaluated")
 )
-_RESERVED = ("memory/max_reserved(GiB)", "peak_memory_reserved")
-#: Seconds at each record: of W&B since the start and since 1970, of TensorBoard's export (``Wall time,Step,Value``).
-_CLOCKS = ("_runtime", "_timestamp", "Wall time")
-_ELAPSED = "elapsed_time"  # the same of trainers on Hugging Face's, beside the step under one of two names
-_COUNTS = ("current_steps", "global_step/max_steps")  # of LLaMA-Factory, and of ms-swift with all steps behind a slash
+_SECONDS: Mapping[str, float] = _TOLD["seconds"]
+_NAMED: Mapping[str, str] = _TOLD["named"]
+_RUNS = frozenset(_TOLD["runs"])
+_ELAPSED = "elapsed_time"  # of trainers on Hugging Face's, beside the step under one of two names
 _PARTS = (
     re.compile(r"(?:([0-9]{1,4}) days?, )?([0-9]{1,5}):([0-9]{2}):([0-9]{2})"),
     re.compile(r"(?:([0-9]{1,4})d )?(?:([0-9]{1,4})h )?(?:([0-9]{1,4})m )?([0-9]{1,4})s"),
 )
 _LONGEST = 20_000
-_EVALUATED = ("eval", "val_", "val/", "validation")
-_NAMED = {
-    "current_steps": "hf-trainer",
-    "global_step/max_steps": "hf-trainer",
-    "throughput(tps)": "torchtitan",
-    "num_tokens_per_step": "automodel",
-    "peak_memory_reserved": "torchtune",
-}
-#: A column that only a table of runs has.
-_RUNS = frozenset(("model", "gpu", "gpus", "framework", "tp", "pp", "recipe", "id"))
-
 Row = Mapping[str, object]
 
 
