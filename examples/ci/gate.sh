@@ -24,7 +24,7 @@ fi
 python=${PYTHON:-python3}
 if [ -n "${VENV:-}" ]; then
     if [ ! -x "$VENV/bin/python" ]; then
-        "$python" -m venv "$VENV" && "$VENV/bin/python" -m pip install --quiet . || exit 2
+        "$python" -m venv "$VENV" && "$VENV/bin/python" -m pip install --quiet '.[harness]' || exit 2
     fi
     python=$VENV/bin/python
 fi

@@ -15,7 +15,7 @@ from projector.errors import InputError, Problem
 if TYPE_CHECKING:
     from projector.plan.price import Price
 
-SHELLS = ("bash", "zsh")
+SHELLS = ("bash", "zsh", "fish")
 _FILES = ("FILE", "PATH", "RUN", "RESULTS", "SUITE", "SPEC", "TABLE.csv")
 _FOLDERS = ("DIR", "FOLDER")
 _CHANGE = re.compile(r"[A-Za-z_][\w.]*=")
@@ -218,15 +218,18 @@ def _mistake(message: str) -> str:
 
 
 class Completion(argparse.Action):
-    """``--completion bash|zsh``: prints the script for a shell and ends the program. Made by shtab, which nothing else here
-    imports."""
+    """``--completion bash|zsh|fish``: prints the script for a shell and ends the program. Of bash and zsh it is made by
+    shtab, which nothing else here imports."""
 
-    HELP = 'print a script for a shell, bash or zsh: eval "$(%(prog)s --completion bash)"'
+    HELP = 'print a script for bash, zsh or fish: eval "$(%(prog)s --completion bash)"'
 
     def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
         super().__init__(option_strings, dest, default=argparse.SUPPRESS, choices=SHELLS, metavar="SHELL", **settings)
 
     def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, __: str | None = None) -> None:
+        if shell == "fish":
+            sys.stdout.writelines(f"{line}\n" for line in _fish(parser, _names()))
+            parser.exit()
         import shtab
 
         names = _names()
@@ -241,6 +244,28 @@ class Completion(argparse.Action):
                 action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
         sys.stdout.write(shtab.complete(parser, shell))
         parser.exit()
+
+
+def _fish(parser: argparse.ArgumentParser, names: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Lines of fish's ``complete`` for a program: its commands, their flags, and what these name."""
+    (commands,) = [each for each in arguments(parser) if isinstance(each, argparse._SubParsersAction)]
+    start = f"complete -c {parser.prog} -f"
+    for told in commands._choices_actions:
+        yield f"{start} -n __fish_use_subcommand -a {told.dest} -d {_quoted(str(told.help))}"
+    for name, command in commands.choices.items():
+        for action in arguments(command):
+            longs = " ".join(f"-l {flag[2:]}" for flag in action.option_strings if flag.startswith("--"))
+            help = getattr(action, "whole_help", action.help) or ""
+            known = action.choices or names.get(action.dest) or ()
+            values = f" -xa {_quoted(' '.join(map(str, known)))}" if known else " -rF" if action.nargs != 0 else ""
+            if longs:
+                yield f"{start} -n '__fish_seen_subcommand_from {name}' {longs}{values} -d {_quoted(help[:70])}"
+
+
+def _quoted(text: str) -> str:
+    """In the words of fish, whose single quotes know two escapes."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def arguments(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:

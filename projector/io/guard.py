@@ -13,6 +13,8 @@ from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
 _WRITABLE = "a path that can be read or written"
 _INTERRUPTED, _TERMINATED = 130, 143  # 128 + the number of the signal, as shells say it
+#: Packages of the extra ``harness``, which are loaded when they are used.
+_EXTRA = ("scipy", "pandas", "matplotlib", "shtab", "junitparser", "tree-sitter", "tree-sitter-bash")
 
 
 def guarded(command: Callable[[], int]) -> int:
@@ -31,6 +33,11 @@ def guarded(command: Callable[[], int]) -> int:
         return _refused(f"unsupported: {error}")
     except NoMeasurement as error:
         return _refused(str(error))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0].replace("_", "-")
+        if package not in _EXTRA:
+            raise
+        return _refused(f"this needs the package {package}: pip install 'projector-harness[harness]'")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return _INTERRUPTED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -109,14 +110,24 @@ def test_what_comes_with_the_program(project):
         assert run(project, program, "--version").stdout.startswith(f"{program} 0.")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(project, shell):
     for program in ("projector", "harness"):
         done = run(project, program, f"--completion {shell}")
         assert done.returncode == 0, done.stderr
     script = run(project, "projector", f"--completion {shell}").stdout
-    for word in ("performance", "llama3.1_8b", "mi355x", "megatron-lm", "--moe-deepep-num-sms", "no_shard"):
+    for word in ("performance", "llama3.1_8b", "mi355x", "megatron-lm", "moe-deepep-num-sms", "no_shard"):
         assert word in script
+
+
+def test_completion_in_fish(project):
+    lines = run(project, "projector", "--completion fish").stdout.splitlines()
+    (gpu,) = [line for line in lines if "seen_subcommand_from performance'" in line and " -l gpu " in line]
+    assert " mi355x" in gpu
+    for line in lines:  # fish's single quotes know the same escapes of a quote as $'…'
+        assert shlex.split(line.replace("\\'", ""))[:3] == ["complete", "-c", "projector"]
+    if shutil.which("fish"):
+        subprocess.run(["fish", "-n"], input="\n".join(lines), text=True, check=True)
 
 
 def test_completion_in_bash(project):
