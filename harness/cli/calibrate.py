@@ -38,7 +38,13 @@ def register(parser: Parser) -> None:
         "--kernels", action="store_true", help="fit the kernel constants of each GPU and write its file"
     )
     parser.add_argument(
-        "--only", nargs="+", action="extend", default=[], choices=KINDS, help="with --kernels: only these kinds"
+        "--only",
+        nargs="+",
+        action="extend",
+        default=[],
+        choices=KINDS,
+        metavar="KIND",
+        help=f"with --kernels: only {', '.join(KINDS)}",
     )
     parser.add_argument("--dry-run", action="store_true", help="with --kernels: show the errors, write nothing")
     parser.add_argument(

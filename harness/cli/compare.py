@@ -46,7 +46,6 @@ def register(parser: Parser) -> None:
         ),
     )
     parser.description = _ABOUT
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("named", nargs="*", metavar="RUN", help="a file, or the id of a measured run")
     add(

@@ -54,7 +54,6 @@ def register(parser: Parser) -> None:
         ),
     )
     parser.description = _ABOUT
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="FILE", help="a training log, or a YAML, JSON or CSV table"
     )

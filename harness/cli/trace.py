@@ -31,7 +31,7 @@ def register(parser: Parser) -> None:
         ),
     )
     add_selection(parser)
-    parser.usage = "%(prog)s TRACE... [--config FILE | --model NAME|FILE] [--gpu NAME|FILE] [--step N] [flags]"
+    parser.usage = "%(prog)s TRACE... [--config FILE | --model NAME|FILE]\n    [--gpu NAME|FILE] [--step N] [flags]"
     parser.description = _ABOUT
     parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="a trace of torch.profiler")
     group = parser.add_argument_group("which part, and what comes out")

@@ -11,47 +11,57 @@ from projector.io.guard import guarded
 COMMANDS = (
     Command(
         "ask",
-        "does it fit, which layout is best, how fast will it be and how sure is that, what will the whole run take, and "
-        "which command goes on from there",
+        "does it fit, which layout is best, how fast and how sure is that, days of the whole run, what to start",
+        "ask",
     ),
-    Command("performance", "step time, tokens/s/GPU, MFU, breakdown and memory verdict"),
+    Command("performance", "step time, tokens/s/GPU, MFU, breakdown and memory verdict", "ask"),
     Command(
         "layers",
         "FLOP, bytes, intensity and time of every operator of a layer, and what binds it: compute, memory, link, host",
+        "check",
     ),
-    Command("memory", "peak memory of every pipeline rank, by component, and the verdict"),
+    Command("memory", "peak memory of every pipeline rank, by component, and the verdict", "ask"),
     Command(
         "search",
         "the best configurations: how far off at most, what cannot be told apart, why the next loses, which resource binds",
+        "ask",
     ),
     Command(
         "sweep",
         "every point of a grid of models, systems, GPUs and recipe fields, projected or searched; goes on where it stopped",
+        "ask",
     ),
     Command(
-        "plan", "what a whole run will take: days, GPU-hours, energy and money for a number of tokens, under failures"
+        "plan",
+        "what a whole run will take: days, GPU-hours, energy and money for a number of tokens, under failures",
+        "ask",
     ),
     Command(
         "schedules",
         "every pipeline schedule side by side: step time, both bubbles, memory of each rank; the timeline drawn",
+        "check",
     ),
     Command(
         "trace",
         "write the timeline of a step: compute, messages, gradients and memory of every pipeline rank (Perfetto)",
+        "make",
     ),
-    Command("serve", "all of it in a browser and as a REST API, on this machine"),
-    Command("mcp", "the same as tools for coding agents (Model Context Protocol)"),
+    Command("serve", "all of it in a browser and as a REST API, on this machine", "make"),
+    Command("mcp", "the same as tools for coding agents (Model Context Protocol)", "make"),
     Command("record", "time kernels on the device at hand into measured/kernels"),
-    Command("probe", "measure the device at hand and write a catalogue entry of it"),
+    Command("probe", "measure the device at hand and write a catalogue entry of it", "make"),
     Command(
         "network",
         "a cluster file with the bandwidths that nccl-tests or rccl-tests printed, and the model's error by size",
+        "make",
     ),
     Command("benchmark", "time real layers on the device at hand, beside their projection"),
-    Command("models", "the architectures that are known, with their parameters", "catalogues"),
-    Command("gpus", "the GPUs that are known: peaks, memory, bandwidth, fabric", "catalogues"),
-    Command("clusters", "the clusters that are known: hosts and fabrics", "catalogues"),
-    Command("frameworks", "the frameworks that are known, and where their behaviour is taken from", "catalogues"),
+    Command("models", "the architectures that are known, with their parameters", "check", "catalogues"),
+    Command("gpus", "the GPUs that are known: peaks, memory, bandwidth, fabric", "check", "catalogues"),
+    Command("clusters", "the clusters that are known: hosts and fabrics", "check", "catalogues"),
+    Command(
+        "frameworks", "the frameworks that are known, and where their behaviour is taken from", "check", "catalogues"
+    ),
     Command("constants", "every constant of the models: value, unit, kind, range, source"),
 )
 

@@ -33,7 +33,7 @@ def register(parser: Parser) -> None:
         ),
     )
     add_selection(parser)
-    parser.usage = "%(prog)s --model NAME|FILE --gpu NAME[,NAME…] [--gpus N|min] [flags]"
+    parser.usage = "%(prog)s --model NAME|FILE --gpu NAME[,NAME…]\n    [--gpus N|min] [flags]"
     for action in arguments(parser):
         if action.dest == "gpus":
             action.type, action.help = (

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from projector.cli import command, expected, report
+from projector.cli import expected, report
 from projector.cli.ask import Answer
+from projector.cli.parser import wrapped
 from projector.cli.plan_view import lasting, tokens
 from projector.cli.search_view import exactness, too_close
 from projector.cli.search_view import one as configuration
@@ -25,7 +26,7 @@ def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[
         for each in fitting:
             yield Line("")
             yield Line(f"{each.case.cluster.gpu.name}: {words(each.best.fields)}", "bold")
-            yield from (Line(line) for line in command.wrapped(each.command))
+            yield from (Line(line) for line in wrapped(each.command))
         return
     (answer,) = answers
     if answer.found is None:
@@ -51,7 +52,7 @@ def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[
 
 def _start(answer: Answer) -> Iterator[Line]:
     yield Line("Start from:", "bold")
-    yield from (Line(line) for line in command.wrapped(answer.command))
+    yield from (Line(line) for line in wrapped(answer.command))
 
 
 def _misfit(answer: Answer) -> Iterator[Line]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -52,23 +51,6 @@ def words(case: Case, load: Workload, options: argparse.Namespace) -> list[str]:
         *found,
         *(word for each in needed for word in _said(each, _at(load.recipe, each))),
     ]
-
-
-def wrapped(found: Sequence[str], width: int = 78, margin: str = "    ") -> list[str]:
-    """The lines of a command in a shell, each at most ``width`` wide, flags and their values together."""
-    lines, pairs = [""], list[str]()
-    for word in map(shlex.quote, found):
-        if pairs and pairs[-1].startswith("-") and " " not in pairs[-1] and not word.startswith("-"):
-            pairs[-1] += f" {word}"
-        else:
-            pairs.append(word)
-    for pair in pairs:
-        if len(lines[-1]) + len(pair) + 3 > width:
-            lines[-1] += " \\"
-            lines.append(margin + pair)
-        else:
-            lines[-1] += f" {pair}" if lines[-1] else pair
-    return lines
 
 
 def _needed(start: Recipe, load: Workload, cluster: Cluster) -> Iterator[Field]:

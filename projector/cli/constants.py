@@ -28,7 +28,9 @@ def register(parser: Parser) -> None:
     parser.add_argument(
         "pattern", nargs="?", default="*", metavar="PATTERN", help="only these: step, 'efficiency.mi3*'"
     )
-    parser.add_argument("--kind", choices=KINDS, help="only constants of this kind")
+    parser.add_argument(
+        "--kind", choices=KINDS, metavar="KIND", help=f"only constants of this kind: {', '.join(KINDS)}"
+    )
     parser.add_argument("--scored", action="store_true", help="only those chosen while looking at runs that are scored")
     add_json(parser)
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from projector.cli.parser import Parser, arguments, quantity, whole
+from projector.cli.parser import Parser, Shown, arguments, quantity, whole
 from projector.cli.recipe_flags import add_field_flags
 from projector.errors import InputError, Problem
 
@@ -19,7 +19,9 @@ _BACKEND, _CLOCK = "PRIMUS_GEMM_BACKEND", "PRIMUS_GPU_CLOCK_MHZ"
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Flags that choose the configuration and the devices, and those that change the configuration."""
-    parser.usage = "%(prog)s [--config FILE | --model NAME|FILE] [--gpu NAME|FILE] [--gpus N] [flags] [KEY=VALUE ...]"
+    parser.usage = (
+        "%(prog)s [--config FILE | --model NAME|FILE]\n    [--gpu NAME|FILE] [--gpus N] [flags] [KEY=VALUE ...]"
+    )
     parser.add_argument("--help-all", action=_HelpAll, help="also the flags of all recipe fields")
     _add_inputs(parser)
     _add_devices(parser)
@@ -213,5 +215,7 @@ class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         for action in arguments(parser):
             action.help = getattr(action, "whole_help", action.help)
+        Shown.whole = True
         parser.print_help()
+        Shown.whole = False
         parser.exit()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -38,22 +40,58 @@ _SHAPES = (
 
 
 class Command(NamedTuple):
-    """A command of a program. ``module``: the file of the package that has it, where that is not its name; its function
-    ``register`` adds the flags to the command's parser."""
+    """A command of a program. ``group``: under which help lists it (:data:`GROUPS`; empty: with ``--help-all``). ``module``:
+    the file of the package that has it, where that is not its name; its function ``register`` adds the flags to the
+    command's parser."""
 
     name: str
     about: str
+    group: str = ""
     module: str = ""
+
+
+GROUPS = ("ask", "check", "make")
+_FURTHER = "further, for who works on the models"
+_WIDTH = 80  # columns that help takes at the most
+
+
+class Shown(argparse.RawDescriptionHelpFormatter):
+    """Help of 80 columns: paragraphs stand as they are written, wrapped; of many names of a flag those that have room,
+    unless ``whole``."""
+
+    whole = False
+
+    def __init__(self, *words: Any, **settings: Any) -> None:
+        import shutil
+
+        settings["width"] = min(settings.get("width") or shutil.get_terminal_size().columns - 2, _WIDTH)
+        super().__init__(*words, **settings)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(
+            textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent) for line in text.splitlines()
+        )
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        whole = super()._format_action_invocation(action)
+        if self.whole or len(whole) <= _WIDTH - 4 or not action.option_strings:
+            return whole
+        value = "" if action.nargs == 0 else f" {self._format_args(action, action.dest.upper())}"
+        names = list(action.option_strings)
+        while len(names) > 1 and len(", ".join(names) + value) > _WIDTH - 4:
+            names.pop()
+        return ", ".join(names) + value
 
 
 class Parser(argparse.ArgumentParser):
     """argparse with mistakes in one line: no usage block in front of what is wrong.
 
     ``examples``: command lines behind the program's name that work from the project's folder; help starts with them.
-    ``fill``: adds the flags of a command when they are first needed.
+    ``commands``: of a whole program; ``fill``: adds the flags of a command when they are first needed.
     """
 
     examples: Sequence[str] = ()
+    commands: Sequence[Command] = ()
     fill: Callable[[Parser], object] | None = None
 
     def filled(self) -> Parser:
@@ -74,11 +112,42 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{_mistake(message)}; see {self.prog} --help\n")
 
-    def format_help(self) -> str:
-        """Examples first: a user looks for what to type."""
+    def format_help(self, further: bool = False) -> str:
+        """Examples first: a user looks for what to type; then the commands by group. ``further``: those of maintainers."""
         text = argparse.ArgumentParser.format_help(self.filled())
-        shown = "".join(f"  python -m {self.prog} {line}".rstrip() + "\n" for line in self.examples)
-        return (f"examples:\n{shown}\n" if shown else "") + text
+        lines = [line for each in self.examples for line in wrapped(f"python -m {self.prog} {each}".split())]
+        head = "examples:\n" + "".join(f"  {line}\n" for line in lines) + "\n" if lines else ""
+        listed = "".join(self._listed(further))
+        return head + (text.replace("\noptions:", f"\n{listed}options:", 1) if listed else text)
+
+    def _listed(self, further: bool) -> Iterator[str]:
+        for group in (*GROUPS, *(("",) if further else ())):
+            own = [each for each in self.commands if each.group == group]
+            if own:
+                yield f"{group or _FURTHER}:\n"
+                yield from (
+                    textwrap.fill(each.about, _WIDTH, initial_indent=f"  {each.name:<12}", subsequent_indent=" " * 14)
+                    + "\n"
+                    for each in own
+                )
+                yield "\n"
+
+
+def wrapped(found: Sequence[str], width: int = 78, margin: str = "    ") -> list[str]:
+    """The lines of a command in a shell, each at most ``width`` wide, flags and their values together."""
+    lines, pairs = [""], list[str]()
+    for word in map(shlex.quote, found):
+        if pairs and pairs[-1].startswith("-") and " " not in pairs[-1] and not word.startswith("-"):
+            pairs[-1] += f" {word}"
+        else:
+            pairs.append(word)
+    for pair in pairs:
+        if len(lines[-1]) + len(pair) + 3 > width:
+            lines[-1] += " \\"
+            lines.append(margin + pair)
+        else:
+            lines[-1] += f" {pair}" if lines[-1] else pair
+    return lines
 
 
 def program(
@@ -86,14 +155,15 @@ def program(
 ) -> argparse.ArgumentParser:
     """The parser of a whole program, whose commands are files of ``package.cli``. ``exits``: further exit codes."""
     epilog = f"Exit code 0; {exits}2 when the input is wrong, with every mistake on its own line."
-    parser = Parser(prog=package, description=description, epilog=epilog, allow_abbrev=False)
-    parser.examples = examples
+    parser = Parser(prog=package, description=description, epilog=epilog, allow_abbrev=False, formatter_class=Shown)
+    parser.examples, parser.commands, parser.usage = examples, commands, f"{package} COMMAND [flags]"
+    parser.add_argument("--help-all", action=_HelpAll, help="also the commands for who works on the models")
     parser.add_argument("--completion", action=Completion, help=Completion.HELP)
     parser.add_argument("--version", action="version", version=f"{package} {__version__}")
-    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, about, module in commands:
+    subparsers = parser.add_subparsers(prog=package, required=True, metavar="COMMAND", help=argparse.SUPPRESS)
+    for name, about, _, module in commands:
         place = f"{package}.cli.{module or name.replace('-', '_')}"
-        command = subparsers.add_parser(name, help=about, description=about, allow_abbrev=False)
+        command = subparsers.add_parser(name, help=about, description=about, allow_abbrev=False, formatter_class=Shown)
         command.fill = lambda parser, place=place: import_module(place).register(parser)
     return parser
 
@@ -217,6 +287,18 @@ def _mistake(message: str) -> str:
     return f"command line: {message}"
 
 
+class _HelpAll(argparse.Action):
+    """``--help-all`` of a program."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **settings)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        assert isinstance(parser, Parser)
+        sys.stdout.write(parser.format_help(further=True))
+        parser.exit()
+
+
 class Completion(argparse.Action):
     """``--completion bash|zsh|fish``: prints the script for a shell and ends the program. Of bash and zsh it is made by
     shtab, which nothing else here imports."""
@@ -232,6 +314,8 @@ class Completion(argparse.Action):
             parser.exit()
         import shtab
 
+        for each in arguments(parser):  # what help does not list, shtab would leave out
+            each.help = "" if isinstance(each, argparse._SubParsersAction) else each.help
         names = _names()
         for action in _actions(parser):
             action.help = getattr(action, "whole_help", action.help)  # flags that help leaves out are completed, too
@@ -250,8 +334,8 @@ def _fish(parser: argparse.ArgumentParser, names: Mapping[str, Sequence[str]]) -
     """Lines of fish's ``complete`` for a program: its commands, their flags, and what these name."""
     (commands,) = [each for each in arguments(parser) if isinstance(each, argparse._SubParsersAction)]
     start = f"complete -c {parser.prog} -f"
-    for told in commands._choices_actions:
-        yield f"{start} -n __fish_use_subcommand -a {told.dest} -d {_quoted(str(told.help))}"
+    for name, command in commands.choices.items():
+        yield f"{start} -n __fish_use_subcommand -a {name} -d {_quoted(str(command.description).splitlines()[0][:70])}"
     for name, command in commands.choices.items():
         for action in arguments(command):
             longs = " ".join(f"-l {flag[2:]}" for flag in action.option_strings if flag.startswith("--"))

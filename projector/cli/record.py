@@ -42,8 +42,10 @@ def register(parser: Parser) -> None:
         "--kinds",
         nargs="+",
         choices=(*KINDS, COLLECTIVES),
+        metavar="KIND",
         default=list(KINDS),
-        help="default: all kernels; collectives join the devices here, or as many processes as there are cores",
+        help=f"{', '.join((*KINDS, COLLECTIVES))}; default: all kernels; collectives join the devices here, or as many "
+        "processes as there are cores",
     )
     what.add_argument(
         "--largest-message",

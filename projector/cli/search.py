@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from projector.cli import runs, written
 from projector.cli.ask import MOST, sizes
 from projector.cli.options import add_selection
-from projector.cli.parser import Parser, add_command, add_json, price, quantity, whole
+from projector.cli.parser import Parser, add_command, add_json, price, quantity, whole, wrapped
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _run(options: argparse.Namespace) -> None:
 
             raise unfit(found, case.cluster, options.memory_margin, case.settings)
     start = command.words(case, found.best[0].workload, options)
-    shown = partial(search_view.as_page, case, found, options.top, command.wrapped(start))
+    shown = partial(search_view.as_page, case, found, options.top, wrapped(start))
     if options.json:
         content = search_view.as_document(case, found, options.objective, start)
         as_json.write({**content, **runs.as_values(own)})

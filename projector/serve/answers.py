@@ -126,7 +126,7 @@ def _view(argv: list[str], query: Mapping[str, str]) -> dict[str, Any]:
     from projector.cli.inputs import blamed, read_case
     from projector.cli.layout import laid_out
     from projector.cli.options import selection
-    from projector.cli.parser import parse
+    from projector.cli.parser import parse, wrapped
     from projector.cli.performance import Projections
     from projector.projection import project
 
@@ -145,7 +145,7 @@ def _view(argv: list[str], query: Mapping[str, str]) -> dict[str, Any]:
         "peak_flops": case.cluster.gpu.peak_of("bf16"),
         "timeline": _timeline(made),
         "sensitivities": _sensitivities(case, made),
-        "shell": "\n".join(command.wrapped(command.words(case, case.workload, options))),
+        "shell": "\n".join(wrapped(command.words(case, case.workload, options))),
         "python": _python(query),
     }
 

@@ -68,9 +68,28 @@ def test_every_command_has_two_examples_and_help_starts_with_them(capsys):
             parse(roots[program], [*name.split(), *shlex.split(line)])
         lines = parser.format_help().splitlines()
         assert lines[0] == "examples:"
-        assert all(line.startswith(f"  python -m {program} {name}".rstrip()) for line in lines[1:3])
+        assert sum(line.startswith(f"  python -m {program} {name}".rstrip()) for line in lines) == 2
         if name:
             assert any("--json" in flags for flags in (a.option_strings for a in arguments(parser))), (program, name)
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_help_has_80_columns_and_three_groups(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    for program, name, parser in commands():
+        text = parser.format_help() if name else parser.format_help() + parser.format_help(further=True)
+        assert [line for line in text.splitlines() if len(line) > 80] == [], (program, name)
+    for program, build in (("projector", projector_parser), ("harness", harness_parser)):
+        short, whole = build().format_help(), build().format_help(further=True)
+        assert [line for line in short.splitlines() if line in ("ask:", "check:", "make:")] == [
+            "ask:",
+            "check:",
+            "make:",
+        ]
+        told = {name for other, name, _ in commands() if other == program and name}
+        assert all(f"\n  {name} " in whole for name in told)
+        further = {"constants", "record"} if program == "projector" else {"calibrate", "ablate"}
+        assert not any(f"\n  {name} " in short for name in further)
 
 
 def test_help_is_short_and_help_all_has_every_field(capsys):
@@ -78,7 +97,7 @@ def test_help_is_short_and_help_all_has_every_field(capsys):
 
     parser = {name: p for program, name, p in commands() if program == "projector"}["performance"]
     short = parser.format_help()
-    assert len(short.splitlines()) < 155
+    assert len(short.splitlines()) < 160
     with pytest.raises(SystemExit):
         parser.parse_args(["--help-all"])
     whole = capsys.readouterr().out
