@@ -106,6 +106,7 @@ def facts_of(
     """What the posterior sees of any projection of ``workload``. ``breakdown``: exposed seconds by part, empty where
     there is none; ``law``: coefficients of :mod:`projector.reference_law`; ``unread``: words of the input that nobody
     understood."""
+    processor = cluster.gpu.vendor == "cpu"
     return Facts(
         step_seconds=step_seconds,
         shares=posterior.shares(breakdown, crossing=crossing(workload, cluster.gpus_per_node)),
@@ -115,7 +116,8 @@ def facts_of(
         model=workload.model.name,
         source=source,
         assumed=frozenset(kinds(assumed)) | (frozenset({"unread"}) if unread else frozenset()),
-        law=_law(workload, cluster, step_seconds, law),
+        law=0.0 if processor else _law(workload, cluster, step_seconds, law),
+        processor=processor,
     )
 
 

@@ -62,7 +62,8 @@ class Facts:
     ``shares``: of the projected step by part, summing to 1 (:func:`shares`). ``source``: who runs it; runs of one
     source share its effects. ``assumed``: the :data:`ASSUMPTIONS` that apply. ``law``: ln(law / projected step)
     beyond ± 1, else 0 (:func:`projector.reference_law.excess`). ``timed``: this is one part of a step that was timed by
-    itself, of which nothing holds that is said of whole steps.
+    itself, of which nothing holds that is said of whole steps. ``processor``: it runs on a CPU, of which nothing holds
+    that was learnt on GPUs: its effects are its own.
     """
 
     step_seconds: float
@@ -75,10 +76,16 @@ class Facts:
     assumed: frozenset[str] = frozenset()
     law: float = 0.0
     timed: bool = False
+    processor: bool = False
 
     @property
     def effects(self) -> dict[Effect, float]:
         """By effect, what it is multiplied with."""
+        apart = " on a CPU" if self.processor else ""
+        return {(term, f"{level}{apart}"): x for (term, level), x in self._effects.items()}
+
+    @property
+    def _effects(self) -> dict[Effect, float]:
         found: dict[Effect, float] = {}
         for part, share in self.shares.items():
             if share > 0.0:
@@ -244,9 +251,11 @@ class Posterior:
             (facts.gpu, f"{facts.gpu} under other frameworks"),
             (facts.framework, f"{facts.framework} on other GPUs"),
         ):
-            if key in self.counts:
+            if key in self.counts and not facts.processor:
                 rows, sources = self.counts[key]
                 return f"{own}{rows} measured runs of {name}, from {sources} {'source' if sources == 1 else 'sources'}"
+        if facts.processor:
+            return f"{own}nothing that was learnt on GPUs: this is a CPU"
         return (
             f"{own}no measured run of this GPU or this framework" if not own else f"{own}none of this GPU or framework"
         )

@@ -35,7 +35,11 @@ _MOVED = 0.001  # a tenth of a point; less is not worth a line
 _REASON = 120  # characters of a refusal
 _WORDS_SHOWN = 60  # characters of what is unread of a row
 _NO_GATE = "Gate: none; a suite sets thresholds."
-_WORDS = {"PASS": "Holds: ", "FAIL": "Does not hold: ", "INCONCLUSIVE": "Holds as far as measurements tell: "}
+_WORDS = {
+    "PASS": "Holds: ",
+    "FAIL": "Does not hold: ",
+    "INCONCLUSIVE": "Inconclusive (disturbed measurements; what is left holds): ",
+}
 _NAMED = 3  # cases, and rows that moved, which are named
 
 #: The five figures of each predictor.

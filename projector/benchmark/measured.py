@@ -29,9 +29,12 @@ from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.projection import Projection
+from projector.settle import launch
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
+#: How the note begins that tells of layers which stand for those of the framework.
+INSTEAD = "Not the framework's layers: "
 _TASK = "projector.benchmark.task:run"
 _START = 120.0  # seconds that processes may take to import torch and to find each other
 _STEPS = 60.0  # times the budget that all measurements together may take
@@ -105,10 +108,26 @@ def keep(
 ) -> Measurement:
     """What ranks found, in ``artifact``. ``asked``, ``notes``: of :func:`planned`."""
     timings = Timings.of(found, asked)
-    said = (*notes, *timings.missing(asked))
+    said = (*_instead(asked, timings.source, device), *notes, *timings.missing(asked))
     if artifact is not None and launched.first():
         files.save(artifact, timings, asked, said, device)
     return Measurement(asked, timings, said)
+
+
+def _instead(asked: Asked, source: str, device: Device) -> tuple[str, ...]:
+    """A note where ``auto`` timed eager torch for a framework that has layers of its own."""
+    from projector.benchmark import layers_megatron
+
+    framework = asked.workload.framework
+    if asked.layers != "auto" or source != "torch" or launch.family(framework) not in ("megatron", "primus"):
+        return ()
+    if not layers_megatron.installed():
+        why = "Megatron-Core is not installed"
+    elif device.type != "cuda":
+        why = "auto takes Megatron-Core's on a GPU only (--layers megatron tries them here)"
+    else:
+        why = "Megatron-Core's do not run here (--layers megatron shows the error)"
+    return (f"{INSTEAD}eager torch was timed in place of {framework}'s: {why}",)
 
 
 def planned(

@@ -116,16 +116,20 @@ def _loaded_cluster(options: argparse.Namespace) -> Cluster:
 def _tell_step(
     whole: Workload, cluster: Cluster, found: Measurement, simulated: Projection, restored: Projection
 ) -> None:
+    from projector.benchmark.measured import INSTEAD
     from projector.cli import live
     from projector.io.table import Line
     from projector.io.terminal import show
 
     ranks, eager = found.asked.ranks, found.eager(simulated.resolved)
     rests = "on eager layers" if eager else "timed"
+    notes = [*found.notes, *filter(None, [eager])]
+    loud = [note for note in notes if note.startswith(INSTEAD)]
     show(
         (
+            *(Line(note, "bad") for note in loud),
             live.table(found, simulated, restored, cluster),
-            *(Line(f"Note: {note}") for note in (*found.notes, *filter(None, [eager]))),
+            *(Line(f"Note: {note}") for note in notes if note not in loud),
         )
     )
     print(

@@ -217,15 +217,17 @@ def _projections(case: Case, options: argparse.Namespace) -> Projections:
 
 def _timed(case: Case, options: argparse.Namespace) -> str:
     from projector.benchmark.device import open_device
+    from projector.benchmark.measured import INSTEAD
     from projector.cli.live import measurement
 
-    found, target = measurement(options, case.workload, case.cluster, open_device).asked, case.workload
+    made, target = measurement(options, case.workload, case.cluster, open_device), case.workload
+    found, loud = made.asked, "".join(f". {note}" for note in made.notes if note.startswith(INSTEAD))
 
     def sizes(of: Workload) -> str:
         return ", ".join(f"{name} {getattr(of.recipe, name)}" for name in ("pp", "ep", "tp", "cp"))
 
     shrunk = f"{sizes(found.workload)} on {found.ranks} of {target.gpus} ranks"
-    return f"Benchmark: {shrunk}; target: {sizes(target)}, dp {target.dp}; what is left out is priced"
+    return f"Benchmark: {shrunk}; target: {sizes(target)}, dp {target.dp}; what is left out is priced{loud}"
 
 
 def _in_mode(options: argparse.Namespace, mode: str, case: Case) -> Projection:

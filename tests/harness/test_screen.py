@@ -181,7 +181,7 @@ def test_forty_lines_hold_the_worst_whatever_fails(many: Evaluation) -> None:
         suite="s", predictor="simulate", name="shrink", found=None, limit=0.1, passed=True, inconclusive=True
     )
     unsure = "".join(shown(Screen(report=Report(title="x"), evaluation=many, checks=[scattered])))
-    assert "Holds as far as measurements tell: " in unsure
+    assert "Inconclusive (disturbed measurements; what is left holds): " in unsure
     assert "Gate: INCONCLUSIVE, 0 of 1 checks hold." in unsure
 
 

@@ -44,6 +44,16 @@ def test_without_data_what_is_projected_is_expected(target: Facts) -> None:
     assert found.low < found.middle < found.high
 
 
+@given(facts(), runs)
+def test_nothing_learnt_on_gpus_is_applied_to_a_cpu(target: Facts, some: list[Run]) -> None:
+    here = replace(target, gpu="cpu", processor=True)
+    taught = KNOWN.given(some)
+    assert taught.log_ratio(here) == pytest.approx(KNOWN.log_ratio(here))
+    assert "learnt on GPUs" in taught.expect(here).rests_on
+    assert taught.given([Run(facts=here, measured_seconds=2 * here.step_seconds)]).log_ratio(here)[0] > 0.1
+    assert taught.log_ratio(target) == pytest.approx(KNOWN.given([*some]).log_ratio(target))
+
+
 @given(facts(), runs, runs)
 def test_more_runs_never_widen(target: Facts, some: list[Run], more: list[Run]) -> None:
     """Of runs given after others; a run given with others may be an outlier beside them."""

@@ -77,7 +77,7 @@ def test_keys_of_a_hardware_file_that_nothing_feels(shown, tmp_path: Path) -> No
 def test_what_a_benchmark_shrank_to_stands_beside_the_target(monkeypatch) -> None:
     run = workloads.sharded("mixtral_8x7b", 64, tp=2, pp=4, ep=8, cp=1)
     shrunk = shrink_to(run, 4)
-    timed = SimpleNamespace(asked=SimpleNamespace(workload=shrunk.workload, ranks=shrunk.ranks))
+    timed = SimpleNamespace(asked=SimpleNamespace(workload=shrunk.workload, ranks=shrunk.ranks), notes=())
     monkeypatch.setattr("projector.cli.live.measurement", lambda *_: timed)
     words = performance._timed(SimpleNamespace(workload=run, cluster=None), SimpleNamespace())
     assert "pp 1, ep 4, tp 2, cp 1 on 4 of 64 ranks; target: pp 4, ep 8, tp 2, cp 1, dp 8" in words
