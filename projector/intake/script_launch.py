@@ -133,7 +133,11 @@ def _torchtitan(launch: Launch, way: Way, where: str, model: Model | None, gpus_
     gpus = int(count) if is_known(count) else None
     name = next(iter(values_of(launch, torchtitan_cli.CONFIG_FILE)), None)
     text = text_beside(name, launch, way) if name else None
-    loaded = torchtitan_cli.load(launch.arguments, way.unknowns, where, text=text, gpus=gpus, model=model)
+    beside = torchtitan_cli.registries(launch.arguments)
+    made = None if text else next(filter(None, (text_beside(each, launch, way) for each in beside)), None)
+    loaded = torchtitan_cli.load(
+        launch.arguments, way.unknowns, where, text=text, gpus=gpus, model=model, registry=made
+    )
     return replace(loaded, assumed=((f"gpus={gpus} ({how})",) if gpus else ()) + loaded.assumed)
 
 

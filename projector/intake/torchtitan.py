@@ -94,6 +94,13 @@ def _in_samples(content: Mapping[str, object], where: str) -> dict[str, object]:
     samples = {"training.seq_len": length, "training.local_batch_size": each // length * pieces}  # type: ignore[operator]
     samples |= {"training.global_batch_size": total // length} if total else {}  # type: ignore[operator]
     samples |= {"parallelism.pipeline_parallel_microbatches": pieces} if "pieces" in told else {}
+    twice = [
+        Problem(where, name, stated[name], f"its size in tokens alone ({', '.join(names.values())})")
+        for name in samples
+        if name in stated
+    ]
+    if twice:
+        raise InputError(twice)
     return {**{name: value for name, value in stated.items() if name not in names.values()}, **samples}
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from projector.errors import InputError, Problem
-from projector.intake import torchtitan
+from projector.intake import torchtitan, torchtitan_registry
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import flat
 from projector.intake.shell.unknown import Unknowns, is_known
@@ -26,19 +27,30 @@ def is_torchtitan(program: str, words: Sequence[str]) -> bool:
 
 
 def load(
-    words: Sequence[str], unknowns: Unknowns, where: str, *, text: str | None, gpus: int | None, model: Model | None
+    words: Sequence[str],
+    unknowns: Unknowns,
+    where: str,
+    *,
+    text: str | None,
+    gpus: int | None,
+    model: Model | None,
+    registry: str | None = None,
 ) -> Loaded:
-    """The workload of a command line whose TOML file holds ``text`` (None: not at hand).
+    """The workload of a command line whose TOML file holds ``text``, or its registry in Python (None: not at hand).
 
     Raises :class:`InputError` with everything that does not fit or is not known.
     """
     stated = _options(words)
     program = _registered(stated) if text is None else None
-    if text is None and program is None:
+    if text is None and program is None and registry is None:
         found = unknowns.shown(str(stated.get(CONFIG_FILE) or "no --job.config_file"))
         expected = "that TOML file beside the script, or --module NAME --config NAME_FLAVOR of a registry in Python"
         raise InputError([Problem(where, "the job's configuration", found, expected)])
     content = program if text is None else torchtitan.parse(text, where, str(stated.get(CONFIG_FILE)))
+    told: tuple[str, ...] = ()
+    if text is None and registry is not None:
+        made, told = torchtitan_registry.settings(registry, str(stated.get("config", "")), where)
+        program = content = {"model.name": str(stated.get("module", "")).rpartition(".")[2], **made}
     settings = {**flat(content or {}), **stated}
     open_ = {key: value for key, value in settings.items() if isinstance(value, str) and not is_known(value)}
     problems = [
@@ -53,8 +65,25 @@ def load(
         return torchtitan.load(known, where, gpus=gpus, model=model)
     known.pop("module"), known.pop("config")
     loaded = torchtitan.load(known, where, gpus=gpus, model=model)
-    told = f"what --config {stated['config']} states in Python beside the line (torchtitan's defaults stand in)"
-    return replace(loaded, unmodelled=(told, *loaded.unmodelled))
+    if registry is None:
+        told = (f"what --config {stated['config']} states in Python beside the line (torchtitan's defaults stand in)",)
+    return replace(loaded, unmodelled=(*told, *loaded.unmodelled))
+
+
+def registries(words: Sequence[str]) -> tuple[str, ...]:
+    """Where the registry of ``--module`` may lie: in torchtitan's tree, or beside the script."""
+    module = str(_options(words).get("module", "")).replace(".", "/")
+    folders = (module, f"torchtitan/models/{module}", f"torchtitan/experiments/{module}", ".") if module else ()
+    return tuple(f"{folder}/config_registry.py" for folder in folders)
+
+
+def of_registry(text: str, file: Path, args: Sequence[str], gpus: int | None, model: Model | None) -> Loaded:
+    """The workload of a registry's function, which ``args`` name (``--config NAME --section.key value``). Raises as
+    :func:`load`."""
+    if "config" not in _options(args):
+        torchtitan_registry.settings(text, "", str(file))
+    words = ("--module", file.resolve().parent.name, *args)
+    return load(words, Unknowns(), str(file), text=None, gpus=gpus, model=model, registry=text)
 
 
 def _registered(stated: Mapping[str, object]) -> dict[str, object] | None:

@@ -19,7 +19,6 @@ _VOCABULARY = re.compile(r"padded vocab \(size: ([0-9,]{1,12})\)")
 _SYNC_FREE = re.compile(r"Enable Sync-Free MoE Stage ([0-9])")
 _TIMER = re.compile(r"([A-Za-z][\w/-]{1,60}):\s{0,9}([0-9]+\.?[0-9]*)")
 _TIMER_LINE = re.compile(r"(?:^|[\]:>])\s{1,40}([a-z][\w-]{1,60}) \.{2,80}: \(([0-9.]{1,20}), ([0-9.]{1,20})\)")
-_DUMP_HEADS = ("-- arguments --", " tensor_model_parallel_size ..")
 _PRIMUS = ("hip mem usage", "compute per GPU (TFLOP", "Primus", "primus")
 
 
