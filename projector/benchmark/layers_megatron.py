@@ -79,7 +79,10 @@ class MegatronSource:
                 expert_model_parallel_size=recipe.ep,
                 expert_tensor_parallel_size=recipe.etp,
             )
-            _core("tensor_parallel.random").model_parallel_cuda_manual_seed(1234)
+            if made.place == "cpu":
+                _without_gpu()
+            else:
+                _core("tensor_parallel.random").model_parallel_cuda_manual_seed(1234)
         self._config = _config(made)
         self._next = 0
 
@@ -108,7 +111,11 @@ class MegatronSource:
         }
         spec = make(**_known(make, options))
         self._next += 1
-        layer = _core("transformer.spec_utils").build_module(spec, config=self._config, layer_number=self._next)
+        build = _core("transformer.spec_utils").build_module
+        try:
+            layer = build(spec, config=self._config, layer_number=self._next)
+        except TypeError as error:  # latent attention without Transformer Engine: its own takes no k_channels
+            raise Unsupported(f"Megatron-Core's {kind.name} layer, which it cannot build here: {error}") from None
         return _Layer(layer, self._made, self._context).to(self._made.place)
 
     def _context(self) -> AbstractContextManager[Any]:
@@ -123,6 +130,8 @@ class _Layer(nn.Module):
     def __init__(self, layer: nn.Module, made: Made, context: Callable[[], AbstractContextManager[Any]]) -> None:
         super().__init__()
         self.layer, self.batch, self.context = layer, made.workload.recipe.micro_batch_size, context
+        length = made.length if made.place == "cpu" else 0  # the mask that Megatron makes itself lies on a GPU
+        self.mask = torch.ones(length, length, dtype=torch.bool).triu(1)[None, None] if length else None
         self.rotary = None
         if made.model.position_embedding_type == "rope" and made.model.mla is None:
             module = _core("models.common.embeddings.rotary_pos_embedding").RotaryEmbedding
@@ -134,7 +143,7 @@ class _Layer(nn.Module):
             -1, self.batch, x.shape[-1]
         )  # tokens of a batch lie side by side: as good as any order for its time
         with self.context():
-            out = self.layer(hidden, attention_mask=None, rotary_pos_emb=self.rotary)
+            out = self.layer(hidden, attention_mask=self.mask, rotary_pos_emb=self.rotary)
         made: Tensor = out[0] if isinstance(out, tuple) else out
         return made.view(-1, made.shape[-1])
 
@@ -165,7 +174,8 @@ def settings(made: Made) -> dict[str, Any]:
         "expert_tensor_parallel_size": recipe.etp,
         "sequence_parallel": made.ranks.sequence_parallel,
         "bias_activation_fusion": bool(recipe.bias_activation_fusion),
-        "apply_rope_fusion": bool(recipe.apply_rope_fusion),
+        "apply_rope_fusion": bool(recipe.apply_rope_fusion) and made.place != "cpu",
+        "use_cpu_initialization": made.place == "cpu",
         "gradient_accumulation_fusion": False,  # needs Megatron's own gradient buffers
     }
     if mla is not None:
@@ -220,6 +230,14 @@ def _core(name: str) -> Any:
     except ImportError as error:
         expected = "a complete Megatron-Core: pip install 'projector-harness[megatron]', or --layers torch"
         raise InputError([Problem("--layers", "", f"megatron: {error}", expected)]) from None
+
+
+def _without_gpu() -> None:
+    """What Megatron's modules ask a GPU for whatever tensors they are given: the tracker of random numbers that keeps no
+    states, and the place of their buffers. Experts need streams of a GPU all the same."""
+    _core("tensor_parallel.random").initialize_rng_tracker(inference_rng_tracker=True)
+    if not torch.cuda.is_available():
+        torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment, return-value]
 
 
 def _joined() -> None:

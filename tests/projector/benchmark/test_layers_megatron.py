@@ -110,7 +110,8 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         },
         "megatron.core.tensor_parallel": {},
         "megatron.core.tensor_parallel.random": {
-            "model_parallel_cuda_manual_seed": lambda seed: seen.update(seed=seed)
+            "model_parallel_cuda_manual_seed": lambda seed: seen.update(seed=seed),
+            "initialize_rng_tracker": lambda inference_rng_tracker: seen.update(tracker=inference_rng_tracker),
         },
         "megatron.core.transformer": {},
         "megatron.core.transformer.transformer_config": {
@@ -132,6 +133,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(layers_megatron, "installed", lambda: True)
     monkeypatch.setattr(layers_megatron, "_joined", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", torch.cuda.current_device)  # put back after what a CPU needs
     return seen
 
 
@@ -188,6 +190,24 @@ def test_routed_latent_layers_get_their_config(core: dict[str, Any]) -> None:
     assert layer.layer.spec["mla"]
     assert isinstance(layer.layer.config, _LatentConfig)
     assert layer.layer.config.moe_router_topk == moe.moe_router_topk
+
+
+def test_on_a_cpu_nothing_is_asked_of_a_gpu(core: dict[str, Any]) -> None:
+    layer: Any = source.find("megatron", _made()).layer(decoder(False))
+    assert core["tracker"]
+    assert "seed" not in core
+    assert layer.mask.shape == (1, 1, 16, 16)
+    if not torch.cuda.is_available():
+        assert torch.empty(1, device=torch.cuda.current_device()).device.type == "cpu"
+
+
+def test_what_it_cannot_build_is_refused(core: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise TypeError("unexpected keyword argument 'k_channels'")
+
+    monkeypatch.setattr(sys.modules["megatron.core.transformer.spec_utils"], "build_module", fails)
+    with pytest.raises(Unsupported, match=r"cannot build here.*k_channels"):
+        source.find("megatron", _made()).layer(decoder(False))
 
 
 def test_windows_are_not_covered(core: dict[str, Any]) -> None:
