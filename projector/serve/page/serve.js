@@ -8,6 +8,7 @@ const FIRST = {model: 'llama3.1_8b', gpu: 'h100_sxm', gpus: '64', seq_length: '8
 const PARTS = {compute_s: 'compute', host_s: 'host', tp_s: 'tensor exchange', ep_s: 'expert exchange', cp_s: 'context exchange', pp_s: 'pipeline messages',
   dp_s: 'gradient exchange', bubble_s: 'bubble', optimizer_s: 'optimizer', other_s: 'other'};
 const COLOUR = {compute_s: 0, host_s: 6, tp_s: 5, ep_s: 3, cp_s: 4, pp_s: 2, dp_s: 1, bubble_s: 7, optimizer_s: 2, other_s: 6};
+const KEPT = {weights: 0, gradients: 4, master_weights: 2, moments: 3, activations: 5, transient: 1};
 const BOUND = {compute: 0, memory: 1, link: 5, fabric: 3, links: 3, host: 6, latency: 6, nothing: 6};
 
 const made = (ns, tag, attributes, ...children) => {
@@ -120,9 +121,9 @@ function memory(plan) {
   const piece = (size, colour, words) => h('i', {class: 'c' + colour, style: `width:${100 * size / most}%`, 'data-tip': `${words}: ${gib(size)} GiB`});
   figure('memory', 'Peak memory of each pipeline rank',
     h('div', {class: 'ranks'}, rows.flatMap(r => [h('span', {}, String(r.rank)),
-      h('div', {class: 'bar'}, names.map((n, i) => piece(r.components[n], i % 6, n.replaceAll('_', ' '))), piece(Math.max(r.device - r.allocated, 0), 7, 'cache, context, buffers'),
+      h('div', {class: 'bar'}, names.map(n => piece(r.components[n], KEPT[n] ?? 6, n.replaceAll('_', ' '))), piece(Math.max(r.device - r.allocated, 0), 7, 'cache, context, buffers'),
         h('b', {style: `left:${100 * plan.usable / most}%`})), h('span', {}, `${gib(r.device)}`)])),
-    legend([...names.map((n, i) => [n.replaceAll('_', ' '), i % 6]), ['cache, context, buffers', 7]]),
+    legend([...names.map(n => [n.replaceAll('_', ' '), KEPT[n] ?? 6]), ['cache, context, buffers', 7]]),
     h('p', {class: 'note'}, `GiB on the device; the line is what is usable, ${gib(plan.usable)}.`));
 }
 function sensitivities(found) {
@@ -166,7 +167,7 @@ function layouts(found, view, free) {
   const row = each => {
     const query = new URLSearchParams(free);
     for (const [k, v] of Object.entries(each.fields)) query.set(k, Array.isArray(v) ? v.join(',') : v);
-    const now = ['tp', 'pp', 'vpp', 'cp', 'ep', 'micro_batch_size'].every(n => (each.recipe[n] ?? 1) === (view.recipe[n] ?? 1));
+    const now = Object.entries(each.fields).every(([k, v]) => String(view.recipe[k] ?? '') === String(v));
     return h('tr', now ? {class: 'now'} : {}, h('td', {}, h('a', {href: '?' + query, 'data-go': String(query)}, each.words)),
       h('td', {class: 'n'}, number(each.expected.middle)), h('td', {class: 'n'}, number(each.tgs * each.step_seconds / each.expected.middle)), h('td', {class: 'n'}, gib(each.memory.margin)));
   };
