@@ -59,10 +59,17 @@ def job(**changes: object) -> Workload:
 @pytest.fixture
 def device(tmp_path: Path) -> Path:
     """The two files of extend/gpu.md in one folder; the path of the cluster's."""
-    gpu, cluster = code("extend/gpu.md", "yaml")
+    gpu, cluster, _ = code("extend/gpu.md", "yaml")
     (tmp_path / "my_gpu.yaml").write_text(gpu, encoding="utf-8")
     (tmp_path / "my_cluster.yaml").write_text(cluster, encoding="utf-8")
     return tmp_path / "my_cluster.yaml"
+
+
+def test_a_what_if_of_a_few_lines(tmp_path: Path) -> None:
+    (tmp_path / "what_if.yaml").write_text(code("extend/gpu.md", "yaml")[2], encoding="utf-8")
+    made, base = (catalogue.cluster(name).gpu for name in (str(tmp_path / "what_if.yaml"), "h100"))
+    assert (made.memory_bandwidth, made.memory_bytes) == (4.8e12, 141 * 2**30)
+    assert made.usable_memory_bytes / made.memory_bytes == base.usable_memory_bytes / base.memory_bytes
 
 
 def test_a_gpu_of_ones_own(device: Path) -> None:
@@ -83,7 +90,7 @@ def test_a_gpu_for_everybody(device: Path, tmp_path: Path, monkeypatch: pytest.M
     shutil.copy(tmp_path / "my_gpu.yaml", home / "gpus")
     own = yaml.safe_load(device.read_text(encoding="utf-8"))
     (home / "clusters" / "my_gpu.yaml").write_text(yaml.safe_dump({**own, "name": "my_gpu", "gpu": "my_gpu"}))
-    monkeypatch.setattr(catalogue, "_HERE", home)
+    monkeypatch.setattr(catalogue, "FOLDER", home)
     cached = (catalogue.gpu_names, catalogue.cluster_names, catalogue._gpu_file, catalogue._cluster_file,
               catalogue._aliases)  # fmt: skip
     for each in cached:
