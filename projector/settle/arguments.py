@@ -12,7 +12,7 @@ from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
 from projector.settle import launch, scheduling
 from projector.workload import fast_domain
-from projector.workload.validate import known, problems, remember
+from projector.workload.validate import known, problems, remember, told
 from projector.workload.workload import Workload
 
 MODES = ("simulate", "benchmark")
@@ -28,7 +28,8 @@ def check(
     """Raises :class:`InputError` with everything that is wrong with the arguments of :func:`project`."""
     wrong = [*around(cluster, mode, settings, efficiency), *of_workload(workload)]
     if not wrong and workload.recipe.fast_domain is not None:
-        wrong += fast_domain.problems(workload.recipe, workload.dp, ranks_per_node(workload.gpus, cluster))
+        domain = ranks_per_node(workload.gpus, cluster)
+        wrong += told(workload, "", fast_domain.problems(workload.recipe, workload.dp, domain))
     if wrong:
         raise InputError(wrong)
 

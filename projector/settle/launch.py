@@ -23,6 +23,7 @@ from projector.workload.workload import Workload
 
 _CORE = ("megatron", "primus")
 _MEGATRON = ("megatron", "primus", "nemo")
+_SHARDED = ("optim", "optim_grads", "optim_grads_params")
 #: The framework file of strategies that papers describe and no framework here runs.
 ANALYTIC = "analytic"
 
@@ -32,7 +33,6 @@ class Rule:
     """``reads``: recipe fields on which it depends (``gpus``, ``microbatches`` are not of the recipe); ``refuses``: the
     field to blame and what is expected of it, or None."""
 
-    name: str
     reads: tuple[str, ...]
     refuses: Callable[[Workload], tuple[str, str] | None]
     families: tuple[str, ...] = _CORE
@@ -129,18 +129,6 @@ def _layers(w: Workload) -> tuple[str, str] | None:
     return "recompute_num_layers", "from 1 to num_layers / pp"
 
 
-def _on(value: object) -> bool:
-    return bool(value)
-
-
-def _sharded(recipe: Recipe) -> bool:
-    return recipe.data_parallel_sharding in ("optim", "optim_grads", "optim_grads_params")
-
-
-def _interleaves(recipe: Recipe) -> bool:
-    return recipe.vpp > 1 and recipe.pp == 2 and recipe.overlap_p2p_comm is False
-
-
 def _experts_beside(w: Workload) -> tuple[str, str] | None:
     """The exchange of experts behind another micro-batch (transformer_config.py, overlap_moe_expert_parallel_comm)."""
     recipe = w.recipe
@@ -154,7 +142,7 @@ def _experts_beside(w: Workload) -> tuple[str, str] | None:
         or w.model.mtp_num_layers > 1
         or recipe.recompute_granularity == "full"
         or "moe" in (recipe.recompute_modules or ())
-        or _on(recipe.moe_shared_expert_overlap)
+        or recipe.moe_shared_expert_overlap
     )
     expected = "ep > 1, alltoall or flex, chunks where pp > 1, at most one MTP layer, experts not recomputed"
     return ("overlap_moe_expert_parallel_comm", expected) if wrong else None
@@ -196,38 +184,36 @@ def _cut(w: Workload) -> tuple[str, str] | None:
 
 def _domain(w: Workload) -> tuple[str, str] | None:
     wrong = [] if w.recipe.fast_domain is None else list(fast_domain.problems(w.recipe, w.dp, None))
-    return ("fast_domain", wrong[0].expected) if wrong else None
+    return ("fast_domain", wrong[0][1]) if wrong else None
 
 
 def _grid(w: Workload) -> tuple[str, str] | None:
     wrong = list(summa.problems(w.model, w.recipe))
     if wrong:
-        return wrong[0].key.removeprefix("recipe."), wrong[0].expected
+        return wrong[0][0].removeprefix("recipe."), wrong[0][1]
     if w.recipe.tensor_parallel_algorithm == "summa" and w.framework != ANALYTIC:
         return "tensor_parallel_algorithm", f"1d: {w.framework} has no SUMMA; the framework {ANALYTIC} has"
     return None
 
 
 def _where(
-    name: str, key: str, beside: str, bad: Callable[[Recipe], bool], expected: str, families: tuple[str, ...] = _CORE
+    key: str, beside: str, bad: Callable[[Recipe], object], expected: str, families: tuple[str, ...] = _CORE
 ) -> Rule:
     """What ``expected`` says of the field ``key`` is broken where the recipe is ``bad``; that reads ``beside`` too."""
-    return Rule(name, (key, *beside.split()), lambda w: (key, expected) if bad(w.recipe) else None, families)
+    return Rule((key, *beside.split()), lambda w: (key, expected) if bad(w.recipe) else None, families)
 
 
-def _with_shards(name: str, key: str, beside: str) -> Rule:
+def _with_shards(key: str, beside: str) -> Rule:
     """The switch ``key`` needs the one ``beside`` it, and a sharded optimizer."""
     return _where(
-        name,
         key,
         f"{beside} data_parallel_sharding",
-        lambda r: _on(getattr(r, key)) and not (_on(getattr(r, beside)) and _sharded(r)),
+        lambda r: getattr(r, key) and not (getattr(r, beside) and r.data_parallel_sharding in _SHARDED),
         f"{beside} and a sharded optimizer",
     )
 
 
 GRID = Rule(
-    "grid",
     (
         *("tensor_parallel_algorithm", "tp", "tp2", "summa_panels", "cp", "cp_comm_type", "sequence_parallel"),
         *("precision", "tp_comm_overlap", "seq_length", "lora"),
@@ -238,14 +224,12 @@ GRID = Rule(
 RULES = (
     GRID,
     Rule(
-        "fast domain",
         ("fast_domain", "tp", "tp2", "cp", "pp", "ep", "micro_batch_size", "microbatches", "data_parallel_shard_size"),
         _domain,
         (),
     ),
-    Rule("schedule", ("pipeline_schedule", "pp", "vpp"), _schedule, ("megatron", "primus", "torchtitan")),
+    Rule(("pipeline_schedule", "pp", "vpp"), _schedule, ("megatron", "primus", "torchtitan")),
     Rule(
-        "put off",
         (
             *("pipeline_schedule", "pp", "vpp", "recompute_granularity", "recompute_method"),
             *("recompute_num_layers", "recompute_layer_ids"),
@@ -253,28 +237,19 @@ RULES = (
         _conflict,
         (),
     ),
-    Rule("filled", ("pipeline_schedule", "pp", "vpp", "microbatches"), _few),
-    Rule("chunks", ("pipeline_schedule", "pp", "vpp"), _looped, ("torchtitan",)),
-    Rule("cut", ("pp", "vpp", "pipeline_remainder"), _cut, ("torchtitan",)),
-    Rule("experts", ("tp", "ep", "etp"), _experts_cut, ("torchtitan",)),
+    Rule(("pipeline_schedule", "pp", "vpp", "microbatches"), _few),
+    Rule(("pipeline_schedule", "pp", "vpp"), _looped, ("torchtitan",)),
+    Rule(("pp", "vpp", "pipeline_remainder"), _cut, ("torchtitan",)),
+    Rule(("tp", "ep", "etp"), _experts_cut, ("torchtitan",)),
     _where(
-        "interleaving",
         "overlap_p2p_comm",
         "pp vpp",
-        _interleaves,
+        lambda r: r.vpp > 1 and r.pp == 2 and r.overlap_p2p_comm is False,
         "messages beside compute where two ranks interleave chunks",
     ),
-    Rule("layers", ("pp", "recompute_granularity", "recompute_num_layers"), _layers),
+    Rule(("pp", "recompute_granularity", "recompute_num_layers"), _layers),
+    _where("sequence_parallel", "tp", lambda r: r.sequence_parallel and r.tp == 1, "tp > 1", ()),
     _where(
-        "sequence",
-        "sequence_parallel",
-        "tp",
-        lambda r: _on(r.sequence_parallel) and r.tp == 1,
-        "tp > 1",
-        (),
-    ),
-    _where(
-        "sequence beside tensors",
         "sequence_parallel",
         "tp",
         lambda r: r.sequence_parallel is False and r.tp > 1,
@@ -282,23 +257,20 @@ RULES = (
         ("torchtitan",),
     ),
     _where(
-        "experts' sequence",
         "sequence_parallel",
         "tp ep",
         lambda r: r.sequence_parallel is False and r.tp > 1 and r.ep > 1,
         "on where tensor and expert parallelism meet",
     ),
     _where(
-        "tensor overlap",
         "tp_comm_overlap",
         "tp sequence_parallel",
-        lambda r: _on(r.tp_comm_overlap) and (r.tp == 1 or r.sequence_parallel is not True),
+        lambda r: r.tp_comm_overlap and (r.tp == 1 or r.sequence_parallel is not True),
         "tp > 1 and sequence_parallel",
     ),
-    _with_shards("gather", "overlap_param_gather", "overlap_grad_reduce"),
-    Rule("PyTorch's shards", ("data_parallel_sharding", "pp", "ep"), _one_sharding, ("megatron",)),
+    _with_shards("overlap_param_gather", "overlap_grad_reduce"),
+    Rule(("data_parallel_sharding", "pp", "ep"), _one_sharding, ("megatron",)),
     Rule(
-        "experts beside",
         (
             *("overlap_moe_expert_parallel_comm", "ep", "moe_token_dispatcher_type", "pp", "vpp", "precision"),
             *("recompute_granularity", "recompute_modules", "moe_shared_expert_overlap"),
@@ -306,50 +278,44 @@ RULES = (
         _experts_beside,
     ),
     _where(
-        "delayed",
         "delay_wgrad_compute",
         "overlap_moe_expert_parallel_comm",
-        lambda r: _on(r.delay_wgrad_compute) and not _on(r.overlap_moe_expert_parallel_comm),
+        lambda r: r.delay_wgrad_compute and not r.overlap_moe_expert_parallel_comm,
         "overlap_moe_expert_parallel_comm",
     ),
     _where(
-        "shared experts",
         "moe_shared_expert_overlap",
         "moe_token_dispatcher_type",
-        lambda r: _on(r.moe_shared_expert_overlap) and r.moe_token_dispatcher_type == "allgather",
+        lambda r: r.moe_shared_expert_overlap and r.moe_token_dispatcher_type == "allgather",
         "alltoall or flex",
     ),
     _where(
-        "dispatcher",
         "moe_token_dispatcher_type",
         "moe_flex_dispatcher_backend tp ep",
         lambda r: r.moe_token_dispatcher_type == "flex" and r.tp * r.ep == 1,
         "tp · ep > 1 for the flex dispatcher",
     ),
     _where(
-        "scaling",
         "recompute_modules",
         "recompute_granularity precision fp8_recipe",
         lambda r: (
             r.precision == "fp8"
             and r.fp8_recipe == "delayed"
-            and bool({"moe_act", "layernorm"} & set(r.recompute_modules or ()))
+            and {"moe_act", "layernorm"} & set(r.recompute_modules or ())
         ),
         "neither moe_act nor layernorm with delayed scaling",
     ),
-    _with_shards("host optimizer", "optimizer_cpu_offload", "use_precision_aware_optimizer"),
+    _with_shards("optimizer_cpu_offload", "use_precision_aware_optimizer"),
     _where(
-        "host modules",
         "offload_modules",
         "cpu_offloading_num_layers recompute_granularity",
-        lambda r: _on(r.offload_modules) and (_on(r.cpu_offloading_num_layers) or r.recompute_granularity == "full"),
+        lambda r: r.offload_modules and (r.cpu_offloading_num_layers or r.recompute_granularity == "full"),
         "neither whole layers on the host nor whole layers recomputed",
     ),
     _where(
-        "host layers",
         "cpu_offloading_num_layers",
         "pp recompute_granularity",
-        lambda r: _on(r.cpu_offloading_num_layers) and (r.pp > 1 or r.recompute_granularity not in (None, "none")),
+        lambda r: r.cpu_offloading_num_layers and (r.pp > 1 or r.recompute_granularity not in (None, "none")),
         "no pipeline and no recompute",
     ),
 )

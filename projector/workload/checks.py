@@ -75,13 +75,10 @@ def word_problems(values: Mapping[str, object], where: str, prefix: str) -> list
         problems += [
             Problem(where, f"{prefix}{name}", word, f"one of {', '.join(known)}{_hint(word, known)}")
             for word in words
-            if isinstance(word, str) and _spelling(name, word) not in known
+            if isinstance(word, str)
+            and (word.lower().replace("_", "-") if name == "pipeline_schedule" else word) not in known
         ]
     return problems
-
-
-def _spelling(name: str, word: str) -> str:
-    return word.lower().replace("_", "-") if name == "pipeline_schedule" else word
 
 
 def _hint(word: str, known: tuple[str, ...]) -> str:

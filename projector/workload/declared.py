@@ -19,6 +19,9 @@ AFFECTS = ("layer", "schedule", "step", "memory")
 SAME = "="
 _KEY = "about"
 
+Mistake = tuple[str, str] | tuple[str, str, object]
+"""A key of a workload (``recipe.tp``), what is expected there, and what was found where that is not simply its value."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class About:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from projector.errors import Problem
+from projector.workload.declared import Mistake
 
 if TYPE_CHECKING:
     from projector.workload.recipe import Recipe
@@ -43,32 +43,27 @@ def written(domain: Mapping[str, int]) -> str:
     return ".".join(parts) or "tp1"
 
 
-def problems(recipe: Recipe, dp: int, domain: int | None, where: str = "") -> Iterator[Problem]:
+def problems(recipe: Recipe, dp: int, domain: int | None) -> Iterator[Mistake]:
     """What is wrong with ``fast_domain`` of a recipe with ``dp`` data-parallel ranks. ``domain``: ranks of a run in each
     domain (None: not known)."""
     try:
         ranks = inside(recipe.fast_domain)
     except ValueError as error:
-        yield Problem(where, "recipe.fast_domain", recipe.fast_domain, str(error))
+        yield "recipe.fast_domain", str(error)
         return
     if ranks is None:
         return
     sizes = {"tp": recipe.tp, "tp2": recipe.tp2, "cp": recipe.cp, "dp": dp, "pp": recipe.pp}
     for name, near in zip(ORDER, ranks, strict=True):
         if sizes[name] % near:
-            yield Problem(where, "recipe.fast_domain", f"{name}{near}", f"a divisor of {name} = {sizes[name]}")
+            yield "recipe.fast_domain", f"a divisor of {name} = {sizes[name]}", f"{name}{near}"
     if domain is not None and domain % math.prod(ranks):
-        expected = f"ranks whose product divides the {domain} of a domain"
-        yield Problem(where, "recipe.fast_domain", recipe.fast_domain, expected)
+        yield "recipe.fast_domain", f"ranks whose product divides the {domain} of a domain"
     if recipe.ep > 1 and ranks[ORDER.index("pp")] > 1:
-        yield Problem(
-            where, "recipe.fast_domain", f"pp{ranks[-1]}", "one stage in a domain where experts are spread (ep)"
-        )
+        yield "recipe.fast_domain", "one stage in a domain where experts are spread (ep)", f"pp{ranks[-1]}"
     copies = recipe.num_distributed_optimizer_instances or 1
     if copies > 1 or recipe.data_parallel_shard_size not in (None, dp * recipe.cp):
-        yield Problem(
-            where, "recipe.fast_domain", recipe.fast_domain, "none with shards of a part of the data-parallel ranks"
-        )
+        yield "recipe.fast_domain", "none with shards of a part of the data-parallel ranks"
 
 
 def placements(domain: int, names: tuple[str, ...] = ("tp", "cp", "dp", "pp")) -> tuple[str, ...]:

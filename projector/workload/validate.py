@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import fields
 from functools import cache, lru_cache
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
 from projector.errors import Problem
@@ -13,6 +14,7 @@ from projector.io.typed import of_type
 from projector.memo import Recent, Same, but
 from projector.workload import fast_domain, layout, summa
 from projector.workload.checks import LIMITS, range_problems, unreported, word_problems
+from projector.workload.declared import Mistake
 from projector.workload.layer_kinds import (
     Attention,
     Dense,
@@ -42,16 +44,24 @@ def problems(workload: Workload, where: str = "", split: bool | None = None) -> 
         model = workload.model
         alone, layers = _of_model(Same(model), where)
         found += alone
-        found += layers or _divisions(workload, where)
+        found += layers or told(workload, where, _divisions(workload))
         if not (alone or layers):  # where a layer has no sizes, nobody can split the layers
             found += layout.problems(model, _splitting(workload.recipe, split), where)
-        found += _combinations(workload, where)
+        found += told(workload, where, _combinations(workload))
     return tuple(found)
 
 
 def _splitting(recipe: Recipe, split: bool | None) -> Recipe:
     open_ = split is not None and recipe.allow_uneven_pipeline_split is None
     return but(recipe, allow_uneven_pipeline_split=split) if open_ else recipe
+
+
+def told(root: object, where: str, mistakes: Iterable[Mistake]) -> tuple[Problem, ...]:
+    """Each mistake as a :class:`Problem`; what it does not say it found is what stands under its key in ``root``."""
+    return tuple(
+        Problem(where, key, found[0] if found else attrgetter(key)(root), expected)
+        for key, expected, *found in mistakes
+    )
 
 
 def value_problems(workload: Workload) -> tuple[Problem, ...]:
@@ -115,9 +125,8 @@ _KNOWN, _FORM = "_known", "_form"
 _NOTHING: dict[str, object] = {}
 
 
-_MOST_STEPS = (
-    1 << 19
-)  # forwards in a schedule: seconds and half a gigabyte to order; published ones have some thousands
+#: Forwards in a schedule: seconds and half a gigabyte to order; published ones have some thousands.
+_MOST_STEPS = 1 << 19
 _SMALL = 1_000_000  # what every size may be, see LIMITS
 
 
@@ -163,126 +172,113 @@ def _gpus(gpus: int, where: str) -> list[Problem]:
 
 @lru_cache(maxsize=256)
 def _of_model(model: Same[Model], where: str) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
-    """Of the model alone: its sizes, its layers."""
-    return tuple(_model(model.value, where)), tuple(_layers(model.value, where))
+    """Mistakes of the model alone: of its sizes, and of its layers."""
+    alone = SimpleNamespace(model=model.value)
+    return told(alone, where, _model(model.value)), told(alone, where, _layers(model.value))
 
 
-def _model(model: Model, where: str) -> Iterable[Problem]:
+def _model(model: Model) -> Iterator[Mistake]:
     if (v := model.vision) is not None:
         for key, of in (("num_attention_heads", v.hidden_size), ("patch_size", v.image_size)):
             if of % getattr(v, key):
-                yield Problem(where, f"model.vision.{key}", getattr(v, key), f"a divisor of {of}")
+                yield f"model.vision.{key}", f"a divisor of {of}"
         if model.encoder is not None:
-            yield Problem(where, "model.vision", "a vision tower", "nothing beside an encoder")
+            yield "model.vision", "nothing beside an encoder", "a vision tower"
     if model.num_query_groups > model.num_attention_heads or model.num_attention_heads % model.num_query_groups:
-        expected = f"a divisor of num_attention_heads = {model.num_attention_heads}"
-        yield Problem(where, "model.num_query_groups", model.num_query_groups, expected)
+        yield "model.num_query_groups", f"a divisor of num_attention_heads = {model.num_attention_heads}"
     if not model.causal and model.window_size is not None:
-        yield Problem(where, "model.window_size", model.window_size, "none: a window without a causal mask")
+        yield "model.window_size", "none: a window without a causal mask"
     if not (model.causal and model.vocab_size) and model.mtp_num_layers:
-        yield Problem(where, "model.mtp_num_layers", model.mtp_num_layers, "0: nothing is predicted token by token")
+        yield "model.mtp_num_layers", "0: nothing is predicted token by token"
     if model.cla_share_factor > 1:
         apart = ("mla", "share_q_dim", "attention_k_eq_v", "hybrid_layer_pattern", "mixer_pattern", "compressed")
         other = [key for key in (*apart, "per_layer", "full_attention", "mtp_num_layers") if getattr(model, key)]
         if other:
-            expected = f"1: layers do not share keys and values beside {', '.join(other)}"
-            yield Problem(where, "model.cla_share_factor", model.cla_share_factor, expected)
-    yield from _per_layer_inputs(model, where)
+            yield "model.cla_share_factor", f"1: layers do not share keys and values beside {', '.join(other)}"
+    yield from _per_layer_inputs(model)
     moe = model.moe
     if moe is None:
         return
     if moe.moe_router_topk > moe.num_experts:
-        yield Problem(where, "model.moe.moe_router_topk", moe.moe_router_topk, f"at most {moe.num_experts} experts")
+        yield "model.moe.moe_router_topk", f"at most {moe.num_experts} experts"
     if any(moe.moe_layer_freq) and not moe.moe_ffn_hidden_size:
-        yield Problem(where, "model.moe.moe_ffn_hidden_size", 0, "the width of one expert")
+        yield "model.moe.moe_ffn_hidden_size", "the width of one expert", 0
     if moe.moe_router_num_groups and moe.num_experts % moe.moe_router_num_groups:
-        expected = f"a divisor of num_experts = {moe.num_experts}"
-        yield Problem(where, "model.moe.moe_router_num_groups", moe.moe_router_num_groups, expected)
+        yield "model.moe.moe_router_num_groups", f"a divisor of num_experts = {moe.num_experts}"
 
 
 _PATTERNS = ("hybrid_layer_pattern", "mixer_pattern")
 
 
-def _per_layer_inputs(model: Model, where: str) -> Iterable[Problem]:
+def _per_layer_inputs(model: Model) -> Iterator[Mistake]:
     """Of AltUp, LAuReL, embeddings of every layer, and keys and values shared after their rotation (Gemma 3n)."""
     if model.altup_num_inputs == 1:
-        yield Problem(where, "model.altup_num_inputs", 1, "streams from 2 on, or 0")
+        yield "model.altup_num_inputs", "streams from 2 on, or 0"
     if bool(model.hidden_size_per_layer_input) != bool(model.vocab_size_per_layer_input):
-        expected = "vocab_size_per_layer_input beside it, and neither alone"
-        yield Problem(where, "model.hidden_size_per_layer_input", model.hidden_size_per_layer_input, expected)
+        yield "model.hidden_size_per_layer_input", "vocab_size_per_layer_input beside it, and neither alone"
     apart = ("mla", "moe", "hyper_connections", "attn_res_block_size", "parallel_residual", "mtp_num_layers")
     beside = [name for name in (*apart, "compressed", *_PATTERNS) if getattr(model, name)]
     for name in ("altup_num_inputs", "laurel_rank", "hidden_size_per_layer_input", "num_kv_shared_layers"):
         if getattr(model, name) and beside:
-            yield Problem(where, f"model.{name}", getattr(model, name), f"0 beside {', '.join(beside)}")
+            yield f"model.{name}", f"0 beside {', '.join(beside)}"
     shared = model.num_kv_shared_layers
     if shared and (shared >= model.num_layers or model.cla_share_factor > 1):
-        expected = f"less than num_layers = {model.num_layers}, and no cla_share_factor"
-        yield Problem(where, "model.num_kv_shared_layers", shared, expected)
+        yield "model.num_kv_shared_layers", f"less than num_layers = {model.num_layers}, and no cla_share_factor"
 
 
-def _layers(model: Model, where: str) -> Iterable[Problem]:
+def _layers(model: Model) -> Iterator[Mistake]:
     """Of what says which layers the model has."""
     freq = model.moe.moe_layer_freq if model.moe else (0,) * model.num_layers
     if len(freq) != model.num_layers or any(each not in (0, 1) for each in freq):
-        expected = f"one 0 or 1 per layer: {model.num_layers}"
-        yield Problem(where, "model.moe.moe_layer_freq", f"{len(freq)} entries", expected)
+        yield "model.moe.moe_layer_freq", f"one 0 or 1 per layer: {model.num_layers}", f"{len(freq)} entries"
     for key, letters in zip(_PATTERNS, ({**MIXERS, **MLPS}, MIXERS), strict=True):
         text = getattr(model, key)
         if text is not None and (wrong := mistake(text, letters, model.num_layers)):
-            yield Problem(where, f"model.{key}", text, wrong)
+            yield f"model.{key}", wrong
     text = expand(model.hybrid_layer_pattern or model.mixer_pattern or "")
     for letter, field in SIZES.items():
         if letter in text and getattr(model, field) is None:
             what = {**MIXERS, **MLPS}[letter]
-            yield Problem(where, f"model.{field}", None, f"the sizes of {what}: {letter} stands in the pattern")
-    if model.compressed is not None and len(model.compressed.compress_ratios) not in (
-        model.num_layers,
-        model.num_layers + 1,
-    ):
+            yield f"model.{field}", f"the sizes of {what}: {letter} stands in the pattern"
+    if model.compressed is not None and len(model.compressed.compress_ratios) - model.num_layers not in (0, 1):
         expected = f"one entry a layer, and one for multi-token prediction: {model.num_layers + 1}"
-        found = f"{len(model.compressed.compress_ratios)} entries"
-        yield Problem(where, "model.compressed.compress_ratios", found, expected)
+        yield "model.compressed.compress_ratios", expected, f"{len(model.compressed.compress_ratios)} entries"
     if model.per_layer is not None:
         for each in fields(model.per_layer):
             values = getattr(model.per_layer, each.name)
             if values and len(values) != model.num_layers:
-                expected = f"one entry a layer: {model.num_layers}"
-                yield Problem(where, f"model.per_layer.{each.name}", f"{len(values)} entries", expected)
+                yield f"model.per_layer.{each.name}", f"one entry a layer: {model.num_layers}", f"{len(values)} entries"
 
 
-def _divisions(workload: Workload, where: str) -> Iterable[Problem]:
+def _divisions(workload: Workload) -> Iterator[Mistake]:
     model, recipe, gpus = workload.model, workload.recipe, workload.gpus
     for key, value, name, of in _dividends(workload):
         if of % value:
             valid = ", ".join(str(size) for size in range(1, of + 1) if of % size == 0)
-            yield Problem(where, f"recipe.{key}", value, f"a divisor of {name} = {of}" + f": {valid}" * (of < 1024))
+            yield f"recipe.{key}", f"a divisor of {name} = {of}" + f": {valid}" * (of < 1024), value
     if model.num_query_groups % recipe.tp and recipe.tp % model.num_query_groups:
-        expected = f"a divisor or a multiple of num_query_groups = {model.num_query_groups}"
-        yield Problem(where, "recipe.tp", recipe.tp, expected)
+        yield "recipe.tp", f"a divisor or a multiple of num_query_groups = {model.num_query_groups}"
     size = recipe.replica_ranks
     if gpus % size:
-        yield Problem(where, "gpus", gpus, f"a multiple of tp · {'tp2 · ' if recipe.tp2 > 1 else ''}pp · cp = {size}")
+        yield "gpus", f"a multiple of tp · {'tp2 · ' if recipe.tp2 > 1 else ''}pp · cp = {size}"
         return
     if model.moe is not None and gpus % (recipe.etp * recipe.ep * recipe.pp):
-        expected = f"a multiple of etp · ep · pp = {recipe.etp * recipe.ep * recipe.pp}"
-        yield Problem(where, "gpus", gpus, expected)
+        yield "gpus", f"a multiple of etp · ep · pp = {recipe.etp * recipe.ep * recipe.pp}"
     batch = recipe.micro_batch_size * workload.dp
     if recipe.global_batch_size % batch:
         expected = f"a multiple of micro_batch_size · dp = {recipe.micro_batch_size} · {workload.dp} = {batch}"
         if recipe.global_batch_size < batch:
             most = recipe.global_batch_size // recipe.micro_batch_size * size
             expected += f"; no more micro-batches: at most {most} GPUs are useful with this batch"
-        yield Problem(where, "recipe.global_batch_size", recipe.global_batch_size, expected)
+        yield "recipe.global_batch_size", expected
     steps = recipe.global_batch_size // batch * recipe.pp * recipe.vpp
     if steps > _MOST_STEPS:
-        found = f"{recipe.global_batch_size:,} sequences: {recipe.global_batch_size // batch:,} micro-batches a rank"
         expected = f"at most {_MOST_STEPS:,} forwards of a chunk in a schedule, over all its ranks"
-        yield Problem(where, "recipe.global_batch_size", found, expected)
+        found = f"{recipe.global_batch_size:,} sequences: {recipe.global_batch_size // batch:,} micro-batches a rank"
+        yield "recipe.global_batch_size", expected, found
     shard = recipe.data_parallel_shard_size
     if shard and (workload.dp * recipe.cp) % shard:
-        expected = f"a divisor of the {workload.dp * recipe.cp} data-parallel ranks"
-        yield Problem(where, "recipe.data_parallel_shard_size", shard, expected)
+        yield "recipe.data_parallel_shard_size", f"a divisor of the {workload.dp * recipe.cp} data-parallel ranks"
 
 
 def _dividends(workload: Workload) -> Iterable[tuple[str, int, str, int]]:
@@ -331,58 +327,41 @@ def _split_sizes(model: Model) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-def _combinations(workload: Workload, where: str) -> Iterable[Problem]:
+def _combinations(workload: Workload) -> Iterator[Mistake]:
     model, recipe = workload.model, workload.recipe
     lengths = recipe.document_lengths or ()
     if model.vision is None:
         for key in ("images_per_sample", "freeze_language_model", "freeze_vision_model", "recompute_vision"):
             if getattr(recipe, key):
-                yield Problem(
-                    where, f"recipe.{key}", getattr(recipe, key), f"nothing: {model.name} has no vision tower"
-                )
+                yield f"recipe.{key}", f"nothing: {model.name} has no vision tower"
     elif (tokens := recipe.images // recipe.sequences * model.vision.image_tokens) > recipe.seq_length:
-        expected = f"at least {tokens}: the tokens of a sample's images stand among them"
-        yield Problem(where, "recipe.seq_length", recipe.seq_length, expected)
+        yield "recipe.seq_length", f"at least {tokens}: the tokens of a sample's images stand among them"
     if recipe.encoder_seq_length and model.encoder is None:
-        expected = f"nothing: {model.name} has no encoder"
-        yield Problem(where, "recipe.encoder_seq_length", recipe.encoder_seq_length, expected)
+        yield "recipe.encoder_seq_length", f"nothing: {model.name} has no encoder"
     if any(length < 1 for length in lengths) or sum(lengths) > recipe.seq_length:
         expected = f"lengths from 1 on, at most seq_length = {recipe.seq_length} in all"
-        yield Problem(where, "recipe.document_lengths", list(lengths), expected)
+        yield "recipe.document_lengths", expected, list(lengths)
     if recipe.dynamic_context_parallel and recipe.cp & (recipe.cp - 1):
-        yield Problem(
-            where, "recipe.cp", recipe.cp, "a power of two: documents run on one each (dynamic_context_parallel)"
-        )
-    yield from summa.problems(model, recipe, where)
+        yield "recipe.cp", "a power of two: documents run on one each (dynamic_context_parallel)"
+    yield from summa.problems(model, recipe)
     if recipe.fast_domain is not None and workload.gpus % recipe.replica_ranks == 0:
-        yield from fast_domain.problems(recipe, workload.dp, None, where)
+        yield from fast_domain.problems(recipe, workload.dp, None)
     if recipe.vpp > 1 and recipe.pp == 1:
-        yield Problem(where, "recipe.vpp", recipe.vpp, "pp > 1 for virtual stages")
+        yield "recipe.vpp", "pp > 1 for virtual stages"
     if recipe.transformer_impl == "local" and recipe.quantised:
-        expected = f"transformer_engine: no other linears multiply in {recipe.precision}"
-        yield Problem(where, "recipe.transformer_impl", recipe.transformer_impl, expected)
+        yield "recipe.transformer_impl", f"transformer_engine: no other linears multiply in {recipe.precision}"
     if model.moe is None:
-        for key, harmless in (
-            ("ep", (1,)),
-            ("etp", (1, recipe.tp)),
-        ):  # Megatron-LM gives dense models its default of etp
+        for key, harmless in (("ep", (1,)), ("etp", (1, recipe.tp))):  # Megatron-LM's default of etp is tp
             if getattr(recipe, key) not in harmless:
-                yield Problem(where, f"recipe.{key}", getattr(recipe, key), "1: the model has no experts")
-    layers = recipe.recompute_num_layers
-    too_many = (
-        layers is not None and layers > model.num_layers and recipe.recompute_method != "block"
-    )  # block: all there are
-    if recipe.recompute_granularity == "full" and too_many:
-        expected = f"at most num_layers = {model.num_layers}"
-        yield Problem(where, "recipe.recompute_num_layers", layers, expected)
+                yield f"recipe.{key}", "1: the model has no experts"
+    block = recipe.recompute_method == "block"  # which takes all there are
+    if recipe.recompute_granularity == "full" and not block and (recipe.recompute_num_layers or 0) > model.num_layers:
+        yield "recipe.recompute_num_layers", f"at most num_layers = {model.num_layers}"
     if recipe.recompute_saved and recipe.recompute_granularity not in ("full", None):
         expected = "recompute_granularity: full, whose replay these outputs are spared"
-        yield Problem(where, "recipe.recompute_saved", list(recipe.recompute_saved), expected)
-    offloaded = recipe.cpu_offloading_num_layers
-    if offloaded is not None and offloaded >= model.num_layers:
-        expected = f"less than num_layers = {model.num_layers}"
-        yield Problem(where, "recipe.cpu_offloading_num_layers", offloaded, expected)
+        yield "recipe.recompute_saved", expected, list(recipe.recompute_saved)
+    if (recipe.cpu_offloading_num_layers or 0) >= model.num_layers:
+        yield "recipe.cpu_offloading_num_layers", f"less than num_layers = {model.num_layers}"
     outside = [layer for layer in recipe.recompute_layer_ids or () if not 0 <= layer < model.num_layers]
     if outside:
-        expected = f"layer numbers from 0 to {model.num_layers - 1}"
-        yield Problem(where, "recipe.recompute_layer_ids", outside, expected)
+        yield "recipe.recompute_layer_ids", f"layer numbers from 0 to {model.num_layers - 1}", outside
