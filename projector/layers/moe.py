@@ -46,7 +46,7 @@ def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
         *down,
         *dispatch,
         *_padding("moe.pad", r, x),
-        *lo.execution.dispatch.experts(experts, moe, r, inside),
+        *(replace(part, role="experts") for part in lo.execution.dispatch.experts(experts, moe, r, inside)),
         *_padding("moe.unpad", r, x),
         *_weighted(r, inside),
         combine,
@@ -169,11 +169,7 @@ def _expert_activation(width: int, r: Routed, lo: Local) -> Part:
         part = replace(part, backward_transient=moment)
     if lo.execution.kernels.grouped_by(lo.recipe) != "loop":
         return part
-    return replace(
-        part,
-        forward=_times(part.forward, r.experts),
-        backward_input=_times(part.backward_input, r.experts),
-    )
+    return replace(part, forward=_times(part.forward, r.experts), backward_input=_times(part.backward_input, r.experts))
 
 
 def _clamped(part: Part, width: int, r: Routed, lo: Local) -> Part:
@@ -249,4 +245,4 @@ def _shared(moe: MoE, lo: Local) -> tuple[Part, ...]:
         weights=(Weight(name="shared.gate", rows=lo.hidden),) if moe.moe_shared_expert_gate else (),
         tags=tags,
     )
-    return (*parts, total)
+    return tuple(replace(part, role="shared_experts") for part in (*parts, total))

@@ -7,7 +7,7 @@ Megatron-LM, the names that ``recompute_saved`` keeps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from functools import cached_property
 
@@ -24,9 +24,11 @@ class Part:
 
     ``makes``: its outputs, as far as other modules save them or a policy may keep them: a replay makes them again.
     ``reads``: inputs that only a replay of it needs. ``forward_transient``, ``backward_transient``: its costliest moments.
+    ``role``: what a step knows it as, whatever its name: ``dispatch``, ``combine``, ``experts``, ``shared_experts``.
     """
 
     name: str
+    role: str = ""
     forward: tuple[Operator, ...] = ()
     backward_input: tuple[Operator, ...] = ()
     backward_weight: tuple[Operator, ...] = ()
@@ -65,6 +67,7 @@ class Block:
     ``weights``: what this rank holds of its modules'. ``saves``: what its modules save, each storage once; ``kept`` and
     ``dropped``: what stays of it under recompute, and what ``recompute`` brings back with ``replay_transient`` beside it;
     ``offloadable``: inputs of the modules that ``offload_modules`` names, if kept: what recompute drops is nowhere.
+    ``roles``: the names of the operators of the modules that play each role.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Block:
     recompute: tuple[Operator, ...] = ()
     weights: tuple[Weight, ...] = ()
     graphed: frozenset[str] = field(default_factory=frozenset)
+    roles: Mapping[str, frozenset[str]] = field(default_factory=dict, compare=False)
     saves: tuple[Saved, ...] = field(default=(), compare=False)
     kept: tuple[Saved, ...] = field(default=(), compare=False)
     dropped: tuple[Saved, ...] = field(default=(), compare=False)
@@ -133,10 +137,7 @@ def forward_of(parts: Iterable[Part]) -> tuple[Operator, ...]:
 
 
 def block(
-    name: str,
-    parts: tuple[Part, ...],
-    graphed: frozenset[str] = frozenset(),
-    offloaded: frozenset[str] = frozenset(),
+    name: str, parts: tuple[Part, ...], graphed: frozenset[str] = frozenset(), offloaded: frozenset[str] = frozenset()
 ) -> Block:
     """The :class:`Block` that executes ``parts`` in order forward and in reverse order backward, and keeps what they save.
 
@@ -151,6 +152,10 @@ def block(
         backward_weight=tuple(op for part in backward for op in part.backward_weight),
         weights=tuple(weight for part in parts for weight in part.weights),
         graphed=graphed,
+        roles={
+            role: frozenset(name for part in parts if part.role == role for name in part.operator_names())
+            for role in {part.role for part in parts if part.role}
+        },
         saves=saves,
         kept=tuple(each for each in saves if each.since == "forward"),
         offloadable=once(each for part in parts if part.tags & offloaded for each in part.saves if each.input),

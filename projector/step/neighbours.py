@@ -26,8 +26,6 @@ from projector.step.timing import CONTENTION, SLOWED, Clock
 from projector.workload.recipe import Recipe
 
 Hidden = Mapping[str, tuple[float, float]]
-_DISPATCH, _COMBINE = "moe.dispatch", "moe.combine"
-_EXPERTS = ("experts", "shared", "moe.")  # shared experts are computed with the routed ones (core/models/gpt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +59,22 @@ def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
     run.
     """
     forward, backward = block.forward, block.backward_input
-    first, second = _exchanges(forward, _DISPATCH, ""), _exchanges(forward, _COMBINE, "")
-    third, last = _exchanges(backward, _COMBINE, ".bwd"), _exchanges(backward, _DISPATCH, ".bwd")
+    first, second = (_exchanges(forward, block, role) for role in ("dispatch", "combine"))
+    third, last = (_exchanges(backward, block, role) for role in ("combine", "dispatch"))
     if not (first and second and third and last):
         return Cover()
 
     def work(ops: Sequence[Operator]) -> float:
         return clock.work(ops) * (1.0 + CONTENTION)
 
-    shared = [op for op in forward[: forward.index(first[0])] if op.name.startswith("shared")]
+    of_shared = block.roles.get("shared_experts", frozenset())
+    computed = of_shared | block.roles.get("experts", frozenset())  # together (core/models/gpt)
+    shared = [op for op in forward[: forward.index(first[0])] if op.name in of_shared]
     attention = [op for op in forward[: forward.index(first[0])] if op not in shared]
     experts = [*shared, *_between(forward, first[-1], second[0])]
-    gradients = [op for op in block.backward_weight if op.name.startswith(_EXPERTS)]
+    gradients = [op for op in block.backward_weight if op.name in computed]
     after = backward[backward.index(last[-1]) + 1 :]
-    shared = [op for op in after if op.name.startswith("shared")]
+    shared = [op for op in after if op.name in of_shared]
     inputs = [*_between(backward, third[-1], last[0]), *shared]
     outer = [op for op in after if op not in shared] + [op for op in block.backward_weight if op not in gradients]
     left = _column(_seconds(third, clock), work(attention))
@@ -114,10 +114,10 @@ def _split(window: float) -> tuple[float, float]:
     return window / (1.0 + SLOWED), window * CONTENTION / (1.0 + CONTENTION)
 
 
-def _exchanges(ops: Sequence[Operator], stem: str, suffix: str) -> list[Collective]:
-    """The messages of one exchange: tokens, and their routing weights."""
-    names = {stem + suffix, f"{stem}{suffix}_probs"}
-    return [op for op in ops if isinstance(op, Collective) and op.name in names]
+def _exchanges(ops: Sequence[Operator], block: Block, role: str) -> list[Collective]:
+    """The messages of one exchange between the ranks that share the experts: tokens, and their routing weights."""
+    names = block.roles.get(role, frozenset())
+    return [op for op in ops if isinstance(op, Collective) and op.group == "ep" and op.name in names]
 
 
 def _between(ops: Sequence[Operator], first: Operator, last: Operator) -> Sequence[Operator]:

@@ -49,8 +49,8 @@ class Dispatch(Strategy, ABC):
         return routed(moe, lo, self.unevenness(lo.recipe), self.static_shapes)
 
     def parts(self, moe: MoE, r: Routed, lo: Rank, planned: bool) -> tuple[tuple[Part, ...], Part]:
-        """(dispatch, combine): what runs between router and experts and between experts and the sum, with what they save,
-        make and hold for a moment. ``planned``: a compiler places the buffers of the step."""
+        """(dispatch, combine): what runs between router and experts and between experts and the sum, with their roles, what
+        they save, make and hold for a moment. ``planned``: a compiler places the buffers of the step."""
         dispatch, combine = self.exchanged(moe, r, lo)
         rows = lo.act * r.held * lo.hidden
         row_map = (
@@ -60,6 +60,7 @@ class Dispatch(Strategy, ABC):
         )
         last = replace(
             dispatch[-1],
+            role="dispatch",
             saves=(Saved(name="moe.row_map", bytes=row_map),),
             makes=(Saved(name="experts.in", bytes=rows),),
         )
@@ -67,6 +68,7 @@ class Dispatch(Strategy, ABC):
         output = Saved(name="moe.combine.in", storage="experts.fc2.out", bytes=rows, input=True)
         combine = replace(
             combine,
+            role="combine",
             saves=() if self.probs else (output,),
             makes=(Saved(name="moe.combine.out", bytes=lo.hidden_bytes),),
             forward_transient=Transient(name="moe_combine_forward", bytes=self.forward_buffers(moe, r, lo)),

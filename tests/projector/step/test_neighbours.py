@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from projector import memo
 from projector.hardware import catalogue
+from projector.layers import lower
 from projector.mechanisms import Execution
-from projector.operators.part import Block
+from projector.operators.part import Block, Part, block
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.projection import Projection, project
 from projector.step.neighbours import cover, pairs_up
@@ -42,6 +45,12 @@ LAYER = Block(
     forward=(ATTENTION, SHARED, exchange("moe.dispatch"), EXPERTS, exchange("moe.combine"), compute("residual")),
     backward_input=(exchange("moe.combine.bwd"), INNER, exchange("moe.dispatch.bwd"), SHARED_BACK, BACK),
     backward_weight=(INNER_WEIGHT, WEIGHT),
+    roles={
+        "dispatch": frozenset({"moe.dispatch", "moe.dispatch.bwd"}),
+        "combine": frozenset({"moe.combine", "moe.combine.bwd"}),
+        "experts": frozenset({"experts.fc1", "experts.fc1.dgrad", "experts.fc1.wgrad"}),
+        "shared_experts": frozenset({"shared.fc1", "shared.fc1.dgrad"}),
+    },
 )
 
 
@@ -126,3 +135,33 @@ def test_a_pipeline_without_virtual_stages_pairs_nothing() -> None:
 def test_the_first_forward_and_the_last_backward_of_a_step_show_their_exchange() -> None:
     few, many = (made(overlap_moe_expert_parallel_comm=True, global_batch_size=64 * m) for m in (2, 16))
     assert few.breakdown["ep_s"] / 2 > many.breakdown["ep_s"] / 16
+
+
+PHASES = ("forward", "backward_input", "backward_weight")
+
+
+def renamed(op: Operator) -> Operator:
+    beside = {"hides_behind": tuple(f"op {name}" for name in op.hides_behind)} if isinstance(op, Collective) else {}
+    return replace(op, name=f"op {op.name}", **beside)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dispatcher", ["allgather", "alltoall", "deepep", "hybridep"])
+def test_no_step_knows_an_operator_by_its_name(dispatcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step() -> Projection:
+        how = {"moe_token_dispatcher_type": dispatcher, "overlap_moe_expert_parallel_comm": True}
+        if dispatcher in ("deepep", "hybridep"):
+            how |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": dispatcher}
+        with memo.passing():  # nothing that an earlier projection built
+            return project(sharded("deepseek_v2_lite", ep=8, global_batch_size=512, **how), H100)
+
+    def other(
+        name: str, parts: tuple[Part, ...], graphed: frozenset[str] = frozenset(), *given: Any, **named: Any
+    ) -> Block:
+        changed = (
+            replace(part, **{phase: tuple(map(renamed, getattr(part, phase))) for phase in PHASES}) for part in parts
+        )
+        return block(name, tuple(changed), frozenset(f"op {each}" for each in graphed), *given, **named)
+
+    plain = step()
+    monkeypatch.setattr(lower, "block", other)
+    assert step().breakdown == plain.breakdown
