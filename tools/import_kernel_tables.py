@@ -16,8 +16,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.kernels.cells import Cells
-from harness.kernels.convert import convert
+from harness.kernels.convert import Cells, convert
 from harness.kernels.schema import read_csv, stream
 from projector.errors import InputError, Problem
 from projector.hardware.catalogue import find_gpu

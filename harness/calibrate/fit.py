@@ -180,7 +180,8 @@ class Conditioned:
         prior = self.design.prior(self.deviations)
         keep = np.array(
             [
-                prior[i] > 0 and not (without_sources and _of_source(term))
+                prior[i] > 0
+                and not (without_sources and (term.endswith("source") or term.startswith("assumed") or term == "run"))
                 for i, (term, _) in enumerate(self.design.effects)
             ]
         )
@@ -189,10 +190,6 @@ class Conditioned:
         mean = gain @ self.solved
         covariance = np.diag(prior) - gain @ self.inverse @ gain.T
         return tuple(e for e, kept in zip(self.design.effects, keep, strict=True) if kept), mean, covariance
-
-
-def _of_source(term: str) -> bool:
-    return term.endswith("source") or term.startswith("assumed") or term == "run"
 
 
 def repeat_share(known: Mapping[str, float]) -> dict[str, float]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.compare.side import Side
-    from harness.compare.significance import Ratio
+    from harness.compare.verdict import Ratio
     from harness.report.table import Report
 
 _ABOUT = """\
@@ -86,8 +86,7 @@ def command(args: argparse.Namespace) -> int:
 
 def _ratios(sides: Sequence[Side]) -> dict[str, Ratio]:
     """Of each side with a figure to the first, in what all of them share."""
-    from harness.compare.significance import ratio
-    from harness.compare.verdict import common
+    from harness.compare.verdict import common, ratio
 
     judged = [side for side in sides if side.step_seconds or side.tgs]
     what = common(judged)

@@ -13,18 +13,7 @@ from projector.workload.workload import Workload
 #: How the ``problem`` of a run begins whose model the zoo does not have (any more): its name follows.
 MISSING_MODEL = "no model of the zoo:"
 
-BREAKDOWN = (
-    "compute_s",
-    "host_s",
-    "bubble_s",
-    "tp_s",
-    "ep_s",
-    "cp_s",
-    "pp_s",
-    "dp_s",
-    "optimizer_s",
-    "other_s",
-)
+BREAKDOWN = ("compute_s", "host_s", "bubble_s", "tp_s", "ep_s", "cp_s", "pp_s", "dp_s", "optimizer_s", "other_s")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,7 @@ from harness.contracts.runs import BREAKDOWN, MeasuredRun, Prediction
 from harness.evaluation import observations
 from harness.evaluation.facts import facts_of as run_facts
 from harness.evaluation.peaks import undecided
-from harness.predictors.protocol import Predictor
-from harness.predictors.remembered import Remembering
+from harness.predictors.protocol import Predictor, Remembering
 from projector import posterior
 from projector.dataclass import dataclass
 from projector.hardware import catalogue
@@ -72,10 +71,7 @@ def evaluate(
     ]
     sound, doubted = parted(rows)
     return Evaluation(
-        rows=sound,
-        doubted=doubted,
-        facts=facts,
-        observed={name: fits.seen for name, fits in fitted.items()},
+        rows=sound, doubted=doubted, facts=facts, observed={name: fits.seen for name, fits in fitted.items()}
     )
 
 
@@ -140,7 +136,7 @@ def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction,
     run, p = selected.run, prediction
     factor = 1.0 if estimate is None else estimate.value
     step = None if p.step_seconds is None else p.step_seconds * factor
-    tgs = None if step is None else _tgs(run, step)
+    tgs = None if step is None else run.workload.tokens_per_step / step / run.gpus
     m = run.measured
     figures: dict[str, Any] = {name: p.breakdown[name] * factor for name in BREAKDOWN if name in p.breakdown}
     if estimate is not None and tgs is not None and math.isfinite(estimate.half):
@@ -174,10 +170,6 @@ def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction,
         **figures,
         unread="; ".join(run.unread),
     )
-
-
-def _tgs(run: MeasuredRun, step_seconds: float) -> float:
-    return run.workload.tokens_per_step / step_seconds / run.gpus
 
 
 def _relative(projected: float | None, measured: float | None) -> float | None:

@@ -93,10 +93,7 @@ def due(runs: Iterable[MeasuredRun], seen: Iterable[str]) -> list[MeasuredRun]:
 
 
 def look(
-    runs: Sequence[MeasuredRun],
-    tool: Predictor,
-    revision: str,
-    progress: Callable[[int, int], None] | None = None,
+    runs: Sequence[MeasuredRun], tool: Predictor, revision: str, progress: Callable[[int, int], None] | None = None
 ) -> list[Look]:
     """One look a run, in order, of those that can be projected: what is refused is looked at when it no longer is."""
     made = []

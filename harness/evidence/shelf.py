@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from projector.errors import InputError, Problem, nearest
-from projector.io.places import nearest_folder
+from projector.io.files import nearest_folder
 
 # Where the build puts ``suites`` and ``measured`` in a wheel (pyproject.toml, force-include).
 PACKAGED = Path(__file__).resolve().parents[1]

@@ -99,13 +99,7 @@ def series(recorded: Iterable[Recorded]) -> tuple[Series, ...]:
             other = bool(line) and line[-1].recording.suites.get(suite) != made.suites.get(suite)
             line.append(Version(recording=made, rows=tuple(rows), facts=each.facts, other_runs=other))
     return tuple(
-        Series(
-            suite=s.suite,
-            predictor=s.predictor,
-            settings=s.settings,
-            beside=s.beside,
-            versions=tuple(found[key]),
-        )
+        Series(suite=s.suite, predictor=s.predictor, settings=s.settings, beside=s.beside, versions=tuple(found[key]))
         for key, s in named.items()
     )
 

@@ -106,7 +106,7 @@ def broken(found: Sequence[Series], tolerance: float, limit: float | None, commi
     for each in found:
         lasting = standing(changes(each, tolerance, limit), tolerance, limit)
         if lasting:
-            ordered = sorted(lasting, key=lambda c: (c.at.order, -_growth(c)))
+            ordered = sorted(lasting, key=lambda c: (c.at.order, -(abs(c.after or 0.0) - abs(c.before or 0.0))))
             tables.append(listed(each.title, ordered, _BROKEN))
         for at, since in dict.fromkeys((c.at.recorded, c.since.recorded) for c in lasting):
             here = [c for c in lasting if (c.at.recorded, c.since.recorded) == (at, since)]
@@ -116,10 +116,6 @@ def broken(found: Sequence[Series], tolerance: float, limit: float | None, commi
 
 def _how(c: Change) -> str:
     return c.kind + (" (the measured figure changed, too)" if c.remeasured else f" ({c.reason})" if c.reason else "")
-
-
-def _growth(c: Change) -> float:
-    return abs(c.after or 0.0) - abs(c.before or 0.0)
 
 
 def _sentence(c: Change) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.kernels.fit import Set
 from harness.kernels.sets import of_one, operands
-from projector.kernels.attention_tiles import block, parent
+from projector.kernels.attention_constants import block, parent
 from projector.kernels.tables import Measured
 from projector.operators.types import Attention
 

@@ -108,9 +108,7 @@ def strange(cluster: Cluster) -> Cluster:
     shares = {name: (library.get(name) or library["link.intra"]).value for name in own}
     usual = catalogue.cluster(cluster.gpu.name).inter.latency
     return replace(
-        cluster,
-        inter=replace(cluster.inter, technology="", latency=usual),
-        overrides={**shares, **cluster.overrides},
+        cluster, inter=replace(cluster.inter, technology="", latency=usual), overrides={**shares, **cluster.overrides}
     )
 
 

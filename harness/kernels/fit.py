@@ -88,12 +88,7 @@ def _model(data: Set, values: Array, device: Gpu, base: Efficiency) -> Simulated
 
 
 def solve(
-    data: Set,
-    times: Array,
-    which: npt.NDArray[np.intp],
-    device: Gpu,
-    base: Efficiency,
-    near: Array | None = None,
+    data: Set, times: Array, which: npt.NDArray[np.intp], device: Gpu, base: Efficiency, near: Array | None = None
 ) -> Array:
     """Values of the keys that fit the rows ``which`` best; ``near``: of all rows, a start beside the prior."""
     if len(which) > ROWS:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.kernels import convert
-from harness.kernels.cells import Cells
+from harness.kernels.convert import Cells
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported, nearest
 from projector.hardware.catalogue import find_gpu, gpu_names
@@ -151,11 +151,7 @@ def passes(op: ComputeOp, quantised: bool) -> tuple[ComputeOp, ...]:
     if not isinstance(op, Gemm):
         raise TypeError(f"a dense product, not {type(op).__name__}")
     m, n, k = op.m, op.n, op.k
-    products: tuple[ComputeOp, ...] = (
-        op,
-        replace(op, n=k, k=n, layout="NN"),
-        replace(op, m=n, n=k, k=m, layout="NT"),
-    )
+    products: tuple[ComputeOp, ...] = (op, replace(op, n=k, k=n, layout="NN"), replace(op, m=n, n=k, k=m, layout="NT"))
     if not quantised:
         return products
     narrow = 2.0 * element_bytes(op.dtype)
@@ -343,8 +339,6 @@ def _normal(cells: Cells, kind: str) -> Mapping[str, str] | None:
             made[name] = str(int(cells.flag(name)))
         elif each is float and (name not in _MAY_BE_NONE or cells[name] not in ("0", "0.0")):
             cells.positive(name)
-    if cells["split_k"]:
-        made["split_k"] = cells["split_k"] if cells["split_k"].isdecimal() else "0"
     if cells.positive("time_us") is None and not cells["time_us"]:
         cells.wrong("time_us", "a positive number")
     return made if len(cells.problems) == before else None

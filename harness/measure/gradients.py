@@ -10,8 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from harness.measure.model import Stage
-from harness.measure.parallel import Ranks
+from harness.measure.model import Ranks, Stage
 from projector.benchmark.exchange import BUCKET
 from projector.benchmark.layers_moe import Experts
 from projector.benchmark.update import CLIP

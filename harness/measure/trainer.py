@@ -11,8 +11,7 @@ from torch.distributed import pipelining
 
 from harness.measure import support
 from harness.measure.gradients import Gradients
-from harness.measure.model import Stage, initialise
-from harness.measure.parallel import Ranks, place, split
+from harness.measure.model import Ranks, Stage, initialise, place, split
 from harness.measure.spec import Job
 from projector.benchmark.device import Device
 from projector.benchmark.layers_dtensor import shard

@@ -67,10 +67,7 @@ def tool() -> Tool:
     """Calculon, imported. Raises :class:`InputError` where it is absent or takes other inputs than these."""
     error = peer.absent(NAME, "Calculon", _HOW)
     _folder()
-    found = Tool(
-        peer.require("calculon.llm.llm", error).Llm,
-        peer.require("calculon.system", error).System,
-    )
+    found = Tool(peer.require("calculon.llm.llm", error).Llm, peer.require("calculon.system", error).System)
     fields = set(found.llm.Execution.fields())
     if fields != EXECUTION_FIELDS:
         other = ", ".join(sorted(fields ^ EXECUTION_FIELDS))

@@ -138,10 +138,7 @@ def _training(tool: ModuleType, gpu: Any, work: Workload) -> dict[str, Any]:
         gpu,
         tool.get_dtype_config_by_name("w16a16e16"),
         tool.ParallelismConfig(
-            tp_size=recipe.tp,
-            pp_size=recipe.pp,
-            dp_size=work.dp,
-            sp_size=recipe.tp if recipe.sequence_parallel else 1,
+            tp_size=recipe.tp, pp_size=recipe.pp, dp_size=work.dp, sp_size=recipe.tp if recipe.sequence_parallel else 1
         ),
     )
     made: dict[str, Any] = analysis.training(

@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from harness.contracts.runs import Measured, MeasuredRun, Prediction
-from harness.predictors.remembered import Remembering
+from harness.predictors.protocol import Remembering
 from projector.dataclass import dataclass
 from projector.errors import NoMeasurement
 from projector.kernels.backends import BUILTIN

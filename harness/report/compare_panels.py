@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.compare.significance import interval
+from harness.compare.verdict import interval
 from harness.report.compare_looks import MOST_POINTS, Look, empty, without
 from harness.report.plot import GREY
 

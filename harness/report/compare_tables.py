@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from harness.compare.side import Side, stability
-from harness.compare.significance import RATE, TIME, Ratio, interval
+from harness.compare.verdict import RATE, TIME, Ratio, interval
 from harness.report.spec import number1
 from harness.report.table import NONE, Column, Report, Table, figure, listed, percent, signed, text
 

@@ -86,12 +86,7 @@ class Drift:
 
 
 def compare(
-    old: pd.DataFrame,
-    new: pd.DataFrame,
-    fit: str = "heldout",
-    broken: float = BROKEN,
-    *,
-    may_remove: bool = False,
+    old: pd.DataFrame, new: pd.DataFrame, fit: str = "heldout", broken: float = BROKEN, *, may_remove: bool = False
 ) -> Drift:
     """Drift of the rows of one fit; a run that several suites select counts once.
 

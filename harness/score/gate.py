@@ -181,10 +181,6 @@ def _bias(of: Summary) -> tuple[float | None, str]:
     return (None, "") if of.macro_bias is None else (abs(of.macro_bias), f"signed {of.macro_bias:+.4f}")
 
 
-def _worst(of: Summary) -> tuple[float | None, str]:
-    return (None, "") if of.worst is None else (abs(of.worst), of.worst_id)
-
-
 def _inside(of: Figures) -> tuple[float | None, str]:
     c = of.intervals
     return (None, "") if c is None else (c.macro, f"{c.rows} rows, {c.inside:.3f} of them inside")
@@ -208,7 +204,7 @@ def _mape(of: Summary) -> tuple[float | None, str]:
 _FIGURES: dict[str, Callable[[Figures], tuple[float | None, str]]] = {
     "mape": lambda of: _mape(of.held),
     "bias": lambda of: _bias(of.held),
-    "worst": lambda of: _worst(of.held),
+    "worst": lambda of: (None, "") if of.held.worst is None else (abs(of.held.worst), of.held.worst_id),
     "coverage": lambda of: (of.held.coverage, f"{of.held.compared} of {of.held.eligible} rows"),
     "kendall_tau": lambda of: (of.order.tau, f"{of.order.groups} groups"),
     "top1_regret": lambda of: (of.order.regret, of.order.worst_group and f"worst group {of.order.worst_group}"),

@@ -65,9 +65,7 @@ def gains(rows: pd.DataFrame) -> Gains:
             projected.append(modelled[fast] / modelled[slow])
     empty = np.zeros(0)
     return Gains(
-        measured=np.concatenate([empty, *measured]),
-        projected=np.concatenate([empty, *projected]),
-        groups=len(measured),
+        measured=np.concatenate([empty, *measured]), projected=np.concatenate([empty, *projected]), groups=len(measured)
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.trace.events import Floats, Kernels
-from harness.trace.names import COMMUNICATION, Named
+from harness.trace.names import COMMUNICATION
 from harness.trace.steps import Part
 from projector.dataclass import dataclass
 
@@ -43,7 +43,7 @@ class Account:
 
 def account(part: Part) -> Account:
     names = part.kernels.kinds()
-    labels = [_label(named) for named in names]
+    labels = [f"{named.kind}: {named.op}" if named.communicates and named.op else named.kind for named in names]
     kinds = sorted(set(labels))
     of_kernel = np.array([kinds.index(label) for label in labels], dtype=np.int64)[part.kernels.name]
     spans = [_clipped(part, of_kernel == place) for place in range(len(kinds))]
@@ -75,10 +75,6 @@ def union(kernels: Kernels, kept: npt.NDArray[np.bool_]) -> Floats:
     first = np.concatenate(([True], start[1:] > reach[:-1]))
     last = np.concatenate((first[1:], [True]))
     return np.stack((start[first], reach[last]), axis=1)
-
-
-def _label(named: Named) -> str:
-    return f"{named.kind}: {named.op}" if named.communicates and named.op else named.kind
 
 
 def _rank(label: str) -> int:

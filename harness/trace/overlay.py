@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.trace.study import Study
-from projector.benchmark.table_file import TableFile
+from projector.benchmark.record import TableFile
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 from projector.operators.types import Gemm

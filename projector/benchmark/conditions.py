@@ -6,14 +6,18 @@ import os
 import re
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from projector.benchmark.device import Device, clocks_mhz
 from projector.benchmark.launched import launched, place
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
+from projector.operators.types import Operator
+from projector.step.timing import Clock, Message, Phase, Segment
 
 _BUSY = 20.0  # percent of the time that kernels of others ran
 _APART, _FADES = (
@@ -106,3 +110,38 @@ def _told(ask: Callable[[], Any]) -> Any:
         return ask()
     except Exception:  # every management library fails in its own way, and none of them is needed
         return None
+
+
+# A clock that knows phases which were measured whole: what the projection asks of blocks, answered by live times.
+@dataclass(frozen=True)
+class Live(Clock):
+    """``phases``: measured, by the operators that a model would price in their place."""
+
+    phases: Mapping[tuple[Operator, ...], Phase] = field(default_factory=dict)
+
+    def phase(
+        self,
+        operators: Sequence[Operator],
+        *,
+        layer: bool = False,
+        graphed: frozenset[str] = frozenset(),
+        covered: Mapping[str, tuple[float, float]] | None = None,
+        ledger: list[Message] | None = None,
+    ) -> Phase:
+        """The measured phase of ``operators``, else the priced one."""
+        found = self.phases.get(tuple(operators))
+        if found is not None:
+            return found
+        return super().phase(operators, layer=layer, graphed=graphed, covered=covered, ledger=ledger)
+
+    def work(self, operators: Iterable[Operator]) -> float:
+        """Of a measured phase its seconds: nobody saw its operators one by one."""
+        found = self.phases.get(tuple(operators))
+        return super().work(operators) if found is None else found.compute
+
+
+def measured_phase(seconds: float, beyond: Mapping[str, float] | None = None, more: float = 0.0) -> Phase:
+    """``seconds`` that were measured, and after them what was only priced: communication ``beyond`` them by group, and
+    ``more`` seconds of compute."""
+    shown = dict(beyond or {})
+    return Phase((Segment(seconds + more + sum(shown.values()), 0.0),), seconds + more, shown, seconds)

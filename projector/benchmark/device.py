@@ -15,13 +15,7 @@ from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 
 #: Architecture names of the catalogue by CUDA compute capability (NVIDIA, CUDA C++ programming guide).
-_CAPABILITIES = {
-    (7, 0): "volta",
-    (8, 0): "ampere",
-    (9, 0): "hopper",
-    (10, 0): "blackwell",
-    (10, 3): "blackwell_ultra",
-}
+_CAPABILITIES = {(7, 0): "volta", (8, 0): "ampere", (9, 0): "hopper", (10, 0): "blackwell", (10, 3): "blackwell_ultra"}
 _TYPES = ("cuda", "cpu")
 _SLACK = 0.5  # processes that come and go
 _ROCM = ("rocm", "hip")

@@ -28,14 +28,10 @@ def jobs(op: Gemm, device: Device) -> tuple[Job, ...]:
     if op.layout not in ("TN", "NN", "NT"):
         raise Skip(f"layout {op.layout}")
     torch_type(device, op.dtype)
-    op = replace(op, name="", launches=1, scaling=_scaling(op))
+    op = replace(op, name="", launches=1, scaling=op.scaling or "tensorwise" if op.dtype == "fp8" else op.scaling)
     width = element_bytes(op.dtype)
     nbytes = op.batch * (width * (op.m * op.k + op.n * op.k) + 2 * op.out_bytes * op.m * op.n)
     return (Job("gemm", op, family(device, op.dtype), nbytes, lambda: _build(op, device)),)
-
-
-def _scaling(op: Gemm) -> str:
-    return op.scaling or "tensorwise" if op.dtype == "fp8" else op.scaling
 
 
 def _build(op: Gemm, device: Device) -> Ready:
@@ -74,9 +70,7 @@ def _plain(op: Gemm, device: Device) -> tuple[Callable[[], object], str]:
         return settled(lambda: multiply(a, b, out=out)), ""
     if op.accumulate:
         wide = _first(
-            device,
-            lambda: add(out, a, b, out_dtype=out_type, out=out),
-            lambda: add(out, a, b, out_dtype=out_type),
+            device, lambda: add(out, a, b, out_dtype=out_type, out=out), lambda: add(out, a, b, out_dtype=out_type)
         )
     else:
         wide = _first(device, lambda: multiply(a, b, out_dtype=out_type))

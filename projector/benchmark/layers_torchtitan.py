@@ -20,11 +20,7 @@ from projector.workload.model import LayerKind, Model
 
 _MODELS = "torchtitan.models"
 #: Package of a family, and its class of arguments.
-_ARGUMENTS = {
-    "llama3": "TransformerModelArgs",
-    "qwen3": "Qwen3ModelArgs",
-    "deepseek_v3": "DeepSeekV3ModelArgs",
-}
+_ARGUMENTS = {"llama3": "TransformerModelArgs", "qwen3": "Qwen3ModelArgs", "deepseek_v3": "DeepSeekV3ModelArgs"}
 
 
 class TorchtitanSource(WholeSource):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields, replace
 from typing import Any
 
-from projector.benchmark.clock import measured_phase
+from projector.benchmark.conditions import measured_phase
 from projector.benchmark.shrink import OFF, WIDE
 from projector.benchmark.timings import Asked, PartWanted
 from projector.collectives.model import Pricing

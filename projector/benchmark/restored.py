@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from projector.benchmark.clock import Live, measured_phase
-from projector.benchmark.named import Named, stages_of, updates
-from projector.benchmark.prices import Price, is_message, possible
+from projector.benchmark.conditions import Live, measured_phase
+from projector.benchmark.prices import Named, Price, is_message, possible, stages_of, updates
 from projector.benchmark.ran import Ran
 from projector.benchmark.timings import Asked, CollectiveWanted, StageWanted, Timings
 from projector.collectives.placement import groups
@@ -175,12 +174,7 @@ class _Alike(Clock):
 
 
 def _phases(
-    resolved: Resolved,
-    stages: Sequence[Named],
-    asked: Asked,
-    timings: Timings,
-    simulated: Projection,
-    cluster: Cluster,
+    resolved: Resolved, stages: Sequence[Named], asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster
 ) -> dict[tuple[Operator, ...], Phase]:
     """Measured phases by the operators that stand for them."""
     found: dict[tuple[Operator, ...], Phase] = {}

@@ -108,7 +108,7 @@ def _shown(fabric: Fabric) -> str:
 
 def _clusters(options: argparse.Namespace) -> None:
     from projector.hardware import catalogue
-    from projector.hardware.machines import machine_names
+    from projector.hardware.catalogue import machine_names
 
     rows, listed = [], []
     for name in _chosen(options, "clusters", (*catalogue.cluster_names(), *machine_names())):

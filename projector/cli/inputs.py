@@ -20,7 +20,7 @@ from projector.expectation import Knowledge
 from projector.frameworks import experts_follow
 from projector.hardware import catalogue, own, what_if
 from projector.hardware import primus as primus_hardware
-from projector.hardware.machines import machine_of
+from projector.hardware.catalogue import machine_of
 from projector.hardware.types import Cluster
 from projector.hardware.yaml_file import WHAT_IF
 from projector.intake.case import MONTH, is_month

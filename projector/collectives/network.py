@@ -39,12 +39,12 @@ class Network:
     """A group of ``size`` ranks over ``nodes`` nodes in ``pods`` pods.
 
     ``local``, ``fewest``: its ranks in the fullest and in the emptiest of these nodes. ``host``: GPUs of one operating
-    system, fewer than ``local`` where an NVLink domain joins several. ``node_rate``: raw bytes/s of all links of one
-    rank; ``intra``: of those to its node peers of the group together (infinite where it has none); ``peer``: to one of
-    them; ``inter``, ``outer``: raw bytes/s of one rank's share of the adapters, inside a pod and beyond it.
-    ``saturation``: share of a mesh's links that the group uses; ``bridged``: a PCIe group that spans two switches;
-    ``ll128``: the library runs that protocol here;
-    ``switched``: the nodes hang on switches, else each exchange with another node is a turn of its own.
+    system, fewer than ``local`` where an NVLink domain joins several. ``intra``: raw bytes/s of the links of one rank
+    to its node peers of the group together (infinite where it has none); ``peer``: to one of them; ``inter``,
+    ``outer``: raw bytes/s of one rank's share of the adapters, inside a pod and beyond it. ``saturation``: share of a
+    mesh's links that the group uses; ``bridged``: a PCIe group that spans two switches; ``ll128``: the library runs
+    that protocol here; ``switched``: the nodes hang on switches, else each exchange with another node is a turn of its
+    own.
     """
 
     size: int
@@ -53,7 +53,6 @@ class Network:
     fewest: int
     nodes: int
     pods: int
-    node_rate: float
     intra: float
     peer: float
     inter: float
@@ -158,7 +157,6 @@ def network(shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None =
         fewest=shape.fewest,
         nodes=nodes,
         pods=_pods(shape, cluster),
-        node_rate=cluster.intra.bandwidth,
         intra=intra,
         peer=peer,
         inter=cluster.inter.bandwidth,

@@ -8,7 +8,7 @@ with a gated MLP else 2.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -263,7 +263,7 @@ def _attention(m: Model, S: int, mtp: int, *, norms: bool) -> float:
     if m.mla is None and m.full_attention is not None:
         kinds = [*m.layer_kinds, *(m.mtp_kind for _ in range(mtp))]
         return sum(
-            _plain_weights(own) + _plain_scores(own) * _context(kind.window, S) for kind, own in _within(m, kinds)
+            _plain_weights(own := m.within(kind)) + _plain_scores(own) * _context(kind.window, S) for kind in kinds
         )
     weights, scores = (_mla_weights(m, norms), _mla_scores(m)) if m.mla else (_plain_weights(m), _plain_scores(m))
     contexts = sum(_context(kind.window, S) for kind in m.layer_kinds) * (1 if m.causal else 2) + mtp * S
@@ -307,10 +307,6 @@ def _kind(m: Model, kind: LayerKind, S: int) -> float:
     elif kind.mlp is not None:
         found += gate * h * m.ffn_hidden_size
     return found
-
-
-def _within(m: Model, kinds: Iterable[LayerKind]) -> Iterator[tuple[LayerKind, Model]]:
-    return ((kind, m.within(kind)) for kind in kinds)
 
 
 def _compressed(m: Model, sizes: Compressed, S: int, mtp: int) -> float:

@@ -50,10 +50,7 @@ _MEMORY = parameter(
     "DDR5-5600), MI355X platforms with EPYC 9005 (2 x 12 DDR5-6000)",
 )
 _GRACE = parameter(
-    512e9,
-    unit="B/s",
-    kind="datasheet",
-    source="LPDDR5X of one Grace CPU; two GPUs share it on GB200 and GB300 boards",
+    512e9, unit="B/s", kind="datasheet", source="LPDDR5X of one Grace CPU; two GPUs share it on GB200 and GB300 boards"
 )
 _COPIED = parameter(
     0.8,

@@ -15,8 +15,7 @@ from typing import Any
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
-from projector.hardware.catalogue import find_gpu
-from projector.hardware.machines import machine_of
+from projector.hardware.catalogue import find_gpu, machine_of
 from projector.intake.loaded import Loaded
 from projector.io.documents import parse_yaml
 

@@ -12,10 +12,146 @@ from math import ceil
 
 from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
-from projector.kernels.attention_tiles import block, dq_bytes, parent, widths
 from projector.kernels.constants import pick
 from projector.operators.types import Attention
 from projector.parameter import parameter
+
+# Block shapes and launch structure of flash-attention kernels by family, head dimension, architecture, mask and type.
+#
+# Sources: FlashAttention-3 ``hopper/tile_size.h`` (rows × keys, causal and 8-bit rows where they differ);
+# FlashAttention-2 on SM80 ``flash_fwd_launch_template.h`` and ``flash_bwd_launch_template.h``; FlashAttention-4 (arXiv
+# 2603.05451) two 128-row query tiles per block; AITER ``csrc/cpp_itfs/mha_bwd.cu`` and
+# ``hsa/gfx9*/fmha_v3_bwd/codegen.py``: assembly v3 backward 192 (gfx942) or 256 (gfx950) keys by 16 queries, two causal
+# tiles of a head, one long and one short, per work-group (``gdx = (gdx + 1) / 2``); forward 256 × 64.
+_HEAD_DIMS = (32, 64, 96, 128, 192, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows that one work-group owns (queries forward, keys backward) and columns that it takes per iteration.
+
+    ``paired``: a work-group of a causal kernel takes a long and a short tile, so that all work-groups are alike.
+    ``warp_rows``: rows of one warp where each warp reads its own copy of the operands from shared memory (0: warps
+    share them, as the matrix instructions of Hopper and Blackwell do).
+    """
+
+    rows: int
+    columns: int
+    paired: bool = False
+    warp_rows: int = 0
+
+
+def _wide(columns: int) -> Block:
+    return Block(128, columns, warp_rows=32)
+
+
+_NARROW_WARP = Block(128, 64, warp_rows=16)  # eight warps for 128 rows above head_dim 128
+
+# family: (largest head_dim, forward, forward causal, forward of 8-bit operands, backward) in growing head_dim
+_Row = tuple[int, Block, Block, Block, Block]
+_BLOCKS: dict[str, tuple[_Row, ...]] = {
+    "fa2": (
+        (64, _wide(128), _wide(128), _wide(128), Block(128, 128, warp_rows=32)),
+        (128, _wide(64), _wide(64), _wide(64), Block(128, 64, warp_rows=32)),
+        (512, _NARROW_WARP, _NARROW_WARP, _NARROW_WARP, Block(64, 64, warp_rows=16)),
+    ),
+    "fa3": (
+        (64, Block(192, 192), Block(192, 128), Block(192, 160), Block(128, 128)),
+        (96, Block(192, 144), Block(192, 128), Block(192, 128), Block(128, 64)),
+        (128, Block(128, 176), Block(128, 128), Block(128, 224), Block(128, 80)),
+        (192, Block(128, 112), Block(128, 112), Block(128, 160), Block(96, 64)),
+        (512, Block(128, 80), Block(128, 80), Block(128, 128), Block(80, 64)),
+    ),
+    "cudnn": (
+        (128, Block(128, 128), Block(128, 128), Block(128, 128), Block(128, 128)),
+        (192, Block(128, 128), Block(128, 128), Block(128, 128), Block(128, 64)),
+        (512, Block(128, 64), Block(128, 64), Block(128, 128), Block(64, 64)),
+    ),
+    "fa4": (
+        (128, Block(256, 128), Block(256, 128), Block(256, 128), Block(128, 128)),
+        (512, Block(256, 128), Block(256, 128), Block(256, 128), Block(128, 64)),
+    ),
+    "aiter": (
+        (64, Block(256, 64), Block(256, 64, paired=True), Block(256, 64), Block(192, 32, paired=True)),
+        (128, Block(256, 64), Block(256, 64, paired=True), Block(256, 64), Block(256, 16, paired=True)),
+        (512, Block(128, 64), Block(128, 64), Block(128, 64), Block(128, 16, paired=True)),
+    ),
+    "ck": (
+        (128, Block(128, 128), Block(128, 128), Block(128, 128), Block(128, 32)),
+        (512, Block(128, 64), Block(128, 64), Block(128, 64), Block(64, 32)),
+    ),
+}
+# (family, architecture, padded head_dim, backward) where one architecture's kernel differs
+_OF_ARCH = {
+    ("aiter", "gfx942", 128, True): Block(192, 16, paired=True),
+    **{
+        ("cudnn", arch, dim, False): Block(256, 128)
+        for arch in ("blackwell", "blackwell_ultra")
+        for dim in (64, 96, 128, 192)
+    },
+}
+_PARENT = {
+    "aiter_a16": "aiter",
+    "aiter_a32": "aiter",
+    "asm": "aiter",
+    "opus": "aiter",
+    "flydsl": "ck",
+    "triton": "ck",
+    "aotriton": "ck",
+    "flash": "fa2",
+    "fa1": "fa2",
+    "te": "cudnn",
+}
+_DQ_BYTES = {"aiter_a16": 2.0}  # its kernel adds dQ with 16-bit atomics; all others accumulate in fp32
+_CK_BACKWARD = (32, 64, 128, 256)
+_NARROW = ("fp8", "int8", "mxfp8")
+
+
+def parent(family: str) -> str:
+    """The family whose kernels ``family`` resembles and whose constants stand in for those that it lacks, else ``""``."""
+    return _PARENT.get(family, "")
+
+
+def dq_bytes(family: str) -> float:
+    """Bytes of one element of dQ while the backward accumulates it."""
+    return _DQ_BYTES.get(family, 4.0)
+
+
+def padded(head_dim: int) -> int:
+    """The head dimension that a kernel computes with: the next one it is compiled for."""
+    return next((d for d in _HEAD_DIMS if head_dim <= d), -(-head_dim // 64) * 64)
+
+
+def widths(family: str, head_dim_qk: int, head_dim_v: int, backward: bool) -> tuple[int, int]:
+    """(qk, v) that a kernel computes with. Composable Kernel compiles its backward for one width of both, 32, 64, 128 or 256
+    (ROCm/composable_kernel@008c91c9 example/ck_tile/01_fmha/codegen/ops/fmha_bwd.py)."""
+    if backward and (family == "ck" or parent(family) == "ck"):
+        wide = max(head_dim_qk, head_dim_v)
+        both = next((d for d in _CK_BACKWARD if wide <= d), padded(wide))
+        return both, both
+    return padded(head_dim_qk), padded(head_dim_v)
+
+
+def windowed(family: str, dtype: str, backward: bool) -> bool:
+    """Whether a kernel skips what a window hides: cuDNN's 8-bit backward does not (NVIDIA/cudnn-frontend@3929da2
+    sdpa_benchmark_training: its rate over the window's products falls with one over the length)."""
+    return not (family == "cudnn" and backward and dtype in _NARROW)
+
+
+def block(family: str, arch: str, head_dim: int, dtype: str, causal: bool, backward: bool) -> Block:
+    """The block of ``family`` (``fa2`` for an unknown one) at the larger padded head dimension of the operator."""
+    name = family if family in _BLOCKS else _PARENT.get(family, "fa2")
+    rows = _BLOCKS[name]
+    _, full, masked, narrow, back = next((row for row in rows if head_dim <= row[0]), rows[-1])
+    special = _OF_ARCH.get((name, arch, padded(head_dim), backward))
+    if special is not None:
+        return special
+    if backward:
+        return back
+    if dtype in _NARROW:
+        return narrow
+    return masked if causal else full
+
 
 # by direction, backward or not
 _VECTOR_OPS = parameter(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels import attention, gemm, grouped, materialised, stream
-from projector.kernels.attention_tiles import windowed
+from projector.kernels.attention_constants import windowed
 from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import ComputeOp, FloatArray, Times
 from projector.kernels.tiles import tiles

@@ -13,7 +13,7 @@ from typing import Any
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
-from projector.io.places import nearest_folder
+from projector.io.files import nearest_folder
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
@@ -40,7 +40,7 @@ PACKAGED = Path(__file__).resolve().parent / "measured"
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One measured kernel: the operator, the library family that ran it, its seconds, and how and where it was
-    measured; the macro-tile (``rows x columns [x depth]``) and the parts of K, where the kernel's name tells them.
+    measured; the macro-tile (``rows x columns [x depth]``), where the kernel's name tells it.
     """
 
     op: ComputeOp
@@ -49,7 +49,6 @@ class Measured:
     condition: str
     source: str
     tile: str = ""
-    split_k: int = 0
 
 
 def tables_dir(start: Path | None = None) -> Path | None:
@@ -108,8 +107,7 @@ def measured(kind: str, cells: Mapping[str, Any], source: str) -> Measured:
     """A row with its operator. Raises as :func:`operator` does."""
     op, seconds = operator(kind, cells), float(cells["time_us"]) * 1e-6
     family = cells.get("family") or "" if kind == "stream" else cells["family"]
-    tile, split = cells.get("tile") or "", int(cells.get("split_k") or 0)
-    return Measured(op, family, seconds, cells.get("condition") or "", source, tile, split)
+    return Measured(op, family, seconds, cells.get("condition") or "", source, cells.get("tile") or "")
 
 
 def sources_of(path: Path) -> Mapping[str, str]:

@@ -35,12 +35,7 @@ def attention(query: tuple[Part, ...], latent: tuple[Part, ...], proj: Linear, m
     forward, backward = attend("core_attn", heads, lo, seq_q=-(-seq // lo.recipe.cp), seq_k=seq)
     there, back = _gathered(rank + rope + sizes.index_head_dim, rank + rope, lo)
     core = remembering(
-        Part(
-            name="core_attn",
-            forward=(*there, forward),
-            backward_input=(backward, *back),
-            tags=ATTN | {"core_attn"},
-        ),
+        Part(name="core_attn", forward=(*there, forward), backward_input=(backward, *back), tags=ATTN | {"core_attn"}),
         heads,
         lo,
     )

@@ -158,11 +158,7 @@ def compressor(name: str, ratio: int, d: int, lo: Local) -> tuple[Part, ...]:
         makes=(Saved(name=f"{name}_norm.in", bytes=lo.act * d * rows),),
         tags=ATTN,
     )
-    return (
-        linear(spec, lo, ATTN),
-        pool,
-        norm(f"{name}_norm", d, rows, lo, branch=False, tags=ATTN),
-    )
+    return (linear(spec, lo, ATTN), pool, norm(f"{name}_norm", d, rows, lo, branch=False, tags=ATTN))
 
 
 def _keys(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:

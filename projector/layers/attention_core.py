@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
-from projector.layers.attention_quantise import received
 from projector.layers.local import Local
-from projector.layers.quantise import operand_bytes
+from projector.layers.quantise import operand_bytes, received
 from projector.operators.part import Part
 from projector.operators.saved import Saved
 from projector.operators.types import Attention

@@ -62,11 +62,7 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         parts=widths,
         target="linear_qkv",
         reads="input_norm.out",
-        makes=(
-            ("q", query),
-            *(() if reuses else (("k", key), ("v", key))),
-            *(("attn_gate", width) for width in gate),
-        ),
+        makes=(("q", query), *(() if reuses else (("k", key), ("v", key))), *(("attn_gate", width) for width in gate)),
     )
     proj = Linear(
         name="proj",

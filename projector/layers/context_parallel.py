@@ -18,9 +18,9 @@ from math import gcd
 
 from projector.errors import Unsupported
 from projector.layers.attention_core import Heads, attend, core, remembering
-from projector.layers.attention_quantise import quantised, received, sent
 from projector.layers.context_parallel_torch import ring
 from projector.layers.local import Local
+from projector.layers.quantise import quantised, received, sent
 from projector.operators.part import Part
 from projector.operators.types import Attention, Collective, Operator, Stream
 from projector.parameter import parameter

@@ -36,9 +36,7 @@ _JOINED: Bytes = parameter(
     source="one kernel of a compiler: a 16-bit partial result and the fp32 sum read, the sum written",
 )
 _TOUCHED, _PARTIAL = parameter(
-    (0.75, 0.5),
-    kind="derived",
-    source="after the diagonal each step touches all or half of a tensor, in equal numbers",
+    (0.75, 0.5), kind="derived", source="after the diagonal each step touches all or half of a tensor, in equal numbers"
 )
 _LAUNCHES, _GRADIENT_LAUNCHES = parameter(
     (10, 14), unit="launches", kind="derived", source="operators of one step of torch's ring, forward and backward"

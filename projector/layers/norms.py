@@ -42,7 +42,8 @@ def norm(
     """
     tensor = lo.act * width * rows
     compiled = lo.compiled
-    fused = _fused(lo)
+    # a LayerNorm is one kernel everywhere (aten native_layer_norm)
+    fused = lo.execution.fusion.norm or lo.compiled or lo.model.normalization != "RMSNorm"
     if fused:
         forward = Stream(name=name, kind="norm", read=tensor, write=tensor)
         # main kernel, then the reduction of the partial weight gradients
@@ -80,11 +81,6 @@ def norm(
 def _across(name: str, rows: int) -> Operator:
     """The two sums of each row whose width SUMMA divides over tp, fp32 (arXiv:2410.00273, appendix)."""
     return Collective(name=name, kind="all_reduce", group="tp", bytes=8.0 * rows)
-
-
-def _fused(lo: Local) -> bool:
-    """One kernel: a LayerNorm is one everywhere (aten native_layer_norm)."""
-    return lo.execution.fusion.norm or lo.compiled or lo.model.normalization != "RMSNorm"
 
 
 def _saves(name: str, width: int, rows: int, reads: str, fused: bool, lo: Local) -> tuple[Saved, ...]:

@@ -7,7 +7,6 @@ the forward again: collectives, expert exchange and host synchronisation include
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeGuard
 
 from projector.mechanisms.single import Recompute
 from projector.operators.part import Part, Recomputed, forward_of
@@ -116,7 +115,7 @@ def _every_other_product(parts: tuple[Part, ...], saves: tuple[Saved, ...], how:
         scattered = nbytes(part.makes) if any(map(_scatters, part.forward)) else None
         for op in part.forward:
             dead = how.pruned and op.name in _OUTPUT_ONLY
-            if _exchanges(op):
+            if isinstance(op, Collective) and op.group == "ep":
                 if how.keeps_exchanged:
                     kept.append(Saved(name=f"{op.name}.exchanged", bytes=op.bytes))
                 else:
@@ -124,7 +123,7 @@ def _every_other_product(parts: tuple[Part, ...], saves: tuple[Saved, ...], how:
             elif isinstance(op, Gemm) and "moe_router" not in part.tags:
                 products += 1
                 if products % 2 and not (how.pruned and (dead or scattered is not None)):
-                    kept.append(Saved(name=f"{op.name}.product", bytes=_product_bytes(op)))
+                    kept.append(Saved(name=f"{op.name}.product", bytes=op.out_bytes * op.m * op.n * op.batch))
                 elif products % 2 == 0 and not dead:
                     replayed.append(op)
                 if scattered is not None and not dead:
@@ -138,16 +137,8 @@ def _every_other_product(parts: tuple[Part, ...], saves: tuple[Saved, ...], how:
     return _result(tuple(replayed), saves, once(kept), ())
 
 
-def _exchanges(op: Operator) -> TypeGuard[Collective]:
-    return isinstance(op, Collective) and op.group == "ep"
-
-
 def _scatters(op: Operator) -> bool:
     return isinstance(op, Collective) and op.kind == "reduce_scatter"
-
-
-def _product_bytes(op: Gemm) -> float:
-    return op.out_bytes * op.m * op.n * op.batch
 
 
 def _result(

@@ -49,12 +49,7 @@ class Kernels:
 
 
 def chain(
-    name: str,
-    lo: Local,
-    inputs: Sequence[Part],
-    core: Sequence[Part],
-    output: Part,
-    tags: frozenset[str],
+    name: str, lo: Local, inputs: Sequence[Part], core: Sequence[Part], output: Part, tags: frozenset[str]
 ) -> tuple[Part, ...]:
     """A mixer from its norm to its residual: ``inputs`` project, ``core`` mixes, ``output`` projects back."""
     return (

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from projector.hardware.types import Efficiency
 from projector.mechanism import mechanism
-from projector.mechanisms.dispatch.imbalance import expected_maximum
+from projector.mechanisms.dispatch.routing import expected_maximum
 from projector.operators.types import Attention, Gemm, GroupedGemm, Operator
 
 

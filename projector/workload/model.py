@@ -35,9 +35,6 @@ from projector.workload.towers import Encoder, Vision
 
 __all__ = ["MLA", "LayerKind", "MoE", "Model", "PerLayer", "decoder"]
 
-_NORMS = ("RMSNorm", "LayerNorm", "NonParametricLayerNorm")
-_POSITIONS = ("rope", "learned_absolute", "alibi", "relative", "none")
-
 
 @dataclass(frozen=True, kw_only=True)
 class MLA:

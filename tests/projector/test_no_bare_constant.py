@@ -36,9 +36,9 @@ ALLOWED = {
     ),
     "largest input that is read": ("hardware.primus.NUMBERS", "hardware.check.MOST"),
     "shapes that kernels are compiled for": (
-        "kernels.attention_tiles.HEAD_DIMS",
-        "kernels.attention_tiles.BLOCKS",
-        "kernels.attention_tiles.OF_ARCH",
+        "kernels.attention_constants.HEAD_DIMS",
+        "kernels.attention_constants.BLOCKS",
+        "kernels.attention_constants.OF_ARCH",
     ),
     "definitions": (
         "kernels.constants.BYTES",

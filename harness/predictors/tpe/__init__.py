@@ -1,7 +1,7 @@
 """transformer-perf-estimates (arXiv:2410.00273): its laws in our words, as a library and as a predictor."""
 
 from harness.predictors.tpe.layer import STRATEGIES, Shape
-from harness.predictors.tpe.space import Found, candidates, search
+from harness.predictors.tpe.predictor import Found, candidates, search
 from harness.predictors.tpe.step import Config, Estimate, Placed, estimate
 from harness.predictors.tpe.system import System, described
 

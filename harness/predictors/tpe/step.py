@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from harness.predictors.tpe.layer import STRATEGIES, Grid, Operation, Shape, Timed, layer, timed
+from harness.predictors.tpe.layer import STRATEGIES, Grid, Shape, Timed, layer, timed
 from harness.predictors.tpe.system import Message, System
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
@@ -94,7 +94,7 @@ def _one_layer(strategy: str, shape: Shape, grid: Grid, system: System) -> _Laye
         flops=sum(o.forward.flops + o.backward.flops for o in operations),
         weights=sum(o.weights for o in operations),
         saved=sum(o.saved for o in operations),
-        handed=_named(operations, "ln1").saved,
+        handed=next(o for o in operations if o.name == "ln1").saved,
     )
 
 
@@ -105,10 +105,6 @@ def _sum(parts: list[Timed]) -> Timed:
         sum(p.arithmetic for p in parts),
         sum(p.memory_exposed for p in parts),
     )
-
-
-def _named(operations: tuple[Operation, ...], name: str) -> Operation:
-    return next(o for o in operations if o.name == name)
 
 
 def _step(

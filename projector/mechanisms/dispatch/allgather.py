@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from projector.dataclass import dataclass
 from projector.mechanisms.dispatch.base import Dispatch
-from projector.mechanisms.dispatch.exchange import MOE, counts_read
-from projector.mechanisms.dispatch.permutation import copy, permute_launches, sum_copies
+from projector.mechanisms.dispatch.exchange import MOE, copy, counts_read, permute_launches, sum_copies
 from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.part import Part
 from projector.operators.rank import Rank

@@ -16,10 +16,8 @@ from projector.mechanisms.dispatch.exchange import (
     PREPROCESS,
     all_to_all,
     behind,
-    counts_read,
-)
-from projector.mechanisms.dispatch.permutation import (
     copy,
+    counts_read,
     permute_launches,
     sum_copies,
 )

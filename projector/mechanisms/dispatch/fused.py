@@ -16,9 +16,11 @@ from projector.mechanisms.dispatch.exchange import (
     MOE,
     PREPROCESS,
     behind,
+    copy,
     counts_read,
+    scatter_adds,
+    sum_copies,
 )
-from projector.mechanisms.dispatch.permutation import copy, scatter_adds, sum_copies
 from projector.mechanisms.dispatch.routing import Routed, distinct_destinations
 from projector.operators.part import Part
 from projector.operators.rank import Rank

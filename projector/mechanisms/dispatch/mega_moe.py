@@ -18,9 +18,8 @@ from typing import ClassVar
 
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
-from projector.mechanisms.dispatch.exchange import MOE, PREPROCESS
+from projector.mechanisms.dispatch.exchange import MOE, PREPROCESS, copy
 from projector.mechanisms.dispatch.fused import Fused
-from projector.mechanisms.dispatch.permutation import copy
 from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.part import Part
 from projector.operators.rank import Rank

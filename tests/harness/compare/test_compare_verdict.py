@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.compare.side import Series, Side, stability
-from harness.compare.significance import RATE, TIME, interval, ratio
-from harness.compare.verdict import common, verdict
+from harness.compare.verdict import RATE, TIME, common, interval, ratio, verdict
 from harness.evidence.ingest.steady import REASONS, steady_state
 from harness.evidence.medians import effective, resampled
 

@@ -10,7 +10,7 @@ import pytest
 from projector.benchmark import measured
 from projector.benchmark.device import Device
 from projector.benchmark.measured import Measurement
-from projector.benchmark.named import layer_kinds, stages_of, updates
+from projector.benchmark.prices import layer_kinds, stages_of, updates
 from projector.benchmark.restored import collectives_needed
 from projector.benchmark.shrink import shrink_to
 from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timings
@@ -156,9 +156,7 @@ def test_groups_larger_than_the_devices_are_priced_by_what_was_timed(here: Clust
     assert one > 0
 
 
-def _doubled(
-    held: tuple[tuple[CollectiveWanted, Seconds], ...],
-) -> tuple[tuple[CollectiveWanted, Seconds], ...]:
+def _doubled(held: tuple[tuple[CollectiveWanted, Seconds], ...]) -> tuple[tuple[CollectiveWanted, Seconds], ...]:
     return tuple((each, replace(time, median=2 * time.median)) for each, time in held)
 
 

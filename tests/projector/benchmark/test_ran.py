@@ -14,7 +14,7 @@ import yaml
 from projector.benchmark.device import Device
 from projector.benchmark.entry import BEST_SHARE, Entry, entry
 from projector.benchmark.entry_files import write
-from projector.benchmark.named import layer_kinds, stages_of
+from projector.benchmark.prices import layer_kinds, stages_of
 from projector.benchmark.probe import Probed, probe
 from projector.benchmark.ran import Ran, eager, refuse
 from projector.benchmark.shrink import shrink_to

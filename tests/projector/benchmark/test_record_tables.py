@@ -12,8 +12,8 @@ from harness.kernels.schema import read as read_schema
 from projector.benchmark import record, shapes
 from projector.benchmark.device import Device
 from projector.benchmark.job import Job, Ready, Skip
+from projector.benchmark.record import COLUMNS, TableFile, cells_of
 from projector.benchmark.stopwatch import Stopwatch
-from projector.benchmark.table_file import COLUMNS, TableFile, cells_of
 from projector.cli import run as projector
 from projector.cli.source import workload
 from projector.errors import InputError

@@ -286,10 +286,7 @@ def test_calls_cost_their_latency_each_and_no_bandwidth_more() -> None:
     still = {name: 0.0 for name in constants(H100)._values if name.startswith(("base_us", "extra_us"))}
     still |= {"collective.launch_us": 0.0, "net_call_us": 0.0}
     quick = replace(
-        H100,
-        intra=replace(H100.intra, latency=0.0),
-        inter=replace(H100.inter, latency=0.0),
-        overrides=still,
+        H100, intra=replace(H100.intra, latency=0.0), inter=replace(H100.inter, latency=0.0), overrides=still
     )
     same = [seconds(replace(one, calls=calls), groups, quick) for calls in (1, 512)]
     assert same[0] == pytest.approx(same[1])

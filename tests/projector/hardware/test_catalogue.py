@@ -10,8 +10,8 @@ import yaml
 
 from projector.errors import InputError
 from projector.hardware import catalogue
+from projector.hardware.catalogue import _table, machine_names, machine_of
 from projector.hardware.gpu_file import read_gpu
-from projector.hardware.machines import _table, machine_names, machine_of
 from projector.hardware.types import Cluster
 from projector.hardware.yaml_file import described
 

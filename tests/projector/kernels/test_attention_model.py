@@ -17,7 +17,7 @@ from projector.hardware.efficiency import load
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Efficiency
 from projector.kernels import attention
-from projector.kernels.attention_tiles import block, dq_bytes, padded, parent
+from projector.kernels.attention_constants import block, dq_bytes, padded, parent
 from projector.kernels.constants import element_bytes
 from projector.kernels.materialised import expand
 from projector.kernels.simulate import Simulated, selected_seconds

@@ -14,8 +14,7 @@ from projector.hardware.efficiency import load
 from projector.kernels import gemm
 from projector.kernels.constants import element_bytes
 from projector.kernels.simulate import Simulated
-from projector.kernels.tile_data import TILES
-from projector.kernels.tiles import parse, tiles
+from projector.kernels.tiles import TILES, parse, tiles
 from projector.mechanisms import Execution
 from projector.operators.types import Gemm, Stream
 from tests.gemm_reference import seconds as reference

@@ -9,23 +9,14 @@ from math import sqrt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lowering_cases import (
-    DEEPSEEK_V3,
-    EXPERTS,
-    MIXTRAL,
-    collectives,
-    named,
-    names,
-    resolved,
-    syncs,
-)
+from lowering_cases import DEEPSEEK_V3, EXPERTS, MIXTRAL, collectives, named, names, resolved, syncs
 
 from projector.errors import Unsupported
 from projector.frameworks import Resolved, resolve
 from projector.layers import lower
 from projector.layers.local import local
 from projector.layers.lower import layer
-from projector.mechanisms.dispatch.imbalance import expert_loads, fullest_rank, kept_share
+from projector.mechanisms.dispatch.routing import expert_loads, fullest_rank, kept_share
 from projector.operators.part import Block
 from projector.operators.types import Collective, Gemm, GroupedGemm, Stream
 from projector.workload import zoo

@@ -163,8 +163,7 @@ def test_row_wise_scaling_gathers_sixteen_bits_and_casts_everything():
         layer(
             DENSE,
             with_execution(
-                resolved(LLAMA_70B, **fp8, fp8_recipe=how),
-                tensor_parallel={"quantised_gather": "tensorwise"},
+                resolved(LLAMA_70B, **fp8, fp8_recipe=how), tensor_parallel={"quantised_gather": "tensorwise"}
             ),
         )
         for how in ("tensorwise", "rowwise")

@@ -45,7 +45,7 @@ def test_the_fill_waits_for_each_iteration_before_the_last_stage_has_input() -> 
 
 
 def test_all_tokens_of_a_group_arrive_at_one_rank() -> None:
-    from projector.mechanisms.dispatch.imbalance import fullest_rank
+    from projector.mechanisms.dispatch.routing import fullest_rank
 
     empty = filling.idle(resolve(workload(), "amd", "gfx950"))
     assert empty is not None

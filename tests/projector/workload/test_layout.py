@@ -59,10 +59,7 @@ def test_uneven_split_when_allowed(layers, pp, vpp):
 )
 def test_layers_that_do_not_divide_are_an_error(layers, pp, vpp, before, after):
     given_recipe = recipe(
-        pp=pp,
-        vpp=vpp,
-        account_for_embedding_in_pipeline_split=before,
-        account_for_loss_in_pipeline_split=after,
+        pp=pp, vpp=vpp, account_for_embedding_in_pipeline_split=before, account_for_loss_in_pipeline_split=after
     )
     if (layers + before + after) % (pp * vpp):
         with pytest.raises(InputError, match="to divide num_layers"):
