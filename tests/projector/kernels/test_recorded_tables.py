@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from projector.errors import InputError
 from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
-from projector.io import places
+from projector.io import files
 from projector.kernels import neighbours, tables
 from projector.kernels.neighbours import REACH, bounded, nearest
 from projector.kernels.recorded import Recorded, available, left_out
@@ -143,7 +143,7 @@ def test_an_installed_package_carries_the_tables(tmp_path: Path, root: Path, mon
     assert root / target == tables.PACKAGED
     package = tmp_path / "site" / "projector" / "kernels"
     (package / "measured").mkdir(parents=True)
-    monkeypatch.setattr(places, "_ROOT", tmp_path / "site")
+    monkeypatch.setattr(files, "_ROOT", tmp_path / "site")
     monkeypatch.setattr(tables, "PACKAGED", package / "measured")
     assert tables.tables_dir(tmp_path) == package / "measured"
 
