@@ -11,7 +11,7 @@ from harness.evidence import shelf
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from harness.kernels.collectives_table import Record
+    from harness.kernels.collectives_table import CollectiveRecord
 
 
 def register(parser: Parser) -> None:
@@ -57,7 +57,7 @@ def command(args: argparse.Namespace) -> int:
     return 0
 
 
-def _records(args: argparse.Namespace) -> list[Record]:
+def _records(args: argparse.Namespace) -> list[CollectiveRecord]:
     from harness.kernels.collectives_table import read, read_tests
 
     missing = [place for place in args.places if not place.exists()]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from statistics import median
 
-from harness.kernels.collectives_table import LOW_LATENCY, TOKENS, Record
+from harness.kernels.collectives_table import LOW_LATENCY, TOKENS, CollectiveRecord
 from projector.collectives import dispatch
 from projector.collectives.constants import LIBRARY, architecture, sections
 from projector.collectives.model import seconds_of
@@ -49,7 +49,7 @@ class Figure:
     ``limit``: an acceptance threshold, so an upper bound only.
     """
 
-    record: Record
+    record: CollectiveRecord
     seconds: float
     strange: float
 
@@ -91,7 +91,7 @@ class Level:
     bias: float
 
 
-def score(records: Iterable[Record]) -> tuple[Figure, ...]:
+def score(records: Iterable[CollectiveRecord]) -> tuple[Figure, ...]:
     """Every record beside what the model says of it."""
     records = tuple(records)
     clusters = {name: catalogue.cluster(name) for name in {record.cluster for record in records}}
@@ -112,7 +112,7 @@ def strange(cluster: Cluster) -> Cluster:
     )
 
 
-def projected(record: Record, cluster: Cluster) -> float:
+def projected(record: CollectiveRecord, cluster: Cluster) -> float:
     """Seconds that the model gives a record on a cluster, host time of its condition included."""
     shape = GroupShape(record.gpus, record.gpus // record.nodes)
     if record.kind == LOW_LATENCY:

@@ -24,7 +24,7 @@ CONDITIONS = ("nccl-tests", "one host thread", "torch.distributed", "threshold",
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class CollectiveRecord:
     """One figure. ``bytes`` as the collective model counts them; ``nodes_bytes``: of token kernels, what leaves the node.
 
     ``algorithm``: forced on the library, or empty; ``sms``: multiprocessors of a token kernel, where stated;
@@ -45,13 +45,13 @@ class Record:
 
 
 _WHAT = "a table of collectives"
-COLUMNS = tuple(field.name for field in fields(Record) if field.name != "cluster")
+COLUMNS = tuple(field.name for field in fields(CollectiveRecord) if field.name != "cluster")
 
 
-def read(folder: Path) -> tuple[Record, ...]:
+def read(folder: Path) -> tuple[CollectiveRecord, ...]:
     """Every record of a folder of tables. Raises InputError with every mistake in them."""
     problems: list[Problem] = []
-    found: list[Record] = []
+    found: list[CollectiveRecord] = []
     for path in sorted(folder.glob("*.csv")):
         columns, rows = csv_file.read(path, _WHAT)
         if columns != COLUMNS:
@@ -67,13 +67,13 @@ def read(folder: Path) -> tuple[Record, ...]:
     return tuple(found)
 
 
-def read_tests(paths: Iterable[Path], cluster: str = "") -> tuple[Record, ...]:
+def read_tests(paths: Iterable[Path], cluster: str = "") -> tuple[CollectiveRecord, ...]:
     """Every time that nccl-tests or rccl-tests printed, on ``cluster`` (default: the usual one of the device that a test
     names). Raises InputError with every mistake in the texts, and for a device that is not known."""
     tests = nccl_tests.read(paths)
     on = [cluster or nccl_tests.usual_cluster([swept]) for swept in tests]
     return tuple(
-        Record(
+        CollectiveRecord(
             cluster=name,
             kind=swept.kind,
             gpus=swept.ranks,
@@ -89,7 +89,7 @@ def read_tests(paths: Iterable[Path], cluster: str = "") -> tuple[Record, ...]:
     )
 
 
-def text(records: Iterable[Record]) -> str:
+def text(records: Iterable[CollectiveRecord]) -> str:
     """One table, sorted by source, kind and size."""
     ordered = sorted(records, key=lambda r: (r.source, r.kind, r.gpus, r.algorithm, r.bytes, r.time_us))
     return csv_file.text(COLUMNS, *([_cell(getattr(record, name)) for name in COLUMNS] for record in ordered))
@@ -99,13 +99,13 @@ def _cell(value: object) -> object:
     return f"{value:.10g}" if isinstance(value, float) else value
 
 
-def _record(cluster: str, row: Mapping[str, str]) -> Record:
+def _record(cluster: str, row: Mapping[str, str]) -> CollectiveRecord:
     kind, condition = row["kind"], row["condition"]
     if kind not in (*KINDS, TOKENS, LOW_LATENCY):
         raise ValueError(f"kind {kind}")
     if condition not in CONDITIONS:
         raise ValueError(f"condition {condition}")
-    return Record(
+    return CollectiveRecord(
         cluster=cluster,
         kind=kind,
         gpus=int(row["gpus"]),
@@ -129,20 +129,20 @@ _HIDDEN, _TOP_K, _EXPERTS, _GROUP_LIMIT = 7168, 8, 256, 4
 _ROW = {"bf16": 2.0 * _HIDDEN, "fp8": _HIDDEN * (1.0 + 4.0 / 128.0)}  # an fp8 row carries a scale for every 128
 
 
-def convert(path: Path) -> tuple[Record, ...]:
+def convert(path: Path) -> tuple[CollectiveRecord, ...]:
     """The usable rows of a third-party table with columns ``source, gpu, dtype, op, num_gpus, num_nodes, interconnect,
     algorithm, message_bytes, metric, value, time_us, notes``: a modelled library, and a time or what it follows from."""
     found = map(_converted, csv_file.read(path, _WHAT)[1])
     return tuple(record for record in found if record is not None)
 
 
-def convert_nccl_tests(path: Path) -> tuple[Record, ...]:
+def convert_nccl_tests(path: Path) -> tuple[CollectiveRecord, ...]:
     """The rows of a table with nccl-tests' columns, ``num_nodes``, ``gpus_per_node`` and ``op``: Perlmutter's.
 
     Its library is older than NCCL 2.23, which brought PAT: small all-gathers take 6 us a rank, as rings do.
     """
     return tuple(
-        Record(
+        CollectiveRecord(
             cluster="a100_sxm_40gb_slingshot4",
             kind=_PRINTED[row["op"]],
             gpus=int(row["num_nodes"]) * int(row["gpus_per_node"]),
@@ -157,7 +157,7 @@ def convert_nccl_tests(path: Path) -> tuple[Record, ...]:
     )
 
 
-def _converted(row: Mapping[str, str]) -> Record | None:
+def _converted(row: Mapping[str, str]) -> CollectiveRecord | None:
     kind = _KINDS.get(row["op"], row["op"])
     if "MSCCL" in row["notes"]:  # another library's kernel
         return None
@@ -165,7 +165,7 @@ def _converted(row: Mapping[str, str]) -> Record | None:
         return _tokens(row)
     if kind not in KINDS or not (row["time_us"] and row["message_bytes"]):
         return None
-    return Record(
+    return CollectiveRecord(
         cluster=_cluster(row),
         kind=kind,
         gpus=int(row["num_gpus"]),
@@ -192,7 +192,7 @@ def _condition(row: Mapping[str, str]) -> str:
     return "one host thread" if "AI-benchmarking-guide" in row["source"] else "nccl-tests"
 
 
-def _tokens(row: Mapping[str, str]) -> Record | None:
+def _tokens(row: Mapping[str, str]) -> CollectiveRecord | None:
     """Bytes of a dispatch or combine from the setting of its source, its time from those and the bandwidth it states."""
     gpus, nodes, per_token = int(row["num_gpus"]), int(row["num_nodes"]), _ROW[row["dtype"]]
     stated = float(row["time_us"]) if row["time_us"] else None
@@ -212,7 +212,7 @@ def _tokens(row: Mapping[str, str]) -> Record | None:
     if not nbytes or not time_us:
         return None
     units = re.search(r"(\d+) SMs", row["notes"])
-    return Record(
+    return CollectiveRecord(
         cluster=_cluster(row),
         kind=kind,
         gpus=gpus,

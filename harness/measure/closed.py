@@ -16,7 +16,7 @@ from harness.evidence import run_text
 from harness.evidence.ingest import command
 from harness.evidence.ingest.report import LogRun
 from harness.measure import launch, log
-from harness.measure.launch import Taken, in_order
+from harness.measure.launch import TakenTurn, in_order
 from harness.measure.spec import TRACE, Job, Plan
 from projector.benchmark.timings import Asked
 from projector.dataclass import dataclass
@@ -40,7 +40,7 @@ class Trained:
     low: float | None
     high: float | None
     losses: tuple[float, ...]
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[TakenTurn, ...] = ()
 
     @property
     def spread(self) -> float:
@@ -60,7 +60,7 @@ def train(
     ``timed``: what is timed between the repetitions of a job, by its id (:func:`harness.measure.launch.in_order`). ``told``
     hears of every turn that is done. Raises :class:`InputError` where the machine does not suffice, or a training fails.
     """
-    here, taken = launch.host(plan, where), list[Taken]()
+    here, taken = launch.host(plan, where), list[TakenTurn]()
     with tempfile.TemporaryDirectory(prefix="measure-") as scratch:
         rounds = [Path(scratch) / str(number + 1) for number in range(plan.repeat)]
         for each in rounds:
@@ -68,7 +68,9 @@ def train(
         for jobs in _by_processes(plan.jobs):
             turns = [*in_order(jobs, plan.repeat, timed)]
             found = launch.run(turns, plan, here, Path(scratch), told)
-            taken += [Taken(turn=turn, **words) for turn, words in zip(turns, found, strict=True) if words is not None]
+            taken += [
+                TakenTurn(turn=turn, **words) for turn, words in zip(turns, found, strict=True) if words is not None
+            ]
         logs = [_joined(job, rounds, folder) for job in plan.jobs]
         for traced in rounds[-1].glob(TRACE.format(job="*", rank="*")):
             shutil.copyfile(traced, folder / traced.name)
@@ -96,7 +98,7 @@ def _joined(job: Job, rounds: Iterable[Path], folder: Path) -> Path:
     return path
 
 
-def _trained(job: Job, path: Path, taken: tuple[Taken, ...]) -> Trained:
+def _trained(job: Job, path: Path, taken: tuple[TakenTurn, ...]) -> Trained:
     (read,) = command.load(path).logs
     state = read.state
     if state is None:

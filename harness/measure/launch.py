@@ -131,7 +131,7 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
+class TakenTurn:
     """A turn that was taken. ``pace``: seconds of the reference work before and after it, their mean; ``waited``: share
     of it in which a rank had no core; ``others``: cores that other programs used; ``found``: what was timed."""
 
@@ -169,7 +169,7 @@ def take(
     pace: Callable[[], float],
     kept: Callable[[list[dict[str, Any]]], None],
 ) -> list[dict[str, Any]]:
-    """What ``run`` says of every turn, and the ``pace`` around it (words of :class:`Taken`); ``kept`` hears all so far."""
+    """What ``run`` says of every turn, and the ``pace`` around it (words of :class:`TakenTurn`); ``kept`` hears all."""
     done: list[dict[str, Any]] = []
     before = pace()
     for turn in turns:

@@ -160,7 +160,7 @@ def head(job: Job, facts: Mapping[str, object]) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrainedStep:
     """``number`` from 1; ``moment``: its end, seconds of the epoch; ``waited``: of ``seconds``, for a core that another
     process held (the rank that waited longest)."""
 
@@ -172,7 +172,7 @@ class Step:
     grad_norm: float
 
 
-def body(job: Job, steps: Sequence[Step], used: Mapping[str, float] | None = None) -> Iterator[str]:
+def body(job: Job, steps: Sequence[TrainedStep], used: Mapping[str, float] | None = None) -> Iterator[str]:
     """A line a step, and ``used`` memory in bytes by kind.
 
     A step that other processes disturbed (:mod:`harness.measure.log`) has its time in another form than an
@@ -189,7 +189,7 @@ def body(job: Job, steps: Sequence[Step], used: Mapping[str, float] | None = Non
         yield memory(used)
 
 
-def iteration(job: Job, step: Step) -> str:
+def iteration(job: Job, step: TrainedStep) -> str:
     """One step; Megatron-LM's fields in its order, the time with microseconds and the rate with six digits."""
     batch = job.workload.recipe.global_batch_size
     rate = tflops_per_gpu(job.workload, step.seconds)
@@ -202,14 +202,14 @@ def iteration(job: Job, step: Step) -> str:
     )
 
 
-def _disturbed(job: Job, step: Step) -> str:
+def _disturbed(job: Job, step: TrainedStep) -> str:
     return (
         f"{_begin(job, step)} disturbed: {step.waited * 1e3:.3f} of {step.seconds * 1e3:.3f} ms without a core |"
         f" lm loss: {step.loss:.6E} | grad norm: {step.grad_norm:.3f} |"
     )
 
 
-def _begin(job: Job, step: Step) -> str:
+def _begin(job: Job, step: TrainedStep) -> str:
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(step.moment))
     return f" [{moment}] iteration {step.number:8d}/{job.steps:8d} |"
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from harness.measure import launch, log
 from harness.measure.launch import Turn
-from harness.measure.log import Step
+from harness.measure.log import TrainedStep
 from harness.measure.spec import TRACE, Job
 from harness.measure.trainer import Trainer
 from projector.benchmark import task
@@ -30,7 +30,7 @@ def run(
     payload: tuple[Sequence[Turn], Path, bool], device: Device, kept: Callable[[Any], None]
 ) -> list[dict[str, Any]]:
     """Takes turns with the ranks that are joined: logs (and, where asked for, traces) into a folder for each repetition;
-    rank 0 prints what is done. Words of :class:`harness.measure.launch.Taken`."""
+    rank 0 prints what is done. Words of :class:`harness.measure.launch.TakenTurn`."""
     mine, folder, profile = payload
     compared = any(turn.asked for turn in mine)
 
@@ -90,7 +90,7 @@ def _train(job: Job, device: Device, path: Path | None, traced: Path | None) -> 
         log.save(path, [*log.head(job, _facts(device)), *log.body(job, steps, memory)])
 
 
-def _steps(job: Job, device: Device, traced: Path | None) -> Iterator[Step]:
+def _steps(job: Job, device: Device, traced: Path | None) -> Iterator[TrainedStep]:
     """Trains; on a CPU with the longest time that a rank waited, while a step lasted, for a core that others used."""
     on_cpu = device.type == "cpu"
     if not on_cpu:
@@ -109,7 +109,7 @@ def _steps(job: Job, device: Device, traced: Path | None) -> Iterator[Step]:
             seconds = time.perf_counter() - began
             lost, others = _since(before, device) if on_cpu else (0.0, 0.0)
             lost = min(lost, max(0.0, others - _TICKS))  # threads of a rank wait for each other, too
-            yield Step(step, time.time(), seconds, lost, result.loss, result.grad_norm)
+            yield TrainedStep(step, time.time(), seconds, lost, result.loss, result.grad_norm)
         if traced is not None:
             _profile(trainer, job.steps, traced)
     finally:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from harness.trace.events import Floats, Kernels
 from harness.trace.names import COMMUNICATION
-from harness.trace.steps import Part
+from harness.trace.steps import TracedPart
 from projector.dataclass import dataclass
 
 
@@ -41,7 +41,7 @@ class Account:
         return float((self.gaps[:, 1] - self.gaps[:, 0]).sum())
 
 
-def account(part: Part) -> Account:
+def account(part: TracedPart) -> Account:
     names = part.kernels.kinds()
     labels = [f"{named.kind}: {named.op}" if named.communicates and named.op else named.kind for named in names]
     kinds = sorted(set(labels))
@@ -83,7 +83,7 @@ def _rank(label: str) -> int:
     return 1 if kind in COMMUNICATION else 2 * (kind == "copy")
 
 
-def _clipped(part: Part, kept: npt.NDArray[np.bool_]) -> Floats:
+def _clipped(part: TracedPart, kept: npt.NDArray[np.bool_]) -> Floats:
     spans = np.clip(union(part.kernels, kept), part.start, part.end)
     return spans[spans[:, 1] > spans[:, 0]]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from harness.trace.account import Account
 from harness.trace.names import UNKNOWN
 from harness.trace.projected import Planned, Share
-from harness.trace.steps import Part
+from harness.trace.steps import TracedPart
 from projector.dataclass import dataclass
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -57,7 +57,7 @@ class Beside:
         return None if self.projected is None else self.exposed - self.projected
 
 
-def share_of(part: Part, planned: Planned) -> Share:
+def share_of(part: TracedPart, planned: Planned) -> Share:
     """Which share of a step's layer passes the part holds, by its attention kernels."""
     if part.whole:
         return Share()

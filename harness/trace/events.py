@@ -19,7 +19,7 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class CollectiveCall:
     """A collective as its issuer describes it (``record_param_comms`` of torch). ``elements``: of the larger side;
     ``group``: its description, ``ranks``: how many it has."""
 
@@ -42,7 +42,7 @@ class Kernels:
     name: Integers
     correlation: Integers
     names: tuple[str, ...]
-    messages: Mapping[int, Message] = field(default_factory=dict)
+    messages: Mapping[int, CollectiveCall] = field(default_factory=dict)
     host: bool = False
 
     def __len__(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.trace.account import Account
 from harness.trace.events import Floats, Trace
-from harness.trace.steps import Part
+from harness.trace.steps import TracedPart
 
 BETWEEN = "between kernels"
 LAUNCH = "host late with the launch"
@@ -29,7 +29,7 @@ _SHORT = 5e-6  # seconds: kernels of one stream follow each other within 1 to 3 
 _DATA = re.compile(r"dataloader|data_?loading|get_batch|next\(|fetch_data", re.IGNORECASE)
 
 
-def idle(trace: Trace, part: Part, found: Account) -> Mapping[str, float]:
+def idle(trace: Trace, part: TracedPart, found: Account) -> Mapping[str, float]:
     """Seconds of each of ``REASONS`` that has any; they add up to the idle seconds of ``found``."""
     if part.kernels.host:
         return {SCRIPT: found.idle} if found.idle > 0 else {}

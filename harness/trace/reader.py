@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.evidence.ingest.logs.jsonstream import elements
 from harness.evidence.ingest.logs.source import open_source
-from harness.trace.events import Inputs, Kernels, Launches, Mark, Message, Ops, Trace
+from harness.trace.events import CollectiveCall, Inputs, Kernels, Launches, Mark, Ops, Trace
 from projector.errors import InputError, Problem
 
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
@@ -79,7 +79,7 @@ class _Columns:
         self._op: list[array[Any]] = [array("d"), array("d"), array("q"), array("q")]
         self._names: dict[str, int] = {}
         self._op_names: dict[str, int] = {}
-        self._messages: dict[int, Message] = {}
+        self._messages: dict[int, CollectiveCall] = {}
         self._inputs: dict[int, Inputs] = {}
         self._marks: list[Mark] = []
         self._threads: dict[str, int] = {}
@@ -155,14 +155,14 @@ def _ordered(columns: list[array[Any]], origin: float) -> list[Any]:
     return [order, start - origin, end - origin, *rest]
 
 
-def _message(args: Mapping[str, Any]) -> Message | None:
+def _message(args: Mapping[str, Any]) -> CollectiveCall | None:
     op = args.get("Collective name")
     if not isinstance(op, str) or not op:
         return None
     sizes = [_whole(args.get(key)) for key in ("In msg nelems", "Out msg nelems")]
     sequence = args.get("Seq")
     group = args.get("Process Group Description") or args.get("Process Group Name")
-    return Message(
+    return CollectiveCall(
         op=op,
         group=str(group or ""),
         ranks=max(1, _whole(args.get("Group size"))),

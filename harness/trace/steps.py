@@ -16,7 +16,7 @@ _AT_EDGE = 1e-3  # seconds from the end of a file within which a marker counts a
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TracedStep:
     """``kernels``: of the device, launched in it; ``host_seconds``: of its marker; ``whole``: with its optimizer.
 
     ``start``: its first kernel, or the end of the computation of the step before where that still ran: copies and
@@ -43,7 +43,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TracedPart:
     """What is looked at: ``start`` to ``end`` seconds of the trace, its ``kernels``; ``whole``: one step from end to end.
     ``said``: which part it is, in words."""
 
@@ -58,14 +58,14 @@ class Part:
         return self.end - self.start
 
 
-def steps(trace: Trace) -> list[Step]:
+def steps(trace: Trace) -> list[TracedStep]:
     """The steps that the profiler marked, in order. The mark of the last is left out where the file is cut."""
     markers = {m.name: (int(found[1]), m) for m in trace.marks if (found := _MARKER.match(m.name))}
     launched = _launched(trace)
     kinds = trace.kernels.kinds()
     steps_with_optimizer = np.array([kind.kind == "optimizer" for kind in kinds], dtype=bool)
     computing = np.array([not kind.communicates and kind.kind != "copy" for kind in kinds], dtype=bool)
-    made: list[Step] = []
+    made: list[TracedStep] = []
     for number, mark in sorted(markers.values(), key=lambda item: item[0]):
         inside = trace.kernels.only((launched >= mark.start) & (launched < mark.end))
         if len(inside):
@@ -74,20 +74,20 @@ def steps(trace: Trace) -> list[Step]:
             start = float(inside.start.min())
             if made and made[-1].number == number - 1:
                 start = max(start, min(_computed(made[-1], computing), float(inside.end.max())))
-            made.append(Step(number, mark, inside, whole, start))
+            made.append(TracedStep(number, mark, inside, whole, start))
     if trace.cut and made:
         last = max(float(trace.kernels.end.max()), made[-1].mark.end - _AT_EDGE)
         made = [step for step in made if step.mark.end < last]
     return made
 
 
-def _computed(step: Step, computing: npt.NDArray[np.bool_]) -> float:
+def _computed(step: TracedStep, computing: npt.NDArray[np.bool_]) -> float:
     """When the last computation of a step ended; its start where it has none."""
     ends = step.kernels.end[computing[step.kernels.name]]
     return float(ends.max()) if len(ends) else step.start
 
 
-def chosen(trace: Trace, number: int | None = None) -> Part:
+def chosen(trace: Trace, number: int | None = None) -> TracedPart:
     """Step ``number``, or the one of median length among the whole steps (the first of several is slower as a rule), or
     all of the trace where it has none. Raises :class:`KeyError` for a number that is not there."""
     found = steps(trace)
@@ -99,14 +99,14 @@ def chosen(trace: Trace, number: int | None = None) -> Part:
         return _part(ranked[len(ranked) // 2 if len(ranked) % 2 else len(ranked) // 2 - 1], found)
     kernels = trace.kernels
     what = "a part of a step: no optimizer ran in it" if found else "all of it: no profiler step is marked"
-    return Part(kernels, float(kernels.start.min()), float(kernels.end.max()), False, what)
+    return TracedPart(kernels, float(kernels.start.min()), float(kernels.end.max()), False, what)
 
 
-def _part(step: Step, found: list[Step]) -> Part:
+def _part(step: TracedStep, found: list[TracedStep]) -> TracedPart:
     """Up to the first kernel of the next step where there is one: what the device waits between them is part of a step."""
     end = max([step.end, *(other.start for other in found if other.number == step.number + 1)])
     said = f"step {step.number} (of {len(found)} marked)" if step.whole else f"step {step.number}, without an optimizer"
-    return Part(step.kernels, step.start, end, step.whole, said)
+    return TracedPart(step.kernels, step.start, end, step.whole, said)
 
 
 def _launched(trace: Trace) -> Floats:

@@ -10,14 +10,14 @@ import numpy as np
 
 from harness.trace.account import Account, account
 from harness.trace.compare import Beside, beside, share_of
-from harness.trace.events import Kernels, Launches, Message, Trace
+from harness.trace.events import CollectiveCall, Kernels, Launches, Trace
 from harness.trace.idle import idle
 from harness.trace.names import UNKNOWN, Named
 from harness.trace.owners import BACKWARD, WEIGHT, Owner, owners
 from harness.trace.projected import Planned, Share, planned
 from harness.trace.reader import read
 from harness.trace.shapes import Shaped, shaped
-from harness.trace.steps import Part, chosen, steps
+from harness.trace.steps import TracedPart, chosen, steps
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
@@ -80,7 +80,7 @@ def _messages(part: Kernels) -> Iterator[tuple[Key, tuple[object, ...], float]]:
             yield key, (key, sequence), end - start
 
 
-def _key(kind: Named, message: Message | None) -> Key:
+def _key(kind: Named, message: CollectiveCall | None) -> Key:
     if message is None:
         return kind.op or kind.provider, kind.kind, 0, 0, ""
     return message.op, message.group, message.ranks, message.elements, message.dtype
@@ -155,7 +155,7 @@ class Study:
     ``notes``: what a reader must know of the figures."""
 
     trace: Trace
-    part: Part
+    part: TracedPart
     account: Account
     rows: Sequence[Beside]
     gaps: Mapping[str, float]
@@ -208,7 +208,7 @@ def study(paths: Sequence[Path], step: int | None = None, case: tuple[Workload, 
     )
 
 
-def _chosen(trace: Trace, step: int | None) -> Part:
+def _chosen(trace: Trace, step: int | None) -> TracedPart:
     try:
         return chosen(trace, step)
     except KeyError:
@@ -232,12 +232,12 @@ def _same_run(traces: Sequence[Trace]) -> None:
         raise InputError(problems)
 
 
-def _trains(part: Part, who: Sequence[Owner]) -> bool:
+def _trains(part: TracedPart, who: Sequence[Owner]) -> bool:
     backward = any(kind.way == "backward" for kind in part.kernels.kinds())
     return part.whole or backward or any(owner.phase in (BACKWARD, WEIGHT) for owner in who)
 
 
-def _notes(trace: Trace, part: Part, who: Sequence[Owner], ranks: int) -> list[str]:
+def _notes(trace: Trace, part: TracedPart, who: Sequence[Owner], ranks: int) -> list[str]:
     notes = []
     if trace.cut:
         notes.append("the file ends in the middle: what came before counts, the last marked step does not")
@@ -270,13 +270,13 @@ def _other_device(trace: Trace, cluster: Cluster) -> list[str]:
     return [f"the trace is of {trace.gpu or 'a device that it does not name'}, the projection of {cluster.gpu.name}"]
 
 
-def _graphed(part: Part) -> float:
+def _graphed(part: TracedPart) -> float:
     """Share of kernels that share a launch with others."""
     correlations = [each for each in part.kernels.correlation.tolist() if each >= 0]
     return 1.0 - len(set(correlations)) / len(correlations) if correlations else 0.0
 
 
-def _sharing(part: Part, share: Share, plan: Planned) -> list[str]:
+def _sharing(part: TracedPart, share: Share, plan: Planned) -> list[str]:
     if part.whole:
         return []
     if not share.forward and not share.backward:
@@ -297,7 +297,7 @@ def _modelled(rows: tuple[Shaped, ...], plan: Planned | None) -> tuple[Shaped, .
     return tuple(replace(row, model=each) for row, each in zip(rows, seconds, strict=True))
 
 
-def _unknown(part: Part) -> dict[str, float]:
+def _unknown(part: TracedPart) -> dict[str, float]:
     kinds = part.kernels.kinds()
     seconds: dict[str, float] = {}
     for name, length in zip(part.kernels.name.tolist(), (part.kernels.end - part.kernels.start).tolist(), strict=True):

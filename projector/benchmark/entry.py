@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from projector.benchmark.probe import Found, Probed, Taken
+from projector.benchmark.probe import Fact, Probed, TimedKernel
 from projector.dataclass import dataclass
 from projector.hardware import efficiency
 from projector.hardware.efficiency_file import priors
@@ -41,7 +41,7 @@ class Entry:
 
     gpu: Gpu
     parameters: Mapping[str, Parameter]
-    origins: Mapping[str, Found]
+    origins: Mapping[str, Fact]
     errors: Mapping[str, float]
 
 
@@ -61,7 +61,7 @@ def entry(probed: Probed, name: str) -> Entry:
     return Entry(gpu, parameters, origins, errors)
 
 
-def _gpu(probed: Probed, name: str) -> tuple[Gpu, dict[str, Found]]:
+def _gpu(probed: Probed, name: str) -> tuple[Gpu, dict[str, Fact]]:
     facts = probed.facts
     device, units, clock = probed.device, int(facts["compute_units"].value), facts["clock_mhz"].value
     peak = {dtype: taken.flop_rate / BEST_SHARE for dtype, taken in _best(probed.gemms).items()}
@@ -98,11 +98,11 @@ def _gpu(probed: Probed, name: str) -> tuple[Gpu, dict[str, Found]]:
     return gpu, _origins(probed)
 
 
-def _origins(probed: Probed) -> dict[str, Found]:
+def _origins(probed: Probed) -> dict[str, Fact]:
     facts, cpu = probed.facts, probed.device.type == "cpu"
     best = ", ".join(f"{dtype} {taken.flop_rate / 1e12:.4g} TFLOP/s" for dtype, taken in _best(probed.gemms).items())
-    peak = Found(0, "measured", f"best products here ({best}; torch) over the share {BEST_SHARE} of a peak, assumed")
-    vector = Found(0, "measured", "as fp32 products") if cpu else Found(0, "assumed", f"{_LANES} multiply-adds a clock")
+    peak = Fact(0, "measured", f"best products here ({best}; torch) over the share {BEST_SHARE} of a peak, assumed")
+    vector = Fact(0, "measured", "as fp32 products") if cpu else Fact(0, "assumed", f"{_LANES} multiply-adds a clock")
     return {
         "compute_units": facts["compute_units"],
         "boost_clock_mhz": facts["clock_mhz"],
@@ -110,22 +110,22 @@ def _origins(probed: Probed) -> dict[str, Found]:
         "flops_per_clock": replace(peak, kind="derived", how="peak over units and clock"),
         "peak_tflops": peak,
         "vector_tflops": vector,
-        "exp_per_clock_per_cu": Found(0, "measured", "exponentials of data in the cache, over units and clock")
+        "exp_per_clock_per_cu": Fact(0, "measured", "exponentials of data in the cache, over units and clock")
         if cpu
-        else Found(0, "assumed", "as others of its architecture in the catalogue, or what data in the cache showed"),
+        else Fact(0, "assumed", "as others of its architecture in the catalogue, or what data in the cache showed"),
         "memory_gib": facts["memory_bytes"],
         "usable_memory_gib": facts["usable_bytes"],
-        "memory_bandwidth_tbs": Found(0, "measured", "fastest stream here, bytes read and written (torch)"),
+        "memory_bandwidth_tbs": Fact(0, "measured", "fastest stream here, bytes read and written (torch)"),
         "l2_mib": facts["l2_bytes"],
-        "llc_mib": Found(0, "assumed", "no cache behind the one stated as L2"),
+        "llc_mib": Fact(0, "assumed", "no cache behind the one stated as L2"),
         "shared_memory_kib_per_cu": facts["shared_bytes"],
-        "dies": Found(0, "assumed", "one"),
+        "dies": Fact(0, "assumed", "one"),
         "tdp_watts": facts["tdp_watts"],
     }
 
 
-def _best(taken: Iterable[Taken]) -> dict[str, Taken]:
-    found: dict[str, Taken] = {}
+def _best(taken: Iterable[TimedKernel]) -> dict[str, TimedKernel]:
+    found: dict[str, TimedKernel] = {}
     for each in taken:
         dtype = str(getattr(each.op, "dtype", ""))
         if dtype not in found or each.flop_rate > found[dtype].flop_rate:
@@ -139,7 +139,7 @@ def _effective(op: Stream) -> float:
     return (1.0 - one_way) * op.bytes + 2.0 * one_way * min(op.read, op.write)
 
 
-def _byte_rate(taken: Taken, fill: float) -> float:
+def _byte_rate(taken: TimedKernel, fill: float) -> float:
     op = taken.op
     assert isinstance(op, Stream)
     return _effective(op) / max(taken.timing.seconds - op.launches * fill, taken.timing.seconds / 2)
@@ -155,7 +155,7 @@ def _streams(probed: Probed, bandwidth: float) -> dict[str, Parameter]:
         "stream.device": Parameter(1.0, "derived", "shares are this device's own"),
         "stream.one_way": priors()["stream.one_way"],
     }
-    kinds: dict[str, list[Taken]] = {}
+    kinds: dict[str, list[TimedKernel]] = {}
     for taken in probed.streams:
         kinds.setdefault(str(getattr(taken.op, "kind", "")), []).append(taken)
     for kind, some in kinds.items():
@@ -192,7 +192,7 @@ def _loops(probed: Probed, gpu: Gpu, fixed: Mapping[str, Parameter]) -> dict[str
     return found
 
 
-def _fitted(key: str, taken: Sequence[Taken], gpu: Gpu, others: Mapping[str, Parameter]) -> Parameter:
+def _fitted(key: str, taken: Sequence[TimedKernel], gpu: Gpu, others: Mapping[str, Parameter]) -> Parameter:
     """The share with the least error, each shape weighed with the root of its time: steps consist of the long ones."""
     weights = np.sqrt([each.timing.seconds for each in taken])
     measured = np.log([each.timing.seconds for each in taken])
@@ -216,6 +216,6 @@ def _model(gpu: Gpu, parameters: Mapping[str, Parameter]) -> Simulated:
     return Simulated(gpu, Efficiency(gpu=gpu.name, parameters=merged), Execution())
 
 
-def _errors(model: Simulated, taken: Sequence[Taken]) -> list[float]:
+def _errors(model: Simulated, taken: Sequence[TimedKernel]) -> list[float]:
     modelled = model.fresh([each.op for each in taken])
     return [abs(float(seconds) / each.timing.seconds - 1.0) for seconds, each in zip(modelled, taken, strict=True)]

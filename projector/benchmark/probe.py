@@ -29,7 +29,7 @@ _ATTENTION = ((8, 0.25, 64), (8, 0.5, 64), (8, 0.5, 128))
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TimedKernel:
     """One kernel as it was timed."""
 
     op: ComputeOp
@@ -42,7 +42,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Fact:
     """A figure and where it comes from: ``kind`` ``measured`` (here, or read from the driver) or ``assumed``."""
 
     value: float
@@ -55,13 +55,13 @@ class Probed:
     """Everything that one probe found. Rates per second, bytes, seconds; ``skipped``: kernels that are not there."""
 
     device: Device
-    gemms: tuple[Taken, ...]
-    streams: tuple[Taken, ...]
-    attentions: tuple[Taken, ...]
+    gemms: tuple[TimedKernel, ...]
+    streams: tuple[TimedKernel, ...]
+    attentions: tuple[TimedKernel, ...]
     launch: Timing
     host_launch: float
     exponentials: float
-    facts: dict[str, Found]
+    facts: dict[str, Fact]
     skipped: tuple[str, ...]
     seconds: float
 
@@ -101,13 +101,13 @@ class _Timed:
     skipped: list[str]
     told: Callable[[str], None]
 
-    def jobs(self, jobs: Iterator[Job]) -> Iterator[Taken]:
+    def jobs(self, jobs: Iterator[Job]) -> Iterator[TimedKernel]:
         for job in jobs:
             taken = self.one(f"{job.kind} {getattr(job.op, 'dtype', '')}".strip(), job.op, job.build, job.family)
             if taken is not None:
                 yield taken
 
-    def streams(self, edge: int) -> Iterator[Taken]:
+    def streams(self, edge: int) -> Iterator[TimedKernel]:
         """Every pass once, on so many bytes that they come from memory (fewer for a small probe)."""
         nbytes = min(max(_CACHES * self.device.cache_bytes(), _LEAST_STREAM), _MOST_STREAM, 16 * edge * edge)
         for each in PASSES:
@@ -125,12 +125,12 @@ class _Timed:
             if taken is not None:
                 yield taken
 
-    def one(self, what: str, op: ComputeOp, build: Callable[[], Ready], name: str) -> Taken | None:
+    def one(self, what: str, op: ComputeOp, build: Callable[[], Ready], name: str) -> TimedKernel | None:
         self.told(what)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return Taken(op, self.watch.time(build().call), name)
+                return TimedKernel(op, self.watch.time(build().call), name)
         except (Skip, RuntimeError, TypeError, ValueError) as error:
             self.skipped.append(f"{what}: {(str(error).splitlines() or [type(error).__name__])[0][:90]}")
             return None
@@ -192,7 +192,7 @@ def _exponentials(device: Device, edge: int) -> float:
     return count / warm.time(lambda: torch.exp(x, out=out)).seconds
 
 
-def _known_exponentials(device: Device, facts: dict[str, Found]) -> float:
+def _known_exponentials(device: Device, facts: dict[str, Fact]) -> float:
     """Of a GPU the rate of the catalogue's devices of its architecture: what torch runs alone waits for its launch and for
     the cache, and would make attention several times too slow."""
     if device.type == "cpu":
@@ -201,42 +201,42 @@ def _known_exponentials(device: Device, facts: dict[str, Found]) -> float:
     return max(alike, default=0.0) * facts["compute_units"].value * facts["clock_mhz"].value * 1e6
 
 
-def _facts(device: Device) -> dict[str, Found]:
+def _facts(device: Device) -> dict[str, Fact]:
     return _gpu_facts(device) if device.type == "cuda" else _cpu_facts(device)
 
 
-def _gpu_facts(device: Device) -> dict[str, Found]:
+def _gpu_facts(device: Device) -> dict[str, Fact]:
     stated = device.properties
     free, total = device.torch.cuda.mem_get_info(device.index)
     clock = getattr(stated, "clock_rate", 0) / 1e3
     shared = getattr(stated, "shared_memory_per_multiprocessor", 0) or 64 * 2**10
     cache = getattr(stated, "L2_cache_size", 0)
     return {
-        "compute_units": Found(stated.multi_processor_count, "measured", "multiprocessors that the driver states"),
+        "compute_units": Fact(stated.multi_processor_count, "measured", "multiprocessors that the driver states"),
         "clock_mhz": _or_assumed(clock, 1500.0, "clock that the driver states", "nothing stated"),
-        "memory_bytes": Found(float(total), "measured", "memory that the driver states"),
-        "usable_bytes": Found(float(free), "measured", "memory that was free"),
+        "memory_bytes": Fact(float(total), "measured", "memory that the driver states"),
+        "usable_bytes": Fact(float(free), "measured", "memory that was free"),
         "l2_bytes": _or_assumed(float(cache), 4.0 * 2**20, "L2 that the driver states", "nothing stated"),
-        "shared_bytes": Found(float(shared), "measured", "shared memory that the driver states"),
-        "tdp_watts": Found(500.0, "assumed", "not asked of the driver; matters for power caps alone"),
+        "shared_bytes": Fact(float(shared), "measured", "shared memory that the driver states"),
+        "tdp_watts": Fact(500.0, "assumed", "not asked of the driver; matters for power caps alone"),
     }
 
 
-def _cpu_facts(device: Device) -> dict[str, Found]:
+def _cpu_facts(device: Device) -> dict[str, Fact]:
     page = os.sysconf("SC_PAGE_SIZE")
     total = float(os.sysconf("SC_PHYS_PAGES") * page)
     return {
-        "compute_units": Found(device.torch.get_num_threads(), "measured", "threads that torch runs"),
+        "compute_units": Fact(device.torch.get_num_threads(), "measured", "threads that torch runs"),
         "clock_mhz": _or_assumed(
             max(clocks_mhz(), default=0.0), 2500.0, "clock in /proc/cpuinfo", "the system states none"
         ),
-        "memory_bytes": Found(total, "measured", "memory of the system"),
-        "usable_bytes": Found(min(device.free_bytes(), total), "measured", "memory that was available"),
+        "memory_bytes": Fact(total, "measured", "memory of the system"),
+        "usable_bytes": Fact(min(device.free_bytes(), total), "measured", "memory that was available"),
         "l2_bytes": _or_assumed(float(device.cache_bytes()), 32.0 * 2**20, "last cache", "the system states none"),
         "shared_bytes": _or_assumed(float(cpu_cache_bytes(1)), 32.0 * 2**10, "first data cache", "nothing stated"),
-        "tdp_watts": Found(150.0, "assumed", "a usual socket; matters for power caps alone"),
+        "tdp_watts": Fact(150.0, "assumed", "a usual socket; matters for power caps alone"),
     }
 
 
-def _or_assumed(value: float, usual: float, how: str, why: str) -> Found:
-    return Found(value, "measured", how) if value > 0 else Found(usual, "assumed", why)
+def _or_assumed(value: float, usual: float, how: str, why: str) -> Fact:
+    return Fact(value, "measured", how) if value > 0 else Fact(usual, "assumed", why)

@@ -15,7 +15,7 @@ from harness import predictors
 from harness.predictors.tpe import Config, Placed, Shape, described, estimate, search
 from harness.predictors.tpe.layer import Grid, layer
 from harness.predictors.tpe.predictor import placed
-from harness.predictors.tpe.system import Message
+from harness.predictors.tpe.system import Transfer
 from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.projection import project
@@ -144,10 +144,10 @@ def test_laws() -> None:
     assert list(products.values()) == pytest.approx([whole / 8] * 2, rel=1e-3)  # FLOP are divided, none is added
     matrices = {s: sum(o.weights for o in made if o.matrix) for s, made in one.items()}
     assert matrices["2d"] == matrices["2d-seqp"] / 2  # SUMMA replicates no weight
-    assert system.collective(Message("allgather", 1e9, 1, 1)) == 0.0
-    ladder = [system.collective(Message("allgather", v, 16, 8)) for v in (1e6, 1e7, 1e8)]
+    assert system.collective(Transfer("allgather", 1e9, 1, 1)) == 0.0
+    ladder = [system.collective(Transfer("allgather", v, 16, 8)) for v in (1e6, 1e7, 1e8)]
     assert ladder == sorted(ladder)
-    slow, fast = (system.collective(Message("allreduce", 1e9, 16, near)) for near in (1, 8))
+    slow, fast = (system.collective(Transfer("allreduce", 1e9, 16, near)) for near in (1, 8))
     assert fast < slow
     deep = [estimate("1d", GPT3_1T, Config(8, 8, 32, 1), Placed(8), replace(system, slow_bandwidth=b), 4096).seconds
             for b in (1e10, 1e11)]  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.predictors.tpe.system import Message, System
+from harness.predictors.tpe.system import System, Transfer
 from projector.dataclass import dataclass
 
 STRATEGIES = ("1d", "2d", "2d-seqp")
@@ -43,7 +43,7 @@ class Grid:
 class Pass:
     flops: float
     bytes: float
-    messages: tuple[Message, ...] = ()
+    messages: tuple[Transfer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def timed(one: Pass, operation: Operation, system: System) -> Timed:
         return Timed(busy + sent, sent, arithmetic, max(memory - arithmetic, 0.0))
     # The first panel is waited for; the others hide behind the products of those before them.
     n = operation.panels
-    panel = sum(system.collective(Message(m.kind, m.volume / n, m.ranks, m.fast)) for m in one.messages)
+    panel = sum(system.collective(Transfer(m.kind, m.volume / n, m.ranks, m.fast)) for m in one.messages)
     sent = panel + max(panel * n - busy, 0.0)
     return Timed(busy + sent, sent, arithmetic, max(memory - sent, 0.0))
 
@@ -211,8 +211,8 @@ class _Layer:
         backward = Pass(8 * size + 4 * rows * (width - 1), (5 * size + 2 * width) * x, back)
         return Operation(name, forward, backward, saved=size * x, weights=2 * width * x)
 
-    def _m1(self, kind: str, volume: float) -> tuple[Message, ...]:
-        return (Message(kind, volume, self.grid.m1, self.grid.t1),) if self.grid.m1 > 1 else ()
+    def _m1(self, kind: str, volume: float) -> tuple[Transfer, ...]:
+        return (Transfer(kind, volume, self.grid.m1, self.grid.t1),) if self.grid.m1 > 1 else ()
 
-    def _m2(self, kind: str, volume: float) -> tuple[Message, ...]:
-        return (Message(kind, volume, self.grid.m2, self.grid.t2),) if self.grid.m2 > 1 else ()
+    def _m2(self, kind: str, volume: float) -> tuple[Transfer, ...]:
+        return (Transfer(kind, volume, self.grid.m2, self.grid.t2),) if self.grid.m2 > 1 else ()

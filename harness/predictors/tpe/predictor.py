@@ -137,7 +137,7 @@ Candidate = tuple[Config, Placed]
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """``best``: the fastest that fit, first the fastest; ``feasible`` of ``tried`` fit."""
 
     tried: int
@@ -145,7 +145,9 @@ class Found:
     best: tuple[tuple[Config, Placed, Estimate], ...]
 
 
-def search(strategy: str, shape: Shape, gpus: int, global_batch_size: int, system: System, keep: int = 10) -> Found:
+def search(
+    strategy: str, shape: Shape, gpus: int, global_batch_size: int, system: System, keep: int = 10
+) -> SearchResult:
     """Raises :class:`InputError` for a strategy that it does not know or counts below one."""
     if strategy not in STRATEGIES:
         raise InputError([Problem("tpe", "strategy", strategy, " | ".join(STRATEGIES))])
@@ -154,7 +156,7 @@ def search(strategy: str, shape: Shape, gpus: int, global_batch_size: int, syste
     tried = list(candidates(strategy, shape, gpus, global_batch_size, system.domain))
     made = ((c, p, estimate(strategy, shape, c, p, system, global_batch_size)) for c, p in tried)
     fitting = sorted((m for m in made if m[2].memory <= system.capacity), key=lambda m: m[2].seconds)
-    return Found(len(tried), len(fitting), tuple(fitting[:keep]))
+    return SearchResult(len(tried), len(fitting), tuple(fitting[:keep]))
 
 
 def candidates(strategy: str, shape: Shape, gpus: int, global_batch_size: int, domain: int) -> Iterator[Candidate]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from harness.predictors.tpe.layer import STRATEGIES, Grid, Shape, Timed, layer, timed
-from harness.predictors.tpe.system import Message, System
+from harness.predictors.tpe.system import System, Transfer
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 
@@ -117,7 +117,7 @@ def _step(
     pipeline = 2 * batches * _hop(one.handed, config.pp, placed.pp, system)
     stages = (one.forward.total + one.backward.total) * both + pipeline
     bubble = (config.pp - 1) * stages / batches
-    gathered = system.collective(Message("allgather", one.weights, copies, near))
+    gathered = system.collective(Transfer("allgather", one.weights, copies, near))
     data = sum(gathered + (layers - 1) * max(gathered - t.total, 0.0) for t in (one.forward, one.backward))
     weights = one.weights * layers
     return Estimate(
@@ -140,7 +140,7 @@ def _hop(volume: float, pp: int, near: int, system: System) -> float:
     """Mean seconds of one message between stages. Its slow links cost nothing as soon as some are fast."""
     if pp == 1:
         return 0.0
-    seconds = system.collective(Message("p2p", volume, 2, near))
+    seconds = system.collective(Transfer("p2p", volume, 2, near))
     return seconds if near == 1 else seconds * (pp - 1 - int(pp / near - 1)) / (pp - 1)
 
 

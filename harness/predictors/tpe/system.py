@@ -17,7 +17,7 @@ LAUNCH = 20e-6
 
 
 @dataclass(frozen=True)
-class Message:
+class Transfer:
     """One collective: ``volume`` bytes of the whole (or reduced) buffer over ``ranks``, ``fast`` of which share a domain.
 
     ``kind``: allgather, reducescatter, allreduce, broadcast, reduce, p2p.
@@ -51,7 +51,7 @@ class System:
     def compute(self, flops: float, matrix: bool) -> float:
         return LAUNCH + flops / (EFFICIENCY * (self.matrix if matrix else self.vector))
 
-    def collective(self, message: Message) -> float:
+    def collective(self, message: Transfer) -> float:
         """Ring over two tiers: latencies of the hops, and the slower of what the NICs and the fast links carry.
 
         Its factor of two for an all-reduce stands only where both tiers take part.

@@ -13,7 +13,7 @@ from measure_jobs import DEEPSEEK, GPT, LATENT, LLAMA, QWEN, job
 
 from harness.evidence.ingest.command import load
 from harness.measure import log, spec
-from harness.measure.log import Step, arguments, kept
+from harness.measure.log import TrainedStep, arguments, kept
 from harness.measure.spec import Job
 from projector.benchmark.conditions import used, waited
 from projector.intake import megatron_args
@@ -47,8 +47,8 @@ def written(path: Path, one: Job, seconds: list[float], starts: int = 1) -> Path
     return path
 
 
-def steps(seconds: list[float], waited: float = 0.0) -> list[Step]:
-    return [Step(i, 1.7e9 + i, each, waited, 6.0 / i, 1.0) for i, each in enumerate(seconds, 1)]
+def steps(seconds: list[float], waited: float = 0.0) -> list[TrainedStep]:
+    return [TrainedStep(i, 1.7e9 + i, each, waited, 6.0 / i, 1.0) for i, each in enumerate(seconds, 1)]
 
 
 @pytest.mark.parametrize(("model", "recipe", "gpus"), SPLITS)

@@ -15,8 +15,8 @@ from measure_jobs import LLAMA, job
 from harness.evidence.ingest.command import load
 from harness.measure import closed, launch, log, spec
 from harness.measure.closed import Trained
-from harness.measure.launch import Taken, Turn, in_order, take
-from harness.measure.log import Disturbed, Step
+from harness.measure.launch import TakenTurn, Turn, in_order, take
+from harness.measure.log import Disturbed, TrainedStep
 from harness.measure.loop import _again
 from harness.measure.shrunk import Shrunk, check, confirmed, disturbed, judged
 from harness.predictors.live import Here
@@ -79,7 +79,7 @@ class Machine:
             return {"waited": 0.0, "others": 0.0, "found": found}
 
         words = take(turns, run, lambda: self.work(0.1), lambda _: None)
-        taken = tuple(Taken(turn=turn, **each) for turn, each in zip(turns, words, strict=True))
+        taken = tuple(TakenTurn(turn=turn, **each) for turn, each in zip(turns, words, strict=True))
         done: Any = SimpleNamespace(job=one, rounds=tuple(rounds), spread=max(rounds) / min(rounds) - 1.0, taken=taken)
         restored = SimpleNamespace(step_seconds=step[0] * self.wrong)
         alone: Any = SimpleNamespace(project=lambda _: restored, device="cuda")
@@ -126,7 +126,7 @@ def test_a_machine_that_changes_under_a_measurement_says_nothing(at: float) -> N
 
 def test_a_rank_waits_for_other_programs_only_as_far_as_these_ran() -> None:
     (one,) = spec.parse([job("x", LLAMA, 1, 4)], "f")[0].jobs
-    found = Taken(turn=Turn(job=one, name=""), pace=1.0, waited=0.4, others=0.02)
+    found = TakenTurn(turn=Turn(job=one, name=""), pace=1.0, waited=0.4, others=0.02)
     done: Any = SimpleNamespace(taken=(found,), spread=0.01)
     assert disturbed(done, None).waited == pytest.approx(0.02)
     done.taken = (replace(found, others=0.9),)
@@ -135,7 +135,7 @@ def test_a_rank_waits_for_other_programs_only_as_far_as_these_ran() -> None:
 
 def test_the_line_of_waiting_hides_nothing_from_who_reads_the_log(tmp_path: Path) -> None:
     (one,) = spec.parse([job("x", LLAMA, 1, 4)], "f")[0].jobs
-    steps = [Step(i, 1.7e9 + i, 2.0, 0.4 if i < 3 else 1.9, 6.0, 1.0) for i in range(1, 5)]
+    steps = [TrainedStep(i, 1.7e9 + i, 2.0, 0.4 if i < 3 else 1.9, 6.0, 1.0) for i in range(1, 5)]
     log.save(tmp_path / "x.log", [*log.head(one, {}), *log.body(one, steps)])
     assert "without a core (%): 20.00" in (tmp_path / "x.log").read_text()  # a third is kept in any case: these two
     assert load(tmp_path / "x.log").runs

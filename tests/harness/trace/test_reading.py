@@ -17,7 +17,7 @@ from harness.trace.names import UNKNOWN, bare, named
 from harness.trace.owners import BACKWARD, FORWARD, OPTIMIZER, RECOMPUTE, owners
 from harness.trace.reader import read
 from harness.trace.shapes import shaped
-from harness.trace.steps import Part, chosen, steps
+from harness.trace.steps import TracedPart, chosen, steps
 from harness.trace.study import exchanges
 from projector.errors import InputError
 from projector.operators.types import Attention, Gemm
@@ -165,12 +165,12 @@ def test_events_in_any_order_say_the_same(tmp_path: Path) -> None:
 NAMES = (GEMM, "flash::flash_fwd_kernel<x>", REDUCE, "Memcpy DtoD (Device -> Device)", "who knows")
 
 
-def part_of(rows: list[tuple[float, float, int]]) -> Part:
+def part_of(rows: list[tuple[float, float, int]]) -> TracedPart:
     rows = sorted(rows)
     start, length, name = (np.array(column) for column in zip(*rows, strict=True))
     nothing = np.full(len(rows), -1, dtype=np.int64)
     kernels = Kernels(start, start + length, nothing, name.astype(np.int64), nothing, NAMES)
-    return Part(kernels, float(start.min()), float((start + length).max()) + 1.0, True, "")
+    return TracedPart(kernels, float(start.min()), float((start + length).max()) + 1.0, True, "")
 
 
 rows = st.lists(
