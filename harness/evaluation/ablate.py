@@ -84,7 +84,7 @@ def _begin(runs: Sequence[MeasuredRun], ablation: Ablation | None, known: Mappin
 
 
 def _outcome(index: int) -> Outcome | None:
-    """Of one run; None where it is settled as it was with everything on."""
+    """What one run comes to; None where it is settled as it was with everything on."""
     run = _RUNS[index]
     tool = predictors.load(("simulate",))[0]
     assert isinstance(tool, Ours)

@@ -43,7 +43,7 @@ class Change:
 
 @dataclass(slots=True)
 class _State:
-    """Of one row and metric on its way through the versions."""
+    """What is known of one row and metric while the versions are read in order."""
 
     best: float | None = None
     last: float | None = None

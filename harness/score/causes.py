@@ -80,7 +80,7 @@ class _Known:
 
 
 def _shares(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of the step, by part; zeros where a projection has no parts."""
+    """The share of each part in the seconds of a step; zeros where a projection has no parts."""
     seconds = rows[list(BREAKDOWN)].fillna(0.0)
     whole = seconds.sum(axis=1)
     made = {part: seconds[list(names)].sum(axis=1) / whole.where(whole > 0.0) for part, names in PARTS.items()}

@@ -64,7 +64,7 @@ class Pair(Gain):
 
 
 def pairs(rows: pd.DataFrame) -> list[Pair]:
-    """Of the rows of one predictor and one fit, in their order."""
+    """Every two comparable rows of one predictor and one fit, in the order of the rows."""
     known = usable(rows).reset_index(drop=True)
     known = known.assign(publisher=known["source"].map(publisher))
     made: dict[tuple[int, int], Pair] = {}

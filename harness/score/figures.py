@@ -64,7 +64,7 @@ class Figures:
 
     @cached_property
     def memory(self) -> MemorySummary | None:
-        """The same in every fit."""
+        """The errors of peak memory, which are the same in every fit."""
         return accuracy.memory_error(self.rows.drop_duplicates("run_id"))
 
     @cached_property

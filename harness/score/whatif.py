@@ -52,7 +52,7 @@ class Gains:
 
 
 def gains(rows: pd.DataFrame) -> Gains:
-    """Of the rows of one predictor and one fit that have a group, a measured and a projected throughput."""
+    """The gains in the rows of one predictor and one fit that have a group, a measured and a projected throughput."""
     known = usable(rows[rows["group"] != ""])
     measured: list[NDArray[np.float64]] = []
     projected: list[NDArray[np.float64]] = []
@@ -164,7 +164,7 @@ def repeats(found: Sequence[Pair]) -> tuple[float, int, int] | None:
 
 
 def ceiling(rows: pd.DataFrame, spread: float) -> Ceiling | None:
-    """Of the groups of ``rows`` (one predictor, one fit); None where no group has a measured order."""
+    """The ceiling of the groups of ``rows`` (one predictor, one fit); None where no group has a measured order."""
     generator = np.random.default_rng(_SEED)
     low: list[float] = []
     high: list[float] = []

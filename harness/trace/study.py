@@ -169,7 +169,7 @@ class Study:
 
     @property
     def unknown_share(self) -> float:
-        """Of the busy seconds."""
+        """The share of the busy seconds in which kernels of an unknown kind run."""
         return sum(row.busy for row in self.rows if row.kind == UNKNOWN) / max(self.account.busy, 1e-30)
 
 

@@ -131,7 +131,7 @@ class Ran:
         return found.block.kept_bytes if found.recomputed else found.block.saved_bytes
 
     def whole(self, part: Part) -> tuple[Phase, Phase]:
-        """The same of a block in the whole run."""
+        """Forward and backward of a block as the whole run executes it."""
         return self._whole.phase(part.block.forward), self._whole.phase(part.backward)
 
     def restored(

@@ -230,13 +230,13 @@ class _PartTimes:
         return forward * self.stretch, backward * self.stretch
 
     def _mean(self, name: str) -> float:
-        """Of all micro-batches, the first of which gives gradients their place and casts weights."""
+        """The mean over all micro-batches; the first of them gives gradients their place and casts weights."""
         laps, m = self._laps, self._m
         later = laps.get(name) or laps[f"first {name}"]
         return (laps.get(f"first {name}", later).median + (m - 1) * later.median) / m
 
     def update(self, stage: StageWanted) -> float:
-        """Of its weights: as in the step, times what all of them take over what those of the step take.
+        """Seconds to update a stage: as in the step, times what all its weights take over what those of the step take.
 
         What was not timed takes as long for each element as what was and comes nearest: the update reads and writes.
         """

@@ -46,7 +46,7 @@ class StageWanted:
     expert_share: float = 1.0
 
     def elements(self, weights: Mapping[str, Sequence[float]]) -> float:
-        """Of all that it updates. ``weights``: (dense, expert) elements of every part."""
+        """The elements of all weights that a stage updates. ``weights``: (dense, expert) elements of every part."""
         own = ((count, *weights[key]) for key, count in self.counts)
         return sum(count * (self.share * dense + self.expert_share * expert) for count, dense, expert in own)
 

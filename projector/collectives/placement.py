@@ -177,7 +177,7 @@ def _in_blocks(
     units = gpus // block, node // block, None if pod is None else max(1, pod // block)
 
     def shape(first: int, last: int) -> GroupShape:
-        """Of the groups ``first`` to ``last`` (excluded) of the order together."""
+        """The shape of the groups ``first`` to ``last`` (excluded) of the order, taken together."""
         outer = shape_of(math.prod(blocks[:first]), math.prod(blocks[first:last]), *units)
         near = math.prod(domain[first:last])
         counts = outer.counts and tuple(near * count for count in outer.counts)

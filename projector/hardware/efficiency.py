@@ -84,7 +84,7 @@ def _times(share: Parameter, factor: float) -> Parameter:
 
 
 def _watts_per_tflops(device: Gpu) -> float:
-    """Of its board at the dense 16-bit peak; 0 for a device that has none."""
+    """The watts of a board for each dense 16-bit TFLOP/s of its peak; 0 for a device that has no such peak."""
     peak = device.peak.get("bf16") or device.peak.get("fp16")
     return device.tdp_watts / (peak * 1e-12) if peak else 0.0
 

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent / "efficiency"
 
 
 def priors() -> Mapping[str, Parameter]:
-    """What holds for every GPU until a file of its own says otherwise."""
+    """The parameters of every GPU whose own file does not state them."""
     return shipped("gpu")
 
 

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 MOST_BYTES = 64 << 20
-"""Of a configuration; logs and tables are streamed by their own readers."""
+"""The largest configuration that is read; logs and tables are streamed by their own readers."""
 
 _FIGURES = (".png", ".svg", ".pdf")
 _MODE = 0o644  # a temporary file is its owner's alone, a result is for all to read

@@ -43,7 +43,7 @@ class _Rule:
 
     @property
     def flops(self) -> float:
-        """Of one token forward: scores, triangular inverse, w and u, states, output."""
+        """FLOP of one token in forward: scores, triangular inverse, w and u, states, output."""
         c, k, v = self.chunk, self.key, self.value
         return 2.0 * self.heads * (3 * c * k + 2 * c * v + 3 * k * v + c * c / 3)
 

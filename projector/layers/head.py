@@ -94,7 +94,7 @@ def _next_sentence(lo: Local) -> tuple[Part, ...]:
 
 
 def _mixture(lo: Local) -> tuple[Part, ...]:
-    """Of all checkpoints of the residual, where layers mix them."""
+    """The head mixes all checkpoints of the residual, where layers do."""
     if not lo.model.attn_res_block_size:
         return ()
     candidates = lo.model.candidates(lo.model.num_layers)

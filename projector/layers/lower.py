@@ -67,7 +67,7 @@ ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
 
 
 def _once_alike(build: Callable[P, T], view: Callable[[Resolved], Resolved] = as_layers_see) -> Callable[P, T]:
-    """Built once for all configurations that are alike in a ``view``."""
+    """Memoises ``build``: configurations that look alike through ``view`` share one result."""
     known = remembered(_KEPT)(build)
 
     @wraps(build)
@@ -232,7 +232,7 @@ def _mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
 
 @remembered(_KEPT)
 def _mixed(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
-    """The same for layers with and without experts."""
+    """The first half of a layer, which is the same with and without experts."""
     return MIXERS[type(kind.mixer)](kind, lo)
 
 

@@ -27,7 +27,7 @@ _SMALL_LAUNCHES = parameter(
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """Of one rank: channels d, B or C (G·N), heads, and bytes of the chunk states of a token in fp32 and of C·Cᵀ."""
+    """One rank has: channels d, B or C (G·N), heads, and bytes of the chunk states of a token in fp32 and of C·Cᵀ."""
 
     inner: int
     grouped: int

@@ -93,7 +93,7 @@ class Block:
 
     @cached_property
     def kept_bytes(self) -> float:
-        """The same under recompute."""
+        """Bytes that stay saved between forward and backward under recompute."""
         return sum(each.bytes for each in self.kept)
 
     @property

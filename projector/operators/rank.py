@@ -74,7 +74,7 @@ class Rank:
 
     @property
     def gathered_bytes(self) -> float:
-        """The same with all rows of the tensor-parallel group."""
+        """Bytes of a hidden state with all rows of the tensor-parallel group."""
         return self.act * self.tokens * self.hidden
 
     @property

@@ -65,7 +65,7 @@ class Vision:
 
     @property
     def patches(self) -> int:
-        """Of one image."""
+        """How many patches one image is cut into."""
         return (self.image_size // self.patch_size) ** 2
 
     @property
@@ -75,12 +75,12 @@ class Vision:
 
     @property
     def tokens(self) -> int:
-        """Of one image in its layers."""
+        """How many tokens one image is in the layers of the tower."""
         return self.patches + self.class_token
 
     @property
     def image_tokens(self) -> int:
-        """Of one image in the language model's sequence."""
+        """How many tokens one image is in the sequence of the language model."""
         return self.patches // self.spatial_merge_size**2
 
     @property

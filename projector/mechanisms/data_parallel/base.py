@@ -187,7 +187,7 @@ class DataParallel(Strategy):
 
     @property
     def layer_gather_bytes(self) -> float:
-        """Of a gathered weight of a layer, nearly all of whose weights have products."""
+        """Bytes of a gathered weight of a layer: nearly all weights of a layer have products."""
         return self.product_gather_bytes or self.gather_bytes
 
     def _shared(self, workload: Workload, part: Held, name: str) -> Iterator[tuple[str, str, float, int]]:
@@ -250,7 +250,7 @@ class DataParallel(Strategy):
 
     @property
     def optimizer_grad_bytes(self) -> float:
-        """Of a gradient as the optimizer reads it."""
+        """Bytes of one gradient as the optimizer reads it."""
         return 4.0
 
 
