@@ -83,27 +83,6 @@ def unreplayed(view: Resolved) -> Resolved:
 _MODULES: Recent[Resolved] = Recent(1024)
 
 
-def as_weights_see(resolved: Resolved) -> Resolved:
-    """One of the runs whose layers hold the weights of ``resolved``, the same for all of them: a key of these weights, of
-    their optimizer state but for what :func:`once_a_step` says, and of what is gathered. How much passes through its layers
-    means nothing."""
-    view = as_layers_see(resolved)
-    known = view.__dict__.get(_WEIGHED)
-    if known is None:
-        workload = view.workload
-        ones = workload.recipe.pp, workload.recipe.data_parallel_shard_size
-        execution = but(view.execution, dispatch=None)
-        groups = workload.recipe.tp, workload.recipe.cp, workload.recipe.ep, workload.recipe.etp
-        key = workload.model, workload.framework, execution, _weighed(workload.recipe), groups, ones, _host(view)
-        known = _WEIGHTS.get(key, lambda: view)
-        view.__dict__[_WEIGHED] = _ITSELF if known is view else known
-    return view if known is _ITSELF else known
-
-
-_WEIGHED = "_as_weights_see"
-_WEIGHTS: Recent[Resolved] = Recent(1024)
-
-
 _host = attrgetter("node_ranks", "pod_ranks", "host_bandwidth", "host_copies", "host_optimizer")
 
 

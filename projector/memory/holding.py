@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
-from projector.frameworks.scope import as_layers_see, as_weights_see, once_a_step
+from projector.frameworks.scope import as_layers_see, once_a_step
 from projector.frameworks.types import Resolved
 from projector.mechanisms.data_parallel import Gathered
 from projector.memo import Recent
@@ -78,13 +78,13 @@ def heaviest(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...]
 
 
 def _known(resolved: Resolved, gpu_arch: str, inside: Contents, weighed: Hashable) -> Kept:
-    of = partial(weights_of, as_weights_see(resolved))
+    of = partial(weights_of, resolved)
     return _KEPT.get((weighed, inside), partial(kept, resolved, gpu_arch, inside, of))
 
 
 def _seen(resolved: Resolved, gpu_arch: str) -> tuple[tuple[Hashable, ...], tuple[Hashable, ...]]:
     """What weights depend on, and what tensors do."""
-    weighed = as_weights_see(resolved), once_a_step(resolved), gpu_arch
+    weighed = as_layers_see(resolved), once_a_step(resolved), gpu_arch
     return weighed, (as_layers_see(resolved), gpu_arch, resolved.workload.recipe.recompute_num_layers)
 
 

@@ -3,7 +3,8 @@ schedule, from the prices of its stages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -19,9 +20,9 @@ from projector.memory.peaks import fullest_of, least
 from projector.memory.peaks import weights as kept
 from projector.memory.verdict import Need
 from projector.settle.workload import settled
+from projector.step.columns import staged
 from projector.step.cycle import tuned
 from projector.step.limit import shortest
-from projector.step.priced import Priced, priced, seconds_of
 from projector.workload.workload import Workload
 
 REFUSALS = (InputError, Unsupported)
@@ -64,25 +65,16 @@ def needs(loads: Sequence[Workload], cluster: Cluster) -> list[tuple[float, Need
     return [found[i] for i in range(len(loads))]
 
 
-def seconds(
-    loads: Sequence[Workload],
-    cluster: Cluster,
-    settings: Settings,
-    learn: Callable[[Priced], None] = lambda _: None,
-) -> Floats:
+def seconds(loads: Sequence[Workload], cluster: Cluster, settings: Settings) -> Floats:
     """``[loads]``: seconds that a step takes at least, by the prices of its stages in whatever order, exchanges that
-    may hide left out; infinite where nothing prices it. ``learn`` is told the priced stages of each."""
-    efficiency = efficiency_of(cluster.gpu)
-    made, rows = [], []
+    may hide left out; infinite where nothing prices it."""
+    runs: dict[int, Resolved] = {}
     for i, load in enumerate(loads):
-        try:
-            run = settled(load, cluster, published=False)
-            made.append(priced(run, cluster, efficiency, "simulate", settings))
-            learn(made[-1])
-            rows.append(i)
-        except (InputError, Unsupported):
-            continue
+        with suppress(*REFUSALS):
+            runs[i] = settled(load, cluster, published=False)
+    priced = zip(runs, staged(list(runs.values()), cluster, efficiency_of(cluster.gpu), settings), strict=True)
+    made = {i: (each[0], each[1], each[2]) for i, each in priced if isinstance(each, np.ndarray)}
     found = np.full(len(loads), np.inf)
-    if rows:
-        found[rows] = shortest([each.resolved for each in made], [seconds_of(each) for each in made])
+    if made:
+        found[list(made)] = shortest([runs[i] for i in made], list(made.values()))
     return found

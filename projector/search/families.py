@@ -24,16 +24,17 @@ from projector.pipeline.bounds import lower_bound
 from projector.settle.workload import settled
 from projector.step.columns import additive
 from projector.step.neighbours import pairs_up
-from projector.step.priced import Priced
-from projector.step.stages import counted_names, splits
+from projector.step.stages import after_exchange, counted_names, splits
 from projector.workload.composition import Composition, compositions
 from projector.workload.workload import Workload
 
 Floats = NDArray[np.float64]
 
 
-Asked = tuple[int, int, Hashable, Hashable, Workload]
-"""Numbers of a shape and a pipeline, what layers see, the same without how many are recomputed, and the run itself."""
+Asked = tuple[int, Hashable, Hashable, Workload]
+"""The number of a pipeline, what layers see, the same without how many are recomputed, and the run itself."""
+Blocks = dict[Hashable, dict[Hashable, Floats]]
+"""Seconds that blocks add to their stages, by what they depend on beside the pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class _Pipeline:
     placement: tuple[tuple[int, ...], ...]
     split: bool
     pairs: bool
+    exchanges: bool
     blocks: tuple[Hashable, ...]
     counts: Floats
 
@@ -50,63 +52,57 @@ class _Pipeline:
 class Families:
     """What is known of the blocks of each family, and of which each pipeline is made."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, known: Blocks) -> None:
         self._cluster = cluster
-        self._seconds: dict[Hashable, dict[Hashable, Floats]] = {}
+        self._seconds = known
         self._pipelines: dict[Hashable, _Pipeline] = {}
 
     def ask(self, those: Sequence[Asked], settings: Settings) -> None:
-        """Prices the blocks of every family among ``those`` (as :meth:`learn` takes them) of which none is known."""
-        new: dict[int, tuple[dict[Hashable, Floats], Workload]] = {}
-        for shape, pipe, layer, seen, load in those:
+        """Prices the blocks of every family among ``those`` of which some are not known."""
+        new: dict[Hashable, tuple[dict[Hashable, Floats], Workload]] = {}
+        for pipe, layer, seen, load in those:
             with suppress(InputError, Unsupported):
-                known = self._known(shape, seen, load, self._pipeline(pipe, layer, load))
-                if not known:
-                    new[id(known)] = known, load
+                made = self._pipeline(pipe, layer, load)
+                known = self._known(seen, load, made)
+                if not known or any(block not in known for block in made.blocks):
+                    new.setdefault((id(known), made.blocks), (known, load))
         runs = [settled(load, self._cluster, published=False) for _, load in new.values()]
         each = additive(runs, self._cluster, efficiency_of(self._cluster.gpu), settings)
         for (known, _), found in zip(new.values(), each, strict=True):
             known.update(found)
 
-    def learn(self, shape: int, pipe: int, layer: Hashable, seen: Hashable, load: Workload, made: Priced) -> None:
-        """Takes down the blocks of the priced stages of ``load``. ``layer``: what layers see; ``seen``: the
-        same without the number of layers that are recomputed."""
-        known = self._known(shape, seen, load, self._pipeline(pipe, layer, load))
-        run = made.resolved.workload
-        _, kinds = compositions(run.model, run.recipe)
-        for kind, stage in zip(kinds, made.stages, strict=True):
-            at = 0
-            for block, number in counted_names(kind):
-                if block not in known:
-                    known[block] = np.array(made.layers.additive(stage.parts[at]))
-                at += number
-
     def bounds(self, those: Sequence[Asked]) -> list[float | None]:
         """Seconds of a step at least; None where its blocks are not known, or nothing lays it out."""
         found: list[float | None] = [None] * len(those)
         alike: dict[int, list[int]] = {}
-        for i, (_, pipe, layer, _, load) in enumerate(those):
+        for i, (pipe, layer, _, load) in enumerate(those):
             with suppress(InputError, Unsupported):
                 alike.setdefault(id(self._pipeline(pipe, layer, load)), []).append(i)
         for rows in alike.values():
-            _, pipe, layer, _, load = those[rows[0]]
+            pipe, layer, _, load = those[rows[0]]
             made, seconds, known = self._pipeline(pipe, layer, load), [], []
             for i in rows:
-                blocks = self._known(those[i][0], those[i][3], those[i][4], made)
+                blocks = self._known(those[i][2], those[i][3], made)
                 if all(block in blocks for block in made.blocks):
                     known.append(i)
                     seconds.append([blocks[block] for block in made.blocks])
             if known:
                 device, host = np.tensordot(np.array(seconds), made.counts, (1, 1)).transpose(2, 1, 0, 3)
                 forward, inputs, weight = np.maximum(device, host)
-                steps = np.array([those[i][4].num_microbatches for i in known])
+                steps = np.array([those[i][3].num_microbatches for i in known])
                 least = lower_bound(made.placement, steps, forward, inputs, weight, split=made.split)
                 for i, each in zip(known, least.tolist(), strict=True):
                     found[i] = each
         return found
 
-    def _known(self, shape: int, seen: Hashable, load: Workload, made: _Pipeline) -> dict[Hashable, Floats]:
-        key = shape, seen, made.split, made.pairs, bool(load.recipe.overlap_grad_reduce)
+    def _known(self, seen: Hashable, load: Workload, made: _Pipeline) -> dict[Hashable, Floats]:
+        """Of runs whose layers have the same problem: what they see, and how its groups lie."""
+        recipe, stage = load.recipe, load.gpus // load.recipe.pp
+        where = load.gpus, stage if stage % self._cluster.gpus_per_node else 0  # whole nodes lie alike
+        alone = recipe.pp == 1, load.dp == 1, load.num_microbatches == 1
+        grid = recipe.tensor_parallel_algorithm, recipe.tp2, recipe.summa_panels
+        sizes = recipe.tp, recipe.cp, recipe.ep, recipe.etp, recipe.micro_batch_size, where, grid
+        key = sizes, alone, seen, made.split, made.pairs, made.exchanges, bool(recipe.overlap_grad_reduce)
         return self._seconds.setdefault(key, {})
 
     def _pipeline(self, pipe: int, layer: Hashable, load: Workload) -> _Pipeline:
@@ -118,7 +114,9 @@ class Families:
             _, kinds = compositions(run.workload.model, recipe)
             blocks = {block: 0 for kind in dict.fromkeys(kinds) for block, _ in counted_names(kind)}
             counts = np.array([[dict(_summed(kind)).get(block, 0) for block in blocks] for kind in kinds], float)
-            found = _Pipeline(placement(run), splits(recipe), pairs_up(recipe), tuple(blocks), counts)
+            found = _Pipeline(
+                placement(run), splits(recipe), pairs_up(recipe), after_exchange(run), tuple(blocks), counts
+            )
             self._pipelines[key] = found
         return found
 

@@ -22,6 +22,7 @@ from projector.search.axes import Option
 from projector.search.binding import Binding, bindings
 from projector.search.bounds import roomier
 from projector.search.explore import gains
+from projector.search.families import Blocks
 from projector.search.hunt import Hunt
 from projector.search.nodes import Counts, Hit, layout_of
 from projector.search.objective import Objective
@@ -187,6 +188,7 @@ class _Hunts:
     settings: Settings
     told: Callable[[Counts, float | None], None]
     began: float
+    blocks: Blocks = field(default_factory=dict)
 
     def room(self, share: float) -> Cluster:
         """The cluster with this share of the memory that the search may fill."""
@@ -217,6 +219,7 @@ class _Hunts:
             told=self.told,
             seeds=seeds,
             known=known,
+            blocks=self.blocks,
         )
         hunt.run()
         return hunt

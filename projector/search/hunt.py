@@ -11,7 +11,7 @@ in memory, then by their own stages; then whole projections. It ends where no bo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from heapq import heappop, heappush
 from itertools import count
@@ -25,7 +25,7 @@ from projector.kernels.settings import Settings
 from projector.many import project_many
 from projector.search import bounds
 from projector.search.axes import Option
-from projector.search.families import Asked, Families
+from projector.search.families import Blocks, Families
 from projector.search.nodes import Counts, Hit, Leaf, Limb, layout_of, without
 from projector.search.objective import Objective
 from projector.search.space import with_fields
@@ -33,9 +33,9 @@ from projector.search.tree import Branch, Tree
 from projector.workload.workload import Workload
 
 _BEYOND = 512  # branches that are opened for the sake of a second layout
-_TOGETHER = 32  # groups that are projected at once
+_TOGETHER = 64  # nodes that are opened, or projected, at once
 _BUNCH = 65536  # limbs that are priced at once
-_SOON = 2048  # the same where there is a time at which to stop
+_SOON = 8192  # the same where there is a time at which to stop
 _NOTHING: Mapping[str, Any] = {
     "recompute_granularity": "none",
     "recompute_method": None,
@@ -56,8 +56,8 @@ _BESIDE = ("tp_comm_overlap", "overlap_moe_expert_parallel_comm")  # switches th
 class Hunt:
     """``top``: groups that are wanted, and the best of a second layout beside them; ``until``: CPU seconds of the process
     at which to stop; ``known``: projections of hunts before it, by :meth:`name` of their fields; ``seeds``: what is
-    projected already and fits. ``gap``: 0 where the search is exact, else the share by which a configuration that was not
-    looked at may be better than the best (None: not all were bounded)."""
+    projected already and fits; ``blocks``: seconds that hunts before it found. ``gap``: 0 where the search is exact, else
+    the share by which a configuration that was not looked at may be better than the best (None: not all were bounded)."""
 
     tree: Tree
     cluster: Cluster
@@ -69,6 +69,7 @@ class Hunt:
     known: dict[str, tuple[float, float]] = field(default_factory=dict)
     told: Callable[[Counts, float | None], None] = lambda *_: None
     seeds: Sequence[Hit] = ()
+    blocks: Blocks = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     hits: list[Hit] = field(default_factory=list)
     near: list[tuple[float, Option]] = field(default_factory=list)
@@ -78,15 +79,20 @@ class Hunt:
     def __post_init__(self) -> None:
         self._heap: list[tuple[float, int, Limb | Leaf]] = []
         self._ticks = count()
+        self._looks, self._late = 0, False
         self._best: dict[Hashable, float] = {}
         self._layouts: dict[Hashable, float] = {}
         self._fits: dict[Hashable, bool] = {}
         self._reach = float("inf")
         kinds: dict[Hashable, int] = {}
         self._kinds = [kinds.setdefault(without(option, *_ADDS), len(kinds)) for option in self.tree.space.of_layers]
-        self._families = Families(self.cluster)
+        self._families = Families(self.cluster, self.blocks)
         self._seen = [
             without(option, "recompute_method", "recompute_num_layers") for option in self.tree.space.of_layers
+        ]
+        self._bare = [
+            without({**option, **_NOTHING}, "recompute_method", "recompute_num_layers")
+            for option in self.tree.space.of_layers
         ]
         self._weighed = [without(option, *_ADDS, *_BESIDE) for option in self.tree.space.of_layers]
         self._entered: set[str] = set()
@@ -112,8 +118,10 @@ class Hunt:
         return tuple((name, value) for name, value in fields.items() if name not in once)
 
     def _spent(self) -> bool:
-        late = self.until is not None and time.process_time() > self.until
-        return late or (self.most is not None and self.counts.projected >= self.most)
+        self._looks += 1
+        if self.until is not None and self._looks % 16 == 1:  # a look at the clock costs as much as a branch
+            self._late = time.process_time() > self.until
+        return self._late or (self.most is not None and self.counts.projected >= self.most)
 
     # -- bounds of everything
 
@@ -157,31 +165,24 @@ class Hunt:
 
     def _price(self, limbs: Sequence[Limb]) -> None:
         loads = [self._load(limb.shape, limb.pipe, *limb.leaves[0], bare=True) for limb in limbs]
-        self._families.ask(self._asked(limbs, loads), self.settings)
-        self._push_all(0.0, limbs, loads)
+        self._push_all([0.0] * len(limbs), limbs, loads)
         self.told(self.counts, self._first())
 
-    def _push_all(self, bound: float, nodes: Sequence[Limb | Leaf], loads: Sequence[Workload]) -> None:
-        asked = self._asked(nodes, loads)
-        for node, one, least in zip(nodes, asked, self._families.bounds(asked), strict=True):
-            if least is None:  # unless one before it has taught its blocks
-                [least] = self._families.bounds([one])
-            self._push(bound, node, one[-1], least)
-
-    def _push(self, bound: float, node: Limb | Leaf, load: Workload, least: float | None) -> None:
-        """A node with a bound of its own: ``least``, by blocks like its own, or (None) from its priced stages."""
-        exact = least is None
-        if least is None:
-            where = self._where(node)
-            found = bounds.seconds(
-                [load], self.cluster, self.settings, lambda made: self._families.learn(*where, load, made)
-            )
-            least = found.item()
-        if least == float("inf"):
-            self._refused("no model prices its stages", node.number)
-            return
-        value = max(bound, self.objective.bound(load, least))
-        heappush(self._heap, (value, next(self._ticks), replace(node, priced=exact)))
+    def _push_all(self, least_of: Sequence[float], nodes: Sequence[Limb | Leaf], loads: Sequence[Workload]) -> None:
+        """Nodes with bounds of their own, which are no lower than ``least_of`` them: by blocks like theirs, or where none
+        are known by their priced stages."""
+        asked = [(*self._where(node), load) for node, load in zip(nodes, loads, strict=True)]
+        self._families.ask(asked, self.settings)
+        least = self._families.bounds(asked)
+        rest = [i for i, each in enumerate(least) if each is None]
+        found = [each or 0.0 for each in least]
+        for i, each in zip(rest, bounds.seconds([loads[i] for i in rest], self.cluster, self.settings), strict=True):
+            found[i] = each.item()
+        for bound, node, load, each in zip(least_of, nodes, loads, found, strict=True):
+            if each == float("inf"):
+                self._refused("no model prices its stages", node.number)
+            else:
+                heappush(self._heap, (max(bound, self.objective.bound(load, each)), next(self._ticks), node))
 
     def _load(
         self, shape: int, pipe: int, layer: int, once: Iterable[int], *, bare: bool = False, quiet: bool = True
@@ -218,22 +219,14 @@ class Hunt:
                 if first is not None and self._layout(self._heap[0][2]) == first[0]:
                     heappop(self._heap)
                     continue
-            bound, _, node = heappop(self._heap)
-            if isinstance(node, Limb):
-                if node.priced:
-                    self._open(bound, node)
-                else:
-                    load = self._load(node.shape, node.pipe, *node.leaves[0], bare=True)
-                    self._push(bound, node, load, None)
-            elif not node.fits:
-                self._fit(bound, node)
-            elif not node.parted:
-                self._part(bound, node)
-            else:
-                ready.append((bound, node))
-                if self._reach == float("inf") and len(ready) >= 4:  # something to compare with, soon
-                    self._project([leaf for _, leaf in ready])
-                    ready = []
+            next_ = list(self._next())
+            self._open([(bound, node) for bound, node in next_ if isinstance(node, Limb)])
+            leaves = [(bound, node) for bound, node in next_ if isinstance(node, Leaf)]
+            self._fit([(bound, leaf) for bound, leaf in leaves if not leaf.fits])
+            ready += [(bound, leaf) for bound, leaf in leaves if leaf.fits]
+            if self._reach == float("inf") and len(ready) >= 4:  # something to compare with, soon
+                self._project([leaf for _, leaf in ready])
+                ready = []
         left = [bound for bound, _, _ in self._heap[:1]] + [bound for bound, _ in ready]
         best = min((hit.value for hit in self.hits), default=float("inf"))
         self.gap = max(0.0, 1.0 - min(left) / best) if left and min(left) < self._reach else 0.0
@@ -242,36 +235,35 @@ class Hunt:
         shape = self.tree.shapes[node.shape]
         return layout_of({**shape, **self.tree.space.pipelines(shape["pp"])[node.pipe]})
 
-    def _open(self, bound: float, limb: Limb) -> None:
-        """Its recompute options."""
-        leaves = [Leaf(limb.shape, limb.pipe, layer, once) for layer, once in limb.leaves]
-        self._push_all(bound, leaves, [self._load(leaf.shape, leaf.pipe, leaf.layer, leaf.once) for leaf in leaves])
+    def _open(self, limbs: Sequence[tuple[float, Limb]]) -> None:
+        """Their recompute options."""
+        leaves = [(b, Leaf(limb.shape, limb.pipe, *each)) for b, limb in limbs for each in limb.leaves]
+        loads = [self._load(leaf.shape, leaf.pipe, leaf.layer, leaf.once) for _, leaf in leaves]
+        self._push_all([bound for bound, _ in leaves], [leaf for _, leaf in leaves], loads)
 
-    def _fit(self, bound: float, leaf: Leaf) -> None:
-        """Whether it does in memory."""
-        load = self._load(leaf.shape, leaf.pipe, leaf.layer, leaf.once)
-        found = bounds.needs([load], self.cluster)[0]
-        if isinstance(found, str):
-            self._refused(found, len(leaf.once))
-            return
-        memory, verdict = found
-        if verdict.margin < 0:
-            self.counts.out_of_memory += len(leaf.once)
-            if verdict.required < BETTER * verdict.usable:
-                self.near.append((bound, self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, leaf.once[0])))
-            return
-        value = max(bound, self.objective.bound(load, 0.0, memory))
-        heappush(self._heap, (value, next(self._ticks), replace(leaf, fits=True)))
+    def _next(self) -> Iterator[tuple[float, Limb | Leaf]]:
+        """The node with the lowest bound, and those that are opened with it."""
+        most = max(self._reach, self._heap[0][0])
+        for _ in range(min(_TOGETHER, len(self._heap))):
+            if self._heap[0][0] <= most:
+                bound, _, node = heappop(self._heap)
+                yield bound, node
 
-    def _part(self, bound: float, leaf: Leaf) -> None:
-        """Each way in which gradients are reduced."""
-        numbers = self.tree.space.of_once
-        ways: dict[bool, list[int]] = {}
-        for each in leaf.once:
-            ways.setdefault(bool(numbers[each].get("overlap_grad_reduce")), []).append(each)
-        for once in ways.values():
-            load = self._load(leaf.shape, leaf.pipe, leaf.layer, once)
-            self._push(bound, replace(leaf, once=tuple(once), parted=True), load, None)
+    def _fit(self, leaves: Sequence[tuple[float, Leaf]]) -> None:
+        """Whether they do in memory."""
+        loads = [self._load(leaf.shape, leaf.pipe, leaf.layer, leaf.once) for _, leaf in leaves]
+        for (bound, leaf), load, found in zip(leaves, loads, bounds.needs(loads, self.cluster), strict=True):
+            if isinstance(found, str):
+                self._refused(found, len(leaf.once))
+                continue
+            memory, verdict = found
+            if verdict.margin < 0:
+                self.counts.out_of_memory += len(leaf.once)
+                if verdict.required < BETTER * verdict.usable:
+                    self.near.append((bound, self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, leaf.once[0])))
+                continue
+            value = max(bound, self.objective.bound(load, 0.0, memory))
+            heappush(self._heap, (value, next(self._ticks), replace(leaf, fits=True)))
 
     def _project(self, leaves: Iterable[Leaf]) -> None:
         every = [self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, once) for leaf in leaves for once in leaf.once]
@@ -309,14 +301,11 @@ class Hunt:
             if len(self._best) >= self.top:
                 self._reach = sorted(self._best.values())[self.top - 1]
 
-    def _asked(self, nodes: Sequence[Limb | Leaf], loads: Sequence[Workload]) -> list[Asked]:
-        return [(*self._where(node), load) for node, load in zip(nodes, loads, strict=True)]
-
-    def _where(self, node: Limb | Leaf) -> tuple[int, int, Hashable, Hashable]:
+    def _where(self, node: Limb | Leaf) -> tuple[int, Hashable, Hashable]:
         """By what :mod:`projector.search.families` knows the blocks of a node."""
         if isinstance(node, Limb):
-            return node.shape, node.pipe, ("bare", node.kind), ("bare", node.kind)
-        return node.shape, node.pipe, node.layer, self._seen[node.layer]
+            return node.pipe, ("bare", node.kind), self._bare[node.leaves[0][0]]
+        return node.pipe, node.layer, self._seen[node.layer]
 
     def name(self, fields: Option) -> str:
         return ";".join(f"{key}={value}" for key, value in sorted(fields.items()) if value is not None)

@@ -50,8 +50,6 @@ class Leaf:
     layer: int
     once: tuple[int, ...]
     fits: bool = False
-    parted: bool = False
-    priced: bool = False
 
     @property
     def number(self) -> int:
@@ -67,7 +65,6 @@ class Limb:
     pipe: int
     kind: int
     leaves: tuple[tuple[int, tuple[int, ...]], ...]
-    priced: bool = False
 
     @property
     def number(self) -> int:

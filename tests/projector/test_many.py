@@ -13,7 +13,7 @@ import pytest
 from projector import Projection, project, project_many
 from projector.errors import InputError, Unsupported
 from projector.frameworks import scope
-from projector.frameworks.scope import as_layers_see, as_weights_see
+from projector.frameworks.scope import as_layers_see
 from projector.hardware import catalogue
 from projector.hardware.efficiency import of as efficiency_of
 from projector.kernels.settings import DEFAULT
@@ -190,7 +190,6 @@ def test_what_a_sweep_forgets_is_free_at_once(loads: list[Workload]) -> None:
         gc.enable()
     view = as_layers_see(settle(loads[0], H100))
     assert as_layers_see(view) is view
-    assert as_layers_see(as_weights_see(view)) is as_weights_see(view) is as_weights_see(as_weights_see(view))
     assert not any(each is view for each in gc.get_referents(vars(view)))
 
 
