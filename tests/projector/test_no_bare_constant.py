@@ -23,6 +23,7 @@ ALLOWED = {
         "errors.MOST_TEXT",
         "errors.MOST_EXPECTED",
         "errors.MOST_PROBLEMS",
+        "frameworks.columns.FEW",
         "kernels.neighbours.TREE",
         "pipeline.optimal.LARGEST",
         "pipeline.schedules.zb_ilp.LARGEST",
@@ -33,6 +34,9 @@ ALLOWED = {
         "search.space.MOST",
         "search.sweep.grid.MOST",
         "search.unfit.MOST",
+        "serve.answers.NUMBERS",
+        "serve.answers.ACTIONS",
+        "serve.server.MOST",
     ),
     "largest input that is read": ("hardware.primus.NUMBERS", "hardware.check.MOST"),
     "shapes that kernels are compiled for": (
