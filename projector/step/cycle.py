@@ -22,6 +22,7 @@ from projector.step.boundary import activations, copies, tied
 from projector.step.neighbours import pairs_up, pipelined
 from projector.step.stages import StageTime
 from projector.step.timing import CONTENTION, Clock
+from projector.workload.recipe import Recipe
 
 Floats = NDArray[np.float64]
 
@@ -143,7 +144,6 @@ def assembled(
     saved = stages.forward_saved, stages.inputs_saved
     if pipelined(recipe):  # forwards and backwards that run alone expose it
         forward, inputs, hidden = forward + saved[0], inputs + saved[1], saved
-    alone = pairs_up(recipe) and not pipelined(recipe)
     compiled = _tuned(resolved, forward, inputs, stages.weight, messages, shown)
     schedule = compiled.schedule
     flush = not resolved.execution.pipeline.p2p_synchronous
@@ -161,8 +161,15 @@ def assembled(
         exchange=surrounding,
         deferred=m[..., None] * deferred,
         between=np.asarray(between_steps(resolved)),
-        unpaired=(saved[0] + saved[1]).sum(axis=-1) if alone else np.zeros(()),
+        unpaired=_unpaired(recipe, *saved),
     )
+
+
+def _unpaired(recipe: Recipe, forward: Floats, inputs: Floats) -> Floats:
+    """Seconds ``[…]`` that the first forward and the last backward of a step without pipeline show, which have no partner;
+    given what each stage saves with one ``[…, stages]``."""
+    alone = pairs_up(recipe) and not pipelined(recipe)
+    return np.asarray((forward + inputs).sum(axis=-1)) if alone else np.zeros(())
 
 
 def compiled_schedule(resolved: Resolved, microbatches: int | None = None) -> Compiled:
