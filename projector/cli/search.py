@@ -68,11 +68,7 @@ def register(parser: Parser) -> None:
     )
     add("--budget", default="60s", metavar="N|Ns", help=budget)
     out = parser.add_argument_group("what comes out")
-    out.add_argument(
-        "--write",
-        metavar="DIR|KIND|FILE",
-        help="the best as a case and as its framework starts it, or as projector performance --write has it",
-    )
+    written.add_write(out)
     out.add_argument("--plots", metavar="DIR", help="pictures: time and memory, the axes of the best, where time goes")
     out.add_argument("--page", metavar="FILE", help="all that is shown and the pictures, as one HTML page")
     add_json(out)
@@ -124,12 +120,8 @@ def _run(options: argparse.Namespace) -> None:
             looks.save(figures, folder(options.plots, "--plots"))
         if options.page:
             page.write(Path(options.page), f"Search: {title}", shown(), figures)
-    if options.write and written.kind_of(options.write):
-        written.write([options.write], case, found.best[0].workload, options)
-    elif options.write:
-        from projector.search.written import write
-
-        write(found.best[0].workload, Path(options.write), case.cluster)
+    if options.write:
+        written.write(options.write, case, found.best[0].workload, options)
 
 
 def _limits(options: argparse.Namespace) -> Limits:

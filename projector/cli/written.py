@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 #: Kinds of files by the word that asks for one, with the name that it gets; a path of such an ending asks for its kind, too.
 NAMES: Mapping[str, str] = {
+    "case": "case.yaml",
     "run.sh": "run.sh",
     "sbatch": "run.sbatch",
     "pytorchjob": "pytorchjob.yaml",
@@ -33,7 +34,7 @@ NAMES: Mapping[str, str] = {
     "nemo": "nemo.yaml",
 }
 _ENDINGS = {".sh": "run.sh", ".sbatch": "sbatch"}
-_HELP = "run.sh, sbatch, pytorchjob, megatron, primus, torchtitan, nemo: what starts it; or a path"
+_HELP = "case, run.sh, sbatch, pytorchjob, megatron, primus, torchtitan, nemo: what starts it; or a path"
 #: Fields of a model that are arguments of Megatron-LM as they stand.
 _PLAIN = (
     *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "kv_channels"),
@@ -295,7 +296,20 @@ def _torchtitan(load: Workload, _: Cluster) -> str:
     return launchable.toml(launchable.job(load))
 
 
+def _case(load: Workload, cluster: Cluster) -> str:
+    """A case of this project, with nothing that its framework decides."""
+    from projector.workload.model_schema import model_to_mapping
+    from projector.workload.schema import recipe_to_mapping
+
+    where = {"cluster": cluster.name, "gpus": load.gpus, "framework": load.framework}
+    recipe = recipe_to_mapping(load.recipe)
+    if load.model.moe is not None:
+        recipe["etp"] = load.recipe.etp  # tp in some frameworks, where a case leaves it out
+    return _yaml({"model": model_to_mapping(load.model), **where, "recipe": recipe})
+
+
 _TEXTS: Mapping[str, Callable[[Workload, Cluster], str]] = {
+    "case": _case,
     "run.sh": _script,
     "sbatch": _sbatch,
     "pytorchjob": _pytorchjob,

@@ -49,11 +49,12 @@ def test_flags_hold_their_fields(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_best_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    made = document(capsys, "--write", str(tmp_path / "best"))
-    assert main(["performance", "--config", str(tmp_path / "best" / "case.yaml"), "--json"]) == 0
+    files = [str(tmp_path / name) for name in ("case.yaml", "megatron.yaml")]
+    made = document(capsys, "--write", files[0], "--write", files[1])
+    assert main(["performance", "--config", files[0], "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["projections"]["simulate"]["tgs"] == pytest.approx(made["best"][0]["tgs"])
-    text = (tmp_path / "best" / "megatron.yaml").read_text()
+    text = (tmp_path / "megatron.yaml").read_text()
     assert f"tensor_model_parallel_size: {made['best'][0]['fields']['tp']}" in text
 
 

@@ -22,6 +22,7 @@ MEGATRON = ("run.sh", "sbatch", "pytorchjob", "megatron", "primus")
 CASES = [
     (kind, words) for words in (DENSE, AGAIN, EXPERTS, (*LATENT, "--use-distributed-optimizer")) for kind in MEGATRON
 ]
+CASES += [("case", DENSE), ("case", (*EXPERTS, "--tp", "2"))]
 CASES += [("nemo", (*DENSE, "--framework", "nemo")), ("nemo", AGAIN), ("torchtitan", SHARDED)]
 
 
