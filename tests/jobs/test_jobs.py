@@ -70,7 +70,7 @@ def test_best_layout(outputs: Any) -> None:
     searched, again = outputs("best_layout")
     assert figure(searched, r"Expected: # s a step") == figure(again, r"Expected: # s a step")
     assert "times as fast" in " ".join(searched.split())  # how far from the best it may be
-    assert Path("best/megatron.yaml").is_file()
+    assert Path("megatron.yaml").is_file()
 
 
 def test_from_my_run(outputs: Any) -> None:
