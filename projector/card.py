@@ -7,6 +7,7 @@ from dataclasses import asdict
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from projector.errors import InputError, Problem
 from projector.expectation import Knowledge
 from projector.io.table import factor, percent
 from projector.workload.schema import recipe_to_mapping
@@ -75,11 +76,7 @@ def values(made: Projection) -> dict[str, Any]:
 
 def html(made: Projection) -> str:
     """The same lines with the breakdown as a bar. It takes its ink from the page, so that it suits a dark one, too."""
-    shares = [
-        (name, made.breakdown[name] / made.step_seconds, colour)
-        for name, colour in zip(PARTS, _COLOURS, strict=True)
-        if made.breakdown[name] > _LEAST * made.step_seconds
-    ]
+    shares = _shares(made)
     bar = "".join(
         f'<span title="{_part(name, share)}" style="width:{100 * share:.2f}%;background:{colour}"></span>'
         for name, share, colour in shares
@@ -138,3 +135,41 @@ def _parts(made: Projection) -> str:
     return "Step: " + ", ".join(
         _part(name, value / made.step_seconds) for name, value in largest if value > _LEAST * made.step_seconds
     )
+
+
+def figure(made: Projection, what: str) -> Any:
+    """A matplotlib figure of ``what``: ``step``, ``timeline`` or ``memory``. Raises :class:`InputError` for another word."""
+    from projector.memory import draw as memory
+    from projector.memory.timeline import memory_timeline
+    from projector.pipeline import draw as pipeline
+
+    if what == "timeline":
+        return pipeline.drawn([made.timeline], titles=[_title(made)])
+    if what == "memory":
+        return memory.drawn(made.memory, memory_timeline(made.resolved, made.cluster.gpu, made.timeline), _title(made))
+    if what != "step":
+        raise InputError([Problem("plot()", "what", what, "step, timeline or memory")])
+    return _bar(made)
+
+
+def _shares(made: Projection) -> list[tuple[str, float, str]]:
+    """Parts of the step worth a name, each with its share and its colour."""
+    return [
+        (name, made.breakdown[name] / made.step_seconds, colour)
+        for name, colour in zip(PARTS, _COLOURS, strict=True)
+        if made.breakdown[name] > _LEAST * made.step_seconds
+    ]
+
+
+def _bar(made: Projection) -> Any:
+    """Where the step goes, as one bar in seconds."""
+    from matplotlib.figure import Figure
+
+    drawn, left = Figure(figsize=(9, 2.2), layout="constrained"), 0.0
+    axes = drawn.subplots()
+    for name, share, colour in _shares(made):
+        axes.barh(0, share * made.step_seconds, left=left, color=colour, label=_part(name, share))
+        left += share * made.step_seconds
+    axes.set(yticks=[], xlabel="s", title=_title(made), xlim=(0, left))
+    drawn.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    return drawn

@@ -71,6 +71,13 @@ class Projection:
 
         return html(self)
 
+    def plot(self, what: str = "step") -> Any:
+        """A matplotlib figure: the parts of a ``step``, the ``timeline`` of the pipeline, or the ``memory`` of its ranks.
+        Raises :class:`InputError` for another word."""
+        from projector.card import figure
+
+        return figure(self, what)
+
     def to_dict(self) -> dict[str, Any]:
         """Figures, recipe, memory, what to expect and what was assumed, as JSON values."""
         from projector.card import values

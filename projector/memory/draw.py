@@ -37,10 +37,11 @@ def save(plan: MemoryPlan, lines: Sequence[RankTimeline], path: Path | str, titl
     target = Path(path)
     if problems := figure_problems(target):
         raise InputError(problems)
-    return save_figure(target, _figure(plan, lines, title))
+    return save_figure(target, drawn(plan, lines, title))
 
 
-def _figure(plan: MemoryPlan, lines: Sequence[RankTimeline], title: str) -> Any:
+def drawn(plan: MemoryPlan, lines: Sequence[RankTimeline], title: str) -> Any:
+    """The figure: every rank at its peak, and below it the course of a few ranks through a step."""
     from matplotlib.figure import Figure
 
     shown = _shown(plan)

@@ -44,12 +44,16 @@ def save(
     """
     target = Path(path)
     _check(timelines, target)
-    return save_figure(target, _figure(timelines, bytes_per_stage, static, titles))
+    return save_figure(target, drawn(timelines, bytes_per_stage, static, titles))
 
 
-def _figure(
-    timelines: Sequence[Timeline], bytes_per_stage: ArrayLike | None, static: ArrayLike | None, titles: Sequence[str]
+def drawn(
+    timelines: Sequence[Timeline],
+    bytes_per_stage: ArrayLike | None = None,
+    static: ArrayLike | None = None,
+    titles: Sequence[str] = (),
 ) -> Any:
+    """The figure, of what :func:`save` takes."""
     from matplotlib.figure import Figure
 
     longest = max(float(timeline.makespan) for timeline in timelines)

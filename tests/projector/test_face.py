@@ -91,6 +91,17 @@ def test_the_card_is_the_answer_with_a_bar_that_adds_up() -> None:
         assert text.replace("&", "&amp;") in card
 
 
+def test_pictures_are_of_the_step_the_timeline_and_the_memory() -> None:
+    made = pj.project(**FITS)
+    (axes,) = made.plot().axes
+    named = [value for value in made.breakdown.values() if value > 0.002 * made.step_seconds]
+    assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(sum(named))
+    assert len(made.plot("timeline").axes) == 1
+    assert len(made.plot("memory").axes) >= 2
+    with pytest.raises(pj.InputError, match="step, timeline or memory"):
+        made.plot("speed")
+
+
 def test_a_layout_that_nobody_says_is_one_that_fits() -> None:
     made = pj.project(**{**RUN, "model": "llama3_70b", "gpus": 64})
     assert made.memory.status == "fits"
