@@ -274,6 +274,7 @@ def test_a_preset_that_is_not_there_is_named(tmp_path: Path) -> None:
         ),
         ({"patch_primus_pipeline": True, "pp_algorithm": "v-min"}, "v-min", 2),
         ({"patch_primus_pipeline": True, "pp_algorithm": "zero-bubble"}, "zb-h1", 1),
+        ({"patch_primus_pipeline": True, "pp_algorithm": "zero-bubble-heuristic"}, "zb-2p", 1),
         ({"enable_zero_bubble": True, "pp_algorithm": "zbv-formatted"}, None, 1),
     ],
 )
