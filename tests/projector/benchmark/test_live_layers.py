@@ -231,10 +231,10 @@ def test_a_layer_of_transformers_has_the_weights_of_ours(cpu: Device, tmp_path: 
 def test_without_transformers_the_command_says_what_to_install(
     cpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from projector.benchmark import layers_transformers, source
+    from projector.benchmark import source
     from projector.benchmark.layers_parts import Made
 
-    monkeypatch.setattr(layers_transformers.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(source.util, "find_spec", lambda _: None)
     with pytest.raises(InputError, match="pip install transformers"):
         source.find("transformers:config.json", Made(_work(tmp_path / "config.json"), cpu.place))
     monkeypatch.undo()
