@@ -12,14 +12,14 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from harness.kernels.collectives_table import Record, convert, convert_nccl_tests, text
+from harness.kernels.collectives_table import CollectiveRecord, convert, convert_nccl_tests, text
 
 TARGET = Path(__file__).resolve().parents[1] / "measured" / "collectives"
 
 
 def main(source: Path, target: Path = TARGET) -> None:
     """Converts ``source`` and writes one file a cluster into ``target``."""
-    by_cluster: dict[str, list[Record]] = defaultdict(list)
+    by_cluster: dict[str, list[CollectiveRecord]] = defaultdict(list)
     printed = "busbw-o" in source.read_text(encoding="utf-8").partition("\n")[0]
     for record in (convert_nccl_tests if printed else convert)(source):
         by_cluster[record.cluster].append(record)
