@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -59,3 +61,18 @@ def shared() -> Path:
     if not (SHARED / "corpus").is_dir():
         pytest.skip("the raw third-party material (../shared) is not on this machine")
     return SHARED
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A headless Chromium, started once."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra test)")
+    if BROWSER is None:
+        pytest.skip("no chromium or google-chrome on this machine")
+    with api.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()

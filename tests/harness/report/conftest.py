@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,8 +13,6 @@ from many import many_rows
 
 from harness.contracts.results import Evaluation
 from harness.report import files, publish, view
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 
 PROBE = Path(__file__).parent / "probe.js"
 
@@ -29,18 +26,6 @@ PROVENANCE = {
 @pytest.fixture(scope="session")
 def evaluation() -> Evaluation:
     return many_rows()
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """A headless Chromium, started once."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra test)")
-    if BROWSER is None:
-        pytest.skip("no chromium or google-chrome on this machine")
-    with api.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 @dataclass

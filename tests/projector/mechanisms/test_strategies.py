@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -229,3 +230,13 @@ def test_a_rank_holds_no_token_more_often_than_it_has_experts(ep: int) -> None:
     (sort,) = (op for op in block.forward if op.name == "moe.sort")
     assert isinstance(sort, Stream)
     assert sort.read == pytest.approx(ep * TOKENS * min(TOPK, EXPERTS // ep) * HIDDEN * 2)
+
+
+@pytest.mark.parametrize("date", ["", "2024-01", "2026-06"])
+def test_an_eager_model_of_transformers_composes_its_norm_at_every_date(date: str) -> None:
+    """torch has one kernel for it since 2.9; LlamaRMSNorm of transformers does not call that."""
+    norms = [
+        resolve(replace(workload(framework=name), framework_date=date)).execution.fusion.norm
+        for name in ("deepspeed", "torchtitan")
+    ]
+    assert norms == [False, date != "2024-01"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import json
-import shutil
 import threading
 import urllib.error
 import urllib.request
@@ -24,7 +23,6 @@ from projector.serve.worker import Worker, computed
 
 QUESTION = {"model": "llama3.1_8b", "gpu": "h100_sxm", "gpus": "16", "tp": "2", "pp": "2", "global_batch_size": "64"}
 FLAGS = ("--model", "llama3.1_8b", "--gpu", "h100_sxm", "--gpus", "16", "--tp", "2", "--pp", "2", "--gbs", "64")
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 
 
 @pytest.mark.parametrize("command", ["performance", "memory", "layers"])
@@ -163,17 +161,6 @@ def test_the_command_refuses_a_port_that_is_taken(address: str) -> None:
     done = command_line.run("projector", "serve", "--port", address.rsplit(":", 1)[1])
     assert done.returncode == 2
     assert "--port: found" in done.stderr
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra test)")
-    if BROWSER is None:
-        pytest.skip("no chromium or google-chrome on this machine")
-    with api.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 def opened(chromium: Any, url: str, width: int = 1300, theme: str = "light") -> Any:
