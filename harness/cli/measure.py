@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,21 +34,30 @@ def register(parser: Parser) -> None:
     add = parser.add_argument
     add("spec", type=Path, metavar="SPEC", help="a file with the key measure (a suite is one), or one training")
     add(
-        "--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"folder of logs and runs (default: {DEFAULT_OUT})"
+        "--out",
+        "--output-dir",
+        type=Path,
+        default=Path(os.environ.get("OUTPUT_DIR") or DEFAULT_OUT),
+        metavar="DIR",
+        help=f"folder of logs and runs (default: OUTPUT_DIR of the environment, then {DEFAULT_OUT})",
     )
     add("--device", choices=("cpu", "cuda"), help="in place of the file's own choice")
     add("--threads", type=positive, metavar="N", help="of each process on a CPU (default: cores over processes)")
-    add("--repeat", type=positive, metavar="N", help="how often every training runs, in turn")
+    add("--repeat", "--runs", type=positive, metavar="N", help="how often every training runs, in turn")
+    add("--cooldown", type=positive, metavar="SECONDS", help="rest between two trainings")
     add("--steps", type=positive, metavar="N", help="steps of every training")
     add(
-        "--profile", action="store_true", help="and a profiler's trace of each, two steps behind the timed ones, a rank"
+        "--profile",
+        action="store_true",
+        help="and a profiler's trace of each, behind the timed steps, a rank; what it holds says the file's key profile",
     )
     add(
         "--strategy",
         action="append",
         default=[],
         metavar="NAME",
-        help="every training as this strategy of TPrimat splits it, or as all five do (all); may be given again",
+        help="every training as this strategy of TPrimat splits it, or as all five do (all); may be given again; "
+        "default: PARALLEL of the environment, where that is one",
     )
     add("--only", action="append", default=[], metavar="ID", help="a training of the file; may be given again")
 
@@ -75,7 +85,8 @@ def _plan(args: argparse.Namespace) -> Plan:
     from projector.errors import InputError, Problem, nearest
 
     plan = spec.read(args.spec)
-    plan = spec.by_strategy(plan, args.strategy, str(args.spec)) if args.strategy else plan
+    strategies = args.strategy or [name for name in [os.environ.get("PARALLEL", "")] if name in spec.STRATEGIES]
+    plan = spec.by_strategy(plan, strategies, str(args.spec)) if strategies else plan
     known = [job.id for job in plan.jobs]
     problems = [
         Problem("command line", "--only", name, nearest(name, known)) for name in args.only if name not in known
@@ -94,7 +105,8 @@ def _plan(args: argparse.Namespace) -> Plan:
         repeat=args.repeat or plan.repeat,
         device=args.device or plan.device,
         threads=args.threads or plan.threads,
-        profile=args.profile,
+        cooldown=args.cooldown or plan.cooldown,
+        profile=plan.profile or (spec.Profile() if args.profile else None),
     )
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from harness.measure import support
 from projector.dataclass import dataclass
@@ -24,16 +25,20 @@ FRAMEWORK = "pytorch"
 #: The file of a rank's trace.
 TRACE = "{job}.rank{rank}.trace.json.gz"
 KEYS = ("id", "model", "recipe", "gpus", "steps", "group", "seed", "learning_rate")
-PLAN_KEYS = ("device", "threads", "repeat", "optional", "runs")
+PLAN_KEYS = ("device", "threads", "repeat", "cooldown", "profile", "optional", "runs")
+_SCHEDULE = {"wait": 0, "warmup": 0, "active": 1, "repeat": 1}
+_PROFILE = (*_SCHEDULE, "profile_memory", "with_stack", "with_flops", "record_shapes")
+_PROFILE_NEUTRAL = ("schedule", "enabled", "export_chrome_trace")  # a trace is always written in Chrome's format
 _REQUIRED = ("id", "model", "recipe")
 _NAME = frozenset(string.ascii_letters + string.digits + "._-")
-#: TPrimat's five strategies: (tp, pp) of eight NVIDIA GPUs, its Llama's (DmitriiNikolaevAtAmd/tprimat README).
+#: TPrimat's five strategies: (tp, pp) of eight NVIDIA GPUs, its Llama's, and its Qwen's (DmitriiNikolaevAtAmd/tprimat
+#: README).
 STRATEGIES = {
-    "maximum_performance": (4, 1),
-    "truly_identical": (4, 1),
-    "memory_optimized": (4, 2),
-    "minimal_communication": (1, 1),
-    "balanced": (2, 1),
+    "maximum_performance": ((4, 1), (4, 2)),
+    "truly_identical": ((4, 1), (4, 2)),
+    "memory_optimized": ((4, 2), (4, 2)),
+    "minimal_communication": ((1, 1), (1, 1)),
+    "balanced": ((2, 1), (2, 2)),
 }
 LEAST_STEPS, _MOST_STEPS, _MOST_REPEATS = 3, 1_000_000, 100  # below three steps nothing remains behind the warm-up
 
@@ -53,18 +58,35 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What a profiler's trace of a training holds: torch.profiler's schedule (``wait``, ``warmup``, ``active`` steps,
+    ``repeat`` times, behind the timed steps) and its switches, each by the name it has there."""
+
+    wait: int = 0
+    warmup: int = 1
+    active: int = 2
+    repeat: int = 1
+    profile_memory: bool = False
+    with_stack: bool = False
+    with_flops: bool = False
+    record_shapes: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """``jobs``, each trained ``repeat`` times in turn; ``device``: ``cpu``, ``cuda``, or empty: whatever is there.
 
-    ``threads``: of each process on a CPU; 0: cores over processes. ``profile``: a profiler's trace of every training.
-    ``optional``: trainings that the machine has no devices for are left out, with a word.
+    ``threads``: of each process on a CPU; 0: cores over processes. ``cooldown``: seconds of rest between two trainings.
+    ``profile``: a profiler's trace of every training. ``optional``: trainings that the machine has no devices for are
+    left out, with a word.
     """
 
     jobs: tuple[Job, ...] = ()
     repeat: int = 1
     device: str = ""
     threads: int = 0
-    profile: bool = False
+    cooldown: int = 0
+    profile: Profile | None = None
     optional: bool = False
 
 
@@ -96,6 +118,8 @@ def parse(value: object, where: str) -> tuple[Plan, list[Problem]]:
         repeat=read.integer("repeat", 1, _MOST_REPEATS, default=1),
         threads=read.integer("threads", 1, 1024) if "threads" in given else 0,
         device=read.choice("device", ("cpu", "cuda")) if given.get("device", "") != "" else "",
+        cooldown=read.integer("cooldown", 0, 3600, default=0),
+        profile=_profile(given.get("profile", False), where, read.problems),
         optional=read.switch("optional"),
     )
     items = given.get("runs")
@@ -118,7 +142,7 @@ def by_strategy(plan: Plan, names: Sequence[str], where: str) -> Plan:
     ]
     jobs = []
     for job, name in product(plan.jobs, [name for name in wanted if name in STRATEGIES]):
-        tp, pp = STRATEGIES[name]
+        tp, pp = STRATEGIES[name][job.workload.model.family == "qwen"]
         tp = max(size for size in (1, 2, 4) if size <= tp and (size == 1 or size * pp <= job.workload.gpus))
         recipe = replace(job.workload.recipe, tp=tp, pp=pp, vpp=1, pipeline_schedule=None)
         split = replace(job.workload, recipe=recipe)
@@ -146,8 +170,30 @@ def to_mapping(plan: Plan) -> dict[str, object]:
         }
         for job in plan.jobs
     ]
-    stated = {"device": plan.device, "repeat": plan.repeat, "threads": plan.threads}
+    stated = {"device": plan.device, "repeat": plan.repeat, "threads": plan.threads, "cooldown": plan.cooldown}
+    if plan.profile:
+        stated["profile"] = asdict(plan.profile)
     return {"measure": {**{name: value for name, value in stated.items() if value}, "runs": runs}}
+
+
+def _profile(value: object, where: str, problems: list[Problem]) -> Profile | None:
+    """``true``, or a mapping of :class:`Profile`; the schedule may stand in a mapping of its own, as TPrimat writes it."""
+    if not isinstance(value, Mapping):
+        if not isinstance(value, bool):
+            problems.append(
+                Problem(where, "measure.profile", value, "true, false, or a mapping with " + ", ".join(_PROFILE))
+            )
+        return Profile() if value else None
+    schedule = value.get("schedule", {})
+    flat = {**value, **(schedule if isinstance(schedule, Mapping) else {})}
+    read = Reader(flat, where, "measure.profile.")
+    read.known((*_PROFILE, *_PROFILE_NEUTRAL))
+    words: dict[str, Any] = {
+        name: read.integer(name, least, 1000, default=getattr(Profile(), name)) for name, least in _SCHEDULE.items()
+    }
+    words |= {name: read.switch(name) for name in _PROFILE if name not in _SCHEDULE and name in flat}
+    problems += read.problems
+    return None if flat.get("enabled") is False or read.problems else Profile(**words)
 
 
 def _job(item: object, where: str, key: str, problems: list[Problem]) -> Job | None:

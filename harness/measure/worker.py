@@ -6,7 +6,6 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch.distributed as dist
 from harness.measure import launch, log
 from harness.measure.launch import Turn
 from harness.measure.log import TrainedStep
-from harness.measure.spec import TRACE, Job
+from harness.measure.spec import TRACE, Job, Profile
 from harness.measure.trainer import Trainer
 from projector.benchmark import task
 from projector.benchmark.conditions import used, waited
@@ -27,20 +26,25 @@ _TICKS = 0.02  # seconds to which the system knows what a step's other programs 
 
 
 def run(
-    payload: tuple[Sequence[Turn], Path, bool], device: Device, kept: Callable[[Any], None]
+    payload: tuple[Sequence[Turn], Path, Profile | None, int], device: Device, kept: Callable[[Any], None]
 ) -> list[dict[str, Any]]:
     """Takes turns with the ranks that are joined: logs (and, where asked for, traces) into a folder for each repetition;
     rank 0 prints what is done. Words of :class:`harness.measure.launch.TakenTurn`."""
-    mine, folder, profile = payload
+    mine, folder, profile, cooldown = payload
     compared = any(turn.asked for turn in mine)
 
     def stamp() -> float:
         return _over_ranks(pace(device, dist.barrier), device, dist.ReduceOp.MAX) if compared else 1.0
 
-    return launch.take(mine, partial(_one, folder=folder, profile=profile, device=device), stamp, kept)
+    def taken(turn: Turn) -> dict[str, Any]:
+        if turn is not mine[0]:
+            time.sleep(cooldown)
+        return _one(turn, folder, profile, device)
+
+    return launch.take(mine, taken, stamp, kept)
 
 
-def _one(turn: Turn, folder: Path, profile: bool, device: Device) -> dict[str, Any]:
+def _one(turn: Turn, folder: Path, profile: Profile | None, device: Device) -> dict[str, Any]:
     rank = dist.get_rank()
     gc.collect()  # of the turn before: graphs refer to themselves
     if device.type == "cuda":
@@ -51,8 +55,8 @@ def _one(turn: Turn, folder: Path, profile: bool, device: Device) -> dict[str, A
         found = task.run(turn.asked, device)
     else:
         place = folder / str(turn.number)
-        traced = place / TRACE.format(job=turn.job.id, rank=rank) if profile else None
-        _train(turn.job, device, place / f"{turn.job.id}.log" if rank == 0 else None, traced)
+        traced = place / TRACE.format(job=turn.job.id, rank=rank)
+        _train(turn.job, device, place / f"{turn.job.id}.log" if rank == 0 else None, profile, traced)
     took = time.perf_counter() - began
     lost, others = (seconds / took for seconds in _since(before, device))
     if found is not None:
@@ -82,15 +86,15 @@ def _over_ranks(seconds: float, device: Device, how: Any) -> float:
     return float(word)
 
 
-def _train(job: Job, device: Device, path: Path | None, traced: Path | None) -> None:
+def _train(job: Job, device: Device, path: Path | None, profile: Profile | None, traced: Path) -> None:
     """The whole training; ``path``: where its log goes, None on ranks that write none; ``traced``: where a trace goes."""
-    steps = [*_steps(job, device, traced)]
+    steps = [*_steps(job, device, profile, traced)]
     if path is not None:
         memory = None if device.type == "cpu" else _memory()
         log.save(path, [*log.head(job, _facts(device)), *log.body(job, steps, memory)])
 
 
-def _steps(job: Job, device: Device, traced: Path | None) -> Iterator[TrainedStep]:
+def _steps(job: Job, device: Device, profile: Profile | None, traced: Path) -> Iterator[TrainedStep]:
     """Trains; on a CPU with the longest time that a rank waited, while a step lasted, for a core that others used."""
     on_cpu = device.type == "cpu"
     if not on_cpu:
@@ -110,22 +114,27 @@ def _steps(job: Job, device: Device, traced: Path | None) -> Iterator[TrainedSte
             lost, others = _since(before, device) if on_cpu else (0.0, 0.0)
             lost = min(lost, max(0.0, others - _TICKS))  # threads of a rank wait for each other, too
             yield TrainedStep(step, time.time(), seconds, lost, result.loss, result.grad_norm)
-        if traced is not None:
-            _profile(trainer, job.steps, traced)
+        if profile is not None:
+            _trace(trainer, job.steps, profile, traced)
     finally:
         gc.enable()
 
 
-def _profile(trainer: Trainer, done: int, path: Path) -> None:
-    """Steps behind the timed ones, which a profiler would have slowed: one to warm it up, two that are kept."""
+def _trace(trainer: Trainer, done: int, plan: Profile, path: Path) -> None:
+    """Traced steps lie behind the timed ones, which a profiler would have slowed."""
     from torch import profiler
 
-    plan = profiler.schedule(wait=0, warmup=1, active=2, repeat=1)
+    schedule = profiler.schedule(wait=plan.wait, warmup=plan.warmup, active=plan.active, repeat=plan.repeat)
     with profiler.profile(
-        schedule=plan, record_shapes=True, on_trace_ready=lambda made: made.export_chrome_trace(str(path))
+        schedule=schedule,
+        on_trace_ready=lambda made: made.export_chrome_trace(str(path)),
+        profile_memory=plan.profile_memory,
+        with_stack=plan.with_stack,
+        with_flops=plan.with_flops,
+        record_shapes=plan.record_shapes,
     ) as made:
-        for step in range(done + 1, done + 4):
-            trainer.step(*trainer.batch(step))
+        for step in range((plan.wait + plan.warmup + plan.active) * plan.repeat):
+            trainer.step(*trainer.batch(done + 1 + step))
             made.step()
 
 

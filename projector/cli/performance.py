@@ -97,7 +97,7 @@ def _projected(options: argparse.Namespace) -> None:
     from projector.cli.inputs import blamed, read_case
     from projector.cli.layout import laid_out
     from projector.cli.trace import write_trace
-    from projector.cli.unfelt import unfelt
+    from projector.cli.unfelt import idle_flags, unfelt
     from projector.io.terminal import show
 
     runs.prepare(options)
@@ -107,7 +107,9 @@ def _projected(options: argparse.Namespace) -> None:
     with blamed(options):
         case = _ranged(laid_out(case, options))
         made = _projections(case, options)
-        case = replace(case, notes=(*case.notes, *unfelt(case, options)))
+        simulated = made.by_mode.get(SIMULATE)
+        idle = idle_flags(case, simulated, options.told) if simulated else ()
+        case = replace(case, notes=(*case.notes, *unfelt(case, options)), moot=(*case.moot, *idle))
     if asked(options) and BENCHMARK in made.by_mode:
         case = replace(case, known=case.known.after_timing(made.first, made.by_mode[BENCHMARK]))
     if options.trace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shlex
 from collections.abc import Mapping
@@ -11,12 +12,17 @@ from typing import Any
 
 import command_line
 import pytest
+import tprimat
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT.parent / "shared" / "inputs" / "primus" / "examples" / "megatron" / "configs"
-TABLE = yaml.safe_load(Path(__file__).with_name("items.yaml").read_text(encoding="utf-8"))
-ITEMS: dict[str, dict[str, Any]] = {item["id"]: item for item in TABLE["items"]}
+TABLES = [
+    yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(Path(__file__).parent.glob("*items.yaml"))
+]
+ITEMS: dict[str, dict[str, Any]] = {item["id"]: item for table in TABLES for item in table["items"]}
+RUNS: dict[str, str] = {name: run for table in TABLES for name, run in table["runs"].items()}
+FIGURES: dict[str, str] = {name: at for table in TABLES for name, at in table.get("figures", {}).items()}
 RUNNER = "bash runner/primus-cli direct --script primus/cli/main.py -- projection "
 #: What the documents leave to the reader.
 MODEL, NODES = "MI300X/deepseek_v2_lite-BF16-pretrain.yaml", "4"
@@ -29,20 +35,21 @@ FILES = {
 EXPECTED = {"shows", "lacks", "refuses", "is", "less", "more", "same", "ratio", "held", "not"}
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not SHIPPED.is_dir():
-        pytest.skip("the experiments that Primus ships (../shared) are not on this machine")
     made = tmp_path_factory.mktemp("founding")
     for name, keys in FILES.items():
         (made / name).write_text(yaml.safe_dump({"hardware_config": keys}))
+    tprimat.folders(made)
     return made
 
 
 def words(text: str, folder: Path) -> list[str]:
-    """A command line of the table as arguments of the program."""
+    """A command line of the table as arguments of ``projector``, or of the program that is its first word."""
     first, _, rest = text.partition(" ")
-    said = shlex.split(f"{TABLE['runs'].get(first, first)} {rest}")
+    said = shlex.split(f"{RUNS.get(first, first)} {rest}")
+    if not SHIPPED.is_dir() and any(word.startswith("MI3") for word in said):
+        pytest.skip("the experiments that Primus ships (../shared) are not on this machine")
     return [_place(word, folder) for word in said]
 
 
@@ -50,12 +57,16 @@ def _place(word: str, folder: Path) -> str:
     """A file of the documents as it is here, or the reader's own value."""
     word = {"<model_config.yaml>": MODEL, "<N>": NODES}.get(word, word).removeprefix("examples/megatron/configs/")
     name = word.rpartition("/")[2]
-    return str(folder / name if name in FILES else SHIPPED / word if word.startswith("MI3") else word)
+    own = name in FILES or word.startswith("output-")
+    return str(
+        folder / (name if name in FILES else word) if own else SHIPPED / word if word.startswith("MI3") else word
+    )
 
 
 @cache
 def run(arguments: tuple[str, ...], env: tuple[tuple[str, str], ...]) -> command_line.Done:
-    return command_line.run("projector", *arguments, env=dict(env))
+    program, *rest = arguments if arguments[0] == "harness" else ("projector", *arguments)
+    return command_line.run(program, *rest, env=dict(env))
 
 
 def value(name: str, text: str, folder: Path, env: Mapping[str, str]) -> Any:
@@ -64,7 +75,7 @@ def value(name: str, text: str, folder: Path, env: Mapping[str, str]) -> Any:
     done = run((*said, "--json"), tuple(env.items()))
     assert (done.returncode, done.stderr) == (0, ""), (shlex.join(said), done.stderr)
     found = json.loads(done.stdout)
-    for key in TABLE["figures"].get(name, name).split("."):
+    for key in FIGURES.get(name, name).split("."):
         found = found[int(key)] if isinstance(found, list) else found[key]
     return found
 
@@ -78,7 +89,10 @@ def test_it_works_as_the_document_says(key: str, folder: Path) -> None:
     item = ITEMS[key]
     assert EXPECTED & set(item), "an item that nothing checks"
     if "held" in item:
-        assert (ROOT / item["held"]).is_file()
+        file, _, test = item["held"].partition("::")
+        assert test in {
+            node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)
+        }
     if "held" in item or "not" in item:
         return
     text, env = item.get("run") or item["printed"].removeprefix(RUNNER), item.get("env", {})

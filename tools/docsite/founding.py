@@ -12,26 +12,27 @@ from harness.report.blocks import table
 
 __all__ = ["counts", "items"]
 
-_FILE = Path(__file__).resolve().parents[2] / "tests/founding/items.yaml"
-_DOCUMENTS = {"P": "Primus' projection page", "S": "Primus' projection skill"}
+_FOLDER = Path(__file__).resolve().parents[2] / "tests/founding"
 _SIGNS = {"less": "<", "more": ">", "same": "="}
 
 
+def _tables() -> list[dict[str, Any]]:
+    return [yaml.safe_load((_FOLDER / name).read_text(encoding="utf-8")) for name in ("items.yaml", "other_items.yaml")]
+
+
 def _read() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))["items"]
-    return found
+    return [item for table in _tables() for item in table["items"]]
 
 
 def counts() -> str:
-    """How many items of each document are checked, held by a test of a device, or not applicable."""
+    """How many items of each document a command line checks, another test holds, or do not apply."""
     rows = []
-    for letter, title in _DOCUMENTS.items():
+    titles = {letter: title for table in _tables() for letter, title in table["documents"].items()}
+    for letter, title in (*titles.items(), ("", "all")):
         own = [item for item in _read() if item["id"].startswith(letter)]
         held, none = (sum(name in item for item in own) for name in ("held", "not"))
         rows.append([title, *map(str, (len(own), len(own) - held - none, held, none))])
-    return table(
-        ["document", "items", "run by the command line", "held by a test of live timing", "not applicable"], rows
-    )
+    return table(["document", "items", "run by the command line", "held by another test", "not applicable"], rows)
 
 
 def items() -> str:

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from tprimat import STRATEGIES, document, folders
 
 from harness.cli import main
 from harness.evidence.runs_of import runs_of
 from harness.measure import spec
 
-STRATEGIES = [(name, *sizes) for name, sizes in spec.STRATEGIES.items()]
-
-
-def document(name: str, tp: int, pp: int, **training: object) -> str:
-    """As its README documents it."""
-    dp, seconds = 8 // (tp * pp), 5.0 + tp + pp
-    said = {
-        "platform": "nvd",
-        "gpu_info": {"device_name": "NVIDIA H100 80GB HBM3", "device_count": 8, "software_stack": "cuda"},
-        "parallelism_config": {
-            "tensor_model_parallel_size": tp, "pipeline_model_parallel_size": pp, "data_parallel_size": dp,
-            "gradient_accumulation_steps": 64 // dp, "strategy_name": name,
-        },
-        "training_config": {"global_batch_size": 128, "sequence_length": 2048, "num_gpus": 8, **training},
-        "performance_metrics": {"tokens_per_second": 128 * 2048 / seconds, "avg_step_time_seconds": seconds},
-        "raw_step_times": [2 * seconds] + 9 * [seconds],
-    }  # fmt: skip
-    return json.dumps(said)
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for number, (name, tp, pp) in enumerate(STRATEGIES):
-        inside = tmp_path / f"output-0{number}"
-        inside.mkdir()
-        (inside / "benchmark_cuda_llama.json").write_text(document(name, tp, pp))
-        (inside / "training_llama.log").write_text("nothing\n")
-    return tmp_path
+    return folders(tmp_path)
 
 
 def test_the_micro_batch_follows_from_what_it_writes(folder: Path) -> None:
@@ -73,5 +49,6 @@ def test_strategies_of_a_training(tmp_path: Path) -> None:
     assert [job.id for job in plan.jobs][:5] == [f"llama-{name}" for name in spec.STRATEGIES]
     sizes = {(job.strategy, job.workload.recipe.tp, job.workload.recipe.pp) for job in plan.jobs}
     assert {("memory_optimized", 1, 2), ("balanced", 2, 1), ("minimal_communication", 1, 1)} <= sizes
+    assert ("balanced", 1, 2) in sizes  # its Qwen on two processes
     with pytest.raises(Exception, match="nearest: balanced"):
         spec.by_strategy(plan, ["balancd"], "e.yaml")

@@ -109,13 +109,24 @@ def test_torch_is_imported_only_when_called() -> None:
     assert done.stdout.strip() == "False", done.stderr
 
 
+def test_variables_of_tprimat_stand_for_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTPUT_DIR", str(tmp_path / "named"))
+    monkeypatch.setenv("PARALLEL", "minimal_communication")
+    path = spec_file(tmp_path, job("tiny", steps=3))
+    assert main(["measure", str(path), "--runs", "2", "--cooldown", "1"]) == 0
+    assert (tmp_path / "named" / "tiny-minimal_communication.log").exists()
+    monkeypatch.setenv("PARALLEL", "-j4")  # GNU parallel's
+    assert main(["measure", str(path), "--out", str(tmp_path / "other")]) == 0
+    assert (tmp_path / "other" / "tiny.log").exists()
+
+
 def test_a_training_can_be_traced_and_its_trace_adds_up(tmp_path: Path) -> None:
     """The closed loop of a trace: kinds and idle time sum to the steps that the profiler marked, within 2 %."""
-    path = spec_file(tmp_path, job("tiny", steps=30))
-    assert main(["measure", str(path), "--profile", "--out", str(tmp_path / "out")]) == 0
+    path = spec_file(tmp_path, job("tiny", steps=30), profile={"wait": 1, "active": 3, "with_stack": True})
+    assert main(["measure", str(path), "--out", str(tmp_path / "out")]) == 0
     trace = as_kernels(read(tmp_path / "out" / "tiny.rank0.trace.json.gz"))
     found = steps(trace)
-    assert len(found) == 2
+    assert len(found) == 3
     for step in found:
         assert step.whole
         made = account(chosen(trace, step.number))

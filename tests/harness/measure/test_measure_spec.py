@@ -39,8 +39,16 @@ def test_the_plan_written_is_the_plan_read() -> None:
         job("b", DEEPSEEK, 2, pp=2, vpp=2),
         job("c", GPT, 2, data_parallel_sharding="optim_grads_params"),
     ]
-    plan, problems = spec.parse({"device": "cpu", "repeat": 2, "runs": jobs}, "f")
+    profile = {"enabled": True, "with_stack": True, "schedule": {"wait": 1, "active": 5}}
+    stated = {"device": "cpu", "repeat": 2, "cooldown": 20, "profile": profile, "runs": jobs}
+    plan, problems = spec.parse(stated, "f")
     assert not problems
+    assert plan.profile == spec.Profile(wait=1, warmup=1, active=5, with_stack=True)
+    assert spec.parse({**stated, "profile": {**profile, "enabled": False}}, "f")[0].profile is None
+    assert keys({**stated, "profile": {"with_stak": True, "active": 0}}) == [
+        "measure.profile.with_stak",
+        "measure.profile.active",
+    ]
     again, problems = spec.parse(spec.to_mapping(plan)["measure"], "f")
     assert not problems
     assert again == plan

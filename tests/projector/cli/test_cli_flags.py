@@ -231,3 +231,21 @@ def test_every_cluster_answers(capsys):
         code = run(["performance", "--config", config, "--cluster", name])
         captured = capsys.readouterr()
         assert (code, bool(captured.out), bool(captured.err)) in ((0, True, False), (2, False, True)), name
+
+
+@pytest.mark.parametrize(
+    ("flags", "idle"),
+    [
+        ("--moe-grouped-gemm loop", True),  # one expert a rank: nothing to loop over
+        ("--moe-grouped-gemm loop --ep 4", False),
+        ("--recompute-num-layers 3", True),  # nothing is recomputed
+        ("--recompute-granularity full --recompute-num-layers 3", False),
+        ("--no-overlap-grad-reduce", False),
+        ("--no-overlap-grad-reduce --data-parallel-sharding optim_grads_params", True),  # FSDP always overlaps
+    ],
+)
+def test_a_flag_that_changes_nothing_is_named(flags: str, idle: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    job = "--model mixtral_8x7b --gpu mi325x --framework primus --gpus 16 --mbs 1 --gbs 128 --seq 4096 --ep 8"
+    assert run(["performance", *job.split(), *flags.split()]) == 0
+    shown = capsys.readouterr().out
+    assert any(f"Without effect: {flag} (" in shown for flag in flags.split()) == idle
