@@ -57,6 +57,7 @@ def register(parser: Parser) -> None:
         metavar="FILE",
         help="also: share of each step without a table",
     )
+    add("--gemm-backend", metavar="NAME", help="also: dense products by this package beside ours, such as origami")
     add("--curves", action="store_true", help="with --out: also rates against M, N, K, sequence length and tokens")
     add("--jobs", type=positive, default=min(2, os.cpu_count() or 1), metavar="N", help="processes (default: 2)")
 
@@ -76,6 +77,15 @@ def command(args: argparse.Namespace) -> int:
     with progress("scoring kernels") as told:
         made = score.score(loaded.rows, args.cross_validate, args.jobs, told)
         report = kernel_view.build(made, loaded)
+    if args.gemm_backend:
+        from harness.kernels import beside
+        from harness.report import kernel_beside
+
+        with progress(f"pricing by {args.gemm_backend}"):
+            lines = beside.compared(made, args.gemm_backend)
+        report = replace(
+            report, tables=(*report.tables, kernel_beside.table(args.gemm_backend, lines, args.cross_validate))
+        )
     if suites:
         with progress("projecting suites"):
             shown = kernel_view.unmeasured(suite_shares.shares(suites))
@@ -91,6 +101,10 @@ def _check(args: argparse.Namespace) -> None:
     problems = folder_problems(args.out)
     if args.curves and args.out is None:
         problems.append(Problem("command line", "--curves", "no --out", "a folder to write the plots to"))
+    if args.gemm_backend:
+        from projector.kernels import backends
+
+        backends.check(args.gemm_backend)
     if problems:
         raise InputError(problems)
 

@@ -178,7 +178,7 @@ def _data_types(arch: str, dtype: str) -> tuple[tuple[str, ...], int]:
 
 
 def _package() -> Any:
-    expected = "the package rocm-origami (built against a ROCm installation) for --gemm-backend origami"
+    expected = "the package rocm-origami for --gemm-backend origami; tools/build_origami.py builds it without ROCm"
     try:
         found = importlib.import_module("origami")
     except ImportError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.cli import main as harness
 from projector.errors import InputError, Unsupported
 from projector.hardware import clock
 from projector.hardware.catalogue import gpu
@@ -311,3 +314,42 @@ def test_a_shape_without_a_kernel_says_so(install: Callable[..., Any]) -> None:
     module.select_config = lambda *arguments: type("Result", (), {"latency": float("inf")})()
     with pytest.raises(Unsupported, match="no kernel for 4096x8192x2048 BFloat16 on gfx942"):
         origami("mi300x").seconds([SQUARE])
+
+
+# The package itself, where tools/build_origami.py put it on the path.
+_REAL = importlib.util.find_spec("origami")
+real = pytest.mark.skipif(_REAL is None, reason="rocm-origami is not installed: tools/build_origami.py builds it")
+
+
+@real
+@pytest.mark.parametrize("name", ["mi300x", "mi355x"])
+def test_the_package_itself_prices_products(name: str) -> None:
+    """Laws through the real binding: more work takes longer, nothing beats the peak, large products come out in order."""
+    model, device = origami(name), gpu(name)
+    sizes = [Gemm(name="x", m=4096, n=n, k=4096) for n in (2048, 4096, 8192, 16384)]
+    seconds = model.seconds(sizes)
+    assert (np.diff(seconds) > 0).all()
+    assert all(op.flops / time <= device.peak_of("bf16") * 1.2 for op, time in zip(sizes, seconds, strict=True))
+    builtin = simulated(name).times(sizes).seconds
+    assert (seconds / builtin > 0.5).all()
+    assert (seconds / builtin < 2.5).all()
+
+
+@real
+def test_the_package_itself_is_scored_beside_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "kernels",
+        "--gpu",
+        "mi300x",
+        "--dtype",
+        "bf16",
+        "--no-cross-validate",
+        "--gemm-backend",
+        "origami",
+        "--json",
+    ]
+    assert harness(words) == 0
+    tables = {table["title"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+    (line,) = tables["Dense products by origami beside ours"]["rows"]
+    assert int(line["rows"]) == 21
+    assert float(line["theirs, large"].rstrip(" %")) < 20
