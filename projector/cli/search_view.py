@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from projector.cli import expected
 from projector.cli.inputs import Case
-from projector.io.table import Line, Table, figure, gib, listed, number1, number3, signed, text
+from projector.io.table import Line, Table, factor, figure, gib, listed, number1, number3, signed, text
 from projector.search.axes import Option
+from projector.search.first_run import FirstRun, first_run
 from projector.search.found import Best, Found
 from projector.search.words import words
 from projector.workload.schema import recipe_to_mapping
@@ -30,6 +32,7 @@ def as_page(case: Case, found: Found, top: int, start: Sequence[str]) -> Iterato
     if found.close is not None or first.memory.order:
         yield Line(too_close(found))
     yield Line(_told_apart(found))
+    yield Line(_first(measure_first(case, found), first.resolved.workload.gpus))
     if found.next is not None:
         yield Line(_why(found))
     yield _front(found, case)
@@ -76,6 +79,18 @@ def _told_apart(found: Found) -> str:
     if found.alike == 1:
         return "The best is told apart from all others that are shown."
     return f"{found.alike} of the {shown} shown cannot be told apart: the interval of the ratio of their steps has 1 in it."
+
+
+def measure_first(case: Case, found: Found) -> FirstRun:
+    """The run that would tell most of what is shown."""
+    return first_run(found.best, case.cluster, case.known, case.assumed, case.settings)
+
+
+def _first(run: FirstRun, gpus: int) -> str:
+    """Which measurement to make first, and what it would be worth."""
+    narrowed = f"narrow what is expected of them from {factor(run.before)} to {factor(run.after)}"
+    told = f"A run of the best on {run.gpus} GPUs would {narrowed}"
+    return told if run.gpus == gpus else f"{told}; on all {gpus}, to {factor(run.whole)}"
 
 
 def _best(case: Case, found: Found, top: int) -> Table:
@@ -155,6 +170,7 @@ def as_document(case: Case, found: Found, objective: str, start: Sequence[str]) 
         "start": list(start),
         "seconds": found.seconds,
         "alike": found.alike,
+        "measure_first": asdict(measure_first(case, found)),
         "best": [one(case, each) for each in found.best],
         "too_close": None if found.close is None else one(case, found.close),
         "next_layout": {"fields": _fields(found.next.fields), "moved": dict(found.moved)} if found.next else None,
