@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from projector.cli.recipe_flags import flag_of
+from projector.errors import Problem
 from projector.frameworks import Resolved
 from projector.frameworks.resolve import EXCHANGE
 from projector.layers.lower import layer
@@ -81,6 +82,15 @@ def with_flags(left: Mapping[str, object]) -> str:
     """``name=value (--flag)`` of each, in one line."""
     names = {known.key: flag_of(known) for known in fields()} | _FLAGS
     return ", ".join(f"{name}={value} ({names[name]})" for name, value in left.items())
+
+
+def unstated(left: Mapping[str, object], assumed: Sequence[str]) -> list[Problem]:
+    """A mistake for each value that nobody stated, for who wants none (``--strict``)."""
+    names = {known.key: flag_of(known) for known in fields()} | _FLAGS
+    open_values = [
+        Problem(names[name], "", "nothing", f"a value; without --strict {value}") for name, value in left.items()
+    ]
+    return [*open_values, *(Problem("--strict", "", f"assumed {text}", "a value that is stated") for text in assumed)]
 
 
 def moot(stated: Recipe, settled: Recipe) -> tuple[str, ...]:

@@ -78,6 +78,11 @@ def register(parser: Parser) -> None:
         metavar="N",
         help="scaling efficiency from N hosts, as many samples for each GPU",
     )
+    group.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse what is assumed: every value that decides time or memory is stated",
+    )
     runs.add_runs(group)
     written.add_write(group)
     group.add_argument(
@@ -107,6 +112,8 @@ def _projected(options: argparse.Namespace) -> None:
     with blamed(options):
         case = _ranged(laid_out(case, options))
         made = _projections(case, options)
+        if options.strict:
+            _stated(case, made.first)
         simulated = made.by_mode.get(SIMULATE)
         idle = idle_flags(case, simulated, options.told) if simulated else ()
         case = replace(case, notes=(*case.notes, *unfelt(case, options)), moot=(*case.moot, *idle))
@@ -121,6 +128,15 @@ def _projected(options: argparse.Namespace) -> None:
         as_json.write({**document.performance(case, made), **further.values})
     else:
         show((*report.performance(case, made, further.help), *further.blocks))
+
+
+def _stated(case: Case, made: Projection) -> None:
+    """Raises :class:`InputError` with everything that is assumed."""
+    from projector.cli.leftover import left_open, unstated
+
+    left = left_open(case.workload, made.resolved, case.cluster.gpu.arch)
+    if problems := unstated(left, (*case.assumed, *made.assumed)):
+        raise InputError(problems)
 
 
 def _ranged(case: Case) -> Case:

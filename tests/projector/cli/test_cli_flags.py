@@ -249,3 +249,21 @@ def test_a_flag_that_changes_nothing_is_named(flags: str, idle: bool, capsys: py
     assert run(["performance", *job.split(), *flags.split()]) == 0
     shown = capsys.readouterr().out
     assert any(f"Without effect: {flag} (" in shown for flag in flags.split()) == idle
+
+
+def test_strict_refuses_until_everything_is_stated(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["performance", "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "16", "--strict"]
+    said = "--framework megatron-lm --mbs 1 --gbs 64 --seq 8192 --tp 2 --recompute-granularity none --sequence-parallel"
+    assert run([*job, *said.split()]) == 2
+    named = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]
+    assert {"--optimizer", "--data-parallel-sharding", "--framework-date"} <= set(named)
+    values = {
+        "--optimizer": "adam",
+        "--data-parallel-sharding": "optim",
+        "--framework-date": "2026-05",
+        "--cross-entropy-fusion": "te",
+        "--attention-backend": "fused",
+    }
+    rest = [word for flag in named for word in ([flag, values[flag]] if flag in values else [flag])]
+    assert run([*job, *said.split(), *rest]) == 0
+    assert "Assumed" not in capsys.readouterr().out
