@@ -36,6 +36,7 @@ COMMANDS = (
         "what a whole run will take: days, GPU-hours, energy and money for a number of tokens, under failures",
         "ask",
     ),
+    Command("rl", "a step of GRPO: generation at a given rate, log-probabilities, training, new weights", "ask"),
     Command(
         "schedules",
         "every pipeline schedule side by side: step time, both bubbles, memory of each rank; the timeline drawn",

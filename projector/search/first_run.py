@@ -11,12 +11,15 @@ from projector.errors import InputError, Unsupported
 from projector.expectation import Knowledge
 from projector.hardware.types import Cluster
 from projector.kernels.settings import Settings
+from projector.parameter import parameter
 from projector.posterior import Facts, Run
 from projector.projection import Projection, project
 from projector.search.found import Best
 from projector.workload.workload import Workload
 
-_NEARLY = 0.9  # of what a run on all GPUs would narrow; a smaller one that does as well costs less
+_NEARLY = parameter(
+    0.9, kind="assumed", source="share of what a run on all GPUs would narrow, from which a smaller one will do: convention"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

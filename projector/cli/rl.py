@@ -1,0 +1,154 @@
+"""``projector rl``: a step of GRPO in parts: generation at a given rate, log-probabilities, training, new weights."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from projector.cli.options import add_selection
+from projector.cli.parser import Parser, add_command, add_json, quantity, whole
+from projector.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from projector.cli.inputs import Case
+    from projector.io.table import Line, Table
+    from projector.plan.rl import RlStep
+
+_MOST = 10_000_000
+_SOURCES = {
+    "generation": "the rate that was given",
+    "log-probabilities": "a forward of every answer",
+    "reference": "a forward of the frozen model",
+    "training": "projector performance",
+    "weights": "bf16 weights gathered once over all GPUs",
+}
+
+
+def register(parser: Parser) -> None:
+    add_command(
+        parser,
+        _run,
+        examples=(
+            "--model qwen3_8b --gpu h100 --gpus 16 --tp 2 --mbs 1 --data-parallel-sharding optim "
+            "--recompute-granularity full --prompts 256 --samples 8 --prompt-length 1024 --response-length 7168 "
+            "--rollout-rate 2500",
+            "--config examples/deepseek_v3_h100.yaml --prompts 512 --samples 16 --prompt-length 1024 --response-length 3072 "
+            "--rollout-rate 800 --rollout-gpus 512 --ahead",
+        ),
+    )
+    add_selection(parser)
+    group = parser.add_argument_group("what is generated")
+    add, number = group.add_argument, whole(1, _MOST)
+    add("--prompts", type=number, required=True, metavar="N", help="prompts of a step")
+    add("--samples", type=number, required=True, metavar="N", help="answers to each of them (the group of GRPO)")
+    add("--prompt-length", type=number, required=True, metavar="N", help="tokens of a prompt, their mean")
+    add("--response-length", type=number, required=True, metavar="N", help="tokens of an answer, their mean")
+    rate = "tokens/s that one generating GPU reaches with its engine and batch: measured, never projected here"
+    add("--rollout-rate", type=quantity("tokens/s", 1, 1e6), required=True, metavar="X", help=rate)
+    apart = "GPUs that generate and do not train; default: those that train, in turns"
+    add("--rollout-gpus", type=number, metavar="N", help=apart)
+    add(
+        "--ahead",
+        action="store_true",
+        help="they generate for the next step while this one trains (one step off policy)",
+    )
+    add("--updates", type=number, default=1, metavar="N", help="optimizer steps on the answers; default: 1")
+    add("--no-reference", action="store_true", help="no frozen model judges the answers (a KL term of weight 0)")
+    add_json(group)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from projector.cli import as_json, document
+    from projector.cli.inputs import blamed, read_case
+    from projector.io.terminal import show
+    from projector.plan.rl import Rollout, rl_step
+
+    if options.ahead and options.rollout_gpus is None:
+        raise InputError([Problem("--ahead", "", "no --rollout-gpus", "GPUs of their own that generate meanwhile")])
+    _follow(options)
+    case = read_case(options)
+    rollout = Rollout(
+        prompts=options.prompts,
+        samples=options.samples,
+        prompt=options.prompt_length,
+        response=options.response_length,
+        rate=options.rollout_rate,
+        gpus=options.rollout_gpus or case.workload.gpus,
+        apart=options.rollout_gpus is not None,
+        ahead=options.ahead,
+    )
+    with blamed(options):
+        made = rl_step(case.workload, case.cluster, rollout, options.updates, not options.no_reference, case.settings)
+    if options.json:
+        figures = {
+            "rollout": asdict(rollout),
+            "parts": dict(made.parts),
+            "step_seconds": made.seconds,
+            "even": made.even,
+        }
+        as_json.write({**document.head("rl", case, made.made), **figures})
+    else:
+        show(_page(case, made))
+
+
+def _follow(options: argparse.Namespace) -> None:
+    """Batch and length of the training follow from the answers. Raises :class:`InputError` where a flag says them, too."""
+    answers, length = options.prompts * options.samples, options.prompt_length + options.response_length
+    follow = {
+        "global_batch_size": ("--prompts", answers // options.updates),
+        "seq_length": ("--response-length", length),
+    }
+    said = [
+        Problem(options.stated[key][0], "", options.stated[key][1], f"none: {value} follow from the answers")
+        for key, (_, value) in follow.items()
+        if key in options.stated
+    ]
+    if answers % options.updates:
+        said.append(Problem("--updates", "", options.updates, f"a divisor of {answers} answers (prompts × samples)"))
+    if said:
+        raise InputError(said)
+    options.stated |= {key: (flag, str(value)) for key, (flag, value) in follow.items()}
+
+
+def _page(case: Case, made: RlStep) -> Iterator[Line | Table]:
+    from projector.cli import expected, report
+    from projector.io.table import Line, figure, listed, number3, percent, text
+
+    rollout, work = made.rollout, made.made.resolved.workload
+    yield from report.head(case, made.made)
+    yield report.verdict(case, made.made)
+    others = f" on {rollout.gpus} GPUs of their own" if rollout.apart else ""
+    yield Line(
+        f"{made.seconds:.1f} s a step: {rollout.answers:,} answers of {rollout.response:,} tokens{others}, "
+        f"{rollout.answers / made.seconds:,.1f} answers/s",
+        "title",
+    )
+    rows = [(name, seconds, _SOURCES[name]) for name, seconds in made.parts.items() if seconds]
+    columns = (
+        text("part", lambda row: row[0]),
+        figure("seconds", lambda row: row[1], number3),
+        figure("share", lambda row: row[1] / sum(made.parts.values()), percent),
+        text("rests on", lambda row: row[2]),
+    )
+    yield listed("Parts of a step", rows, columns)
+    yield Line("")
+    if rollout.ahead:
+        yield Line(
+            f"Generation runs beside the rest: the longer of the two counts; even with {made.even:.0f} generating GPUs."
+        )
+    elif rollout.apart:
+        yield Line(
+            f"The {rollout.gpus} generating GPUs and the {work.gpus} that train wait for each other: --ahead overlaps them."
+        )
+    found = expected.expectation(case, made.made)
+    low, high = made.updates * found.low, made.updates * found.high
+    yield Line(f"Training alone: 90 % between {low:.1f} and {high:.1f} s, as measured runs let expect.", "dim")
+    yield Line(
+        "Not modelled: the longest answers of a batch, rewards, environments, and what engine and frozen model hold in "
+        "memory: the verdict is that of training.",
+        "dim",
+    )
+    yield from report.remarks(case, made.made)
