@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from harness.contracts.runs import MeasuredRun
     from harness.evaluation.ablate import Ablation, Outcome
-    from harness.report.table import Cell, Report
+    from harness.report.table import Report
     from harness.score.whatif import Worth
 
 _UNSEEN = "unseen_"
@@ -103,33 +103,14 @@ def _line(of: Ablation, on: pd.DataFrame, off: pd.DataFrame, unseen: frozenset[s
 
 
 def _report(lines: Sequence[_Line]) -> Report:
-    from harness.report.table import Report, figure, listed, text
+    from harness.report.spec import tabled
+    from harness.report.table import Report
 
-    def points(value: float) -> str:
-        return f"{100 * value:+.2f}"
-
-    def of(part: str) -> list[Cell]:
-        return [
-            figure(f"{part}: error", f"{part}.error", points, "points of the mean |error| over sources"),
-            text(f"{part}: 95 %", f"{part}.interval", lambda ends: " to ".join(f"{100 * end:+.1f}" for end in ends)),
-            figure(f"{part}: helped", lambda line: len(getattr(line, part).helped), help="sources worse without it"),
-            figure(f"{part}: hurt", lambda line: len(getattr(line, part).hurt), help="sources better without it"),
-            figure(f"{part}: rows", f"{part}.moved", help="that move"),
-            figure(f"{part}: tau-b", f"{part}.tau", lambda value: f"{value:+.3f}"),
-            figure(f"{part}: gains", f"{part}.whatif", points, "points of the median error of gains in a group"),
-            figure(f"{part}: memory", f"{part}.memory", points, "points of the mean |error| of peaks"),
-        ]
-
-    head = [text("off", "of.name"), figure("lines", "of.lines")]
-    named = text("helped most", lambda line: ", ".join((*line.open.helped, *line.unseen.helped)[:_NAMED]))
-    note = (
-        "Changes from on to off: what helps is positive, but for tau-b. Helped or hurt: sources, from half a point on."
+    named = lambda line: ", ".join((*line.open.helped, *line.unseen.helped)[:_NAMED])  # noqa: E731
+    kinds: dict[str, list[_Line]] = {}
+    for line in sorted(lines, key=lambda line: -line.unseen.error):
+        kinds.setdefault(line.of.kind, []).append(line)
+    order = dict.fromkeys(line.of.kind for line in lines)
+    return Report.of(
+        "What each mechanism is worth", [tabled("mechanisms", kinds[k], kind=k, named=named) for k in order]
     )
-    tables = [
-        listed(
-            kind, sorted(mine, key=lambda line: -line.unseen.error), [*head, *of("open"), *of("unseen"), named], note
-        )
-        for kind in dict.fromkeys(line.of.kind for line in lines)
-        if (mine := [line for line in lines if line.of.kind == kind])
-    ]
-    return Report.of("What each mechanism is worth", tables)

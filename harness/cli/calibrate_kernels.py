@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.cli.common import say
-from harness.report.table import NONE, Report, Table, figure, listed, percent, text
+from harness.report.spec import tabled
+from harness.report.table import NONE, Report, Table, percent
 from projector.errors import InputError, Problem, nearest
 from projector.io.progress import progress
 
@@ -40,24 +41,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _table(fitted: Sequence[tuple[str, Fitted]]) -> Table:
-    made = (
-        text("GPU", 0),
-        text("class", lambda each: each[1].outcome.title),
-        figure("rows", lambda each: len(each[1].outcome.heldout)),
-        figure("groups", lambda each: each[1].outcome.groups),
-        figure("constants", lambda each: len(each[1].outcome.values)),
-        figure("all", partial(_error, -1.0)),
-        figure("> 1e10", partial(_error, 1e10)),
-        figure("> 1e11", partial(_error, 1e11)),
-        figure("median", partial(_error, 1e10, median=True)),
-        text("kept", lambda each: "yes" if each[1].kept else "no"),
+    return tabled(
+        "fitted_classes",
+        fitted,
+        rows=lambda each: len(each[1].outcome.heldout),
+        all=partial(_error, -1.0),
+        large=partial(_error, 1e10),
+        larger=partial(_error, 1e11),
+        median=partial(_error, 1e10, median=True),
     )
-    note = (
-        "Held-out MAPE of all rows and of those above so many FLOP (median: above 1e10). Held out by whole groups: all rows "
-        "of one (n, k), of one attention shape, of one set of experts. Not kept: few rows and a large error, so the "
-        "prior stays."
-    )
-    return listed("Held-out errors", fitted, made, note)
 
 
 def _error(least: float, fitted: tuple[str, Fitted], *, median: bool = False) -> str:

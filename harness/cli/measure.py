@@ -16,7 +16,7 @@ from harness.cli.common import Parser, add_command, folder_problems, positive
 from projector.cli import as_json
 from projector.io import terminal
 from projector.io.progress import progress
-from projector.io.table import NONE, figure, listed, text
+from projector.io.table import NONE, Table
 
 if TYPE_CHECKING:
     from harness.measure.closed import Trained
@@ -69,15 +69,14 @@ def command(args: argparse.Namespace) -> int:
     with watching(len(plan.jobs) * plan.repeat) as told:
         done = closed.train(plan, args.out, str(args.spec), told)
     if args.json:
-        as_json.write({"command": "measure", "runs": [_document(each) for each in done], "written": str(args.out)})
+        made = _table(done)
+        names = [column.title.replace(" ", "_").replace("/", "_") for column in made.columns]
+        runs = [dict(zip(names, row, strict=True)) for row in made.rows]
+        as_json.write({"command": "measure", "runs": runs, "written": str(args.out)})
         return 0
     show(done)
     print(f"written to {args.out}: {len(done)} logs, runs.yaml")
     return 0
-
-
-def _document(each: Trained) -> dict[str, object]:
-    return {made.column.title.replace(" ", "_").replace("/", "_"): made(each) for made in _MADE}
 
 
 def _plan(args: argparse.Namespace) -> Plan:
@@ -123,16 +122,26 @@ def watching(total: int) -> Iterator[Callable[[str], None]]:
 
 def show(done: Sequence[Trained], *, aside: bool = False) -> None:
     """What was trained, a line each; ``aside``: on stderr, where stdout is a document."""
-    out = sys.stderr if aside else sys.stdout
-    terminal.show([listed("Trained here", done, _MADE, _NOTE)], out)
+    terminal.show([_table(done)], sys.stderr if aside else sys.stdout)
+
+
+def _table(done: Sequence[Trained]) -> Table:
+    from harness.report.spec import tabled
+
+    return tabled(
+        "trained",
+        done,
+        split=_split,
+        steps=lambda each: f"{each.run.measured.samples}/{each.job.steps * len(each.rounds)}",
+        interval=_interval,
+        shown_spread=lambda each: each.spread if len(each.rounds) > 1 else None,
+        tokens=lambda each: (each.run.measured.tgs or 0.0) * each.job.workload.gpus,
+    )
 
 
 def _interval(each: Trained) -> str | None:
-    return None if each.low is None or each.high is None else f"±{(each.high - each.low) / 2 / _step(each):.1%}"
-
-
-def _step(each: Trained) -> float:
-    return each.run.measured.step_seconds or 0.0
+    step = each.run.measured.step_seconds or 0.0
+    return None if each.low is None or each.high is None else f"±{(each.high - each.low) / 2 / step:.1%}"
 
 
 def _split(each: Trained) -> str:
@@ -144,19 +153,3 @@ def _split(each: Trained) -> str:
     if recipe.data_parallel_sharding != "no_shard" and work.dp > 1:
         words.append("fsdp")
     return " ".join(words) or NONE
-
-
-_MADE = (
-    text("run", "run.id"),
-    text("model", "job.workload.model.name", minor=4),
-    text("split", _split),
-    figure("processes", "job.workload.gpus", minor=2),
-    figure("batch", "job.workload.recipe", lambda of: f"{of.global_batch_size} x {of.seq_length}", minor=3),
-    figure("steps", lambda each: f"{each.run.measured.samples}/{each.job.steps * len(each.rounds)}", minor=2),
-    figure("step ms", lambda each: f"{_step(each) * 1e3:.1f}"),
-    figure("interval", _interval),
-    figure("spread", lambda each: f"{each.spread:.1%}" if len(each.rounds) > 1 else None, minor=1),
-    figure("tokens/s", lambda each: f"{(each.run.measured.tgs or 0.0) * each.job.workload.gpus:.0f}"),
-    figure("loss", "losses", lambda of: f"{of[0]:.3f} → {of[-1]:.3f}", minor=5),
-)
-_NOTE = "steps: kept of those run; interval: 90 % of the median; spread: slowest repetition over the fastest"

@@ -16,6 +16,8 @@ from projector.dataclass import dataclass
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Behind the label of a version whose suite or measured runs are others than before.
+OTHER = "*"
 #: A move of the error below a tenth of a point is none.
 MOVED = 0.001
 
@@ -31,6 +33,10 @@ class Version:
     rows: tuple[Row, ...]
     facts: Mapping[str, RunFacts]
     other_runs: bool = False
+
+    @property
+    def label(self) -> str:
+        return self.recording.label + (OTHER if self.other_runs else "")
 
     @cached_property
     def frame(self) -> pd.DataFrame:

@@ -264,6 +264,11 @@ class Recording:
         return name if self.revision and not self.changed else f"{name}+{self.code[:_SHORT]}"
 
     @property
+    def date(self) -> str:
+        """The day on which the code was made."""
+        return (self.committed or self.recorded)[:10]
+
+    @property
     def order(self) -> tuple[str, bool, str]:
         """Versions in the order in which they were made: as committed, changes that were not committed behind that."""
         return (self.committed or self.recorded, self.changed, self.recorded)

@@ -5,53 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.history.changes import Change, changes, events, standing
-from harness.history.series import Series, figures
+from harness.history.series import OTHER, Series, figures
 from harness.history.store import Recording
-from harness.report.spec import number0, yes_no
-from harness.report.table import Report, Table, figure, listed, number, percent, signed, text
+from harness.report.spec import tabled
+from harness.report.table import Report, Table, signed
 from harness.score.drift import MEMORY
 
 #: (since, at) by the revisions of both → the changes made between them, in words; empty where they are not known.
 Commits = Mapping[tuple[str, str], Sequence[str]]
-
-_OTHER = "*"
-_FIGURES = (
-    text("version", lambda at: at["version"].recording.label + (_OTHER if at["version"].other_runs else "")),
-    text("date", lambda at: _date(at["version"].recording), minor=1),
-    figure("rows", "f.compared", minor=1),
-    figure("coverage", "f.coverage", percent),
-    figure("macro", "f.macro", percent, "mean |error|, every (model family × GPU × framework) cell weighing the same"),
-    figure("plain", "f.plain", percent, "mean |error|, every row weighing the same"),
-    figure("median", "f.median", percent),
-    figure("tau-b", "f.tau", number),
-    figure("inside", "f.inside", percent, "measurements inside their 90 % interval"),
-    figure(
-        "moved",
-        lambda at: at["f"].moved or None,
-        help="rows whose error is another by a tenth of a point or more",
-        minor=1,
-    ),
-    figure("broken", lambda at: at["f"].broken or None),
-    figure("lost", lambda at: at["f"].lost or None),
-)
-_VERSIONS = (
-    text("version", "version.recording.label"),
-    text("date", lambda at: _date(at["version"].recording), minor=1),
-    figure("measured", "row.measured_tgs", number0, "tokens/s/GPU"),
-    figure("projected", "row.projected_tgs", number0, "tokens/s/GPU"),
-    figure("error", "row.error", signed),
-    text("inside", "row.inside", yes_no, "whether the measurement is inside the 90 % interval"),
-    figure("memory error", "row.memory_error", signed, minor=1),
-    text("change", lambda at: ", ".join(("memory " if c.metric == MEMORY else "") + c.kind for c in at["told"])),
-)
-_BROKEN = (
-    text("row", "run_id"),
-    text("error of", "metric", minor=1),
-    *(figure(when, when, signed) for when in ("before", "after", "now")),
-    text("broke at", "at.label"),
-    text("since", "since.label", minor=1),
-    text("how", lambda change: _how(change)),
-)
 
 
 def overview(found: Sequence[Series], tolerance: float, last: int, fit: str) -> Report:
@@ -79,10 +40,10 @@ def _lines(found: Sequence[Series], tolerance: float, fit: str) -> tuple[str, ..
 def _series(found: Series, tolerance: float, last: int) -> Table:
     lines = zip(found.versions, figures(found.versions, tolerance), strict=True)
     shown = [{"version": version, "f": f} for version, f in lines][-last:]
-    notes = [f"Broken: error grew by more than {_points(tolerance)} since the version before."]
+    note = f"Broken: error grew by more than {_points(tolerance)} since the version before."
     if any(version.other_runs for version in found.versions[-last:]):
-        notes.append(f"{_OTHER}: the suite or its measured runs are others than before.")
-    return listed(found.title, shown, _FIGURES, " ".join(notes))
+        note += f" {OTHER}: the suite or its measured runs are others than before."
+    return tabled("versions", shown, title=found.title, note=note)
 
 
 def row(found: Sequence[Series], run_id: str, tolerance: float, limit: float | None, commits: Commits) -> Report:
@@ -93,8 +54,8 @@ def row(found: Sequence[Series], run_id: str, tolerance: float, limit: float | N
         rows = [(v, next((r for r in v.rows if r.run_id == run_id), None)) for v in each.versions]
         if any(r is not None for _, r in rows):
             at = events(told, run_id)
-            shown = [{"version": v, "row": r, "told": at.get(v.recording.recorded, ())} for v, r in rows]
-            tables.append(listed(each.title, shown, _VERSIONS))
+            shown = [{"version": v, "row": r, "change": at.get(v.recording.recorded, ())} for v, r in rows]
+            tables.append(tabled("row_versions", shown, title=each.title, changes=_changes))
             lines += [f"{each.title}: {line}" for c in told for line in (_sentence(c), *_made(c, commits))]
     title = f"{run_id} over versions"
     return Report(title=title, lines=tuple(lines) or ("It never broke.",), tables=tuple(tables))
@@ -107,11 +68,15 @@ def broken(found: Sequence[Series], tolerance: float, limit: float | None, commi
         lasting = standing(changes(each, tolerance, limit), tolerance, limit)
         if lasting:
             ordered = sorted(lasting, key=lambda c: (c.at.order, -(abs(c.after or 0.0) - abs(c.before or 0.0))))
-            tables.append(listed(each.title, ordered, _BROKEN))
+            tables.append(tabled("broken", ordered, title=each.title, how=_how))
         for at, since in dict.fromkeys((c.at.recorded, c.since.recorded) for c in lasting):
             here = [c for c in lasting if (c.at.recorded, c.since.recorded) == (at, since)]
             lines += [f"{each.title}: {len(here)} rows at {_named(here[0].at)}", *_made(here[0], commits)]
     return Report(title="Rows that are broken", lines=tuple(lines) or ("No row is broken.",), tables=tuple(tables))
+
+
+def _changes(told: Sequence[Change]) -> str:
+    return ", ".join(("memory " if c.metric == MEMORY else "") + c.kind for c in told)
 
 
 def _how(c: Change) -> str:
@@ -133,11 +98,7 @@ def _made(c: Change, commits: Commits) -> list[str]:
 def _named(made: Recording) -> str:
     subject = f", {made.subject}" if made.subject else ""
     changed = ", with changes" if made.changed else ""
-    return f"{made.label} ({_date(made)}{changed}{subject})"
-
-
-def _date(made: Recording) -> str:
-    return (made.committed or made.recorded)[:10]
+    return f"{made.label} ({made.date}{changed}{subject})"
 
 
 def _points(fraction: float) -> str:

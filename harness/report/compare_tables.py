@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from harness.compare.side import Side, stability
 from harness.compare.verdict import RATE, TIME, Ratio, interval
-from harness.report.spec import number1
-from harness.report.table import NONE, Column, Report, Table, figure, listed, percent, signed, text
+from harness.report.spec import tabled
+from harness.report.table import NONE, Column, Report, Table, listed, signed, text
 
 _MOST_PARTS = 12
 
@@ -19,30 +19,22 @@ def report(sides: Sequence[Side], ratios: Mapping[str, Ratio], sentence: str) ->
 
 
 def _figures(sides: Sequence[Side], ratios: Mapping[str, Ratio]) -> Table:
-    def relative(place: int) -> Callable[[Side], str | None]:
-        return lambda side: _relative(ratios[side.name])[place] if side.name in ratios else None
-
-    made = (
-        text("run", "name"),
-        text("read from", "origin", minor=1),
-        figure("GPUs", lambda side: side.gpus or None),
-        figure("step, s", lambda side: side.step_seconds if side.status == "ok" else side.status, _seconds),
-        figure("90 % interval", _interval),
-        figure("TGS", "tgs", number1),
-        figure("speed to the first", relative(0)),
-        figure("interval", relative(1)),
-        text("significant", relative(2)),
-        figure("memory, GiB", lambda side: ", ".join(f"{gib:.1f} {kind}" for kind, gib in side.memory.items()) or None),
-        figure("loss", _loss),
-    )
+    relative = {name: _relative(ratio) for name, ratio in ratios.items()}
     what = next((r.what for r in ratios.values()), "")
     speed = "tokens/s/GPU" if what == RATE else "steps/s (the same work or unstated)"
-    note = f"Speed to the first: {speed} over that of {sides[0].name}, less one." if what else ""
-    return listed("Figures", sides, made, note)
+    return tabled(
+        "compared",
+        ({"side": side, "relative": relative.get(side.name)} for side in sides),
+        step=lambda row: _step(row["side"]),
+        interval=lambda row: _interval(row["side"]),
+        gib=lambda row: ", ".join(f"{gib:.1f} {kind}" for kind, gib in row["side"].memory.items()) or None,
+        loss=lambda row: _loss(row["side"]),
+        note=f"Speed to the first: {speed} over that of {sides[0].name}, less one." if what else "",
+    )
 
 
-def _seconds(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.5g}"
+def _step(side: Side) -> str | None:
+    return side.status if side.status != "ok" else None if side.step_seconds is None else f"{side.step_seconds:.5g}"
 
 
 def _interval(side: Side) -> str | None:
@@ -70,19 +62,7 @@ def _loss(side: Side) -> str | None:
 
 def _stability(sides: Sequence[Side]) -> Table:
     found = [(s.name, len(s.series.kept), stability(s.series)) for s in sides if s.series is not None]
-    made = (
-        text("run", 0),
-        figure("steps", lambda item: item[2].steps),
-        figure("kept", 1),
-        figure("spread", lambda item: percent(item[2].spread, 2)),
-        figure("outliers", lambda item: item[2].outliers),
-        figure("spikes", lambda item: item[2].spikes),
-        figure("time above the median", lambda item: percent(item[2].excess, 2)),
-    )
-    note = (
-        "After warm-up. Spread: robust standard deviation of a kept step. Spikes: 1.5 medians or more, for any reason."
-    )
-    return listed("Stability", found, made, note)
+    return tabled("stability", found)
 
 
 def _breakdown(sides: Sequence[Side]) -> Table:
@@ -112,4 +92,4 @@ def _differences(sides: Sequence[Side]) -> Table:
 def _notes(sides: Sequence[Side]) -> Table:
     rows = [(s.name, note) for s in sides for note in s.notes]
     rows += [(s.name, f"no projected breakdown: {s.unprojected}") for s in sides if s.unprojected and not s.timers]
-    return listed("Doubts", rows, (text("run", 0), text("doubt", 1)))
+    return tabled("doubts", rows)

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.report import plot
+from harness.report.spec import tabled
 from projector.dataclass import dataclass
-from projector.io.table import Line, Table, figure, listed, text
+from projector.io.table import Line, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +53,6 @@ class StepView:
     segment: npt.NDArray[np.int16] = field(default_factory=lambda: np.empty(0, np.int16))
 
 
-_STEPS = (
-    text("steps", 0),
-    figure("count", 1),
-    figure("iterations", 2, minor=1),
-    figure("median s", 3, "{:.6g}".format),
-    figure("total s", 4, "{:.6g}".format),
-)
-_TIMERS = (text("timer", 0), figure("mean seconds a step", 1, "{:.4g}".format))
-_KERNELS = (text("kernel", 0), figure("seconds", 1, "{:.4g}".format), figure("calls", 2))
 _MOST = 10  # timers and kernels shown
 
 
@@ -75,13 +67,13 @@ def blocks(view: StepView) -> Iterator[Line | Table]:
     if view.low is not None and view.high is not None:
         interval = f"{_s(view.low)} to {_s(view.high)} s ({100 * (view.high - view.low) / view.median:.2g} % wide)"
         note = f"90 % interval of the median: {interval}; mean {_s(view.mean)} s"
-    yield listed("", rows, _STEPS, note)
+    yield tabled("steps", rows, note=note)
     if view.timers:
-        yield listed("", view.timers[:_MOST], _TIMERS)
+        yield tabled("timers", view.timers[:_MOST])
     if view.shares:
         yield Line("of the traced time: " + ", ".join(f"{what} {share:.1%}" for what, share in view.shares))
     if view.kernels:
-        yield listed("Kernels with most time", view.kernels[:_MOST], _KERNELS)
+        yield tabled("top_kernels", view.kernels[:_MOST])
 
 
 def _s(seconds: float) -> str:

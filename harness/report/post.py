@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
 from harness.contracts.results import BASELINE, Evaluation
-from harness.report import markdown, payload, view, view_rows
+from harness.report import markdown, payload, view_rows
 from harness.report.plot_post import PLOTS
-from harness.report.spec import Spec, table, values
-from harness.report.table import NONE, Table, figure, listed, number, percent, signed, text, without
+from harness.report.spec import SPECS, table, tabled, values
+from harness.report.table import NONE, Table, number, percent, without
 from harness.report.verdict import figures_of, main, many, verdict
 from harness.score import accuracy, causes, whatif
 from harness.score.figures import Figures
@@ -30,20 +30,14 @@ _WHAT = {
     BASELINE: "one share of the peak for each GPU and precision",
 }
 
-_BY_SOURCE = Spec(
-    title="By source",
-    by=("publisher",),
-    metrics=("rows", "compared", "coverage", "median:median error", "plain:mean error", "worst"),
-)
-
 
 def tables(evaluation: Evaluation) -> tuple[Table, ...]:
     """Headline and ranking of every predictor, then error by GPU and by model of the first, its rows where they are few, and
     cases that nobody measured; main columns only."""
     rows = evaluation.once
-    made = [table(rows, view.HEADLINE), table(rows, view.ORDERS)]
+    made = [table(rows, SPECS["headline"]), table(rows, SPECS["orders"])]
     for name in [n for n in evaluation.predictors if n != BASELINE][:1]:
-        made += [table(rows, view.BY_GPU, name), table(rows, view.BY_MODEL, name)]
+        made += [table(rows, SPECS["by_gpu"], name), table(rows, SPECS["by_model"], name)]
         made += [view_rows.few(evaluation, name), view_rows.unmeasured(evaluation, name)]
     return tuple(_main(t) for t in made if t.rows)
 
@@ -83,8 +77,8 @@ def _lines(
     yield from picture("sources")
     yield from _section("How good it is", _good(of, gate))
     yield from _paragraph(*(f"{key}: {_WHAT[key]}." for key in evaluation.predictors if key in _WHAT))
-    yield from _table(_main(table(evaluation.once, view.HEADLINE)))
-    yield from _table(_main(table(evaluation.once, view.BY_GPU, name)))
+    yield from _table(_main(table(evaluation.once, SPECS["headline"])))
+    yield from _table(_main(table(evaluation.once, SPECS["by_gpu"], name)))
     if of.order.groups:
         yield from _section("Does it pick the right configuration?", _order(of))
         yield from picture("what-if")
@@ -124,7 +118,7 @@ def _measured(of: Figures) -> Iterator[str]:
 
 
 def _sources(evaluation: Evaluation, name: str) -> Table:
-    made = table(evaluation.once, _BY_SOURCE, name)
+    made = table(evaluation.once, SPECS["post_sources"], name)
     ordered = sorted(made.rows, key=lambda row: (-int(row[2]), row[0]))[:_SOURCES]
     left = len(made.rows) - len(ordered)
     note = f"The {_SOURCES} with most compared rows; {left} others have fewer. Held out." if left else "Held out."
@@ -196,47 +190,25 @@ def _bad(of: Figures) -> Iterator[str]:
 
 
 def _cells(of: Figures) -> Table:
-    made = (
-        text("family", lambda c: c.family or NONE),
-        text("GPU", lambda c: c.gpu or NONE),
-        text("framework", lambda c: c.framework or NONE),
-        figure("rows", lambda c: c.rows),
-        figure("error", lambda c: percent(c.mape)),
-        figure("points", lambda c: f"{100 * c.points:.2f}"),
-        text("largest part of the step", lambda c: f"{c.largest_part} {percent(c.largest_share, 0)}"),
-        text("where to look", lambda c: c.fault),
-    )
     known = _known(of)
-    found = frame.lines(causes.cells(known)[:_CELLS]) if len(known) else []
-    note = "Points: of the mean by kind. Where to look: which kin is off the same way by at least half as much."
-    return listed("The kinds of run that cost most", found, made, note)
+    found = causes.cells(known)[:_CELLS] if len(known) else known
+    largest = lambda c: f"{c.largest_part} {percent(c.largest_share, 0)}"  # noqa: E731
+    return tabled("post_cells", frame.lines(found), largest=largest)
 
 
 def _worst(of: Figures) -> Table:
     known = _known(of)
     order = known["error"].abs().sort_values(ascending=False, kind="stable").index[:_ROWS]
-    made = (
-        text("run", lambda r: r.run_id),
-        figure("measured", lambda r: f"{r.measured_tgs:,.4g}" if r.measured_tgs < 1000 else f"{r.measured_tgs:,.0f}"),
-        figure(
-            "projected", lambda r: f"{r.projected_tgs:,.4g}" if r.projected_tgs < 1000 else f"{r.projected_tgs:,.0f}"
-        ),
-        figure("error", lambda r: signed(r.error)),
-        text("of its source", lambda r: "leaves something out" if r.assumed else "states everything"),
-    )
-    return listed("The runs that are furthest off", frame.lines(known.loc[order]), made, "Tokens/s/GPU, held out.")
+    rate = lambda tgs: f"{tgs:,.4g}" if tgs < 1000 else f"{tgs:,.0f}"  # noqa: E731
+    told = lambda row: "leaves something out" if row.assumed else "states everything"  # noqa: E731
+    return tabled("post_worst", frame.lines(known.loc[order]), commas=rate, told=told)
 
 
 def _refused(of: Figures) -> Table:
-    made = (
-        figure("rows", lambda r: len(r.run_ids)),
-        text("why there is no projection", lambda r: r.reason),
-        text("for example", lambda r: r.run_ids[0]),
-    )
     found = accuracy.refusals(of.fit("heldout"))
     left = len(found) - _REASONS
     note = f"{many(left, 'rarer reason')} {'is' if left == 1 else 'are'} in the report." if left > 0 else ""
-    return listed("What is not projected", found[:_REASONS], made, note)
+    return tabled("post_refused", found[:_REASONS], note=note)
 
 
 def _again(of: Figures, provenance: Mapping[str, Any]) -> Iterator[str]:

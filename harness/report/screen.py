@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report import spec, view_drift, view_rows
-from harness.report.spec import Spec
-from harness.report.table import Report, Table, figure, listed, number, percent, signed, text
+from harness.report.table import Report, Table, number, percent, signed
 from harness.score import accuracy
 from harness.score.drift import Drift
 from harness.score.figures import Figures
 from harness.score.gate import Check
 from projector.dataclass import dataclass
 from projector.io import terminal
-from projector.io.table import Line, rate
+from projector.io.table import Line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 LINES = 40
 _WIDTH = 80
 _WORST = 5
-_SPEEDS = {"measured": "measured_tgs", "projected": "plain", "expected": "projected_tgs"}
 _MOVED = 0.001  # a tenth of a point; less is not worth a line
 _REASON = 120  # characters of a refusal
 _WORDS_SHOWN = 60  # characters of what is unread of a row
@@ -41,16 +39,6 @@ _WORDS = {
     "INCONCLUSIVE": "Inconclusive (disturbed measurements; what is left holds): ",
 }
 _NAMED = 3  # cases, and rows that moved, which are named
-
-#: The five figures of each predictor.
-FIVE = Spec(
-    title="",
-    by=("predictor",),
-    metrics=(
-        *("mape:held-out error", "median:median error", "inside_macro:inside 90 % interval", "tau:order (tau-b)"),
-        "memory_mape:memory error",
-    ),
-)
 
 Block = Line | Table
 
@@ -96,7 +84,11 @@ class Screen:
 def blocks(screen: Screen) -> list[Block]:
     """At most :data:`LINES` lines at 80 columns: where it would be more, names are broken less often at the cost of columns,
     and fewer rows and failures are listed."""
-    head = (Line(screen.report.title, "bold"), Line(_verdict(screen)), spec.table(screen.evaluation.once, FIVE))
+    head = (
+        Line(screen.report.title, "bold"),
+        Line(_verdict(screen)),
+        spec.table(screen.evaluation.once, spec.SPECS["screen"]),
+    )
     single, refused = _rows(screen), [*_refused(screen), *_doubted(screen), *_unread(screen)]
     for name, most in ((24, view_rows.FEW), *((0, most) for most in range(view_rows.FEW, 0, -1))):
         made = [*head, *_single(single, most, name), *refused, *_tail(screen, most)]
@@ -172,13 +164,8 @@ def _worst(rows: pd.DataFrame, name: str) -> Table:
     held = frame.part(rows, predictor=name, fit="heldout").dropna(subset=["error"])
     plain = frame.part(rows, predictor=name, fit="uncalibrated").set_index("run_id")["projected_tgs"]
     found = held.assign(size=held["error"].abs(), plain=held["run_id"].map(plain))
-    made = (
-        text("furthest off", "run_id"),
-        *(figure(title, key, rate) for title, key in _SPEEDS.items()),
-        figure("error", "error", signed),
-    )
     worst = found.sort_values(["size", "run_id"], ascending=[False, True])[:_WORST]
-    return listed(f"{name}, tokens/s/GPU (expected: held out; error: of that)", frame.lines(worst), made)
+    return spec.tabled("furthest_off", frame.lines(worst), name=name)
 
 
 def _refused(screen: Screen) -> Iterator[Line]:

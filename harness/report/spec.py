@@ -1,30 +1,31 @@
 """A table is a specification: metrics by groups of rows, or columns over any list of values. No renderer is known here.
 
-A :class:`Spec` names metrics of :data:`METRICS` and columns to group by; :func:`table` makes the table of it from the frame
-of rows. What is no figure of a group of rows goes through :func:`projector.io.table.listed`, with columns of its own.
+``tables.yaml`` beside this file has them all. A :class:`Spec` names metrics of :data:`METRICS` and columns to group by;
+:func:`table` makes the table of it from the frame of rows. What is no figure of a group of rows is made by :func:`tabled`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.resources import files
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
 from harness.contracts.estimates import publisher
 from harness.contracts.frame import CELL
 from harness.report.parallelism import DEGREES, order
-from harness.report.table import NONE, Cell, Column, Table, cells, columns, figure, number, percent, signed, text
+from harness.report.table import NONE, Cell, Column, Table, cells, columns, listed, number, percent, signed
 from harness.score.figures import Figures
 from projector.dataclass import dataclass
-from projector.io.table import number0, number1, number3, percent0, signed0
+from projector.errors import cut
+from projector.io.documents import parse_yaml
+from projector.io.table import at, factor, number0, number1, number3, percent0, rate, signed0, significant
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["GOAL", "GROUPS", "METRICS", "NOT_STATED", "Spec", "few", "metric", "number0", "number1", "number3"]
-__all__ += ["percent0", "signed0", "span", "stated", "table", "values", "yes_no"]
 
 NOT_STATED = "not stated"
 
@@ -46,82 +47,93 @@ def span(ends: tuple[float, float], shown: Callable[[float], str] = percent) -> 
     return f"{shown(ends[0])} to {shown(ends[1])}"
 
 
-number_span = partial(span, shown=number)
-
-
 #: Where nine of ten measurements inside their interval are met: the goal of interval coverage.
 GOAL = (0.85, 0.95)
 
 
-def _met(macro: float) -> str:
+def _against_goal(macro: float) -> str:
     return "below" if macro < GOAL[0] else "above" if macro > GOAL[1] else "yes"
 
 
-#: What may stand in a table, of the rows of one line. Held out, where nothing else is said.
-METRICS: Mapping[str, Cell] = {
-    "rows": figure("rows", "held.rows", help="runs selected"),
-    "incomplete": figure("incomplete", "held.incomplete", help="the source does not state a whole configuration"),
-    "compared": figure("compared", "held.compared", help="rows with a projected and a measured throughput"),
-    "coverage": figure("coverage", "held.coverage", percent, "compared / measured and complete"),
-    "uncalibrated": figure("uncalibrated", "uncalibrated.macro_mape", percent, "macro MAPE of TGS with nothing fitted"),
-    "calibrated": figure("calibrated", "calibrated.macro_mape", percent, "macro MAPE, the law fitted on all rows"),
-    "mape": figure(
-        "held out",
-        "held.macro_mape",
-        percent,
-        "macro MAPE, each row by a law that saw no row of its family",
-    ),
-    "plain": figure("plain", "held.mape", percent, "held-out MAPE, every row weighing the same"),
-    "bias": figure("bias", "held.macro_bias", signed, "held-out macro mean of the signed error"),
-    "median": figure("median", "held.median", percent, "of |error|, held out"),
-    "p90": figure("p90", "held.p90", percent, "90 % of the rows are off by no more"),
-    "worst": figure("worst", "held.worst", signed, "the row that is furthest off, held out"),
-    "worst_row": text("worst row", "held.worst_id"),
-    "cells": figure("cells", "held.cells", help="of model family, GPU and framework"),
-    "plain_bias": figure("bias", "held.bias", signed, "held-out mean of the signed error"),
-    "plain_uncalibrated": figure("plain", "uncalibrated.mape", percent, "uncalibrated, every row the same"),
-    "bias_uncalibrated": figure("bias uncalibrated", "uncalibrated.bias", signed, "mean signed error, nothing fitted"),
-    "worst_uncalibrated": figure("worst", "uncalibrated.worst", signed, "uncalibrated"),
-    "baseline": figure("baseline", "baseline.macro_mape", percent, "constant MFU on the same rows"),
-    "beaten": text("beaten", "beats", yes_no),
-    "ms": figure("ms", "milliseconds", number, "mean milliseconds of one projection"),
-    "gpus": text("GPUs", lambda f: few(sorted({*f.rows["gpu"]} - {""}), 3) or NONE),
-    "groups": figure("groups", "order.groups"),
-    "ranked": figure("rows", "order.rows", help="in groups"),
-    "tau": figure("tau-b", "order.tau", number, "Kendall's, mean over groups"),
-    "tau_range": text("90 %", "order.tau_range", number_span, "bootstrap over groups"),
-    "tau_seen": figure(
-        "tau-b seen",
-        lambda f: f"{number(f.order_seen.tau)} ({f.order_seen.groups})",
-        help="of groups whose rows differ in a field that a projector sees",
-    ),
-    "agreement": figure("agreement", "order.agreement", percent, "share of pairs in the right order"),
-    "agreement_range": text("90 %", "order.agreement_range", span),
-    "pooled": figure("pooled", "order.pooled_agreement", percent, "agreement over all pairs of all groups"),
-    "pooled_range": text("90 %", "order.pooled_range", span),
-    "regret": figure("regret", "order.regret", percent, "mean throughput lost by running the projected best"),
-    "regret_range": text("90 %", "order.regret_range", span),
-    "best_place": figure(
-        "place of the best", "order.place", number, "of the measured best in the projected order, 1 first"
-    ),
-    "top3": figure(
-        "top 3", "order.recall", percent, "of the projected first three, those among the measured first three"
-    ),
-    "worst_regret": figure("worst regret", "order.worst_regret", percent),
-    "worst_group": text("worst group", "order.worst_group"),
-    "intervals": figure("rows", "intervals.rows", help="with an interval and a measurement"),
-    "inside": figure("inside", "intervals.inside", percent, "measurements inside their 90 % interval"),
-    "inside_macro": figure("inside, macro", "intervals.macro", percent, "every cell weighing the same"),
-    "width": figure("width", "intervals.width", percent0, "median of high / low − 1"),
-    "width_cells": figure("width of cells", "intervals.macro_width", percent0, "median over cells"),
-    "inside_goal": text(f"{percent(GOAL[0], 0)} to {percent(GOAL[1], 0)}", "intervals.macro", _met),
-    "memory_rows": figure("compared", "memory.compared", help="rows with a measured and a projected peak"),
-    "memory_mape": figure("MAPE", "memory.macro_mape", percent, "of peak memory, macro"),
-    "memory_plain": figure("plain", "memory.mape", percent, "of peak memory, every row the same"),
-    "memory_bias": figure("bias", "memory.bias", signed, "of peak memory"),
-    "memory_worst": figure("worst", "memory.worst", signed, "of peak memory"),
-    "memory_worst_row": text("worst row", "memory.worst_id"),
+def _some(value: Any) -> str:
+    return str(value) if value else NONE
+
+
+def _ends(shown: Callable[[float], str]) -> Callable[[tuple[float, float]], str]:
+    return partial(span, shown=shown)
+
+
+#: How ``as`` of an entry of ``tables.yaml`` shows a value; what holds a brace is a format.
+SHOWN: Mapping[str, Callable[[Any], str]] = {
+    **{f.__name__: f for f in (percent, signed, number, rate, factor, significant, yes_no, stated, few, span)},
+    "percent0": percent0,
+    "percent2": partial(percent, digits=2),
+    "signed0": signed0,
+    "number0": number0,
+    "number1": number1,
+    "number3": number3,
+    "number_span": _ends(number),
+    "whole": "{:,.0f}".format,
+    "thousands": lambda value: f"{value / 1e3:,.0f}",
+    "thousands_span": _ends(lambda value: f"{value / 1e3:,.0f}"),
+    "points": lambda value: f"{100 * value:.2f}",
+    "more_points": lambda value: f"{100 * value:+.2f}",
+    "points_span": _ends(lambda value: f"{100 * value:+.1f}"),
+    "ms": lambda seconds: f"{1e3 * seconds:.2f}",
+    "ms1": lambda seconds: f"{1e3 * seconds:.1f}",
+    "more_ms": lambda seconds: f"{1e3 * seconds:+.2f}",
+    "micro": lambda seconds: f"{1e6 * seconds:.4g}",
+    "micro1": lambda seconds: f"{1e6 * seconds:.1f}",
+    "count": lambda items: str(len(items)),
+    "count_some": lambda items: _some(len(items)),
+    "some": _some,
+    "some_bare": lambda value: str(value or ""),
+    "joined": lambda words: ", ".join(words) or NONE,
+    "joined_bare": ", ".join,
+    "cut": partial(cut, most=28),
+    "kinds": lambda names: few(names, 3) or NONE,
+    "order": lambda of: f"{number(of.tau)} ({of.groups})",
+    "against_goal": _against_goal,
 }
+
+_FILE: Mapping[str, Any] = parse_yaml(
+    files("harness.report").joinpath("tables.yaml").read_text(encoding="utf-8"), "tables.yaml"
+)
+
+
+def cell(said: Mapping[str, Any], place: int = 0, known: Mapping[str, Any] = MappingProxyType({})) -> Cell:
+    """The column of an entry of ``tables.yaml``, the ``place``-th of its table. ``known``: words of its title, and functions
+    that it names."""
+    numeric, as_ = "figure" in said, str(said.get("as", ""))
+    title = str(said["figure" if numeric else "text"])
+    of = str(said.get("of", title))
+    hooks = {name: each for name, each in known.items() if callable(each)}
+
+    def found(item: Any) -> Any:
+        return item[place] if "of" not in said and type(item) is tuple else at(item, of)
+
+    shown = as_.format if "{" in as_ else hooks.get(as_) or (SHOWN[as_] if as_ else str)
+    column = Column(
+        title.format(**known) if "{" in title else title, numeric, said.get("help", ""), said.get("minor", 0)
+    )
+    return Cell(column, hooks.get(of, found), shown)
+
+
+def tabled(key: str, items: Iterable[Any], /, **known: Any) -> Table:
+    """The table ``key`` of ``tables.yaml``, a line an item. ``known``: words of its title, note and columns, functions of an
+    item or of a value that its columns name, and what its conditional columns want (``when``)."""
+    said = _FILE["tables"][key]
+    columns = [each for each in said["columns"] if "when" not in each or known.get(each["when"])]
+    title, note = (said.get(part, "").format(**known) for part in ("title", "note"))
+    made = [cell(each, place, known) for place, each in enumerate(columns)]
+    return listed(title, items, made, note.strip(), detail=said.get("detail", False))
+
+
+#: What may stand in a table, of the rows of one line. Held out, where nothing else is said.
+METRICS: Mapping[str, Cell] = {name: cell(said) for name, said in _FILE["metrics"].items()}
+
+#: The errors that kernel models must reach, as values.
+GOALS: Sequence[Mapping[str, Any]] = _FILE["goals"]
 
 #: Columns that rows may be grouped by, with their titles; keys of a configuration may be, too.
 GROUPS: Mapping[str, str] = {
@@ -142,6 +154,10 @@ GROUPS: Mapping[str, str] = {
 }
 
 
+#: Lines of a table: what stands in front of each, and its rows.
+Parts = Iterable[tuple[tuple[str, ...], "pd.DataFrame"]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """A table as data. ``by``: keys of :data:`GROUPS` or of configurations. ``metrics``: keys of :data:`METRICS`; one may
@@ -158,6 +174,14 @@ class Spec:
     detail: bool = False
 
 
+def frozen(said: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of ``tables.yaml`` whose lists are tuples."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
+
+
+SPECS: Mapping[str, Spec] = {name: Spec(**frozen(said)) for name, said in _FILE["specs"].items()}
+
+
 def metric(reference: str) -> Cell:
     """What an entry of :attr:`Spec.metrics` stands for."""
     named, _, title = reference.partition(":")
@@ -167,22 +191,36 @@ def metric(reference: str) -> Cell:
     return replace(found, column=column)
 
 
-def table(whole: pd.DataFrame, spec: Spec, predictor: str | None = None) -> Table:
-    """The table of the unique rows ``whole``; ``predictor``: of this one alone, with the others for the baseline."""
-    rows = whole if predictor is None else frame.part(whole, predictor=predictor)
-    keyed = rows.assign(**{f"by {name}": values(rows, name) for name in spec.by})
-    found = frame.parts(keyed, [f"by {name}" for name in spec.by])
-    lines = sorted(((key, Figures(part, whole)) for key, part in found), key=lambda line: _place(line[0], spec))
+def table(
+    whole: pd.DataFrame, spec: Spec, predictor: str | None = None, parts: Parts | None = None, **words: object
+) -> Table:
+    """The table of the unique rows ``whole``; ``predictor``: of this one alone, with the others for the baseline. ``parts``:
+    the lines, where no columns of the rows say them; ``words`` of the note."""
+    if parts is None:
+        rows = whole if predictor is None else frame.part(whole, predictor=predictor)
+        keyed = rows.assign(**{f"by {name}": values(rows, name) for name in spec.by})
+        parts = sorted(frame.parts(keyed, [f"by {name}" for name in spec.by]), key=lambda part: _place(part[0], spec))
+    lines = [(key, Figures(part, whole)) for key, part in parts]
     idle = [line for line in lines if spec.needs and METRICS[spec.needs](line[1]) in ("0", NONE)]
     kept = [line for line in lines if line not in idle]
     made = [metric(reference) for reference in spec.metrics]
     said = ", ".join(f"{', '.join(key)} ({f.held.rows})" for key, f in idle)
+    note = spec.note.format(**words)
     return Table(
         title=spec.title.format(predictor=predictor),
         columns=(*(Column(GROUPS.get(name, name), numeric=False) for name in spec.by), *columns(made)),
         rows=tuple((*key, *cells(made, figures)) for key, figures in kept),
-        note=" ".join(word for word in (spec.note, f"Nothing to compare (rows): {said}." if said else "") if word),
+        note=" ".join(word for word in (note, f"Nothing to compare (rows): {said}." if said else "") if word),
         detail=spec.detail,
+    )
+
+
+def stacked(titles: Sequence[str], parts: Iterable[tuple[tuple[str, ...], Table]]) -> Table:
+    """Tables of one spec as one, each line behind the words of its part, which stand under ``titles``."""
+    found = list(parts)
+    columns = (*(Column(title, numeric=False) for title in titles), *found[0][1].columns)
+    return replace(
+        found[0][1], columns=columns, rows=tuple((*words, *row) for words, made in found for row in made.rows)
     )
 
 

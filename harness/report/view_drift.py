@@ -7,7 +7,8 @@ from dataclasses import field, replace
 
 from harness.contracts.estimates import publisher
 from harness.contracts.results import RunFacts
-from harness.report.table import Report, Table, figure, listed, percent, signed, text
+from harness.report.spec import tabled
+from harness.report.table import Report, Table, percent, signed
 from harness.score.drift import WORSE, Drift, Moved, Paired, paired
 from projector.dataclass import dataclass
 
@@ -62,22 +63,11 @@ def _by_source(drifts: tuple[tuple[str, Drift | None], ...], known: Known) -> Ta
             rows += [] if found is None else [(f"{group}, {fit}", found)]
         if drift and (new := paired(drift.only_new, source)) is not None:
             rows.append((f"only new projects it, {fit}", replace(new, before=float("nan"), interval=None)))
-    made = (
-        text("same rows, by source", lambda line: line[0]),
-        figure("rows", lambda line: line[1].rows),
-        figure("sources", lambda line: line[1].sources),
-        figure("before", lambda line: percent(line[1].before)),
-        figure("now", lambda line: percent(line[1].after)),
-        figure("90 % of the change", lambda line: _between(line[1].interval)),
-        figure("better", lambda line: line[1].better),
-        figure("worse", lambda line: line[1].worse),
-    )
-    note = "Mean |error| of throughput, every source weighing the same; the interval is drawn over sources."
-    return listed("The change by source", rows, made, note)
+    return tabled("by_source", rows, between=_between)
 
 
-def _between(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else " to ".join(f"{100 * x:+.2f}" for x in interval) + " points"
+def _between(of: Paired) -> str:
+    return "" if of.interval is None else " to ".join(f"{100 * x:+.2f}" for x in of.interval) + " points"
 
 
 def causes(drift: Drift) -> Iterator[str]:
@@ -109,25 +99,13 @@ def _remeasured(moved: Moved) -> str:
 
 
 def _moved(drift: Drift) -> Table:
-    made = (
-        text("row that moved", "run_id"),
-        text("predictor", "predictor"),
-        text("error of", "metric"),
-        figure("before", "before", signed),
-        figure("now", "after", signed),
-        figure("growth", "growth", signed),
-        text("verdict", lambda m: _verdict(m, drift.tolerance)),
-    )
-    moved = [m for m in drift.moved if abs(m.growth) > SHOWN]
-    return listed("Drift against earlier results (held out)", moved, made)
+    def verdict(moved: Moved) -> str:
+        word = "broken" if moved.growth > drift.tolerance else "worse" if moved.growth > 0 else "better"
+        return word + _remeasured(moved)
 
-
-def _verdict(moved: Moved, tolerance: float) -> str:
-    word = "broken" if moved.growth > tolerance else "worse" if moved.growth > 0 else "better"
-    return word + _remeasured(moved)
+    return tabled("drift", [m for m in drift.moved if abs(m.growth) > SHOWN], verdict=verdict)
 
 
 def _listed(drift: Drift) -> Table:
     changes = (("lost", drift.lost), ("removed", drift.removed), ("gained", drift.gained), ("new", drift.added))
-    made = (text("change", lambda c: c[0]), text("predictor", lambda c: c[1]), text("run", lambda c: c[2]))
-    return listed("Projections lost, removed, gained and new", [(w, *key) for w, keys in changes for key in keys], made)
+    return tabled("changed", [(word, *key) for word, keys in changes for key in keys])

@@ -11,9 +11,9 @@ from harness.calibrate.held import Judged
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.evaluation.speed import Speed
-from harness.report import view, view_causes, view_intervals, view_posterior, view_ranking
-from harness.report.spec import GOAL, Spec, table, values
-from harness.report.table import NONE, Column, Report, Table, number, percent, without
+from harness.report import view, view_causes, view_posterior, view_ranking
+from harness.report.spec import GOAL, SPECS, table, tabled, values, yes_no
+from harness.report.table import NONE, Report, Table, number, percent, without
 from harness.score import accuracy
 from harness.score.figures import Figures
 
@@ -22,30 +22,6 @@ MAIN = "simulate"
 # Runs whose every switch and every rank's peak are published: the memory goal is about them. The memory model was
 # written with them at hand, so their error is in-sample and the others' stands beside it.
 MEMORY_SOURCE = "moorethreads/simumax"
-
-_BY_MODEL = Spec(
-    title="By model",
-    by=("model",),
-    metrics=(
-        *("compared", "coverage", "uncalibrated", "plain_uncalibrated?", "worst_uncalibrated", "mape", "plain?"),
-        "worst",
-    ),
-    needs="compared",
-    note="MAPE macro, then plain, then the worst row: uncalibrated first, held out second.",
-)
-_BY_GPU = Spec(
-    title="By GPU",
-    by=("gpu",),
-    metrics=(*_BY_MODEL.metrics, "baseline:constant MFU"),
-    needs="compared",
-    note=_BY_MODEL.note,
-)
-_MEMORY = Spec(
-    title="Memory",
-    by=("publisher", "memory_kind", "gpu"),
-    metrics=("memory_rows", "memory_plain:MAPE", "memory_bias", "memory_worst", "memory_worst_row?"),
-    note="Peak memory, plain. Allocated: live tensors; reserved: the allocator's; device: all of the process.",
-)
 
 
 def build(
@@ -61,15 +37,15 @@ def build(
     of = Figures(frame.part(rows, predictor=MAIN), rows)
     tables = [
         _summary(of),
-        _brief(table(rows, view.HEADLINE)),
-        _brief(table(rows, view.ORDERS)),
+        _brief(table(rows, SPECS["headline"])),
+        _brief(table(rows, SPECS["orders"])),
         view_ranking.by_suite(evaluation, MAIN, suites),
-        table(rows, _BY_GPU, MAIN),
-        table(rows, _BY_MODEL, MAIN),
+        table(rows, SPECS["figures_gpu"], MAIN),
+        table(rows, SPECS["figures_model"], MAIN),
         *([view_posterior.by_group(judged), view_posterior.own_runs(judged)] if judged else []),
-        view_intervals.of_predictor(rows, MAIN),
+        view.intervals(rows, MAIN),
         *view_causes.of_predictor(evaluation, MAIN),
-        table(rows[rows["memory_error"].notna()], _MEMORY, MAIN),
+        table(rows[rows["memory_error"].notna()], SPECS["figures_memory"], MAIN),
         *([_speed(speed)] if speed else []),
     ]
     return Report.of("Figures to report", tables)
@@ -83,6 +59,7 @@ def _summary(of: Figures) -> Table:
     plain, held, order = of.uncalibrated, of.held, of.order
     beaten = [Figures(part, of.whole).beats for _, part in frame.parts(of.rows, ["gpu"])]
     judged = [b for b in beaten if b is not None]
+    won = bool(judged) and all(judged)
     theirs = (values(of.rows, "publisher") == MEMORY_SOURCE).to_numpy(dtype=bool)
     memory, others = (
         accuracy.memory_error(part.drop_duplicates("run_id")) for part in (of.rows[theirs], of.rows[~theirs])
@@ -95,24 +72,13 @@ def _summary(of: Figures) -> Table:
         ("coverage of runs with a whole configuration", coverage, *_goal(held.coverage, 0.90, least=True)),
         ("MAPE of tokens/s/GPU, uncalibrated", _two(plain.macro_mape, plain.mape), "", ""),
         ("the same, held out", _two(held.macro_mape, held.mape), *_goal(held.macro_mape, 0.15)),
-        (
-            "GPUs where it beats constant MFU, held out",
-            f"{sum(judged)} of {len(judged)}",
-            "all",
-            _met(bool(judged) and all(judged)),
-        ),
+        ("GPUs where it beats constant MFU, held out", f"{sum(judged)} of {len(judged)}", "all", yes_no(won)),
         ("Kendall's tau-b, mean over groups, held out", tau, "", ""),
         _covered(of),
         ("MAPE of peak memory, SimuMax runs (in-sample)", _peaks(memory, 2), *_goal(fit, 0.05)),
         ("the same, all other runs", _peaks(others), "", ""),
     )
-    columns = (Column("figure", numeric=False), Column("value"), Column("goal"), Column("met", numeric=False))
-    note = (
-        "Of simulate. MAPE: macro, and plain in brackets; memory: plain. In-sample: the memory model was written with"
-        " these runs at hand. Held out is the calibration alone: several constants of the models were chosen on these"
-        f" same runs, so expect more error on runs not among them.{_heaviest(of)}"
-    )
-    return Table(title="In short", columns=columns, rows=made, note=note)
+    return tabled("in_short", made, heaviest=_heaviest(of))
 
 
 def _peaks(found: accuracy.MemorySummary | None, digits: int = 1) -> str:
@@ -140,8 +106,8 @@ def _covered(of: Figures) -> tuple[str, str, str, str]:
     title = "measurements inside their 90 % interval, held out"
     goal = f"{percent(low, 0)} to {percent(high, 0)}"
     if of.intervals is None:
-        return (title, NONE, goal, _met(False))
-    return (title, _two(of.intervals.macro, of.intervals.inside), goal, _met(low <= of.intervals.macro <= high))
+        return (title, NONE, goal, yes_no(False))
+    return (title, _two(of.intervals.macro, of.intervals.inside), goal, yes_no(low <= of.intervals.macro <= high))
 
 
 def _two(macro: float | None, plain: float | None) -> str:
@@ -150,32 +116,26 @@ def _two(macro: float | None, plain: float | None) -> str:
 
 def _goal(value: float | None, bound: float, *, least: bool = False) -> tuple[str, str]:
     met = value is not None and (value >= bound if least else value <= bound)
-    return f"{'≥' if least else '≤'} {percent(bound, 0)}", _met(met)
-
-
-def _met(met: bool) -> str:
-    return "yes" if met else "no"
+    return f"{'≥' if least else '≤'} {percent(bound, 0)}", yes_no(met)
 
 
 def _speed(speed: Speed) -> Table:
-    heavy = ", ".join(speed.heavy) or "none"
+    suite, again = f"{speed.suite:.2f} s", f"{speed.suite_again:.2f} s"
     rows = (
-        ("one warm projection of DeepSeek-V3, PP16", _ms(speed.projection), "< 20 ms", _met(speed.projection < 0.02)),
+        ("one warm projection of DeepSeek-V3, PP16", _ms(speed.projection), "< 20 ms", yes_no(speed.projection < 0.02)),
         ("the same at a new sequence length", _ms(speed.fresh_projection), "", ""),
-        (
-            f"{speed.suite_name} suite, simulate, from a cold start",
-            f"{speed.suite:.2f} s",
-            "< 5 s",
-            _met(speed.suite < 5),
-        ),
-        ("the same again, in a new process", f"{speed.suite_again:.2f} s", "< 3 s", _met(speed.suite_again < 3)),
-        ("import projector", _ms(speed.import_bare), "< 150 ms", _met(speed.import_bare < 0.15)),
+        (f"{speed.suite_name} suite, simulate, from a cold start", suite, "< 5 s", yes_no(speed.suite < 5)),
+        ("the same again, in a new process", again, "< 3 s", yes_no(speed.suite_again < 3)),
+        ("import projector", _ms(speed.import_bare), "< 150 ms", yes_no(speed.import_bare < 0.15)),
         ("import projector, and project behind it", _ms(speed.import_all), "", ""),
-        ("of torch, scipy, matplotlib, pandas it loads", heavy, "none", _met(not speed.heavy)),
+        (
+            "of torch, scipy, matplotlib, pandas it loads",
+            ", ".join(speed.heavy) or "none",
+            "none",
+            yes_no(not speed.heavy),
+        ),
     )
-    columns = (Column("what", numeric=False), Column("time"), Column("goal"), Column("met", numeric=False))
-    note = "Medians of wall times on one core of the machine that made this report; they change from run to run."
-    return Table(title="Speed", columns=columns, rows=rows, note=note)
+    return tabled("speed", rows)
 
 
 def _ms(seconds: float) -> str:

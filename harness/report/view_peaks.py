@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from harness.evaluation.platforms import SLOW, Alike, Rated, Scaled, peaks, unfair
-from harness.report.spec import number1
-from harness.report.table import Cell, Report, Table, figure, listed, number, percent, text
+from harness.report.spec import tabled
+from harness.report.table import Report, Table, percent
 from projector.plan.price import Price
 
 _DAY = 86_400
@@ -17,14 +17,15 @@ _DAY = 86_400
 
 def build(rows: Sequence[Rated], same: Sequence[Alike], more: Sequence[Scaled], price: Price | None) -> Report:
     best = peaks(rows)
+    beside = sorted(rows, key=lambda row: -row.tokens)
     tables = (
-        _peaks(best),
+        tabled("peaks", best, all_tflops=_all_tflops),
         _platforms(best),
-        _utilisation(best),
+        tabled("utilisation", best, of_sparse=_of_sparse, counts=_counts),
         _spread(rows),
         _daily(best, price),
         _more(best, more),
-        _projected(rows),
+        tabled("beside_projection", beside, said=_said, slow=percent(SLOW, 0)),
         _distrust(best, same),
     )
     title = f"Peaks of {len(rows)} measured rows on {len({row.run.gpu for row in rows})} platforms"
@@ -85,77 +86,38 @@ def _told(each: Alike) -> str:
     return f"{text}, they cannot be told apart."
 
 
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
+def _all_tflops(row: Rated) -> float | None:
+    return row.tflops * row.run.gpus if row.tflops else None
 
 
-_GPU, _MODEL = text("GPU", "run.gpu"), text("model", "model")
-_WHO = (_GPU, _MODEL, text("strategy", "strategy", minor=3))
-_TOKENS = figure("tokens/s", "tokens", _whole)
-_UTILISATION = figure("of dense peak", "utilisation", percent)
+def _of_sparse(row: Rated) -> float | None:
+    return row.tflops / row.sparse if row.tflops and row.sparse else None
 
 
-def _tflops(*, minor: int = 0) -> Cell:
-    return figure("TFLOP/s", lambda r: r.tflops * r.run.gpus if r.tflops else None, "{:,.1f}".format, minor=minor)
+def _counts(row: Rated) -> str:
+    return "counts against the sparse peak" if row.against_sparse else ""
 
 
-def _peaks(best: Sequence[Rated]) -> Table:
-    made = (
-        *_WHO,
-        figure("GPUs", "run.gpus", minor=4),
-        _TOKENS,
-        figure("a GPU", "tgs", _whole),
-        _tflops(minor=1),
-        figure("of one GPU", "tflops", number1),
-        _UTILISATION,
-        figure("step s", "step_seconds", number, minor=2),
-    )
-    note = "TFLOP/s: 6 for each parameter that a token meets, without attention."
-    return listed("Peaks by platform and model", best, made, note)
+def _said(row: Rated) -> str:
+    return "SLOW" if row.slow else row.reason
 
 
 def _platforms(best: Sequence[Rated]) -> Table:
     first = {row.run.gpu: row for row in reversed(best)}
     ordered = sorted(first.values(), key=lambda row: -row.tokens)
-    share = figure("of the best", lambda row: row.tokens / ordered[0].tokens, percent)
-    return listed("Best of each platform", ordered, (*_WHO, _TOKENS, _tflops(), _UTILISATION, share))
-
-
-def _utilisation(best: Sequence[Rated]) -> Table:
-    made = (
-        *_WHO,
-        figure("dense peak", "dense", number1),
-        figure("of it", "utilisation", percent),
-        figure("sparse peak", "sparse", number1),
-        figure("of it", lambda row: row.tflops / row.sparse if row.tflops and row.sparse else None, percent),
-        figure("source says", "stated", percent),
-        text("", lambda row: "counts against the sparse peak" if row.against_sparse else "", minor=1),
-    )
-    note = "TFLOP/s of one GPU at the row's precision. No training product reaches the sparse one."
-    return listed("Utilisation", best, made, note)
+    of_best = lambda row: row.tokens / ordered[0].tokens  # noqa: E731
+    return tabled("best_platforms", ordered, all_tflops=_all_tflops, of_best=of_best)
 
 
 def _spread(rows: Sequence[Rated]) -> Table:
     by_key: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
         by_key[row.key].append(row.tokens)
-    ranges = {"lowest": 0, "25 %": 1, "median": 1, "75 %": 1, "highest": 0}
-    items = [
-        {
-            "key": key,
-            "rows": len(values),
-            **dict(zip(ranges, np.quantile(values, (0, 0.25, 0.5, 0.75, 1)), strict=True)),
-        }
-        for key, values in sorted(by_key.items(), key=lambda item: -max(item[1]))
-    ]
-    made = (
-        text("GPU", lambda item: item["key"][0]),
-        text("model", lambda item: item["key"][1]),
-        figure("rows", "rows"),
-        *(figure(title, title, _whole, minor=minor) for title, minor in ranges.items()),
-        figure("ratio", lambda item: item["highest"] / item["lowest"], "{:.1f}".format),
-    )
-    return listed("Spread of configurations", items, made, "Tokens/s of all GPUs of a row.")
+    items = []
+    for key, values in sorted(by_key.items(), key=lambda item: -max(item[1])):
+        ends = np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
+        items.append((*key, len(values), *ends, ends[-1] / ends[0]))
+    return tabled("spread", items)
 
 
 def _daily(best: Sequence[Rated], price: Price | None) -> Table:
@@ -167,13 +129,9 @@ def _daily(best: Sequence[Rated], price: Price | None) -> Table:
         money = paid(row)
         return row.tokens * _DAY / money / 1e6 if money else None
 
-    made = (
-        *(_GPU, _MODEL),
-        figure("10⁹ tokens a day", lambda row: row.tokens * _DAY / 1e9, number),
-        figure("samples a day", lambda r: r.tokens * _DAY / r.run.recipe.seq_length if r.run.recipe else None, _whole),
-        figure("cost a day", paid, "{:,.2f}".format),
-        figure("10⁶ tokens a unit", bought, number),
-    )
+    def samples(row: Rated) -> float | None:
+        return row.tokens * _DAY / row.run.recipe.seq_length if row.run.recipe else None
+
     if price is None:
         note = "No money: --price gives the price of a GPU-hour; none is invented."
     else:
@@ -181,33 +139,18 @@ def _daily(best: Sequence[Rated], price: Price | None) -> Table:
         note = f"In {price.currency or 'the unit of the price'}: {price.source}." + (
             f" No price of {', '.join(silent)}." if silent else ""
         )
-    return listed("A day at the peak", best, made, note)
+    billions = lambda row: row.tokens * _DAY / 1e9  # noqa: E731
+    return tabled("daily", best, billions=billions, paid=paid, bought=bought, samples=samples, note=note)
 
 
 def _more(best: Sequence[Rated], more: Sequence[Scaled]) -> Table:
-    made = (
-        figure("times", "times"),
-        figure("GPUs", "gpus"),
-        figure("tokens/s in proportion", "linear", _whole),
-        figure("as projected", lambda each: each.projected or None, _whole),
-        figure("efficiency", lambda each: each.projected / each.linear if each.projected else None, percent),
-        figure("10⁹ tokens a day", lambda each: (each.projected or each.linear) * _DAY / 1e9, number1),
-    )
+    rows = [
+        (s.times, s.gpus, s.linear, s.projected or None, s.projected / s.linear if s.projected else None,
+         (s.projected or s.linear) * _DAY / 1e9)
+        for s in more
+    ]  # fmt: skip
     note = f"{best[0].model} on {best[0].run.gpu}, the batch growing with the GPUs." if best else ""
-    return listed("The best on more GPUs", more, made, note)
-
-
-def _projected(rows: Sequence[Rated]) -> Table:
-    made = (
-        text("row", "run.id"),
-        *_WHO,
-        figure("tokens/s/GPU", "tgs", _whole),
-        figure("projected", lambda row: row.projected or None, _whole),
-        figure("share", "share", percent),
-        text("", lambda row: "SLOW" if row.slow else row.reason),
-    )
-    note = f"SLOW: less than {percent(SLOW, 0)} of what is projected."
-    return listed("Beside the projection", sorted(rows, key=lambda row: -row.tokens), made, note)
+    return tabled("more_gpus", rows, note=note)
 
 
 def _distrust(best: Sequence[Rated], same: Sequence[Alike]) -> Table:
@@ -218,4 +161,4 @@ def _distrust(best: Sequence[Rated], same: Sequence[Alike]) -> Table:
         if other.run.gpu != first.run.gpu and other.model == first.model and (reasons := unfair(first, other))
     ]
     found += [(f"{each.rows[0].model} on {each.rows[0].run.gpu}", _told(each)) for each in same]
-    return listed("Comparisons to distrust", found, (text("what", lambda f: f[0]), text("why", lambda f: f[1])))
+    return tabled("distrust", found)

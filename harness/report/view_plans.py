@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.evaluation.plans import Held
-from harness.report.spec import number3
-from harness.report.table import NONE, Column, Report, Table, figure, listed, number, percent, signed, text
+from harness.report.spec import tabled
+from harness.report.table import Report, percent
 from projector.plan.forecast import Forecast
-
-_THOUSAND = 1e3
 
 
 def build(rows: Sequence[Held]) -> Report:
-    tables = (_hours(rows), _failures(rows), _power(rows), _sources(rows))
+    powered = [each for each in rows if None not in (each.kilowatts, each.total.mwh, each.total.gpu_hours)]
+    tables = (
+        tabled("hours", _hours(rows)),
+        tabled("failures", _failures(rows)),
+        tabled("power", powered, published=lambda each: 1e3 * each.total.mwh / each.total.gpu_hours),
+        tabled("plan_sources", rows),
+    )
     return Report.of(f"Plans of {len(rows)} published training runs", tables, _lines(rows))
 
 
 def _lines(rows: Sequence[Held]) -> list[str]:
     found = []
-    for words, pick in (("a projection of the run", _planned), ("the rate of its own steps", _own)):
+    for words, pick in (("a projection of the run", _planned), ("the rate of its own steps", lambda each: each.own)):
         judged = [each for each in rows if not each.total.ideal and each.inside(pick(each)) is not None]
         errors = [_error(each, pick(each)) for each in judged]
         if judged:
@@ -35,91 +39,38 @@ def _planned(each: Held) -> Forecast | None:
     return each.planned.forecast if each.planned else None
 
 
-def _own(each: Held) -> Forecast | None:
-    return each.own
-
-
 def _error(each: Held, found: Forecast | None) -> float | None:
     if found is None or each.total.gpu_hours is None:
         return None
     return float(found.middle.gpu_hours) / each.total.gpu_hours - 1.0
 
 
-def _hours(rows: Sequence[Held]) -> Table:
-    columns = (
-        Column("run", numeric=False),
-        Column("GPUs", minor=2),
-        Column("published"),
-        *(Column(title, minor=minor) for title, minor in (("own steps", 0), ("error", 0), ("interval", 1))),
-        *(Column(title, minor=minor) for title, minor in (("projected", 0), ("its error", 0), ("its interval", 1))),
-        Column("remarks", numeric=False, minor=3),
-    )
-    shown = [each for each in rows if each.total.gpu_hours is not None and (each.own or each.planned or each.refused)]
-    note = (
-        "Thousands of GPU-hours. own steps: the printed rate of its steps, with failures and the rest of a run added; "
-        "projected: the same from a projected step. Ideal hours are tokens over rate: a plan lies above them."
-    )
-    return Table(title="Hours", columns=columns, rows=tuple(_hours_row(each) for each in shown), note=note)
-
-
-def _hours_row(each: Held) -> tuple[str, ...]:
-    total = each.total
-    assert total.gpu_hours is not None
-    cells = [total.id, f"{total.gpus:,}", f"{total.gpu_hours / _THOUSAND:,.0f}"]
-    for found in (_own(each), _planned(each)):
-        if found is None:
-            cells += [NONE] * 3
-            continue
-        low, high = (f"{end.gpu_hours / _THOUSAND:,.0f}" for end in (found.low, found.high))
-        cells += [f"{found.middle.gpu_hours / _THOUSAND:,.0f}", signed(_error(each, found)), f"{low} to {high}"]
-    remarks = [
-        *(["hours are ideal"] if total.ideal else []),
-        *([each.refused] if each.refused else []),
-        *([total.notes] if total.notes else []),
-    ]
-    return (*cells, "; ".join(remarks))
-
-
-def _failures(rows: Sequence[Held]) -> Table:
-    columns = (
-        Column("run", numeric=False),
-        Column("GPUs"),
-        Column("goodput"),
-        Column("planned"),
-        Column("from", minor=1),
-        Column("to", minor=1),
-        Column("interruptions"),
-        Column("planned"),
-        Column("from", minor=1),
-        Column("to", minor=1),
-    )
+def _hours(rows: Sequence[Held]) -> list[tuple[object, ...]]:
     made = []
     for each in rows:
-        if each.total.goodput is None:
-            continue
-        low, middle, high = (percent(share) for share in each.goodput)
-        counted = [NONE] * 4
-        if each.interruptions is not None and each.total.interruptions is not None:
-            least, expected, most = (number(value, 0) for value in each.interruptions)
-            counted = [number(each.total.interruptions[0], 0), expected, least, most]
-        made.append((each.total.id, f"{each.total.gpus:,}", percent(each.total.goodput), middle, low, high, *counted))
-    note = "The rate of failures is that of two other clusters (projector constants plan.assumptions)."
-    return Table(title="Failures", columns=columns, rows=tuple(made), note=note)
+        total = each.total
+        if total.gpu_hours is not None and (each.own or each.planned or each.refused):
+            found = [cell for plan in (each.own, _planned(each)) for cell in _forecast(each, plan)]
+            remarks = ("hours are ideal" if total.ideal else "", each.refused, total.notes)
+            made.append((total.id, total.gpus, total.gpu_hours, *found, "; ".join(filter(None, remarks))))
+    return made
 
 
-def _power(rows: Sequence[Held]) -> Table:
-    made = (
-        text("run", "total.id"),
-        text("of what", "total.of"),
-        figure("kW a GPU", lambda each: each.total.mwh * _THOUSAND / each.total.gpu_hours, number3),
-        figure("planned", lambda each: each.kilowatts[1], number3),
-        figure("from", lambda each: each.kilowatts[0], number3),
-        figure("to", lambda each: each.kilowatts[2], number3),
-    )
-    shown = [each for each in rows if None not in (each.kilowatts, each.total.mwh, each.total.gpu_hours)]
-    note = "Published energy over published hours. Energy computed from hours and rated power is left out."
-    return listed("Power", shown, made, note)
+def _forecast(each: Held, found: Forecast | None) -> tuple[object, ...]:
+    """GPU-hours of a plan, their error, and their interval."""
+    if found is None:
+        return (None, None, None)
+    return (found.middle.gpu_hours, _error(each, found), (found.low.gpu_hours, found.high.gpu_hours))
 
 
-def _sources(rows: Sequence[Held]) -> Table:
-    return listed("Sources", rows, (text("run", "total.id"), text("source", "total.source")), detail=True)
+def _failures(rows: Sequence[Held]) -> list[tuple[object, ...]]:
+    made = []
+    for each in rows:
+        if each.total.goodput is not None:
+            low, middle, high = each.goodput
+            counted: tuple[object, ...] = (None,) * 4
+            if each.interruptions is not None and each.total.interruptions is not None:
+                least, expected, most = each.interruptions
+                counted = (each.total.interruptions[0], expected, least, most)
+            made.append((each.total.id, each.total.gpus, each.total.goodput, middle, low, high, *counted))
+    return made

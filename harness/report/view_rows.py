@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from harness.contracts.results import Evaluation, Row, unique
 from harness.contracts.runs import BREAKDOWN
-from harness.report.table import NONE, Cell, Column, Table, figure, listed, number, signed, text
+from harness.report.spec import tabled
+from harness.report.table import Table
 from harness.score import accuracy
 from projector.dataclass import dataclass
 from projector.io.table import factor, rate
@@ -18,15 +19,6 @@ _BAR = 12  # characters: 80 columns hold the table with names of up to 24
 #: By part of the step.
 LETTERS = dict(zip(BREAKDOWN, "CHBtecpdO.", strict=True))
 _WORDS = ("compute", "host", "bubble", "TP", "EP", "CP", "PP", "DP", "optimizer", "other")
-_HEAD = (
-    Column("run", numeric=False),
-    Column("GPU", numeric=False, minor=4),
-    Column("GPUs", minor=3),
-    Column("measured", help="tokens/s/GPU"),
-    Column("projected", help="tokens/s/GPU, nothing fitted"),
-    Column("expected", help="tokens/s/GPU, held out, and how far its 90 % interval goes to either side"),
-)
-_HELD = "Tokens/s/GPU. Expected: by measured runs of other sources; ×: its 90 % interval, up and down."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +31,10 @@ class _Expected:
     def __str__(self) -> str:
         return rate(self.middle) + ("" if self.half is None else f" {factor(math.log1p(self.half))}")
 
-    def holds(self, measured: float | None) -> str:
+    def holds(self, measured: float | None) -> bool | None:
         if measured is None or self.middle is None or self.half is None:
-            return NONE
-        return "yes" if self.middle / (1 + self.half) <= measured <= self.middle * (1 + self.half) else "no"
+            return None
+        return self.middle / (1 + self.half) <= measured <= self.middle * (1 + self.half)
 
 
 def bar(row: Row) -> str:
@@ -62,40 +54,29 @@ def few(evaluation: Evaluation, name: str) -> Table:
     rows = evaluation.unique_rows
     chosen = accuracy.select(rows, name, "uncalibrated")
     chosen = chosen if len(chosen) <= FEW else []
-    expected = _expected(rows, name)
-    columns = (
-        *_HEAD,
-        Column("inside", numeric=False, help="whether the measurement lies in the interval"),
-        Column("error", help="of expected", minor=2),
-        Column("step", numeric=False, help="where the projected step goes", minor=1),
-    )
-    made = []
+    expected, lines = _expected(rows, name), []
     for row in chosen:
         found = expected.get(row.run_id, _Expected())
         error = found.middle / row.measured_tgs - 1.0 if found.middle and row.measured_tgs else None
-        made.append((*_figures(row, found), found.holds(row.measured_tgs), signed(error), bar(row) or row.status))
-    return Table(
-        title=f"{name}: run by run", columns=columns, rows=tuple(made), note=f"{_HELD} {_legend(chosen)}".strip()
-    )
+        told = {"inside": found.holds(row.measured_tgs), "error": error, "step": bar(row) or row.status}
+        lines.append({"row": row, "expected": found, **told})
+    return tabled("few", lines, name=name, legend=_legend(chosen))
 
 
-#: Title and columns of a table of figures that their own sources doubt; ``error``: before any correction.
+#: Title of a table of figures that their own sources doubt.
 _DOUBTED = "Doubted by their own sources"
-_DOUBT = (text("run", "run_id"), figure("error", "error", signed), text("doubt", "doubt"))
 
 
-def doubted(items: Iterable[object], title: str = _DOUBTED, further: Sequence[Cell] = ()) -> Table:
-    """Rows or looks that count nowhere, with their error and why."""
-    run, error, doubt = _DOUBT
-    note = "In the words of the source; fitted on nowhere, and part of no other figure."
-    return listed(title, items, (run, *further, error, doubt), note)
+def doubted(items: Iterable[object], title: str = _DOUBTED, *, rates: bool = False) -> Table:
+    """Rows or looks that count nowhere, with their error (before any correction) and why; ``rates``: what was measured and
+    projected, too."""
+    return tabled("doubted", items, title=title, rates=rates)
 
 
 def doubted_rows(evaluation: Evaluation, name: str) -> Table:
     """Those of a predictor."""
-    further = (figure("measured", "measured_tgs", rate), figure("projected", "projected_tgs", rate))
     chosen = accuracy.select(unique(evaluation.doubted), name, "uncalibrated")
-    return doubted(chosen, f"{name}: {_DOUBTED[0].lower()}{_DOUBTED[1:]}", further)
+    return doubted(chosen, f"{name}: {_DOUBTED[0].lower()}{_DOUBTED[1:]}", rates=True)
 
 
 def unmeasured_rows(evaluation: Evaluation, name: str) -> list[Row]:
@@ -114,21 +95,8 @@ def unmeasured(evaluation: Evaluation, name: str) -> Table:
     """Cases with their projection."""
     chosen = unmeasured_rows(evaluation, name)
     expected = _expected(evaluation.unique_rows, name)
-    columns = (
-        *(column for column in _HEAD if column.title != "measured"),
-        Column("step s", minor=2),
-        Column("GiB", help="projected peak", minor=2),
-        Column("status", numeric=False),
-        Column("step", numeric=False, help="where the projected step goes", minor=1),
-    )
-    made = []
-    for row in chosen:
-        run, gpu, gpus, _, *figures = _figures(row, expected.get(row.run_id, _Expected()))
-        sizes = (number(row.projected_step_seconds, 3), number(row.projected_memory_gib, 1))
-        made.append((run, gpu, gpus, *figures, *sizes, row.status, bar(row)))
-    title = f"{name}: projected, nothing measured"
-    note = f"{_HELD} {_legend(chosen)}".strip() if chosen else ""
-    return Table(title=title, columns=columns, rows=tuple(made), note=note)
+    lines = [{"row": row, "expected": expected.get(row.run_id, _Expected()), "bar": bar(row)} for row in chosen]
+    return tabled("unmeasured", lines, name=name, legend=_legend(chosen))
 
 
 def _expected(rows: Sequence[Row], name: str) -> Mapping[str, _Expected]:
@@ -140,11 +108,6 @@ def _of_row(row: Row) -> _Expected:
     if row.interval_high is None or not row.projected_tgs:
         return _Expected(row.projected_tgs)
     return _Expected(row.projected_tgs, row.interval_high / row.projected_tgs - 1)
-
-
-def _figures(row: Row, expected: _Expected) -> tuple[str, ...]:
-    places = (row.run_id, row.gpu, str(row.gpus))
-    return (*places, rate(row.measured_tgs), rate(row.projected_tgs), str(expected))
 
 
 def _legend(rows: Sequence[Row]) -> str:

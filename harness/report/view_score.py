@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.report.table import Report, Table, figure, listed, signed, text
+from harness.report.spec import tabled
+from harness.report.table import Report, Table, signed
 from harness.score.judged import NORMAL, SLOW, Judged
 from projector.card import PARTS
-from projector.io.table import percent, significant
+from projector.io.table import significant
+from projector.posterior import Expectation
 
 #: Where to look, by cause.
 _LOOK = {
@@ -27,7 +29,8 @@ def build(every: Sequence[Judged]) -> Report:
     """The headline of each run, then tables."""
     known = [each for each in every if each.found is not None]
     lines = [line for each in every for line in _lines(each)]
-    tables = [_runs(known)] if len(known) > 1 else [_parts(each) for each in known]
+    many = tabled("judged", known, because=_because, significant_span=_ends)
+    tables = [many] if len(known) > 1 else [_parts(each) for each in known]
     title = f"{every[0].name if len(every) == 1 else f'{len(every)} runs'}: measured beside expected"
     return Report.of(title, tables, lines)
 
@@ -44,8 +47,14 @@ def verdict(each: Judged) -> str:
     return said if each.verdict == NORMAL else f"{said}; most likely because of {_because(each)}"
 
 
+def _ends(found: Expectation) -> str:
+    return f"{significant(found.low)}–{significant(found.high)}"
+
+
 def _because(each: Judged) -> str:
-    """The timed part where one explains it, else the causes that explain most of it."""
+    """The timed part where one explains it, else the causes that explain most of it; empty where nothing is to explain."""
+    if each.verdict == NORMAL:
+        return ""
     if each.gap is not None:
         span = each.gap
         return f"the {span.name}: {significant(span.measured)} s measured, {significant(span.expected)} s expected"
@@ -71,19 +80,6 @@ def _lines(each: Judged) -> Iterator[str]:
         yield f"Unread: {'; '.join(each.run.unread)}"
 
 
-def _runs(known: Sequence[Judged]) -> Table:
-    made = (
-        text("run", "name"),
-        text("verdict", "verdict"),
-        figure("measured s", "seconds", significant),
-        figure("expected s", "found.middle", significant),
-        text("90 %", lambda each: f"{significant(each.found.low)}–{significant(each.found.high)}", minor=2),
-        figure("measured / expected", "ratio", "{:.2f}".format),
-        text("most likely because of", lambda each: "" if each.verdict == NORMAL else _because(each), minor=1),
-    )
-    return listed("Runs", known, made)
-
-
 def _parts(each: Judged) -> Table:
     """Every part of the step as projected and expected; below them what the log timed, and the whole step."""
     assert each.made is not None
@@ -96,16 +92,8 @@ def _parts(each: Judged) -> Table:
     ]
     rows += [(f"{span.name} (timers)", None, span.expected, span.measured) for span in each.spans]
     rows.append(("step", each.made.step_seconds, each.found.middle, each.seconds))
-    made = (
-        text("part", 0),
-        figure("projected s", 1, significant, minor=1),
-        figure("expected s", 2, significant),
-        figure("measured s", 3, significant),
-        figure("ratio", lambda row: row[3] / row[2] if row[3] is not None and row[2] else None, "{:.2f}".format),
-        figure("share", lambda row: row[2] / rows[-1][2], percent, minor=2),
-    )
-    note = "Expected: the projection's parts in the proportion in which the whole step is expected."
-    return listed("By part (exposed seconds)", rows, made, f"{note}{_memory(each)}")
+    ratio = lambda row: row[3] / row[2] if row[3] is not None and row[2] else None  # noqa: E731
+    return tabled("judged_parts", rows, ratio=ratio, share=lambda row: row[2] / rows[-1][2], memory=_memory(each))
 
 
 def _memory(each: Judged) -> str:

@@ -12,23 +12,12 @@ from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.evaluation.first_look import Look
 from harness.report import view_first_look, view_posterior
-from harness.report.spec import Spec, table, values
-from harness.report.table import Column, Report, Table, percent, signed
+from harness.report.spec import SPECS, table, tabled, values
+from harness.report.table import Report, Table, percent
 from harness.score import accuracy
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_EVERY = Spec(
-    title="Every source as if it had never been seen",
-    by=("publisher",),
-    metrics=(
-        *("compared:rows", "median", "plain:mean", "plain_bias:bias", "p90", "worst", "inside", "width", "worst_row?"),
-    ),
-    needs="compared",
-    note="Tokens/s/GPU as expected by what runs of all other sources teach. inside: measured within the 90 % interval, which"
-    " they teach as well; width: of high / low − 1.",
-)
 
 
 def build(evaluation: Evaluation, looks: Sequence[Look], predictor: str, judged: Sequence[Judged] = ()) -> Report:
@@ -37,7 +26,7 @@ def build(evaluation: Evaluation, looks: Sequence[Look], predictor: str, judged:
     rows = frame.part(evaluation.once, predictor=predictor, fit="heldout")
     held = rows[rows["error"].notna()]
     sound = [each for each in looks if not each.doubt]
-    tables = (_then_and_now(held, sound), table(held, _EVERY))
+    tables = (_then_and_now(held, sound), table(held, SPECS["sources"]))
     unseen = (view_posterior.headline(judged),) if judged else ()
     lines = (*unseen, sentence(held), *_first(sound)) if len(held) else ("nothing to compare",)
     return Report.of("Sources", tables, lines)
@@ -81,20 +70,9 @@ def _then_and_now(held: pd.DataFrame, looks: Sequence[Look]) -> Table:
     lines = [(name, *view_first_look.figures(mine)[:5], *_now(now[of == name])) for name, mine in ordered]
     if looks:
         lines.append(("all", *view_first_look.figures(looks)[:5], *_now(now)))
-    titles = ("runs", "mean", "median", "bias", "inside")
-    columns = (
-        Column("source", numeric=False),
-        *(Column(f"first: {title}") for title in titles),
-        *(Column(f"now: {title}") for title in titles),
-    )
-    note = (
-        "first: as projected before anybody had looked, inside the interval of what was expected then. now: expected by"
-        " what all other sources teach. Runs that their sources doubt are left out."
-    )
-    return Table(title="At the first look, and now", columns=columns, rows=tuple(lines), note=note)
+    return tabled("then_and_now", lines)
 
 
-def _now(rows: pd.DataFrame) -> tuple[str, ...]:
+def _now(rows: pd.DataFrame) -> tuple[float | None, ...]:
     of, inside = accuracy.summarise(rows), accuracy.coverage(rows)
-    shown = (percent(of.mape), percent(of.median), signed(of.bias), percent(inside.inside if inside else None, 0))
-    return (str(of.compared), *shown)
+    return (of.compared, of.mape, of.median, of.bias, inside.inside if inside else None)

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report.plot import BLUE, GREY, VERMILION, blank, plain
-from harness.report.table import NONE, Report, Table, figure, listed, percent, signed, text
-from harness.score.scaling import GOAL, Series, scaling, within
-from harness.score.switches import REAL, Pair, ladders, pairs, sign_share, switches
-from projector.errors import cut
+from harness.report.spec import tabled
+from harness.report.table import Report, Table, percent, signed
+from harness.score.scaling import GOAL, Point, Series, scaling, within
+from harness.score.switches import REAL, Gain, Pair, ladders, pairs, sign_share, switches
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-_LONGEST = 28
 
 
 def build(evaluation: Evaluation, predictor: str) -> tuple[Report, list[Pair]]:
@@ -34,26 +32,19 @@ def build(evaluation: Evaluation, predictor: str) -> tuple[Report, list[Pair]]:
         " over switches)",
         *_efficiency(grown),
     )
+    stated, kinds = summaries["stated"], ("By recipe field", "Switches that no recipe field holds")
+    grown_points = [(series, point) for series in grown for point in series.points]
     tables = (
-        _by_switch("By recipe field", summaries[summaries["stated"]]),
-        _by_switch("Switches that no recipe field holds", summaries[~summaries["stated"]]),
-        *((listed("Ladders", climbed, _STEPS, "each run keeps what the runs before it changed"),) if climbed else ()),
-        *((_by_size(grown),) if grown else ()),
-        listed("Pairs", [p for p in found if p.stated], _PAIRS, _WRONG),
+        *(_by_switch(title, some) for title, some in zip(kinds, (summaries[stated], summaries[~stated]), strict=True)),
+        *((tabled("ladders", climbed, projected=_projected),) if climbed else ()),
+        *((tabled("scaling", grown_points, job=_job, marked=_marked, goal=f"{100 * GOAL:.0f}"),) if grown else ()),
+        tabled("switch_pairs", [p for p in found if p.stated], projected=_projected, real=f"{100 * REAL:.0f}"),
     )
     return Report(title="Switches", lines=lines, tables=tables), found
 
 
 def _by_switch(title: str, summaries: pd.DataFrame) -> Table:
-    made = (
-        text("Switch", "Index"),
-        figure("pairs", "pairs"),
-        figure("gain > 2 %", "real"),
-        figure("right sign", lambda s: s.right if s.real else NONE),
-        figure("mean |ln error|", lambda s: f"{s.spread:.3f}"),
-        figure("mean ln error", lambda s: f"{s.bias:+.3f}"),
-    )
-    return listed(title, frame.lines(summaries), made, "ln error: of the projected over the measured gain")
+    return tabled("switches", frame.lines(summaries), title=title, right=lambda s: s.right if s.real else None)
 
 
 def _efficiency(grown: Sequence[Series]) -> tuple[str, ...]:
@@ -66,38 +57,16 @@ def _efficiency(grown: Sequence[Series]) -> tuple[str, ...]:
     )
 
 
-def _by_size(grown: Sequence[Series]) -> Table:
-    made = (
-        text("Source", lambda at: cut(at[0].origin, _LONGEST)),
-        text("GPU", lambda at: at[0].gpu),
-        text("job", lambda at: f"{at[1].model}, {at[0].settings}"),
-        figure("GPUs", lambda at: at[0].smallest),
-        figure("to", lambda at: at[1].gpus),
-        figure("measured efficiency", lambda at: f"{at[1].measured:.3f}"),
-        figure("projected efficiency", lambda at: f"{at[1].projected:.3f}"),
-        figure("error", lambda at: f"{signed(at[1].error)}{' ✗' if abs(at[1].error) > GOAL else ''}"),
-    )
-    note = (
-        "efficiency: FLOP/s of the model on one GPU over those at the smallest size of the series; "
-        f"✗: projected beyond {100 * GOAL:.0f} % of the measured one"
-    )
-    return listed("Scaling", [(series, point) for series in grown for point in series.points], made, note)
+def _job(at: tuple[Series, Point]) -> str:
+    return f"{at[1].model}, {at[0].settings}"
 
 
-_GAINS = (
-    figure("measured gain", lambda g: f"{g.measured:.3f}"),
-    figure("projected gain", lambda g: f"{g.projected:.3f}{' ✗' if g.real and not g.right else ''}"),
-)
-_STEPS = (text("Ladder", "group"), text("changed", lambda s: ", ".join(s.changed)), *_GAINS)
-_PAIRS = (
-    text("Switch", "switch"),
-    text("from", lambda p: cut(p.before, _LONGEST)),
-    text("to", lambda p: cut(p.after, _LONGEST)),
-    *_GAINS,
-    text("first run", "first"),
-    text("second run", "second"),
-)
-_WRONG = f"✗: the sign of a measured gain beyond {100 * REAL:.0f} % is projected wrong"
+def _marked(error: float) -> str:
+    return f"{signed(error)}{' ✗' if abs(error) > GOAL else ''}"
+
+
+def _projected(gain: Gain) -> str:
+    return f"{gain.projected:.3f}{' ✗' if gain.real and not gain.right else ''}"
 
 
 def plot(found: Sequence[Pair]) -> Figure | None:

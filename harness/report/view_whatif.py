@@ -11,14 +11,14 @@ from harness.calibrate.fit import Conditioned
 from harness.contracts import frame
 from harness.contracts.estimates import Observation
 from harness.contracts.results import Evaluation
-from harness.report.spec import percent0
-from harness.report.table import Report, Table, figure, listed, number, percent, text
+from harness.report.spec import tabled
+from harness.report.table import Report, Table, percent
 from harness.score.changes import Pair, Score, pairs, score
 from harness.score.ranking import group_rankings
 from harness.score.switches import REAL
 from harness.score.whatif import ceiling, repeats
 from projector import posterior
-from projector.io.table import factor
+from projector.io.table import factor, percent0
 
 #: Of a projected ratio: median and p90 of its error at most, share of right signs at least.
 GOALS = (0.03, 0.10, 0.95)
@@ -131,30 +131,12 @@ def _reachable(evaluation: Evaluation, predictor: str, found: Sequence[Pair]) ->
     seen = rows[rows["group"].isin([g.group for g in group_rankings(rows) if g.stated])]
     again = repeats(found)
     spreads = sorted({*_SPREADS, again[0]} if again else _SPREADS)
-    lines = [(spread, of) for spread in spreads if (of := ceiling(seen, spread))]
-    made = (
-        figure("repeats to", lambda line: line[0], percent, "standard deviation of one measurement"),
-        figure("tau-b, at least", lambda line: line[1].low, number, "with the projection as the truth"),
-        figure("tau-b, at most", lambda line: line[1].high, number, "with the measurement as the truth"),
-        text("", lambda line: "as here" if again and line[0] == again[0] else ""),
+    lines = [of for spread in spreads if (of := ceiling(seen, spread))]
+    text = (
+        f" As here: {again[1]} pairs of one configuration, of {again[2]} sources, a median a source." if again else ""
     )
-    note = "Groups that differ in a field seen."
-    if again:
-        note += f" As here: {again[1]} pairs of one configuration, of {again[2]} sources, a median a source."
-    return listed("The order that a projection without error would reach", lines, made, note)
+    return tabled("reachable", lines, again=text, here=lambda of: "as here" if again and of.spread == again[0] else "")
 
 
 def _table(title: str, word: str, lines: Sequence[Line]) -> Table:
-    made = (
-        text(word, lambda line: line[0]),
-        figure("pairs", lambda line: line[1].pairs),
-        figure("sources", lambda line: line[1].sources),
-        figure("median", lambda line: line[1].median, percent, "of |projected ratio / measured ratio − 1|"),
-        figure("p90", lambda line: line[1].p90, percent, "nine in ten are off by no more"),
-        figure("mean ln", lambda line: f"{line[1].bias:+.3f}", help="mean ln(projected ratio / measured ratio)"),
-        figure("gain > 2 %", lambda line: line[1].real, help="pairs whose measured gain is more than noise"),
-        figure("right sign", lambda line: line[1].sign, percent, "of those"),
-        figure("inside, width", lambda line: line[2] or None, help="of the 90 % interval learnt from other sources"),
-        text("furthest off", lambda line: f"{line[1].worst.first} → {line[1].worst.second}", minor=1),
-    )
-    return listed(title, lines, made)
+    return tabled("pairs", lines, title=title, word=word)

@@ -80,6 +80,11 @@ class Figures:
         mine, base = self.held.macro_mape, self.baseline.macro_mape
         return None if mine is None or base is None else mine < base
 
+    @property
+    def gpus(self) -> list[str]:
+        """The kinds of GPU that are named, by name."""
+        return sorted({*self.rows["gpu"]} - {""})
+
     @cached_property
     def milliseconds(self) -> float | None:
         """Mean time of one projection."""

@@ -63,16 +63,17 @@ class Cell:
 
     def __call__(self, item: Any) -> str:
         of = self.of
-        value = of(item) if callable(of) else item[of] if isinstance(of, int) else _at(item, of)
+        value = of(item) if callable(of) else item[of] if isinstance(of, int) else at(item, of)
         return NONE if value is None or value != value else self.shown(value)
 
 
-def _at(item: Any, path: str) -> Any:
-    """What ``a.b`` names in an item; None behind what is None."""
+def at(item: Any, path: str) -> Any:
+    """What ``a.1.b`` names in an item, ``1`` a place in a tuple; None behind what is None."""
     for name in path.split("."):
         if item is None:
             return None
-        item = item[name] if isinstance(item, Mapping) else getattr(item, name)
+        place: Any = int(name) if name.isdecimal() else name
+        item = item[place] if isinstance(item, Mapping) or place is not name else getattr(item, name)
     return item
 
 
