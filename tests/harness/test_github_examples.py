@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -30,7 +28,7 @@ exit "${CODE:-0}"
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Shell:
-    """The shell gate in a folder with a ``judge``; the harness itself is behind it in the steps of the action."""
+    """The shell gate in a folder with a ``judge`` in the place of the harness."""
     (tmp_path / "judge").write_text(JUDGE)
     (tmp_path / "judge").chmod(0o755)
 
@@ -107,8 +105,7 @@ def test_the_shell_gate_is_executable_and_plain() -> None:
 
 def steps_of(path: Path) -> list[dict[str, Any]]:
     made = yaml.safe_load(path.read_text())
-    jobs = made["jobs"].values() if "jobs" in made else [made["runs"]]
-    return [step for job in jobs for step in job["steps"]]
+    return [step for job in made["jobs"].values() for step in job["steps"]]
 
 
 def test_the_commands_of_our_files_are_those_of_the_programs() -> None:
@@ -117,77 +114,17 @@ def test_the_commands_of_our_files_are_those_of_the_programs() -> None:
 
     lines = [
         line.strip()
-        for path in (ROOT / ".github" / "workflows" / "ci.yml", CI / "action" / "action.yml")
-        for step in steps_of(path)
+        for step in steps_of(ROOT / ".github" / "workflows" / "ci.yml")
         for line in step.get("run", "").splitlines()
         if "-m harness " in line
     ]
-    assert len(lines) == 4
+    assert len(lines) == 3
     for line in lines:
         words = line.split("-m harness ")[1].replace('"', "").split()
         parsed, rest = harness.cli._parser().parse_known_args(words)
         assert rest == []
         for suite in getattr(parsed, "suites", ()):
             assert (ROOT / suite).is_file()
-
-
-@pytest.fixture
-def action() -> dict[str, Any]:
-    made: dict[str, Any] = yaml.safe_load((CI / "action" / "action.yml").read_text())
-    return made
-
-
-def test_the_action_is_one_that_github_reads(action: dict[str, Any]) -> None:
-    assert set(action) == {"name", "description", "inputs", "outputs", "runs"}
-    assert action["runs"]["using"] == "composite"
-    for step in action["runs"]["steps"]:
-        assert ("uses" in step) != ("run" in step)
-        assert ("shell" in step) == ("run" in step), "a composite step that runs something names its shell"
-        assert "${{" not in step.get("run", ""), "what a user states reaches the shell as environment, never as code"
-    text = (CI / "action" / "action.yml").read_text()
-    named = set(re.findall(r"inputs\.(\w+)", text))
-    assert named == set(action["inputs"])
-    assert all(isinstance(value["default"], str) and value["description"] for value in action["inputs"].values())
-
-
-def test_the_steps_of_the_action_work_as_a_runner_starts_them(
-    action: dict[str, Any], project_folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """What is installed is stood in for; the rest runs: a suite, its history, and what broke."""
-    temporary = tmp_path_factory.mktemp("runner")
-    programs = temporary / "harness" / "bin"
-    programs.mkdir(parents=True)
-    (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    (programs / "python").chmod(0o755)
-    stated = {name: value["default"] for name, value in action["inputs"].items()} | {
-        "suites": "tiny",
-        "flags": "--no-plots",
-    }
-
-    def filled(text: str) -> str:
-        with_inputs = re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda found: stated[found[1]], text)
-        return with_inputs.replace("${{ github.action_path }}", str(CI / "action"))
-
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
-    told = []
-    for step in action["runs"]["steps"]:
-        if "run" not in step or step["name"] == "Install":
-            continue
-        given = {name: filled(value) for name, value in step["env"].items()}
-        done = subprocess.run(
-            ["sh", "-e", "-c", step["run"]], cwd=project_folder,
-            env={**kept, "PYTHONPATH": str(ROOT), "RUNNER_TEMP": str(temporary), **given}, capture_output=True,
-            text=True, timeout=120, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        told.append(done.stdout)
-    assert "gate: passed" in told[0]
-    assert "No row is broken." in told[1]
-    assert (project_folder / "history.sqlite").is_file()
-    out = project_folder / "out" / "accuracy"
-    assert {p.name for p in out.iterdir()} >= {"results.csv", "results.json", "report.md", "report.html", "gate.xml"}
-    cases = ElementTree.parse(out / "gate.xml").getroot().iter("testcase")
-    assert {c.get("name") for c in cases} >= {"coverage", "mape"}
 
 
 def test_the_hooks_are_ours_and_their_commands_exist() -> None:
