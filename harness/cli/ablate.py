@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.cli.common import Parser, add_command, add_measured_folder, positive, say
+from harness.cli.common import Parser, add_command, add_measured_folder, say
 from projector.errors import InputError, Problem, nearest
 from projector.io.progress import progress
 
@@ -32,13 +32,13 @@ class _Line(NamedTuple):
 
 
 def register(parser: Parser) -> None:
-    add_command(parser, command, examples=("--list", "step.slowest.slowest --out reports/mechanisms.md"))
-    add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help="what to switch off, * and ? as in a shell (default: everything)")
-    add("--list", action="store_true", help="say what can be switched off, with the lines that it carries")
-    add("--jobs", type=positive, default=os.cpu_count() or 1, metavar="N", help="processes (default: one a core)")
-    add("--out", type=Path, metavar="FILE", help="write the tables there, as Markdown")
-    add_measured_folder(parser)
+    flags = add_command(parser, command, examples=("--list", "step.slowest.slowest --out reports/mechanisms.md"))
+    text = "what to switch off, * and ? as in a shell (default: everything)"
+    flags.add("names", nargs="*", metavar="NAME", help=text)
+    flags.switch("--list", "say what can be switched off, with the lines that it carries")
+    flags.jobs("processes (default: one a core)", default=os.cpu_count() or 1)
+    flags.path("--out", metavar="FILE", help="write the tables there, as Markdown")
+    add_measured_folder(flags)
 
 
 def command(args: argparse.Namespace) -> int:

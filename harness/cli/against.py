@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
-from harness.cli.common import fraction
+from harness.cli.common import Flags, fraction
 from harness.contracts import frame
 from harness.contracts.results import Evaluation, Row, parted
 from harness.report import files
@@ -15,22 +14,13 @@ from harness.score.drift import Drift
 from projector.errors import Problem
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add(flags: Flags) -> None:
     """The flags of the comparison."""
-    add = parser.add_argument
-    add(
-        "--against",
-        type=Path,
-        metavar="RESULTS",
-        help="earlier results (a folder, results.json or results.csv): exit with 1 where a row was lost or broke",
-    )
-    add(
-        "--drift-tolerance",
-        type=fraction,
-        metavar="X",
-        help="with --against: growth of a row's |error| that fails, 0.05 = five points (default: 0.05)",
-    )
-    add("--allow-removed", action="store_true", help="with --against: rows may leave a suite")
+    text = "earlier results (a folder, results.json or results.csv): exit with 1 where a row was lost or broke"
+    flags.path("--against", metavar="RESULTS", help=text)
+    text = "with --against: growth of a row's |error| that fails, 0.05 = five points (default: 0.05)"
+    flags.add("--drift-tolerance", type=fraction, metavar="X", help=text)
+    flags.switch("--allow-removed", "with --against: rows may leave a suite")
 
 
 def problems(args: argparse.Namespace) -> list[Problem]:

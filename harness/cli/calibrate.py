@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.calibrate import held
-from harness.cli.common import Parser, add_command, add_measured, measured_runs, positive, say
+from harness.cli.common import Parser, add_command, add_measured, measured_runs, say
 from harness.contracts.estimates import Observation
 from harness.report.table import Report
 from projector import posterior
@@ -27,46 +27,19 @@ KINDS = ("gemm", "attention", "grouped", "stream")
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        command,
-        examples=("mi355x --runs measured/runs/primus_mi355x.yaml", "--kernels h100_sxm --only gemm --dry-run"),
-    )
-    parser.add_argument("gpus", nargs="*", metavar="GPU", help="runs of these GPUs alone (default: of all)")
-    add_measured(parser)
-    parser.add_argument(
-        "--kernels", action="store_true", help="fit the kernel constants of each GPU and write its file"
-    )
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        action="extend",
-        default=[],
-        choices=KINDS,
-        metavar="KIND",
-        help=f"with --kernels: only {', '.join(KINDS)}",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="with --kernels: show the errors, write nothing")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="also write the posterior, as projector/posterior.json has it",
-    )
-    parser.add_argument(
-        "--looks",
-        type=Path,
-        default=Path("reports/first_look.csv"),
-        metavar="FILE",
-        help="first looks, from which the variances come (default: reports/first_look.csv, else those of the package)",
-    )
-    parser.add_argument(
-        "--judge", action="store_true", help="also how far off rows are that nobody had seen, and what own runs add"
-    )
-    parser.add_argument(
-        "--against", type=Path, metavar="FILE", help="fail where this posterior expects other steps of the runs"
-    )
-    parser.add_argument("--jobs", type=positive, metavar="N", help="processes (default: 1; with --kernels: 2)")
+    examples = ("mi355x --runs measured/runs/primus_mi355x.yaml", "--kernels h100_sxm --only gemm --dry-run")
+    flags = add_command(parser, command, examples=examples)
+    flags.add("gpus", nargs="*", metavar="GPU", help="runs of these GPUs alone (default: of all)")
+    add_measured(flags)
+    flags.switch("--kernels", "fit the kernel constants of each GPU and write its file")
+    flags.many("--only", "KIND", f"with --kernels: only {', '.join(KINDS)}", choices=KINDS)
+    flags.switch("--dry-run", "with --kernels: show the errors, write nothing")
+    flags.path("--out", metavar="FILE", help="also write the posterior, as projector/posterior.json has it")
+    text = "first looks, from which the variances come (default: reports/first_look.csv, else those of the package)"
+    flags.path("--looks", metavar="FILE", help=text, default=Path("reports/first_look.csv"))
+    flags.switch("--judge", "also how far off rows are that nobody had seen, and what own runs add")
+    flags.path("--against", metavar="FILE", help="fail where this posterior expects other steps of the runs")
+    flags.jobs("processes (default: 1; with --kernels: 2)")
 
 
 def command(args: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.common import Parser, add_command, say
@@ -15,32 +14,21 @@ if TYPE_CHECKING:
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        command,
-        examples=("--cluster h100_sxm", "examples/nccl_tests_perlmutter.txt --cluster a100_sxm_40gb_slingshot4 --json"),
-    )
-    parser.add_argument(
-        "places",
-        nargs="*",
-        type=Path,
-        default=[shelf.folder("measured/collectives")],
-        metavar="FOLDER|FILE",
-        help="tables of measured collectives, <cluster>.csv (default: measured/collectives), or what nccl-tests or "
-        "rccl-tests printed",
-    )
-    parser.add_argument(
-        "--cluster",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME",
-        help="only these clusters; of what tests printed the cluster that they ran on (default: the usual one of the GPU)",
-    )
-    parser.add_argument(
-        "--table", type=Path, metavar="FILE", help="also write the times as a table of measured/collectives"
-    )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="also write every figure as Markdown")
+    tests = "examples/nccl_tests_perlmutter.txt --cluster a100_sxm_40gb_slingshot4 --json"
+    flags = add_command(parser, command, examples=("--cluster h100_sxm", tests))
+    flags.path("places", metavar="FOLDER|FILE", help=_PLACES, nargs="*", default=[shelf.folder("measured/collectives")])
+    flags.many("--cluster", "NAME", _CLUSTERS)
+    flags.path("--table", metavar="FILE", help="also write the times as a table of measured/collectives")
+    flags.path("--out", metavar="FILE", help="also write every figure as Markdown")
+
+
+_PLACES = (
+    "tables of measured collectives, <cluster>.csv (default: measured/collectives), or what nccl-tests or "
+    "rccl-tests printed"
+)
+_CLUSTERS = (
+    "only these clusters; of what tests printed the cluster that they ran on (default: the usual one of the GPU)"
+)
 
 
 def command(args: argparse.Namespace) -> int:

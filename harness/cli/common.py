@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.contracts.runs import MeasuredRun
 from harness.evidence import shelf
@@ -19,17 +19,42 @@ if TYPE_CHECKING:
     from harness.report.screen import Screen
     from harness.report.table import Report
 
-__all__ = ["Parser", "add_command", "add_loudness", "folder_problems", "fraction", "positive"]
+__all__ = ["Flags", "Parser", "add_command", "add_loudness", "folder_problems", "fraction", "positive"]
 __all__ += ["say", "say_screen"]
 
 #: Rows of a table on a terminal; the rest is in the files and in the JSON document.
 MOST_ROWS = 40
 
 
-def add_command(parser: Parser, command: Callable[[argparse.Namespace], int], *, examples: Sequence[str]) -> None:
+class Flags:
+    """The flags of a parser, by what they take."""
+
+    def __init__(self, parser: Any) -> None:
+        self.add = parser.add_argument
+
+    def path(self, *names: str, metavar: str, help: str, **more: Any) -> None:
+        self.add(*names, type=Path, metavar=metavar, help=help, **more)
+
+    def many(self, name: str, metavar: str, help: str, **more: Any) -> None:
+        """Words in one list, however often it is given."""
+        self.add(name, metavar=metavar, help=help, **{"nargs": "+", "action": "extend", "default": [], **more})
+
+    def switch(self, name: str, help: str) -> None:
+        self.add(name, action="store_true", help=help)
+
+    def toggle(self, name: str, help: str, **more: Any) -> None:
+        """With a ``--no-`` of its own."""
+        self.add(name, action=argparse.BooleanOptionalAction, help=help, **{"default": True, **more})
+
+    def jobs(self, help: str, **more: Any) -> None:
+        self.add("--jobs", type=positive, metavar="N", help=help, **more)
+
+
+def add_command(parser: Parser, command: Callable[[argparse.Namespace], int], *, examples: Sequence[str]) -> Flags:
     """Makes the namespace of ``parser`` carry the function to call; every command speaks JSON."""
     cli.add_command(parser, command, examples=examples)
     cli.add_json(parser)
+    return Flags(parser)
 
 
 def say(
@@ -57,16 +82,16 @@ def say(
         print(f"\nwritten to {written}")
 
 
-def add_measured(parser: argparse.ArgumentParser, runs: str = "files of measured runs") -> None:
+def add_measured(flags: Flags, runs: str = "files of measured runs") -> None:
     """Where measured runs lie, for :func:`measured_runs`."""
-    parser.add_argument("--runs", nargs="+", action="extend", type=Path, metavar="FILE", help=runs)
-    add_measured_folder(parser, "folder of measured runs, where --runs is not given")
+    flags.many("--runs", "FILE", runs, type=Path, default=None)
+    add_measured_folder(flags, "folder of measured runs, where --runs is not given")
 
 
-def add_measured_folder(parser: argparse.ArgumentParser, what: str = "folder of measured runs") -> None:
+def add_measured_folder(flags: Flags, what: str = "folder of measured runs") -> None:
     """The folder alone, of commands that read every run of it."""
     default, text = shelf.folder("measured/runs"), f"{what} (default: measured/runs)"
-    parser.add_argument("--measured", type=Path, default=default, metavar="FOLDER", help=text)
+    flags.path("--measured", metavar="FOLDER", help=text, default=default)
 
 
 def measured_runs(args: argparse.Namespace) -> list[MeasuredRun]:
@@ -79,20 +104,13 @@ def measured_runs(args: argparse.Namespace) -> list[MeasuredRun]:
     return runs_of_all(paths)
 
 
-def add_said(parser: argparse.ArgumentParser, *names: str) -> None:
+def add_said(flags: Flags, *names: str) -> None:
     """What a user says of a log that does not say it, for :func:`said_of`; ``names``: further ones of ``--recipe``."""
-    add = parser.add_argument
-    add(
-        *names,
-        "--recipe",
-        dest="recipe",
-        type=Path,
-        metavar="FILE",
-        help="YAML of recipe, model and gpu, or any configuration file, for logs without arguments",
-    )
-    add("--gpu", metavar="NAME", help="the GPU of the logs, where they do not name it")
-    add("--gpus", type=positive, metavar="N", help="the number of GPUs, where the logs do not say it")
-    add("--framework", metavar="NAME", help="the framework of the logs, where their lines may be of several")
+    text = "YAML of recipe, model and gpu, or any configuration file, for logs without arguments"
+    flags.path(*names, "--recipe", metavar="FILE", help=text, dest="recipe")
+    flags.add("--gpu", metavar="NAME", help="the GPU of the logs, where they do not name it")
+    flags.add("--gpus", type=positive, metavar="N", help="the number of GPUs, where the logs do not say it")
+    flags.add("--framework", metavar="NAME", help="the framework of the logs, where their lines may be of several")
 
 
 def said_of(args: argparse.Namespace) -> Context:
@@ -109,9 +127,9 @@ def tables(paths: Sequence[Path]) -> list[Path]:
 
 def add_loudness(parser: argparse.ArgumentParser) -> None:
     """How much of an evaluation is shown."""
-    add = parser.add_mutually_exclusive_group().add_argument
-    add("--verbose", action="store_true", help="show every table instead of one screen (files hold them either way)")
-    add("--quiet", action="store_true", help="show the gate only, a line a check")
+    flags = Flags(parser.add_mutually_exclusive_group())
+    flags.switch("--verbose", "show every table instead of one screen (files hold them either way)")
+    flags.switch("--quiet", "show the gate only, a line a check")
 
 
 def say_screen(args: argparse.Namespace, shown: Screen, *, further: Mapping[str, object] | None = None) -> None:

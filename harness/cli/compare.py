@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.common import (
@@ -37,34 +36,17 @@ is written."""
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        command,
-        examples=(
-            "measured/logs/cpu_gpt.log.gz measured/logs/cpu_llama_tp2.log.gz",
-            "measured/logs/cpu_gpt.log.gz measured/logs/cpu_llama_tp2.log.gz --out out/compare --json",
-        ),
-    )
+    logs = "measured/logs/cpu_gpt.log.gz measured/logs/cpu_llama_tp2.log.gz"
+    flags = add_command(parser, command, examples=(logs, f"{logs} --out out/compare --json"))
     parser.description = _ABOUT
-    add = parser.add_argument
-    add("named", nargs="*", metavar="RUN", help="a file, or the id of a measured run")
-    add(
-        "--results-dir",
-        nargs="+",
-        default=[],
-        type=Path,
-        metavar="DIR",
-        help="all benchmark files of these folders, too",
-    )
-    add(
-        "--over-time",
-        action="store_true",
-        help="panels of loss, learning rate, memory and step time over the iterations",
-    )
-    add_measured(parser, "files of measured runs, for the ids")
-    add_said(parser)
-    add("--out", type=Path, metavar="DIR", help="write compare.png, compare.svg and compare.md there")
-    add("--benchmark-files", action="store_true", help="with --out: also each run as a benchmark file of TPrimat")
+    flags.add("named", nargs="*", metavar="RUN", help="a file, or the id of a measured run")
+    text = "all benchmark files of these folders, too"
+    flags.path("--results-dir", metavar="DIR", help=text, nargs="+", default=[])
+    flags.switch("--over-time", "panels of loss, learning rate, memory and step time over the iterations")
+    add_measured(flags, "files of measured runs, for the ids")
+    add_said(flags)
+    flags.path("--out", metavar="DIR", help="write compare.png, compare.svg and compare.md there")
+    flags.switch("--benchmark-files", "with --out: also each run as a benchmark file of TPrimat")
 
 
 def command(args: argparse.Namespace) -> int:

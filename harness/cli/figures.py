@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.calibrate import held
 from harness.calibrate.held import Judged
 from harness.cli import against
-from harness.cli.common import Parser, add_command, add_measured_folder, folder_problems, positive, say
+from harness.cli.common import Parser, add_command, add_measured_folder, folder_problems, say
 from harness.contracts.results import BASELINE, Evaluation, unique
 from harness.evaluation import evaluate, first_look, observations, speed
 from harness.evidence import shelf, suite
@@ -39,14 +39,13 @@ _DOTS_PER_INCH = 120  # of plots that are checked in
 
 
 def register(parser: Parser) -> None:
-    add_command(parser, command, examples=("--no-speed --json", "--out out/figures --jobs 2"))
-    add = parser.add_argument
-    add_measured_folder(parser)
-    add("--suite", type=Path, default=shelf.folder("suites") / "moe.yaml", metavar="SUITE", help="timed (default: moe)")
-    add("--speed", action=argparse.BooleanOptionalAction, default=True, help="time the project's own work too")
-    add("--out", type=Path, metavar="DIR", help="also write figures.md, accuracy.md and .html, plots and results.csv")
-    add("--jobs", type=positive, default=1, metavar="N", help="processes")
-    against.add(parser)
+    flags = add_command(parser, command, examples=("--no-speed --json", "--out out/figures --jobs 2"))
+    add_measured_folder(flags)
+    flags.path("--suite", metavar="SUITE", help="timed (default: moe)", default=shelf.folder("suites") / "moe.yaml")
+    flags.toggle("--speed", "time the project's own work too")
+    flags.path("--out", metavar="DIR", help="also write figures.md, accuracy.md and .html, plots and results.csv")
+    flags.jobs("processes", default=1)
+    against.add(flags)
 
 
 def command(args: argparse.Namespace) -> int:

@@ -10,29 +10,13 @@ from projector.io.progress import progress
 
 
 def register(parser: Parser) -> None:
-    add_command(parser, command, examples=("measured/runs/internevo.yaml", "measured/runs/other.yaml --json"))
-    parser.add_argument(
-        "runs",
-        nargs="*",
-        type=Path,
-        default=[Path("measured/runs")],
-        metavar="RUNS",
-        help="measured runs: files or folders (default: measured/runs)",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("reports/first_look.csv"),
-        metavar="FILE",
-        help="looks are appended to it, none is changed (default: reports/first_look.csv)",
-    )
-    parser.add_argument(
-        "--known",
-        type=Path,
-        default=Path("reports/results.csv"),
-        metavar="FILE",
-        help="results whose runs have been looked at (default: reports/results.csv)",
-    )
+    flags = add_command(parser, command, examples=("measured/runs/internevo.yaml", "measured/runs/other.yaml --json"))
+    text = "measured runs: files or folders (default: measured/runs)"
+    flags.path("runs", metavar="RUNS", help=text, nargs="*", default=[Path("measured/runs")])
+    text = "looks are appended to it, none is changed (default: reports/first_look.csv)"
+    flags.path("--out", metavar="FILE", help=text, default=Path("reports/first_look.csv"))
+    text = "results whose runs have been looked at (default: reports/results.csv)"
+    flags.path("--known", metavar="FILE", help=text, default=Path("reports/results.csv"))
 
 
 def command(args: argparse.Namespace) -> int:

@@ -45,25 +45,15 @@ _MOST = 40  # items of one kind printed for a row
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        command,
-        examples=(
-            "measured/logs/cpu_gpt.log.gz",
-            "measured/logs/cpu_gpt.log.gz --out out/my_runs.yaml --no-plot --json",
-        ),
-    )
+    log = "measured/logs/cpu_gpt.log.gz"
+    flags = add_command(parser, command, examples=(log, f"{log} --out out/my_runs.yaml --no-plot --json"))
     parser.description = _ABOUT
-    parser.add_argument(
-        "paths", nargs="+", type=Path, metavar="FILE", help="a training log, or a YAML, JSON or CSV table"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="PATH", help="a YAML file, or a folder; without it nothing is written"
-    )
-    parser.add_argument("--map", type=Path, metavar="FILE", help="YAML that renames columns and names the files")
-    add_said(parser)
-    parser.add_argument("--no-plot", action="store_true", help="no PNG of the steps in the folder of --out")
-    parser.add_argument("--summary", action="store_true", help="only the totals, not row by row")
+    flags.path("paths", metavar="FILE", help="a training log, or a YAML, JSON or CSV table", nargs="+")
+    flags.path("--out", metavar="PATH", help="a YAML file, or a folder; without it nothing is written")
+    flags.path("--map", metavar="FILE", help="YAML that renames columns and names the files")
+    add_said(flags)
+    flags.switch("--no-plot", "no PNG of the steps in the folder of --out")
+    flags.switch("--summary", "only the totals, not row by row")
 
 
 def command(args: argparse.Namespace) -> int:

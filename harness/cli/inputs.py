@@ -13,12 +13,11 @@ from projector.io.progress import progress
 
 
 def register(parser: Parser) -> None:
-    add_command(parser, command, examples=("examples --gpu mi300x", "examples --gpu mi300x --out inputs.md --json"))
-    parser.add_argument(
-        "folders", nargs="+", type=Path, metavar="FOLDER", help="of experiments, such as a Primus checkout"
-    )
-    parser.add_argument("--gpu", metavar="NAME", help="GPU of experiments that name none, such as mi300x")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the report here; default: to standard output")
+    examples = ("examples --gpu mi300x", "examples --gpu mi300x --out inputs.md --json")
+    flags = add_command(parser, command, examples=examples)
+    flags.path("folders", metavar="FOLDER", help="of experiments, such as a Primus checkout", nargs="+")
+    flags.add("--gpu", metavar="NAME", help="GPU of experiments that name none, such as mi300x")
+    flags.path("--out", metavar="FILE", help="write the report here; default: to standard output")
 
 
 def command(args: argparse.Namespace) -> int:

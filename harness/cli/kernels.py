@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from harness.cli.common import Parser, add_command, folder_problems, positive, say
+from harness.cli.common import Parser, add_command, folder_problems, say
 from harness.report.table import Report
 from projector.errors import InputError, Problem
 from projector.io.progress import progress
@@ -16,50 +16,21 @@ FORMATS = ("md", "csv", "json", "png")
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        command,
-        examples=("--gpu h100_sxm --no-cross-validate", "--gpu mi300x --family hipblaslt --no-cross-validate --json"),
-    )
-    add = parser.add_argument
-    add("tables", nargs="*", type=Path, metavar="TABLE.csv", help="kernel tables (default: all of measured/kernels)")
-    add(
-        "--family",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FAMILY",
-        help="only these kernel families, such as hipblaslt",
-    )
-    add(
-        "--gpu",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="GPU",
-        help="only these GPUs; names the GPU of a table that does not",
-    )
-    add("--dtype", nargs="+", action="extend", default=[], metavar="TYPE", help="only these operand types")
-    add(
-        "--cross-validate",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="refit every class without each group of rows in turn (a minute or two for all tables)",
-    )
-    add("--out", type=Path, metavar="DIR", help="also write kernels.md, kernels.csv, kernels.json and plots")
-    add("--format", nargs="+", choices=FORMATS, default=list(FORMATS), help="what --out writes (default: all)")
-    add(
-        "--suite",
-        nargs="+",
-        action="extend",
-        type=Path,
-        default=[],
-        metavar="FILE",
-        help="also: share of each step without a table",
-    )
-    add("--gemm-backend", metavar="NAME", help="also: dense products by this package beside ours, such as origami")
-    add("--curves", action="store_true", help="with --out: also rates against M, N, K, sequence length and tokens")
-    add("--jobs", type=positive, default=min(2, os.cpu_count() or 1), metavar="N", help="processes (default: 2)")
+    family = "--gpu mi300x --family hipblaslt --no-cross-validate --json"
+    flags = add_command(parser, command, examples=("--gpu h100_sxm --no-cross-validate", family))
+    flags.path("tables", metavar="TABLE.csv", help="kernel tables (default: all of measured/kernels)", nargs="*")
+    flags.many("--family", "FAMILY", "only these kernel families, such as hipblaslt")
+    flags.many("--gpu", "GPU", "only these GPUs; names the GPU of a table that does not")
+    flags.many("--dtype", "TYPE", "only these operand types")
+    text = "refit every class without each group of rows in turn (a minute or two for all tables)"
+    flags.toggle("--cross-validate", text)
+    flags.path("--out", metavar="DIR", help="also write kernels.md, kernels.csv, kernels.json and plots")
+    flags.add("--format", nargs="+", choices=FORMATS, default=list(FORMATS), help="what --out writes (default: all)")
+    flags.many("--suite", "FILE", "also: share of each step without a table", type=Path)
+    backend = "also: dense products by this package beside ours, such as origami"
+    flags.add("--gemm-backend", metavar="NAME", help=backend)
+    flags.switch("--curves", "with --out: also rates against M, N, K, sequence length and tokens")
+    flags.jobs("processes (default: 2)", default=min(2, os.cpu_count() or 1))
 
 
 def command(args: argparse.Namespace) -> int:

@@ -26,14 +26,10 @@ DEFAULT_OUT = Path("out") / "measure"
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        command,
-        examples=("examples/measure/logs.yaml --out out/logs", "suites/local.yaml --device cpu --steps 20 --json"),
-    )
-    add = parser.add_argument
-    add("spec", type=Path, metavar="SPEC", help="a file with the key measure (a suite is one), or one training")
-    add(
+    examples = ("examples/measure/logs.yaml --out out/logs", "suites/local.yaml --device cpu --steps 20 --json")
+    flags = add_command(parser, command, examples=examples)
+    flags.path("spec", metavar="SPEC", help="a file with the key measure (a suite is one), or one training")
+    flags.add(
         "--out",
         "--output-dir",
         type=Path,
@@ -41,17 +37,15 @@ def register(parser: Parser) -> None:
         metavar="DIR",
         help=f"folder of logs and runs (default: OUTPUT_DIR of the environment, then {DEFAULT_OUT})",
     )
-    add("--device", choices=("cpu", "cuda"), help="in place of the file's own choice")
-    add("--threads", type=positive, metavar="N", help="of each process on a CPU (default: cores over processes)")
-    add("--repeat", "--runs", type=positive, metavar="N", help="how often every training runs, in turn")
-    add("--cooldown", type=positive, metavar="SECONDS", help="rest between two trainings")
-    add("--steps", type=positive, metavar="N", help="steps of every training")
-    add(
-        "--profile",
-        action="store_true",
-        help="and a profiler's trace of each, behind the timed steps, a rank; what it holds says the file's key profile",
+    flags.add("--device", choices=("cpu", "cuda"), help="in place of the file's own choice")
+    flags.add("--threads", type=positive, metavar="N", help="of each process on a CPU (default: cores over processes)")
+    flags.add("--repeat", "--runs", type=positive, metavar="N", help="how often every training runs, in turn")
+    flags.add("--cooldown", type=positive, metavar="SECONDS", help="rest between two trainings")
+    flags.add("--steps", type=positive, metavar="N", help="steps of every training")
+    flags.switch(
+        "--profile", "and a profiler's trace of each, behind the timed steps, a rank; the file's key profile says what it holds"
     )
-    add(
+    flags.add(
         "--strategy",
         action="append",
         default=[],
@@ -59,7 +53,7 @@ def register(parser: Parser) -> None:
         help="every training as this strategy of TPrimat splits it, or as all five do (all); may be given again; "
         "default: PARALLEL of the environment, where that is one",
     )
-    add("--only", action="append", default=[], metavar="ID", help="a training of the file; may be given again")
+    flags.add("--only", action="append", default=[], metavar="ID", help="a training of the file; may be given again")
 
 
 def command(args: argparse.Namespace) -> int:
@@ -136,6 +130,7 @@ def _table(done: Sequence[Trained]) -> Table:
         interval=_interval,
         shown_spread=lambda each: each.spread if len(each.rounds) > 1 else None,
         tokens=lambda each: (each.run.measured.tgs or 0.0) * each.job.workload.gpus,
+        loss=lambda each: f"{each.losses[0]:.3f} → {each.losses[-1]:.3f}",
     )
 
 

@@ -16,37 +16,19 @@ from projector.workload import zoo
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        command,
-        examples=(
-            "measured/runs/nemo.yaml",
-            "measured/runs/nemo.yaml measured/runs/primus_mi300x.yaml --out out/peaks",
-        ),
-    )
-    add = parser.add_argument
-    add(
-        "rows",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="measured runs, logs, benchmark files of TPrimat, or folders of them",
-    )
-    add("--strategy", nargs="+", action="extend", default=[], metavar="NAME", help="only rows of these strategies")
-    add(
-        "--price",
-        type=price,
-        metavar="X|FILE",
-        help="of a GPU-hour, or a YAML file with price_per_gpu_hour or price_by_gpu, currency and source; none is invented",
-    )
-    add(
-        "--parameters",
-        nargs="+",
-        default=[],
-        metavar="MODEL=N",
-        help="parameters that a token meets, where a source counts them otherwise (qwen2.5_7b=7.6e9)",
-    )
-    add("--out", type=Path, metavar="DIR", help="write peaks.md and peaks.png there")
+    nemo = "measured/runs/nemo.yaml"
+    examples = (nemo, f"{nemo} measured/runs/primus_mi300x.yaml --out out/peaks")
+    flags = add_command(parser, command, examples=examples)
+    text = "measured runs, logs, benchmark files of TPrimat, or folders of them"
+    flags.path("rows", metavar="FILE", help=text, nargs="+")
+    flags.many("--strategy", "NAME", "only rows of these strategies")
+    flags.add("--price", type=price, metavar="X|FILE", help=_PRICE)
+    text = "parameters that a token meets, where a source counts them otherwise (qwen2.5_7b=7.6e9)"
+    flags.add("--parameters", nargs="+", default=[], metavar="MODEL=N", help=text)
+    flags.path("--out", metavar="DIR", help="write peaks.md and peaks.png there")
+
+
+_PRICE = "of a GPU-hour, or a YAML file with price_per_gpu_hour or price_by_gpu, currency and source; none is invented"
 
 
 def command(args: argparse.Namespace) -> int:

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from harness.cli.common import Parser, add_command, say
 from harness.evidence import shelf
 
 
 def register(parser: Parser) -> None:
-    add_command(parser, command, examples=("", "measured/totals.yaml --out out/plans.md --json"))
-    add = parser.add_argument
-    usual = shelf.folder("measured") / "totals.yaml"
-    add(
-        "totals",
-        nargs="?",
-        type=Path,
-        default=usual,
-        metavar="FILE",
-        help="published totals (default: measured/totals.yaml)",
-    )
-    add("--out", type=Path, metavar="FILE", help="write the report there, as Markdown")
+    flags = add_command(parser, command, examples=("", "measured/totals.yaml --out out/plans.md --json"))
+    usual, text = shelf.folder("measured") / "totals.yaml", "published totals (default: measured/totals.yaml)"
+    flags.path("totals", metavar="FILE", help=text, nargs="?", default=usual)
+    flags.path("--out", metavar="FILE", help="write the report there, as Markdown")
 
 
 def command(args: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from harness.cli.common import Parser, add_command, add_loudness, folder_problems, say, say_screen
 from harness.contracts.results import Evaluation
@@ -16,32 +15,18 @@ from projector.io.progress import progress
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        command,
-        examples=("out/scaling --format html md", "out/scaling --by gpu,family --metric mape,bias,tau --format md"),
-    )
-    add = parser.add_argument
-    add("results", type=Path, metavar="RESULTS", help="a results.json or its folder")
-    add("--out", type=Path, metavar="DIR", help="where to write (default: beside the results)")
-    add("--format", nargs="+", action="extend", default=[], metavar="NAME", help=_FORMATS)
-    add("--by", default="", metavar="COLUMN,…", help="show one table by these columns, such as gpu,family or tp")
-    add("--metric", default="", metavar="NAME,…", help="with these figures, such as mape,bias,tau")
-    add(
-        "--where",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="TEST",
-        help="of these rows: precision=fp8 'gpus>=64'",
-    )
-    add("--plots", action=argparse.BooleanOptionalAction, default=True, help="without --format: draw plots too")
-    add(
-        "--junit",
-        type=Path,
-        metavar="FILE",
-        help="also write gates and rows as JUnit XML; then exit with 1 where a threshold does not hold",
-    )
+    asked = "out/scaling --by gpu,family --metric mape,bias,tau --format md"
+    flags = add_command(parser, command, examples=("out/scaling --format html md", asked))
+    flags.path("results", metavar="RESULTS", help="a results.json or its folder")
+    flags.path("--out", metavar="DIR", help="where to write (default: beside the results)")
+    flags.many("--format", "NAME", _FORMATS)
+    text = "show one table by these columns, such as gpu,family or tp"
+    flags.add("--by", default="", metavar="COLUMN,…", help=text)
+    flags.add("--metric", default="", metavar="NAME,…", help="with these figures, such as mape,bias,tau")
+    flags.many("--where", "TEST", "of these rows: precision=fp8 'gpus>=64'")
+    flags.toggle("--plots", "without --format: draw plots too")
+    text = "also write gates and rows as JUnit XML; then exit with 1 where a threshold does not hold"
+    flags.path("--junit", metavar="FILE", help=text)
     add_loudness(parser)
 
 

@@ -19,7 +19,6 @@ from harness.cli.common import (
     add_loudness,
     add_said,
     folder_problems,
-    positive,
     said_of,
     say_screen,
 )
@@ -50,56 +49,26 @@ _PROBES = 2  # of the device and of what joins processes: items of the progress 
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        command,
-        examples=(
-            "suites/scaling.yaml --out out/scaling",
-            "--runs measured/runs/simumax_a100.yaml --mode both --no-gate --json",
-        ),
-    )
-    add = parser.add_argument
-    add(
-        "suites",
-        nargs="*",
-        type=Path,
-        metavar="SUITE",
-        help="a suite file, or the name of one of the project's own: moe, dense, …",
-    )
-    add("--runs", nargs="+", action="extend", default=[], type=Path, metavar="FILE", help=_RUNS)
-    add_said(parser)
-    add("--id", nargs="+", action="extend", default=[], metavar="ID", dest="ids", help=_IDS)
-    add(
-        "--strategy",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME",
-        help="only runs of these strategies; no gate is judged",
-    )
-    add("--mode", choices=("simulate", "benchmark", "both"), default="simulate")
-    add("--with", dest="extra", default="", metavar="NAME,…", help="more predictors: " + ", ".join(predictors.names()))
-    add("--measured", type=Path, metavar="FOLDER", help="measured runs (default: ../measured/runs from the suite)")
-    add("--out", type=Path, metavar="DIR", help=f"folder of the results (default: {DEFAULT_OUT}/<suite>)")
-    add("--plots", action=argparse.BooleanOptionalAction, help="draw plots (default: where --out is given)")
-    add(
-        "--gate",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="exit with 1 where a threshold does not hold",
-    )
-    add("--junit", type=Path, metavar="FILE", help="also write the gate as JUnit XML")
-    record.add(parser)
-    against.add(parser)
-    cores = min(2, os.cpu_count() or 1)
-    add(
-        "--jobs",
-        type=positive,
-        default=cores,
-        metavar="N",
-        help="processes (default: 2 where there are cores for them)",
-    )
-    add("--cache", action=argparse.BooleanOptionalAction, default=True, help=_CACHE)
+    runs = "--runs measured/runs/simumax_a100.yaml --mode both --no-gate --json"
+    flags = add_command(parser, command, examples=("suites/scaling.yaml --out out/scaling", runs))
+    text = "a suite file, or the name of one of the project's own: moe, dense, …"
+    flags.path("suites", metavar="SUITE", help=text, nargs="*")
+    flags.many("--runs", "FILE", _RUNS, type=Path)
+    add_said(flags)
+    flags.many("--id", "ID", _IDS, dest="ids")
+    flags.many("--strategy", "NAME", "only runs of these strategies; no gate is judged")
+    flags.add("--mode", choices=("simulate", "benchmark", "both"), default="simulate")
+    text = "more predictors: " + ", ".join(predictors.names())
+    flags.add("--with", dest="extra", default="", metavar="NAME,…", help=text)
+    flags.path("--measured", metavar="FOLDER", help="measured runs (default: ../measured/runs from the suite)")
+    flags.path("--out", metavar="DIR", help=f"folder of the results (default: {DEFAULT_OUT}/<suite>)")
+    flags.toggle("--plots", "draw plots (default: where --out is given)", default=None)
+    flags.toggle("--gate", "exit with 1 where a threshold does not hold")
+    flags.path("--junit", metavar="FILE", help="also write the gate as JUnit XML")
+    record.add(flags)
+    against.add(flags)
+    flags.jobs("processes (default: 2 where there are cores for them)", default=min(2, os.cpu_count() or 1))
+    flags.toggle("--cache", _CACHE)
     add_loudness(parser)
     add_kernels(parser)
 

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-from pathlib import Path
 
 from harness.cli.common import Parser, add_command, add_said, said_of, say
 
@@ -17,25 +16,15 @@ compared part by part. Exit code 1: no run can be judged, or, with --gate, one i
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        command,
-        examples=(
-            "measured/logs/cpu_gpt.log.gz",
-            "measured/logs/cpu_gpt.log.gz measured/logs/cpu_llama_tp2.log.gz",
-        ),
-    )
+    log = "measured/logs/cpu_gpt.log.gz"
+    flags = add_command(parser, command, examples=(log, f"{log} measured/logs/cpu_llama_tp2.log.gz"))
     parser.description = _ABOUT
-    parser.add_argument(
-        "paths", nargs="+", type=Path, metavar="LOG", help="a training log, or a YAML, JSON or CSV table"
-    )
-    add_said(parser, "--config")
-    parser.add_argument("--gate", action="store_true", help="exit code 1 where a run is slow")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="also write all of it there, as Markdown")
-    parser.add_argument("--badge", type=Path, metavar="FILE", help="also write a badge, as shields.io reads it (JSON)")
-    parser.add_argument(
-        "--comment", type=Path, metavar="FILE", help="also write the body of a comment on a pull request"
-    )
+    flags.path("paths", metavar="LOG", help="a training log, or a YAML, JSON or CSV table", nargs="+")
+    add_said(flags, "--config")
+    flags.switch("--gate", "exit code 1 where a run is slow")
+    flags.path("--out", metavar="FILE", help="also write all of it there, as Markdown")
+    flags.path("--badge", metavar="FILE", help="also write a badge, as shields.io reads it (JSON)")
+    flags.path("--comment", metavar="FILE", help="also write the body of a comment on a pull request")
 
 
 def command(args: argparse.Namespace) -> int:

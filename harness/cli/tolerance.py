@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from harness.cli.common import Parser, add_command, say, tables
 from harness.evidence import shelf
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        command,
-        examples=("measured/runs/megatron_lm.yaml measured/runs/torchtitan.yaml", "measured/runs/other.yaml --json"),
-    )
-    parser.add_argument(
-        "runs",
-        nargs="*",
-        type=Path,
-        default=[shelf.folder("measured/runs")],
-        metavar="RUNS",
-        help="measured runs: files or folders (default: measured/runs)",
-    )
+    examples = ("measured/runs/megatron_lm.yaml measured/runs/torchtitan.yaml", "measured/runs/other.yaml --json")
+    text = "measured runs: files or folders (default: measured/runs)"
+    flags = add_command(parser, command, examples=examples)
+    flags.path("runs", metavar="RUNS", help=text, nargs="*", default=[shelf.folder("measured/runs")])
 
 
 def command(args: argparse.Namespace) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Parser, add_command, say
+from harness.cli.common import Flags, Parser, add_command, say
 from projector.cli.options import add_selection
 from projector.cli.parser import whole
 from projector.errors import InputError, Problem
@@ -22,30 +21,18 @@ the same of its projection stands beside it. A trace of less than a step is comp
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        command,
-        examples=(
-            "measured/traces/cpu_llama_tp2.rank0.trace.json.gz measured/traces/cpu_llama_tp2.rank1.trace.json.gz",
-            "measured/traces/cpu_llama_tp2.rank1.trace.json.gz --step 1 --json",
-        ),
-    )
+    first, second = (f"measured/traces/cpu_llama_tp2.rank{rank}.trace.json.gz" for rank in (0, 1))
+    add_command(parser, command, examples=(f"{first} {second}", f"{second} --step 1 --json"))
     add_selection(parser)
     parser.usage = "%(prog)s TRACE... [--config FILE | --model NAME|FILE]\n    [--gpu NAME|FILE] [--step N] [flags]"
     parser.description = _ABOUT
-    parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="a trace of torch.profiler")
-    group = parser.add_argument_group("which part, and what comes out")
-    group.add_argument("--step", type=whole(0), metavar="N", help="this step (default: the one of median length)")
-    group.add_argument(
-        "--overlay", type=Path, metavar="FILE", help="write both timelines as one trace, for ui.perfetto.dev"
-    )
-    group.add_argument(
-        "--record",
-        type=Path,
-        metavar="FOLDER",
-        help="add products and attention with recorded shapes to FOLDER/<gpu>, tables that benchmark mode reads",
-    )
-    group.add_argument("--out", type=Path, metavar="FILE", help="also write every figure as Markdown")
+    Flags(parser).path("traces", metavar="TRACE", help="a trace of torch.profiler", nargs="+")
+    flags = Flags(parser.add_argument_group("which part, and what comes out"))
+    flags.add("--step", type=whole(0), metavar="N", help="this step (default: the one of median length)")
+    flags.path("--overlay", metavar="FILE", help="write both timelines as one trace, for ui.perfetto.dev")
+    text = "add products and attention with recorded shapes to FOLDER/<gpu>, tables that benchmark mode reads"
+    flags.path("--record", metavar="FOLDER", help=text)
+    flags.path("--out", metavar="FILE", help="also write every figure as Markdown")
 
 
 def command(args: argparse.Namespace) -> int:

@@ -76,9 +76,3 @@ def _thinned(where: Any) -> Any:
     if len(where) <= MOST_POINTS:
         return where
     return np.sort(np.random.default_rng(3).choice(where, MOST_POINTS, replace=False))
-
-
-def legend(figure: Figure, axes: Any, title: str) -> None:
-    """Outside the data, on the right."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", fontsize=8, frameon=False, title=title, title_fontsize=8)

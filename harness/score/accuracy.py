@@ -53,9 +53,8 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemorySummary:
-    """Memory error of the rows of one ``kind`` (``allocated``, ``reserved``, ``device``, ``not stated``)."""
+    """Memory error of some rows."""
 
-    kind: str
     compared: int
     mape: float
     macro_mape: float
@@ -170,13 +169,7 @@ def coverage(rows: pd.DataFrame) -> Coverage | None:
     )
 
 
-def memory(rows: pd.DataFrame) -> list[MemorySummary]:
-    """Memory error by what the source measured, most rows first."""
-    made = (memory_error(found, str(kind)) for (kind,), found in frame.parts(rows, ["memory_kind"]))
-    return sorted((m for m in made if m is not None), key=lambda m: -m.compared)
-
-
-def memory_error(rows: pd.DataFrame, kind: str = "") -> MemorySummary | None:
+def memory_error(rows: pd.DataFrame) -> MemorySummary | None:
     """Memory error of rows of one predictor and one fit; None where none has one.
 
     A row that is projected out of memory though it ran counts as well: leaving it out would hide the largest errors.
@@ -187,7 +180,6 @@ def memory_error(rows: pd.DataFrame, kind: str = "") -> MemorySummary | None:
     signed = known["memory_error"].to_numpy(dtype=float)
     worst = int(np.argmax(np.abs(signed)))
     return MemorySummary(
-        kind=kind or "not stated",
         compared=len(known),
         mape=float(np.abs(signed).mean()),
         macro_mape=macro(np.abs(signed), known["cell"]),

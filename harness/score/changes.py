@@ -1,14 +1,13 @@
 """What would a change bring? Pairs of measured runs, the projected ratio against the measured one. Pure functions.
 
 A pair is two runs of one publisher: of one group, whatever they differ in, or of one model and framework that differ in one
-kind of change (:data:`KINDS`) and in nothing that no recipe field holds. This is what
+kind of change (as a recipe declares it) and in nothing that no recipe field holds. This is what
 ``projector performance --anchor`` answers: one run is measured, the other is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,10 +31,6 @@ _KIND = {
     "num_layers": "model",
     "framework": "software",
 }
-#: By kind the keys that belong to it.
-KINDS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {kind: frozenset(key for key in _KIND if _KIND[key] == kind) for kind in _KIND.values()}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +127,7 @@ def score(found: Sequence[Pair]) -> Score | None:
 
 
 def between(one: Mapping[str, object], other: Mapping[str, object]) -> frozenset[str]:
-    """The kinds of :data:`KINDS` in which two runs differ; keys of no kind are not looked at, and values compare as text.
+    """The kinds in which two runs differ; keys of no kind are not looked at, and values compare as text.
 
     A global batch that grows as the number of GPUs does is no change of the batch (weak scaling).
     """

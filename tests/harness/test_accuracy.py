@@ -67,15 +67,11 @@ def test_macro_does_not_see_how_often_a_cell_repeats(cells: list[float], times: 
     assert macro(once + [once[0]] * times) == pytest.approx(macro(once))
 
 
-def test_memory_by_what_was_measured(make_row, facts_for, framed) -> None:
-    rows = [make_row("a", memory_error=0.1), make_row("b", memory_error=-0.3), make_row("c", memory_error=0.5)]
-    rows.append(make_row("d"))
-    facts = facts_for(*rows, memory_kind="allocated")
-    facts["c"] = replace(facts["c"], memory_kind=None)
-    allocated, unknown = accuracy.memory(framed(rows, facts))
-    assert (allocated.kind, allocated.compared, allocated.worst_id) == ("allocated", 2, "b")
-    assert (allocated.mape, allocated.bias) == (pytest.approx(0.2), pytest.approx(-0.1))
-    assert (unknown.kind, unknown.mape) == ("not stated", 0.5)
+def test_memory_of_rows_that_have_it(make_row, facts_for, framed) -> None:
+    rows = [make_row("a", memory_error=0.1), make_row("b", memory_error=-0.3), make_row("d")]
+    found = accuracy.memory_error(framed(rows, facts_for(*rows)))
+    assert (found.compared, found.worst_id) == (2, "b")
+    assert (found.mape, found.bias) == (pytest.approx(0.2), pytest.approx(-0.1))
 
 
 def test_verdicts_are_a_confusion_of_what_both_know(make_row, facts_for, framed) -> None:
