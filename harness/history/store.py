@@ -80,48 +80,31 @@ def read(path: Path, fit: str = "") -> tuple[Recorded, ...]:
         _brought_up(store, path)
         store.execute("BEGIN")  # all of it as it is at one moment
         _version(store, path, whole=True)
-        items = _Items(store, fit)
         bodies = [_checked(*found) for found in store.execute("SELECT hash, body FROM recording ORDER BY id")]
         for body in bodies:
             if body["row_schema"] > SCHEMA_VERSION:
                 raise _wrong(path, f"rows of schema {body['row_schema']}", f"rows of schema {SCHEMA_VERSION} or older")
-        return tuple(items.recorded(body) for body in bodies)
-
-
-class _Items:
-    """Reads an item once, however many recordings share it."""
-
-    def __init__(self, store: sqlite3.Connection, fit: str) -> None:
-        self._store, self._fit = store, fit
-        self._rows: dict[int, Row | None] = {}
-        self._facts: dict[int, RunFacts] = {}
-
-    def recorded(self, body: Mapping[str, Any]) -> Recorded:
-        for number in body["rows"]:
-            if number not in self._rows:
-                mapping = self._item(number)
-                wanted = not self._fit or mapping["fit"] == self._fit
-                self._rows[number] = row_from_mapping(mapping) if wanted else None
-        for number in body["facts"]:
-            if number not in self._facts:
-                self._facts[number] = _facts(self._item(number))
-        facts = [self._facts[number] for number in body["facts"]]
-        return Recorded(
-            recording=Recording(**body["recording"]),
-            rows=tuple(row for number in body["rows"] if (row := self._rows[number]) is not None),
-            facts={f.run_id: f for f in facts},
-        )
-
-    def _item(self, number: int) -> dict[str, Any]:
-        found = self._store.execute("SELECT hash, body FROM item WHERE id = ?", (number,)).fetchone()
-        if found is None:
+        items = {number: _checked(*rest) for number, *rest in store.execute("SELECT id, hash, body FROM item")}
+        if any(number not in items for body in bodies for number in (*body["rows"], *body["facts"])):
             raise sqlite3.DatabaseError("a row is missing")
-        return _checked(*found)
+        # what two recordings share is made once
+        rows = {
+            number: row_from_mapping(each)
+            for number, each in items.items()
+            if "fit" in each and fit in ("", each["fit"])
+        }
+        facts = {number: _facts(items[number]) for body in bodies for number in body["facts"]}
+        return tuple(_recorded(body, rows, facts) for body in bodies)
+
+
+def _recorded(body: Mapping[str, Any], rows: Mapping[int, Row], facts: Mapping[int, RunFacts]) -> Recorded:
+    known = [facts[number] for number in body["facts"]]
+    chosen = tuple(rows[number] for number in body["rows"] if number in rows)
+    return Recorded(recording=Recording(**body["recording"]), rows=chosen, facts={each.run_id: each for each in known})
 
 
 def _facts(mapping: Mapping[str, Any]) -> RunFacts:
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in mapping.items()}
-    return RunFacts(**values)
+    return RunFacts(**{key: tuple(value) if isinstance(value, list) else value for key, value in mapping.items()})
 
 
 def _checked(digest: str, body: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import median
 
+import import_collectives
 import pytest
 
 from harness.cli import main
@@ -61,9 +62,9 @@ def test_acceptance_thresholds_are_met(found: tuple[Figure, ...]) -> None:
 
 
 def test_the_stored_tables_are_what_the_third_party_one_gives(shared: Path) -> None:
-    printed = collectives_table.convert_nccl_tests(shared / "kernels" / "collectives_perlmutter.csv")
+    printed = import_collectives.convert_nccl_tests(shared / "kernels" / "collectives_perlmutter.csv")
     assert len(printed) == 741
-    records = (*collectives_table.convert(shared / "kernels" / "collectives.csv"), *printed)
+    records = (*import_collectives.convert(shared / "kernels" / "collectives.csv"), *printed)
     assert {record.cluster for record in records} == {path.stem for path in MEASURED.glob("*.csv")}
     for path in MEASURED.glob("*.csv"):
         assert collectives_table.text(r for r in records if r.cluster == path.stem) == path.read_text("utf-8")
@@ -103,7 +104,7 @@ def test_rows_are_read_as_they_were_taken(tmp_path: Path) -> None:
     ]
     file = tmp_path / "collectives.csv"
     file.write_text(HEADER + "\n".join(rows) + "\n")
-    ring, nvls, fallback, threshold, cloud, tokens, low = score(collectives_table.convert(file))
+    ring, nvls, fallback, threshold, cloud, tokens, low = score(import_collectives.convert(file))
     assert ring.seconds > 1.2 * nvls.seconds
     assert abs(fallback.error) < 0.05
     assert threshold.limit
