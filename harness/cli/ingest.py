@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli.common import Parser, add_command, add_said, said_of
 from harness.report import ingest_view
-from harness.report.ingest_view import CutView, StepView
+from harness.report.ingest_view import StepView
 from projector.cli import as_json
 from projector.io import terminal
 from projector.io.table import Line
@@ -116,17 +116,7 @@ def _view(log: LogRun) -> StepView | None:
     state, record, scale = log.state, log.record, log.scale
     if state is None or not scale > 0:
         return None
-    cuts = (
-        CutView(
-            reason=cut.reason,
-            steps=cut.steps,
-            first=cut.first,
-            last=cut.last,
-            median_s=cut.median * scale,
-            total_s=cut.total * scale,
-        )
-        for cut in state.cuts
-    )
+    cuts = ((c.reason, c.steps, c.first, c.last, c.median * scale, c.total * scale) for c in state.cuts)
     kernels = record.kernels
     shares = (
         (("busy", kernels.busy_s), ("communication", kernels.communication_s), ("exposed", kernels.exposed_s))

@@ -9,6 +9,8 @@ from functools import cache
 from math import lcm
 from pathlib import Path
 
+from harness.report.markdown import table_lines
+from harness.report.spec import tabled
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.hardware import catalogue
@@ -130,9 +132,14 @@ def _relative(problem: Problem, folder: Path) -> str:
 def markdown(made: Sequence[Line]) -> str:
     """The report: totals a backend, what the refusals are about, then a table a backend."""
     backends = sorted({line.backend for line in made})
-    parts = ["# Experiments as they are shipped", "", *_INTRODUCTION, "", *_totals(made, backends), ""]
+    counted = Counter(line.reason for line in made if line.reason and not line.wrong)
+    refused = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+    totals = [_total(name, [line for line in made if name in ("all", line.backend)]) for name in (*backends, "all")]
+    parts = ["# Experiments as they are shipped", "", *_INTRODUCTION, "", *table_lines(tabled("inputs", totals)), ""]
+    parts += [*table_lines(tabled("inputs_refused", refused)), ""]
     for backend in backends:
-        parts += [f"## {backend}", "", *_table([line for line in made if line.backend == backend]), ""]
+        lines = tabled("inputs_lines", [line for line in made if line.backend == backend], said=_said)
+        parts += [f"## {backend}", "", *table_lines(lines), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -143,34 +150,11 @@ _INTRODUCTION = (
 )
 
 
-def _totals(made: Sequence[Line], backends: Sequence[str]) -> Iterator[str]:
-    yield "| backend | experiments | projected | of these fit | refused by architecture | file incomplete |"
-    yield "|---|---:|---:|---:|---:|---:|"
-    for name in (*backends, "all"):
-        of = [line for line in made if name in ("all", line.backend)]
-        projected = [line for line in of if not line.reason]
-        fits = sum(line.verdict == "fits" for line in projected)
-        wrong = sum(line.wrong for line in of)
-        yield f"| {name} | {len(of)} | {len(projected)} | {fits} | {len(of) - len(projected) - wrong} | {wrong} |"
-    yield ""
-    yield "| refused for | experiments |"
-    yield "|---|---:|"
-    counted = Counter(line.reason for line in made if line.reason and not line.wrong)
-    for reason, count in sorted(counted.items(), key=lambda item: (-item[1], item[0])):
-        yield f"| {_cell(reason)} | {count} |"
+def _total(name: str, of: Sequence[Line]) -> tuple[str | int, ...]:
+    projected, wrong = [line for line in of if not line.reason], sum(line.wrong for line in of)
+    fits = sum(line.verdict == "fits" for line in projected)
+    return (name, len(of), len(projected), fits, len(of) - len(projected) - wrong, wrong)
 
 
-def _table(made: Sequence[Line]) -> Iterator[str]:
-    yield "| experiment | model | GPUs | step s | tokens/s/GPU | memory GiB | verdict, or why not |"
-    yield "|---|---|---|---:|---:|---:|---|"
-    for line in made:
-        figures = (line.step_seconds, line.tgs, line.memory_gib)
-        shown = [
-            f"{value:.{digits}f}" if value is not None else "" for value, digits in zip(figures, (3, 0, 1), strict=True)
-        ]
-        cells = (line.file, line.model, line.gpus, *shown, line.verdict or line.reason)
-        yield f"| {' | '.join(_cell(cell) for cell in cells)} |"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _said(line: Line) -> str:
+    return line.verdict or line.reason

@@ -104,7 +104,8 @@ def _recorded(body: Mapping[str, Any], rows: Mapping[int, Row], facts: Mapping[i
 
 
 def _facts(mapping: Mapping[str, Any]) -> RunFacts:
-    return RunFacts(**{key: tuple(value) if isinstance(value, list) else value for key, value in mapping.items()})
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in mapping.items()}
+    return RunFacts(**values)
 
 
 def _checked(digest: str, body: str) -> dict[str, Any]:

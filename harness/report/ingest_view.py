@@ -13,17 +13,8 @@ from harness.report.spec import tabled
 from projector.dataclass import dataclass
 from projector.io.table import Line, Table
 
-
-@dataclass(frozen=True, kw_only=True)
-class CutView:
-    """Steps cut for one reason; ``first`` and ``last`` are iterations, times are seconds."""
-
-    reason: str
-    steps: int
-    first: int
-    last: int
-    median_s: float
-    total_s: float
+#: Steps cut for one reason: the reason, how many, the first and the last iteration, median and total seconds.
+Cut = tuple[str, int, int, int, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +37,7 @@ class StepView:
     low: float | None
     high: float | None
     kept: int
-    cuts: tuple[CutView, ...]
+    cuts: tuple[Cut, ...]
     timers: tuple[tuple[str, float], ...] = ()
     kernels: tuple[tuple[str, float, int], ...] = ()
     shares: tuple[tuple[str, float], ...] = ()
@@ -62,7 +53,7 @@ def blocks(view: StepView) -> Iterator[Line | Table]:
     numbers = view.iteration[view.reasons == 0]
     inside = _span(int(numbers.min()), int(numbers.max()))
     rows = [("kept", view.kept, inside, view.median, kept.sum())]
-    rows += [(f"cut: {c.reason}", c.steps, _span(c.first, c.last), c.median_s, c.total_s) for c in view.cuts]
+    rows += [(f"cut: {why}", steps, _span(first, last), mid, all_) for why, steps, first, last, mid, all_ in view.cuts]
     note = ""
     if view.low is not None and view.high is not None:
         interval = f"{_s(view.low)} to {_s(view.high)} s ({100 * (view.high - view.low) / view.median:.2g} % wide)"
