@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,12 +69,21 @@ def command(args: argparse.Namespace) -> int:
     }
     plots = _plot(drawn, args.out) if args.out is not None and not args.no_plot else []
     if args.json:
-        as_json.write(_document(made, plots))
+        counted = {"usable": made.usable, "refusals": dict(made.refusals), "plots": [str(path) for path in plots]}
+        as_json.write({"command": "ingest", **made.to_mapping(), **counted})
         return _ended(made)
     if not args.summary:
         for row in made.rows:
             terminal.show([*map(Line, _row(row)), *(ingest_view.blocks(views[row.id]) if row.id in views else ())])
-    terminal.show(map(Line, (*_totals(made), *(f"written: {path}" for path in plots))))
+    terminal.show(
+        map(
+            Line,
+            (
+                *_counted(Counter(row.status for row in made.rows), made.refusals, made.written),
+                *(f"written: {path}" for path in plots),
+            ),
+        )
+    )
     return _ended(made)
 
 
@@ -101,11 +110,6 @@ def _long(args: argparse.Namespace) -> int:
     else:
         terminal.show(map(Line, _counted(made.statuses, made.refusals, made.written)))
     return int(not made.statuses["usable"])
-
-
-def _document(made: IngestReport, plots: Sequence[Path]) -> dict[str, object]:
-    counted = {"usable": made.usable, "refusals": dict(made.refusals), "plots": [str(path) for path in plots]}
-    return {"command": "ingest", **made.to_mapping(), **counted}
 
 
 def _view(log: LogRun) -> StepView | None:
@@ -191,10 +195,6 @@ def _example(row: RowReport) -> str:
     parts = ["model: llama3.1_8b"] if "model" in wanted else []
     example = ", ".join([*parts, *([f"recipe: {{{fields}}}"] if fields else [])])
     return f"YAML such as {{{example}}}, or the configuration that the run was started with"
-
-
-def _totals(made: IngestReport) -> Iterator[str]:
-    return _counted(Counter(row.status for row in made.rows), made.refusals, made.written)
 
 
 def _counted(counts: Counter[str], refusals: Counter[str], written: Mapping[str, int]) -> Iterator[str]:

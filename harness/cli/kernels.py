@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.cli.common import Parser, add_command, folder_problems, say
-from harness.report.table import Report
 from projector.errors import InputError, Problem
 from projector.io.progress import progress
 
@@ -63,7 +62,7 @@ def command(args: argparse.Namespace) -> int:
         report = replace(report, tables=(*report.tables, shown))
     if args.out is not None:
         with progress("writing reports"):
-            _write(args, report, made, loaded)
+            kernel_view.write(args.out, report, made, loaded, args.format, curves=args.curves)
     say(args, report, written=str(args.out or ""))
     return 0
 
@@ -78,9 +77,3 @@ def _check(args: argparse.Namespace) -> None:
         backends.check(args.gemm_backend)
     if problems:
         raise InputError(problems)
-
-
-def _write(args: argparse.Namespace, report: Report, made: object, loaded: object) -> None:
-    from harness.report import kernel_view
-
-    kernel_view.write(args.out, report, made, loaded, args.format, curves=args.curves)  # type: ignore[arg-type]

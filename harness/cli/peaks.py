@@ -33,6 +33,7 @@ _PRICE = "of a GPU-hour, or a YAML file with price_per_gpu_hour or price_by_gpu,
 
 def command(args: argparse.Namespace) -> int:
     from harness import predictors
+    from harness.compare.load import benchmark_files
     from harness.evaluation import platforms
     from harness.evidence.runs_of import runs_of_all
     from harness.evidence.strategies import chosen
@@ -40,7 +41,8 @@ def command(args: argparse.Namespace) -> int:
 
     parameters = _parameters(args.parameters)
     unread: list[Problem] = []
-    runs = chosen(runs_of_all(_files(args.rows), unread=unread), args.strategy)
+    files = [file for path in args.rows for file in (benchmark_files(path) if path.is_dir() else [path])]
+    runs = chosen(runs_of_all(files, unread=unread), args.strategy)
     if unread and (not runs or any(Path(problem.where) in args.rows for problem in unread)):
         raise InputError(unread)
     for problem in unread:
@@ -61,13 +63,6 @@ def command(args: argparse.Namespace) -> int:
         written = f"{args.out}: peaks.md, peaks.png"
     say(args, report, written=written)
     return 0
-
-
-def _files(paths: Sequence[Path]) -> list[Path]:
-    """Folders as their benchmark files, or their tables of runs where they have none."""
-    from harness.compare.load import benchmark_files
-
-    return [file for path in paths for file in (benchmark_files(path) if path.is_dir() else [path])]
 
 
 def _parameters(texts: Sequence[str]) -> dict[str, float]:

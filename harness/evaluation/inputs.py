@@ -138,7 +138,11 @@ def markdown(made: Sequence[Line]) -> str:
     parts = ["# Experiments as they are shipped", "", *_INTRODUCTION, "", *table_lines(tabled("inputs", totals)), ""]
     parts += [*table_lines(tabled("inputs_refused", refused)), ""]
     for backend in backends:
-        lines = tabled("inputs_lines", [line for line in made if line.backend == backend], said=_said)
+        lines = tabled(
+            "inputs_lines",
+            [line for line in made if line.backend == backend],
+            said=lambda line: line.verdict or line.reason,
+        )
         parts += [f"## {backend}", "", *table_lines(lines), ""]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -154,7 +158,3 @@ def _total(name: str, of: Sequence[Line]) -> tuple[str | int, ...]:
     projected, wrong = [line for line in of if not line.reason], sum(line.wrong for line in of)
     fits = sum(line.verdict == "fits" for line in projected)
     return (name, len(of), len(projected), fits, len(of) - len(projected) - wrong, wrong)
-
-
-def _said(line: Line) -> str:
-    return line.verdict or line.reason

@@ -31,17 +31,14 @@ def learnt(
     rows = [replace(o, facts=replace(o.facts, law=_excess(by_id[o.run_id], o, law))) for o in rows]
     known = learn.learn(rows, looks, law)
     lines = sorted(f"{o.run_id} {o.log_ratio:.5f}" for o in rows)
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
     evidence = {
         "rows": str(len(rows)),
         "sources": str(len({o.source for o in rows})),
         "first looks": f"{len(looks)} rows of {len({o.source for o in looks})} sources",
-        "digest": f"sha256 of the lines 'run id, ln(measured / projected)': {_digest(lines)}",
+        "digest": f"sha256 of the lines 'run id, ln(measured / projected)': {digest}",
     }
     return replace(known, evidence=evidence), rows
-
-
-def _digest(lines: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def _flops(run: MeasuredRun) -> float:

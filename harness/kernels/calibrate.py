@@ -67,17 +67,15 @@ def fit_gpu(name: str, rows: Sequence[Measured], kinds: Sequence[str] = tuple(KI
     made = []
     for kind in kinds:
         for each in KINDS[kind](rows):
-            whole = each if isinstance(each.rows[0].op, Stream) else replace(each, group=_neighbours)
+            # GEMMs are left out by whole weights, whatever their layout, since a neighbour knows too much
+            whole = (
+                each if isinstance(each.rows[0].op, Stream) else replace(each, group=lambda row: group_of_op(row.op))
+            )
             outcome = fit(whole, device, Efficiency(gpu=name, parameters={**base.parameters, **found}))
             kept = len(each.rows) >= FEW or float(np.abs(outcome.heldout).mean()) <= WORST
             found.update(outcome.values if kept else {})
             made.append(Fitted(each.rows, outcome, kept))
     return made
-
-
-def _neighbours(row: Measured) -> object:
-    """What is left out together: GEMMs by whole weights, whatever their layout, since a neighbour knows too much."""
-    return group_of_op(row.op)
 
 
 def calibrate(

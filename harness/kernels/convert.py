@@ -8,9 +8,10 @@ flops_convention``; grouped: ``num_groups, m_per_group, m_total, main_grad_dtype
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from harness.kernels import families
+from harness.kernels.families import WORDS
 from projector.dataclass import dataclass
 from projector.errors import Problem
 from projector.hardware.types import Gpu
@@ -64,34 +65,8 @@ def _float(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-_OUT_BYTES = {"fp32": 4, "float32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "": 2}
-_DTYPES = ("bf16", "fp16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4", "tf32", "fp32")
-_GROUPED_LAYOUT = {"fwd": "TN", "bwd_grad_act": "NN", "dgrad": "NN", "bwd_grad_w": "NT", "wgrad": "NT"}
-_KINDS = {
-    "gemm": "gemm",
-    "batched_gemm": "gemm",
-    "gemm_step_fwd_dgrad_wgrad": "gemm_step",
-    "attn_fwd": "attention",
-    "attn_bwd": "attention",
-    **{f"grouped_gemm_{op}": "grouped" for op in _GROUPED_LAYOUT},
-}
-_NO_MODEL = (
-    ("fused_moe", "a fused MoE kernel of serving: both products and the activation in one, no training kernel"),
-    ("all_", "a collective: no kernel of one device"),
-    ("reduce_scatter", "a collective: no kernel of one device"),
-    ("broadcast", "a collective: no kernel of one device"),
-    ("send", "a collective: no kernel of one device"),
-    ("moe_", "a collective: no kernel of one device"),
-    ("coll_", "a collective: no kernel of one device"),
-    ("p2p", "a collective: no kernel of one device"),
-)
 #: Columns that the header must have for each kind of row.
-COLUMNS = {
-    "gemm": ("m", "n", "k"),
-    "gemm_step": ("m", "n", "k"),
-    "attention": ("seq_q", "heads_q", "head_dim_qk"),
-    "grouped": ("num_groups", "n", "k"),
-}
+COLUMNS: Mapping[str, Sequence[str]] = WORDS["columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +80,20 @@ class Converted:
 
 def kind_of(op: str) -> str | None:
     """``gemm``, ``gemm_step`` (forward and both gradients in one time), ``attention``, ``grouped``, or None."""
-    return _KINDS.get(op)
+    found: str | None = WORDS["kinds"].get(op)
+    return found
 
 
 def convert(row: Cells, gpu: Gpu) -> Converted | str:
     """The row in this project's terms, or the reason why no model here covers it. Wrong cells go to ``row.problems``."""
     kind = kind_of(row["op"])
     if kind is None:
-        return next(
-            (r for mark, r in _NO_MODEL if row["op"].startswith(mark)), "an operation that no kernel model covers"
-        )
+        known = (str(r) for mark, r in WORDS["no_model"].items() if row["op"].startswith(mark))
+        return next(known, "an operation that no kernel model covers")
     dtype = families.dtype_of(row.raw)
     if dtype == "int8":
         return "integer operands"
-    if dtype not in _DTYPES:
+    if dtype not in WORDS["modelled"]:
         return f"no model of operands of type {row['dtype']!r}"
     ceiling = families.unusable(row.raw)
     if ceiling is not None:
@@ -139,7 +114,7 @@ def _gemm(row: Cells, gpu: Gpu) -> dict[str, str] | str:
         "scaling": families.scaling_of(row.raw),
         "layout": _layout(row),
         "accumulate": str(int(row.flag("accumulate"))),
-        "out_bytes": str(_OUT_BYTES.get(row["out_dtype"], 2)),
+        "out_bytes": str(WORDS["out_bytes"].get(row["out_dtype"], 2)),
         **{name: str(size) for name, size in sizes.items()},
         "tile": families.tile_of(row["kernel"]),
         "split_k": families.split_of(row["kernel"]),
@@ -188,7 +163,7 @@ def _attention(row: Cells, gpu: Gpu) -> dict[str, str] | str:
 
 
 def _grouped(row: Cells, _: Gpu) -> dict[str, str] | str:
-    layout = _GROUPED_LAYOUT[row["op"].removeprefix("grouped_gemm_")]
+    layout: str = WORDS["grouped_layouts"][row["op"].removeprefix("grouped_gemm_")]
     groups, wide, deep = row.count("num_groups"), row.count("n"), row.count("k")
     each, whole = row.positive("m_per_group"), row.positive("m_total")
     rows = int(groups * each) if each else int(whole or 0)
@@ -205,7 +180,7 @@ def _grouped(row: Cells, _: Gpu) -> dict[str, str] | str:
         "scaling": scaling,
         "layout": layout,
         "accumulate": str(int(accumulate)),
-        "out_bytes": str(_OUT_BYTES.get(row["main_grad_dtype"], 2) if accumulate else 2),
+        "out_bytes": str(WORDS["out_bytes"].get(row["main_grad_dtype"], 2) if accumulate else 2),
         "backend": families.backend(row["library"]),
         "groups": str(groups),
         "rows": str(rows),

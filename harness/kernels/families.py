@@ -1,67 +1,26 @@
 """What the words of a third-party kernel table mean here: library, operand type, scale scheme, tile and condition.
 
-One place for these rules: the importer of ``measured/kernels`` and the reader of any table both use them.
+One place for these rules, with ``words.yaml`` beside it: the importer of ``measured/kernels`` and the reader of any table
+both use them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from projector.io.documents import parse_yaml
 
 Raw = Mapping[str, str]
 
-# The first mark that a library's name contains decides.
-_FAMILIES = (
-    ("transformerengine grouped", "multi_stream"),
-    ("transformerengine", "cublaslt"),
-    ("cublas", "cublaslt"),
-    ("torch.matmul hipblaslt", "hipblaslt"),
-    ("aiter torch", "hipblaslt"),
-    ("hipblas", "hipblaslt"),
-    ("rocblas", "hipblaslt"),
-    ("best of backends", "tuned"),
-    ("cutlass", "cutlass"),
-    ("deepgemm", "deepgemm"),
-    ("hipkittens", "hipkittens"),
-    ("torch.m", "cublaslt"),
-    ("flashattention-2", "fa2"),
-    ("flashattention-3", "fa3"),
-    ("flashattention-4", "fa4"),
-    ("cudnn", "cudnn"),
-    ("bwd_v3 asm a16", "aiter_a16"),
-    ("bwd_v3 asm a32", "aiter"),
-    ("fmha_v3", "aiter"),
-    ("aiter asm", "asm"),
-    ("opus", "opus"),
-    ("flydsl", "flydsl"),
-    ("cktile", "cktile"),
-    ("triton", "triton"),
-    ("skinny", "skinny"),
-    ("(gmm)", "ck"),
-    ("ck", "ck"),
+WORDS: Mapping[str, Any] = parse_yaml(
+    files("harness.kernels").joinpath("words.yaml").read_text(encoding="utf-8"), "words.yaml"
 )
-# NVIDIA's library and the one that a framework calls in its place on AMD.
-_ON_AMD = {"cublaslt": "hipblaslt", "cudnn": "ck", "fa2": "ck"}
-_FUSED = ("deepgemm", "triton", "gmm", "cutlass", "turbo", "flydsl", "aiter", "fused", "persistent")
-_DTYPES = {
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "float32": "fp32",
-    "float": "fp32",
-    "tfloat32": "tf32",
-    "fp32_tf32": "tf32",
-    "float4_e2m1": "fp4",
-    "fp4_e2m1": "fp4",
-}
 _TILE = re.compile(r"(?<![x\d])(?:\d+x)?(\d+x\d+x\d+)(?![x\d])|(\d+x\d+)(?=E$|_pf|_split)")
 _SPLIT = re.compile(r"split_?[kK]=?(\d+)")
 _FOLDERS = re.compile(r"(aiter/configs/model_configs/|aiter/configs/|configs/system/)")
-_UNUSABLE = {
-    "best shape of a sweep": "the best of a shape sweep: a ceiling, not a shape's time",
-    "power cap": "a power-capped machine",
-    "power-limited": "a power-capped machine",
-}
 
 
 def family(library: str) -> str:
@@ -72,7 +31,7 @@ def family(library: str) -> str:
 
 def known_library(library: str) -> str | None:
     low = library.lower()
-    return next((name for mark, name in _FAMILIES if mark in low), None)
+    return next((str(name) for mark, name in WORDS["families"] if mark in low), None)
 
 
 def gemm_family(raw: Raw, vendor: str) -> str:
@@ -90,13 +49,13 @@ def attention_family(raw: Raw, vendor: str, arch: str) -> str:
 
 
 def _on(name: str, vendor: str) -> str:
-    return _ON_AMD.get(name, name) if vendor == "amd" else name
+    return str(WORDS["on_amd"].get(name, name)) if vendor == "amd" else name
 
 
 def backend(library: str) -> str:
     """How the experts of a grouped GEMM are launched: ``fused`` in one kernel, one by one, or on several streams."""
     low = library.lower()
-    if any(mark in low for mark in _FUSED):
+    if any(mark in low for mark in WORDS["fused"]):
         return "fused"
     return "loop" if "loop" in low or "sequential" in low else "multi_stream"
 
@@ -115,7 +74,7 @@ def dtype_of(raw: Raw) -> str:
     word = raw["dtype"].strip().lower().removeprefix("torch.")
     if word.startswith(("fp8", "float8")):
         return "fp8"
-    return _DTYPES.get(word, word)
+    return str(WORDS["dtypes"].get(word, word))
 
 
 def scaling_of(raw: Raw) -> str:
@@ -147,4 +106,4 @@ def condition(raw: Raw) -> str:
 
 def unusable(raw: Raw) -> str | None:
     """Why a figure is no measurement of its shape, or None."""
-    return next((reason for mark, reason in _UNUSABLE.items() if mark in raw["notes"]), None)
+    return next((str(reason) for mark, reason in WORDS["unusable"].items() if mark in raw["notes"]), None)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from harness.kernels import convert
 from harness.kernels.convert import Cells
+from harness.kernels.families import WORDS
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported, nearest
 from projector.hardware.catalogue import find_gpu, gpu_names
@@ -65,26 +66,7 @@ def read_csv(path: Path) -> CsvFile:
     return CsvFile(path, columns, rows)
 
 
-_ARRAY = 2.0**25 * 8.0  # published: BabelStream's default array, 268.4 MB
-_COPIED = 4e7 * 4.0  # published: NVIDIA/cuda-samples p2pBandwidthLatencyTest, numElems of int
-_LONG = 2.0**30  # derived: long enough for the fill to vanish beside it
 _RATES = {"B/s": 1.0, "GB/s": 1e9, "TB/s": 1e12}
-# operation: (kind, bytes read, bytes written, condition)
-_MOVES: dict[str, tuple[str, float, float, str]] = {
-    "babelstream_copy": ("copy", _ARRAY, _ARRAY, "published"),
-    "babelstream_mul": ("copy", _ARRAY, _ARRAY, "published"),
-    "babelstream_add": ("copy", 2 * _ARRAY, _ARRAY, "published"),
-    "babelstream_triad": ("copy", 2 * _ARRAY, _ARRAY, "published"),
-    "babelstream_dot": ("reduce", 2 * _ARRAY, 0.0, "published"),
-    "d2d_local_copy": ("copy", _COPIED, _COPIED, "published"),
-    "hbm_read": ("reduce", _LONG, 0.0, "published"),
-    "hbm_write": ("fill", 0.0, _LONG, "published"),
-    "memory_op_default": ("elementwise", _LONG, _LONG, "framework fit"),
-    "memory_op_permute_fwd": ("permute", _LONG, _LONG, "framework fit"),
-    "memory_op_permute_bwd": ("permute", _LONG, _LONG, "framework fit"),
-    "memory_op_ce": ("loss", _LONG, _LONG, "framework fit"),
-    "memory_op_ce_fusion": ("loss", _LONG, _LONG, "framework fit"),
-}
 
 
 def stream(row: Mapping[str, str]) -> dict[str, str] | None:
@@ -92,13 +74,12 @@ def stream(row: Mapping[str, str]) -> dict[str, str] | None:
 
     Raises ``ValueError`` for a rate that is no positive number, or one in a unit that this does not know.
     """
-    found = _MOVES.get(row["op"])
-    if found is None:
+    if row["op"] not in WORDS["moves"]:
         return None
-    kind, read, write, condition = found
+    kind, *arrays, array, condition = WORDS["moves"][row["op"]]
     stated = re.search(r"array_bytes=([\d.e+]+)", row.get("params") or "")
-    if stated and row["op"].startswith("babelstream_"):
-        read, write = (part / _ARRAY * float(stated[1]) for part in (read, write))
+    size = float(stated[1]) if stated and array == "babelstream" else float(WORDS["arrays"][array])
+    read, write = (each * size for each in arrays)
     return {
         "kind": kind,
         "read_bytes": f"{read:.0f}",

@@ -253,11 +253,12 @@ def csv_text(score: Score) -> str:
     wrong = [score.error(fit) for fit in FITS]
     for i, row in enumerate(score.rows):
         op = row.measured.op
-        shape = [_cell(getattr(op, name, "")) for name in SHAPE]
-        values = (1e6 * score.measured[i], *(column[i] for column in (*times, *wrong)))
+        values = [getattr(op, name, "") for name in SHAPE]
+        shape = [int(value) if isinstance(value, bool) else value for value in values]
+        figures = (1e6 * score.measured[i], *(column[i] for column in (*times, *wrong)))
         tail = (score.how[i], score.constants[i], int(score.seen[i]), row.measured.condition, row.measured.source)
         named = (row.where, row.gpu, row.kind, row.dtype, row.scaling, row.measured.family)
-        rows.append((*named, *shape, *map(_number, (score.flops[i], *values)), *tail))
+        rows.append((*named, *shape, *map(_number, (score.flops[i], *figures)), *tail))
     return csv_file.text(*rows)
 
 
@@ -303,16 +304,10 @@ def _classes(score: Score) -> Iterator[dict[str, Any]]:
 
 def _statistics(signed: Any) -> dict[str, float] | None:
     found = errors(signed)
-    return None if found is None else {k: _round(v) for k, v in asdict(found).items()}
-
-
-def _round(value: float) -> float:
-    return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
+    if found is None:
+        return None
+    return {k: v if isinstance(v, int) else float(f"{v:.{DIGITS}g}") for k, v in asdict(found).items()}
 
 
 def _number(value: float) -> str:
     return f"{value:.{DIGITS}g}" if math.isfinite(value) else ""
-
-
-def _cell(value: object) -> object:
-    return int(value) if isinstance(value, bool) else value

@@ -14,7 +14,16 @@ _MOST_PARTS = 12
 
 def report(sides: Sequence[Side], ratios: Mapping[str, Ratio], sentence: str) -> Report:
     """``ratios``: of each side but the first to the first, by name; ``sentence``: the verdict."""
-    tables = (_figures(sides, ratios), _stability(sides), _breakdown(sides), _differences(sides), _notes(sides))
+    steady = [(s.name, len(s.series.kept), stability(s.series)) for s in sides if s.series is not None]
+    doubts = [(s.name, note) for s in sides for note in s.notes]
+    doubts += [(s.name, f"no projected breakdown: {s.unprojected}") for s in sides if s.unprojected and not s.timers]
+    tables = (
+        _figures(sides, ratios),
+        tabled("stability", steady),
+        _breakdown(sides),
+        _differences(sides),
+        tabled("doubts", doubts),
+    )
     return Report.of("Runs side by side", tables, (sentence,))
 
 
@@ -60,11 +69,6 @@ def _loss(side: Side) -> str | None:
     return f"{known[0]:.3f} to {known[-1]:.3f}" if len(known) else None
 
 
-def _stability(sides: Sequence[Side]) -> Table:
-    found = [(s.name, len(s.series.kept), stability(s.series)) for s in sides if s.series is not None]
-    return tabled("stability", found)
-
-
 def _breakdown(sides: Sequence[Side]) -> Table:
     """Timers of the logs and parts of the projected steps; the two never in one row."""
     rows = [(f"timer {name}", *cells) for name, *cells in _parts([dict(s.timers) for s in sides])]
@@ -87,9 +91,3 @@ def _differences(sides: Sequence[Side]) -> Table:
     keys = dict.fromkeys(key for s in stated for key in s.differs)
     differing = [k for k in keys if len({s.differs.get(k, NONE) for s in stated}) > 1]
     return listed("What differs", differing, (text("key", str), *(text(s.name, s.differs.get) for s in stated)))
-
-
-def _notes(sides: Sequence[Side]) -> Table:
-    rows = [(s.name, note) for s in sides for note in s.notes]
-    rows += [(s.name, f"no projected breakdown: {s.unprojected}") for s in sides if s.unprojected and not s.timers]
-    return tabled("doubts", rows)

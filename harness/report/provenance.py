@@ -26,7 +26,7 @@ def collect(inputs: Iterable[Path], command: Sequence[str], seconds: float) -> d
         "versions": versions(),
         "revision": revision(ROOT),
         "seconds": round(seconds, 3),
-        "inputs": {str(path): _sha256(path) for path in dict.fromkeys(inputs)},
+        "inputs": {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in dict.fromkeys(inputs)},
     }
 
 
@@ -120,7 +120,3 @@ def _version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

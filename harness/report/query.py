@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 #: How a table asked for may be printed; without a word, as on a terminal.
 FORMATS: Mapping[str, Callable[[Table], str]] = {
     "md": lambda made: "\n".join(markdown.table_lines(made)) + "\n",
-    "csv": lambda made: _csv(made),
+    "csv": lambda made: csv_file.text(
+        [column.title for column in made.columns],
+        *([csvcell.shielded("" if cell == NONE else cell) for cell in row] for row in made.rows),
+    ),
     "tex": lambda made: latex.render([made]),
 }
 USUAL = "rows,compared,coverage,mape,bias,worst,worst_row"
@@ -78,11 +81,6 @@ def ask(evaluation: Evaluation, by: str, metrics: str, where: Sequence[str], for
         raise InputError([Problem(_WHERE, "--where", " and ".join(where), "conditions that some row meets")])
     spec = Spec(title=_title(groups, wanted, where), by=tuple(groups), metrics=tuple(wanted))
     return table(kept if "suite" in groups else frame.once(kept), spec)
-
-
-def _csv(made: Table) -> str:
-    rows = ([csvcell.shielded("" if cell == NONE else cell) for cell in row] for row in made.rows)
-    return csv_file.text([column.title for column in made.columns], *rows)
 
 
 def format_problems(words: Sequence[str]) -> list[Problem]:

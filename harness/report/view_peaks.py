@@ -13,6 +13,7 @@ from harness.report.table import Report, Table, percent
 from projector.plan.price import Price
 
 _DAY = 86_400
+_COUNTS = "counts against the sparse peak"
 
 
 def build(rows: Sequence[Rated], same: Sequence[Alike], more: Sequence[Scaled], price: Price | None) -> Report:
@@ -21,11 +22,11 @@ def build(rows: Sequence[Rated], same: Sequence[Alike], more: Sequence[Scaled], 
     tables = (
         tabled("peaks", best, all_tflops=_all_tflops),
         _platforms(best),
-        tabled("utilisation", best, of_sparse=_of_sparse, counts=_counts),
+        tabled("utilisation", best, of_sparse=_of_sparse, counts=lambda r: _COUNTS if r.against_sparse else ""),
         _spread(rows),
         _daily(best, price),
         _more(best, more),
-        tabled("beside_projection", beside, said=_said, slow=percent(SLOW, 0)),
+        tabled("beside_projection", beside, said=lambda r: "SLOW" if r.slow else r.reason, slow=percent(SLOW, 0)),
         _distrust(best, same),
     )
     title = f"Peaks of {len(rows)} measured rows on {len({row.run.gpu for row in rows})} platforms"
@@ -92,14 +93,6 @@ def _all_tflops(row: Rated) -> float | None:
 
 def _of_sparse(row: Rated) -> float | None:
     return row.tflops / row.sparse if row.tflops and row.sparse else None
-
-
-def _counts(row: Rated) -> str:
-    return "counts against the sparse peak" if row.against_sparse else ""
-
-
-def _said(row: Rated) -> str:
-    return "SLOW" if row.slow else row.reason
 
 
 def _platforms(best: Sequence[Rated]) -> Table:

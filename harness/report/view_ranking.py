@@ -21,7 +21,8 @@ def of_predictor(evaluation: Evaluation, name: str) -> list[Table]:
     if not of.groups:
         return []
     ordered = sorted(of.groups, key=lambda group: (2.0 if group.tau is None else group.tau, group.group))
-    return [_inside(of, ordered, name), by_suite(evaluation, name), tabled("groups", ordered, name=name, seen=_seen)]
+    seen = lambda group: [key for key in group.differs if key not in group.unseen]  # noqa: E731
+    return [_inside(of, ordered, name), by_suite(evaluation, name), tabled("groups", ordered, name=name, seen=seen)]
 
 
 def _inside(of: Figures, ordered: list[GroupRanking], name: str) -> Table:
@@ -31,10 +32,6 @@ def _inside(of: Figures, ordered: list[GroupRanking], name: str) -> Table:
     words = {key: percent(value) for key, value in said.items()}
     noise = percent(ranking.NOISE, 0)
     return tabled("ranking", ordered, name=name, o=o, tau=number(o.tau), worst=worst, noise=noise, **words)
-
-
-def _seen(group: GroupRanking) -> tuple[str, ...]:
-    return tuple(key for key in group.differs if key not in group.unseen)
 
 
 def by_suite(evaluation: Evaluation, name: str, suites: Suites | None = None) -> Table:

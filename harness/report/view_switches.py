@@ -10,7 +10,7 @@ from harness.contracts.results import Evaluation
 from harness.report.plot import BLUE, GREY, VERMILION, blank, plain
 from harness.report.spec import tabled
 from harness.report.table import Report, Table, percent, signed
-from harness.score.scaling import GOAL, Point, Series, scaling, within
+from harness.score.scaling import GOAL, Series, scaling, within
 from harness.score.switches import REAL, Gain, Pair, ladders, pairs, sign_share, switches
 
 if TYPE_CHECKING:
@@ -37,7 +37,19 @@ def build(evaluation: Evaluation, predictor: str) -> tuple[Report, list[Pair]]:
     tables = (
         *(_by_switch(title, some) for title, some in zip(kinds, (summaries[stated], summaries[~stated]), strict=True)),
         *((tabled("ladders", climbed, projected=_projected),) if climbed else ()),
-        *((tabled("scaling", grown_points, job=_job, marked=_marked, goal=f"{100 * GOAL:.0f}"),) if grown else ()),
+        *(
+            (
+                tabled(
+                    "scaling",
+                    grown_points,
+                    job=lambda at: f"{at[1].model}, {at[0].settings}",
+                    marked=_marked,
+                    goal=f"{100 * GOAL:.0f}",
+                ),
+            )
+            if grown
+            else ()
+        ),
         tabled("switch_pairs", [p for p in found if p.stated], projected=_projected, real=f"{100 * REAL:.0f}"),
     )
     return Report(title="Switches", lines=lines, tables=tables), found
@@ -55,10 +67,6 @@ def _efficiency(grown: Sequence[Series]) -> tuple[str, ...]:
         f"{len(grown)} jobs were measured on several numbers of GPUs: at {good} of {points} sizes beyond the smallest the "
         f"projected efficiency is within {100 * GOAL:.0f} % of the measured one",
     )
-
-
-def _job(at: tuple[Series, Point]) -> str:
-    return f"{at[1].model}, {at[0].settings}"
 
 
 def _marked(error: float) -> str:

@@ -91,14 +91,9 @@ def beside(found: Account, planned: Planned | None, share: Share) -> list[Beside
         )
     rest = None
     if planned:
-        rest = _waits(planned) if share.whole else 0.0
+        breakdown = planned.projection.breakdown  # in which the projected device has nothing to do
+        rest = breakdown["host_s"] + breakdown["bubble_s"] if share.whole else 0.0
     return [*rows, Beside("idle", found.idle, found.idle, 0, rest, rest, 0.0 if planned else None)]
-
-
-def _waits(planned: Planned) -> float:
-    """Seconds in which the projected device has nothing to do."""
-    breakdown = planned.projection.breakdown
-    return breakdown["host_s"] + breakdown["bubble_s"]
 
 
 def causes(rows: Sequence[Beside]) -> list[Beside]:

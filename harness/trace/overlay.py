@@ -32,6 +32,7 @@ def record(found: Study, folder: Path, gpu: str) -> tuple[int, int]:
     """Appends the shapes that are known whole to ``folder/gpu``; (rows added, shapes left out: operands whose place in
     memory or whose library the trace does not tell). Raises :class:`InputError` for a table that cannot be added to."""
     tables = {kind: TableFile(folder / gpu, kind) for kind in ("gemm", "attention")}
+    source = f"trace of a training step on {found.trace.gpu}: {Path(found.trace.path).name}"
     added = left = 0
     for row in found.shapes:
         table = tables["gemm" if isinstance(row.op, Gemm) else "attention"]
@@ -39,15 +40,11 @@ def record(found: Study, folder: Path, gpu: str) -> tuple[int, int]:
         if not family or not row.laid or row.seconds <= 0:
             left += 1
         elif not table.holds(row.op, family):
-            table.add(row.op, family, row.seconds, 0.0, f"live: median of {row.calls} in a traced step", _source(found))
+            table.add(row.op, family, row.seconds, 0.0, f"live: median of {row.calls} in a traced step", source)
             added += 1
     for table in tables.values():
         table.save()
     return added, left
-
-
-def _source(found: Study) -> str:
-    return f"trace of a training step on {found.trace.gpu}: {Path(found.trace.path).name}"
 
 
 _MICRO = 1e6

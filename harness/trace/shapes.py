@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median_high
 
 from harness.trace.events import Inputs, Kernels, Ops
 from harness.trace.owners import Owner
@@ -56,12 +57,8 @@ def shaped(ops: Ops, kernels: Kernels, owner: Sequence[Owner]) -> tuple[Shaped, 
     rows: dict[Key, list[float]] = {}
     for place, op, laid in _known(ops, spent):
         rows.setdefault((op, whose[place].most_common(1)[0][0], laid), []).append(spent[place])
-    made = [Shaped(op, provider, len(times), _median(times), laid) for (op, provider, laid), times in rows.items()]
+    made = [Shaped(op, provider, len(times), median_high(times), laid) for (op, provider, laid), times in rows.items()]
     return tuple(sorted(made, key=lambda row: -row.calls * row.seconds))
-
-
-def _median(times: list[float]) -> float:
-    return sorted(times)[len(times) // 2]
 
 
 def _known(ops: Ops, places: Mapping[int, float]) -> Iterator[tuple[int, Gemm | Attention, bool]]:
