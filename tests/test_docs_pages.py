@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 from docsite import figures, names, reference
+from docsite.blocks import cells, markers, replaced, sections, table
 from docsite.figures import FIGURES, SWITCHES
 from docsite.links import wrong_links
 from docsite.reference import REFERENCE, words
 
 import docs as tool
 from harness.contracts.results import COLUMNS
-from harness.report.blocks import cells, markers, replaced, sections, table
 from projector.errors import InputError
 from projector.workload.recipe import Recipe
 from tests.docs_tools import DOCS, ROOT, pages

@@ -18,10 +18,10 @@ import sys
 from pathlib import Path
 
 from docsite import links, names
+from docsite.blocks import markers, replaced
 from docsite.figures import FIGURES, ROOT
 from docsite.reference import REFERENCE
 
-from harness.report.blocks import markers, replaced
 from projector.errors import InputError, Problem, nearest
 
 DOCS = ROOT / "docs"

@@ -68,14 +68,14 @@ def say(
 ) -> None:
     """``report`` on stdout: its tables (the first ``most`` rows of each), or with ``--json`` one document with all rows,
     ``further`` values and where files were ``written``; with ``out`` also there, as Markdown."""
-    from harness.report import document, markdown, terminal
+    from harness.report import markdown, terminal
     from projector.io.files import write_whole
 
     if out is not None:
         write_whole(out, markdown.render(report))
         written = ", ".join(filter(None, (written, str(out))))
     if args.json:
-        as_json.write({**document.of(report, str(args.argv[0])), **(further or {}), "written": written or None})
+        as_json.write({**terminal.document(report, str(args.argv[0])), **(further or {}), "written": written or None})
         return
     terminal.show(report, most=most)
     if written:

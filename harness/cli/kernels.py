@@ -34,7 +34,7 @@ def register(parser: Parser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     from harness.evidence import suite
-    from harness.kernels import score, suite_shares, table
+    from harness.kernels import score, table, unmeasured
     from harness.report import kernel_view
 
     _check(args)
@@ -58,7 +58,7 @@ def command(args: argparse.Namespace) -> int:
         )
     if suites:
         with progress("projecting suites"):
-            shown = kernel_view.unmeasured(suite_shares.shares(suites))
+            shown = kernel_view.unmeasured(unmeasured.shares(suites))
         report = replace(report, tables=(*report.tables, shown))
     if args.out is not None:
         with progress("writing reports"):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from projector.errors import InputError, Problem, nearest
-from projector.io.files import nearest_folder
+from projector.io.files import nearest_folder, parse_yaml
 
 # Where the build puts ``suites`` and ``measured`` in a wheel (pyproject.toml, force-include).
 PACKAGED = Path(__file__).resolve().parents[1]
@@ -16,6 +17,11 @@ def folder(name: str) -> Path:
     """``suites``, ``measured/runs``, …: relative where it lies in the working directory, so that nothing written names a
     machine; else the nearest above, that of the checkout, or that of the installed package."""
     return Path(name) if Path(name).is_dir() else nearest_folder(name, PACKAGED / name) or Path(name)
+
+
+def data(name: str) -> Any:
+    """A YAML file of a room of the harness, such as ``report/tables.yaml``."""
+    return parse_yaml((PACKAGED / name).read_text(encoding="utf-8"), name)
 
 
 def suite(path: Path) -> Path:

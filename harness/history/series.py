@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -60,7 +61,7 @@ class Series:
         return f"{self.suite}, {self.predictor}{beside}{stated}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Figures:
     """The figures of one version. Fractions; None where its rows define none.
 
@@ -104,10 +105,7 @@ def series(recorded: Iterable[Recorded]) -> tuple[Series, ...]:
             line = found.setdefault(key, [])
             other = bool(line) and line[-1].recording.suites.get(suite) != made.suites.get(suite)
             line.append(Version(recording=made, rows=tuple(rows), facts=each.facts, other_runs=other))
-    return tuple(
-        Series(suite=s.suite, predictor=s.predictor, settings=s.settings, beside=s.beside, versions=tuple(found[key]))
-        for key, s in named.items()
-    )
+    return tuple(replace(named[key], versions=tuple(line)) for key, line in found.items())
 
 
 def figures(found: Sequence[Version], tolerance: float) -> tuple[Figures, ...]:
@@ -126,16 +124,5 @@ def _drift(was: Version, now: Version, tolerance: float) -> tuple[int, int, int]
 def _figures(version: Version, moved: tuple[int, int, int]) -> Figures:
     s, covered = accuracy.summarise(version.frame), accuracy.coverage(version.frame)
     order = ranking.summary(ranking.group_rankings(version.frame))
-    return Figures(
-        rows=s.rows,
-        compared=s.compared,
-        coverage=s.coverage,
-        macro=s.macro_mape,
-        plain=s.mape,
-        median=s.median,
-        tau=order.tau,
-        inside=covered.macro if covered else None,
-        moved=moved[0],
-        broken=moved[1],
-        lost=moved[2],
-    )
+    inside = covered.macro if covered else None
+    return Figures(s.rows, s.compared, s.coverage, s.macro_mape, s.mape, s.median, order.tau, inside, *moved)

@@ -2,30 +2,19 @@
 
 One set is a family, an operand type and a direction; all masks and head dimensions share its constants, except kernels
 whose two head dimensions differ. Constants that its rows cannot tell apart keep their priors: a few rows fit a rate and
-the cost of a work-group, or the rate alone, and take the rest from the family that they resemble. Each parameter:
-(prior, lowest, highest).
+the cost of a work-group, or the rate alone, and take the rest from the family that they resemble.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.kernels.fit import Set
-from harness.kernels.sets import of_one, operands
+from harness.kernels.fit import Bounds, Set
+from harness.kernels.sets import BOUNDS, of_one, operands
 from projector.kernels.attention_constants import block, parent
 from projector.kernels.tables import Measured
 from projector.operators.types import Attention
 
-Bounds = tuple[float, float, float]
-LOOP: Bounds = (0.75, 0.3, 1.0)
-OVERLAP: Bounds = (0.6, 0.0, 1.0)
-PROLOGUE: Bounds = (4.0, 0.0, 40.0)
-LAUNCH: Bounds = (5.0, 1.0, 15.0)
-FRAMEWORK_LAUNCH: Bounds = (6.0, 1.0, 90.0)  # a framework's average holds time of its host
-POWER: Bounds = (0.33, 0.0, 1.0)
-MASK: Bounds = (0.5, 0.0, 3.0)
-SOFTMAX: Bounds = (1.0, 0.3, 4.0)
-FETCH: Bounds = (0.4, 0.0, 1.5)
 MANY, FEW = 11, 4  # shapes that carry all constants; shapes below which only the rate is fitted
 
 
@@ -38,7 +27,7 @@ def sets(rows: Sequence[Measured]) -> list[Set]:
         stem = f"attention.{'backward' if backward else 'forward'}"
         tail = f"{family}.{dtype}" + (f".d{dim}" if dim else "")
         keys = {f"{stem}.{name}.{tail}": bounds for name, bounds in _parameters(few).items()}
-        made.append(Set(f"{stem} {tail}", tuple(few), family, keys, lists))
+        made.append(Set(f"{stem} {tail}", tuple(few), family, keys))
     return made
 
 
@@ -60,23 +49,24 @@ def _parameters(rows: Sequence[Measured]) -> Mapping[str, Bounds]:
     shapes, widths = len({lists(row) for row in rows}), {op.head_dim_qk for op in ops}
     kernel = block(rows[0].family, "", ops[0].head_dim_v, ops[0].dtype, True, ops[0].backward)
     many = len(rows) >= MANY
-    chosen: dict[str, Bounds] = {"loop": LOOP}
+    known = BOUNDS["attention"]
+    chosen = {"loop": known["loop"]}
     if all(row.condition == "framework average" for row in rows):
-        chosen["launch_us"] = FRAMEWORK_LAUNCH
+        chosen |= BOUNDS["average"]
     elif kernel.paired and many:
-        chosen["launch_us"] = LAUNCH
+        chosen["launch_us"] = known["launch_us"]
     if many or (shapes >= FEW and len({op.seq_k for op in ops}) > 1):
-        chosen["prologue_us"] = PROLOGUE
+        chosen["prologue_us"] = known["prologue_us"]
     if many or (shapes >= FEW and len(widths) > 1 and not kernel.warp_rows):
-        chosen["overlap"] = OVERLAP
+        chosen["overlap"] = known["overlap"]
     if kernel.paired and many:
-        chosen["power"] = POWER
+        chosen["power"] = known["power"]
     if many and not kernel.paired and any(op.causal for op in ops) and not ops[0].backward:
-        chosen["mask"] = MASK
+        chosen["mask"] = known["mask"]
     if kernel.warp_rows and len(widths) > 1:
-        chosen["fetch"] = FETCH
+        chosen["fetch"] = known["fetch"]
     if many and not kernel.warp_rows and min(widths) < 128:
-        chosen["softmax"] = SOFTMAX  # products hide it at larger head dimensions
+        chosen["softmax"] = known["softmax"]  # products hide it at larger head dimensions
     return chosen
 
 

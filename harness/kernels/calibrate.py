@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +14,6 @@ import yaml
 
 from harness.kernels import attention_sets, sets
 from harness.kernels.fit import Outcome, Set, fit
-from harness.kernels.grouping import group_of_op
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.catalogue import gpu as catalogue_gpu
@@ -24,7 +22,6 @@ from projector.hardware.efficiency_file import parse
 from projector.hardware.types import Efficiency
 from projector.io.files import write_whole, writing
 from projector.kernels.tables import Measured, read, tables_dir
-from projector.operators.types import Stream
 from projector.parameter import FIELDS, Parameter, named_unit
 
 T = TypeVar("T")
@@ -67,11 +64,7 @@ def fit_gpu(name: str, rows: Sequence[Measured], kinds: Sequence[str] = tuple(KI
     made = []
     for kind in kinds:
         for each in KINDS[kind](rows):
-            # GEMMs are left out by whole weights, whatever their layout, since a neighbour knows too much
-            whole = (
-                each if isinstance(each.rows[0].op, Stream) else replace(each, group=lambda row: group_of_op(row.op))
-            )
-            outcome = fit(whole, device, Efficiency(gpu=name, parameters={**base.parameters, **found}))
+            outcome = fit(each, device, Efficiency(gpu=name, parameters={**base.parameters, **found}))
             kept = len(each.rows) >= FEW or float(np.abs(outcome.heldout).mean()) <= WORST
             found.update(outcome.values if kept else {})
             made.append(Fitted(each.rows, outcome, kept))

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from harness.kernels.calibrate import KINDS, REFERENCE, Progress, fit_gpu, told, unfitted
-from harness.kernels.fit import Array
+from harness.kernels.fit import Array, places
 from harness.kernels.model import seconds
 from harness.kernels.schema import Row
 from projector.dataclass import dataclass
@@ -36,9 +36,7 @@ class HeldOut:
 
 def held_out(rows: Sequence[Row], jobs: int = 1, progress: Progress | None = None) -> HeldOut:
     """Every row by a refit of its class, on the other rows given, without its whole group."""
-    alike: dict[str, list[int]] = {}
-    for i, row in enumerate(rows):
-        alike.setdefault(row.gpu, []).append(i)
+    alike = places(rows, lambda row: row.gpu)
     # the largest first, so that no process is left with it at the end
     names = sorted(alike, key=lambda name: -len(alike[name]))
     parts = [[rows[i] for i in alike[name]] for name in names]
@@ -100,10 +98,7 @@ def _class(row: Row) -> tuple[object, ...]:
 def transferred(rows: Sequence[Row]) -> Array:
     """Seconds of each row, (n,), by constants that no fit to its GPU entered."""
     out = np.full(len(rows), np.nan)
-    alike: dict[str, list[int]] = {}
-    for i, row in enumerate(rows):
-        alike.setdefault(row.gpu, []).append(i)
-    for name, members in alike.items():
+    for name, members in places(rows, lambda row: row.gpu).items():
         out[members] = seconds([rows[i] for i in members], without(name))
     return out
 

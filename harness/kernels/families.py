@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
-from projector.io.documents import parse_yaml
+from harness.evidence import shelf
 
 Raw = Mapping[str, str]
 
-WORDS: Mapping[str, Any] = parse_yaml(
-    files("harness.kernels").joinpath("words.yaml").read_text(encoding="utf-8"), "words.yaml"
-)
+WORDS: Mapping[str, Any] = shelf.data("kernels/words.yaml")
 _TILE = re.compile(r"(?<![x\d])(?:\d+x)?(\d+x\d+x\d+)(?![x\d])|(\d+x\d+)(?=E$|_pf|_split)")
 _SPLIT = re.compile(r"split_?[kK]=?(\d+)")
 _FOLDERS = re.compile(r"(aiter/configs/model_configs/|aiter/configs/|configs/system/)")

@@ -7,19 +7,24 @@ over the same folds. Deterministic: seeds are fixed. Needs scipy, imported where
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
+from projector.kernels.protocol import ComputeOp
 from projector.kernels.simulate import Simulated, arrange
 from projector.kernels.tables import Measured
 from projector.mechanisms import Execution
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 from projector.parameter import Parameter
 
 Array = npt.NDArray[np.float64]
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 # Microseconds that a few small kernels can take on a device; figures timed through a framework hold more.
 HOST_FREE = 12.0
 # Tables of serving libraries are mostly tiny shapes; the step of a training run is made of large ones.
@@ -28,15 +33,43 @@ PULL = 0.02  # of a parameter to its prior, over its whole range, as a log error
 ROWS = 700  # per fit; a table of 15 000 neighbours carries no more information
 
 
+#: Of a parameter: prior, lowest, highest.
+Bounds = tuple[float, float, float]
+
+
+def group_of(op: ComputeOp) -> tuple[object, ...]:
+    """Which rows are neighbours, so that none is judged by a fit that saw another. GEMM: the weight (n, k) or (k, n),
+    whatever m, layout and batch. Attention: lengths, heads and width, masked or not. Grouped: the weight and the number of
+    experts. Streams: kind and size."""
+    if isinstance(op, Gemm):
+        return (min(op.n, op.k), max(op.n, op.k))
+    if isinstance(op, Attention):
+        return (op.seq_q, op.seq_k, op.heads * op.batch, op.head_dim_qk, op.head_dim_v)
+    if isinstance(op, GroupedGemm):
+        return (op.groups, min(op.n, op.k), max(op.n, op.k))
+    if isinstance(op, Stream):
+        return (op.kind, op.bytes)
+    raise TypeError(type(op).__name__)
+
+
+def places(rows: Sequence[T], key: Callable[[T], K]) -> dict[K, list[int]]:
+    """Places of the rows by a key, in order of first appearance."""
+    found: dict[K, list[int]] = {}
+    for i, row in enumerate(rows):
+        found.setdefault(key(row), []).append(i)
+    return found
+
+
 @dataclass(frozen=True)
 class Set:
-    """One fit: rows of one kernel class and the keys that its parameters are written to (prior, lowest, highest)."""
+    """One fit: rows of one kernel class and the keys that its parameters are written to. ``group``: rows of one value are
+    left out together."""
 
     title: str
     rows: tuple[Measured, ...]
     family: str
-    keys: Mapping[str, tuple[float, float, float]]
-    group: Callable[[Measured], object]
+    keys: Mapping[str, Bounds]
+    group: Callable[[Measured], object] = lambda row: group_of(row.op)
 
 
 @dataclass(frozen=True)

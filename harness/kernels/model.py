@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.kernels.fit import Array
+from harness.kernels.fit import Array, places
 from harness.kernels.schema import Row
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.types import Efficiency
@@ -19,10 +19,7 @@ _STEMS = {"gemm": "gemm.loop", "gemm_step": "gemm.loop", "attention": "attention
 def seconds(rows: Sequence[Row], efficiency: Efficiency) -> Array:
     """Seconds of each row of one GPU, (n,), each by the constants of its own family."""
     out = np.zeros(len(rows))
-    families: dict[str, list[int]] = {}
-    for i, row in enumerate(rows):
-        families.setdefault(row.measured.family, []).append(i)
-    for family, members in families.items():
+    for family, members in places(rows, lambda row: row.measured.family).items():
         device = catalogue_gpu(rows[members[0]].gpu)
         model = Simulated(device, efficiency, Execution.of(kernels={"gemm": family, "attention": family}), alone=True)
         ops = [op for i in members for op in rows[i].ops]

@@ -194,13 +194,15 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class TableFile:
-    path: Path
+class Loaded:
+    """What stands in some tables."""
+
+    paths: tuple[Path, ...]
     rows: tuple[Row, ...]
     skipped: tuple[Skipped, ...]
 
 
-def read(path: Path, gpu: str | None = None) -> TableFile:
+def read(path: Path, gpu: str | None = None) -> Loaded:
     """Rows of a kernel table. ``gpu``: the device of an own table outside a folder that is named after one.
 
     Raises ``InputError`` with every mistake of the file.
@@ -216,7 +218,7 @@ def read(path: Path, gpu: str | None = None) -> TableFile:
     return _own(file, kind, gpu)
 
 
-def _third_party(file: CsvFile) -> TableFile:
+def _third_party(file: CsvFile) -> Loaded:
     kinds = {kind for _, raw in file.rows if (kind := convert.kind_of(raw["op"].strip()))}
     problems = [
         Problem(f"{file.path}:1", name, "no such column", f"a column that {kind} rows need")
@@ -238,7 +240,7 @@ def _third_party(file: CsvFile) -> TableFile:
             skipped.append(Skipped(f"{file.path}:{line}", raw["gpu"], raw["op"], made))
     if problems:
         raise InputError(dict.fromkeys(problems))
-    return TableFile(file.path, tuple(rows), tuple(skipped))
+    return Loaded((file.path,), tuple(rows), tuple(skipped))
 
 
 def _row(cells: Cells) -> Row | str:
@@ -276,7 +278,7 @@ def _checked(row: Row, device: Gpu) -> Row | str:
     return row if row.flops / row.measured.seconds <= peak else "faster than the device's peak"
 
 
-def _own(file: CsvFile, kind: str, stated: str | None) -> TableFile:
+def _own(file: CsvFile, kind: str, stated: str | None) -> Loaded:
     missing = [name for name in SHAPES[kind][1] if name not in (*file.columns, "launches")]
     problems = [Problem(f"{file.path}:1", name, "no such column", f"a column of the {kind} table") for name in missing]
     name = find_gpu(file.path.resolve().parent.name) or stated
@@ -304,7 +306,7 @@ def _own(file: CsvFile, kind: str, stated: str | None) -> TableFile:
             skipped.append(Skipped(cells.where, device.name, kind, row))
     if problems:
         raise InputError(problems)
-    return TableFile(file.path, tuple(rows), tuple(skipped))
+    return Loaded((file.path,), tuple(rows), tuple(skipped))
 
 
 def _normal(cells: Cells, kind: str) -> Mapping[str, str] | None:

@@ -13,10 +13,9 @@ import numpy.typing as npt
 
 from harness.kernels import model
 from harness.kernels.crossval import Progress, held_out, transferred
-from harness.kernels.fit import Array, folds_of
-from harness.kernels.grouping import group_of
-from harness.kernels.schema import Row
-from harness.kernels.table import Loaded, was_fitted
+from harness.kernels.fit import Array, folds_of, group_of, places
+from harness.kernels.schema import Loaded, Row
+from harness.kernels.table import was_fitted
 from projector.dataclass import dataclass
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import load
@@ -84,11 +83,9 @@ class Score:
         self, key: Callable[[Row], Key], which: npt.NDArray[np.bool_] | None = None
     ) -> dict[Key, npt.NDArray[np.intp]]:
         """Places of the rows by ``key``, in order of the keys."""
-        found: dict[Key, list[int]] = {}
-        for i, row in enumerate(self.rows):
-            if which is None or which[i]:
-                found.setdefault(key(row), []).append(i)
-        return {k: np.array(found[k]) for k in sorted(found, key=repr)}
+        kept = np.arange(len(self.rows)) if which is None else np.flatnonzero(which)
+        found = places([self.rows[i] for i in kept], key)
+        return {k: kept[found[k]] for k in sorted(found, key=repr)}
 
 
 def score(rows: Sequence[Row], cross_validate: bool = True, jobs: int = 1, progress: Progress | None = None) -> Score:
@@ -123,10 +120,7 @@ def score(rows: Sequence[Row], cross_validate: bool = True, jobs: int = 1, progr
 
 def _shipped(rows: Sequence[Row]) -> Array:
     out = np.zeros(len(rows))
-    gpus: dict[str, list[int]] = {}
-    for i, row in enumerate(rows):
-        gpus.setdefault(row.gpu, []).append(i)
-    for name, members in gpus.items():
+    for name, members in places(rows, lambda row: row.gpu).items():
         out[members] = model.seconds([rows[i] for i in members], load(name))
     return out
 
@@ -139,7 +133,7 @@ def of_new_weights(score: Score, which: Sequence[int] | npt.NDArray[np.intp]) ->
     weights: dict[tuple[object, ...], list[float]] = {}
     for i in which:
         if score.rows[i].kind == "gemm" and score.large[i] and np.isfinite(wrong[i]):
-            weights.setdefault((class_of(score.rows[i]), *group_of(score.rows[i])), []).append(wrong[i])
+            weights.setdefault((class_of(score.rows[i]), *group_of(score.rows[i].measured.op)), []).append(wrong[i])
     means = np.array([np.abs(each).mean() for each in weights.values()])
     found = errors(means)
     if found is None:
@@ -185,14 +179,11 @@ def fixed(rows: Sequence[Row]) -> Array:
 def fitted(rows: Sequence[Row]) -> Array:
     """Seconds of each row, (n,), each by constants that saw no row of its group; NaN where groups are too few."""
     out = np.full(len(rows), np.nan)
-    alike: dict[tuple[str, ...], list[int]] = {}
-    for i, row in enumerate(rows):
-        alike.setdefault((row.gpu, row.kind, row.dtype, row.scaling), []).append(i)
-    for members in alike.values():
+    for members in places(rows, lambda row: (row.gpu, row.kind, row.dtype, row.scaling)).values():
         where = np.array(members)
         few = [rows[i] for i in members]
-        fold = folds_of([group_of(row) for row in few])
-        if len({group_of(row) for row in few}) < FEWEST_GROUPS:
+        fold = folds_of([group_of(row.measured.op) for row in few])
+        if len({group_of(row.measured.op) for row in few}) < FEWEST_GROUPS:
             continue
         compute, memory = _limits(few)
         times = np.array([row.measured.seconds for row in few])

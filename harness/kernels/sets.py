@@ -1,17 +1,18 @@
 """Which rows of a kernel table are fitted together, and which parameters they fit: matrix products, grouped ones, streams.
 
-Each parameter: (prior, lowest, highest). A library with few rows on a GPU moves fewer of them: what a table cannot tell
-stays as the architecture has it. Of streams, bare reads, writes and copies say what a device's memory reaches beside
+``bounds.yaml`` says where each parameter may lie. A library with few rows on a GPU moves fewer of them: what a table cannot
+tell stays as the architecture has it. Of streams, bare reads, writes and copies say what a device's memory reaches beside
 others; classes of a framework's kernels (``elementwise``, ``permute``, ``loss``) have one row a device and state their share
 themselves, so none is fitted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from harness.kernels.fit import Set
+from harness.evidence import shelf
+from harness.kernels.fit import Bounds, Set
 from projector.kernels.protocol import ComputeOp
 from projector.kernels.tables import Measured
 from projector.operators.types import Gemm, GroupedGemm, Stream
@@ -19,50 +20,18 @@ from projector.operators.types import Gemm, GroupedGemm, Stream
 Op = TypeVar("Op", bound=ComputeOp)
 
 MANY, SEVERAL = 40, 8  # rows that can carry all, and some, constants of a library
-GEMM = {
-    "gemm.loop": (0.8, 0.3, 1.0),
-    "gemm.perimeter": (0.2, 0.0, 1.0),
-    "gemm.iteration": (0.05, 0.0, 0.6),
-    "gemm.prologue_us": (3.0, 0.0, 14.0),
-    "gemm.prologue_floor_us": (0.5, 0.0, 3.0),
-    "gemm.launch_us": (3.0, 1.0, 10.0),
-    "gemm.waves": (0.4, 0.0, 1.0),
-    "gemm.exposed": (0.3, 0.15, 1.0),  # no table without accumulating rows can show that output costs nothing
-    "gemm.cold": (0.1, 0.0, 1.0),
-    "gemm.memory": (0.75, 0.45, 0.95),
-    "gemm.burst": (0.05, 0.0, 0.5),
-    "gemm.burst_us": (300.0, 20.0, 1000.0),
-    "gemm.split_us": (2.0, 0.0, 8.0),
-    "gemm.split_bytes": (8.0, 2.0, 40.0),
-}
 SOME = 12  # large rows that a library needs for a rate of its own
 
-# Which library's figures become the device's constants for every family that has none of its own.
-GENERAL = (
-    ("cublaslt", "bf16", ""),
-    ("hipblaslt", "bf16", ""),
-    ("cublaslt", "fp8", "tensorwise"),
-    ("flydsl_preshuffled", "fp8", "rowwise"),
-    ("ck", "fp8", "blockwise"),
-    ("deepgemm", "fp8", "blockwise"),
-    ("asm", "mxfp4", "mxfp4"),
-    ("cublaslt", "fp4", ""),
-    ("hipkittens", "mxfp8", "mxfp8"),
-)
-
-GROUPED = {
-    "grouped.loop": (1.0, 0.5, 1.6),
-    "grouped.memory": (0.8, 0.5, 0.95),
-    "grouped.overlap": (0.2, 0.0, 1.0),
-    "grouped.waves": (0.4, 0.0, 1.0),
-    "grouped.group_us": (0.5, 0.0, 6.0),
-    "grouped.burst": (0.05, 0.0, 0.5),
-}
-ISSUE = (6.0, 0.0, 20.0)  # the host of a framework that was timed; it never becomes a parameter of a projection
 GROUPED_SOME = ("grouped.loop", "grouped.overlap", "grouped.waves")
 
 BARE = frozenset({"copy", "reduce", "fill"})
-STREAM = {"stream.device": (1.0, 0.7, 1.15)}
+
+_FILE: Mapping[str, Any] = shelf.data("kernels/bounds.yaml")
+#: By kind of kernel and constant: prior, lowest, highest.
+BOUNDS: Mapping[str, Mapping[str, Bounds]] = {
+    kind: {name: tuple(ends) for name, ends in said.items()} for kind, said in _FILE.items() if kind != "general"
+}
+GENERAL = frozenset(map(tuple, _FILE["general"]))
 
 
 def of_one(rows: Sequence[Measured], kind: type[Op], key: Callable[[str, Op], Any]) -> list[tuple[Any, list[Measured]]]:
@@ -91,11 +60,13 @@ def gemm(rows: Sequence[Measured]) -> list[Set]:
             continue
         plain = scaling == dtype or (general and scaling in ("rowwise", "tensorwise"))
         tail = ".".join(word for word in ("" if general else family, dtype, "" if plain else scaling) if word)
-        names = GEMM if len(few) >= MANY and len({nk(row) for row in few}) >= 5 else {"gemm.loop": GEMM["gemm.loop"]}
+        names = BOUNDS["gemm"]
+        if len(few) < MANY or len({nk(row) for row in few}) < 5:
+            names = {"gemm.loop": names["gemm.loop"]}
         if not any(row.condition == "framework average" for row in few):
             names = {n: p for n, p in names.items() if "burst" not in n}  # long profiled runs show the sustained clock
         keys = {f"{n}.{tail}": p for n, p in names.items()}
-        made.append(Set(f"gemm {family} {dtype} {scaling}", tuple(big), family, keys, nk))
+        made.append(Set(f"gemm {family} {dtype} {scaling}", tuple(big), family, keys))
     return made
 
 
@@ -107,23 +78,20 @@ def grouped(rows: Sequence[Measured]) -> list[Set]:
     """A set for each backend."""
     made = []
     for backend, few in of_one(rows, GroupedGemm, lambda _, op: op.backend):
-        names = tuple(GROUPED) if len(few) >= MANY else GROUPED_SOME if len(few) >= SEVERAL else ("grouped.loop",)
-        keys = {f"{name}.{backend}": GROUPED[name] for name in names}
+        names = (
+            tuple(BOUNDS["grouped"]) if len(few) >= MANY else GROUPED_SOME if len(few) >= SEVERAL else ("grouped.loop",)
+        )
+        keys = {f"{name}.{backend}": BOUNDS["grouped"][name] for name in names}
         if len(few) >= MANY and all(row.condition == "framework average" for row in few):
-            keys[f"grouped.issue_us.{backend}"] = ISSUE
-        made.append(Set(f"grouped {backend}", tuple(few), "", keys, _linear))
+            keys |= {f"{name}.{backend}": ends for name, ends in BOUNDS["issue"].items()}
+        made.append(Set(f"grouped {backend}", tuple(few), "", keys))
     return made
-
-
-def _linear(row: Measured) -> object:
-    """Rows left out together: all phases of one linear of one number of experts."""
-    return (row.op.flops, row.op.groups) if isinstance(row.op, GroupedGemm) else None
 
 
 def stream(rows: Sequence[Measured]) -> list[Set]:
     """One set of bare operations, where there are several."""
     bare = [row for row in rows if isinstance(row.op, Stream) and row.op.kind in BARE]
-    return [Set("stream", tuple(bare), "", STREAM, _moved)] if len(bare) > 1 else []
+    return [Set("stream", tuple(bare), "", BOUNDS["stream"], _moved)] if len(bare) > 1 else []
 
 
 def _moved(row: Measured) -> object:

@@ -7,18 +7,10 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from harness.kernels.schema import Row, Skipped, read
-from projector.dataclass import dataclass
+from harness.kernels.schema import Loaded, Row, Skipped, read
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.catalogue import find_gpu, gpu_names
 from projector.kernels.tables import tables_dir
-
-
-@dataclass(frozen=True)
-class Loaded:
-    paths: tuple[Path, ...]
-    rows: tuple[Row, ...]
-    skipped: tuple[Skipped, ...]
 
 
 def default_tables() -> tuple[Path, ...]:

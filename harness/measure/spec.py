@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.yaml_file import Reader
 from projector.io.files import read_yaml
-from projector.workload import model_schema, schema, validate
+from projector.workload import schema, validate
 from projector.workload.workload import Workload
 
 #: The profile of projector/frameworks that describes what the trainer here is: an eager PyTorch script.
@@ -153,27 +153,6 @@ def by_strategy(plan: Plan, names: Sequence[str], where: str) -> Plan:
     if problems:
         raise InputError(problems)
     return replace(plan, jobs=tuple(jobs))
-
-
-def to_mapping(plan: Plan) -> dict[str, object]:
-    """What :func:`read` takes, in plain types."""
-    runs = [
-        {
-            "id": job.id,
-            "model": model_schema.model_to_mapping(job.workload.model),
-            "recipe": schema.recipe_to_mapping(job.workload.recipe),
-            "gpus": job.workload.gpus,
-            "steps": job.steps,
-            "group": job.group,
-            "seed": job.seed,
-            "learning_rate": job.learning_rate,
-        }
-        for job in plan.jobs
-    ]
-    stated = {"device": plan.device, "repeat": plan.repeat, "threads": plan.threads, "cooldown": plan.cooldown}
-    if plan.profile:
-        stated["profile"] = asdict(plan.profile)
-    return {"measure": {**{name: value for name, value in stated.items() if value}, "runs": runs}}
 
 
 def _profile(value: object, where: str, problems: list[Problem]) -> Profile | None:

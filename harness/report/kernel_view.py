@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.kernels.crossval import donor
-from harness.kernels.schema import Row
+from harness.kernels.schema import Loaded, Row
 from harness.kernels.score import (
     CLASSES,
     FITS,
@@ -25,7 +25,6 @@ from harness.kernels.score import (
     of_new_weights,
     skipped,
 )
-from harness.kernels.table import Loaded
 from harness.kernels.unmeasured import SuiteShare
 from harness.report import markdown, spec
 from harness.report.spec import tabled, yes_no

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.resources import files
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
 from harness.contracts.estimates import publisher
 from harness.contracts.frame import CELL
+from harness.evidence import shelf
 from harness.report.parallelism import DEGREES, order
 from harness.report.table import NONE, Cell, Column, Table, cells, columns, listed, number, percent, signed
 from harness.score.figures import Figures
 from projector.dataclass import dataclass
 from projector.errors import cut
-from projector.io.documents import parse_yaml
 from projector.io.table import at, factor, number0, number1, number3, percent0, rate, signed0, significant
 
 if TYPE_CHECKING:
@@ -96,9 +95,7 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "against_goal": _against_goal,
 }
 
-_FILE: Mapping[str, Any] = parse_yaml(
-    files("harness.report").joinpath("tables.yaml").read_text(encoding="utf-8"), "tables.yaml"
-)
+_FILE: Mapping[str, Any] = shelf.data("report/tables.yaml")
 
 
 def cell(said: Mapping[str, Any], place: int = 0, known: Mapping[str, Any] = MappingProxyType({})) -> Cell:

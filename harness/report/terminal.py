@@ -1,13 +1,15 @@
-"""A report on a terminal: its headline tables and the gate."""
+"""A report on a terminal, its headline tables and the gate, and as plain values for JSON, whole."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TextIO
 
-from harness.report.table import Report, Table
+from harness.report.table import NONE, Report, Table
 from projector.io import terminal
 from projector.io.table import Line
+
+SCHEMA_VERSION = 1
 
 
 def show(report: Report, stream: TextIO | None = None, most: int | None = None) -> None:
@@ -29,3 +31,23 @@ def _blocks(report: Report) -> Iterator[Line | Table]:
 def gate(report: Report) -> Iterator[Line]:
     """A line a check, with its verdict first."""
     yield from (Line(text, "bad" if text.startswith("FAIL") else "good") for text in report.gate)
+
+
+def document(report: Report, command: str) -> dict[str, object]:
+    """``tables``: rows by column title, texts as in the terminal (None where there is no figure)."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": command,
+        "title": report.title,
+        "lines": list(report.lines),
+        "tables": [_values(table) for table in report.tables],
+        "gate": list(report.gate),
+    }
+
+
+def _values(table: Table) -> dict[str, object]:
+    titles = [column.title for column in table.columns]
+    rows = [
+        {title: None if cell == NONE else cell for title, cell in zip(titles, row, strict=True)} for row in table.rows
+    ]
+    return {"title": table.title, "columns": titles, "rows": rows, "note": table.note}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from typing import Any
 
 from harness.trace.account import Account
 from harness.trace.names import UNKNOWN
@@ -112,13 +114,6 @@ def group_of(kind: str) -> str:
 
 
 def _sum(cause: str, rows: Sequence[Beside]) -> Beside:
-    planned = rows[0].projected is not None
-    return Beside(
-        cause,
-        sum(row.busy for row in rows),
-        sum(row.exposed for row in rows),
-        sum(row.calls for row in rows),
-        sum(row.projected_busy or 0.0 for row in rows) if planned else None,
-        sum(row.projected or 0.0 for row in rows) if planned else None,
-        sum(row.projected_calls or 0.0 for row in rows) if planned else None,
-    )
+    columns: Any = zip(*(astuple(row)[1:] for row in rows), strict=True)
+    values: Any = (None if column[0] is None else sum(column) for column in columns)
+    return Beside(cause, *values)

@@ -6,10 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from importlib.resources import files
 
-import yaml
-
+from harness.evidence import shelf
 from projector.dataclass import dataclass
 
 UNKNOWN = "unclassified"
@@ -61,8 +59,7 @@ def bare(name: str) -> str:
 
 @cache
 def _patterns(which: str) -> tuple[tuple[re.Pattern[str], Named], ...]:
-    text = files("harness.trace").joinpath(f"{which}.yaml").read_text(encoding="utf-8")
-    rows: list[Mapping[str, str]] = yaml.safe_load(text)
+    rows: list[Mapping[str, str]] = shelf.data(f"trace/{which}.yaml")
     return tuple(
         (
             re.compile(row["match"], re.IGNORECASE),

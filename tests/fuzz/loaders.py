@@ -105,7 +105,7 @@ def _context(path: Path) -> object:
 def _trainings(path: Path) -> object:
     from harness.measure import spec
 
-    return spec.to_mapping(spec.read(path))
+    return spec.read(path)
 
 
 def _shapes(path: Path) -> object:

@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Iterator, Mapping
 
-from harness.report.blocks import table
+from docsite.blocks import table
 from projector.cli.parser import arguments
 
 __all__ = ["command_tables", "commands", "plain"]

@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from statistics import median
 
-from harness.report.blocks import cells, sections, table
+from docsite.blocks import cells, sections, table
 from projector.errors import InputError, Problem
 from projector.memory.tolerance import TOLERANCE
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from docsite.blocks import table
 from docsite.commands import plain
-from harness.report.blocks import table
 
 __all__ = ["counts", "items"]
 

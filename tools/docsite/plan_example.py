@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.report.blocks import table
+from docsite.blocks import table
 
 __all__ = ["figures", "sizes"]
 

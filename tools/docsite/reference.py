@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from docsite import founding, plan_example
+from docsite.blocks import table
 from docsite.commands import command_tables, plain
-from harness.report.blocks import table
 from projector.errors import InputError, Problem
 
 __all__ = ["REFERENCE", "words"]

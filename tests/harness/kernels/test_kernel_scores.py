@@ -11,8 +11,7 @@ import pytest
 
 from harness.kernels import calibrate, crossval, model
 from harness.kernels import fit as fitting
-from harness.kernels.fit import Set, fit, folds_of
-from harness.kernels.grouping import group_of, group_of_op
+from harness.kernels.fit import Set, fit, folds_of, group_of
 from harness.kernels.schema import Row
 from harness.kernels.score import errors, fitted, fixed, of_new_weights, score
 from projector.errors import InputError
@@ -48,7 +47,7 @@ def truth(loop: float, launch: float, shrink: int = 1) -> list[Row]:
 def test_a_fit_recovers_the_constants_that_made_the_rows() -> None:
     rows = tuple(row.measured for row in [*truth(0.62, 7.0), *truth(0.62, 7.0, shrink=16)])
     keys = {"gemm.loop.bf16": (0.8, 0.3, 1.0), "gemm.launch_us.bf16": (3.0, 1.0, 10.0)}
-    data = Set("made up", rows, "cublaslt", keys, lambda row: group_of_op(row.op))
+    data = Set("made up", rows, "cublaslt", keys)
     outcome = fit(data, gpu("a100_sxm_80gb"), calibrate.unfitted("a100_sxm_80gb"))
     assert outcome.values["gemm.loop.bf16"].value == pytest.approx(0.62, rel=0.01)
     assert outcome.values["gemm.launch_us.bf16"].value == pytest.approx(7.0, abs=1.0)
@@ -63,20 +62,20 @@ def test_whole_groups_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     solve = fitting.solve
 
     def spy(data: Set, times: object, which: Sequence[int], *args: object, **more: object) -> object:
-        seen.append({group_of_op(data.rows[i].op) for i in which})
+        seen.append({group_of(data.rows[i].op) for i in which})
         return solve(data, times, which, *args, **more)  # type: ignore[arg-type]
 
     judged: list[set[object]] = []
     predict = fitting.predict
 
     def watch(data: Set, values: object, which: Sequence[int], *args: object) -> object:
-        judged.append({group_of_op(data.rows[i].op) for i in which})
+        judged.append({group_of(data.rows[i].op) for i in which})
         return predict(data, values, which, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fitting, "solve", spy)
     rows = tuple(row.measured for row in truth(0.7, 3.0))
-    data = Set("made up", rows, "cublaslt", {"gemm.loop.bf16": (0.8, 0.3, 1.0)}, lambda row: group_of_op(row.op))
-    everything = {group_of_op(row.op) for row in rows}
+    data = Set("made up", rows, "cublaslt", {"gemm.loop.bf16": (0.8, 0.3, 1.0)})
+    everything = {group_of(row.op) for row in rows}
     monkeypatch.setattr(fitting, "predict", watch)
     fit(data, gpu("a100_sxm_80gb"), calibrate.unfitted("a100_sxm_80gb"))
     assert seen[0] == everything
@@ -89,7 +88,7 @@ def test_whole_groups_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_neighbour_of_the_row_does_not_leak() -> None:
     """One weight runs twice as slow as the rest: its own rows must not teach the fit that judges them."""
     rows = truth(0.7, 3.0)
-    odd = [group_of(row) == (4096, 4096) for row in rows]
+    odd = [group_of(row.measured.op) == (4096, 4096) for row in rows]
     slow = [
         replace(row, measured=replace(row.measured, seconds=2.0 * row.measured.seconds)) if is_odd else row
         for row, is_odd in zip(rows, odd, strict=True)
@@ -115,12 +114,12 @@ def test_folds_keep_groups_whole_and_do_not_change() -> None:
 
 def test_neighbours_are_one_group() -> None:
     op = Gemm(name="", m=1, n=5, k=7)
-    assert group_of_op(op) == group_of_op(replace(op, m=9, layout="NT", batch=3)) == group_of_op(replace(op, n=7, k=5))
+    assert group_of(op) == group_of(replace(op, m=9, layout="NT", batch=3)) == group_of(replace(op, n=7, k=5))
     flash = Attention(name="", batch=2, heads=8, kv_heads=8, seq_q=9, seq_k=9, head_dim_qk=64, head_dim_v=64)
-    assert group_of_op(flash) == group_of_op(replace(flash, causal=False, backward=True))
+    assert group_of(flash) == group_of(replace(flash, causal=False, backward=True))
     experts = GroupedGemm(name="", groups=4, rows=64, n=5, k=7)
-    assert group_of_op(experts) == group_of_op(replace(experts, n=7, k=5, layout="NN", rows=8))
-    assert group_of_op(experts) != group_of_op(replace(experts, groups=8))
+    assert group_of(experts) == group_of(replace(experts, n=7, k=5, layout="NN", rows=8))
+    assert group_of(experts) != group_of(replace(experts, groups=8))
 
 
 def test_a_new_weight_counts_once() -> None:
@@ -130,15 +129,18 @@ def test_a_new_weight_counts_once() -> None:
     held = np.abs(made.error("heldout"))
     new = of_new_weights(made, range(len(rows)))
     assert new is not None
-    weights = {group_of(row) for row in rows}
-    means = [held[[i for i, row in enumerate(rows) if group_of(row) == w and made.large[i]]].mean() for w in weights]
+    weights = {group_of(row.measured.op) for row in rows}
+    means = [
+        held[[i for i, row in enumerate(rows) if group_of(row.measured.op) == w and made.large[i]]].mean()
+        for w in weights
+    ]
     assert new.n == len(weights)
     assert new.mape == pytest.approx(np.mean(means))
     assert of_new_weights(score(rows, cross_validate=False), range(len(rows))) is None
 
 
 def test_few_groups_give_no_number() -> None:
-    rows = [row for row in truth(0.7, 3.0) if group_of(row)[0] == 2048]
+    rows = [row for row in truth(0.7, 3.0) if group_of(row.measured.op)[0] == 2048]
     found = crossval.held_out(rows * 1)
     assert set(found.how) <= {"too few", "not fitted"}
     assert np.isnan(fitted(rows)).all()

@@ -10,7 +10,7 @@ import command_line
 import pytest
 
 from harness.evidence.suite import load
-from harness.kernels import suite_shares, unmeasured
+from harness.kernels import unmeasured
 from harness.kernels.unmeasured import class_of, share
 from harness.report.kernel_view import unmeasured as view
 from projector import project
@@ -155,7 +155,7 @@ def test_classes() -> None:
 
 
 def test_by_suite_and_gpu(project_folder: Path) -> None:
-    (found, *_) = suite_shares.shares([load(project_folder / "suites" / "tiny.yaml")])
+    (found, *_) = unmeasured.shares([load(project_folder / "suites" / "tiny.yaml")])
     assert found.suite == "tiny"
     assert found.runs >= 1
     table = view([found])
