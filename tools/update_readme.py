@@ -13,12 +13,13 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
+from docsite import blocks
 
 from harness.contracts import frame
 from harness.contracts.results import Row, RunFacts, parted
 from harness.evaluation import first_look
 from harness.evidence import dataset
-from harness.report import blocks, files
+from harness.report import files
 from harness.report.table import percent, signed
 from harness.score import accuracy
 from projector.errors import InputError

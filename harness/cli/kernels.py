@@ -6,10 +6,18 @@ import argparse
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.cli.common import Parser, add_command, folder_problems, say
 from projector.errors import InputError, Problem
 from projector.io.progress import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.contracts.runs import MeasuredRun
+    from harness.evidence.suite import Suite
+    from harness.kernels.unmeasured import Share, SuiteShare
 
 FORMATS = ("md", "csv", "json", "png")
 
@@ -34,7 +42,7 @@ def register(parser: Parser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     from harness.evidence import suite
-    from harness.kernels import score, table, unmeasured
+    from harness.kernels import score, table
     from harness.report import kernel_view
 
     _check(args)
@@ -58,7 +66,7 @@ def command(args: argparse.Namespace) -> int:
         )
     if suites:
         with progress("projecting suites"):
-            shown = kernel_view.unmeasured(unmeasured.shares(suites))
+            shown = kernel_view.unmeasured(shares(suites))
         report = replace(report, tables=(*report.tables, shown))
     if args.out is not None:
         with progress("writing reports"):
@@ -77,3 +85,46 @@ def _check(args: argparse.Namespace) -> None:
         backends.check(args.gemm_backend)
     if problems:
         raise InputError(problems)
+
+
+def shares(suites: Sequence[Suite]) -> list[SuiteShare]:
+    """One entry a suite and GPU, in order of both. A run that cannot be projected has no step to share."""
+    made: list[SuiteShare] = []
+    known: dict[str, Share | None] = {}
+    for suite in suites:
+        gpus: dict[str, list[Share]] = {}
+        for run in suite.runs:
+            if run.id not in known:
+                known[run.id] = _share_of(run)
+            found = known[run.id]
+            if found is not None:
+                gpus.setdefault(run.gpu, []).append(found)
+        made += [_mean(suite.name, gpu, gpus[gpu]) for gpu in sorted(gpus)]
+    return made
+
+
+def _share_of(run: MeasuredRun) -> Share | None:
+    from harness.kernels.unmeasured import share
+    from harness.predictors.ours import cluster_of
+    from projector.projection import project
+
+    try:
+        cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
+        return share(project(run.workload, cluster, published=run.measured.exists), cluster)
+    except ValueError:  # an incomplete configuration, one that cannot run, or one that no model covers
+        return None
+
+
+def _mean(suite: str, gpu: str, found: Sequence[Share]) -> SuiteShare:
+    from harness.kernels.unmeasured import SuiteShare
+
+    count = len(found)
+    kinds = sorted({kind for each in found for kind in each.by_kind})
+    return SuiteShare(
+        suite=suite,
+        gpu=gpu,
+        runs=count,
+        measured=sum(each.measured for each in found) / count,
+        unmeasured=sum(each.unmeasured for each in found) / count,
+        by_kind={kind: sum(each.by_kind.get(kind, 0.0) for each in found) / count for kind in kinds},
+    )

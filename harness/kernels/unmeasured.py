@@ -1,14 +1,11 @@
-"""How much of a projected step runs in kernels of which no figure was ever measured on its GPU; the means over suites."""
+"""How much of a projected step runs in kernels of which no figure was ever measured on its GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 
-from harness.contracts.runs import MeasuredRun
-from harness.evidence.suite import Suite
 from harness.kernels.fit import Array
-from harness.predictors.ours import cluster_of
 from projector.dataclass import dataclass
 from projector.hardware.efficiency import load
 from projector.hardware.types import Cluster
@@ -16,7 +13,7 @@ from projector.kernels.protocol import ComputeOp
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import read, tables_dir
 from projector.operators.types import Collective, Gemm, GroupedGemm, HostWork, Stream
-from projector.projection import Projection, project
+from projector.projection import Projection
 from projector.step.stages import parts
 from projector.workload.composition import compositions
 
@@ -99,40 +96,3 @@ def _measured(gpu: str) -> frozenset[Class]:
     if folder is None or not (folder / gpu).is_dir():
         return frozenset()
     return frozenset(class_of(row.op, row.family, row.family) for row in read(folder / gpu))
-
-
-def shares(suites: Sequence[Suite]) -> list[SuiteShare]:
-    """One entry a suite and GPU, in order of both. A run that cannot be projected has no step to share."""
-    made: list[SuiteShare] = []
-    known: dict[str, Share | None] = {}
-    for suite in suites:
-        gpus: dict[str, list[Share]] = {}
-        for run in suite.runs:
-            if run.id not in known:
-                known[run.id] = _of_run(run)
-            found = known[run.id]
-            if found is not None:
-                gpus.setdefault(run.gpu, []).append(found)
-        made += [_mean(suite.name, gpu, gpus[gpu]) for gpu in sorted(gpus)]
-    return made
-
-
-def _of_run(run: MeasuredRun) -> Share | None:
-    try:
-        cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
-        return share(project(run.workload, cluster, published=run.measured.exists), cluster)
-    except ValueError:  # an incomplete configuration, one that cannot run, or one that no model covers
-        return None
-
-
-def _mean(suite: str, gpu: str, found: Sequence[Share]) -> SuiteShare:
-    count = len(found)
-    kinds = sorted({kind for each in found for kind in each.by_kind})
-    return SuiteShare(
-        suite=suite,
-        gpu=gpu,
-        runs=count,
-        measured=sum(each.measured for each in found) / count,
-        unmeasured=sum(each.unmeasured for each in found) / count,
-        by_kind={kind: sum(each.by_kind.get(kind, 0.0) for each in found) / count for kind in kinds},
-    )

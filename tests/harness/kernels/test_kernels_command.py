@@ -9,6 +9,7 @@ from pathlib import Path
 import command_line
 import pytest
 
+from harness.cli.kernels import shares
 from harness.evidence.suite import load
 from harness.kernels import unmeasured
 from harness.kernels.unmeasured import class_of, share
@@ -155,7 +156,7 @@ def test_classes() -> None:
 
 
 def test_by_suite_and_gpu(project_folder: Path) -> None:
-    (found, *_) = unmeasured.shares([load(project_folder / "suites" / "tiny.yaml")])
+    (found, *_) = shares([load(project_folder / "suites" / "tiny.yaml")])
     assert found.suite == "tiny"
     assert found.runs >= 1
     table = view([found])
