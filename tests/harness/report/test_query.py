@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from harness.cli import main
 from harness.contracts import frame
 from harness.contracts.results import Evaluation, RunFacts
-from harness.report import files, query
+from harness.evidence import shelf
+from harness.report import files, query, spec
 from harness.report.spec import GROUPS, METRICS, Spec, table, values
 from harness.score import accuracy
 from projector.errors import InputError
@@ -190,3 +192,15 @@ def test_sources_are_told_apart_by_who_published_them(make_row: Callable) -> Non
     facts = {str(i): RunFacts(run_id=str(i), source=title) for i, title in enumerate(titles)}
     rows = frame.of([make_row(run) for run in facts], facts)
     assert values(rows, "publisher").tolist() == ["amd-agi/maxtext-slurm"] * 2 + ["amd results", "not stated"]
+
+
+def test_what_the_file_of_tables_says_is_read_and_what_is_asked_for_is_there() -> None:
+    said = shelf.data("report/tables.yaml")
+    columns = [*said["metrics"].values(), *(each for made in said["tables"].values() for each in made["columns"])]
+    for each in columns:
+        assert ("text" in each) != ("figure" in each)
+        assert set(each) <= {"text", "figure", "of", "as", "help", "minor", "when"}
+    code = "\n".join(path.read_text(encoding="utf-8") for path in Path(spec.__file__).parents[1].rglob("*.py"))
+    assert set(re.findall(r'tabled\(\s*"(\w+)"', code)) == set(said["tables"])
+    named = set(re.findall(r'SPECS\["(\w+)"\]', code)) | {"assumed", *(name for name in said["specs"] if "by_" in name)}
+    assert named == set(said["specs"])
