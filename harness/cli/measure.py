@@ -42,9 +42,10 @@ def register(parser: Parser) -> None:
     flags.add("--repeat", "--runs", type=positive, metavar="N", help="how often every training runs, in turn")
     flags.add("--cooldown", type=positive, metavar="SECONDS", help="rest between two trainings")
     flags.add("--steps", type=positive, metavar="N", help="steps of every training")
-    flags.switch(
-        "--profile", "and a profiler's trace of each, behind the timed steps, a rank; the file's key profile says what it holds"
+    profile = (
+        "and a profiler's trace of each, behind the timed steps, a rank; the file's key profile says what it holds"
     )
+    flags.switch("--profile", profile)
     flags.add(
         "--strategy",
         action="append",

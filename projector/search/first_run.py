@@ -18,7 +18,9 @@ from projector.search.found import Best
 from projector.workload.workload import Workload
 
 _NEARLY = parameter(
-    0.9, kind="assumed", source="share of what a run on all GPUs would narrow, from which a smaller one will do: convention"
+    0.9,
+    kind="assumed",
+    source="share of what a run on all GPUs would narrow, from which a smaller one will do: convention",
 )
 
 
