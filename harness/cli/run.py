@@ -28,6 +28,7 @@ from harness.evaluation import evaluate, observations
 from harness.evidence import strategies, suite
 from harness.evidence.physics import judge
 from harness.evidence.runs_of import runs_of_all
+from harness.kept import switch_off
 from harness.measure.spec import Plan
 from harness.predictors import Predictor
 from harness.report import files, github, junit, provenance, publish, runner, screen, view_drift
@@ -37,7 +38,6 @@ from projector.cli.options import add_kernels, read_settings
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole
-from projector.io.kept import switch_off
 from projector.io.progress import progress
 from projector.kernels.settings import DEFAULT
 

@@ -17,10 +17,10 @@ from harness.contracts.runs import MISSING_MODEL, Measured, MeasuredRun, Source,
 from harness.evidence import physics
 from harness.evidence.agreement import both
 from harness.evidence.run_text import to_yaml
+from harness.kept import Shelf
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue, own
 from projector.io.files import parse_yaml, read_text, write_whole
-from projector.io.kept import Shelf
 from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from harness.contracts.runs import MeasuredRun, Prediction
+from harness.kept import Shelf
 from projector.errors import InputError, NoMeasurement, Unsupported
-from projector.io.kept import Shelf
 
 
 @runtime_checkable
@@ -85,7 +85,7 @@ def refused(run: MeasuredRun) -> Prediction | None:
     return None
 
 
-# Predictions that depend on the code and the run alone: made once, and remembered on disk (:mod:`projector.io.kept`).
+# Predictions that depend on the code and the run alone: made once, and remembered on disk (:mod:`harness.kept`).
 _SHELF = Shelf("prediction", Prediction)
 
 

@@ -10,8 +10,8 @@ from itertools import repeat
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
+from harness.kept import Shelf
 from projector.dataclass import dataclass
-from projector.io.kept import Shelf
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import kept
 from harness.contracts.results import BASELINE
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.evaluation import evaluate
@@ -21,7 +22,7 @@ from harness.evidence.run_text import dumped, flow
 from harness.predictors.constant_mfu import ConstantMfu
 from harness.predictors.ours import Ours, _projected
 from projector.errors import Unsupported
-from projector.io import code, kept
+from projector.io import code
 from projector.kernels.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from many import NASTY, RUNS
 
+from harness import kept
 from harness.contracts import frame
 from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.report import files, html, payload, publish, view
@@ -19,7 +20,7 @@ from harness.report.plot import blank, plain
 from harness.report.table import Column, Report, Table
 from harness.report.verdict import verdict
 from harness.score import accuracy, ranking
-from projector.io import code, kept
+from projector.io import code
 
 
 def saved(evaluation: Evaluation) -> files.Saved:

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import errno
 import io
-import json
-import math
 import os
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from harness.contracts.runs import MeasuredRun
-from harness.evidence import dataset
 from projector.errors import InputError
 from projector.io import csv_file, files
 from projector.io.files import read_text, read_yaml, write_figure, write_whole
-from projector.io.packed import pack, unpack
 from tests.conftest import ROOT
 
 
@@ -208,109 +197,6 @@ def test_a_file_that_no_csv_reader_takes_is_one_mistake(tmp_path: Path) -> None:
     path.write_text(f"a,b\n{'x' * 200_000},1\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"long\.csv: found 'field larger than field limit .*', expected a table"):
         csv_file.read(path, "a table")
-
-
-# Values as text: what is packed is given back to the last bit, and what is not of the type is refused, never built.
-
-
-@dataclass(frozen=True)
-class Leaf:
-    number: float
-    words: tuple[str, ...] = ()
-    count: int | None = None
-
-
-@dataclass(frozen=True)
-class Tree:
-    name: str
-    left: Tree | None = None
-    right: Tree | None = None
-    leaf: Leaf = Leaf(0.0)
-    notes: Mapping[str, object] = field(default_factory=dict)
-    pair: tuple[bool, bytes] = (False, b"")
-
-
-_NOTES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=5,
-)
-_LEAVES = st.builds(
-    Leaf, st.floats(allow_nan=False) | st.integers(), st.lists(st.text()).map(tuple), st.none() | st.integers()
-)
-_TREES = st.recursive(
-    st.builds(Tree, st.text(), leaf=_LEAVES),
-    lambda inner: st.builds(
-        Tree, st.text(), inner, inner, _LEAVES, st.dictionaries(st.text(), _NOTES),
-        st.tuples(st.booleans(), st.binary()),
-    ),
-    max_leaves=4,
-)  # fmt: skip
-
-
-@given(_TREES)
-def test_what_is_packed_is_given_back(tree: Tree) -> None:
-    again = unpack(pack(tree, Tree), Tree)
-    assert again == tree
-    assert repr(again) == repr(tree)
-
-
-@given(
-    st.recursive(st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(), st.lists, max_leaves=12),
-    st.data(),
-)
-def test_any_other_text_is_refused_or_of_the_type(text: object, data: st.DataObject) -> None:
-    table = data.draw(
-        st.lists(st.dictionaries(st.sampled_from(["name", "left", "leaf", "number", "pair", "os"]), _NOTES))
-    )
-    try:
-        found = unpack(json.dumps([table, text]).encode(), Tree)
-    except ValueError:
-        return
-    assert type(found) is Tree
-    assert type(found.name) is str
-    assert found.leaf is None or type(found.leaf) is Leaf
-    assert unpack(pack(found, Tree), Tree) == found
-
-
-def test_what_stands_twice_is_one_again_and_a_circle_is_refused() -> None:
-    twig = Tree("twig")
-    again = unpack(pack(Tree("t", twig, twig), Tree), Tree)
-    assert again.left is again.right
-    with pytest.raises(ValueError, match="recursion"):
-        unpack(json.dumps([[{"name": "a", "left": 0}], 0]).encode(), Tree)
-    doubled = [{"name": "a"}, *({"name": "a", "left": n, "right": n} for n in range(200))]
-    found: Tree | None = unpack(json.dumps([doubled, 200]).encode(), Tree)  # 2^200 leaves, 201 objects
-    for _ in range(200):
-        assert found is not None
-        found = found.left
-    assert found == Tree("a")
-
-
-@dataclass(frozen=True, eq=False)
-class Arrays:
-    real: NDArray[np.float64]
-    whole: NDArray[np.int_]
-
-
-def test_arrays_are_numbers_only() -> None:
-    given_ = Arrays(np.array([[0.1, math.inf], [-0.0, 5e-324]]), np.arange(3))
-    again = unpack(pack(given_, Arrays), Arrays)
-    assert np.array_equal(again.real, given_.real)
-    assert np.array_equal(again.whole, given_.whole)
-    again.real[0, 0] = 1.0
-    objects: Any = Arrays(np.array([print]), np.arange(3))
-    with pytest.raises(TypeError):
-        pack(objects, Arrays)
-    with pytest.raises(ValueError, match="not a"):
-        unpack(json.dumps([[{"real": [[10**9], "AAAA"], "whole": [[0], ""]}], 0]).encode(), Arrays)
-
-
-def test_every_measured_run_is_given_back() -> None:
-    runs = dataset.read(ROOT / "measured" / "runs")
-    again = unpack(pack(runs, list[MeasuredRun]), list[MeasuredRun])
-    assert again == runs
-    assert repr(again) == repr(runs)
 
 
 @pytest.mark.parametrize("stated", ["[a, 'b c', 8]", "[a,\n  'b c', 8]  # two lines", "\n- a\n- b c\n- 8"])

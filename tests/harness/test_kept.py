@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from harness import kept
 from harness.contracts.runs import Measured
 from harness.evidence import dataset, run_text
-from projector.io import kept
-from projector.io.kept import Shelf
-from projector.io.packed import pack
+from harness.kept import Shelf
+from harness.packed import pack
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = Shelf("kind", list[int])
 RUNS = ROOT / "measured" / "runs" / "simumax_a100.yaml"
 
@@ -248,7 +248,7 @@ def test_runs_with_mistakes_or_hardware_of_their_own_are_read_each_time(
 
 def test_two_processes_that_write_at_once(tmp_path: Path) -> None:
     code = (
-        "from projector.io.kept import Shelf\n"
+        "from harness.kept import Shelf\n"
         "shelf = Shelf('k', list[int])\n"
         "for i in range(200):\n"
         "    shelf.keep(str(i % 5), [i % 5] * 1000)\n"
