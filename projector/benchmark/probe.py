@@ -113,9 +113,7 @@ class _Timed:
         for each in PASSES:
             rows = max(1, int(nbytes / (each.read + each.write) / each.width))
             elements = float(rows * each.width)
-            op = Stream(
-                name="", kind=each.kind, read=each.read * elements, write=each.write * elements, launches=each.launches
-            )
+            op = Stream("", each.kind, each.read * elements, each.write * elements, launches=each.launches)
             setup, width = each.setup, each.width
 
             def build(setup: Any = setup, rows: int = rows, width: int = width) -> Ready:
@@ -141,9 +139,7 @@ def _gemms(device: Device, dtype: str, edge: int) -> Iterator[Job]:
     for size in (edge, edge // 2, edge // 4, edge // 8):
         for m, n, k in ((size, size, size), (size, 2 * size, size // 2), (2 * size, size // 2, size)):
             narrow = dtype == "fp8"
-            op = Gemm(
-                name="", m=m, n=n, k=k, dtype=dtype, scaling="tensorwise" if narrow else "", out_bytes=_out(dtype)
-            )
+            op = Gemm("", m, n, k, dtype=dtype, scaling="tensorwise" if narrow else "", out_bytes=_out(dtype))
             yield from gemm.jobs(op, device)
 
 

@@ -119,9 +119,7 @@ def stream_jobs(op: Stream, device: Device) -> tuple[Job, ...]:
     each = min(op.bytes, _MOST[device.type]) / times / per_element
     rows, width = _shape(each, found.width)
     elements = rows * width * times
-    ran = Stream(
-        name="", kind=op.kind, read=found.read * elements, write=found.write * elements, launches=found.launches * times
-    )
+    ran = Stream("", op.kind, found.read * elements, found.write * elements, launches=found.launches * times)
     return (Job("stream", ran, found.name, ran.bytes / times, lambda: _build(found, device, rows, width, times)),)
 
 

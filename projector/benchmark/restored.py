@@ -76,7 +76,7 @@ def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
 def _with_ends(step: Step, asked: Asked, price: Price) -> Step:
     """With what all ranks send once a step: norm of the gradients (several ranks that timed an update had it there) and
     loss."""
-    scalar = Collective(name="norm_or_loss", kind="all_reduce", group="world", bytes=_SCALAR)
+    scalar = Collective("norm_or_loss", "all_reduce", "world", _SCALAR)
     seconds = price(scalar) * (1 if asked.ranks > 1 else 2)
     breakdown = {**step.breakdown, "dp_s": step.breakdown["dp_s"] + seconds}
     return replace(step, seconds=step.seconds + seconds, breakdown=breakdown)

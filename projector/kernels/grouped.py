@@ -134,10 +134,10 @@ def as_gemm(op: GroupedGemm) -> Gemm:
     """The dense product that one expert of ``op`` with all its rows would be."""
     m, n, k = (op.n, op.k, op.rows) if op.layout == "NT" else (op.rows, op.n, op.k)
     return Gemm(
-        name=op.name,
-        m=m,
-        n=n,
-        k=k,
+        op.name,
+        m,
+        n,
+        k,
         dtype=op.dtype,
         scaling=op.scaling,
         layout=op.layout,

@@ -20,19 +20,19 @@ def expand(op: Attention) -> tuple[Gemm | Stream, ...]:
     scores = real(lists) * op.seq_q * op.seq_k
 
     def product(name: str, m: int, n: int, k: int, layout: str) -> Gemm:
-        return Gemm(name=name, m=m, n=n, k=k, batch=lists, dtype=op.dtype, layout=layout, out_bytes=size)
+        return Gemm(name, m, n, k, batch=lists, dtype=op.dtype, layout=layout, out_bytes=size)
 
     q, s, qk, v = op.seq_q, op.seq_k, op.head_dim_qk, op.head_dim_v
     once, masked = scores * size, scores * (size + 1.0)
     read, write = (masked, once) if op.backward else (once, masked)
-    dropped = (Stream(name="dropout", kind="elementwise", read=read, write=write),) if op.dropout else ()
+    dropped = (Stream("dropout", "elementwise", read, write),) if op.dropout else ()
     wide = 4.0 * scores if op.wide else once
     read, write = (once, wide) if op.backward else (wide, once)
-    cast = (Stream(name="softmax_cast", kind="elementwise", read=read, write=write),) if op.wide else ()
+    cast = (Stream("softmax_cast", "elementwise", read, write),) if op.wide else ()
     if not op.backward:
         return (
             product("scores", q, s, qk, "TN"),
-            Stream(name="softmax", kind="softmax", read=once, write=wide),
+            Stream("softmax", "softmax", once, wide),
             *cast,
             *dropped,
             product("context", q, v, s, "NN"),
@@ -42,7 +42,7 @@ def expand(op: Attention) -> tuple[Gemm | Stream, ...]:
         product("dvalue", s, v, q, "NT"),
         *dropped,
         *cast,
-        Stream(name="softmax", kind="softmax", read=2.0 * wide, write=once),
+        Stream("softmax", "softmax", 2.0 * wide, once),
         product("dquery", q, qk, s, "NN"),
         product("dkey", s, qk, q, "NT"),
     )

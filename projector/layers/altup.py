@@ -103,10 +103,10 @@ def leaving(lo: Local) -> tuple[Part, ...]:
         return ()
     turned = (each for i in range(1, n) for each in _turned(f"altup.leaving{i}", "altup.leaving.streams", lo))
     x = lo.hidden_bytes
-    back = Stream(name="altup.mean.bwd", kind="elementwise", read=x, write=n * x)
-    mean = Stream(name="altup.mean", kind="elementwise", read=n * x, write=x)
-    saved = Saved(name="altup.leaving.streams", bytes=n * x, input=True)
-    return (*turned, Part(name="altup.mean", forward=(mean,), backward_input=(back,), saves=(saved,)))
+    back = Stream("altup.mean.bwd", "elementwise", x, n * x)
+    mean = Stream("altup.mean", "elementwise", n * x, x)
+    saved = Saved("altup.leaving.streams", n * x, input=True)
+    return (*turned, Part("altup.mean", forward=(mean,), backward_input=(back,), saves=(saved,)))
 
 
 def embeddings(lo: Local) -> tuple[Part, ...]:
@@ -115,23 +115,15 @@ def embeddings(lo: Local) -> tuple[Part, ...]:
     if not width:
         return ()
     rows, tensor = lo.shard_tokens, lo.act * width * lo.shard_tokens
-    weight = Weight(
-        name="per_layer_embedding", rows=lo.model.vocab_size_per_layer_input, columns=width, role="embedding"
-    )
+    weight = Weight("per_layer_embedding", lo.model.vocab_size_per_layer_input, width, role="embedding")
     back: tuple[Operator, ...] = ()
     if lo.trainable:
-        dense = Stream(
-            name="per_layer_embedding.bwd",
-            kind="gather",
-            read=2 * tensor,
-            write=lo.act * weight.elements + tensor,
-            launches=2,
-        )
+        dense = Stream("per_layer_embedding.bwd", "gather", 2 * tensor, lo.act * weight.elements + tensor, launches=2)
         buffer = lo.execution.data_parallel.grad_bytes
         back = (dense, *lo.execution.fusion.added("per_layer_embedding.grad_add", weight.elements, lo.act, buffer))
     table = Part(
-        name="per_layer_embedding",
-        forward=(Stream(name="per_layer_embedding", kind="gather", read=tensor, write=tensor),),
+        "per_layer_embedding",
+        forward=(Stream("per_layer_embedding", "gather", tensor, tensor),),
         backward_input=back,
         weights=(weight,),
         tags=frozenset({"embedding"}),
@@ -155,8 +147,8 @@ def _predicted(lo: Local) -> tuple[Part, ...]:
     """All streams from all of them, by a map of each token that the stream at hand makes."""
     n, x = lo.model.altup_num_inputs, lo.hidden_bytes
     mapped = n * n
-    streams = Saved(name="altup.streams", bytes=n * x, input=True)
-    weights = Saved(name="altup.predict.map", bytes=lo.act * mapped * lo.shard_tokens)
+    streams = Saved("altup.streams", n * x, input=True)
+    weights = Saved("altup.predict.map", lo.act * mapped * lo.shard_tokens)
     mix = _part("altup.predict", "predict", n * x, lo, saves=(streams, weights), makes=("altup.predictions", n * x))
     return (
         *_routed("altup.predict", "altup.streams", lo),
@@ -169,8 +161,8 @@ def _corrected(lo: Local) -> tuple[Part, ...]:
     """All predictions moved by what the layer added to its own, each by its share."""
     n, x = lo.model.altup_num_inputs, lo.hidden_bytes
     router = (replace(part, weights=()) for part in _routed("altup.correct", "mlp_residual.out", lo))
-    innovation = Saved(name="altup.innovation", bytes=n * x)
-    shares = Saved(name="altup.correct.shares", bytes=lo.act * n * lo.shard_tokens)
+    innovation = Saved("altup.innovation", n * x)
+    shares = Saved("altup.correct.shares", lo.act * n * lo.shard_tokens)
     return (
         *router,
         _linear("altup.correction_coefs", n, n, "altup.correct.modalities", lo),
@@ -182,12 +174,12 @@ def _routed(name: str, reads: str, lo: Local) -> tuple[Part, ...]:
     """Numbers of a token, one a stream, from the norm of a hidden state; both routers of a layer share their weights."""
     n = lo.model.altup_num_inputs
     scaled, squashed = f"{name}.scaled", f"{name}.modalities"
-    tanh = Saved(name=f"{name}.tanh", bytes=4.0 * n * lo.shard_tokens)
+    tanh = Saved(f"{name}.tanh", 4.0 * n * lo.shard_tokens)
     return (
         norm(f"{name}.norm", lo.hidden, lo.shard_tokens, lo, branch=False, reads=reads),
         _part(f"{name}.scale", "router", lo.hidden_bytes, lo, makes=(scaled, lo.hidden_bytes)),
         _linear(f"{name}.router", lo.hidden, n, scaled, lo),
-        Part(name=squashed, saves=(tanh,), makes=(Saved(name=squashed, bytes=lo.act * n * lo.shard_tokens),)),
+        Part(squashed, saves=(tanh,), makes=(Saved(squashed, lo.act * n * lo.shard_tokens),)),
     )
 
 
@@ -210,23 +202,23 @@ def _embedded(lo: Local) -> tuple[Part, ...]:
     scaled: tuple[Part, ...] = ()
     reads = "mlp_residual.out"
     if lo.model.altup_num_inputs:
-        reads, kept = "altup.scaled", Saved(name="altup.first", bytes=x)
+        reads, kept = "altup.scaled", Saved("altup.first", x)
         part = _part("altup.scale", "scale", x, lo, saves=(kept,), makes=(reads, x))
-        scaled = (replace(part, weights=(Weight(name="altup.correct_output_scale", rows=lo.hidden),)),)
+        scaled = (replace(part, weights=(Weight("altup.correct_output_scale", lo.hidden),)),)
     gated = (
-        Saved(name="per_layer_gate.in", storage="per_layer_gate.out", bytes=narrow, input=True),
-        Saved(name="per_layer_gate.gelu", bytes=narrow),
-        Saved(name="per_layer_input", bytes=narrow, input=True),
+        Saved("per_layer_gate.in", narrow, storage="per_layer_gate.out", input=True),
+        Saved("per_layer_gate.gelu", narrow),
+        Saved("per_layer_input", narrow, input=True),
     )
-    add = Stream(name="per_layer_add", kind="elementwise", read=n * x, write=(n - 1) * x)
-    back = Stream(name="per_layer_add.bwd", kind="elementwise", read=(n - 1) * x, write=x)
+    add = Stream("per_layer_add", "elementwise", n * x, (n - 1) * x)
+    back = Stream("per_layer_add.bwd", "elementwise", (n - 1) * x, x)
     return (
         *scaled,
         _linear("per_layer_gate", lo.hidden, p, reads, lo),
         _part("per_layer_act", "gate", narrow, lo, saves=gated, makes=("per_layer_act.out", narrow)),
         _linear("per_layer_projection", p, lo.hidden, "per_layer_act.out", lo),
         norm("post_per_layer_norm", lo.hidden, lo.shard_tokens, lo, branch=False, reads="per_layer_projection.out"),
-        Part(name="per_layer_add", forward=(add,), backward_input=(back,)),
+        Part("per_layer_add", forward=(add,), backward_input=(back,)),
     )
 
 
@@ -234,8 +226,8 @@ def _turned(name: str, reads: str, lo: Local) -> tuple[Part, ...]:
     """A square product and the magnitude of another tensor; its output and its multiple are kept."""
     x = lo.hidden_bytes
     kept = (
-        Saved(name=f"{name}.squared", storage=f"{name}.out", bytes=x, input=True),
-        Saved(name=f"{name}.multiple", bytes=x),
+        Saved(f"{name}.squared", x, storage=f"{name}.out", input=True),
+        Saved(f"{name}.multiple", x),
     )
     return (
         _linear(name, lo.hidden, lo.hidden, reads or "altup.embedding", lo),
@@ -245,9 +237,7 @@ def _turned(name: str, reads: str, lo: Local) -> tuple[Part, ...]:
 
 def _linear(name: str, inputs: int, outputs: int, reads: str, lo: Local) -> Part:
     """A product that no precision narrows, on this rank's share of the sequence."""
-    return linear(
-        Linear(name=name, outputs=(outputs,), inputs=inputs, rows=lo.shard_tokens, plain=True, reads=reads), lo
-    )
+    return linear(Linear(name, (outputs,), inputs, lo.shard_tokens, plain=True, reads=reads), lo)
 
 
 def _part(
@@ -265,12 +255,12 @@ def _part(
         forward, backward = (1.0, 1.0, 1), (2.0, 1.0, 1)
 
     def stream(name: str, each: Cost) -> Stream:
-        return Stream(name=name, kind="elementwise", read=each[0] * tensor, write=each[1] * tensor, launches=each[2])
+        return Stream(name, "elementwise", each[0] * tensor, each[1] * tensor, launches=each[2])
 
     return Part(
-        name=name,
+        name,
         forward=(stream(name, forward),),
         backward_input=(stream(f"{name}.bwd", backward),),
         saves=tuple(saves),
-        makes=(Saved(name=makes[0], bytes=makes[1]),) if makes else (),
+        makes=(Saved(makes[0], makes[1]),) if makes else (),
     )

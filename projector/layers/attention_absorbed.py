@@ -30,12 +30,12 @@ def attention(query: tuple[Part, ...], latent: tuple[Part, ...], proj: Linear, m
     sizes = lo.model.indexer
     assert sizes is not None
     rank, rope, n = mla.kv_lora_rank, mla.qk_pos_emb_head_dim, lo.heads
-    heads = Heads(heads=n, kv_heads=1, qk=rank + rope, v=rank, keys=sizes.keys(lo.recipe.seq_length))
+    heads = Heads(n, 1, rank + rope, rank, keys=sizes.keys(lo.recipe.seq_length))
     seq = lo.recipe.seq_length
     forward, backward = attend("core_attn", heads, lo, seq_q=-(-seq // lo.recipe.cp), seq_k=seq)
     there, back = _gathered(rank + rope + sizes.index_head_dim, rank + rope, lo)
     core = remembering(
-        Part(name="core_attn", forward=(*there, forward), backward_input=(backward, *back), tags=ATTN | {"core_attn"}),
+        Part("core_attn", forward=(*there, forward), backward_input=(backward, *back), tags=ATTN | {"core_attn"}),
         heads,
         lo,
     )
@@ -58,9 +58,9 @@ def _gathered(keys: int, latent: int, lo: Local) -> tuple[tuple[Operator, ...], 
     cp, row = lo.recipe.cp, lo.act * lo.tokens * lo.recipe.cp
     if cp == 1:
         return (), ()
-    copy = Stream(name="cp.reorder", kind="copy", read=row * keys, write=row * keys, launches=2)
-    gather = Collective(name="cp.ag", kind="all_gather", group="cp", bytes=row * keys, launches=2)
-    scatter = Collective(name="cp.grad_rs", kind="reduce_scatter", group="cp", bytes=row * latent)
+    copy = Stream("cp.reorder", "copy", row * keys, row * keys, launches=2)
+    gather = Collective("cp.ag", "all_gather", "cp", row * keys, launches=2)
+    scatter = Collective("cp.grad_rs", "reduce_scatter", "cp", row * latent)
     again = replace(copy, name="cp.grad_reorder", read=row * latent, write=row * latent, launches=1)
     return (gather, copy), (again, scatter)
 
@@ -70,9 +70,7 @@ def _half(name: str, inputs: int, outputs: int, reads: str, lo: Local) -> Part:
     n, rows = lo.heads, lo.tokens
 
     def gemm(name: str, m: int, n_out: int, k: int, layout: str, out_bytes: float, add: bool = False) -> Gemm:
-        return Gemm(
-            name=name, m=m, n=n_out, k=k, batch=n, dtype=lo.dtype, layout=layout, out_bytes=out_bytes, accumulate=add
-        )
+        return Gemm(name, m, n_out, k, batch=n, dtype=lo.dtype, layout=layout, out_bytes=out_bytes, accumulate=add)
 
     weight: tuple[Operator, ...] = ()
     if lo.trainable:
@@ -80,17 +78,17 @@ def _half(name: str, inputs: int, outputs: int, reads: str, lo: Local) -> Part:
         weight = (gemm(f"{name}.wgrad", outputs, inputs, rows, "NT", out_bytes, accumulate), *added)
     row = lo.act * rows * n
     saves = (
-        Saved(name=f"{name}.in", storage=reads, bytes=row * inputs, until="weight_gradient", input=True),
-        Saved(name=f"{name}.out_grad", bytes=row * outputs, since="backward", until="weight_gradient"),
+        Saved(f"{name}.in", row * inputs, storage=reads, until="weight_gradient", input=True),
+        Saved(f"{name}.out_grad", row * outputs, since="backward", until="weight_gradient"),
     )
     return Part(
-        name=name,
+        name,
         forward=(gemm(name, rows, outputs, inputs, "TN", lo.act),),
         backward_input=(gemm(f"{name}.dgrad", rows, inputs, outputs, "NN", lo.act),),
         backward_weight=weight,
-        weights=(Weight(name=name, rows=n * outputs, columns=inputs, role="linear", split="rows"),),
+        weights=(Weight(name, n * outputs, inputs, role="linear", split="rows"),),
         saves=saves if lo.trainable else (),
-        makes=(Saved(name=f"{name}.out", bytes=row * outputs),),
+        makes=(Saved(f"{name}.out", row * outputs),),
         tags=ATTN | {"mla_up_proj"},
     )
 
@@ -99,10 +97,10 @@ def _rope(mla: MLA, lo: Local) -> Part:
     """The positional halves rotated and joined with the latents."""
     rank, rope = mla.kv_lora_rank, mla.qk_pos_emb_head_dim
     query, key = lo.act * lo.tokens * lo.heads * (rank + rope), lo.act * lo.tokens * (rank + rope)
-    op = Stream(name="rope", kind="rope", read=query + key, write=query + key, launches=4)
+    op = Stream("rope", "rope", query + key, query + key, launches=4)
     made = (
-        Saved(name="q", bytes=query),
-        Saved(name="k", bytes=key),
-        Saved(name="q_up.out", bytes=lo.act * lo.tokens * lo.heads * mla.qk_head_dim),
+        Saved("q", query),
+        Saved("k", key),
+        Saved("q_up.out", lo.act * lo.tokens * lo.heads * mla.qk_head_dim),
     )
-    return Part(name="rope", forward=(op,), backward_input=(replace(op, name="rope.bwd"),), makes=made, tags=ATTN)
+    return Part("rope", forward=(op,), backward_input=(replace(op, name="rope.bwd"),), makes=made, tags=ATTN)

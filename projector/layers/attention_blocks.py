@@ -47,17 +47,10 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     parts = attention_gqa.attention(replace(kind, mixer=Attention()), lo)
     at = [part.name for part in parts].index("core_attn")
     d = lo.model.kv_channels
-    heads = Heads(heads=lo.heads, kv_heads=lo.kv_heads, qk=d, v=d)
+    heads = Heads(lo.heads, lo.kv_heads, d, d)
     gates: tuple[Part, ...] = ()
     if sizes.compressed:
-        spec = Linear(
-            name="branch_gates",
-            outputs=(3 * lo.heads,),
-            inputs=lo.hidden,
-            rows=lo.tokens,
-            parallel="column",
-            reads="input_norm.out",
-        )
+        spec = Linear("branch_gates", (3 * lo.heads,), lo.hidden, lo.tokens, "column", reads="input_norm.out")
         gates = (linear(spec, lo, ATTN),)
     return (*parts[:at], *gates, _core(sizes, heads, lo), *parts[at + 1 :])
 
@@ -67,36 +60,41 @@ def _core(sizes: BlockAttention, heads: Heads, lo: Local) -> Part:
     seq, block, act = lo.recipe.seq_length, sizes.block_size, lo.act
     entries, rows = most(1, seq // block), -(-seq // lo.recipe.cp)
     kv, out = act * heads.kv_width * lo.tokens * lo.recipe.cp, act * heads.heads * heads.v * lo.tokens
-    pool = Stream(name="blocks.pool", kind="reduce", read=kv, write=kv / block)
+    pool = Stream("blocks.pool", "reduce", kv, kv / block)
     pooled, pooled_back = attend("blocks.pooled", replace(heads, keys=entries / 2), lo, seq_q=rows, seq_k=entries)
     scores = Gemm(
-        name="blocks.scores", m=rows, n=most(1, entries // 2), k=heads.qk, batch=lo.batch * heads.heads, dtype=lo.dtype,
+        "blocks.scores",
+        rows,
+        most(1, entries // 2),
+        heads.qk,
+        batch=lo.batch * heads.heads,
+        dtype=lo.dtype,
         out_bytes=4.0,
-    )  # fmt: skip
+    )
     pairs = 4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * lo.tokens * entries / 2
     chosen = (
         4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * lo.tokens * least(sizes.block_counts, entries)
     )
-    choose = Stream(name="blocks.topk", kind="router", read=_TOPK_PASSES * pairs, write=chosen, launches=_TOPK_LAUNCHES)
+    choose = Stream("blocks.topk", "router", _TOPK_PASSES * pairs, chosen, launches=_TOPK_LAUNCHES)
     main, main_back = attend("core_attn", replace(heads, keys=sizes.keys(seq)), lo, seq_q=rows, seq_k=seq)
     forward: tuple[Operator, ...] = (pool, scores, choose, main)
     backward: tuple[Operator, ...] = (main_back,)
-    part = Part(name="core_attn", tags=ATTN | {"core_attn", "context"})
-    kept: tuple[Saved, ...] = (Saved(name="blocks.chosen", bytes=chosen),)
+    part = Part("core_attn", tags=ATTN | {"core_attn", "context"})
+    kept: tuple[Saved, ...] = (Saved("blocks.chosen", chosen),)
     if sizes.compressed:
         near, near_back = attend("blocks.window", replace(heads, window=sizes.window_size), lo, seq_q=rows, seq_k=seq)
-        merge = Stream(name="blocks.merge", kind="elementwise", read=3 * out, write=out)
-        spread = Stream(name="blocks.merge.bwd", kind="elementwise", read=4 * out, write=3 * out)
-        back = Stream(name="blocks.pool.bwd", kind="elementwise", read=kv + kv / block, write=kv)
+        merge = Stream("blocks.merge", "elementwise", 3 * out, out)
+        spread = Stream("blocks.merge.bwd", "elementwise", 4 * out, 3 * out)
+        back = Stream("blocks.pool.bwd", "elementwise", kv + kv / block, kv)
         there, again, home = _gathered(kv, lo)
         forward = (*there, pool, pooled, scores, choose, main, near, merge)
         backward = (*again, spread, near_back, main_back, pooled_back, back, *home)
         statistics = 4.0 * heads.heads * lo.tokens
         kept += (
-            Saved(name="blocks.gates", storage="branch_gates.out", bytes=3 * act * heads.heads * lo.tokens, input=True),
-            *(Saved(name=f"blocks.out{i}", bytes=out) for i in range(3)),
-            *(Saved(name=f"blocks.lse{i}", bytes=statistics) for i in range(2)),
-            Saved(name="blocks.pooled", bytes=kv / block),
+            Saved("blocks.gates", 3 * act * heads.heads * lo.tokens, storage="branch_gates.out", input=True),
+            *(Saved(f"blocks.out{i}", out) for i in range(3)),
+            *(Saved(f"blocks.lse{i}", statistics) for i in range(2)),
+            Saved("blocks.pooled", kv / block),
         )
     made = remembering(replace(part, forward=forward, backward_input=backward), heads, lo)
     return replace(made, saves=(*made.saves, *kept))
@@ -106,9 +104,7 @@ def _gathered(kv: float, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operato
     """``kv`` bytes of all ranks' keys and values: forward, again in backward, their gradients back in fp32."""
     if lo.recipe.cp == 1:
         return (), (), ()
-    gather = Collective(
-        name="cp.ag", kind="all_gather", group="cp", bytes=kv, launches=2, hides_behind=("blocks.window",)
-    )
+    gather = Collective("cp.ag", "all_gather", "cp", kv, launches=2, hides_behind=("blocks.window",))
     again = replace(gather, name="cp.grad_ag", hides_behind=("blocks.window.bwd",))
-    scatter = Collective(name="cp.grad_rs", kind="reduce_scatter", group="cp", bytes=4.0 / lo.act * kv, launches=2)
+    scatter = Collective("cp.grad_rs", "reduce_scatter", "cp", 4.0 / lo.act * kv, launches=2)
     return (gather,), (again,), (scatter,)

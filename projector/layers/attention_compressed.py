@@ -62,12 +62,12 @@ def _boundary(rows: int, lo: Local) -> tuple[Part, ...]:
     if not rows:
         return ()
     nbytes, tensor = lo.act * rows * lo.hidden, lo.act * (lo.tokens + rows) * lo.hidden
-    send = Collective(name="cp.boundary", kind="send_recv", group="cp", bytes=nbytes)
-    join = Stream(name="cp.boundary.cat", kind="copy", read=tensor, write=tensor)
-    back = Stream(name="cp.boundary.add", kind="elementwise", read=2 * nbytes, write=nbytes)
+    send = Collective("cp.boundary", "send_recv", "cp", nbytes)
+    join = Stream("cp.boundary.cat", "copy", tensor, tensor)
+    back = Stream("cp.boundary.add", "elementwise", 2 * nbytes, nbytes)
     return (
         Part(
-            name="cp.boundary",
+            "cp.boundary",
             forward=(send, join),
             backward_input=(replace(send, name="cp.boundary.grad"), back),
             tags=ATTN,
@@ -81,33 +81,26 @@ def _gathered(sizes: Compressed, ratio: int, d: int, lo: Local) -> tuple[Part, .
         return ()
     row = lo.act * lo.batch * (lo.recipe.seq_length // ratio)
     more = sizes.index_head_dim if ratio == sizes.chosen else 0
-    gather = Collective(name="cp.ag", kind="all_gather", group="cp", bytes=row * (d + more), launches=1 + bool(more))
+    gather = Collective("cp.ag", "all_gather", "cp", row * (d + more), launches=1 + bool(more))
     learned = d + (more if sizes.trained else 0)
-    scatter = Collective(name="cp.grad_rs", kind="reduce_scatter", group="cp", bytes=row * learned)
-    return (Part(name="cp.entries", forward=(gather,), backward_input=(scatter,), tags=ATTN),)
+    scatter = Collective("cp.grad_rs", "reduce_scatter", "cp", row * learned)
+    return (Part("cp.entries", forward=(gather,), backward_input=(scatter,), tags=ATTN),)
 
 
 def _query(sizes: Compressed, d: int, lo: Local) -> tuple[Part, ...]:
     """Down, norm, up, a norm of each head without a weight, rotation of its last dimensions."""
     rank, width = sizes.q_lora_rank, lo.heads * d
-    down = Linear(name="q_down", outputs=(rank,), inputs=lo.hidden, rows=lo.shard_tokens, reads="input_norm.out")
+    down = Linear("q_down", (rank,), lo.hidden, lo.shard_tokens, reads="input_norm.out")
     up = Linear(
-        name="q_up",
-        outputs=(width,),
-        inputs=rank,
-        rows=lo.tokens,
-        parallel="column",
-        after_norm=True,
-        reads="q_norm.out",
-        makes=(("q_heads.in", width),),
+        "q_up", (width,), rank, lo.tokens, "column", after_norm=True, reads="q_norm.out", makes=(("q_heads.in", width),)
     )
     tensor = lo.act * width * lo.tokens
     heads = Part(
-        name="q_heads",
-        forward=(Stream(name="q_heads", kind="norm", read=tensor, write=tensor),),
-        backward_input=(Stream(name="q_heads.bwd", kind="norm", read=2 * tensor, write=tensor),),
-        saves=(Saved(name="q_heads.in", bytes=tensor, input=True),),
-        makes=(Saved(name="q", bytes=tensor),),
+        "q_heads",
+        forward=(Stream("q_heads", "norm", tensor, tensor),),
+        backward_input=(Stream("q_heads.bwd", "norm", 2 * tensor, tensor),),
+        saves=(Saved("q_heads.in", tensor, input=True),),
+        makes=(Saved("q", tensor),),
         tags=ATTN,
     )
     return (
@@ -124,13 +117,13 @@ def _turned(name: str, rotated: int, width: int, lo: Local) -> Part:
     forward, backward = rotary(name, rotated * lo.tokens, lo)
     if not (lo.recipe.apply_rope_fusion or lo.compiled):
         tensor = lo.act * width * lo.tokens
-        joined = Stream(name=f"{name}.cat", kind="copy", read=tensor, write=tensor)
+        joined = Stream(f"{name}.cat", "copy", tensor, tensor)
         forward, backward = (*forward, joined), (joined, *backward)
-    return Part(name=name, forward=forward, backward_input=backward, tags=ATTN)
+    return Part(name, forward=forward, backward_input=backward, tags=ATTN)
 
 
 def _shared_head(d: int, lo: Local) -> tuple[Part, ...]:
-    spec = Linear(name="kv", outputs=(d,), inputs=lo.hidden, rows=lo.tokens, reads="input_norm.out")
+    spec = Linear("kv", (d,), lo.hidden, lo.tokens, reads="input_norm.out")
     return (
         linear(spec, lo, ATTN | {"qkv_linear"}),
         norm("kv_norm", d, lo.tokens, lo, branch=False, reads="kv.out", tags=ATTN),
@@ -143,19 +136,15 @@ def compressor(name: str, ratio: int, d: int, lo: Local) -> tuple[Part, ...]:
     Short blocks overlap: each product is twice as wide.
     """
     wide = d * (2 if ratio < OVERLAPPING else 1)
-    spec = Linear(
-        name=name, outputs=(2 * wide,), inputs=lo.hidden, rows=lo.tokens, parts=(wide, wide), reads="input_norm.out"
-    )
+    spec = Linear(name, (2 * wide,), lo.hidden, lo.tokens, parts=(wide, wide), reads="input_norm.out")
     tensor, rows = lo.act * 2 * wide * lo.tokens, -(-lo.tokens // ratio)
     pool = Part(
-        name=f"{name}.pool",
-        forward=(Stream(name=f"{name}.pool", kind="softmax", read=tensor, write=lo.act * d * rows),),
-        backward_input=(
-            Stream(name=f"{name}.pool.bwd", kind="softmax", read=tensor + lo.act * d * rows, write=tensor),
-        ),
-        weights=(Weight(name=f"{name}.positions", rows=ratio, columns=wide),),
-        saves=(Saved(name=f"{name}.pool.in", storage=f"{name}.out", bytes=tensor, input=True),),
-        makes=(Saved(name=f"{name}_norm.in", bytes=lo.act * d * rows),),
+        f"{name}.pool",
+        forward=(Stream(f"{name}.pool", "softmax", tensor, lo.act * d * rows),),
+        backward_input=(Stream(f"{name}.pool.bwd", "softmax", tensor + lo.act * d * rows, tensor),),
+        weights=(Weight(f"{name}.positions", ratio, wide),),
+        saves=(Saved(f"{name}.pool.in", tensor, storage=f"{name}.out", input=True),),
+        makes=(Saved(f"{name}_norm.in", lo.act * d * rows),),
         tags=ATTN,
     )
     return (linear(spec, lo, ATTN), pool, norm(f"{name}_norm", d, rows, lo, branch=False, tags=ATTN))
@@ -165,12 +154,12 @@ def _keys(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:
     """Raw and compressed keys rotated, in one tensor."""
     forward, backward = rotary("rope_k", sizes.qk_pos_emb_head_dim * (lo.tokens + _beside(sizes, ratio, lo)), lo)
     nbytes = _key_bytes(sizes, ratio, d, lo)
-    joined = Stream(name="keys.cat", kind="copy", read=nbytes, write=nbytes)
+    joined = Stream("keys.cat", "copy", nbytes, nbytes)
     return Part(
-        name="keys",
+        "keys",
         forward=(*forward, joined),
         backward_input=(replace(joined, name="keys.cat.bwd"), *backward),
-        makes=(Saved(name="k", bytes=nbytes),),
+        makes=(Saved("k", nbytes),),
         tags=ATTN,
     )
 
@@ -186,7 +175,7 @@ def _key_bytes(sizes: Compressed, ratio: int, d: int, lo: Local) -> float:
 
 
 def _heads(sizes: Compressed, ratio: int, d: int, lo: Local) -> Heads:
-    return Heads(heads=lo.heads, kv_heads=1, qk=d, v=d, keys=sizes.keys(ratio, lo.recipe.seq_length, lo.recipe.cp))
+    return Heads(lo.heads, 1, d, d, keys=sizes.keys(ratio, lo.recipe.seq_length, lo.recipe.cp))
 
 
 def _core(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:
@@ -194,11 +183,11 @@ def _core(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:
     seq = lo.recipe.seq_length
     heads = _heads(sizes, ratio, d, lo)
     forward, backward = attend("core_attn", heads, lo, seq_q=-(-seq // lo.recipe.cp), seq_k=seq)
-    part = Part(name="core_attn", forward=(forward,), backward_input=(backward,), tags=ATTN | {"core_attn", "context"})
+    part = Part("core_attn", forward=(forward,), backward_input=(backward,), tags=ATTN | {"core_attn", "context"})
     part = remembering(part, heads, lo)
-    one = Saved(name="k", bytes=_key_bytes(sizes, ratio, d, lo), input=True)  # keys and values are one tensor
+    one = Saved("k", _key_bytes(sizes, ratio, d, lo), input=True)  # keys and values are one tensor
     saves = tuple(one if each.name == "k" else each for each in part.saves if each.name != "v")
-    return replace(part, saves=saves, weights=(Weight(name="sinks", rows=lo.heads, split="rows"),))
+    return replace(part, saves=saves, weights=(Weight("sinks", lo.heads, split="rows"),))
 
 
 def _output(sizes: Compressed, d: int, lo: Local) -> tuple[Part, ...]:
@@ -206,13 +195,7 @@ def _output(sizes: Compressed, d: int, lo: Local) -> tuple[Part, ...]:
     groups = -(-sizes.o_groups // lo.tp)
     inputs, rank = lo.heads * d // groups, sizes.o_lora_rank
     second = Linear(
-        name="proj",
-        outputs=(lo.hidden,),
-        inputs=groups * rank,
-        rows=lo.tokens,
-        parallel="row",
-        target="linear_proj",
-        reads="proj_groups.out",
+        "proj", (lo.hidden,), groups * rank, lo.tokens, "row", target="linear_proj", reads="proj_groups.out"
     )
     return _groups(groups, inputs, rank, lo), linear(second, lo, ATTN | {"attn_proj", "out_proj"})
 
@@ -221,9 +204,7 @@ def _groups(groups: int, inputs: int, rank: int, lo: Local) -> Part:
     """The batched product of the first half of the output projection."""
 
     def gemm(name: str, m: int, n: int, k: int, layout: str, out_bytes: float = lo.act, add: bool = False) -> Gemm:
-        return Gemm(
-            name=name, m=m, n=n, k=k, batch=groups, dtype=lo.dtype, layout=layout, out_bytes=out_bytes, accumulate=add
-        )
+        return Gemm(name, m, n, k, batch=groups, dtype=lo.dtype, layout=layout, out_bytes=out_bytes, accumulate=add)
 
     name, rows = "proj_groups", lo.tokens
     weight: tuple[Operator, ...] = ()
@@ -231,15 +212,15 @@ def _groups(groups: int, inputs: int, rank: int, lo: Local) -> Part:
         out_bytes, accumulate, added = accumulation(f"{name}.wgrad", groups * rank * inputs, lo)
         weight = (gemm(f"{name}.wgrad", rank, inputs, rows, "NT", out_bytes, accumulate), *added)
     width = lo.act * rows * groups
-    gradient = Saved(name=f"{name}.out_grad", bytes=width * rank, since="backward", until="weight_gradient")
-    into = Saved(name=f"{name}.in", storage="core_attn.out", bytes=width * inputs, until="weight_gradient", input=True)
+    gradient = Saved(f"{name}.out_grad", width * rank, since="backward", until="weight_gradient")
+    into = Saved(f"{name}.in", width * inputs, storage="core_attn.out", until="weight_gradient", input=True)
     return Part(
-        name=name,
+        name,
         forward=(gemm(name, rows, rank, inputs, "TN"),),
         backward_input=(gemm(f"{name}.dgrad", rows, inputs, rank, "NN"),),
         backward_weight=weight,
-        weights=(Weight(name=name, rows=groups * rank, columns=inputs, role="linear", split="rows"),),
+        weights=(Weight(name, groups * rank, inputs, role="linear", split="rows"),),
         saves=(into, gradient) if lo.trainable else (),
-        makes=(Saved(name=f"{name}.out", bytes=width * rank),),
+        makes=(Saved(f"{name}.out", width * rank),),
         tags=ATTN | {"out_proj"},
     )

@@ -34,7 +34,7 @@ _DROPOUT_MASK = parameter(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Heads:
     """Query and key/value heads of one rank and their widths; ``window``: tokens seen (None: all); ``keys``: chosen by each
     query (None: none are)."""
@@ -113,7 +113,7 @@ def core(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
     if lo.recipe.document_lengths:
         return _packed(heads, lo, tags, lo.recipe.document_lengths)
     forward, backward = attend("core_attn", heads, lo, seq_q=seq, seq_k=seq)
-    return Part(name="core_attn", forward=(forward,), backward_input=(backward,), tags=tags)
+    return Part("core_attn", forward=(forward,), backward_input=(backward,), tags=tags)
 
 
 def _packed(heads: Heads, lo: Local, tags: frozenset[str], lengths: tuple[int, ...]) -> Part:
@@ -130,7 +130,7 @@ def _packed(heads: Heads, lo: Local, tags: frozenset[str], lengths: tuple[int, .
     first = [tuple(replace(op, launches=alone.launches) for op, alone in zip(calls[0], one, strict=True))]
     rest = [tuple(replace(op, launches=0) for op in call) for call in calls[1:]]
     forward, backward = zip(*first, *rest, strict=True)
-    return Part(name="core_attn", forward=forward, backward_input=backward, tags=tags)
+    return Part("core_attn", forward=forward, backward_input=backward, tags=tags)
 
 
 def remembering(
@@ -147,17 +147,17 @@ def remembering(
     element = operand_bytes(lo) if lo.recipe.fp8_dot_product_attention else lo.act
     queries = lo.tokens * heads.heads
     tokens = lo.tokens if length is None else lo.batch * length
-    output = Saved(name=f"{name}.out", bytes=element * queries * heads.v)
+    output = Saved(f"{name}.out", element * queries * heads.v)
     saves = [
-        Saved(name=f"{prefix}q", bytes=element * queries * heads.qk, input=True),
-        Saved(name=f"{prefix}k", bytes=element * tokens * heads.kv_heads * heads.qk, input=True),
-        Saved(name=f"{prefix}v", bytes=element * tokens * heads.kv_heads * heads.v, input=True),
+        Saved(f"{prefix}q", element * queries * heads.qk, input=True),
+        Saved(f"{prefix}k", element * tokens * heads.kv_heads * heads.qk, input=True),
+        Saved(f"{prefix}v", element * tokens * heads.kv_heads * heads.v, input=True),
         output,
     ]
     if lo.execution.fusion.attention_materialised:
-        saves.append(Saved(name=f"{name}.scores", bytes=_score_bytes(lo) * queries * (length or lo.recipe.seq_length)))
+        saves.append(Saved(f"{name}.scores", _score_bytes(lo) * queries * (length or lo.recipe.seq_length)))
     else:
-        saves.append(Saved(name=f"{name}.lse", bytes=4.0 * queries))
+        saves.append(Saved(f"{name}.lse", 4.0 * queries))
     if lo.recipe.cp > 1 and lo.recipe.cp_comm_type == "a2a" and lo.execution.fusion.cp_a2a_keeps_output:
-        saves.append(Saved(name="core_attn.out_before_a2a", bytes=received(lo) * queries * heads.v))
+        saves.append(Saved("core_attn.out_before_a2a", received(lo) * queries * heads.v))
     return replace(part, saves=tuple(saves), makes=(output,))

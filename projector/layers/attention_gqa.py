@@ -52,11 +52,11 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     widths = (query, *gate, *made)
     turned = 0 if reuses and model.num_kv_shared_layers else key
     qkv = Linear(
-        name="qkv",
-        outputs=(sum(widths),) if lo.execution.fusion.qkv else widths,
-        inputs=lo.hidden,
-        rows=lo.tokens,
-        parallel="column",
+        "qkv",
+        (sum(widths),) if lo.execution.fusion.qkv else widths,
+        lo.hidden,
+        lo.tokens,
+        "column",
         bias=bias or model.add_qkv_bias,
         after_norm=True,
         parts=widths,
@@ -65,16 +65,16 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         makes=(("q", query), *(() if reuses else (("k", key), ("v", key))), *(("attn_gate", width) for width in gate)),
     )
     proj = Linear(
-        name="proj",
-        outputs=(lo.hidden,),
-        inputs=query,
-        rows=lo.tokens,
-        parallel="row",
+        "proj",
+        (lo.hidden,),
+        query,
+        lo.tokens,
+        "row",
         bias=bias,
         target="linear_proj",
         reads="attn_gate.out" if gate else "core_attn.out",
     )
-    heads = Heads(heads=lo.heads, kv_heads=lo.kv_heads, qk=d, v=d, window=kind.window)
+    heads = Heads(lo.heads, lo.kv_heads, d, d, window=kind.window)
     core = core_attention(heads, lo, ATTN | {"core_attn", "context"})
     return (
         norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm"}),
@@ -99,26 +99,26 @@ def _relative(lo: Local) -> tuple[Part, ...]:
         return ()
     table = lo.act * lo.heads * real(lo.recipe.seq_length) ** 2
     scores = lo.batch * table if lo.execution.fusion.attention_materialised else 0.0
-    add = Stream(name="relative.add", kind="elementwise", read=table + scores, write=scores, launches=whole(scores > 0))
-    back = Stream(name="relative.grad_add", kind="elementwise", read=2 * table + scores, write=2 * table, launches=2)
-    return (Part(name="relative.add", forward=(add,), backward_input=(back,), tags=ATTN | {"core_attn"}),)
+    add = Stream("relative.add", "elementwise", table + scores, scores, launches=whole(scores > 0))
+    back = Stream("relative.grad_add", "elementwise", 2 * table + scores, 2 * table, launches=2)
+    return (Part("relative.add", forward=(add,), backward_input=(back,), tags=ATTN | {"core_attn"}),)
 
 
 def fork(lo: Local) -> Part:
     """The normed input feeds the projections of queries and of keys and values: backward adds their two gradients."""
     tensor = lo.act * lo.hidden * lo.shard_tokens
-    add = Stream(name="mla_inputs.grad_add", kind="elementwise", read=2 * tensor, write=tensor)
-    return Part(name="mla_inputs", backward_input=(add,), tags=ATTN)
+    add = Stream("mla_inputs.grad_add", "elementwise", 2 * tensor, tensor)
+    return Part("mla_inputs", backward_input=(add,), tags=ATTN)
 
 
 def queries(rank: int | None, width: int, lo: Local) -> tuple[Part, ...]:
     """Queries of ``width`` from a latent of ``rank`` with a norm of its own, or straight from the layer's input."""
     up = Linear(
-        name="q_up" if rank else "q_proj",
-        outputs=(width,),
-        inputs=rank or lo.hidden,
-        rows=lo.tokens,
-        parallel="column",
+        "q_up" if rank else "q_proj",
+        (width,),
+        rank or lo.hidden,
+        lo.tokens,
+        "column",
         after_norm=rank is not None,
         target="linear_q_up_proj" if rank else "linear_q_proj",
         reads="q_norm.out" if rank else "input_norm.out",
@@ -126,14 +126,7 @@ def queries(rank: int | None, width: int, lo: Local) -> tuple[Part, ...]:
     )
     if rank is None:
         return (linear(up, lo, QKV),)
-    down = Linear(
-        name="q_down",
-        outputs=(rank,),
-        inputs=lo.hidden,
-        rows=lo.shard_tokens,
-        target="linear_q_down_proj",
-        reads="input_norm.out",
-    )
+    down = Linear("q_down", (rank,), lo.hidden, lo.shard_tokens, target="linear_q_down_proj", reads="input_norm.out")
     return (
         linear(down, lo, ATTN | {"qkv_linear"}),
         norm("q_norm", rank, lo.shard_tokens, lo, branch=False, reads="q_down.out", tags=UP),
@@ -162,45 +155,39 @@ def gated(width: int, lo: Local, gate: str, *, keeps: bool = False) -> Part:
     NVIDIA/Megatron-LM@d98e8a64dd core/transformer/attention.py, ``attention_output_gate``): one kernel where a compiler
     joins it, else two. ``keeps``: the product of two kernels keeps the sigmoid for its backward."""
     tensor, apart = lo.act * width * lo.tokens, 0 if lo.compiled else 1
-    forward = Stream(
-        name="attn_gate", kind="elementwise", read=(2 + apart) * tensor, write=(1 + apart) * tensor, launches=1 + apart
-    )
+    forward = Stream("attn_gate", "elementwise", (2 + apart) * tensor, (1 + apart) * tensor, launches=1 + apart)
     backward = Stream(
-        name="attn_gate.bwd",
-        kind="elementwise",
-        read=(3 + 2 * apart) * tensor,
-        write=(2 + apart) * tensor,
-        launches=1 + 2 * apart,
+        "attn_gate.bwd", "elementwise", (3 + 2 * apart) * tensor, (2 + apart) * tensor, launches=1 + 2 * apart
     )
     return Part(
-        name="attn_gate",
+        "attn_gate",
         forward=(forward,),
         backward_input=(backward,),
         saves=(
-            Saved(name="attn_gate.in", storage=gate, bytes=tensor, input=True),
-            Saved(name="attn_gate.ungated", storage="core_attn.out", bytes=tensor, input=True),
-            *((Saved(name="attn_gate.sigmoid", bytes=tensor),) if keeps and apart else ()),
+            Saved("attn_gate.in", tensor, storage=gate, input=True),
+            Saved("attn_gate.ungated", tensor, storage="core_attn.out", input=True),
+            *((Saved("attn_gate.sigmoid", tensor),) if keeps and apart else ()),
         ),
-        makes=(Saved(name="attn_gate.out", bytes=tensor),),
+        makes=(Saved("attn_gate.out", tensor),),
         tags=ATTN,
     )
 
 
 def _sinks(lo: Local) -> tuple[Part, ...]:
     """A learned logit of every head."""
-    weight = Weight(name="sinks", rows=lo.heads, split="rows")
-    return (Part(name="sinks", weights=(weight,)),) if lo.model.attention_sinks else ()
+    weight = Weight("sinks", lo.heads, split="rows")
+    return (Part("sinks", weights=(weight,)),) if lo.model.attention_sinks else ()
 
 
 def _split(query: int, key: int, lo: Local) -> Part:
     """Q, K, V as views of one tensor: Q of grouped heads must be copied; backward joins the three gradients."""
     if not lo.execution.fusion.qkv or lo.compiled:
-        return Part(name="split_qkv")
+        return Part("split_qkv")
     q, all_three = lo.act * query * lo.tokens, lo.act * (query + 2 * key) * lo.tokens
     grouped = lo.heads > lo.kv_heads
-    forward = (Stream(name="split_qkv", kind="copy", read=q, write=q),) if grouped else ()
-    backward = Stream(name="split_qkv.bwd", kind="copy", read=all_three, write=all_three)
-    return Part(name="split_qkv", forward=forward, backward_input=(backward,), tags=ATTN)
+    forward = (Stream("split_qkv", "copy", q, q),) if grouped else ()
+    backward = Stream("split_qkv.bwd", "copy", all_three, all_three)
+    return Part("split_qkv", forward=forward, backward_input=(backward,), tags=ATTN)
 
 
 def _qk_norm(query: int, key: int, lo: Local) -> tuple[Part, ...]:
@@ -210,15 +197,13 @@ def _qk_norm(query: int, key: int, lo: Local) -> tuple[Part, ...]:
     tensor, launches = lo.act * (query + keys * key) * lo.tokens, 1 + keys
     return (
         Part(
-            name="qk_norm",
-            forward=(Stream(name="qk_norm", kind="norm", read=tensor, write=tensor, launches=launches),),
-            backward_input=(
-                Stream(name="qk_norm.bwd", kind="norm", read=2 * tensor, write=tensor, launches=2 * launches),
-            ),
+            "qk_norm",
+            forward=(Stream("qk_norm", "norm", tensor, tensor, launches=launches),),
+            backward_input=(Stream("qk_norm.bwd", "norm", 2 * tensor, tensor, launches=2 * launches),),
             weights=(*vectors("q_norm", lo.model.kv_channels, lo), *vectors("k_norm", lo.model.kv_channels, lo)),
             saves=(  # beside what attention saves of them after rotation
-                Saved(name="qk_norm.in", bytes=tensor),
-                Saved(name="qk_norm.statistics", bytes=4.0 * tensor / lo.act / lo.model.kv_channels),
+                Saved("qk_norm.in", tensor),
+                Saved("qk_norm.statistics", 4.0 * tensor / lo.act / lo.model.kv_channels),
             ),
             tags=ATTN,
         ),
@@ -230,7 +215,7 @@ def rope(elements: int, lo: Local, tags: frozenset[str]) -> tuple[Part, ...]:
     if not uses_rotary(lo):
         return ()
     forward, backward = rotary("rope", elements * lo.tokens, lo)
-    return (Part(name="rope", forward=forward, backward_input=backward, tags=tags),)
+    return (Part("rope", forward=forward, backward_input=backward, tags=tags),)
 
 
 def rotary(name: str, elements: int, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
@@ -240,12 +225,12 @@ def rotary(name: str, elements: int, lo: Local) -> tuple[tuple[Operator, ...], t
     fused = bool(lo.recipe.apply_rope_fusion) and not lo.model.rotary_magnitude_scaled
     each = lo.act * elements
     if lo.compiled or fused:
-        one = Stream(name=name, kind="rope", read=each, write=each, launches=1 if lo.compiled else 2)
+        one = Stream(name, "rope", each, each, launches=1 if lo.compiled else 2)
         return (one,), (replace(one, name=f"{name}.bwd"),)
     whole, strided = _UNFUSED_ROPE_BYTES / 4 * each, _STRIDED_ROPE_BYTES / 4 * each
     rest, launches = whole - strided, _UNFUSED_ROPE_LAUNCHES // 2
     ops = (
-        Stream(name=name, kind="elementwise", read=rest, write=rest, launches=launches),
-        Stream(name=f"{name}.strided", kind="strided", read=strided, write=strided, launches=launches),
+        Stream(name, "elementwise", rest, rest, launches=launches),
+        Stream(f"{name}.strided", "strided", strided, strided, launches=launches),
     )
     return ops, tuple(replace(op, name=f"{op.name}.bwd") for op in ops)

@@ -35,20 +35,14 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     """The attention half of a layer, from its input norm to the residual addition."""
     mla = lo.model.mla
     assert mla is not None
-    heads = Heads(
-        heads=lo.heads,
-        kv_heads=lo.heads,
-        qk=mla.qk_head_dim + mla.qk_pos_emb_head_dim,
-        v=mla.v_head_dim,
-        window=kind.window,
-    )
+    heads = Heads(lo.heads, lo.heads, mla.qk_head_dim + mla.qk_pos_emb_head_dim, mla.v_head_dim, window=kind.window)
     gate = lo.heads * mla.v_head_dim if mla.mla_use_output_gate else 0
     proj = Linear(
-        name="proj",
-        outputs=(lo.hidden,),
-        inputs=lo.heads * mla.v_head_dim,
-        rows=lo.tokens,
-        parallel="row",
+        "proj",
+        (lo.hidden,),
+        lo.heads * mla.v_head_dim,
+        lo.tokens,
+        "row",
         bias=lo.model.add_bias_linear,
         target="linear_proj",
         reads="attn_gate.out" if gate else "core_attn.out",
@@ -77,11 +71,11 @@ def _gate_projection(mla: MLA, lo: Local) -> tuple[Part, ...]:
         return ()
     width = lo.heads * mla.v_head_dim
     spec = Linear(
-        name="attn_gate_proj",
-        outputs=(width,),
-        inputs=lo.hidden,
-        rows=lo.tokens,
-        parallel="column",
+        "attn_gate_proj",
+        (width,),
+        lo.hidden,
+        lo.tokens,
+        "column",
         reads="input_norm.out",
         makes=(("attn_gate.in", width),),
     )
@@ -91,19 +85,14 @@ def _gate_projection(mla: MLA, lo: Local) -> tuple[Part, ...]:
 def _key_value(mla: MLA, lo: Local) -> tuple[Part, ...]:
     rank, rope = mla.kv_lora_rank, mla.qk_pos_emb_head_dim
     down = Linear(
-        name="kv_down",
-        outputs=(rank + rope,),
-        inputs=lo.hidden,
-        rows=lo.shard_tokens,
-        target="linear_kv_down_proj",
-        reads="input_norm.out",
+        "kv_down", (rank + rope,), lo.hidden, lo.shard_tokens, target="linear_kv_down_proj", reads="input_norm.out"
     )
     up = Linear(
-        name="kv_up",
-        outputs=(lo.heads * (mla.qk_head_dim + mla.v_head_dim),),
-        inputs=rank,
-        rows=lo.tokens,
-        parallel="column",
+        "kv_up",
+        (lo.heads * (mla.qk_head_dim + mla.v_head_dim),),
+        rank,
+        lo.tokens,
+        "column",
         after_norm=True,
         target="linear_kv_up_proj",
         reads="kv_norm.out",
@@ -115,11 +104,11 @@ def _key_value(mla: MLA, lo: Local) -> tuple[Part, ...]:
         # the latent is a strided view: the norm saves a copy, a replay starts from the whole (TransformerEngine
         # pytorch/ops and module/layernorm_linear.py work on contiguous tensors)
         Part(
-            name="kv_split",
-            forward=(Stream(name="kv_split", kind="copy", read=latent, write=latent, launches=2),),
-            backward_input=(Stream(name="kv_split.bwd", kind="copy", read=latent, write=latent, launches=1),),
-            makes=(Saved(name="kv_norm.in", bytes=lo.act * rank * lo.shard_tokens),),
-            reads=(Saved(name="kv_down.out", bytes=latent, input=True),),
+            "kv_split",
+            forward=(Stream("kv_split", "copy", latent, latent, launches=2),),
+            backward_input=(Stream("kv_split.bwd", "copy", latent, latent, launches=1),),
+            makes=(Saved("kv_norm.in", lo.act * rank * lo.shard_tokens),),
+            reads=(Saved("kv_down.out", latent, input=True),),
             tags=UP,
         ),
         _positional_key(rope, lo),
@@ -131,12 +120,12 @@ def _key_value(mla: MLA, lo: Local) -> tuple[Part, ...]:
 def _positional_key(rope: int, lo: Local) -> Part:
     """The part of the key with position is one head for all: gathered over the shards, its gradient scattered."""
     if not lo.sp:
-        return Part(name="k_pe")
+        return Part("k_pe")
     nbytes = lo.act * rope * lo.tokens
     return Part(
-        name="k_pe",
-        forward=(Collective(name="k_pe.ag", kind="all_gather", group="tp", bytes=nbytes),),
-        backward_input=(Collective(name="k_pe.rs", kind="reduce_scatter", group="tp", bytes=nbytes),),
+        "k_pe",
+        forward=(Collective("k_pe.ag", "all_gather", "tp", nbytes),),
+        backward_input=(Collective("k_pe.rs", "reduce_scatter", "tp", nbytes),),
         tags=ATTN,
     )
 
@@ -155,6 +144,6 @@ def _rope(mla: MLA, lo: Local) -> Part:
     if not (lo.recipe.apply_rope_fusion or lo.compiled):
         more = 2 * per_token * (nope + rope) * lo.tokens
         read, write, launches = read + more, write + more, _UNFUSED_LAUNCHES
-    forward: Operator = Stream(name="rope", kind="rope", read=read, write=write, launches=launches)
-    backward: Operator = Stream(name="rope.bwd", kind="rope", read=write, write=read, launches=launches)
-    return Part(name="rope", forward=(forward,), backward_input=(backward,), tags=UP | {"qkv_proj"})
+    forward: Operator = Stream("rope", "rope", read, write, launches=launches)
+    backward: Operator = Stream("rope.bwd", "rope", write, read, launches=launches)
+    return Part("rope", forward=(forward,), backward_input=(backward,), tags=UP | {"qkv_proj"})

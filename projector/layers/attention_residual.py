@@ -62,20 +62,20 @@ def mixer(name: str, candidates: int, rows: int, lo: Local) -> Part:
         )
     bank = lo.act * elements / most(1, lo.model.attn_res_block_size)
     return Part(
-        name=name,
+        name,
         forward=(_stream(name, forward),),
         backward_input=(_stream(f"{name}.bwd", backward),),
-        weights=(Weight(name=name, rows=2 * lo.hidden),),
+        weights=(Weight(name, 2 * lo.hidden),),
         saves=(
-            Saved(name=f"{name}.sum", bytes=lo.act * elements, input=True),
-            Saved(name=f"{name}.weights", bytes=4.0 * candidates * rows),
-            Saved(name=f"{name}.bank", storage="residual_bank", bytes=bank, input=True),
-            *(() if lo.compiled else (Saved(name=f"{name}.candidates", bytes=_EAGER_SAVED * every),)),
+            Saved(f"{name}.sum", lo.act * elements, input=True),
+            Saved(f"{name}.weights", 4.0 * candidates * rows),
+            Saved(f"{name}.bank", bank, storage="residual_bank", input=True),
+            *(() if lo.compiled else (Saved(f"{name}.candidates", _EAGER_SAVED * every),)),
         ),
-        makes=(Saved(name=name.removesuffix(".mix") + ".in", bytes=lo.act * elements),),
+        makes=(Saved(name.removesuffix(".mix") + ".in", lo.act * elements),),
     )
 
 
 def _stream(name: str, passes: tuple[float, float, int]) -> Stream:
     read, write, launches = passes
-    return Stream(name=name, kind="elementwise", read=read, write=write, launches=launches)
+    return Stream(name, "elementwise", read, write, launches=launches)

@@ -117,15 +117,15 @@ def _ring(heads: Heads, lo: Local, cp: int, tags: frozenset[str]) -> Part:
     launches = _CORRECTION_LAUNCHES * (cp - 1)
     forward.append(_elementwise("cp.correct", launches, partial * (1 + 2 * touched), partial * (1 + touched)))
     backward.append(_elementwise("cp.grad_sum", launches, gradients * (1 + 2 * touched), gradients * (1 + touched)))
-    return Part(name="core_attn", forward=tuple(forward), backward_input=tuple(backward), tags=tags)
+    return Part("core_attn", forward=tuple(forward), backward_input=tuple(backward), tags=tags)
 
 
 def _elementwise(name: str, launches: int, read: float, write: float) -> Stream:
-    return Stream(name=name, kind="elementwise", read=read, write=write, launches=launches)
+    return Stream(name, "elementwise", read, write, launches=launches)
 
 
 def _send(name: str, nbytes: float, beside: str, launches: int) -> Collective:
-    return Collective(name=name, kind="send_recv", group="cp", bytes=nbytes, hides_behind=(beside,), launches=launches)
+    return Collective(name, "send_recv", "cp", nbytes, hides_behind=(beside,), launches=launches)
 
 
 def _gathered(heads: Heads, lo: Local, cp: int, tags: frozenset[str], group: str = "cp") -> Part:
@@ -140,11 +140,11 @@ def _gathered(heads: Heads, lo: Local, cp: int, tags: frozenset[str], group: str
     if not lo.model.causal:
         calls = [attend("core_attn", heads, lo, seq_q=seq // cp, seq_k=seq)]
     gathered = lo.act * lo.batch * seq * heads.kv_width
-    copy = Stream(name="cp.reorder", kind="copy", read=gathered, write=gathered, launches=2)
-    gather = Collective(name="cp.ag", kind="all_gather", group=group, bytes=gathered, launches=2)
-    scatter = Collective(name="cp.grad_rs", kind="reduce_scatter", group=group, bytes=gathered, launches=2)
+    copy = Stream("cp.reorder", "copy", gathered, gathered, launches=2)
+    gather = Collective("cp.ag", "all_gather", group, gathered, launches=2)
+    scatter = Collective("cp.grad_rs", "reduce_scatter", group, gathered, launches=2)
     return Part(
-        name="core_attn",
+        "core_attn",
         forward=(gather, copy, *(call[0] for call in calls)),
         backward_input=(
             replace(gather, name="cp.grad_ag"),
@@ -166,15 +166,15 @@ def _ulysses(heads: Heads, lo: Local, inner: int, outer: int, tags: frozenset[st
 
     def exchange(name: str, nbytes: float, tensors: int) -> tuple[Operator, ...]:
         return (
-            Stream(name=f"{name}.reorder", kind="copy", read=2 * nbytes, write=2 * nbytes, launches=2 * tensors),
-            Collective(name=name, kind="all_to_all", group="cp", bytes=nbytes, launches=tensors),
+            Stream(f"{name}.reorder", "copy", 2 * nbytes, 2 * nbytes, launches=2 * tensors),
+            Collective(name, "all_to_all", "cp", nbytes, launches=tensors),
         )
 
     # TransformerEngine < 2.8 saves the output behind the exchange alone and brings it back beside its gradient
     kept = outer > 1 or lo.execution.fusion.cp_a2a_keeps_output
     again = () if kept else exchange("cp.a2a_out_again", received(lo) * outputs, 1)
     return Part(
-        name="core_attn",
+        "core_attn",
         forward=(
             *exchange("cp.a2a_in", sent(lo) * inputs, 3),
             *inside.forward,
@@ -224,7 +224,7 @@ def by_length(split: Split, heads: Heads, lo: Local, tags: frozenset[str]) -> Pa
         seen.add(ranks)
         forward += [_part_of(op, length, share, calls) for op in one.forward]
         backward += [_part_of(op, length, share, calls) for op in one.backward_input]
-    return Part(name="core_attn", forward=tuple(forward), backward_input=tuple(backward), tags=tags)
+    return Part("core_attn", forward=tuple(forward), backward_input=tuple(backward), tags=tags)
 
 
 def _part_of(op: Operator, length: int, share: float, calls: bool) -> Operator:

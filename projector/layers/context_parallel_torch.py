@@ -58,10 +58,8 @@ def ring(
     def gathered(infix: str, beside: str) -> tuple[Operator, ...]:
         behind = () if lo.compiled else (beside,)
         return (
-            Stream(name=f"cp.{infix}pack", kind="copy", read=packed * packs, write=packed * packs, launches=packs),
-            Collective(
-                name=f"cp.{infix}ag", kind="all_gather", group="cp", bytes=packed * lo.recipe.cp, hides_behind=behind
-            ),
+            Stream(f"cp.{infix}pack", "copy", packed * packs, packed * packs, launches=packs),
+            Collective(f"cp.{infix}ag", "all_gather", "cp", packed * lo.recipe.cp, hides_behind=behind),
         )
 
     backward: list[Operator] = []
@@ -71,17 +69,17 @@ def ring(
         inner = (call[1].name,) if size > 1 else ()
         backward.append(
             Collective(
-                name=f"cp.grad_send{i}",
-                kind="send_recv",
-                group="cp",
-                bytes=4.0 * keys * size,
+                f"cp.grad_send{i}",
+                "send_recv",
+                "cp",
+                4.0 * keys * size,
                 hides_behind=() if lo.compiled else (*inner, *beside),
                 launches=size,
             )
         )
     merged, *sums = _joined(queries, keys, lo) if lo.compiled else _elementary(queries, keys, lo)
     return Part(
-        name="core_attn",
+        "core_attn",
         forward=(*gathered("", calls[0][0].name), *(call[0] for call in calls), merged),
         backward_input=(*gathered("grad_", calls[0][1].name), *backward, *sums),
         tags=tags,
@@ -117,4 +115,4 @@ def _elementwise(
 ) -> Stream:
     """The elementary kernels of ``steps`` steps; each with the share of the elements that it touches."""
     read, write = (steps * elements * sum(each[i] * share for each, share in kernels) for i in (0, 1))
-    return Stream(name=name, kind="elementwise", read=read, write=write, launches=launches * steps)
+    return Stream(name, "elementwise", read, write, launches=launches * steps)

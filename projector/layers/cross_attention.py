@@ -31,38 +31,25 @@ def cross_attention(lo: Local) -> tuple[Part, ...]:
     query, key, tokens = lo.heads * d, lo.kv_heads * d, lo.batch * length
     there = replace(lo, tokens=tokens, shard_tokens=-(-tokens // lo.tp) if lo.sp else tokens)
     bias = lo.model.add_bias_linear or lo.model.add_qkv_bias
-    heads = Heads(heads=lo.heads, kv_heads=lo.kv_heads, qk=d, v=d)
+    heads = Heads(lo.heads, lo.kv_heads, d, d)
     forward, backward = attend("cross_attn", heads, lo, seq_q=lo.recipe.seq_length, seq_k=length, causal=False)
-    core = Part(name="cross_attn", forward=(forward,), backward_input=(backward,), tags=CROSS | {"core_attn"})
+    core = Part("cross_attn", forward=(forward,), backward_input=(backward,), tags=CROSS | {"core_attn"})
     queries = Linear(
-        name="cross_q",
-        outputs=(query,),
-        inputs=lo.hidden,
-        rows=lo.tokens,
-        parallel="column",
-        bias=bias,
-        after_norm=True,
-        reads="pre_cross_norm.out",
+        "cross_q", (query,), lo.hidden, lo.tokens, "column", bias=bias, after_norm=True, reads="pre_cross_norm.out"
     )
     both = Linear(
-        name="cross_kv",
-        outputs=(2 * key,) if lo.execution.fusion.qkv else (key, key),
-        inputs=lo.hidden,
-        rows=tokens,
-        parallel="column",
+        "cross_kv",
+        (2 * key,) if lo.execution.fusion.qkv else (key, key),
+        lo.hidden,
+        tokens,
+        "column",
         bias=bias,
         parts=(key, key),
         reads=ENCODED,
         makes=(("cross_k", key), ("cross_v", key)),
     )
     out = Linear(
-        name="cross_proj",
-        outputs=(lo.hidden,),
-        inputs=query,
-        rows=lo.tokens,
-        parallel="row",
-        bias=lo.model.add_bias_linear,
-        reads="cross_attn.out",
+        "cross_proj", (lo.hidden,), query, lo.tokens, "row", bias=lo.model.add_bias_linear, reads="cross_attn.out"
     )
     return (
         norm("pre_cross_norm", lo.hidden, lo.shard_tokens, lo, tags=CROSS),
@@ -78,7 +65,7 @@ def _without_memory(kv: Part, there: Local) -> Part:
     """Keys and values whose input the encoder has saved (a narrowed copy is this layer's own); backward adds their gradient
     to that of the layers after."""
     tensor = there.hidden_bytes
-    add = Stream(name="cross_memory.grad_add", kind="elementwise", read=2 * tensor, write=tensor)
+    add = Stream("cross_memory.grad_add", "elementwise", 2 * tensor, tensor)
     own = tuple(
         each._replace(storage="cross_kv.narrow", input=False) if each.tensor == ENCODED else each
         for each in kv.saves

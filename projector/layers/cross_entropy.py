@@ -69,11 +69,9 @@ def cross_entropy(lo: Local) -> Part:
     reduce: tuple[Operator, ...] = ()
     if lo.tp > 1:
         nbytes = 4.0 * lo.tokens * passes.reductions
-        reduce = (
-            Collective(name="loss.reduce", kind="all_reduce", group="tp", bytes=nbytes, launches=passes.reductions),
-        )
+        reduce = (Collective("loss.reduce", "all_reduce", "tp", nbytes, launches=passes.reductions),)
     return Part(
-        name="loss",
+        "loss",
         forward=(
             _stream("loss", passes.forward, logits),
             *_accumulated(chosen, lo),
@@ -82,9 +80,9 @@ def cross_entropy(lo: Local) -> Part:
             *[_stream("loss.metric", _METRIC, logits)] * lo.execution.fusion.loss_metrics,
         ),
         backward_input=(*_again(chosen, lo), _stream("loss.bwd", passes.backward, logits)),
-        saves=(Saved(name="loss.logits", bytes=_saved(lo)),),
-        forward_transient=Transient(name="loss_forward", bytes=_beside_forward(lo)),
-        backward_transient=Transient(name="loss_backward", bytes=_beside_backward(lo), stranded=_stranded(lo)),
+        saves=(Saved("loss.logits", _saved(lo)),),
+        forward_transient=Transient("loss_forward", _beside_forward(lo)),
+        backward_transient=Transient("loss_backward", _beside_backward(lo), stranded=_stranded(lo)),
         tags=frozenset({"head"}),
     )
 
@@ -171,21 +169,21 @@ def projection_backward(lo: Local) -> Transient:
     made = lo.gathered_bytes + (lo.hidden_bytes if lo.sp else 0.0)
     chosen = _chosen(lo)
     if chosen == "liger":  # made in the forward
-        return Transient(name="head_backward", bytes=_saved(lo), freed=_saved(lo))
+        return Transient("head_backward", _saved(lo), freed=_saved(lo))
     if chosen != "linear":
         made += _low(lo) + (_vectors(lo) if chosen == "te" else 0.0)
-    return Transient(name="head_backward", bytes=made, freed=_saved(lo))
+    return Transient("head_backward", made, freed=_saved(lo))
 
 
 def _stream(name: str, cost: tuple[float, float, int], logits: float) -> Stream:
     read, write, launches = cost
-    return Stream(name=name, kind="loss", read=read * logits, write=write * logits, launches=launches)
+    return Stream(name, "loss", read * logits, write * logits, launches=launches)
 
 
 def _mask(lo: Local) -> Stream:
     """Loss mask, sum and the vectors of the logged loss."""
     vector = 4.0 * lo.tokens
-    return Stream(name="loss.mask", kind="loss", read=3 * vector, write=2 * vector, launches=4)
+    return Stream("loss.mask", "loss", 3 * vector, 2 * vector, launches=4)
 
 
 def _chunk(lo: Local) -> int:
@@ -204,10 +202,10 @@ def _accumulated(how: str, lo: Local) -> tuple[Operator, ...]:
         return ()
     chunks = ceil(lo.tokens / _chunk(lo))
     read, write = chunks * (2 * lo.act + 4.0) * _weight(lo), chunks * (lo.act + 4.0) * _weight(lo)
-    return (Stream(name="loss.accumulate", kind="loss", read=read, write=write, launches=2 * chunks),)
+    return (Stream("loss.accumulate", "loss", read, write, launches=2 * chunks),)
 
 
 def _again(how: str, lo: Local) -> tuple[Operator, ...]:
     if how != "linear":
         return ()
-    return (Gemm(name="output.again", m=lo.tokens, n=lo.vocab, k=lo.hidden, dtype=lo.dtype, out_bytes=lo.act),)
+    return (Gemm("output.again", lo.tokens, lo.vocab, lo.hidden, dtype=lo.dtype, out_bytes=lo.act),)

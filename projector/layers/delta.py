@@ -57,7 +57,7 @@ def gated(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     conv = m.linear_conv_kernel_dim
     rule = _Rule(heads, m.linear_key_head_dim, m.linear_value_head_dim, m.chunk, 8.0 * heads, 2 * keys + values, conv)
     width = 2 * keys + 2 * values + 2 * heads
-    vectors = tuple(Weight(name=f"delta.{name}", rows=heads, split="rows") for name in ("A_log", "dt_bias"))
+    vectors = tuple(Weight(f"delta.{name}", heads, split="rows") for name in ("A_log", "dt_bias"))
     core = _core(rule, width, (("in_proj", rule.channels),), vectors, lo)
     after = gated_norm(values, m.linear_value_head_dim, lo, DELTA, gate="delta.z")
     out = projection("out_proj", values, lo, DELTA, into="gated_norm.out")
@@ -86,8 +86,8 @@ def kimi(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     else:
         inputs.append(projection("g_proj", values, lo, DELTA))
     vectors = (
-        Weight(name="delta.A_log", rows=heads, split="rows"),
-        Weight(name="delta.dt_bias", rows=decays, split="rows"),
+        Weight("delta.A_log", heads, split="rows"),
+        Weight("delta.dt_bias", decays, split="rows"),
     )
     core = _core(rule, channels + decays + heads, read, vectors, lo)
     after = gated_norm(values, m.value, lo, DELTA, gate="g_b.out" if m.gate_rank else "g_proj.out")
@@ -99,12 +99,10 @@ def _low_rank(name: str, rank: int, width: int, lo: Local, *, fused: bool, bias:
     """A projection through ``rank``: the first half whole on every rank, on its shard of the sequence, where it is not a
     part of the one projection (``fused``)."""
     read = "in_proj.out" if fused else f"{name}_a.out"
-    up = Linear(
-        name=f"{name}_b", outputs=(width,), inputs=rank, rows=lo.tokens, parallel="column", bias=bias, reads=read
-    )
+    up = Linear(f"{name}_b", (width,), rank, lo.tokens, "column", bias=bias, reads=read)
     if fused:
         return [linear(up, lo, DELTA)]
-    down = Linear(name=f"{name}_a", outputs=(rank,), inputs=lo.hidden, rows=lo.shard_tokens, reads="input_norm.out")
+    down = Linear(f"{name}_a", (rank,), lo.hidden, lo.shard_tokens, reads="input_norm.out")
     return [linear(down, lo, DELTA), linear(up, lo, DELTA)]
 
 
@@ -122,20 +120,20 @@ def _core(rule: _Rule, width: int, inputs: tuple[tuple[str, int], ...], vectors:
         "delta.inverse": lo.act * rule.chunk * rule.heads,
     }
     return Part(
-        name="delta",
+        "delta",
         forward=forward,
         backward_input=backward,
-        weights=(Weight(name="delta.conv", rows=rule.channels, columns=rule.taps, split="rows"), *vectors),
+        weights=(Weight("delta.conv", rule.channels, rule.taps, split="rows"), *vectors),
         saves=(
             *(
-                Saved(name=f"delta.{name}", storage=f"{name}.out", bytes=lo.act * size * token, input=True)
+                Saved(f"delta.{name}", lo.act * size * token, storage=f"{name}.out", input=True)
                 for name, size in inputs
             ),
-            *(Saved(name=name, bytes=size * token) for name, size in own.items()),
+            *(Saved(name, size * token) for name, size in own.items()),
         ),
         makes=(
-            Saved(name="gated_norm.in", bytes=lo.act * values * token),
-            Saved(name="delta.z", bytes=lo.act * values * token),
+            Saved("gated_norm.in", lo.act * values * token),
+            Saved("delta.z", lo.act * values * token),
         ),
         tags=DELTA,
     )

@@ -35,35 +35,27 @@ def embed(lo: Local) -> tuple[Part, ...]:
     """
     positions, added = _positions(lo)
     if not lo.vocab:
-        part = Part(name="embedding", forward=added, weights=positions, tags=frozenset({"embedding"}))
+        part = Part("embedding", forward=added, weights=positions, tags=frozenset({"embedding"}))
         return (part,) if positions else ()
     tensor = lo.act * lo.hidden * lo.tokens
     forward: list[Operator] = [
-        Stream(
-            name="embedding",
-            kind="gather",
-            read=tensor,
-            write=tensor,
-            launches=1 + (_MASK_LAUNCHES if lo.tp > 1 else 0),
-        )
+        Stream("embedding", "gather", tensor, tensor, launches=1 + (_MASK_LAUNCHES if lo.tp > 1 else 0))
     ]
     backward: list[Operator] = []
     if lo.tp > 1:
         kind = "reduce_scatter" if lo.sp or lo.summa else "all_reduce"
-        forward.append(Collective(name="embedding.reduce", kind=kind, group="tp", bytes=tensor))
+        forward.append(Collective("embedding.reduce", kind, "tp", tensor))
     if lo.summa:  # a rank looks up its part of the width for the rows of its column
-        turn = Collective(name="embedding.turn", kind="all_to_all", group="tp2", bytes=lo.hidden_bytes)
+        turn = Collective("embedding.turn", "all_to_all", "tp2", lo.hidden_bytes)
         forward.append(turn)
         backward.append(replace(turn, name="embedding.grad_turn"))
     if (lo.sp or (lo.summa and lo.tp > 1)) and lo.trainable:
-        backward.append(Collective(name="embedding.grad_ag", kind="all_gather", group="tp", bytes=tensor))
-    table_weight = Weight(
-        name="embedding", rows=lo.vocab, columns=_columns(lo), role="embedding", split="rows", storage=WORD_EMBEDDINGS
-    )
+        backward.append(Collective("embedding.grad_ag", "all_gather", "tp", tensor))
+    table_weight = Weight("embedding", lo.vocab, _columns(lo), role="embedding", split="rows", storage=WORD_EMBEDDINGS)
     if lo.trainable:
         backward += _gradient(tensor, lo)
     table = Part(
-        name="embedding",
+        "embedding",
         forward=(*forward, *added),
         backward_input=tuple(backward),
         weights=(table_weight, *positions),
@@ -82,15 +74,11 @@ def _positions(lo: Local) -> tuple[tuple[Weight, ...], tuple[Stream, ...]]:
     rows |= {"tokentype": lo.model.num_tokentypes}
     shard = lo.act * lo.hidden * lo.shard_tokens
     weights = (
-        Weight(name=f"{name}s", rows=n, columns=lo.hidden, role="embedding", storage=f"{name}_embeddings")
+        Weight(f"{name}s", n, lo.hidden, role="embedding", storage=f"{name}_embeddings")
         for name, n in rows.items()
         if n
     )
-    added = (
-        Stream(name=f"embedding.{name}", kind="elementwise", read=2 * shard, write=shard, launches=2)
-        for name, n in rows.items()
-        if n
-    )
+    added = (Stream(f"embedding.{name}", "elementwise", 2 * shard, shard, launches=2) for name, n in rows.items() if n)
     return tuple(weights), tuple(added)
 
 
@@ -103,12 +91,12 @@ def _moment(lo: Local) -> Transient | None:
     """The dense gradient of the table in the activations' type, and the hidden gradient that makes it."""
     if not lo.trainable:
         return None
-    return Transient(name="embedding_backward", bytes=lo.act * lo.vocab * _columns(lo) + lo.hidden_bytes)
+    return Transient("embedding_backward", lo.act * lo.vocab * _columns(lo) + lo.hidden_bytes)
 
 
 def _gradient(tensor: float, lo: Local) -> tuple[Stream, ...]:
     weight = real(lo.vocab * _columns(lo))
     rows = tensor / lo.tp  # each id falls into one rank's share
-    dense = Stream(name="embedding.bwd", kind="gather", read=tensor + rows, write=lo.act * weight + rows, launches=2)
+    dense = Stream("embedding.bwd", "gather", tensor + rows, lo.act * weight + rows, launches=2)
     buffer = lo.execution.data_parallel.grad_bytes
     return (dense, *lo.execution.fusion.added("embedding.grad_add", weight, lo.act, buffer))

@@ -60,9 +60,9 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
     backward += [gemm(".dgrad", i, inputs, n, "NN") for i, n in enumerate(outputs)]
     if len(outputs) > 1:
         tensor = lo.act * r.held * inputs
-        backward.append(Stream(name=f"{name}.dgrad_add", kind="elementwise", read=2 * tensor, write=tensor))
+        backward.append(Stream(f"{name}.dgrad_add", "elementwise", 2 * tensor, tensor))
     part = Part(
-        name=name,
+        name,
         forward=(
             *cast(f"{name}.cast", r.rows * inputs, lo),
             *weight_cast(f"{name}.weight_cast", elements, lo),
@@ -88,21 +88,19 @@ def _remembering(part: Part, width: int, inputs: int, reads: str, r: Routed, lo:
     if lo.trainable or one_module(lo):
         last = "weight_gradient" if lo.trainable else "backward"
         into = operand_bytes(lo) * r.held * inputs
-        saves = (Saved(name=f"{part.name}.in", storage=reads, bytes=into, until=last, input=True),)
+        saves = (Saved(f"{part.name}.in", into, storage=reads, until=last, input=True),)
     if lo.trainable:
-        saves += (Saved(name=f"{part.name}.out_grad", bytes=output, since="backward", until=last),)
+        saves += (Saved(f"{part.name}.out_grad", output, since="backward", until=last),)
     first = part.name == "experts.fc1"
     tags = {"mlpwi", "expert_fc1"} if first else {"mlpwo"}
     tags |= {"fused_group_mlp"}
-    return replace(part, saves=saves, makes=(Saved(name=f"{part.name}.out", bytes=output),), tags=MOE | tags)
+    return replace(part, saves=saves, makes=(Saved(f"{part.name}.out", output),), tags=MOE | tags)
 
 
 def _weights(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> tuple[Weight, ...]:
     split = "columns" if name.endswith("fc2") else "rows"
-    matrix = Weight(
-        name=name, rows=sum(outputs), columns=inputs, count=r.experts, role="linear", expert=True, split=split
-    )
-    bias = Weight(name=f"{name}.bias", rows=sum(outputs), count=r.experts, expert=True)
+    matrix = Weight(name, sum(outputs), inputs, count=r.experts, role="linear", expert=True, split=split)
+    bias = Weight(f"{name}.bias", sum(outputs), count=r.experts, expert=True)
     return (matrix, bias) if lo.model.add_bias_linear else (matrix,)
 
 
@@ -116,8 +114,8 @@ def _bias(name: str, elements: float, r: Routed, lo: Local) -> tuple[Stream, ...
     if not _weighted_bias(name, lo):
         return ()
     return (
-        Stream(name=name, kind="elementwise", read=8.0 * elements, write=10.0 * elements, launches=r.experts + 2),
-        Stream(name=f"{name}.add", kind="strided", read=6.0 * elements, write=4.0 * elements, launches=r.experts),
+        Stream(name, "elementwise", 8.0 * elements, 10.0 * elements, launches=r.experts + 2),
+        Stream(f"{name}.add", "strided", 6.0 * elements, 4.0 * elements, launches=r.experts),
     )
 
 
@@ -128,10 +126,10 @@ def _bias_backward(name: str, elements: float, r: Routed, lo: Local) -> tuple[St
     if not lo.model.add_bias_linear:
         return ()
     if not _weighted_bias(name, lo):
-        return (Stream(name=name, kind="reduce", read=lo.act * elements, write=0.0, launches=r.experts),)
+        return (Stream(name, "reduce", lo.act * elements, 0.0, launches=r.experts),)
     return (
-        Stream(name=f"{name}.up", kind="strided", read=2.0 * elements, write=4.0 * elements),
-        Stream(name=name, kind="elementwise", read=22.0 * elements, write=12.0 * elements, launches=6 * r.experts + 1),
+        Stream(f"{name}.up", "strided", 2.0 * elements, 4.0 * elements),
+        Stream(name, "elementwise", 22.0 * elements, 12.0 * elements, launches=6 * r.experts + 1),
     )
 
 
@@ -144,13 +142,11 @@ def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Loc
 
     def gemm(suffix: str, i: int, m: int, n: int, k: int, layout: str) -> Gemm:
         label = f"{name}.{i}{suffix}"
-        return Gemm(
-            name=label, m=m, n=n, k=k, batch=r.experts, dtype=lo.linear_dtype, scaling=lo.scaling, layout=layout
-        )
+        return Gemm(label, m, n, k, batch=r.experts, dtype=lo.linear_dtype, scaling=lo.scaling, layout=layout)
 
     rows = range(len(outputs))
     return Part(
-        name=name,
+        name,
         forward=tuple(gemm("", i, r.held, outputs[i], inputs, "TN") for i in rows),
         backward_input=tuple(gemm(".dgrad", i, r.held, inputs, outputs[i], "NN") for i in rows),
         backward_weight=tuple(gemm(".wgrad", i, outputs[i], inputs, r.held, "NT") for i in rows),

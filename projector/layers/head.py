@@ -26,11 +26,11 @@ def output(lo: Local) -> tuple[Part, ...]:
     if not lo.vocab:
         return last, *_check(lo)
     spec = Linear(
-        name="output",
-        outputs=(lo.vocab,),
-        inputs=lo.hidden,
-        rows=lo.tokens,
-        parallel="column",
+        "output",
+        (lo.vocab,),
+        lo.hidden,
+        lo.tokens,
+        "column",
         plain=True,
         bias=lo.model.masked_lm_head,
         target="output_layer",
@@ -61,9 +61,7 @@ def _transform(lo: Local) -> tuple[Part, ...]:
     shard of the sequence (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/models/bert/bert_lm_head.py)."""
     if not lo.model.masked_lm_head:
         return ()
-    dense = Linear(
-        name="lm_dense", outputs=(lo.hidden,), inputs=lo.hidden, rows=lo.shard_tokens, bias=True, reads="lm_dense.in"
-    )
+    dense = Linear("lm_dense", (lo.hidden,), lo.hidden, lo.shard_tokens, bias=True, reads="lm_dense.in")
     kept = replace(lo, linear_dtype=lo.dtype, scaling="", cast_recipe="", gathered=lo.act)
     act = activation("lm_act", lo.hidden, lo.shard_tokens, lo, HEAD, reads="lm_dense.out")
     return linear(dense, kept, HEAD), act
@@ -81,12 +79,12 @@ def _next_sentence(lo: Local) -> tuple[Part, ...]:
     heads = (("pooler", h), ("binary_head", 2))
     return tuple(
         Part(
-            name=name,
-            forward=(Gemm(name=name, m=lo.batch, n=n, k=h, dtype=lo.dtype),),
-            backward_input=(Gemm(name=f"{name}.dgrad", m=lo.batch, n=h, k=n, dtype=lo.dtype, layout="NN"),),
-            backward_weight=(Gemm(name=f"{name}.wgrad", m=n, n=h, k=lo.batch, dtype=lo.dtype, layout="NT"),),
-            weights=(Weight(name=name, rows=n, columns=h), Weight(name=f"{name}.bias", rows=n)),
-            saves=(Saved(name=f"{name}.in", bytes=lo.act * lo.batch * h),),
+            name,
+            forward=(Gemm(name, lo.batch, n, h, dtype=lo.dtype),),
+            backward_input=(Gemm(f"{name}.dgrad", lo.batch, h, n, dtype=lo.dtype, layout="NN"),),
+            backward_weight=(Gemm(f"{name}.wgrad", n, h, lo.batch, dtype=lo.dtype, layout="NT"),),
+            weights=(Weight(name, n, h), Weight(f"{name}.bias", n)),
+            saves=(Saved(f"{name}.in", lo.act * lo.batch * h),),
             tags=HEAD,
         )
         for name, n in heads
@@ -105,5 +103,5 @@ def _check(lo: Local) -> tuple[Part, ...]:
     """The loss of every micro-batch read by the host to look for NaN (Megatron-LM pretrain_gpt.py, loss_func)."""
     if not lo.recipe.check_for_nan_in_loss_and_grad:
         return ()
-    wait = HostWork(name="loss.nan_check", sync=True)
-    return (Part(name="loss.nan_check", forward=(wait,), tags=HEAD),)
+    wait = HostWork("loss.nan_check", sync=True)
+    return (Part("loss.nan_check", forward=(wait,), tags=HEAD),)

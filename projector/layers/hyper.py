@@ -51,7 +51,7 @@ def collapsed(part: Part, rows: int, lo: Local) -> Part:
         backward_weight=(*part.backward_weight, *products[2:]),
         weights=(*part.weights, *_mapping(f"{name}.hc", outputs, inputs)),
         saves=(*part.saves, *_kept(name, streams, lo)),
-        makes=(*part.makes, Saved(name=f"{name}.in", bytes=lo.hidden_bytes)),
+        makes=(*part.makes, Saved(f"{name}.in", lo.hidden_bytes)),
     )
 
 
@@ -59,10 +59,10 @@ def spread(name: str, rows: int, lo: Local, tags: frozenset[str], makes: str) ->
     """In place of a residual addition: the output over all streams, beside the streams mixed."""
     streams = real(rows) * lo.model.hyper_connections * lo.hidden
     op, back = _stream(name, _SPREAD if lo.execution.fusion.hyper_connections else _SPREAD_EAGER, streams, lo)
-    out = Saved(name=f"{name}.output", bytes=lo.hidden_bytes)
-    made = Saved(name=makes.removesuffix(".in") + ".streams", bytes=lo.act * streams)
+    out = Saved(f"{name}.output", lo.hidden_bytes)
+    made = Saved(makes.removesuffix(".in") + ".streams", lo.act * streams)
     op = replace(op, read=op.read + lo.hidden_bytes)
-    return Part(name=name, forward=(op,), backward_input=(back,), saves=(out,), makes=(made,), tags=tags)
+    return Part(name, forward=(op,), backward_input=(back,), saves=(out,), makes=(made,), tags=tags)
 
 
 def entry(lo: Local) -> tuple[Part, ...]:
@@ -73,9 +73,9 @@ def entry(lo: Local) -> tuple[Part, ...]:
     x = lo.hidden_bytes
     return (
         Part(
-            name="hc.entry",
-            forward=(Stream(name="hc.entry", kind="copy", read=x, write=n * x),),
-            backward_input=(Stream(name="hc.entry.bwd", kind="elementwise", read=n * x, write=x),),
+            "hc.entry",
+            forward=(Stream("hc.entry", "copy", x, n * x),),
+            backward_input=(Stream("hc.entry.bwd", "elementwise", n * x, x),),
         ),
     )
 
@@ -90,12 +90,12 @@ def leaving(name: str, lo: Local) -> tuple[Part, ...]:
     products = _products(name, n, n * lo.hidden, lo.shard_tokens, lo)
     return (
         Part(
-            name=name,
+            name,
             forward=(op, products[0]),
             backward_input=(back, products[1]),
             backward_weight=products[2:],
             weights=_mapping(name, n, n * lo.hidden, scales=1),
-            saves=(Saved(name=f"{name}.streams", bytes=lo.act * streams, input=True),),
+            saves=(Saved(f"{name}.streams", lo.act * streams, input=True),),
         ),
     )
 
@@ -103,16 +103,14 @@ def leaving(name: str, lo: Local) -> tuple[Part, ...]:
 def _stream(name: str, cost: tuple[float, float, int], elements: float, lo: Local) -> tuple[Stream, Stream]:
     read, write, launches = cost
     share = lo.act / 2
-    op = Stream(
-        name=name, kind="elementwise", read=share * read * elements, write=share * write * elements, launches=launches
-    )
+    op = Stream(name, "elementwise", share * read * elements, share * write * elements, launches=launches)
     twice = _BACKWARD * op.read, _BACKWARD * most(op.write, share * 2.0 * elements)
     return op, replace(op, name=f"{name}.bwd", read=twice[0], write=twice[1], launches=2 * launches)
 
 
 def _products(name: str, outputs: int, inputs: int, rows: int, lo: Local) -> tuple[Operator, ...]:
     """Forward, data gradient, weight gradient of the projection, in fp32 (TF32 where there is one)."""
-    forward = Gemm(name=name, m=rows, n=outputs, k=inputs, dtype="tf32", out_bytes=4.0)
+    forward = Gemm(name, rows, outputs, inputs, dtype="tf32", out_bytes=4.0)
     dgrad = replace(forward, name=f"{name}.dgrad", n=inputs, k=outputs, layout="NN")
     wgrad = replace(forward, name=f"{name}.wgrad", m=outputs, n=inputs, k=rows, layout="NT")
     return (forward, dgrad, wgrad) if lo.trainable else (forward, dgrad)
@@ -121,14 +119,12 @@ def _products(name: str, outputs: int, inputs: int, rows: int, lo: Local) -> tup
 def _mapping(name: str, outputs: int, inputs: int, scales: int = 3) -> tuple[Weight, ...]:
     """The projection, its biases and the scales of its parts."""
     return (
-        Weight(name=name, rows=outputs, columns=inputs, role="router"),
-        Weight(name=f"{name}.bias", rows=outputs + scales),
+        Weight(name, outputs, inputs, role="router"),
+        Weight(f"{name}.bias", outputs + scales),
     )
 
 
 def _kept(name: str, streams: float, lo: Local) -> tuple[Saved, ...]:
     """The streams; unfused their fp32 copy, too."""
-    saves = (Saved(name=f"{name}.streams", bytes=lo.act * streams, input=True),)
-    return (
-        saves if lo.execution.fusion.hyper_connections else (*saves, Saved(name=f"{name}.upcast", bytes=4.0 * streams))
-    )
+    saves = (Saved(f"{name}.streams", lo.act * streams, input=True),)
+    return saves if lo.execution.fusion.hyper_connections else (*saves, Saved(f"{name}.upcast", 4.0 * streams))

@@ -41,12 +41,12 @@ def indexer(
     Without a loss of its own (``trained``) it runs forward only: selection has no gradient.
     """
     heads, d = sizes.index_n_heads, sizes.index_head_dim
-    query = Linear(name="indexer.q", outputs=(heads * d,), inputs=q_rank, rows=lo.tokens, reads="q_norm.out")
-    weights = Linear(name="indexer.weights", outputs=(heads,), inputs=lo.hidden, rows=lo.tokens, reads="input_norm.out")
+    query = Linear("indexer.q", (heads * d,), q_rank, lo.tokens, reads="q_norm.out")
+    weights = Linear("indexer.weights", (heads,), lo.hidden, lo.tokens, reads="input_norm.out")
     if ratio > 1 and compressor is not None:
         keys = compressor("indexer.k", ratio, d, lo)
     else:
-        key = Linear(name="indexer.k", outputs=(d,), inputs=lo.hidden, rows=lo.tokens, reads="input_norm.out")
+        key = Linear("indexer.k", (d,), lo.hidden, lo.tokens, reads="input_norm.out")
         keys = linear(key, lo, INDEXER), norm("indexer.k_norm", d, lo.tokens, lo, branch=False, tags=INDEXER)
     parts = (linear(query, lo, INDEXER), *keys, linear(weights, lo, INDEXER), _scores(sizes, ratio, seen, lo))
     return tuple(_detached(part, sizes.trained) for part in parts)
@@ -60,19 +60,13 @@ def _scores(sizes: Indexer, ratio: int, seen: float, lo: Local) -> Part:
     rows = -(-seq // lo.recipe.cp)  # of every sequence on this rank, whose two parts have as many keys on average
     pairs = real(lo.batch) * rows * keys * seen
     product = Gemm(
-        name="indexer.scores",
-        m=rows,
-        n=most(1, whole(keys * seen)),
-        k=heads * d,
-        batch=lo.batch,
-        dtype=lo.dtype,
-        out_bytes=4.0,
+        "indexer.scores", rows, most(1, whole(keys * seen)), heads * d, batch=lo.batch, dtype=lo.dtype, out_bytes=4.0
     )
     select = Stream(
-        name="indexer.topk",
-        kind="router",
-        read=4.0 * _TOPK_PASSES * pairs,
-        write=4.0 * lo.tokens * least(sizes.index_topk, keys),
+        "indexer.topk",
+        "router",
+        4.0 * _TOPK_PASSES * pairs,
+        4.0 * lo.tokens * least(sizes.index_topk, keys),
         launches=_TOPK_LAUNCHES,
     )
     unfused = () if lo.execution.fusion.indexer else _heads(heads, 2 * pairs)
@@ -81,11 +75,11 @@ def _scores(sizes: Indexer, ratio: int, seen: float, lo: Local) -> Part:
         again = replace(product, name="indexer.scores.bwd", batch=2 * lo.batch)
         heads_again = tuple(replace(op, name=f"{op.name}.bwd") for op in unfused)
         backward = (*heads_again, again, replace(select, name="indexer.loss.bwd", read=8.0 * pairs, write=4.0 * pairs))
-    chosen = Saved(name="indexer.chosen", bytes=4.0 * lo.tokens * least(sizes.index_topk, keys))
+    chosen = Saved("indexer.chosen", 4.0 * lo.tokens * least(sizes.index_topk, keys))
     # written by every head, they are kept for the gradient of the ReLU
-    signs = (Saved(name="indexer.heads", bytes=8.0 * heads * pairs),) if sizes.trained and unfused else ()
+    signs = (Saved("indexer.heads", 8.0 * heads * pairs),) if sizes.trained and unfused else ()
     return Part(
-        name="indexer.scores",
+        "indexer.scores",
         forward=(product, *unfused, select),
         backward_input=backward,
         saves=(chosen, *signs),
@@ -105,17 +99,17 @@ def target(sizes: Indexer, heads: Heads, lo: Local) -> tuple[Part, ...]:
     seq = lo.recipe.seq_length
     again, _ = attend("indexer.target", replace(heads, v=0), lo, seq_q=-(-seq // lo.recipe.cp), seq_k=seq)
     nbytes = 4.0 * lo.tokens * least(sizes.index_topk, seq)
-    loss = Stream(name="indexer.loss", kind="softmax", read=2 * nbytes, write=nbytes)
-    shared = Collective(name="indexer.target.ar", kind="all_reduce", group="tp", bytes=nbytes)  # heads of all ranks
+    loss = Stream("indexer.loss", "softmax", 2 * nbytes, nbytes)
+    shared = Collective("indexer.target.ar", "all_reduce", "tp", nbytes)  # heads of all ranks
     forward = (again, *((shared,) if lo.tp > 1 else ()), loss)
-    kept = Saved(name="indexer.target", bytes=nbytes)
-    return (Part(name="indexer.target", forward=forward, saves=(kept,), tags=INDEXER),)
+    kept = Saved("indexer.target", nbytes)
+    return (Part("indexer.target", forward=forward, saves=(kept,), tags=INDEXER),)
 
 
 def _heads(heads: int, pairs: float) -> tuple[Stream, ...]:
     """Scores of every head and every pair written in fp32, masked or not, and read to be summed."""
     nbytes = 4.0 * heads * pairs
-    return (Stream(name="indexer.heads", kind="elementwise", read=nbytes, write=nbytes, launches=3),)
+    return (Stream("indexer.heads", "elementwise", nbytes, nbytes, launches=3),)
 
 
 def _detached(part: Part, trained: bool) -> Part:

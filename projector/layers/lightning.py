@@ -50,13 +50,13 @@ def _core(m: Lightning, inner: int, lo: Local) -> Part:
     forward, backward = exchanged("lightning", 3 * inner, inner, 1, lo, (forward, backward))
     tokens = lo.tokens
     return Part(
-        name="lightning",
+        "lightning",
         forward=forward,
         backward_input=backward,
         saves=(
-            Saved(name="lightning.in", storage="qkv.out", bytes=3 * row * tokens, input=True),
-            Saved(name="lightning.qkv", bytes=3 * row * tokens),
+            Saved("lightning.in", 3 * row * tokens, storage="qkv.out", input=True),
+            Saved("lightning.qkv", 3 * row * tokens),
         ),
-        makes=(Saved(name="gated_norm.in", bytes=row * tokens),),
+        makes=(Saved("gated_norm.in", row * tokens),),
         tags=LIGHTNING,
     )

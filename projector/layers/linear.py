@@ -39,7 +39,7 @@ _RS_CHUNKS = parameter(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Linear:
     """What a linear is on one rank. ``outputs``: local widths of the GEMMs that share one input (one when fused).
 
@@ -91,7 +91,7 @@ def linear(spec: Linear, lo: Local, tags: frozenset[str] = frozenset()) -> Part:
     extra = adapter(spec.target, spec.name, spec.parallel, spec.rows, spec.width, spec.inputs, spec.reads, lo)
     weight = _weight(spec, lo) if lo.trainable else ()
     return Part(
-        name=spec.name,
+        spec.name,
         forward=(*_forward(spec, lo), *extra.forward, *_leave(spec, lo)),
         backward_input=(*_backward(spec, lo), *extra.backward_input, *_leave_backward(spec, lo)),
         backward_weight=(*weight, *extra.backward_weight),
@@ -132,26 +132,21 @@ def _saves(spec: Linear, lo: Local) -> tuple[Saved, ...]:
     element = lo.act if spec.plain else operand_bytes(lo)
     rows = lo.shard_tokens if spec.parallel == "column" else spec.rows
     into = Saved(
-        name=f"{spec.name}.in",
+        f"{spec.name}.in",
+        element * rows * spec.inputs,
         storage=spec.reads,
-        bytes=element * rows * spec.inputs,
         until="weight_gradient" if lo.trainable else "backward",
         input=True,
     )
     gradient = Saved(
-        name=f"{spec.name}.out_grad",
-        bytes=_out_rows(spec, lo) * spec.width * lo.act,
-        since="backward",
-        until="weight_gradient",
+        f"{spec.name}.out_grad", _out_rows(spec, lo) * spec.width * lo.act, since="backward", until="weight_gradient"
     )
     return (into, gradient) if lo.trainable else (into,)
 
 
 def _makes(spec: Linear, lo: Local) -> tuple[Saved, ...]:
     row = lo.act * _out_rows(spec, lo)
-    return tuple(
-        Saved(name=name, bytes=row * width) for name, width in spec.makes or ((f"{spec.name}.out", spec.width),)
-    )
+    return tuple(Saved(name, row * width) for name, width in spec.makes or ((f"{spec.name}.out", spec.width),))
 
 
 def _out_rows(spec: Linear, lo: Local) -> int:
@@ -163,10 +158,10 @@ def _weights(spec: Linear) -> tuple[Weight, ...]:
     split = {"column": "rows", "row": "columns"}.get(spec.parallel, "")
     fused = spec.parts if len(spec.outputs) == 1 else ()
     matrices = tuple(
-        Weight(name=name, rows=n, columns=spec.inputs, role=role, split=split, parts=fused)
+        Weight(name, n, spec.inputs, role=role, split=split, parts=fused)
         for name, n in zip(spec.gemms, spec.outputs, strict=True)
     )
-    bias = (Weight(name=f"{spec.name}.bias", rows=spec.width, split=split if split == "rows" else ""),)
+    bias = (Weight(f"{spec.name}.bias", spec.width, split=split if split == "rows" else ""),)
     return (*matrices, *bias) if spec.bias else matrices
 
 
@@ -194,7 +189,7 @@ def _message(spec: Linear, lo: Local) -> float:
 def _amax(name: str, spec: Linear, lo: Local) -> tuple[Operator, ...]:
     """Tensor-wise current scaling of a sharded tensor needs the maximum over the tensor-parallel group first."""
     if lo.sp and _quantises(spec, lo) and lo.cast_recipe in ("tensorwise", "current"):
-        return (Collective(name=name, kind="all_reduce", group="tp", bytes=4.0),)
+        return (Collective(name, "all_reduce", "tp", 4.0),)
     return ()
 
 
@@ -217,9 +212,7 @@ def _forward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     pieces = _pieces("all_gather", spec, lo) if gathers else _pieces("reduce_scatter", spec, lo) if scatters else 1
     ops += [
         _pieced(
-            Gemm(
-                name=name, m=spec.rows, n=n, k=spec.inputs, dtype=dtype, scaling=scaling, layout="TN", out_bytes=lo.act
-            ),
+            Gemm(name, spec.rows, n, spec.inputs, dtype=dtype, scaling=scaling, layout="TN", out_bytes=lo.act),
             pieces,
         )
         for name, n in zip(spec.gemms, spec.outputs, strict=True)
@@ -234,7 +227,7 @@ def _leave(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     nbytes = spec.rows * spec.width * lo.act
     if lo.sp:
         return _pipelined(f"{spec.name}.rs", "reduce_scatter", nbytes, spec.gemms, spec, lo)
-    return (Collective(name=f"{spec.name}.ar", kind="all_reduce", group="tp", bytes=nbytes),)
+    return (Collective(f"{spec.name}.ar", "all_reduce", "tp", nbytes),)
 
 
 def _backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
@@ -252,15 +245,11 @@ def _backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     if spec.parallel == "column" and lo.sp and lo.trainable:
         again = spec.rows * spec.inputs * _message(spec, lo)
         hides = spec.dgrads if lo.execution.tensor_parallel.backward_overlap else ()
-        ops += _along_sequence(
-            Collective(name=f"{spec.name}.input_ag", kind="all_gather", group="tp", bytes=again, hides_behind=hides), lo
-        )
+        ops += _along_sequence(Collective(f"{spec.name}.input_ag", "all_gather", "tp", again, hides_behind=hides), lo)
     pieces = _pieces("all_gather", spec, lo) if gathers else 1
     ops += [
         _pieced(
-            Gemm(
-                name=name, m=spec.rows, n=spec.inputs, k=n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=lo.act
-            ),
+            Gemm(name, spec.rows, spec.inputs, n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=lo.act),
             pieces,
         )
         for name, n in zip(spec.dgrads, spec.outputs, strict=True)
@@ -269,9 +258,7 @@ def _backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
         ops += rescale(f"{spec.name}.dgrad_scale", len(spec.outputs) * spec.rows * spec.inputs, lo)
     if (adds := len(spec.outputs) - 1) > 0:
         tensor = lo.act * spec.rows * spec.inputs * adds
-        ops.append(
-            Stream(name=f"{spec.name}.dgrad_add", kind="elementwise", read=2 * tensor, write=tensor, launches=adds)
-        )
+        ops.append(Stream(f"{spec.name}.dgrad_add", "elementwise", 2 * tensor, tensor, launches=adds))
     return tuple(ops)
 
 
@@ -283,7 +270,7 @@ def _leave_backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     kind = "reduce_scatter" if lo.sp else "all_reduce"
     hides = spec.wgrads if lo.trainable and lo.execution.tensor_parallel.backward_overlap else ()
     name = f"{spec.name}.dgrad_{'rs' if lo.sp else 'ar'}"
-    return _along_sequence(Collective(name=name, kind=kind, group="tp", bytes=nbytes, hides_behind=hides), lo)
+    return _along_sequence(Collective(name, kind, "tp", nbytes, hides_behind=hides), lo)
 
 
 def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:
@@ -295,10 +282,10 @@ def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:
         out_bytes, accumulate, add = accumulation(name, n * spec.inputs, lo, returned=turbo)
         ops.append(
             Gemm(
-                name=name,
-                m=n,
-                n=spec.inputs,
-                k=spec.rows,
+                name,
+                n,
+                spec.inputs,
+                spec.rows,
                 dtype=dtype,
                 scaling=scaling,
                 layout="NT",
@@ -309,7 +296,7 @@ def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:
         ops += add
     if spec.bias:
         read = lo.act * spec.rows * spec.width
-        ops.append(Stream(name=f"{spec.name}.bias_grad", kind="elementwise", read=read, write=0.0))
+        ops.append(Stream(f"{spec.name}.bias_grad", "elementwise", read, 0.0))
     return tuple(ops)
 
 
@@ -345,11 +332,11 @@ def _pipelined(
     """A collective in the forward path; under ``tp_comm_overlap`` all but one of its pieces hide behind the GEMM."""
     pieces = _pieces(kind, spec, lo)
     if pieces == 1:
-        return _along_sequence(Collective(name=name, kind=kind, group="tp", bytes=nbytes), lo)
+        return _along_sequence(Collective(name, kind, "tp", nbytes), lo)
     exposed = nbytes / pieces
     return (
-        Collective(name=f"{name}.chunk", kind=kind, group="tp", bytes=exposed, launches=0),
-        Collective(name=name, kind=kind, group="tp", bytes=nbytes - exposed, hides_behind=behind),
+        Collective(f"{name}.chunk", kind, "tp", exposed, launches=0),
+        Collective(name, kind, "tp", nbytes - exposed, hides_behind=behind),
     )
 
 
@@ -357,5 +344,5 @@ def _along_sequence(op: Collective, lo: Local) -> tuple[Operator, ...]:
     """``op``, and the copy of the whole tensor that it takes where collectives join another dimension than the sequence."""
     if op.kind == "all_reduce" or not lo.execution.tensor_parallel.copies(op.kind, lo.batch):
         return (op,)
-    copy = Stream(name=f"{op.name}.copy", kind="copy", read=op.bytes, write=op.bytes)
+    copy = Stream(f"{op.name}.copy", "copy", op.bytes, op.bytes)
     return (copy, op) if op.kind == "reduce_scatter" else (op, copy)

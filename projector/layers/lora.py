@@ -35,11 +35,11 @@ def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs
     not adapted."""
     spec = lo.recipe.lora
     if spec is None or target not in spec.targets:
-        return Part(name=f"{name}.lora")
+        return Part(f"{name}.lora")
     rank, row = spec.dim, parallel == "row"
     reduce: tuple[Operator, ...] = ()
     if row and lo.tp > 1:
-        reduce = (Collective(name=f"{name}.lora_ar", kind="all_reduce", group="tp", bytes=lo.act * rows * rank),)
+        reduce = (Collective(f"{name}.lora_ar", "all_reduce", "tp", lo.act * rows * rank),)
     again = not row and lo.sp and bool(lo.recipe.tp_comm_overlap)
     into = lo.act * rows * inputs
     part = _beside(
@@ -69,7 +69,7 @@ def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, lo
     """The adapters of linear ``name`` of all local experts, ``experts.fc1`` or ``experts.fc2``; empty where nothing is."""
     spec, row = lo.recipe.lora, name.endswith("fc2")
     if spec is None or f"linear_{name.removeprefix('experts.')}" not in spec.targets or one_module(lo):
-        return Part(name=f"{name}.lora")
+        return Part(f"{name}.lora")
     backend = lo.execution.kernels.grouped_by(lo.recipe)
     each = backend == "loop" or not spec.share_expert_adapters  # a module for every expert has an adapter of its own
     rank, etp = spec.dim, lo.recipe.etp
@@ -98,7 +98,7 @@ def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, lo
 def _plain(lo: Local) -> Product:
     def product(name: str, rows: int, n: int, k: int, layout: str) -> Gemm:
         m, n, k = (n, k, rows) if layout == "NT" else (rows, n, k)
-        return Gemm(name=name, m=m, n=n, k=k, dtype=lo.dtype, layout=layout, out_bytes=lo.act)
+        return Gemm(name, m, n, k, dtype=lo.dtype, layout=layout, out_bytes=lo.act)
 
     return product
 
@@ -142,7 +142,7 @@ def _beside(
     up = product(f"{name}.lora_b", out_m, width, rank, "TN")
     fused = lo.execution.adapters.fused and lo.tp == 1 and isinstance(up, Gemm)
     return Part(
-        name=f"{name}.lora",
+        f"{name}.lora",
         forward=(
             *_dropout(f"{name}.lora_dropout", dropped, lo),
             *before,
@@ -160,9 +160,9 @@ def _beside(
             *after,
             *_dropout(f"{name}.lora_dropout.bwd", dropped, lo),
             # fused: the base linear's data gradient reads it and adds
-            Stream(name=f"{name}.lora_grad_add", kind="elementwise", read=added, write=0.0, launches=0)
+            Stream(f"{name}.lora_grad_add", "elementwise", added, 0.0, launches=0)
             if fused
-            else Stream(name=f"{name}.lora_grad_add", kind="elementwise", read=2 * added, write=added),
+            else Stream(f"{name}.lora_grad_add", "elementwise", 2 * added, added),
         ),
         backward_weight=(
             product(f"{name}.lora_b.wgrad", out_m, width, rank, "NT"),
@@ -177,16 +177,16 @@ def _dropout(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
         return ()
     tensor, mask = lo.act * elements, real(elements)
     back = name.endswith(".bwd")
-    return (Stream(name=name, kind="elementwise", read=tensor + mask * back, write=tensor + mask * (not back)),)
+    return (Stream(name, "elementwise", tensor + mask * back, tensor + mask * (not back)),)
 
 
 def _unless(fused: bool, name: str, read: float, write: float) -> tuple[Stream, ...]:
-    return () if fused else (Stream(name=name, kind="elementwise", read=read, write=write),)
+    return () if fused else (Stream(name, "elementwise", read, write),)
 
 
 def _gathered(name: str, kind: str, nbytes: float, needed: bool) -> tuple[Collective, ...]:
     group = "etp" if name.startswith("experts.") else "tp"
-    return (Collective(name=name, kind=kind, group=group, bytes=nbytes),) if needed else ()
+    return (Collective(name, kind, group, nbytes),) if needed else ()
 
 
 def _saves(name: str, rows: int, inputs: int, rank: int, reads: str, lo: Local) -> tuple[Saved, ...]:
@@ -196,14 +196,14 @@ def _saves(name: str, rows: int, inputs: int, rank: int, reads: str, lo: Local) 
     dropout = bool(lo.execution.adapters.dropout)
     shared = reads and not dropout and not lo.quantised
     into = Saved(
-        name=f"{name}.lora_in",
+        f"{name}.lora_in",
+        lo.act * rows * inputs,
         storage=reads if shared else "",
-        bytes=lo.act * rows * inputs,
         until="weight_gradient",
         input=bool(shared),
     )
-    thin = Saved(name=f"{name}.lora_mid", bytes=lo.act * rows * rank, until="weight_gradient")
-    return (into, thin, Saved(name=f"{name}.lora_mask", bytes=real(rows * inputs))) if dropout else (into, thin)
+    thin = Saved(f"{name}.lora_mid", lo.act * rows * rank, until="weight_gradient")
+    return (into, thin, Saved(f"{name}.lora_mask", real(rows * inputs))) if dropout else (into, thin)
 
 
 def _weights(name: str, rank: int, width: int, inputs: int, parallel: str, tp: int) -> tuple[Weight, Weight]:
@@ -212,6 +212,6 @@ def _weights(name: str, rank: int, width: int, inputs: int, parallel: str, tp: i
     thin = rank // tp if parallel != "replicated" and rank % tp == 0 else rank
     down, up = (thin, rank) if parallel == "column" else (rank, thin) if parallel == "row" else (rank, rank)
     return (
-        Weight(name=f"{name}.lora_a", rows=down, columns=inputs, role="adapter"),
-        Weight(name=f"{name}.lora_b", rows=width, columns=up, role="adapter"),
+        Weight(f"{name}.lora_a", down, inputs, role="adapter"),
+        Weight(f"{name}.lora_b", width, up, role="adapter"),
     )

@@ -263,16 +263,12 @@ def _attention_beside_mamba(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     heads = mamba.mixer(replace(kind, mixer=m.mamba), lo)[1:-1]
     x, compiled = lo.act * lo.hidden * lo.shard_tokens, lo.compiled
     forward = Stream(
-        name="heads.add",
-        kind="elementwise",
-        read=x if compiled else 2 * x,
-        write=0.0 if compiled else x,
-        launches=0 if compiled else 1,
+        "heads.add", "elementwise", x if compiled else 2 * x, 0.0 if compiled else x, launches=0 if compiled else 1
     )
     # the gradients of both meet at the norm
-    backward = Stream(name="heads.grad_add", kind="elementwise", read=2 * x, write=x)
+    backward = Stream("heads.grad_add", "elementwise", 2 * x, x)
     first = replace(first, backward_input=(backward, *first.backward_input))
-    return (first, *attention, *heads, Part(name="heads", forward=(forward,)), last)
+    return (first, *attention, *heads, Part("heads", forward=(forward,)), last)
 
 
 MIXERS: Mapping[type, Builder] = MappingProxyType(

@@ -64,23 +64,23 @@ def _ssd(m: Mamba2, x: _Sizes, lo: Local) -> Part:
         "ssd", x.projected, x.inner, 5, lo, (tuple(_forward(m, x, lo)), tuple(_backward(m, x, lo)))
     )
     tensor = lo.act * x.inner * lo.tokens
-    vectors = (Weight(name=f"ssd.{name}", rows=x.heads, split="rows") for name in ("dt_bias", "A_log", "D"))
+    vectors = (Weight(f"ssd.{name}", x.heads, split="rows") for name in ("dt_bias", "A_log", "D"))
     return Part(
-        name="ssd",
+        "ssd",
         forward=forward,
         backward_input=backward,
         weights=(
-            Weight(name="ssd.conv", rows=x.convolved, columns=m.conv_width, split="rows"),
-            Weight(name="ssd.conv.bias", rows=x.convolved, split="rows"),
+            Weight("ssd.conv", x.convolved, m.conv_width, split="rows"),
+            Weight("ssd.conv.bias", x.convolved, split="rows"),
             *vectors,
         ),
         saves=(
-            Saved(name="ssd.in", storage="in_proj.out", bytes=lo.act * x.projected * lo.tokens, input=True),
-            Saved(name="ssd.ungated", bytes=tensor),
+            Saved("ssd.in", lo.act * x.projected * lo.tokens, storage="in_proj.out", input=True),
+            Saved("ssd.ungated", tensor),
         ),
-        makes=(Saved(name="gated_norm.in" if m.grouped_norm else "ssd.out", bytes=tensor),),
+        makes=(Saved("gated_norm.in" if m.grouped_norm else "ssd.out", tensor),),
         # states and their gradients of all chunks, in fp32
-        backward_transient=Transient(name="ssd_backward", bytes=2 * x.states * lo.tokens),
+        backward_transient=Transient("ssd_backward", 2 * x.states * lo.tokens),
         tags=MAMBA,
     )
 

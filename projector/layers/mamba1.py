@@ -45,21 +45,14 @@ def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     d, narrow = per_rank(m.inner, lo), m.dt_rank + 2 * m.state_dim
     sizes = (("dt_norm", m.dt_rank), ("b_norm", m.state_dim), ("c_norm", m.state_dim)) if m.norms else ()
     x_proj = Linear(
-        name="x_proj",
-        outputs=(narrow,),
-        inputs=d,
-        rows=lo.tokens,
+        "x_proj",
+        (narrow,),
+        d,
+        lo.tokens,
         reads="mamba_conv.out",
         makes=tuple((f"{name}.in", width) for name, width in sizes),
     )
-    dt_proj = Linear(
-        name="dt_proj",
-        outputs=(d,),
-        inputs=m.dt_rank,
-        rows=lo.tokens,
-        bias=True,
-        reads="dt_norm.out" if m.norms else "x_proj.out",
-    )
+    dt_proj = Linear("dt_proj", (d,), m.dt_rank, lo.tokens, bias=True, reads="dt_norm.out" if m.norms else "x_proj.out")
     steps = _split(linear(dt_proj, lo, MAMBA), "rows")
     if not m.norms:
         # neither the convolution's output nor the step sizes are kept: the backward makes both again
@@ -85,15 +78,11 @@ def _split(part: Part, side: str) -> Part:
 
 def _summed(part: Part, width: int, lo: Local, *, kept: bool) -> Part:
     """Sums over the channels of all ranks, forward, and of what they make of the sum, backward."""
-    part = (
-        part if kept else replace(part, saves=(), makes=(Saved(name="x_proj.out", bytes=lo.act * width * lo.tokens),))
-    )
+    part = part if kept else replace(part, saves=(), makes=(Saved("x_proj.out", lo.act * width * lo.tokens),))
     if lo.tp == 1:
         return part
     nbytes = lo.act * width * lo.tokens
-    there, back = (
-        Collective(name=f"x_proj.{suffix}", kind="all_reduce", group="tp", bytes=nbytes) for suffix in ("ar", "grad_ar")
-    )
+    there, back = (Collective(f"x_proj.{suffix}", "all_reduce", "tp", nbytes) for suffix in ("ar", "grad_ar"))
     return replace(part, forward=(*part.forward, there), backward_input=(back, *part.backward_input))
 
 
@@ -102,15 +91,15 @@ def _convolution(m: Mamba1, d: int, lo: Local) -> Part:
     forward: tuple[Operator, ...] = (kernel("fwd", row, row),)
     again = () if m.norms else (kernel("again", row, row),)
     return Part(
-        name="mamba_conv",
+        "mamba_conv",
         forward=forward,
         backward_input=(*again, kernel("bwd", 2 * row, row, launches=2)),
         weights=(
-            Weight(name="mamba_conv.weight", rows=d, columns=m.conv_width, split="rows"),
-            Weight(name="mamba_conv.bias", rows=d, split="rows"),
+            Weight("mamba_conv.weight", d, m.conv_width, split="rows"),
+            Weight("mamba_conv.bias", d, split="rows"),
         ),
-        saves=(Saved(name="mamba_conv.in", storage="in_proj.out", bytes=2 * row * lo.tokens, input=True),),
-        makes=(Saved(name="mamba_conv.out", bytes=row * lo.tokens),),
+        saves=(Saved("mamba_conv.in", 2 * row * lo.tokens, storage="in_proj.out", input=True),),
+        makes=(Saved("mamba_conv.out", row * lo.tokens),),
         tags=MAMBA,
     )
 
@@ -123,8 +112,8 @@ def _scan(m: Mamba1, d: int, lo: Local) -> Part:
     backward = kernel("bwd", 6 * row + 2 * states, 4 * row + 8.0 * m.state_dim, _BACKWARD * work, serial="element")
     forward, backward = (replace(op, steps=op.steps * steps) for op in (forward, backward))
     vectors = (
-        Weight(name="mamba_scan.A_log", rows=d, columns=m.state_dim, split="rows"),
-        Weight(name="mamba_scan.D", rows=d, split="rows"),
+        Weight("mamba_scan.A_log", d, m.state_dim, split="rows"),
+        Weight("mamba_scan.D", d, split="rows"),
     )
     own = {"mamba_scan.ungated": row, "mamba_scan.states": 8.0 * d * m.state_dim / _CHUNK}
     reads = {"in_proj.out": 2 * row, "x_proj.out": lo.act * (m.dt_rank + 2 * m.state_dim)}
@@ -132,17 +121,14 @@ def _scan(m: Mamba1, d: int, lo: Local) -> Part:
         reads = {"in_proj.out": 2 * row, "mamba_conv.out": row, "dt_proj.out": row}
         reads |= {"b_norm.out": states, "c_norm.out": states}
     return Part(
-        name="mamba_scan",
+        "mamba_scan",
         forward=(forward,),
         backward_input=(backward,),
         weights=vectors,
         saves=(
-            *(
-                Saved(name=f"mamba_scan.{name}", storage=name, bytes=size * token, input=True)
-                for name, size in reads.items()
-            ),
-            *(Saved(name=name, bytes=size * token) for name, size in own.items()),
+            *(Saved(f"mamba_scan.{name}", size * token, storage=name, input=True) for name, size in reads.items()),
+            *(Saved(name, size * token) for name, size in own.items()),
         ),
-        makes=(Saved(name="mamba_scan.out", bytes=row * token),),
+        makes=(Saved("mamba_scan.out", row * token),),
         tags=MAMBA,
     )

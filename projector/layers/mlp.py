@@ -67,18 +67,12 @@ def _thinned(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
     half = output.bytes
     (read, write, launches), (back_read, back_write, back_launches) = _CUT if not lo.compiled else _CUT_COMPILED
     cut = Part(
-        name="gate_cut",
-        forward=(Stream(name="gate_cut", kind="elementwise", read=read * half, write=write * half, launches=launches),),
+        "gate_cut",
+        forward=(Stream("gate_cut", "elementwise", read * half, write * half, launches=launches),),
         backward_input=(
-            Stream(
-                name="gate_cut.bwd",
-                kind="elementwise",
-                read=back_read * half,
-                write=back_write * half,
-                launches=back_launches,
-            ),
+            Stream("gate_cut.bwd", "elementwise", back_read * half, back_write * half, launches=back_launches),
         ),
-        saves=(Saved(name="gate_cut.out", bytes=half),),
+        saves=(Saved("gate_cut.out", half),),
         tags=MLP,
     )
     return fc1, cut, act, fc2
@@ -91,10 +85,10 @@ def _moments(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
     (output,) = act.makes
     halves = (2 if lo.model.gated_linear_unit else 1) * output.bytes
     gathered = lo.gathered_bytes if lo.sp else 0.0
-    last = Transient(name="fc2_backward", bytes=gathered + output.bytes)
+    last = Transient("fc2_backward", gathered + output.bytes)
     between = _SCRIPTED_ALIVE * output.bytes if _interpreted(lo) else 0.0
-    middle = Transient(name="activation_backward", bytes=output.bytes + halves + between, freed=output.bytes)
-    first = Transient(name="fc1_backward", bytes=2 * gathered + lo.hidden_bytes, freed=output.bytes) if lo.sp else None
+    middle = Transient("activation_backward", output.bytes + halves + between, freed=output.bytes)
+    first = Transient("fc1_backward", 2 * gathered + lo.hidden_bytes, freed=output.bytes) if lo.sp else None
     return (
         replace(fc1, backward_transient=first),
         *parts[1:-2],
@@ -114,11 +108,11 @@ def feed_forward(
     gated, bias = lo.model.gated_linear_unit, lo.model.add_bias_linear
     outputs = (width,) if not gated else (2 * width,) if lo.execution.fusion.gate_up else (width, width)
     fc1 = Linear(
-        name=f"{prefix}fc1",
-        outputs=outputs,
-        inputs=lo.hidden,
-        rows=lo.tokens,
-        parallel="column",
+        f"{prefix}fc1",
+        outputs,
+        lo.hidden,
+        lo.tokens,
+        "column",
         bias=bias,
         after_norm=after_norm,
         beside_activation="before",
@@ -126,11 +120,11 @@ def feed_forward(
         reads="pre_mlp_norm.out",
     )
     fc2 = Linear(
-        name=f"{prefix}fc2",
-        outputs=(lo.hidden,),
-        inputs=width,
-        rows=lo.tokens,
-        parallel="row",
+        f"{prefix}fc2",
+        (lo.hidden,),
+        width,
+        lo.tokens,
+        "row",
         bias=bias,
         beside_activation="after",
         target="linear_fc2",
@@ -168,29 +162,23 @@ def activation(
         forward, backward = _SCRIPTED, _SCRIPTED_BACK
     probability = 4.0 * rows if weighted else 0.0
     return Part(
-        name=name,
+        name,
         forward=(
-            Stream(
-                name=name,
-                kind="activation",
-                read=forward[0] * tensor + probability,
-                write=forward[1] * tensor,
-                launches=forward[2],
-            ),
+            Stream(name, "activation", forward[0] * tensor + probability, forward[1] * tensor, launches=forward[2]),
             *_stored(f"{name}.store", inputs * width * rows, lo),
         ),
         backward_input=(
             *_restored(f"{name}.restore", inputs * width * rows, lo),
             Stream(
-                name=f"{name}.bwd",
-                kind="activation",
-                read=backward[0] * tensor + probability,
-                write=backward[1] * tensor + probability,
+                f"{name}.bwd",
+                "activation",
+                backward[0] * tensor + probability,
+                backward[1] * tensor + probability,
                 launches=backward[2],
             ),
         ),
         saves=_saves(name, tensor, reads, fused, weighted, lo),
-        makes=(Saved(name=f"{name}.out", bytes=tensor),),
+        makes=(Saved(f"{name}.out", tensor),),
         tags=tags,
     )
 
@@ -206,20 +194,18 @@ def _situ(name: str, elements: int, lo: Local, tags: frozenset[str], reads: str,
 
     def stream(name: str, passes: Sequence[float]) -> Stream:
         read, write, launches = passes
-        return Stream(
-            name=name, kind="elementwise", read=read * elements, write=write * elements, launches=whole(launches)
-        )
+        return Stream(name, "elementwise", read * elements, write * elements, launches=whole(launches))
 
     return Part(
-        name=name,
+        name,
         forward=(stream(name, forward),),
         backward_input=(stream(f"{name}.bwd", backward),),
         saves=(
-            Saved(name=f"{name}.in", storage=reads, bytes=2 * tensor, input=True),
-            Saved(name=f"{name}.clamped", bytes=_SITU_SAVED * elements),
-            *(Saved(name=f"{name}.unweighted", bytes=tensor),) * weighted,
+            Saved(f"{name}.in", 2 * tensor, storage=reads, input=True),
+            Saved(f"{name}.clamped", _SITU_SAVED * elements),
+            *(Saved(f"{name}.unweighted", tensor),) * weighted,
         ),
-        makes=(Saved(name=f"{name}.out", bytes=tensor),),
+        makes=(Saved(f"{name}.out", tensor),),
         tags=tags,
     )
 
@@ -237,14 +223,11 @@ def _stored(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
         return ()
     passes, launches = (2, 3) if lo.execution.fusion.activation_casts else (1, 1)
     read = passes * lo.act * elements
-    return (Stream(name=name, kind="cast", read=read, write=real(elements), launches=launches),)
+    return (Stream(name, "cast", read, real(elements), launches=launches),)
 
 
 def _restored(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
-    return tuple(
-        Stream(name=name, kind="cast", read=real(elements), write=lo.act * elements)
-        for _ in _stored(name, elements, lo)
-    )
+    return tuple(Stream(name, "cast", real(elements), lo.act * elements) for _ in _stored(name, elements, lo))
 
 
 def _saves(name: str, tensor: float, reads: str, fused: bool, weighted: bool, lo: Local) -> tuple[Saved, ...]:
@@ -252,8 +235,8 @@ def _saves(name: str, tensor: float, reads: str, fused: bool, weighted: bool, lo
     unfused also the activated gate, which the product saves, and that product where a probability multiplies it."""
     gated = lo.model.gated_linear_unit
     stored = 0.5 if lo.recipe.activation_func_fp8_input_store and gated else 1.0
-    saves = [Saved(name=f"{name}.in", storage=reads, bytes=tensor * (2 if gated else 1) * stored, input=True)]
+    saves = [Saved(f"{name}.in", tensor * (2 if gated else 1) * stored, storage=reads, input=True)]
     if not fused:
-        saves += [Saved(name=f"{name}.gate", bytes=tensor)] * gated
-        saves += [Saved(name=f"{name}.unweighted", bytes=tensor)] * weighted
+        saves += [Saved(f"{name}.gate", tensor)] * gated
+        saves += [Saved(f"{name}.unweighted", tensor)] * weighted
     return tuple(saves)

@@ -65,10 +65,10 @@ def _identity(moe: MoE, lo: Local) -> tuple[Part, ...]:
     tensor = lo.act * lo.hidden * lo.shard_tokens
     return (
         Part(
-            name="zero_experts",
-            forward=(Stream(name="zero_experts", kind="elementwise", read=2 * tensor, write=tensor),),
-            backward_input=(Stream(name="zero_experts.bwd", kind="elementwise", read=3 * tensor, write=tensor),),
-            saves=(Saved(name="zero_experts.in", storage="pre_mlp_norm.out", bytes=tensor, input=True),),
+            "zero_experts",
+            forward=(Stream("zero_experts", "elementwise", 2 * tensor, tensor),),
+            backward_input=(Stream("zero_experts.bwd", "elementwise", 3 * tensor, tensor),),
+            saves=(Saved("zero_experts.in", tensor, storage="pre_mlp_norm.out", input=True),),
             tags=MOE,
         ),
     )
@@ -84,8 +84,8 @@ def _latent(moe: MoE, lo: Local) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     kept = replace(lo, linear_dtype=lo.dtype, scaling="", cast_recipe="", gathered=lo.act)
     view = kept if lo.cast_recipe == "nvfp4" else lo
     latent, h, rows = moe.moe_latent_size, lo.hidden, lo.shard_tokens
-    down = Linear(name="latent_down", outputs=(latent,), inputs=h, rows=rows, reads="pre_mlp_norm.out")
-    up = Linear(name="latent_up", outputs=(h,), inputs=latent, rows=rows, reads="moe.combine.out")
+    down = Linear("latent_down", (latent,), h, rows, reads="pre_mlp_norm.out")
+    up = Linear("latent_up", (h,), latent, rows, reads="moe.combine.out")
     return (linear(down, view, tags),), (linear(up, view, tags),)
 
 
@@ -101,9 +101,9 @@ def _modules(lo: Local) -> tuple[Part, ...]:
     total = lo.execution.runtime.moe_layer_us
     return tuple(
         Part(
-            name=f"{scope}.modules",
-            forward=(HostWork(name=f"{scope}.modules", microseconds=share * total),),
-            backward_input=(HostWork(name=f"{scope}.modules.bwd", microseconds=share * total),),
+            f"{scope}.modules",
+            forward=(HostWork(f"{scope}.modules", share * total),),
+            backward_input=(HostWork(f"{scope}.modules.bwd", share * total),),
             tags=MOE | {scope},
         )
         for scope, share in _MODULES.items()
@@ -125,10 +125,10 @@ def _weighted(r: Routed, lo: Local) -> tuple[Part, ...]:
     )
     return (
         Part(
-            name="moe.weighted",
+            "moe.weighted",
             forward=(_product("moe.weighted", elements, forward),),
             backward_input=(_product("moe.weighted.bwd", elements, backward),),
-            saves=(Saved(name="moe.weighted.in", bytes=(4.0 if cast else lo.act) * elements),),
+            saves=(Saved("moe.weighted.in", (4.0 if cast else lo.act) * elements),),
             tags=MOE,
         ),
     )
@@ -136,7 +136,7 @@ def _weighted(r: Routed, lo: Local) -> tuple[Part, ...]:
 
 def _product(name: str, elements: float, cost: tuple[float, float, int]) -> Stream:
     read, write, launches = cost
-    return Stream(name=name, kind="elementwise", read=read * elements, write=write * elements, launches=launches)
+    return Stream(name, "elementwise", read * elements, write * elements, launches=launches)
 
 
 def _first(part: Part, width: int, r: Routed, lo: Local) -> Part:
@@ -148,7 +148,7 @@ def _first(part: Part, width: int, r: Routed, lo: Local) -> Part:
     inputs = products if lo.execution.fusion.expert_gemm_split else 1
     alive = (products - 1) * lo.act * r.held * width + inputs * lo.act * r.held * lo.hidden
     alive += lo.execution.dispatch.backward_buffers(r, lo, planned=True)
-    return replace(part, backward_transient=Transient(name="moe_backward", bytes=alive))
+    return replace(part, backward_transient=Transient("moe_backward", alive))
 
 
 def _expert_activation(width: int, r: Routed, lo: Local) -> Part:
@@ -165,7 +165,7 @@ def _expert_activation(width: int, r: Routed, lo: Local) -> Part:
     if not lo.execution.allocator.planned:
         # the experts' output gradient, the activation's input and output gradients
         halves = (2 if lo.model.gated_linear_unit else 1) * lo.act * r.held * width
-        moment = Transient(name="moe_backward", bytes=lo.act * r.held * lo.hidden + halves)
+        moment = Transient("moe_backward", lo.act * r.held * lo.hidden + halves)
         part = replace(part, backward_transient=moment)
     if lo.execution.kernels.grouped_by(lo.recipe) != "loop":
         return part
@@ -185,20 +185,12 @@ def _clamped(part: Part, width: int, r: Routed, lo: Local) -> Part:
     half, flags = lo.act * width * r.held, 1.0 * width * r.held
     whole = 2 * half
     forward = (
-        Stream(name="experts.clamp", kind="strided", read=whole, write=whole, launches=2),
-        Stream(name="experts.clamp.cat", kind="elementwise", read=whole, write=whole),
+        Stream("experts.clamp", "strided", whole, whole, launches=2),
+        Stream("experts.clamp.cat", "elementwise", whole, whole),
     )
     back = (
-        Stream(
-            name="experts.clamp.bwd",
-            kind="strided",
-            read=3 * half + 2 * (half + flags),
-            write=3 * flags + 2 * half,
-            launches=5,
-        ),
-        Stream(
-            name="experts.clamp.cat.bwd", kind="elementwise", read=whole + 2 * flags, write=whole + flags, launches=2
-        ),
+        Stream("experts.clamp.bwd", "strided", 3 * half + 2 * (half + flags), 3 * flags + 2 * half, launches=5),
+        Stream("experts.clamp.cat.bwd", "elementwise", whole + 2 * flags, whole + flags, launches=2),
     )
     return replace(part, forward=(*forward, *part.forward), backward_input=(*part.backward_input, *back))
 
@@ -217,9 +209,9 @@ def _padding(name: str, r: Routed, lo: Local) -> tuple[Part, ...]:
     read, write = (r.received, r.rows) if name == "moe.pad" else (r.rows, r.received)
     return (
         Part(
-            name=name,
-            forward=(Stream(name=name, kind="permute", read=row * read, write=row * write),),
-            backward_input=(Stream(name=f"{name}.bwd", kind="permute", read=row * write, write=row * read),),
+            name,
+            forward=(Stream(name, "permute", row * read, row * write),),
+            backward_input=(Stream(f"{name}.bwd", "permute", row * write, row * read),),
             tags=MOE,
         ),
     )
@@ -234,15 +226,13 @@ def _shared(moe: MoE, lo: Local) -> tuple[Part, ...]:
     add = 2 if moe.moe_shared_expert_gate else 1  # gate: a row product and a multiplication
     parts = feed_forward("shared.", moe.moe_shared_expert_intermediate_size, lo, tags, after_norm=False)
     total = Part(
-        name="shared.add",
-        forward=(
-            Stream(name="shared.add", kind="elementwise", read=2 * add * tensor, write=add * tensor, launches=add),
-        ),
+        "shared.add",
+        forward=(Stream("shared.add", "elementwise", 2 * add * tensor, add * tensor, launches=add),),
         backward_input=(
             # gradients of the routed and the shared path meet at the norm's output
-            Stream(name="shared.add.bwd", kind="elementwise", read=2 * add * tensor, write=add * tensor, launches=add),
+            Stream("shared.add.bwd", "elementwise", 2 * add * tensor, add * tensor, launches=add),
         ),
-        weights=(Weight(name="shared.gate", rows=lo.hidden),) if moe.moe_shared_expert_gate else (),
+        weights=(Weight("shared.gate", lo.hidden),) if moe.moe_shared_expert_gate else (),
         tags=tags,
     )
     return tuple(replace(part, role="shared_experts") for part in (*parts, total))

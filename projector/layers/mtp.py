@@ -27,28 +27,28 @@ _ROLL_LAUNCHES = parameter(6, unit="launches", kind="derived", source="ids, labe
 def depth(layer: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
     """All parts of one prediction depth around ``layer`` (the kind of the last decoder layer), but its output layer."""
     ids = 8.0 * lo.tokens
-    roll = Stream(name="mtp.roll", kind="copy", read=3 * ids, write=3 * ids, launches=_ROLL_LAUNCHES)
+    roll = Stream("mtp.roll", "copy", 3 * ids, 3 * ids, launches=_ROLL_LAUNCHES)
     joined = 2 * lo.act * lo.hidden * lo.shard_tokens
-    concat = Stream(name="mtp.concat", kind="copy", read=joined, write=joined)
+    concat = Stream("mtp.concat", "copy", joined, joined)
     project = Linear(
-        name="mtp.eh_proj",
-        outputs=(-(-lo.hidden // lo.tp),),
-        inputs=2 * lo.hidden,
-        rows=lo.tokens,
-        parallel="column",
+        "mtp.eh_proj",
+        (-(-lo.hidden // lo.tp),),
+        2 * lo.hidden,
+        lo.tokens,
+        "column",
         target="eh_proj",
         reads="mtp.concat.out",
     )
     return (
-        Part(name="mtp.roll", forward=(roll,), tags=MTP),
+        Part("mtp.roll", forward=(roll,), tags=MTP),
         *(replace(part, weights=borrowed(part.weights), backward_transient=None) for part in embed(lo)),
         norm("mtp.enorm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=MTP),
         norm("mtp.hnorm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=MTP),
         Part(
-            name="mtp.concat",
+            "mtp.concat",
             forward=(concat,),
-            backward_input=(Stream(name="mtp.concat.bwd", kind="copy", read=joined, write=joined, launches=2),),
-            makes=(Saved(name="mtp.concat.out", bytes=joined),),
+            backward_input=(Stream("mtp.concat.bwd", "copy", joined, joined, launches=2),),
+            makes=(Saved("mtp.concat.out", joined),),
             tags=MTP,
         ),
         linear(project, lo, MTP),
@@ -68,8 +68,8 @@ def _collect(lo: Local) -> tuple[Part, ...]:
     if lo.tp == 1:
         return ()
     nbytes = lo.act * lo.hidden * lo.tokens
-    gather: tuple[Operator, ...] = (Collective(name="mtp.gather", kind="all_gather", group="tp", bytes=nbytes),)
+    gather: tuple[Operator, ...] = (Collective("mtp.gather", "all_gather", "tp", nbytes),)
     back: tuple[Operator, ...] = ()
     if lo.sp:
-        back = (Collective(name="mtp.gather.bwd", kind="all_gather", group="tp", bytes=nbytes),)
-    return (Part(name="mtp.gather", forward=gather, backward_input=back, tags=MTP),)
+        back = (Collective("mtp.gather.bwd", "all_gather", "tp", nbytes),)
+    return (Part("mtp.gather", forward=gather, backward_input=back, tags=MTP),)

@@ -45,15 +45,13 @@ def norm(
     # a LayerNorm is one kernel everywhere (aten native_layer_norm)
     fused = lo.execution.fusion.norm or lo.compiled or lo.model.normalization != "RMSNorm"
     if fused:
-        forward = Stream(name=name, kind="norm", read=tensor, write=tensor)
+        forward = Stream(name, "norm", tensor, tensor)
         # main kernel, then the reduction of the partial weight gradients
-        backward = Stream(name=f"{name}.bwd", kind="norm", read=2 * tensor, write=tensor, launches=2)
+        backward = Stream(f"{name}.bwd", "norm", 2 * tensor, tensor, launches=2)
     else:
         half = _EAGER_BYTES / 4 * tensor
-        forward = Stream(name=name, kind="elementwise", read=half, write=half, launches=_EAGER_LAUNCHES)
-        backward = Stream(
-            name=f"{name}.bwd", kind="elementwise", read=2 * half, write=2 * half, launches=2 * _EAGER_LAUNCHES
-        )
+        forward = Stream(name, "elementwise", half, half, launches=_EAGER_LAUNCHES)
+        backward = Stream(f"{name}.bwd", "elementwise", 2 * half, 2 * half, launches=2 * _EAGER_LAUNCHES)
     backward_ops: list[Operator] = [backward]
     streams = branch and lo.model.hyper_connections
     if branch and not streams:
@@ -64,13 +62,13 @@ def norm(
         backward_ops.insert(0, _across(f"{name}.grad_statistics", rows))
     weight = lo.execution.fusion.added(f"{name}.grad_add", width, buffer, buffer) if lo.trainable else ()
     part = Part(
-        name=name,
+        name,
         forward=(_across(f"{name}.statistics", rows), forward) if lo.summa else (forward,),
         backward_input=tuple(backward_ops),
         backward_weight=weight,
         weights=vectors(name, width, lo),
         saves=_saves(name, width, rows, reads, fused, lo),
-        makes=(Saved(name=f"{name}.out", bytes=tensor),),
+        makes=(Saved(f"{name}.out", tensor),),
         tags=tags,
     )
     if streams:
@@ -80,16 +78,16 @@ def norm(
 
 def _across(name: str, rows: int) -> Operator:
     """The two sums of each row whose width SUMMA divides over tp, fp32 (arXiv:2410.00273, appendix)."""
-    return Collective(name=name, kind="all_reduce", group="tp", bytes=8.0 * rows)
+    return Collective(name, "all_reduce", "tp", 8.0 * rows)
 
 
 def _saves(name: str, width: int, rows: int, reads: str, fused: bool, lo: Local) -> tuple[Saved, ...]:
     statistics = 8.0 if lo.model.normalization == "LayerNorm" else 4.0  # of a row, fp32: mean and deviation, or one
     saves = (
-        Saved(name=f"{name}.in", storage=reads, bytes=lo.act * width * rows, input=True),
-        Saved(name=f"{name}.statistics", bytes=statistics * rows),
+        Saved(f"{name}.in", lo.act * width * rows, storage=reads, input=True),
+        Saved(f"{name}.statistics", statistics * rows),
     )
-    return saves if fused else (*saves, Saved(name=f"{name}.upcast", bytes=4.0 * width * rows))
+    return saves if fused else (*saves, Saved(f"{name}.upcast", 4.0 * width * rows))
 
 
 def sandwich(name: str, lo: Local, tags: frozenset[str] = frozenset(), reads: str = "") -> tuple[Part, ...]:
@@ -104,7 +102,7 @@ def sandwich(name: str, lo: Local, tags: frozenset[str] = frozenset(), reads: st
 def vectors(name: str, width: int, lo: Local) -> tuple[Weight, ...]:
     """What a normalisation over ``width`` learns."""
     number = _VECTORS.get(lo.model.normalization, 1)
-    return (Weight(name=f"{name}.weight", rows=number * width),) if number else ()
+    return (Weight(f"{name}.weight", number * width),) if number else ()
 
 
 def beside(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
@@ -112,10 +110,10 @@ def beside(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
     second norm and the first addition are gone, the gradients of both halves meet at the norm."""
     x = lo.hidden_bytes
     more = Stream(
-        name="halves.add",
-        kind="elementwise",
-        read=x if lo.compiled else 2 * x,
-        write=0.0 if lo.compiled else x,
+        "halves.add",
+        "elementwise",
+        x if lo.compiled else 2 * x,
+        0.0 if lo.compiled else x,
         launches=0 if lo.compiled else 1,
     )
     found = []
@@ -139,8 +137,8 @@ def beside(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
 def _branch_add(name: str, tensor: float, compiled: bool) -> Stream:
     """Sum of the residual's gradient and the norm's; a compiler folds it into the norm's backward kernel."""
     if compiled:
-        return Stream(name=f"{name}.branch_add", kind="elementwise", read=tensor, write=0.0, launches=0)
-    return Stream(name=f"{name}.branch_add", kind="elementwise", read=2 * tensor, write=tensor)
+        return Stream(f"{name}.branch_add", "elementwise", tensor, 0.0, launches=0)
+    return Stream(f"{name}.branch_add", "elementwise", 2 * tensor, tensor)
 
 
 def residual(name: str, lo: Local, tags: frozenset[str] = frozenset(), makes: str = "") -> Part:
@@ -155,9 +153,9 @@ def residual(name: str, lo: Local, tags: frozenset[str] = frozenset(), makes: st
         makes = makes.removesuffix(".in") + ".mix.sum" if makes else makes
     tensor = lo.act * lo.hidden * lo.shard_tokens
     if lo.compiled:
-        op = Stream(name=name, kind="elementwise", read=tensor, write=tensor, launches=0)
+        op = Stream(name, "elementwise", tensor, tensor, launches=0)
     elif lo.execution.fusion.residual and (lo.recipe.jit_fusion or not lo.model.add_bias_linear):
-        op = Stream(name=name, kind="elementwise", read=2 * tensor, write=tensor)
+        op = Stream(name, "elementwise", 2 * tensor, tensor)
     else:
-        op = Stream(name=name, kind="elementwise", read=3 * tensor, write=2 * tensor, launches=2)
-    return Part(name=name, forward=(op,), makes=(Saved(name=makes or f"{name}.out", bytes=tensor),), tags=tags)
+        op = Stream(name, "elementwise", 3 * tensor, 2 * tensor, launches=2)
+    return Part(name, forward=(op,), makes=(Saved(makes or f"{name}.out", tensor),), tags=tags)

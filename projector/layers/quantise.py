@@ -70,7 +70,7 @@ def cast(name: str, elements: float, lo: Local, tensors: int = 1) -> tuple[Strea
         read, write, launches = _ELEMENTARY
     elif lo.cast_recipe in _ONE_SCALE and not lo.execution.fusion.cast_transposes:
         write /= 2.0
-    one = Stream(name=name, kind="cast", read=read * elements, write=write * elements, launches=launches * tensors)
+    one = Stream(name, "cast", read * elements, write * elements, launches=launches * tensors)
     if lo.cast_recipe != "rowwise":
         return (one,)
     return one, replace(one, name=f"{name}.columns", kind="transpose")
@@ -82,7 +82,7 @@ def rescale(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:
     pull request 1325)."""
     if lo.cast_recipe != "rowwise":
         return ()
-    return (Stream(name=name, kind="elementwise", read=lo.act * elements, write=lo.act * elements),)
+    return (Stream(name, "elementwise", lo.act * elements, lo.act * elements),)
 
 
 def norm_emits_quantised(lo: Local) -> bool:
@@ -156,18 +156,18 @@ def quantised(part: Part, inputs: int, outputs: int, lo: Local) -> Part:
 def _joined(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
     if lo.cast_recipe == "mxfp8":
         return ()
-    return (Stream(name=name, kind="copy", read=lo.act * elements, write=lo.act * elements),)
+    return (Stream(name, "copy", lo.act * elements, lo.act * elements),)
 
 
 def _narrowed(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
     """Attention reads one orientation alone; current scaling passes over the tensor once more, for its maximum."""
     if lo.cast_recipe == "mxfp8":
         return cast(name, elements, lo)
-    once = Stream(name=name, kind="cast", read=lo.act * elements, write=real(elements))
+    once = Stream(name, "cast", lo.act * elements, real(elements))
     return (once,) if _delayed(lo) else (replace(once, read=2 * once.read, launches=3),)
 
 
 def _widened(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
     if not _delayed(lo):
         return ()
-    return (Stream(name=name, kind="cast", read=real(elements), write=lo.act * elements),)
+    return (Stream(name, "cast", real(elements), lo.act * elements),)

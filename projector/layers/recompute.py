@@ -26,7 +26,7 @@ _RANDOM_STATE_US = parameter(
     kind="assumed",
     source="a full checkpoint saves and restores the random state of host and device: torch's calls",
 )
-_RANDOM_STATE = HostWork(name="recompute.random_state", microseconds=_RANDOM_STATE_US)
+_RANDOM_STATE = HostWork("recompute.random_state", _RANDOM_STATE_US)
 
 _PLAIN = Recompute()
 
@@ -117,19 +117,19 @@ def _every_other_product(parts: tuple[Part, ...], saves: tuple[Saved, ...], how:
             dead = how.pruned and op.name in _OUTPUT_ONLY
             if isinstance(op, Collective) and op.group == "ep":
                 if how.keeps_exchanged:
-                    kept.append(Saved(name=f"{op.name}.exchanged", bytes=op.bytes))
+                    kept.append(Saved(f"{op.name}.exchanged", op.bytes))
                 else:
                     replayed.append(op)
             elif isinstance(op, Gemm) and "moe_router" not in part.tags:
                 products += 1
                 if products % 2 and not (how.pruned and (dead or scattered is not None)):
-                    kept.append(Saved(name=f"{op.name}.product", bytes=op.out_bytes * op.m * op.n * op.batch))
+                    kept.append(Saved(f"{op.name}.product", op.out_bytes * op.m * op.n * op.batch))
                 elif products % 2 == 0 and not dead:
                     replayed.append(op)
                 if scattered is not None and not dead:
-                    kept.append(Saved(name=f"{op.name}.scattered", bytes=scattered))
+                    kept.append(Saved(f"{op.name}.scattered", scattered))
                 if how.keeps_magnitudes and isinstance(op, Gemm) and op.dtype == "fp8":
-                    kept.append(Saved(name=f"{op.name}.magnitudes", bytes=op.out_bytes * (op.m + op.n) * op.k))
+                    kept.append(Saved(f"{op.name}.magnitudes", op.out_bytes * (op.m + op.n) * op.k))
             elif not dead and not isinstance(op, Attention | HostWork) and not _scatters(op):
                 replayed.append(op)
         if any(isinstance(op, Attention) for op in part.forward):

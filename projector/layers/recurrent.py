@@ -65,11 +65,11 @@ def chain(
 def projection(name: str, width: int, lo: Local, tags: frozenset[str], *, into: str = "") -> Part:
     """A linear of the normed input to ``width`` of this rank (column), or with ``into`` from that storage back (row)."""
     spec = Linear(
-        name=name,
-        outputs=(lo.hidden,) if into else (width,),
-        inputs=width if into else lo.hidden,
-        rows=lo.tokens,
-        parallel="row" if into else "column",
+        name,
+        (lo.hidden,) if into else (width,),
+        width if into else lo.hidden,
+        lo.tokens,
+        "row" if into else "column",
         after_norm=not into,
         reads=into or "input_norm.out",
     )
@@ -84,19 +84,17 @@ def gated_norm(width: int, weight: int, lo: Local, tags: frozenset[str], gate: s
     tensor = lo.act * width * lo.tokens
     reads = 2 if gate else 1
     saves = [
-        Saved(name="gated_norm.in", bytes=tensor, input=True),
-        Saved(name="gated_norm.statistics", bytes=4.0 * lo.tokens),
+        Saved("gated_norm.in", tensor, input=True),
+        Saved("gated_norm.statistics", 4.0 * lo.tokens),
     ]
-    saves += [Saved(name="gated_norm.gate", storage=gate, bytes=tensor, input=True)] if gate else []
+    saves += [Saved("gated_norm.gate", tensor, storage=gate, input=True)] if gate else []
     return Part(
-        name="gated_norm",
-        forward=(Stream(name="gated_norm", kind="norm", read=reads * tensor, write=tensor),),
-        backward_input=(
-            Stream(name="gated_norm.bwd", kind="norm", read=(1 + reads) * tensor, write=reads * tensor, launches=2),
-        ),
-        weights=(Weight(name="gated_norm.weight", rows=weight, split="rows" if weight == width else ""),),
+        "gated_norm",
+        forward=(Stream("gated_norm", "norm", reads * tensor, tensor),),
+        backward_input=(Stream("gated_norm.bwd", "norm", (1 + reads) * tensor, reads * tensor, launches=2),),
+        weights=(Weight("gated_norm.weight", weight, split="rows" if weight == width else ""),),
         saves=tuple(saves),
-        makes=(Saved(name="gated_norm.out", bytes=tensor),),
+        makes=(Saved("gated_norm.out", tensor),),
         tags=tags,
     )
 
@@ -113,8 +111,8 @@ def exchanged(
     def swap(suffix: str, width: float, number: int) -> tuple[Operator, ...]:
         nbytes = lo.act * width * lo.tokens
         return (
-            Collective(name=f"{name}.{suffix}", kind="all_to_all", group="cp", bytes=nbytes, launches=number),
-            Stream(name=f"{name}.{suffix}.order", kind="copy", read=2 * nbytes, write=2 * nbytes, launches=2),
+            Collective(f"{name}.{suffix}", "all_to_all", "cp", nbytes, launches=number),
+            Stream(f"{name}.{suffix}.order", "copy", 2 * nbytes, 2 * nbytes, launches=2),
         )
 
     return (

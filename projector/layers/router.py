@@ -38,28 +38,26 @@ def router(moe: MoE, lo: Local) -> Part:
     grad = "tf32" if high else lo.dtype
     out = 4.0 if high else lo.act
     backward: list[Operator] = [_balance_backward(moe, lo), _scores("router.topk.bwd", moe, lo, backward=True)]
-    backward.append(Gemm(name="router.dgrad", m=rows, n=h, k=experts, dtype=grad, layout="NN", out_bytes=out))
+    backward.append(Gemm("router.dgrad", rows, h, experts, dtype=grad, layout="NN", out_bytes=out))
     if high:
         # gradient of the input cast down (4+2 bytes), saved input and weight cast up (2+4), weight gradient down
-        backward.append(
-            Stream(name="router.grad_cast", kind="cast", read=6.0 * h * rows, write=6.0 * h * rows, launches=4)
-        )
+        backward.append(Stream("router.grad_cast", "cast", 6.0 * h * rows, 6.0 * h * rows, launches=4))
     # the norm's output feeds the router and the experts: their gradients are added
     tensor = lo.act * h * rows
-    backward.append(Stream(name="router.grad_add", kind="elementwise", read=2 * tensor, write=tensor))
-    weight = (Gemm(name="router.wgrad", m=experts, n=h, k=rows, dtype=grad, layout="NT", out_bytes=out),)
+    backward.append(Stream("router.grad_add", "elementwise", 2 * tensor, tensor))
+    weight = (Gemm("router.wgrad", experts, h, rows, dtype=grad, layout="NT", out_bytes=out),)
     return Part(
-        name="router",
+        "router",
         forward=(
-            Gemm(name="router", m=rows, n=experts, k=h, dtype=lo.dtype, out_bytes=out),
+            Gemm("router", rows, experts, h, dtype=lo.dtype, out_bytes=out),
             _scores("router.topk", moe, lo),
             *_balance(moe, lo),
         ),
         backward_input=tuple(backward),
         backward_weight=weight if lo.trainable else (),
         weights=(
-            Weight(name="router", rows=experts, columns=h, role="router"),
-            *((Weight(name="router.bias", rows=experts),) if lo.model.add_bias_linear else ()),
+            Weight("router", experts, h, role="router"),
+            *((Weight("router.bias", experts),) if lo.model.add_bias_linear else ()),
         ),
         saves=_saves(moe, lo),
         tags=ROUTER,
@@ -71,10 +69,8 @@ def _saves(moe: MoE, lo: Local) -> tuple[Saved, ...]:
     and, unless frozen, the input."""
     probabilities = 4.0 if lo.recipe.moe_router_dtype == "fp32" else 2.0
     choice = lo.shard_tokens * (moe.scored * (4.0 + 4 + 1 + 1 + probabilities) + 16.0 * moe.moe_router_topk)
-    scores = Saved(name="router.scores", bytes=choice)
-    into = Saved(
-        name="router.in", storage="pre_mlp_norm.out", bytes=lo.hidden_bytes, until="weight_gradient", input=True
-    )
+    scores = Saved("router.scores", choice)
+    into = Saved("router.in", lo.hidden_bytes, storage="pre_mlp_norm.out", until="weight_gradient", input=True)
     return (into, scores) if lo.trainable else (scores,)
 
 
@@ -90,19 +86,17 @@ def _scores(name: str, moe: MoE, lo: Local, backward: bool = False) -> Stream:
     matrix = 4.0 * moe.scored * lo.shard_tokens
     if backward:
         launches = most(2, launches // 2)
-    return Stream(name=name, kind="router", read=passes * matrix, write=passes * matrix, launches=launches)
+    return Stream(name, "router", passes * matrix, passes * matrix, launches=launches)
 
 
 def _balance(moe: MoE, lo: Local) -> tuple[Operator, ...]:
     """Load-balancing statistics: scores again, counts (summed over ranks that share the sequence), their product."""
     launches = _pick(_BALANCE, lo) + (_pick(_BIAS, lo) if moe.moe_router_enable_expert_bias else 0)
     matrix = 4.0 * moe.scored * lo.shard_tokens
-    ops: list[Operator] = [
-        Stream(name="router.balance", kind="router", read=2 * matrix, write=matrix, launches=launches)
-    ]
+    ops: list[Operator] = [Stream("router.balance", "router", 2 * matrix, matrix, launches=launches)]
     group = "tp" if lo.sp else "cp" if lo.recipe.cp > 1 else ""
     if group:
-        ops.append(Collective(name="router.counts_ar", kind="all_reduce", group=group, bytes=4.0 * moe.scored))
+        ops.append(Collective("router.counts_ar", "all_reduce", group, 4.0 * moe.scored))
     return tuple(ops)
 
 
@@ -110,4 +104,4 @@ def _balance_backward(moe: MoE, lo: Local) -> Stream:
     """Gradient of the balancing loss with respect to the scores, added to that of the routing weights."""
     matrix = 4.0 * moe.scored * lo.shard_tokens
     launches = most(3, _pick(_BALANCE, lo) // 2)
-    return Stream(name="router.balance.bwd", kind="router", read=2 * matrix, write=matrix, launches=launches)
+    return Stream("router.balance.bwd", "router", 2 * matrix, matrix, launches=launches)

@@ -37,27 +37,19 @@ def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     d, x, rank = lo.model.kv_channels, lo.act * lo.hidden * lo.shard_tokens, m.sizes.adapter_rank
     query, key, ffn = lo.heads * d, lo.kv_heads * d, -(-lo.model.ffn_hidden_size // lo.tp)
     qkv = Linear(
-        name="qkv",
-        outputs=(query + 2 * key,) if lo.execution.fusion.qkv else (query, key, key),
-        inputs=2 * lo.hidden,
-        rows=lo.tokens,
-        parallel="column",
+        "qkv",
+        (query + 2 * key,) if lo.execution.fusion.qkv else (query, key, key),
+        2 * lo.hidden,
+        lo.tokens,
+        "column",
         after_norm=True,
         parts=(query, key, key),
         target="linear_qkv",
         reads="shared_norm.out",
         makes=(("q", query), ("k", key), ("v", key)),
     )
-    proj = Linear(
-        name="proj",
-        outputs=(lo.hidden,),
-        inputs=query,
-        rows=lo.tokens,
-        parallel="row",
-        target="linear_proj",
-        reads="core_attn.out",
-    )
-    own = Linear(name="shared_out", outputs=(lo.hidden,), inputs=lo.hidden, rows=lo.shard_tokens, reads="fc2.out")
+    proj = Linear("proj", (lo.hidden,), query, lo.tokens, "row", target="linear_proj", reads="core_attn.out")
+    own = Linear("shared_out", (lo.hidden,), lo.hidden, lo.shard_tokens, reads="fc2.out")
     fc1, *rest = feed_forward("", lo.model.ffn_hidden_size, lo, MLP)
     adapted = (("q", query), ("k", key), ("v", key)) if m.sizes.use_shared_attention_adapter else ()
     return (
@@ -70,7 +62,7 @@ def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
             for part in _adapter(name, width, 2 * lo.hidden, rank, "shared_norm.out", lo)
         ),
         *rope(query + key, lo, ATTN),
-        core_attention(Heads(heads=lo.heads, kv_heads=lo.kv_heads, qk=d, v=d), lo, ATTN | {"core_attn"}),
+        core_attention(Heads(lo.heads, lo.kv_heads, d, d), lo, ATTN | {"core_attn"}),
         _shared(linear(proj, lo, ATTN), m),
         _shared(norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, branch=False, reads="proj.out", tags=MLP), m),
         _shared(fc1, m),
@@ -90,32 +82,30 @@ def _shared(part: Part, m: SharedBlock) -> Part:
 
 def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, lo: Local) -> tuple[Part, ...]:
     """Through ``rank`` beside a product of ``width`` outputs, to which its output is added."""
-    down = Linear(name=f"{name}_a", outputs=(rank,), inputs=inputs, rows=lo.shard_tokens, reads=reads)
-    up = Linear(
-        name=f"{name}_b", outputs=(width,), inputs=rank, rows=lo.tokens, parallel="column", reads=f"{name}_a.out"
-    )
+    down = Linear(f"{name}_a", (rank,), inputs, lo.shard_tokens, reads=reads)
+    up = Linear(f"{name}_b", (width,), rank, lo.tokens, "column", reads=f"{name}_a.out")
     tensor = lo.act * width * lo.tokens
-    add = Stream(name=f"{name}_add", kind="elementwise", read=2 * tensor, write=tensor)
+    add = Stream(f"{name}_add", "elementwise", 2 * tensor, tensor)
     gradient = lo.act * inputs * lo.shard_tokens
-    back = Stream(name=f"{name}_add.bwd", kind="elementwise", read=2 * gradient, write=gradient)
+    back = Stream(f"{name}_add.bwd", "elementwise", 2 * gradient, gradient)
     return (
         linear(down, lo, ATTN),
         linear(up, lo, ATTN),
-        Part(name=f"{name}_add", forward=(add,), backward_input=(back,)),
+        Part(f"{name}_add", forward=(add,), backward_input=(back,)),
     )
 
 
 def _beside_embedding(x: float) -> Part:
     """The layer's input and the embedding as one tensor; backward adds both halves of its gradient to theirs."""
     return Part(
-        name="shared_input",
-        forward=(Stream(name="shared_input", kind="copy", read=2 * x, write=2 * x),),
-        backward_input=(Stream(name="shared_input.bwd", kind="elementwise", read=4 * x, write=2 * x, launches=2),),
-        makes=(Saved(name="shared_norm.in", bytes=2 * x),),
-        reads=(Saved(name="shared_input.in", bytes=x, input=True),),
+        "shared_input",
+        forward=(Stream("shared_input", "copy", 2 * x, 2 * x),),
+        backward_input=(Stream("shared_input.bwd", "elementwise", 4 * x, 2 * x, launches=2),),
+        makes=(Saved("shared_norm.in", 2 * x),),
+        reads=(Saved("shared_input.in", x, input=True),),
     )
 
 
 def _added(x: float) -> Part:
-    add = Stream(name="shared_add", kind="elementwise", read=2 * x, write=x)
-    return Part(name="shared_add", forward=(add,), makes=(Saved(name="input_norm.in", bytes=x),))
+    add = Stream("shared_add", "elementwise", 2 * x, x)
+    return Part("shared_add", forward=(add,), makes=(Saved("input_norm.in", x),))

@@ -24,10 +24,10 @@ def received(key: int, lo: Local) -> Part:
     if lo.recipe.cp > 1:
         raise Unsupported("keys and values of another layer under context parallelism: no training code exchanges them")
     each = lo.act * key * lo.tokens
-    add = Stream(name="shared_kv.grad_add", kind="elementwise", read=4 * each, write=2 * each, launches=2)
-    reads = tuple(Saved(name=f"shared_kv.{name}", bytes=each, input=True) for name in ("k", "v"))
-    makes = tuple(Saved(name=name, bytes=each) for name in ("k", "v"))
-    return Part(name="shared_kv", backward_input=(add,), reads=reads, makes=makes, tags=frozenset({"attn"}))
+    add = Stream("shared_kv.grad_add", "elementwise", 4 * each, 2 * each, launches=2)
+    reads = tuple(Saved(f"shared_kv.{name}", each, input=True) for name in ("k", "v"))
+    makes = tuple(Saved(name, each) for name in ("k", "v"))
+    return Part("shared_kv", backward_input=(add,), reads=reads, makes=makes, tags=frozenset({"attn"}))
 
 
 def without_shared(core: Part, lo: Local) -> Part:
@@ -44,5 +44,5 @@ def unused(key: int, lo: Local) -> tuple[Part, ...]:
     (huggingface/transformers@00aa0f5d models/gemma3n/modeling_gemma3n.py, ``Gemma3nTextAttention``)."""
     if not lo.model.num_kv_shared_layers:
         return ()
-    weight = Weight(name="unused_kv", rows=2 * key, columns=lo.hidden, role="linear", split="rows")
-    return (Part(name="unused_kv", weights=(weight,)),)
+    weight = Weight("unused_kv", 2 * key, lo.hidden, role="linear", split="rows")
+    return (Part("unused_kv", weights=(weight,)),)

@@ -37,15 +37,15 @@ def _core(m: ShortConvolution, width: int, lo: Local) -> Part:
     )
     before, after = exchanged("conv", 3 * width, width, 1, lo, (forward, backward))
     return Part(
-        name="conv",
+        "conv",
         forward=before,
         backward_input=after,
-        weights=(Weight(name="conv.taps", rows=width, columns=m.conv_width, split="rows"),),
+        weights=(Weight("conv.taps", width, m.conv_width, split="rows"),),
         saves=(
-            Saved(name="conv.in", storage="in_proj.out", bytes=3 * row * lo.tokens, input=True),
-            Saved(name="conv.gated", bytes=row * lo.tokens),
-            Saved(name="conv.convolved", bytes=row * lo.tokens),
+            Saved("conv.in", 3 * row * lo.tokens, storage="in_proj.out", input=True),
+            Saved("conv.gated", row * lo.tokens),
+            Saved("conv.convolved", row * lo.tokens),
         ),
-        makes=(Saved(name="conv.out", bytes=row * lo.tokens),),
+        makes=(Saved("conv.out", row * lo.tokens),),
         tags=CONV,
     )

@@ -119,4 +119,4 @@ def _widened(elements: float, word: str, launches: int) -> list[Operator]:
 
 
 def _pass(name: str, elements: float, read: float, write: float, launches: int) -> Stream:
-    return Stream(name=name, kind="optimizer", read=elements * read, write=elements * write, launches=launches)
+    return Stream(name, "optimizer", elements * read, elements * write, launches=launches)

@@ -41,9 +41,7 @@ def product(
     n, count = sum(outputs), lo.panels
     panel = -(-inputs // count)
     wide, tall = lo.act * rows * inputs, lo.act * inputs * n
-    panels = Gemm(
-        name=name, m=rows, n=n, k=panel, batch=count, launches=count, dtype=lo.dtype, layout="TN", out_bytes=lo.act
-    )
+    panels = Gemm(name, rows, n, panel, batch=count, launches=count, dtype=lo.dtype, layout="TN", out_bytes=lo.act)
     # panels add to one output, which all but the first read again
     forward = tuple(
         replace(panels, name=gemm, n=each, accumulate=count > 1) for gemm, each in zip(gemms, outputs, strict=True)
@@ -52,10 +50,10 @@ def product(
     wgrad = replace(panels, name=f"{name}.wgrad", m=n, n=panel, k=rows, layout="NT")
     own = n * -(-inputs // lo.recipe.tp2)
     added = lo.execution.fusion.added(f"{name}.wgrad.add", own, lo.act, lo.execution.data_parallel.grad_bytes)
-    row = Stream(name=f"{name}.bias_grad", kind="elementwise", read=lo.act * rows * n, write=0.0)
-    buffers = Transient(name=f"{name}.panels", bytes=2 * (wide + tall) / count)  # one in use, one on its way
+    row = Stream(f"{name}.bias_grad", "elementwise", lo.act * rows * n, 0.0)
+    buffers = Transient(f"{name}.panels", 2 * (wide + tall) / count)  # one in use, one on its way
     return Part(
-        name=name,
+        name,
         forward=(
             *_paneled(f"{name}.input", "broadcast", "tp", wide, gemms, lo),
             *_paneled(f"{name}.weight", "broadcast", "tp2", tall, gemms, lo),
@@ -84,7 +82,7 @@ def product(
 
 def _paneled(name: str, kind: str, group: str, nbytes: float, beside: Sequence[str], lo: Local) -> Iterator[Operator]:
     count = lo.panels
-    yield Collective(name=f"{name}.first", kind=kind, group=group, bytes=nbytes / count, launches=1)
+    yield Collective(f"{name}.first", kind, group, nbytes / count, launches=1)
     if count > 1:
         rest = nbytes * (count - 1) / count
-        yield Collective(name=name, kind=kind, group=group, bytes=rest, hides_behind=tuple(beside), launches=count - 1)
+        yield Collective(name, kind, group, rest, hides_behind=tuple(beside), launches=count - 1)

@@ -40,7 +40,7 @@ def leaving(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     if isinstance(kind.tower, Vision):
         return _projector(kind.tower, lo)
     part = norm("encoder_norm", lo.hidden, lo.shard_tokens, lo, branch=False)
-    return (replace(part, saves=(*part.saves, Saved(name=ENCODED, bytes=lo.hidden_bytes, until="weight_gradient"))),)
+    return (replace(part, saves=(*part.saves, Saved(ENCODED, lo.hidden_bytes, until="weight_gradient"))),)
 
 
 def frozen(parts: tuple[Part, ...], lo: Local, *, forward_only: bool) -> tuple[Part, ...]:
@@ -64,9 +64,9 @@ def merged(lo: Local) -> tuple[Part, ...]:
         return ()
     whole = lo.gathered_bytes
     images = lo.act * lo.hidden * lo.recipe.micro_batch_size * lo.recipe.images * lo.model.vision.image_tokens
-    forward = Stream(name="image_merge", kind="copy", read=whole, write=2 * whole, launches=3)
-    backward = Stream(name="image_merge.bwd", kind="gather", read=images, write=images)
-    return (Part(name="image_merge", forward=(forward,), backward_input=(backward,), tags=VISION),)
+    forward = Stream("image_merge", "copy", whole, 2 * whole, launches=3)
+    backward = Stream("image_merge.bwd", "gather", images, images)
+    return (Part("image_merge", forward=(forward,), backward_input=(backward,), tags=VISION),)
 
 
 def _patches(tower: Vision, lo: Local) -> tuple[Part, ...]:
@@ -75,11 +75,10 @@ def _patches(tower: Vision, lo: Local) -> tuple[Part, ...]:
     h, rows = tower.hidden_size, lo.batch * tower.patches
     there = replace(lo, tokens=rows, shard_tokens=rows)
     spec = Linear(
-        name="patches", outputs=(h,), inputs=tower.patch_elements, rows=rows, bias=tower.patch_bias, plain=True,
-        reads="patches.pixels",
-    )  # fmt: skip
+        "patches", (h,), tower.patch_elements, rows, bias=tower.patch_bias, plain=True, reads="patches.pixels"
+    )
     pixels, tensor = lo.act * rows * tower.patch_elements, lo.act * h * lo.tokens
-    cut = Stream(name="patches.cut", kind="copy", read=pixels, write=pixels)
+    cut = Stream("patches.cut", "copy", pixels, pixels)
     product = linear(spec, there, VISION)
     product = replace(
         product,
@@ -88,16 +87,12 @@ def _patches(tower: Vision, lo: Local) -> tuple[Part, ...]:
         weights=tuple(replace(weight, role="embedding") for weight in product.weights),
     )
     names = ("class_token", "positions") if tower.class_token else ("positions",)
-    weights = [Weight(name=f"vision.{each}", rows=1 if each == "class_token" else tower.tokens, columns=h, role="embedding")
-               for each in names]  # fmt: skip
-    added = Part(
-        name="vision.tokens",
-        forward=(Stream(name="vision.tokens", kind="elementwise", read=3 * tensor, write=2 * tensor, launches=len(names)),),
-        backward_weight=(Stream(name="vision.tokens.bwd", kind="elementwise", read=2 * tensor, write=tensor, launches=2),)
-        if lo.trainable else (),
-        weights=tuple(weights),
-        tags=VISION,
-    )  # fmt: skip
+    sizes = {"class_token": 1, "positions": tower.tokens}
+    weights = [Weight(f"vision.{each}", sizes[each], h, role="embedding") for each in names]
+    forward = Stream("vision.tokens", "elementwise", 3 * tensor, 2 * tensor, launches=len(names))
+    sums = Stream("vision.tokens.bwd", "elementwise", 2 * tensor, tensor, launches=2)
+    back = (sums,) if lo.trainable else ()
+    added = Part("vision.tokens", forward=(forward,), backward_weight=back, weights=tuple(weights), tags=VISION)
     before = norm("vision.pre_norm", h, lo.tokens, lo, branch=False, tags=VISION)
     return (product, added, *((before,) if tower.pre_norm else ()))
 
@@ -111,20 +106,16 @@ def _projector(tower: Vision, lo: Local) -> tuple[Part, ...]:
     alone = not lo.trainable
     own = replace(lo, tokens=n, shard_tokens=n, recipe=replace(lo.recipe, freeze_language_model=None))
     tensor = lo.act * n * tower.merged
-    copy = Stream(name="projector.in", kind="copy", read=tensor, write=tensor)
-    back = () if alone else (Stream(name="projector.in.bwd", kind="copy", read=tensor, write=2 * tensor, launches=2),)
-    first = Linear(
-        name="projector.fc1", outputs=(wide,), inputs=tower.merged, rows=n, parallel="column", bias=True,
-        reads="projector.in",
-    )  # fmt: skip
+    copy = Stream("projector.in", "copy", tensor, tensor)
+    back = () if alone else (Stream("projector.in.bwd", "copy", tensor, 2 * tensor, launches=2),)
+    first = Linear("projector.fc1", (wide,), tower.merged, n, "column", bias=True, reads="projector.in")
     second = Linear(
-        name="projector.fc2", outputs=(tower.output_size or lo.hidden,), inputs=wide, rows=n, parallel="row", bias=True,
-        reads="projector.act.out",
-    )  # fmt: skip
+        "projector.fc2", (tower.output_size or lo.hidden,), wide, n, "row", bias=True, reads="projector.act.out"
+    )
     up = linear(first, own, VISION)
     return (
         *(last if tower.post_norm else ()),
-        Part(name="projector.in", forward=(copy,), backward_input=back, tags=VISION),
+        Part("projector.in", forward=(copy,), backward_input=back, tags=VISION),
         replace(up, backward_input=()) if alone else up,
         activation("projector.act", wide, n, own, VISION, reads="projector.fc1.out"),
         linear(second, own, VISION),
@@ -138,17 +129,13 @@ def _relative(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         return ()
     pairs = real(lo.recipe.seq_length) ** 2
     scores = lo.act * lo.heads * pairs
-    return (
-        Part(
-            name="relative",
-            forward=(
-                Stream(name="relative.buckets", kind="elementwise", read=64.0 * pairs, write=64.0 * pairs, launches=8),
-                Stream(name="relative", kind="gather", read=scores, write=scores),
-                Stream(name="relative.copy", kind="copy", read=scores, write=scores),
-            ),
-            backward_input=(Stream(name="relative.bwd", kind="gather", read=2 * scores, write=scores, launches=2),),
-            weights=(Weight(name=f"relative.{kind.tower.name if kind.tower else 'decoder'}",
-                            rows=lo.model.relative_attention_num_buckets, columns=lo.heads, split="columns"),),
-            saves=(Saved(name="relative.out", bytes=scores),),
-        ),
-    )  # fmt: skip
+    name = f"relative.{kind.tower.name if kind.tower else 'decoder'}"
+    forward = (
+        Stream("relative.buckets", "elementwise", 64.0 * pairs, 64.0 * pairs, launches=8),
+        Stream("relative", "gather", scores, scores),
+        Stream("relative.copy", "copy", scores, scores),
+    )
+    back = Stream("relative.bwd", "gather", 2 * scores, scores, launches=2)
+    table = Weight(name, lo.model.relative_attention_num_buckets, lo.heads, split="columns")
+    kept = Saved("relative.out", scores)
+    return (Part("relative", forward=forward, backward_input=(back,), weights=(table,), saves=(kept,)),)

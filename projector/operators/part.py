@@ -18,7 +18,7 @@ from projector.operators.types import Operator
 from projector.operators.weights import Held, Weight, held
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     """Operators of one module on one rank, the weights it holds there and the tensors it saves for its backward.
 

@@ -33,7 +33,7 @@ class Saved(NamedTuple):
         return self.storage or self.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Transient:
     """Bytes that live only at the costliest moment of a module, beside everything saved; ``freed``: saved bytes of the
     same layer that are gone by then; ``stranded``: of a block given back since the forward, too small for what is asked for

@@ -22,7 +22,7 @@ _BACKWARD = parameter(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Gemm:
     """One dense matrix product. ``dtype``: operand type (bf16, fp16, fp32, tf32, fp8, mxfp8, mxfp4, nvfp4).
 
@@ -127,7 +127,7 @@ class Attention:
         return _BACKWARD * once if self.backward else once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Stream:
     """A memory-bound kernel (or a few of one kind): bytes read and written from device memory.
 
@@ -156,7 +156,7 @@ class Stream:
         return 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Scan(Stream):
     """A kernel of a chunked recurrence: beside its bytes the FLOP of its small products and, where chunks follow one
     another, how many ``steps`` one program makes. ``step``: what a step does, ``scale`` (states are scaled and added),
@@ -171,7 +171,7 @@ class Scan(Stream):
         return self.work
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Collective:
     """Communication of one group. ``group``: ``tp``, ``cp``, ``ep``, ``etp``, ``dp``, ``edp``, ``dp_shard``, ``pp``, …
 
@@ -195,7 +195,7 @@ class Collective:
     calls: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HostWork:
     """Host time with no kernel of its own: ``microseconds`` of it, and, if ``sync``, a wait until the device is idle."""
 

@@ -14,7 +14,7 @@ from projector.dataclass import dataclass
 from projector.size import real
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Weight:
     """``rows`` × ``columns`` elements, ``count`` times on this rank (local experts).
 
