@@ -34,7 +34,7 @@ def unfelt(case: Case, options: argparse.Namespace) -> Iterator[str]:
         if replace(without, sources=case.cluster.sources) == case.cluster:
             same.append(key)
         elif _told(case, without) == whole:
-            unmet.append(f"{key} (felt by {primus.FELT_BY.get(key, 'collectives that this run has not')})")
+            unmet.append(f"{key} (felt by {primus.felt_by(key) or 'collectives that this run has not'})")
     if same:
         yield f"{file}: without effect: {', '.join(same)}: as the cluster has it"
     if unmet:

@@ -20,79 +20,28 @@ from projector.errors import InputError, Problem, nearest
 from projector.hardware.cluster_file import ANY_SIZE
 from projector.hardware.types import Cluster, Fabric
 from projector.hardware.yaml_file import read_mapping
+from projector.io.files import read_yaml
 from projector.parameter import parameter
 
 _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-# Ranges of the numbers that change a cluster: (low, high, whole).
-NUMBERS: dict[str, tuple[float, float, bool]] = {
-    "node_size": (1, 4096, True),
-    "pod_size": (1, 1 << 20, True),
-    "nics_per_node": (1, 4096, True),
-    "node_bw": (1e-3, 1e5, False),
-    "pod_bw": (1e-3, 1e5, False),
-    "cluster_bw": (1e-3, 1e5, False),
-    "node_lat": (0, 1e5, False),
-    "pod_lat": (0, 1e5, False),
-    "cluster_lat": (0, 1e5, False),
-    "bw_eff": (1e-3, 1, False),
-    "p2p_bw_eff": (1e-3, 1, False),
-    "hbm_latency": (0, 1e5, False),
-    "write_latency": (0, 1e5, False),
-    "write_resp": (0, 1e5, False),
-    "kernel_launch_latency": (0, 1e6, False),
-    "vector_flops": (1e6, 1e18, False),
-    "ar_overlap_factor": (0, 1, False),
-    "ar_warmup_chunk_bytes": (1, 1e15, False),
-    "nic_rdma_setup_us": (0, 1e6, False),
-    "nic_warmup_bytes": (1, 1e15, False),
-    "rccl_overhead_us": (0, 1e6, False),
-    "a2a_rccl_overhead_us": (0, 1e6, False),
-    "a2a_intra_sync_overhead": (0, 1e6, False),
-    "a2a_peer_lat": (0, 1e5, False),
-    "a2a_intra_node_peer_lat": (0, 1e5, False),
-    "a2a_mesh_contention": (0, 0.99, False),
-    "a2a_remote_contention": (0, 1, False),
-}
 _TOPOLOGIES = ("switch", "mesh")
-# Read by Primus, without a counterpart here: run sizes, which the workload states, and a size that it only prints.
-_UNUSED_NUMBERS = ("num_nodes", "hp", "pp", "cp", "ep", "gpus_per_tray")
-# Keys of Primus' own custom_hardware_example.yaml that its reader warns about and skips.
-_EXAMPLE_ONLY = (
-    *("gpu_memory_gb", "gpu_compute_tflops", "intra_node_bandwidth_gbps", "intra_node_latency_us", "gpus_per_node"),
-    *("inter_node_bandwidth_gbps", "inter_node_latency_us", "intra_node_efficiency", "inter_node_efficiency"),
-    *("alltoall_intra_efficiency", "alltoall_inter_efficiency"),
-)
 _PROTOCOL_US = parameter(
     {"hbm_latency": 0.09, "write_latency": 0.28, "write_resp": 0.09},
     unit="us",
     kind="published",
     source="AMD-AGI/Primus@739a329b collective_args.py: latencies of its protocols where a file states some of them only",
 )
-_BETWEEN, _WITHIN = "exchanges between nodes", "exchanges inside a node"
-#: What feels the keys that act on some collectives only.
-FELT_BY: Mapping[str, str] = {
-    "node_topology": "rings over a part of a node: a whole node uses every link of a mesh, too",
-    "switch_topology": f"small {_BETWEEN}, which take more hops where there is no switch",
-    "nic_rdma_setup_us": "all-reduces between nodes of messages too short to hide it",
-    "nic_warmup_bytes": "the same as nic_rdma_setup_us",
-    "rccl_overhead_us": "all-reduces",
-    "ar_overlap_factor": "all-reduces between nodes",
-    "ar_warmup_chunk_bytes": "all-reduces between nodes",
-    "vector_flops": "reductions that arithmetic bounds",
-    "p2p_bw_eff": "messages between pipeline stages",
-    "a2a_rccl_overhead_us": "all-to-alls",
-    "a2a_intra_sync_overhead": "all-to-alls",
-    "a2a_peer_lat": _BETWEEN,
-    "a2a_intra_node_peer_lat": _WITHIN,
-    "a2a_mesh_contention": f"{_WITHIN} that is a mesh",
-    "a2a_remote_contention": _BETWEEN,
-    "pod_bw": "collectives between nodes",
-    "pod_lat": "collectives between nodes",
-    "pod_size": "groups over more GPUs than a pod has",
-    "cluster_bw": "groups over more GPUs than a pod has",
-    "cluster_lat": "groups over more GPUs than a pod has",
-}
-_KNOWN = (*NUMBERS, "node_topology", "switch_topology", *_UNUSED_NUMBERS, *_EXAMPLE_ONLY)
+
+
+def keys() -> Mapping[str, Any]:
+    """The table of ``primus.yaml``: ``numbers``, ``words``, ``unused`` and ``example_only`` keys of a file."""
+    table: Mapping[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
+    return table
+
+
+def felt_by(key: str) -> str:
+    """What feels a key; empty where all collectives do."""
+    return str({**keys()["numbers"], **keys()["words"]}[key].get("felt_by", ""))
 
 
 @dataclass(frozen=True)
@@ -122,35 +71,40 @@ def read(path: str | Path, cluster: Cluster, without: str = "") -> Applied:
         section = {}
     if not isinstance(section, dict):
         raise InputError([Problem(where, "hardware_config", section, "a mapping of hardware parameters")])
+    table = keys()
+    unused = (*table["unused"], *table["example_only"])
+    known = (*table["numbers"], *table["words"], *unused)
     problems = [
-        Problem(where, f"hardware_config.{key}", key, nearest(str(key), _KNOWN)) for key in section if key not in _KNOWN
+        Problem(where, f"hardware_config.{key}", key, nearest(str(key), known)) for key in section if key not in known
     ]
-    values = _values(section, where, problems)
+    values = _values(section, table, where, problems)
     if problems:
         raise InputError(problems)
     values.pop(without, None)
     without_pod = () if "pod_size" in values else ("cluster_bw", "cluster_lat")
-    ignored = tuple(key for key in section if key in (*_UNUSED_NUMBERS, *_EXAMPLE_ONLY, *without_pod))
+    ignored = tuple(key for key in section if key in (*unused, *without_pod))
     return Applied(
         _changed(cluster, values, where, ignored), ignored, tuple(key for key in values if key not in ignored)
     )
 
 
-def _values(section: Mapping[str, Any], where: str, problems: list[Problem]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _values(
+    section: Mapping[str, Any], table: Mapping[str, Any], where: str, problems: list[Problem]
+) -> dict[str, Any]:
+    numbers, found = table["numbers"], dict[str, Any]()
     for key, value in section.items():
         place = f"hardware_config.{key}"
         if value is None:
             continue
-        if key in NUMBERS:
-            low, high, whole = NUMBERS[key]
+        if key in numbers:
+            (low, high), whole = numbers[key]["range"], "whole" in numbers[key]
             number = _number(value)
             if number is None or not low <= number <= high or (whole and number != int(number)):
                 kind = "whole number" if whole else "number"
                 problems.append(Problem(where, place, value, f"a {kind} from {low:g} to {high:g}"))
             else:
                 found[key] = int(number) if whole else number
-        elif key in _UNUSED_NUMBERS and _number(value) is None:
+        elif key in table["unused"] and _number(value) is None:
             problems.append(Problem(where, place, value, "a number"))
         elif key == "node_topology":
             if str(value).lower() not in _TOPOLOGIES:
@@ -241,7 +195,10 @@ def _overrides(values: Mapping[str, Any]) -> dict[str, float]:
         found["overhead_us.all_to_all"] = sum(fixed)
     if any(key in values for key in _PROTOCOL_US):
         found.update(_protocols(values))
-    found.update({name: values[key] for key, name in _RENAMED.items() if key in values})
+    numbers = keys()["numbers"]
+    found.update(
+        {numbers[key]["constant"]: value for key, value in values.items() if "constant" in numbers.get(key, {})}
+    )
     return found
 
 
@@ -256,16 +213,3 @@ _SHARES = (
     *("intra", "intra.all_gather", "intra.reduce_scatter", "inter", "nvls"),
     *("all_to_all.intra", "all_to_all.inter", "dispatch.intra", "dispatch.inter"),
 )
-_RENAMED = {
-    "kernel_launch_latency": "collective.launch_us",
-    "rccl_overhead_us": "overhead_us.all_reduce",
-    "vector_flops": "reduction.flops",
-    "ar_overlap_factor": "phases.overlap",
-    "ar_warmup_chunk_bytes": "phases.warmup_bytes",
-    "nic_rdma_setup_us": "adapter.setup_us",
-    "nic_warmup_bytes": "adapter.warmup_bytes",
-    "a2a_peer_lat": "peer_us.inter",
-    "a2a_intra_node_peer_lat": "peer_us.intra",
-    "a2a_mesh_contention": "contention.mesh",
-    "a2a_remote_contention": "contention.remote",
-}
