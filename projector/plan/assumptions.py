@@ -4,109 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import cast
+from pathlib import Path
+from typing import Any
 
 from projector.errors import InputError, Problem, nearest
-from projector.parameter import Parameter, parameter
+from projector.io.files import read_yaml
+from projector.parameter import FIELDS, Parameter, parameter
 
 Ranges = Mapping[str, Parameter]
 
 NODE = parameter(
     8, kind="published", source="GPUs of the nodes whose failures are counted: arXiv 2410.21680", unit="GPUs"
 )
-ASSUMPTIONS = cast(
-    Ranges,
-    {
-        "failures_per_node_day": parameter(
-            0.0039,
-            kind="derived",
-            source="geometric mean of 6.50 and 2.34 failures in 1,000 days of an 8-GPU node, two A100 clusters, 11 "
-            "months, Kokolis et al., arXiv 2410.21680",
-            low=0.00234,
-            high=0.0065,
-            unit="1/day",
-        ),
-        "checkpoint_s": parameter(
-            40.0,
-            kind="published",
-            source="2.3 TB in 40 s while training stops: bigscience-workshop/bigscience, chronicles of tr11-176B-ml; "
-            "asynchronous saves 6.3 s (7B, PyTorch and IBM), 5 minutes in arXiv 2410.21680",
-            low=5.0,
-            high=300.0,
-            unit="s",
-        ),
-        "restart_s": parameter(
-            600.0,
-            kind="published",
-            source="5 to 20 minutes, arXiv 2410.21680; detection and diagnosis below 10 minutes, arXiv 2402.15627",
-            low=300.0,
-            high=1200.0,
-            unit="s",
-        ),
-        "run_over_steps": parameter(
-            1.05,
-            kind="assumed",
-            source="time of a run without failures over its counted steps: evaluation, batch ramp, stalls, steps taken "
-            "back. BLOOM-176B and Llama 3 405B lost 10 to 17 % to these and failures together",
-            low=1.0,
-            high=1.15,
-            scored=True,
-        ),
-        "power_share": parameter(
-            0.76,
-            kind="published",
-            source="mean draw of a server with 8 H100 that trains a transformer over its rating of 10.2 kW, arXiv "
-            "2506.14551; its peak 0.82, arXiv 2412.08602",
-            low=0.63,
-            high=0.82,
-        ),
-        "server_over_boards": parameter(
-            1.82,
-            kind="derived",
-            source="rated power of a server over that of its boards: DGX H100 10.2 kW over 8 × 700 W; GB200 NVL72 132 kW "
-            "over 72 × 1.2 kW (1.53); DGX A100 6.5 kW over 8 × 400 W (2.03)",
-            low=1.53,
-            high=2.03,
-        ),
-        "pue": parameter(
-            1.2,
-            kind="published",
-            source="power of a site over that of its machines: 1.09 to 1.2 as large operators declare, 1.55 mean of the "
-            "industry in 2022 (Uptime Institute)",
-            low=1.08,
-            high=1.55,
-        ),
-    },
-)
-#: What a table says for each name; further ones come from the projection and the prices.
-WORDS = {
-    "failures_per_node_day": "failures of 8 GPUs a day",
-    "checkpoint_s": "seconds that a save stops training",
-    "restart_s": "seconds from a failure to training",
-    "run_over_steps": "run without failures over its steps",
-    "power_share": "power drawn over rated",
-    "server_over_boards": "rated server over its boards",
-    "pue": "power of the site over its machines (PUE)",
+_TABLE: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_suffix(".yaml"))
+ASSUMPTIONS: Ranges = {
+    name: parameter(**{key: row[key] for key in FIELDS if key in row}) for name, row in _TABLE.items()
+}
+#: What a table says for each name; those behind the assumptions come from the projection and the prices.
+WORDS = {name: str(row["words"]) for name, row in _TABLE.items()} | {
     "step_seconds": "seconds of a step (projected)",
     "slowest_chip": "step with another spread of clocks",
     "price_per_gpu_hour": "price of a GPU-hour",
     "energy_price_per_kwh": "price of a kWh",
 }
-
-
-_BOUNDS: Mapping[str, tuple[float, float]] = parameter(
-    {
-        "failures_per_node_day": (1e-9, 100.0),
-        "checkpoint_s": (1e-3, 1e5),
-        "restart_s": (1e-3, 1e6),
-        "run_over_steps": (1.0, 100.0),
-        "power_share": (0.01, 2.0),
-        "server_over_boards": (1.0, 10.0),
-        "pue": (1.0, 10.0),
-    },
-    kind="assumed",
-    source="what tells a value from one of another unit",
-)
 
 
 def assumed(texts: Sequence[str], where: str = "--assume") -> Ranges:
@@ -119,7 +39,7 @@ def assumed(texts: Sequence[str], where: str = "--assume") -> Ranges:
         if name not in ASSUMPTIONS:
             problems.append(Problem(where, "", text, nearest(name, tuple(ASSUMPTIONS))))
             continue
-        low, high = _BOUNDS[name]
+        low, high = _TABLE[name]["limits"]
         made = ranged(values.split(","), low, high, ASSUMPTIONS[name].unit, "command line")
         if made is None:
             expected = f"{name}=VALUE or VALUE,LOW,HIGH: numbers from {low:g} to {high:g}, VALUE between LOW and HIGH"
