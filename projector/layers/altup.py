@@ -23,52 +23,22 @@ from projector.parameter import parameter
 from projector.size import most
 
 Cost = tuple[float, float, int]
-_SOURCE = "modeling_gemma3n.py: one read or write of a hidden state for each that a function reads or writes; "
-# reads, writes, launches; forward and backward
-_COSTS: dict[str, tuple[Cost, Cost]] = {
-    "router": parameter(
-        ((1.0, 1.0, 4), (1.0, 1.0, 4)), unit="hidden states, launches", kind="derived", source=_SOURCE + "scale, tanh"
-    ),
-    "predict": parameter(
-        ((4.0, 3.0, 3), (6.0, 3.0, 6)),
-        unit="streams, launches",
-        kind="derived",
-        source=_SOURCE + "product, sum, copy; two products, sum, copy",
-    ),
-    "correct": parameter(
-        ((3.0, 3.0, 4), (7.0, 4.0, 8)),
-        unit="streams, launches",
-        kind="derived",
-        source=_SOURCE + "repeat, product, sum; two products, sums, a gradient of one stream among zeros",
-    ),
-    "scale": parameter(
-        ((2.0, 2.0, 2), (5.0, 2.0, 3)),
-        unit="hidden states, launches",
-        kind="derived",
-        source=_SOURCE + "clone, product",
-    ),
-    "laurel": parameter(
-        ((5.0, 3.0, 3), (5.0, 3.0, 3)),
-        unit="hidden states, launches",
-        kind="derived",
-        source=_SOURCE + "two sums, division; division, two sums of gradients",
-    ),
-    "gate": parameter(
-        ((3.0, 2.0, 2), (5.0, 3.0, 3)), unit="tensors, launches", kind="derived", source=_SOURCE + "GELU, product"
-    ),
-    "magnitude": parameter(
-        ((6.0, 4.0, 9), (10.0, 6.0, 16)),
-        unit="hidden states, launches",
-        kind="derived",
-        source=_SOURCE + "square, mean, root, largest, product, quotient, copy to its stream",
-    ),
-    "inputs": parameter(
-        ((4.0, 4.0, 4), (3.0, 3.0, 3)),
-        unit="tensors, launches",
-        kind="derived",
-        source=_SOURCE + "both scaled, sum, scaled",
-    ),
-}
+_COSTS: dict[str, tuple[Cost, Cost]] = parameter(
+    {
+        "router": ((1.0, 1.0, 4), (1.0, 1.0, 4)),  # scale, tanh
+        "predict": ((4.0, 3.0, 3), (6.0, 3.0, 6)),  # product, sum, copy; two products, sum, copy
+        "correct": ((3.0, 3.0, 4), (7.0, 4.0, 8)),  # repeat, product, sum; products, sums, one gradient among zeros
+        "scale": ((2.0, 2.0, 2), (5.0, 2.0, 3)),  # clone, product
+        "laurel": ((5.0, 3.0, 3), (5.0, 3.0, 3)),  # two sums, division; division, two sums of gradients
+        "gate": ((3.0, 2.0, 2), (5.0, 3.0, 3)),  # GELU, product
+        "magnitude": ((6.0, 4.0, 9), (10.0, 6.0, 16)),  # square, mean, root, largest, product, quotient, copy
+        "inputs": ((4.0, 4.0, 4), (3.0, 3.0, 3)),  # both scaled, sum, scaled
+    },
+    unit="times read and written, launches",
+    kind="derived",
+    source="modeling_gemma3n.py: one read or write of a tensor for each that a function reads or writes",
+)
+"""Forward and backward of each element-wise module."""
 
 
 def around(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
