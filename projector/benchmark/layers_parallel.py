@@ -6,7 +6,8 @@ is an identity forward is a sum backward and the other way round, and gathering 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,29 +55,30 @@ def joined(lines: Iterable[Sequence[int]]) -> Group:
 
 def copy_to(x: Tensor, group: Group) -> Tensor:
     """``x`` as it is; its gradient is the sum over ``group``."""
-    return x if group.size == 1 else _Copy.apply(x, group)  # type: ignore[no-untyped-call]
+    return x if group.size == 1 else _both(x, _same, partial(_summed, group=group))
 
 
 def reduce_from(x: Tensor, group: Group) -> Tensor:
     """The sum of ``x`` over ``group``; its gradient passes as it is."""
-    return x if group.size == 1 else _Reduce.apply(x, group)  # type: ignore[no-untyped-call]
+    return x if group.size == 1 else _both(x, partial(_summed, group=group), _same)
 
 
 def gather_from(x: Tensor, group: Group) -> Tensor:
     """Tokens [n, …] of every rank one after the other [n·size, …]; gradients are summed and scattered."""
-    return x if group.size == 1 else _Gather.apply(x, group)  # type: ignore[no-untyped-call]
+    return x if group.size == 1 else _both(x, partial(_gathered, group=group), partial(_scattered, group=group))
 
 
 def scatter_to(x: Tensor, group: Group) -> Tensor:
     """This rank's tokens [n/size, …] of the sum over ``group``; gradients are gathered."""
-    return x if group.size == 1 else _Scatter.apply(x, group)  # type: ignore[no-untyped-call]
+    return x if group.size == 1 else _both(x, partial(_scattered, group=group), partial(_gathered, group=group))
 
 
 def exchange(x: Tensor, out: Sequence[int], into: Sequence[int], group: Group) -> Tensor:
     """All-to-all of rows: ``into[i]`` rows of ``x`` go to rank i, ``out[i]`` rows come from it."""
     if group.size == 1:
         return x
-    return _Exchange.apply(x, list(out), list(into), group)  # type: ignore[no-any-return, no-untyped-call]
+    there, back = (list(out), list(into)), (list(into), list(out))
+    return _both(x, *(partial(_all_to_all, splits=splits, group=group) for splits in (there, back)))
 
 
 def grouped_counts(counts: Tensor, group: Group) -> Tensor:
@@ -113,62 +115,32 @@ all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_te
 reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-class _Copy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
-        ctx.group = group
-        return x.view_as(x)
+Change = Callable[[Tensor], Tensor]
+
+
+class _Both(torch.autograd.Function):
+    """One communication forward, another one of the gradient backward."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        return _summed(grads[0], ctx.group), None
-
-
-class _Reduce(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:  # noqa: ARG004
-        return _summed(x, group)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:  # noqa: ARG004
-        return grads[0], None
-
-
-class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
-        ctx.group = group
-        return _gathered(x, group)
+    def forward(ctx: Any, x: Tensor, there: Change, back: Change) -> Tensor:
+        ctx.back = back
+        return there(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        return _scattered(grads[0], ctx.group), None
+        return ctx.back(grads[0]), None, None
 
 
-class _Scatter(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
-        ctx.group = group
-        return _scattered(x, group)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        return _gathered(grads[0], ctx.group), None
+def _both(x: Tensor, there: Change, back: Change) -> Tensor:
+    return _Both.apply(x, there, back)  # type: ignore[no-any-return, no-untyped-call]
 
 
-class _Exchange(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, out: list[int], into: list[int], group: Group) -> Tensor:
-        ctx.splits = out, into, group
-        return _all_to_all(x, out, into, group)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        out, into, group = ctx.splits
-        return _all_to_all(grads[0], into, out, group), None, None, None
+def _same(x: Tensor) -> Tensor:
+    return x.view_as(x)
 
 
-def _all_to_all(x: Tensor, out: list[int], into: list[int], group: Group) -> Tensor:
+def _all_to_all(x: Tensor, splits: tuple[list[int], list[int]], group: Group) -> Tensor:
+    out, into = splits
     made = x.new_empty((sum(out), *x.shape[1:]))
     dist.all_to_all_single(made, x.contiguous(), out, into, group=group.handle)
     return made
