@@ -29,6 +29,7 @@ from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
+from projector.layers import lower
 from projector.memory.plan import plan
 from projector.projection import Projection
 from projector.settle import launch
@@ -281,10 +282,9 @@ _STATE, _STATE_16, _BESIDE = 16.0, 20.0, 1.015
 def needed(asked: Asked, workload: Workload | None = None) -> float:
     """Bytes of one rank: the shortened model in training (one layer of each kind), then a whole stage's update."""
     work = workload or asked.workload
-    short = replace(work, model=_short(work.model, asked), framework=work.framework)
-    found = plan(resolve(short), catalogue.gpu("cpu")).allocated
-    per_layer = {part.key: part.count for part in asked.parts}
-    weights = sum(_weights(work, moe="moe" in key) * count for key, count in per_layer.items())
+    short = resolve(replace(work, model=_short(work.model, asked), framework=work.framework))
+    found = plan(short, catalogue.gpu("cpu")).allocated
+    weights = sum(lower.layer(part.kind, short).owned.total * part.count for part in asked.parts)
     share = max((stage.share for stage in asked.stages), default=1.0)
     state = _BESIDE * (_STATE if work.recipe.precision == "fp32" else _STATE_16)
     return max(
@@ -351,16 +351,3 @@ def _short(model: Model, asked: Asked) -> Model:
     kinds = [part.kind for part in asked.parts]
     moe = model.moe and replace(model.moe, moe_layer_freq=tuple(int(kind.moe) for kind in kinds))
     return replace(model, num_layers=len(kinds), moe=moe)
-
-
-def _weights(work: Workload, *, moe: bool) -> float:
-    """Elements of one layer on one rank."""
-    model, recipe = work.model, work.recipe
-    gates = 3 if model.gated_linear_unit else 2
-    attention = model.hidden_size * (model.num_attention_heads * 2 + model.num_query_groups * 2) * model.head_dim_qk
-    if moe and model.moe:
-        experts = model.moe.num_experts / recipe.ep * model.moe.moe_ffn_hidden_size / recipe.etp
-        wide = experts + model.moe.moe_shared_expert_intermediate_size / recipe.tp
-    else:
-        wide = model.ffn_hidden_size / recipe.tp
-    return attention / recipe.tp + gates * model.hidden_size * wide
