@@ -10,6 +10,7 @@ from projector.benchmark.atomic import write_whole
 from projector.benchmark.entry import Entry
 from projector.benchmark.fabric import Joined
 from projector.hardware.types import Gpu
+from projector.hardware.yaml_file import written
 from projector.parameter import Parameter
 
 #: assumed: the fabric of a cluster of one device, which no single device can measure (catalogue entry of the CPU).
@@ -37,25 +38,7 @@ def write(made: Entry, folder: Path, software: str, joined: Joined | None = None
 def _device(made: Entry, software: str) -> dict[str, Any]:
     gpu = made.gpu
     return {
-        "name": gpu.name,
-        "title": gpu.title,
-        "vendor": gpu.vendor,
-        "arch": gpu.arch,
-        "compute_units": gpu.compute_units,
-        "boost_clock_mhz": _short(gpu.boost_clock_mhz),
-        "peak_clock_mhz": _short(gpu.peak_clock_mhz),
-        "flops_per_clock": {key: _short(value) for key, value in gpu.flops_per_clock.items()},
-        "peak_tflops": {key: _short(value / 1e12) for key, value in gpu.peak.items()},
-        "vector_tflops": _short(gpu.vector_flops / 1e12),
-        "exp_per_clock_per_cu": _short(gpu.exp_per_clock_per_cu),
-        "memory_gib": _short(gpu.memory_bytes / 2**30),
-        "usable_memory_gib": _short(gpu.usable_memory_bytes / 2**30),
-        "memory_bandwidth_tbs": _short(gpu.memory_bandwidth / 1e12),
-        "l2_mib": _short(gpu.l2_bytes / 2**20),
-        "llc_mib": _short(gpu.llc_bytes / 2**20),
-        "shared_memory_kib_per_cu": _short(gpu.shared_memory_per_cu / 2**10),
-        "dies": gpu.dies,
-        "tdp_watts": _short(gpu.tdp_watts),
+        **written(gpu, 6),
         "efficiency": f"{gpu.name}.efficiency.yaml",
         "notes": f"Probed: {software}",
         "sources": [{"title": each.how, "kind": each.kind, "values": [key]} for key, each in made.origins.items()],

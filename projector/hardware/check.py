@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 
 from projector.errors import Problem
-from projector.hardware.types import Cluster, Fabric, Gpu
+from projector.hardware.types import TOPOLOGIES, Cluster, Fabric, Gpu, stated_of
 from projector.io.typed import of_type
 
-_MAY_BE_ZERO = ("l2_bytes", "llc_bytes", "shared_memory_per_cu", "latency")
 _MOST = 1e25  # bytes, FLOP/s: a million times the largest there is
 _LEAST = 1e-3
 _STEM = re.compile(r"[^/\\\x00-\x1f]{1,80}")
-_TOPOLOGIES = ("switch", "mesh", "ring", "pcie")
 
 
 def problems(cluster: object, where: str = "") -> tuple[Problem, ...]:
@@ -28,8 +25,8 @@ def problems(cluster: object, where: str = "") -> tuple[Problem, ...]:
         fabric: Fabric | None = getattr(cluster, name)
         if fabric is not None:
             found += _sizes(fabric, where, f"cluster.{name}.")
-            if fabric.topology not in _TOPOLOGIES:
-                expected = f"one of {', '.join(_TOPOLOGIES)}"
+            if fabric.topology not in TOPOLOGIES:
+                expected = f"one of {', '.join(TOPOLOGIES)}"
                 found.append(Problem(where, f"cluster.{name}.topology", fabric.topology, expected))
     if not found and cluster.gpus_per_node % cluster.gpus_per_host:
         expected = f"a divisor of gpus_per_node = {cluster.gpus_per_node}"
@@ -58,12 +55,10 @@ def gpu_problems(gpu: object, where: str = "", prefix: str = "gpu.") -> list[Pro
 def _sizes(item: object, where: str, prefix: str) -> list[Problem]:
     found = []
     expected = f"a number from {_LEAST:g} to {_MOST:g}"
-    for name in (field.name for field in fields(item)):  # type: ignore[arg-type]
+    for name, each in stated_of(type(item)).items():
         value = getattr(item, name)
-        if type(value) not in (int, float):
+        if type(value) not in (int, float) or _LEAST <= value <= _MOST:
             continue
-        if not (
-            _LEAST <= value <= _MOST or (value == 0 and name in _MAY_BE_ZERO) or (0 < value < 1 and name == "latency")
-        ):
+        if each.least > 0 or value < 0 or value > _LEAST:  # of a latency or a cache there may be less
             found.append(Problem(where, prefix + name, value, expected))
     return found

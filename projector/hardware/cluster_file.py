@@ -12,47 +12,12 @@ from typing import Any
 
 from projector.errors import InputError
 from projector.hardware.architectures import TRANSPORTS, known
-from projector.hardware.types import Cluster, Fabric, Gpu
-from projector.hardware.yaml_file import SUFFIXES, Reader, changed, described
+from projector.hardware.types import ANY_SIZE, Cluster, Fabric, Gpu
+from projector.hardware.yaml_file import SUFFIXES, Reader, changed, described, keys_of
 from projector.parameter import parameter
 
-TOPOLOGIES = ("switch", "mesh", "ring", "pcie")
-# Networks between nodes with constants of their own (collectives/constants.yaml); InfiniBand has those of the library.
-TECHNOLOGIES = ("infiniband", "roce", "slingshot", "efa", "ainic", "tcpx", "tcpxo", "tcp")
-# Between a GPU and its adapter, as `nvidia-smi topo -m` names it (c2c: over the link to a Grace processor), near to far.
-PATHS = ("pix", "pxb", "c2c", "phb", "node", "sys")
-HOSTS = ("x86", "grace")
-# An inter-node fabric joins as many GPUs as a job asks for.
-ANY_SIZE = 1 << 20
-_KEYS = (
-    "name",
-    "title",
-    "gpu",
-    "host",
-    "gpus_per_node",
-    "gpus_per_host",
-    "intra",
-    "inter",
-    "outer",
-    "collectives",
-    "notes",
-    "sources",
-)
-_HOST_KEYS = ("host_link_gbs", "host_memory_gbs", "host_memory_gib")
-_HOST_UNITS = (1e9, 1e9, 2.0**30)
-_FABRIC_KEYS = (
-    "name",
-    "topology",
-    "size",
-    "bandwidth_gbs",
-    "latency_us",
-    "in_switch_reduction",
-    "nics_per_node",
-    "technology",
-    "path",
-)
+_EXTRA = ("title", "gpu", "intra", "inter", "outer", "collectives", "notes", "sources")
 _BUSBW, _BUSBW_ALONE = "busbw_gbs", "busbw_one_rank_gbs"
-_BETWEEN_KEYS = (*_FABRIC_KEYS, _BUSBW, _BUSBW_ALONE)
 _FILL = parameter(
     1.02,
     kind="derived",
@@ -76,10 +41,11 @@ def read_cluster(
     Raises InputError with every mistake."""
     found = described(path)
     read = Reader(changed(found, changes) if changes else found, str(path))
-    read.known((*_KEYS, *_HOST_KEYS))
+    read.known((*keys_of(Cluster), *_EXTRA))
     gpu = _gpu(read, find_gpu, path.parent)
-    per_node = read.integer("gpus_per_node", 1, 4096)
-    per_host = read.integer("gpus_per_host", 1, 4096, default=per_node)
+    own = read.fields(Cluster, gpus_per_host=None)
+    per_node = own["gpus_per_node"]
+    own["gpus_per_host"] = per_host = own["gpus_per_host"] or per_node
     if per_node % per_host:
         read.fail("gpus_per_host", per_host, f"a divisor of gpus_per_node = {per_node}")
     intra = _fabric(read, "intra", per_node)
@@ -87,33 +53,13 @@ def read_cluster(
     outer = _fabric(read, "outer", ANY_SIZE) if "outer" in read.mapping else None
     shares = _shares(read)
     measured = _measured(read, inter, per_node) | shares
-    processor = read.choice("host", HOSTS) if "host" in read.mapping else None
-    host = [
-        read.number(key, 1e-3, 1e5) * unit if key in read.mapping else None
-        for key, unit in zip(_HOST_KEYS, _HOST_UNITS, strict=True)
-    ]
     if intra.in_switch_reduction and gpu and "nvls" not in (known(gpu.arch, TRANSPORTS) or {"nvls"}):
         read.fail("intra.in_switch_reduction", True, f"false: {gpu.arch} has no NVLink SHARP")
-    name = read.text("name")
     sourced = (*_SOURCED, *(_SOURCED_OUTER if outer else ()), *(f"collectives.{share}" for share in shares))
     sources = read.sources(sourced)
     if read.problems or gpu is None:
         raise InputError(read.problems)
-    return Cluster(
-        name=name,
-        gpu=gpu,
-        gpus_per_node=per_node,
-        gpus_per_host=per_host,
-        intra=intra,
-        inter=inter,
-        outer=outer,
-        processor=processor,
-        host_link=host[0],
-        host_memory=host[1],
-        host_capacity=host[2],
-        sources=sources,
-        overrides=measured,
-    )
+    return Cluster(**own, gpu=gpu, intra=intra, inter=inter, outer=outer, sources=sources, overrides=measured)
 
 
 def _gpu(read: Reader, find_gpu: Callable[[str], Gpu], folder: Path) -> Gpu | None:
@@ -168,21 +114,10 @@ def _shares(outer: Reader) -> dict[str, float]:
 def _fabric(outer: Reader, level: str, size: int) -> Fabric:
     value: Any = outer.mapping.get(level)
     if not isinstance(value, dict):
-        outer.fail(level, value, f"a mapping with {', '.join(_FABRIC_KEYS)}")
+        outer.fail(level, value, f"a mapping with {', '.join(keys_of(Fabric))}")
         value = {"name": level, "topology": "switch", "bandwidth_gbs": 1, "latency_us": 1}
     read = Reader(value, outer.where, f"{level}.")
-    read.known(_BETWEEN_KEYS if level == "inter" else _FABRIC_KEYS)
-    nics = read.integer("nics_per_node", 1, 4096) if "nics_per_node" in value else None
-    fabric = Fabric(
-        name=read.text("name"),
-        topology=read.choice("topology", TOPOLOGIES),
-        size=read.integer("size", 1, ANY_SIZE, default=size),
-        bandwidth=read.number("bandwidth_gbs", 1e-3, 1e5) * 1e9,
-        latency=read.number("latency_us", 0, 1e5) * 1e-6,
-        in_switch_reduction=read.switch("in_switch_reduction"),
-        nics_per_node=nics,
-        technology=read.choice("technology", TECHNOLOGIES) if "technology" in value else "",
-        path=read.choice("path", PATHS, default=Fabric.path),
-    )
+    read.known((*keys_of(Fabric), *((_BUSBW, _BUSBW_ALONE) if level == "inter" else ())))
+    fabric = Fabric(**read.fields(Fabric, size=size))
     outer.problems.extend(read.problems)
     return fabric

@@ -17,8 +17,7 @@ from typing import Any
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
-from projector.hardware.cluster_file import ANY_SIZE
-from projector.hardware.types import Cluster, Fabric
+from projector.hardware.types import ANY_SIZE, Cluster, Fabric
 from projector.hardware.yaml_file import read_mapping
 from projector.io.files import read_yaml
 from projector.parameter import parameter

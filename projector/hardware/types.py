@@ -1,14 +1,56 @@
-"""Devices, fabrics and clusters as values. SI units: seconds, bytes, FLOP/s, bytes/s (names carry a unit otherwise)."""
+"""Devices, fabrics and clusters as values. SI units: seconds, bytes, FLOP/s, bytes/s (names carry a unit otherwise).
+
+A field says itself how files of hardware state it: readers, writers and checks are made from that
+(:class:`projector.hardware.yaml_file.Reader`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, fields
+from typing import Any
 
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.hardware.efficiency_file import priors
 from projector.parameter import Parameter
+
+DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "mxfp4", "nvfp4", "fp4", "int8")
+TOPOLOGIES = ("switch", "mesh", "ring", "pcie")
+# Networks between nodes with constants of their own (collectives/constants.yaml); InfiniBand has those of the library.
+TECHNOLOGIES = ("infiniband", "roce", "slingshot", "efa", "ainic", "tcpx", "tcpxo", "tcp")
+# Between a GPU and its adapter, as `nvidia-smi topo -m` names it (c2c: over the link to a Grace processor), near to far.
+PATHS = ("pix", "pxb", "c2c", "phb", "node", "sys")
+# An inter-node fabric joins as many GPUs as a job asks for.
+ANY_SIZE = 1 << 20
+_STATED = "stated"
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """How a file states a field. ``key``: its name there; ``unit``: the size of the file's unit in ours; ``least`` and
+    ``most`` bound the file's number; ``words`` are all that it may hold; ``needed``: a file states it although an object
+    made in Python may leave it out."""
+
+    key: str
+    unit: float
+    least: float
+    most: float
+    words: tuple[str, ...]
+    needed: bool
+
+
+def stated(
+    least: float = 0.0, most: float = 0.0, key: str = "", unit: float = 1.0, *, words: tuple[str, ...] = (),
+    needed: bool = False, **default: Any,
+) -> Any:  # fmt: skip
+    """A field that files state. ``default``: ``default`` or ``default_factory`` of one that may be left out."""
+    return field(metadata={_STATED: Stated(key, unit, least, most, words, needed)}, **default)
+
+
+def stated_of(kind: Any) -> Mapping[str, Stated]:
+    """The fields of a dataclass that files state, by name."""
+    return {each.name: each.metadata[_STATED] for each in fields(kind) if _STATED in each.metadata}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,25 +65,25 @@ class Gpu:
     source knows it of the GPU.
     """
 
-    name: str
-    title: str
-    vendor: str
-    arch: str
-    compute_units: int
-    boost_clock_mhz: float
-    peak_clock_mhz: float
-    peak: Mapping[str, float]
-    vector_flops: float
-    exp_per_clock_per_cu: float
-    memory_bytes: float
-    usable_memory_bytes: float
-    memory_bandwidth: float
-    l2_bytes: float
-    llc_bytes: float
-    shared_memory_per_cu: float
-    dies: int
-    tdp_watts: float
-    flops_per_clock: Mapping[str, float] = field(default_factory=dict)
+    name: str = stated()
+    title: str = stated()
+    vendor: str = stated(words=("nvidia", "amd", "cpu"))
+    arch: str = stated()
+    compute_units: int = stated(1, 4096)
+    boost_clock_mhz: float = stated(100, 10_000)
+    peak_clock_mhz: float = stated(100, 10_000)
+    peak: Mapping[str, float] = stated(1e-3, 1e6, "peak_tflops", 1e12)
+    vector_flops: float = stated(1e-3, 1e5, "vector_tflops", 1e12)
+    exp_per_clock_per_cu: float = stated(0.1, 1024)
+    memory_bytes: float = stated(1, 4096, "memory_gib", 2.0**30)
+    usable_memory_bytes: float = stated(0.5, 4096, "usable_memory_gib", 2.0**30)
+    memory_bandwidth: float = stated(1e-3, 1000, "memory_bandwidth_tbs", 1e12)
+    l2_bytes: float = stated(0, 4096, "l2_mib", 2.0**20)
+    llc_bytes: float = stated(0, 16_384, "llc_mib", 2.0**20)
+    shared_memory_per_cu: float = stated(0, 4096, "shared_memory_kib_per_cu", 2.0**10)
+    dies: int = stated(1, 64)
+    tdp_watts: float = stated(1, 20_000)
+    flops_per_clock: Mapping[str, float] = stated(1, 1e7, needed=True, default_factory=dict)
     sources: tuple[str, ...] = ()
     efficiency_file: str = ""
     shown: tuple[str, ...] = ()
@@ -79,18 +121,18 @@ class Fabric:
     of g uses (g−1)/(size−1) of the bandwidth), ``ring`` or ``pcie``. ``size``: GPUs that this level joins.
     ``in_switch_reduction``: NVLS or SHARP. ``technology``: whose constants hold (``roce``, ``slingshot``, …), empty for
     those of the library. ``path``: of a network, between a GPU and its adapter (one of
-    :data:`~projector.hardware.cluster_file.PATHS`).
+    :data:`PATHS`).
     """
 
-    name: str
-    topology: str
-    size: int
-    bandwidth: float
-    latency: float
-    in_switch_reduction: bool = False
-    nics_per_node: int | None = None
-    technology: str = ""
-    path: str = "pxb"
+    name: str = stated()
+    topology: str = stated(words=TOPOLOGIES)
+    size: int = stated(1, ANY_SIZE)
+    bandwidth: float = stated(1e-3, 1e5, "bandwidth_gbs", 1e9)
+    latency: float = stated(0, 1e5, "latency_us", 1e-6)
+    in_switch_reduction: bool = stated(default=False)
+    nics_per_node: int | None = stated(1, 4096, default=None)
+    technology: str = stated(words=TECHNOLOGIES, default="")
+    path: str = stated(words=PATHS, default="pxb")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,17 +146,17 @@ class Cluster:
     or ``grace`` (None: see ``host``).
     """
 
-    name: str
+    name: str = stated()
     gpu: Gpu
-    gpus_per_node: int
-    gpus_per_host: int
+    gpus_per_node: int = stated(1, 4096)
+    gpus_per_host: int = stated(1, 4096)
     intra: Fabric
     inter: Fabric
     outer: Fabric | None = None
-    processor: str | None = None
-    host_link: float | None = None
-    host_memory: float | None = None
-    host_capacity: float | None = None
+    processor: str | None = stated(key="host", words=("x86", "grace"), default=None)
+    host_link: float | None = stated(1e-3, 1e5, "host_link_gbs", 1e9, default=None)
+    host_memory: float | None = stated(1e-3, 1e5, "host_memory_gbs", 1e9, default=None)
+    host_capacity: float | None = stated(1e-3, 1e5, "host_memory_gib", 2.0**30, default=None)
     overrides: Mapping[str, float] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from projector.errors import InputError, Problem, nearest
+from projector.hardware.types import DTYPES, stated_of
 from projector.io.files import as_mapping, parse_json, read_text, read_yaml
+from projector.io.typed import hints, target_of
 
 #: How files of hardware end.
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -120,8 +123,30 @@ class Reader:
             if key not in keys:
                 self.fail(str(key), key, nearest(str(key), list(keys)))
 
-    def text(self, key: str, default: str | None = None) -> str:
-        value = self.mapping.get(key, default)
+    def fields(self, kind: Any, **usual: Any) -> dict[str, Any]:
+        """The values of the fields that a dataclass says files state, in its units. ``usual``: by name, for those that the
+        file leaves out."""
+        found: dict[str, Any] = {}
+        defaults = {each.name: each.default for each in fields(kind) if each.default is not MISSING} | usual
+        for name, each in stated_of(kind).items():
+            key, (target, _) = each.key or name, target_of(hints(kind)[name])
+            if key not in self.mapping and name in defaults and not each.needed:
+                found[name] = defaults[name]
+            elif target is str:
+                found[name] = self.choice(key, each.words) if each.words else self.text(key)
+            elif target is bool:
+                found[name] = self.switch(key)
+            elif target is int:
+                found[name] = self.integer(key, int(each.least), int(each.most))
+            elif target is float:
+                found[name] = self.number(key, each.least, each.most) * each.unit
+            else:
+                rates = self.rates(key, DTYPES, each.least, each.most)
+                found[name] = {dtype: value * each.unit for dtype, value in rates.items()}
+        return found
+
+    def text(self, key: str) -> str:
+        value = self.mapping.get(key)
         if not isinstance(value, str) or not value.strip():
             self.fail(key, value, "a non-empty text")
             return "?"
@@ -134,9 +159,9 @@ class Reader:
             return allowed[0]
         return str(value)
 
-    def number(self, key: str, low: float, high: float, default: float | None = None) -> float:
+    def number(self, key: str, low: float, high: float) -> float:
         """A number within [low, high]."""
-        return self._checked(key, self.mapping.get(key, default), low, high)
+        return self._checked(key, self.mapping.get(key), low, high)
 
     def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
         value = self.mapping.get(key, default)
@@ -145,12 +170,12 @@ class Reader:
             return low
         return value
 
-    def switch(self, key: str, default: bool = False) -> bool:
-        value = self.mapping.get(key, default)
+    def switch(self, key: str) -> bool:
+        """True or false; false where nothing is said."""
+        value = self.mapping.get(key, False)
         if not isinstance(value, bool):
             self.fail(key, value, "true or false")
-            return default
-        return value
+        return value is True
 
     def rates(self, key: str, names: Sequence[str], low: float, high: float) -> dict[str, float]:
         """A mapping from operand type to a number within [low, high]; at least one entry."""
@@ -200,3 +225,25 @@ class Reader:
             self.fail(key, value, f"a number from {low:g} to {high:g}")
             return low
         return float(value)
+
+
+def keys_of(kind: Any) -> tuple[str, ...]:
+    """The keys of the fields that a dataclass says files state."""
+    return tuple(each.key or name for name, each in stated_of(kind).items())
+
+
+def written(item: Any, digits: int) -> dict[str, Any]:
+    """What a file states of an object, to so many digits: the inverse of :meth:`Reader.fields`. Fields that are as their
+    default is are left out."""
+
+    def plain(value: Any, unit: float) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(each, unit) for key, each in value.items()}
+        return float(f"{value / unit:.{digits}g}") if isinstance(value, float) else value
+
+    usual = {each.name: each.default for each in fields(item)}
+    return {
+        each.key or name: plain(value, each.unit)
+        for name, each in stated_of(type(item)).items()
+        if (value := getattr(item, name)) != usual[name]
+    }

@@ -73,7 +73,7 @@ def _checks(kind: Any) -> tuple[tuple[str, frozenset[type], _Check, bool], ...]:
     """(field, types that need no closer look, what is wrong with a value, whether the value can never change)."""
     found = []
     for name, hint in hints(kind).items():
-        target, optional = _target(hint)
+        target, optional = target_of(hint)
         plain: set[type] = {type(None)} if optional else set()
         plain |= {*_NUMBERS} if target is float else {target} if target in WORDS else set()
         fixed = not (typing.get_origin(target) and issubclass(typing.get_origin(target), Mapping))
@@ -81,13 +81,14 @@ def _checks(kind: Any) -> tuple[tuple[str, frozenset[type], _Check, bool], ...]:
     return tuple(found)
 
 
-def _target(hint: Any) -> tuple[Any, bool]:
+def target_of(hint: Any) -> tuple[Any, bool]:
+    """The type that an annotation asks for, without its ``| None``, and whether it has one."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     return next(option for option in options if option is not type(None)), type(None) in options
 
 
 def _check(hint: Any) -> _Check:
-    target, optional = _target(hint)
+    target, optional = target_of(hint)
     tail = " or None" if optional else ""
     if isinstance(target, type) and dataclasses.is_dataclass(target):
         kind = target  # of the closure

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from projector.dataclass import dataclass
-from projector.io.typed import hints
+from projector.io.typed import hints, target_of
 from projector.workload.checks import CHOICES
 from projector.workload.declared import about_of
 from projector.workload.recipe import Recipe
@@ -74,8 +73,7 @@ def field_of(name: str) -> Field | None:
 def _of(kind: Any, path: tuple[str, ...]) -> Iterator[Field]:
     for name, hint in hints(kind).items():
         place = (*path, name)
-        options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-        target = next(option for option in options if option is not type(None))
+        target, _ = target_of(hint)
         if dataclasses.is_dataclass(target):
             yield from _of(target, place)
             continue

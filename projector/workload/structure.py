@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar
 
 from projector.errors import Problem, nearest
-from projector.io.typed import WORDS, hints, is_a
+from projector.io.typed import WORDS, hints, is_a, target_of
 from projector.workload.declared import about_of
 
 T = TypeVar("T")
@@ -42,10 +41,9 @@ def parse_dataclass(kind: type[T], mapping: object, where: str, prefix: str) -> 
 
 def _convert(hint: Any, value: object, where: str, prefix: str) -> tuple[object, str | list[Problem]]:
     """``value`` as the type ``hint``; the second item is empty, or what was expected, or nested problems."""
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if value is None and type(None) in options:
+    target, optional = target_of(hint)
+    if value is None and optional:
         return None, ""
-    target = next(option for option in options if option is not type(None))
     if dataclasses.is_dataclass(target) and isinstance(target, type):
         return parse_dataclass(target, value, where, prefix)
     if typing.get_origin(target) is tuple:
@@ -60,7 +58,7 @@ def _convert(hint: Any, value: object, where: str, prefix: str) -> tuple[object,
         return None, f"a mapping to {WORDS[element]}"
     if is_a(target, value):
         return (float(value) if target is float else value), ""  # type: ignore[arg-type]
-    return None, WORDS[target] + (" or null" if type(None) in options else "")
+    return None, WORDS[target] + (" or null" if optional else "")
 
 
 def _unknown(key: str, kind: type) -> str:

@@ -38,7 +38,7 @@ ALLOWED = {
         "serve.answers.ACTIONS",
         "serve.server.MOST",
     ),
-    "largest input that is read": ("hardware.check.MOST",),
+    "largest input that is read": ("hardware.types.Gpu", "hardware.check.MOST"),
     "shapes that kernels are compiled for": (
         "kernels.attention_constants.HEAD_DIMS",
         "kernels.attention_constants.BLOCKS",

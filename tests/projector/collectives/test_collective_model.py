@@ -12,8 +12,7 @@ from projector.collectives.model import KINDS, Pricing, bandwidth_bound, best, c
 from projector.collectives.network import network
 from projector.errors import InputError
 from projector.hardware import catalogue
-from projector.hardware.cluster_file import TECHNOLOGIES
-from projector.hardware.types import Efficiency, GroupShape
+from projector.hardware.types import TECHNOLOGIES, Efficiency, GroupShape
 from projector.operators.types import Collective
 from projector.parameter import Parameter
 
