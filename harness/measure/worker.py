@@ -13,12 +13,12 @@ import torch
 import torch.distributed as dist
 
 from harness.measure import launch, log
+from harness.measure.cores import used, waited
 from harness.measure.launch import Turn
 from harness.measure.log import TrainedStep
 from harness.measure.spec import TRACE, Job, Profile
 from harness.measure.trainer import Trainer
 from projector.benchmark import task
-from projector.benchmark.conditions import used, waited
 from projector.benchmark.device import Device
 from projector.benchmark.processes import cores
 

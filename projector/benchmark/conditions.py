@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from projector.benchmark.device import Device, clocks_mhz
@@ -24,8 +23,6 @@ _APART, _FADES = (
     0.05,
     3.0,
 )  # seconds between looks, and for which what ran here before may show (drivers average over one)
-_TASKS, _STAT = Path("/proc/self/task"), Path("/proc/stat")
-_RAN = (1, 2, 3, 8)  # words of the first line: user, nice, system, stolen by other machines of the host
 
 
 def under(device: Device) -> dict[str, Any]:
@@ -68,30 +65,6 @@ def refuse_busy(device: Device, ranks: int = 1) -> None:
             others = _told(partial(_others, device, index)) or ["a process that the driver does not name"]
             found = f"{busy:.0f} % busy before anything is timed: {', '.join(others)}"
             raise InputError([Problem(place(), f"cuda:{index}", found, "a GPU that nobody else uses")])
-
-
-def waited() -> float:
-    """Seconds for which threads of this process were ready to run and had no core; 0 where the system does not say.
-
-    Linux: ``/proc/<pid>/task/<tid>/schedstat``, second figure, nanoseconds (kernel documentation, sched-stats).
-    """
-    total = 0
-    try:
-        for task in _TASKS.iterdir():
-            total += int((task / "schedstat").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return total / 1e9
-    return total / 1e9
-
-
-def used() -> float:
-    """Seconds of core that all programs of this machine have used, those of other machines on its host included; 0 where
-    the system does not say. Linux: ``/proc/stat`` (proc(5)), in ticks."""
-    try:
-        words = _STAT.read_text().split(maxsplit=_RAN[-1] + 1)
-        return sum(int(words[i]) for i in _RAN) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return 0.0
 
 
 def _busy(device: Device, index: int) -> float:

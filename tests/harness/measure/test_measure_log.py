@@ -13,9 +13,9 @@ from measure_jobs import DEEPSEEK, GPT, LATENT, LLAMA, QWEN, job
 
 from harness.evidence.ingest.command import load
 from harness.measure import log, spec
+from harness.measure.cores import used, waited
 from harness.measure.log import TrainedStep, arguments, kept
 from harness.measure.spec import Job
-from projector.benchmark.conditions import used, waited
 from projector.intake import megatron_args
 
 FACTS = {"trainer_device": "cpu", "trainer_version": "torch 2.9.0", "threads_per_process": 1}
