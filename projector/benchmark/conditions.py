@@ -19,10 +19,8 @@ from projector.operators.types import Operator
 from projector.step.timing import Clock, Message, Phase, Segment
 
 _BUSY = 20.0  # percent of the time that kernels of others ran
-_APART, _FADES = (
-    0.05,
-    3.0,
-)  # seconds between looks, and for which what ran here before may show (drivers average over one)
+# seconds between looks, and for which what ran here before may show (drivers average over one)
+_APART, _FADES = (0.05, 3.0)
 
 
 def under(device: Device) -> dict[str, Any]:

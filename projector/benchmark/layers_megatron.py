@@ -139,9 +139,8 @@ class _Layer(nn.Module):
             self.rotary = module(**options)(made.length).to(made.place)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = x.view(
-            -1, self.batch, x.shape[-1]
-        )  # tokens of a batch lie side by side: as good as any order for its time
+        # tokens of a batch lie side by side: as good as any order for its time
+        hidden = x.view(-1, self.batch, x.shape[-1])
         with self.context():
             out = self.layer(hidden, attention_mask=self.mask, rotary_pos_emb=self.rotary)
         made: Tensor = out[0] if isinstance(out, tuple) else out
@@ -199,9 +198,8 @@ def settings(made: Made) -> dict[str, Any]:
             "moe_router_load_balancing_type": "none",
             "moe_router_force_load_balancing": bool(recipe.moe_router_force_load_balancing),
         }
-    if (
-        recipe.precision in _NARROW
-    ):  # Transformer Engine's hybrid: 5 exponent bits for gradients, where blocks share no scale
+    # Transformer Engine's hybrid: 5 exponent bits for gradients, where blocks share no scale
+    if recipe.precision in _NARROW:
         wide = recipe.fp8_recipe in ("blockwise", "mxfp8")
         found |= {"fp8": "e4m3" if wide else "hybrid", "fp8_recipe": recipe.fp8_recipe or "delayed"}
     return found

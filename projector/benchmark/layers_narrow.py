@@ -23,10 +23,8 @@ from projector.workload.workload import Workload
 
 Tensor = torch.Tensor
 Operand = tuple[Tensor, Tensor]  # 8-bit [rows, K], what its elements are to be multiplied by
-_BLOCK, _UNIT = (
-    128,
-    16,
-)  # elements of one scale; to whose multiples kernels take K (torch aten/src/ATen/native/cuda/Blas.cpp)
+# elements of one scale; to whose multiples kernels take K (torch aten/src/ATen/native/cuda/Blas.cpp)
+_BLOCK, _UNIT = (128, 16)
 _LEAST = 1e-12  # magnitude of a tensor of zeros
 _SCALINGS = {"delayed": "tensorwise", "tensorwise": "tensorwise", "rowwise": "rowwise", "blockwise": "blockwise"}
 

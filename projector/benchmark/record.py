@@ -277,9 +277,8 @@ def _one(
         if rates.seconds(job) > longest:
             raise Skip(f"longer than {longest:g} s")
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # torch says at length why a backend does not apply: the table says it in a line
+            # torch says at length why a backend does not apply: the table says it in a line
+            warnings.simplefilter("ignore")
             ready = job.build()
             timing = watch.time(ready.call)
     except Skip as error:

@@ -257,12 +257,8 @@ def _coordinates(op: ComputeOp) -> tuple[float, float, float, float]:
     if isinstance(op, Gemm):
         return (op.m, op.n, op.k, op.batch)
     if isinstance(op, GroupedGemm):
-        return (
-            max(op.rows, 1) / op.groups,
-            op.n,
-            op.k,
-            op.groups**0.25,
-        )  # the time of one expert hardly depends on others
+        # the time of one expert hardly depends on others
+        return (max(op.rows, 1) / op.groups, op.n, op.k, op.groups**0.25)
     if isinstance(op, Attention):
         return (op.batch * op.heads, op.seq_q, op.seq_k, (op.heads / op.kv_heads) ** 0.25)
     total = max(op.bytes, 1.0)

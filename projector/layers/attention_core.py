@@ -101,9 +101,8 @@ def _score_bytes(lo: Local) -> float:
     core/transformer/dot_product_attention.py): the fused softmax keeps its output, which is also the input of the product
     with the values. The product before it writes into a buffer and needs its factors only, and dropout of nothing hands
     its input on. Dropout of something keeps a mask, and makes the copy that the product then keeps."""
-    cast = (
-        4.0 if lo.execution.fusion.softmax_fp32 else 0.0
-    )  # the softmax keeps its own output, the product what was cast
+    # the softmax keeps its own output, the product what was cast
+    cast = 4.0 if lo.execution.fusion.softmax_fp32 else 0.0
     return cast + (2.0 * lo.act + _DROPOUT_MASK if lo.recipe.attention_dropout else lo.act)
 
 

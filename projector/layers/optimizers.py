@@ -23,10 +23,8 @@ emerging_optimizers.py, ``_is_nonlinear_or_embedding``)."""
 
 _FACTOR_FROM = 128  # shorter sides are not factored (optax/_src/factorized.py, min_dim_size_to_factor)
 _NARROW_FROM = 4096  # smaller tensors keep fp32 states (bitsandbytes@95f9af30 optim/optimizer.py, min_8bit_size)
-_BLOCK_8, _BLOCK_4 = (
-    256,
-    128,
-)  # elements that share an fp32 scale (bitsandbytes optimizer.py; pytorch/ao@36027d82d optim)
+# elements that share an fp32 scale (bitsandbytes optimizer.py; pytorch/ao@36027d82d optim)
+_BLOCK_8, _BLOCK_4 = (256, 128)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
