@@ -11,13 +11,12 @@ from dataclasses import replace
 
 from projector.layers.attention_core import Heads, attend, remembering
 from projector.layers.indexer import indexer
-from projector.layers.linear import Linear, accumulation, linear
+from projector.layers.linear import Linear, batched, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual
 from projector.operators.part import Part
 from projector.operators.saved import Saved
-from projector.operators.types import Collective, Gemm, Operator, Stream
-from projector.operators.weights import Weight
+from projector.operators.types import Collective, Operator, Stream
 from projector.workload.model import MLA
 
 ATTN = frozenset({"attn"})
@@ -44,10 +43,10 @@ def attention(query: tuple[Part, ...], latent: tuple[Part, ...], proj: Linear, m
         *query,
         *latent[:-1],
         *indexer(sizes, 1, mla.q_lora_rank or lo.hidden, lo),
-        _half("q_absorb", mla.qk_head_dim, rank, "q_up.out", lo),
+        batched("q_absorb", n, mla.qk_head_dim, rank, "q_up.out", lo, ATTN | {"mla_up_proj"}),
         _rope(mla, lo),
         replace(core, saves=tuple(each for each in core.saves if each.name != "v")),
-        _half("o_absorb", rank, mla.v_head_dim, "core_attn.out", lo),
+        batched("o_absorb", n, rank, mla.v_head_dim, "core_attn.out", lo, ATTN | {"mla_up_proj"}),
         linear(replace(proj, reads="o_absorb.out"), lo, ATTN | {"attn_proj", "out_proj"}),
         residual("attn_residual", lo, ATTN, "pre_mlp_norm.in"),
     )
@@ -63,34 +62,6 @@ def _gathered(keys: int, latent: int, lo: Local) -> tuple[tuple[Operator, ...], 
     scatter = Collective("cp.grad_rs", "reduce_scatter", "cp", row * latent)
     again = replace(copy, name="cp.grad_reorder", read=row * latent, write=row * latent, launches=1)
     return (gather, copy), (again, scatter)
-
-
-def _half(name: str, inputs: int, outputs: int, reads: str, lo: Local) -> Part:
-    """``inputs`` → ``outputs`` of every head by a matrix of its own."""
-    n, rows = lo.heads, lo.tokens
-
-    def gemm(name: str, m: int, n_out: int, k: int, layout: str, out_bytes: float, add: bool = False) -> Gemm:
-        return Gemm(name, m, n_out, k, batch=n, dtype=lo.dtype, layout=layout, out_bytes=out_bytes, accumulate=add)
-
-    weight: tuple[Operator, ...] = ()
-    if lo.trainable:
-        out_bytes, accumulate, added = accumulation(f"{name}.wgrad", n * inputs * outputs, lo)
-        weight = (gemm(f"{name}.wgrad", outputs, inputs, rows, "NT", out_bytes, accumulate), *added)
-    row = lo.act * rows * n
-    saves = (
-        Saved(f"{name}.in", row * inputs, storage=reads, until="weight_gradient", input=True),
-        Saved(f"{name}.out_grad", row * outputs, since="backward", until="weight_gradient"),
-    )
-    return Part(
-        name,
-        forward=(gemm(name, rows, outputs, inputs, "TN", lo.act),),
-        backward_input=(gemm(f"{name}.dgrad", rows, inputs, outputs, "NN", lo.act),),
-        backward_weight=weight,
-        weights=(Weight(name, n * outputs, inputs, role="linear", split="rows"),),
-        saves=saves if lo.trainable else (),
-        makes=(Saved(f"{name}.out", row * outputs),),
-        tags=ATTN | {"mla_up_proj"},
-    )
 
 
 def _rope(mla: MLA, lo: Local) -> Part:

@@ -18,12 +18,12 @@ from projector.errors import Unsupported
 from projector.layers.attention_core import Heads, attend, remembering
 from projector.layers.attention_gqa import ATTN, rotary
 from projector.layers.indexer import indexer, target
-from projector.layers.linear import Linear, accumulation, linear
+from projector.layers.linear import Linear, batched, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual
 from projector.operators.part import Part
 from projector.operators.saved import Saved
-from projector.operators.types import Collective, Gemm, Operator, Stream
+from projector.operators.types import Collective, Stream
 from projector.operators.weights import Weight
 from projector.workload.layer_kinds import LayerKind
 from projector.workload.sparse import OVERLAPPING, Compressed, CompressedAttention
@@ -197,30 +197,5 @@ def _output(sizes: Compressed, d: int, lo: Local) -> tuple[Part, ...]:
     second = Linear(
         "proj", (lo.hidden,), groups * rank, lo.tokens, "row", target="linear_proj", reads="proj_groups.out"
     )
-    return _groups(groups, inputs, rank, lo), linear(second, lo, ATTN | {"attn_proj", "out_proj"})
-
-
-def _groups(groups: int, inputs: int, rank: int, lo: Local) -> Part:
-    """The batched product of the first half of the output projection."""
-
-    def gemm(name: str, m: int, n: int, k: int, layout: str, out_bytes: float = lo.act, add: bool = False) -> Gemm:
-        return Gemm(name, m, n, k, batch=groups, dtype=lo.dtype, layout=layout, out_bytes=out_bytes, accumulate=add)
-
-    name, rows = "proj_groups", lo.tokens
-    weight: tuple[Operator, ...] = ()
-    if lo.trainable:
-        out_bytes, accumulate, added = accumulation(f"{name}.wgrad", groups * rank * inputs, lo)
-        weight = (gemm(f"{name}.wgrad", rank, inputs, rows, "NT", out_bytes, accumulate), *added)
-    width = lo.act * rows * groups
-    gradient = Saved(f"{name}.out_grad", width * rank, since="backward", until="weight_gradient")
-    into = Saved(f"{name}.in", width * inputs, storage="core_attn.out", until="weight_gradient", input=True)
-    return Part(
-        name,
-        forward=(gemm(name, rows, rank, inputs, "TN"),),
-        backward_input=(gemm(f"{name}.dgrad", rows, inputs, rank, "NN"),),
-        backward_weight=weight,
-        weights=(Weight(name, groups * rank, inputs, role="linear", split="rows"),),
-        saves=(into, gradient) if lo.trainable else (),
-        makes=(Saved(f"{name}.out", width * rank),),
-        tags=ATTN | {"out_proj"},
-    )
+    first = batched("proj_groups", groups, inputs, rank, "core_attn.out", lo, ATTN | {"out_proj"})
+    return first, linear(second, lo, ATTN | {"attn_proj", "out_proj"})

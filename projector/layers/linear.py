@@ -300,6 +300,34 @@ def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     return tuple(ops)
 
 
+def batched(name: str, count: int, inputs: int, outputs: int, reads: str, lo: Local, tags: frozenset[str]) -> Part:
+    """``count`` linears ``inputs`` → ``outputs``, each with a matrix of its own, as one batched product of storage
+    ``reads``."""
+
+    def gemm(suffix: str, m: int, n: int, k: int, layout: str, out_bytes: float = lo.act, add: bool = False) -> Gemm:
+        return Gemm(
+            name + suffix, m, n, k, batch=count, dtype=lo.dtype, layout=layout, out_bytes=out_bytes, accumulate=add
+        )
+
+    rows, row = lo.tokens, lo.act * lo.tokens * count
+    weight: tuple[Operator, ...] = ()
+    if lo.trainable:
+        out_bytes, accumulate, added = accumulation(f"{name}.wgrad", count * inputs * outputs, lo)
+        weight = (gemm(".wgrad", outputs, inputs, rows, "NT", out_bytes, accumulate), *added)
+    into = Saved(f"{name}.in", row * inputs, storage=reads, until="weight_gradient", input=True)
+    gradient = Saved(f"{name}.out_grad", row * outputs, since="backward", until="weight_gradient")
+    return Part(
+        name,
+        forward=(gemm("", rows, outputs, inputs, "TN"),),
+        backward_input=(gemm(".dgrad", rows, inputs, outputs, "NN"),),
+        backward_weight=weight,
+        weights=(Weight(name, count * outputs, inputs, role="linear", split="rows"),),
+        saves=(into, gradient) if lo.trainable else (),
+        makes=(Saved(f"{name}.out", row * outputs),),
+        tags=tags,
+    )
+
+
 def accumulation(
     name: str, elements: float, lo: Local, launches: int = 1, *, returned: bool = False
 ) -> tuple[float, bool, tuple[Stream, ...]]:
