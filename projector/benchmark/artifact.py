@@ -55,7 +55,7 @@ def save(path: Path, timings: Timings, asked: Asked, notes: Iterable[str], devic
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The document of ``path``. Raises :class:`InputError` for one that is no benchmark of this schema."""
+    """Returns the document of ``path``. Raises :class:`InputError` for one that is no benchmark of this schema."""
     where = str(path)
     document = parse_json(read_text(path, "a file of --save-benchmark"), where, "a file of --save-benchmark")
     if not isinstance(document, dict) or "schema" not in document:
@@ -94,7 +94,7 @@ def refuse(path: Path, document: Mapping[str, Any], asked: Asked, gpu: str, devi
 
 
 def timings_of(path: Path, document: Mapping[str, Any]) -> Timings:
-    """The timings of a document. Raises :class:`InputError` where the file was changed."""
+    """Returns the timings of a document. Raises :class:`InputError` where the file was changed."""
     try:
         held = document["timings"]
         return Timings(

@@ -99,7 +99,7 @@ class Live(Clock):
         covered: Mapping[str, tuple[float, float]] | None = None,
         ledger: list[Message] | None = None,
     ) -> Phase:
-        """The measured phase of ``operators``, else the priced one."""
+        """Returns the measured phase of ``operators``, else the priced one."""
         found = self.phases.get(tuple(operators))
         if found is not None:
             return found

@@ -94,7 +94,8 @@ class Device:
 
 
 def open_device(text: str | None = None, threads: int | None = None) -> Device:
-    """The device of ``cuda``, ``cuda:1``, ``rocm`` or ``cpu``; by default a GPU where there is one, else the CPU.
+    """Returns the device of ``cuda``, ``cuda:1``, ``rocm`` or ``cpu``; by default a GPU where there is one, else the
+    CPU.
 
     Without a number it is the GPU of this rank's place on its node, or the only one that a launcher lets it see.
     ``threads``: those that torch runs on a CPU from now on (default: as it chooses, one a core).
@@ -139,7 +140,7 @@ def _own(count: int) -> int:
 
 
 def slug(title: str) -> str:
-    """A name in the manner of the catalogue: lower case, underscores."""
+    """Returns a name in the manner of the catalogue: lower case, underscores."""
     return re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_") or "device"
 
 

@@ -46,7 +46,8 @@ class Entry:
 
 
 def entry(probed: Probed, name: str) -> Entry:
-    """The catalogue entry of a probed device. Raises ``ValueError`` where nothing could be timed, or too slowly."""
+    """Returns the catalogue entry of a probed device. Raises ``ValueError`` where nothing could be timed, or too
+    slowly."""
     if not probed.gemms or not probed.streams:
         raise ValueError("no product and no stream could be timed")
     gpu, origins = _gpu(probed, name)

@@ -22,7 +22,8 @@ BUCKET = 25 * 2**20  # bytes of one gradient reduction (torch.nn.parallel.Distri
 
 
 def groups_of(asked: Asked) -> Ranks:
-    """The groups of this rank: ``tp`` innermost, ``ep`` over neighbouring ranks (Megatron's order with EP folding)."""
+    """Returns the groups of this rank: ``tp`` innermost, ``ep`` over neighbouring ranks (Megatron's order with EP
+    folding)."""
     if asked.ranks == 1:
         return Ranks(tp=Group(1, 0, _own())) if asked.wrapped else Ranks()
     recipe, ranks = asked.workload.recipe, asked.ranks
@@ -35,7 +36,7 @@ def groups_of(asked: Asked) -> Ranks:
 
 
 def _own() -> Any:
-    """A group of this rank alone; every rank makes all of them."""
+    """Returns a group of this rank alone; every rank makes all of them."""
     if not dist.is_initialized():
         backend = BACKENDS["cuda" if torch.cuda.is_available() else "cpu"]
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
@@ -122,7 +123,7 @@ def _group(asked: CollectiveWanted, ranks: Ranks) -> Group:
 
 
 def _call(asked: CollectiveWanted, group: Group, device: Device) -> Callable[[], Any]:
-    """One collective on buffers of its own. Sizes: see :class:`projector.operators.types.Collective`."""
+    """Returns one collective on buffers of its own. Sizes: see :class:`projector.operators.types.Collective`."""
     dtype = _TYPES.get(asked.width, torch.float32)
     count = max(group.size, asked.bytes // dtype.itemsize // group.size * group.size)
 

@@ -83,7 +83,7 @@ def _overhead(said: np.ndarray, measured: np.ndarray) -> float:
 
 
 def _times(some: Sequence[Swept], gpu: Gpu, bandwidth: float, latency: float) -> Times:
-    """(modelled, measured) seconds (n,) of one kind."""
+    """Returns (modelled, measured) seconds (n,) of one kind."""
     kind, size = some[0].asked.kind, some[0].asked.size
     cluster = _cluster(gpu, size, bandwidth, latency)
     ours = efficiency.of(gpu)

@@ -17,14 +17,14 @@ _TWO = "product and addition in two kernels"
 
 
 def family(device: Device, dtype: str) -> str:
-    """The library behind ``torch.mm``."""
+    """Returns the library behind ``torch.mm``."""
     if device.type == "cpu":
         return "mkl" if dtype == "fp32" and device.torch.backends.mkl.is_available() else "onednn"
     return _LIBRARIES[device.vendor]
 
 
 def jobs(op: Gemm, device: Device) -> tuple[Job, ...]:
-    """The product as one job. Raises :class:`Skip` for a layout or type that torch cannot run."""
+    """Returns the product as one job. Raises :class:`Skip` for a layout or type that torch cannot run."""
     if op.layout not in ("TN", "NN", "NT"):
         raise Skip(f"layout {op.layout}")
     torch_type(device, op.dtype)
@@ -108,7 +108,8 @@ def _narrow(op: Gemm, device: Device) -> tuple[Callable[[], object], str]:
 
 
 def narrow(device: Device, m: int, n: int, k: int, scaling: str, out_type: Any, fast: bool = True) -> Callable[[], Any]:
-    """A product of 8-bit operands through ``torch._scaled_mm``. Raises :class:`Skip` without a kernel for it."""
+    """Returns a product of 8-bit operands through ``torch._scaled_mm``. Raises :class:`Skip` without a kernel for
+    it."""
     torch = device.torch
     if not hasattr(torch, "_scaled_mm"):
         raise Skip("this torch has no _scaled_mm")

@@ -74,7 +74,7 @@ class Strip(nn.Module):
         self.replayed = [replayed for _, replayed, _ in layers]
 
     def forward(self, ids: Tensor, labels: Tensor, stamps: Stamps) -> Tensor:
-        """The loss. Stamps: ``forward <part>`` and ``backward <part>`` when that is done."""
+        """Returns the loss. Stamps: ``forward <part>`` and ``backward <part>`` when that is done."""
         stamps.take("data")
         x, before = self.embedding(ids), "embedding"
         for name, replayed, layer in zip(self.names, self.replayed, self.layers, strict=True):

@@ -50,7 +50,7 @@ def unheard(_: object) -> None:
 
 
 def torch_type(device: Device, dtype: str) -> Any:
-    """The torch type of an operand type. Raises :class:`Skip` for one that torch has no products of."""
+    """Returns the torch type of an operand type. Raises :class:`Skip` for one that torch has no products of."""
     if dtype in FP8:
         # CDNA3 has the variant without negative zero (AMD CDNA3 ISA reference, section on FP8)
         return device.torch.float8_e4m3fnuz if device.arch == "gfx942" else device.torch.float8_e4m3fn

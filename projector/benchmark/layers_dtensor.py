@@ -93,5 +93,5 @@ def _mesh(kind: str, group: Any) -> DeviceMesh:
 
 
 def mesh_of(made: Made) -> DeviceMesh:
-    """The ranks of ``tp`` as a mesh."""
+    """Returns the ranks of ``tp`` as a mesh."""
     return _mesh(made.place.partition(":")[0], made.ranks.tp.handle)

@@ -41,7 +41,7 @@ def fused(place: str) -> bool:
 
 
 def source(made: Made) -> MegatronSource:
-    """The parts of ``made`` out of Megatron-Core. Raises :class:`InputError` where it is not installed."""
+    """Returns the parts of ``made`` out of Megatron-Core. Raises :class:`InputError` where it is not installed."""
     if not installed():
         expected = "Megatron-Core: pip install 'projector-harness[megatron]', or --layers torch"
         raise InputError([Problem("--layers", "", "megatron: megatron.core is not installed", expected)])

@@ -64,7 +64,7 @@ def reduce_from(x: Tensor, group: Group) -> Tensor:
 
 
 def gather_from(x: Tensor, group: Group) -> Tensor:
-    """Tokens [n, …] of every rank one after the other [n·size, …]; gradients are summed and scattered."""
+    """Returns the tokens [n, …] of every rank one after the other [n·size, …]; gradients are summed and scattered."""
     return x if group.size == 1 else _both(x, partial(_gathered, group=group), partial(_scattered, group=group))
 
 

@@ -38,7 +38,7 @@ class Made:
 
     @property
     def length(self) -> int:
-        """Tokens of one sequence on one rank of the context group."""
+        """Returns the tokens of one sequence on one rank of the context group."""
         return max(1, self.workload.recipe.seq_length // self.workload.recipe.cp)
 
     @property
@@ -63,12 +63,12 @@ class Made:
 
 
 def torch_dtype(precision: str) -> torch.dtype:
-    """The type that layers compute in: bf16 also stands for the narrower ones."""
+    """Returns the type that layers compute in: bf16 also stands for the narrower ones."""
     return _TYPES.get(precision, torch.bfloat16)
 
 
 def share(size: int, ranks: int) -> int:
-    """A rank's part of ``size``, rounded up, at least 1."""
+    """Returns a rank's part of ``size``, rounded up, at least 1."""
     return max(1, -(-size // ranks))
 
 
@@ -85,7 +85,7 @@ def cast(weight: Tensor, x: Tensor) -> Tensor:
 
 
 def linear(made: Made, inputs: int, outputs: int, bias: bool = False) -> Linear:
-    """A linear with Megatron's initial weights."""
+    """Returns a linear with Megatron's initial weights."""
     layer = Linear(inputs, outputs, bias=bias, device=made.place, dtype=made.weight_dtype)
     nn.init.normal_(layer.weight, std=_STANDARD)
     return layer

@@ -215,7 +215,7 @@ def load(path: Path, workload: Workload, cluster: Cluster, device: Device | None
 
 
 def restore(found: Measurement, workload: Workload, cluster: Cluster) -> Projection:
-    """The step of ``workload`` from timings of it. Raises what :func:`projector.projection.project` raises."""
+    """Returns the step of ``workload`` from timings of it. Raises what :func:`projector.projection.project` raises."""
     return restored(found.asked, found.timings, projection.project(workload, cluster), cluster)
 
 
@@ -280,7 +280,8 @@ _STATE, _STATE_16, _BESIDE = 16.0, 20.0, 1.015
 
 
 def needed(asked: Asked, workload: Workload | None = None) -> float:
-    """Bytes of one rank: the shortened model in training (one layer of each kind), then a whole stage's update."""
+    """Returns the bytes of one rank: the shortened model in training (one layer of each kind), then a whole stage's
+    update."""
     work = workload or asked.workload
     short = resolve(replace(work, model=_short(work.model, asked), framework=work.framework))
     found = plan(short, catalogue.gpu("cpu")).allocated

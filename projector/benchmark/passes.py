@@ -30,7 +30,7 @@ class Tensors:
         return filled(self.device, (rows or self.rows, width or self.width), self.torch.float32)
 
     def order(self) -> Any:
-        """The numbers of all rows, shuffled."""
+        """Returns the numbers of all rows, shuffled."""
         return self.torch.randperm(self.rows, device=self.device.place)
 
     def drawn(self) -> Any:

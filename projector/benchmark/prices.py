@@ -92,7 +92,7 @@ def possible(
 
 
 def _size(op: Collective, shapes: Mapping[str, GroupShape]) -> int:
-    """Ranks of its group; of a message between stages its two ends."""
+    """Returns the ranks of its group; of a message between stages its two ends."""
     if is_message(op):
         return 2
     return shapes[op.group].size if op.group in shapes else 1

@@ -197,5 +197,5 @@ def failure(where: str, log: Path, rank: int, code: int | None) -> Problem:
 
 
 def said(error: BaseException) -> str:
-    """The first line of an error that torch raised."""
+    """Returns the first line of an error that torch raised."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

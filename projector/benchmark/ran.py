@@ -95,7 +95,7 @@ def eager(resolved: Resolved, source: str, asked: Asked) -> tuple[str, ...]:
 
 
 def _by_torch(asked: Asked, source: str) -> bool:
-    """Whether linears ran in 8 bits through torch, which casts kernel by kernel."""
+    """Tells whether linears ran in 8 bits through torch, which casts kernel by kernel."""
     return asked.workload.recipe.precision not in WIDE and not source.startswith("megatron")
 
 

@@ -109,8 +109,9 @@ _SMALL_ROWS = 16  # rows that a tensor has at least before its rows become short
 
 
 def stream_jobs(op: Stream, device: Device) -> tuple[Job, ...]:
-    """A memory-bound operator as one job: the pass of the same kind that moves bytes most alike, as often as the operator
-    launches, with as many elements as give its bytes. Raises :class:`Skip` for a kind without a pass or bytes."""
+    """Returns a memory-bound operator as one job: the pass of the same kind that moves bytes most alike, as often as
+    the operator launches, with as many elements as give its bytes. Raises :class:`Skip` for a kind without a pass or
+    bytes."""
     found = chosen(op)
     if op.bytes <= 0:
         raise Skip("streams without bytes")
@@ -133,7 +134,7 @@ def chosen(op: Stream) -> Pass:
 
 
 def _shape(elements: float, width: int) -> tuple[int, int]:
-    """(rows, width) of about as many elements: a power of the step, in whole rows."""
+    """Returns (rows, width) of about as many elements: a power of the step, in whole rows."""
     rounded = _STEP ** round(math.log(max(elements, 1.0), _STEP))
     while width > 1 and rounded < _SMALL_ROWS * width:
         width //= 2
@@ -184,7 +185,8 @@ class Recorded:
 
 
 def plan(ops: Sequence[ComputeOp], device: Device, kinds: Sequence[str], limit: int | None = None) -> Plan:
-    """Every kernel of ``kinds`` once, at most ``limit`` a kind, spread evenly from the smallest to the largest."""
+    """Returns every kernel of ``kinds`` once, at most ``limit`` a kind, spread evenly from the smallest to the
+    largest."""
     skipped: Counter[str] = Counter()
     by_kind: dict[str, dict[tuple[ComputeOp, str], Job]] = {kind: {} for kind in kinds}
     for op in ops:

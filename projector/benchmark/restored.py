@@ -102,7 +102,7 @@ class Compared:
 
 
 def compared(asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster) -> Iterator[Compared]:
-    """One micro-batch of what ran, alike parts once."""
+    """Yields one micro-batch of what ran, alike parts once."""
     resolved = simulated.resolved
     times, ran = _PartTimes(timings, resolved.workload.num_microbatches), Ran(resolved, asked, cluster, timings.source)
     seen: set[str] = set()
@@ -236,7 +236,8 @@ class _PartTimes:
         return (laps.get(f"first {name}", later).median + (m - 1) * later.median) / m
 
     def update(self, stage: StageWanted) -> float:
-        """Seconds to update a stage: as in the step, times what all its weights take over what those of the step take.
+        """Returns the seconds to update a stage: as in the step, times what all its weights take over what those of the
+        step take.
 
         What was not timed takes as long for each element as what was and comes nearest: the update reads and writes.
         """

@@ -67,7 +67,8 @@ class _Torch:
 
 
 def find(name: str, made: Made) -> Source:
-    """The source called ``name``. Raises :class:`InputError` for an unknown one, and for one that is not installed."""
+    """Returns the source called ``name``. Raises :class:`InputError` for an unknown one, and for one that is not
+    installed."""
     if name == "torch":
         return _Torch(made)
     if name in ("megatron", "auto"):

@@ -79,7 +79,7 @@ class Stopwatch:
         return f"live, {'cold' if self.flush else 'warm'} cache"
 
     def time(self, call: Call) -> Timing:
-        """Seconds of ``call`` on the device."""
+        """Returns the seconds of ``call`` on the device."""
         took, issued = self._warm(call)
         samples = max(_FEWEST, min(self.samples, int(self.most / max(took, 1e-9))))
         measure = partial(self._events, issued) if self.device.type == "cuda" else self._clock
@@ -119,7 +119,8 @@ class Stopwatch:
         return clean if len(clean) >= _FEWEST else clean + disturbed
 
     def _pause(self) -> float:
-        """Seconds of one pause: a clock of this device counts its cycles, 20 times slower on some AMD GPUs."""
+        """Returns the seconds of one pause: a clock of this device counts its cycles, 20 times slower on some AMD
+        GPUs."""
         if self._paused == 0.0:
             self.device.synchronize()
             start = time.perf_counter()

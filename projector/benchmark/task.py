@@ -147,7 +147,7 @@ def _together(device: Device) -> Callable[[], None]:
 
 
 def _peak(device: Device) -> dict[str, float]:
-    """Bytes that the shortened model held at most."""
+    """Returns the bytes that the shortened model held at most."""
     if device.type == "cpu":
         return {}
     cuda = device.torch.cuda

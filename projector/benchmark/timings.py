@@ -46,7 +46,8 @@ class StageWanted:
     expert_share: float = 1.0
 
     def elements(self, weights: Mapping[str, Sequence[float]]) -> float:
-        """The elements of all weights that a stage updates. ``weights``: (dense, expert) elements of every part."""
+        """Returns the elements of all weights that a stage updates. ``weights``: (dense, expert) elements of every
+        part."""
         own = ((count, *weights[key]) for key, count in self.counts)
         return sum(count * (self.share * dense + self.expert_share * expert) for count, dense, expert in own)
 
@@ -144,7 +145,7 @@ def summary(times: Sequence[float]) -> list[float]:
 
 
 def key_of(kind: LayerKind, replayed: bool) -> str:
-    """Name of a kind of layer in laps and files."""
+    """Returns the name of a kind of layer in laps and files."""
     words = ["moe" if kind.moe else "dense"]
     words += [f"window {kind.window}"] if kind.window is not None else []
     return "layer " + " ".join([*words, "recomputed"] if replayed else words)

@@ -15,7 +15,7 @@ def bandwidth_bound(kind: str, nbytes: float, shape: GroupShape, cluster: Cluste
 
 
 def _between(kind: str, net: Network) -> float:
-    """Seconds per byte through the adapters: those of all nodes together, and those of the emptiest one."""
+    """Returns the seconds per byte through the adapters: those of all nodes together, and those of the emptiest one."""
     if net.nodes == 1:
         return 0.0
     if kind == "send_recv":
@@ -34,7 +34,7 @@ def _between(kind: str, net: Network) -> float:
 
 
 def _inside(kind: str, net: Network) -> float:
-    """Seconds per byte over the links of one rank inside the fullest node."""
+    """Returns the seconds per byte over the links of one rank inside the fullest node."""
     if kind == "send_recv":
         return 1.0 / net.peer if net.nodes == 1 else 0.0
     if net.local == 1:

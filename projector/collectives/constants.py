@@ -31,7 +31,7 @@ class Constants:
         return self.get(name, None)
 
     def get(self, name: str, default: float | None) -> float:
-        """The constant, or ``default`` where nothing states it. Raises KeyError when ``default`` is None."""
+        """Returns the constant, or ``default`` where nothing states it. Raises KeyError when ``default`` is None."""
         if name in self._overrides:
             return self._overrides[name]
         found = self._efficiency.parameters.get(name) if self._efficiency is not None else None
@@ -43,7 +43,7 @@ class Constants:
         return default
 
     def states(self, name: str) -> bool:
-        """Whether the user's cluster states this constant."""
+        """Tells whether the user's cluster states this constant."""
         return name in self._overrides
 
     def share(self, name: str) -> float:
@@ -60,7 +60,7 @@ def constants(cluster: Cluster, efficiency: Efficiency | None = None) -> Constan
 
 
 def architecture(cluster: Cluster) -> str:
-    """The section of its devices' architecture."""
+    """Returns the section of its devices' architecture."""
     return _ARCHITECTURE.get(cluster.gpu.arch, cluster.gpu.arch)
 
 
@@ -72,7 +72,7 @@ def _merged(library: str, *parts: str) -> Mapping[str, Parameter]:
 
 @functools.cache
 def sections() -> Mapping[str, Mapping[str, Parameter]]:
-    """Every section of ``constants.yaml``. Raises InputError with every mistake."""
+    """Returns every section of ``constants.yaml``. Raises InputError with every mistake."""
     path = Path(__file__).with_name("constants.yaml")
     problems: list[Problem] = []
     found = {

@@ -57,7 +57,7 @@ def seconds_of(
     efficiency: Efficiency | None = None,
     algorithm: str = "",
 ) -> Array:
-    """Seconds [same shape as ``nbytes``] of one kind of collective, by the fastest candidate.
+    """Returns the seconds [same shape as ``nbytes``] of one kind of collective, by the fastest candidate.
 
     ``algorithm`` keeps the candidates of one algorithm only, such as ``ring``, as ``NCCL_ALGO`` does. Raises InputError
     for an unknown kind, and for an algorithm that the group cannot run.
@@ -73,7 +73,7 @@ def seconds_of(
 
 
 def costs(kind: str, shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None = None) -> tuple[Cost, ...]:
-    """Every candidate of a kind on a group; none for a group of one."""
+    """Returns every candidate of a kind on a group; none for a group of one."""
     if kind not in ALGORITHMS:
         raise InputError([Problem("collective", "kind", kind, nearest(kind, KINDS))])
     if shape.size <= 1:
@@ -85,7 +85,8 @@ def costs(kind: str, shape: GroupShape, cluster: Cluster, efficiency: Efficiency
 
 
 def best(kind: str, nbytes: float, shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None = None) -> str:
-    """Name of the algorithm and protocol that wins at a size, such as ``ring.ll128``; empty for a group of one."""
+    """Returns the name of the algorithm and protocol that wins at a size, such as ``ring.ll128``; empty for a group of
+    one."""
     found = costs(kind, shape, cluster, efficiency)
     return min(found, key=lambda cost: cost.seconds(nbytes)).algorithm if found and nbytes > 0 else ""
 
@@ -148,7 +149,7 @@ class Pricing:
         return shape
 
     def _price(self, kind: str, shape: GroupShape, transport: str) -> Callable[[float], float]:
-        """Seconds of a number of bytes: plain arithmetic, a tenth of the price of an array of one."""
+        """Returns the seconds of a number of bytes: plain arithmetic, a tenth of the price of an array of one."""
         candidates = costs(kind, shape, self._cluster, self._efficiency)
         if transport == ONE_SHOT and kind == "all_to_all":
             candidates = tuple(direct.one_shot(network(shape, self._cluster, self._efficiency)))
@@ -184,7 +185,7 @@ def _states_terms(cluster: Cluster) -> bool:
 def _priced(
     kind: str, candidates: tuple[Cost, ...], shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None
 ) -> Callable[[Array], Array]:
-    """Seconds as a function of the bytes, with the terms of a user's hardware file; zero for no bytes."""
+    """Returns the seconds as a function of the bytes, with the terms of a user's hardware file; zero for no bytes."""
     if not candidates:
         return np.zeros_like
     wire = _fastest(candidates)
@@ -207,7 +208,7 @@ def _fastest(candidates: tuple[Cost, ...]) -> Callable[[Array], Array]:
 
 
 def _terms(candidates: tuple[Cost, ...]) -> list[tuple[float, float, float]]:
-    """(a, b, c) of a + b·S + c·sqrt(S) of each candidate, without those that another beats in all three."""
+    """Returns (a, b, c) of a + b·S + c·sqrt(S) of each candidate, without those that another beats in all three."""
     known = {(c.latency, c.per_byte, 2.0 * math.sqrt(c.fill * c.per_byte)) for c in candidates}
     return sorted(
         own for own in known if not any(other != own and all(map(operator.le, other, own)) for other in known)

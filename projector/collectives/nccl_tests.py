@@ -66,20 +66,20 @@ class Swept:
 
     @property
     def longest(self) -> tuple[float, float]:
-        """(bytes, seconds) of the longest message."""
+        """Returns (bytes, seconds) of the longest message."""
         return self.seconds[-1]
 
 
 def busbw(kind: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth (nccl-tests doc/PERFORMANCE.md)."""
+    """Returns the bus bandwidth over algorithm bandwidth (nccl-tests doc/PERFORMANCE.md)."""
     if kind in ("broadcast", "send_recv"):
         return 1.0
     return (2.0 if kind == "all_reduce" else 1.0) * (ranks - 1) / ranks
 
 
 def read(paths: Iterable[Path], on: tuple[int, int] | None = None) -> tuple[Swept, ...]:
-    """Every test of every file. ``on``: hosts and GPUs of each, of tests that list no ranks. Raises InputError with every
-    mistake in them."""
+    """Returns every test of every file. ``on``: hosts and GPUs of each, of tests that list no ranks. Raises InputError
+    with every mistake in them."""
     problems: list[Problem] = []
     found = [each for path in paths for each in _tests(path, on, problems)]
     if problems:
@@ -88,7 +88,8 @@ def read(paths: Iterable[Path], on: tuple[int, int] | None = None) -> tuple[Swep
 
 
 def usual_cluster(tests: Iterable[Swept]) -> str:
-    """Name of the usual cluster of the device that all tests name. Raises InputError where there is no such."""
+    """Returns the name of the usual cluster of the device that all tests name. Raises InputError where there is no
+    such."""
     devices = sorted({swept.device or "no device named" for swept in tests})
     found = catalogue.find_gpu(devices[0]) if len(devices) == 1 else None
     if found is None:

@@ -29,7 +29,7 @@ class Cost(NamedTuple):
     fill: float = 0.0
 
     def seconds(self, nbytes: float) -> float:
-        """Seconds for ``nbytes`` > 0."""
+        """Returns the seconds for ``nbytes`` > 0."""
         wire = self.per_byte * nbytes
         return self.latency + wire + 2.0 * math.sqrt(self.fill * wire)
 
@@ -96,17 +96,19 @@ class Network:
 
     @property
     def adapter(self) -> float:
-        """Raw bytes/s of one rank's adapter towards the farthest rank of the group."""
+        """Returns the raw bytes/s of one rank's adapter towards the farthest rank of the group."""
         return self.inter if self.pods == 1 else min(self.inter, self.outer)
 
     def hop(self, level: str, protocol: str) -> float:
-        """Seconds of one hop inside a node (``intra``), a pod (``inter``) or beyond it (``outer``) under a protocol."""
+        """Returns the seconds of one hop inside a node (``intra``), a pod (``inter``) or beyond it (``outer``) under a
+        protocol."""
         base = {"intra": self.intra_latency, "inter": self.inter_latency, "outer": self.outer_latency}[level]
         level = "intra" if level == "intra" else "inter"
         return base + self.constants[f"extra_us.{level}.{protocol}"] * 1e-6
 
     def crossings(self, nodes: int, pods: int, protocol: str, extra: float = 0.0) -> float:
-        """Seconds of ``nodes`` hops between nodes, ``pods`` of them between pods, each ``extra`` seconds longer."""
+        """Returns the seconds of ``nodes`` hops between nodes, ``pods`` of them between pods, each ``extra`` seconds
+        longer."""
         found = (nodes - pods) * (self.hop("inter", protocol) + extra)
         return found + pods * (self.hop("outer", protocol) + extra)
 
@@ -115,8 +117,8 @@ class Network:
         return (self.constants["collective.launch_us"] + self.constants[f"base_us.{algorithm}.{protocol}"]) * 1e-6
 
     def fill(self, protocol: str, level: str = "intra") -> float:
-        """Seconds to hand one chunk to the next rank: the protocol's own hop between two devices, or between two nodes
-        (``level`` ``inter``) where every chunk passes all levels before the next may follow.
+        """Returns the seconds to hand one chunk to the next rank: the protocol's own hop between two devices, or
+        between two nodes (``level`` ``inter``) where every chunk passes all levels before the next may follow.
 
         None with LL: a flag travels with every four bytes, so nobody waits for the end of a chunk.
         """
@@ -191,7 +193,7 @@ def _ll128(shape: GroupShape, cluster: Cluster) -> bool:
 
 
 def _pods(shape: GroupShape, cluster: Cluster) -> int:
-    """Pods that the group touches; where nobody counted them, its nodes are taken to be neighbours."""
+    """Returns the pods that the group touches; where nobody counted them, its nodes are taken to be neighbours."""
     if cluster.outer is None:
         return 1
     if shape.pods is not None:
@@ -200,7 +202,7 @@ def _pods(shape: GroupShape, cluster: Cluster) -> int:
 
 
 def _inside(fabric: Fabric, local: int) -> tuple[float, float]:
-    """Raw rate of one rank towards its ``local - 1`` node peers, and towards one of them."""
+    """Returns the raw rate of one rank towards its ``local - 1`` node peers, and towards one of them."""
     if local <= 1:
         return INFINITE, fabric.bandwidth / (fabric.size - 1 if fabric.topology == "mesh" and fabric.size > 1 else 1)
     if fabric.topology == "mesh":

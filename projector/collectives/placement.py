@@ -211,7 +211,8 @@ def _check(tp: int, cp: int, pp: int, ep: int, etp: int, shard: int | None, inst
 
 
 def shape_of(stride: int, size: int, gpus: int, node: int, pod: int | None = None) -> GroupShape:
-    """Shape of the groups {base + i·stride, i < size} of ``gpus`` ranks, ``node`` consecutive ranks in a node.
+    """Returns the shape of the groups {base + i·stride, i < size} of ``gpus`` ranks, ``node`` consecutive ranks in a
+    node.
 
     All groups are looked at; the one that touches most pods, then most nodes, then has the emptiest node counts.
     ``pod``: ranks of a pod, where the network has a third level.
@@ -252,7 +253,8 @@ def _most_touched(stride: int, size: int, gpus: int, pod: int) -> int:
 
 
 def _bases(stride: int, size: int, gpus: int, unit: int) -> Iterator[int]:
-    """First ranks of the groups; they repeat once a block of groups begins on a boundary of ``unit`` ranks again."""
+    """Yields the first ranks of the groups; they repeat once a block of groups begins on a boundary of ``unit`` ranks
+    again."""
     span = stride * size
     period = min(gpus, math.lcm(span, unit))
     return (block + i for block in range(0, period, span) for i in range(stride))

@@ -43,7 +43,7 @@ class Shares:
 
 
 def shape_of(swept: Swept, cluster: Cluster) -> GroupShape:
-    """The ranks of a test on the cluster's nodes. Raises InputError where a host has more of them than GPUs."""
+    """Returns the ranks of a test on the cluster's nodes. Raises InputError where a host has more of them than GPUs."""
     each = swept.ranks // swept.hosts
     if each > cluster.gpus_per_host:
         expected = f"at most {cluster.gpus_per_host}, the GPUs of a host of {cluster.name}"
@@ -103,7 +103,7 @@ def _ordered(tests: Iterable[Swept], cluster: Cluster) -> list[Swept]:
 
 
 def _name(swept: Swept, cluster: Cluster) -> str:
-    """The constant that the longest message of a test hangs on."""
+    """Returns the constant that the longest message of a test hangs on."""
     shape = shape_of(swept, cluster)
     level = "intra" if shape.nodes == 1 else "inter"
     if swept.kind in ("all_to_all", "send_recv"):

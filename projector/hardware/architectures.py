@@ -20,12 +20,12 @@ def _table() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
 
 
 def known(arch: str, kind: str) -> Mapping[str, str] | None:
-    """The entries of ``kind`` (:data:`ATTENTION` or :data:`TRANSPORTS`) of an architecture, each with its source; None
-    where the table does not have the architecture, so that nothing is known."""
+    """Returns the entries of ``kind`` (:data:`ATTENTION` or :data:`TRANSPORTS`) of an architecture, each with its
+    source; None where the table does not have the architecture, so that nothing is known."""
     return _table().get(arch, {}).get(kind)
 
 
 def precisions(gpu: Gpu) -> tuple[str, ...]:
-    """The precisions in which the matrix units of ``gpu`` multiply; of a processor without such units all of them,
-    because a library computes each in software or says itself that it cannot."""
+    """Returns the precisions in which the matrix units of ``gpu`` multiply; of a processor without such units all of
+    them, because a library computes each in software or says itself that it cannot."""
     return PRECISIONS if gpu.vendor == "cpu" else tuple(name for name in PRECISIONS if name in gpu.peak)

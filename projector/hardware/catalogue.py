@@ -36,8 +36,8 @@ def cluster_names() -> tuple[str, ...]:
 
 
 def gpu(name: str) -> Gpu:
-    """The GPU of a catalogue name, an alias or a YAML file (of it, or of its cluster). Raises InputError with the nearest
-    names."""
+    """Returns the GPU of a catalogue name, an alias or a YAML file (of it, or of its cluster). Raises InputError with
+    the nearest names."""
     if is_path(name):
         return read_gpu(Path(name)).gpu if own.is_gpu(name) else cluster(name).gpu
     found = find_gpu(name)
@@ -47,7 +47,7 @@ def gpu(name: str) -> Gpu:
 
 
 def find_gpu(text: str) -> str | None:
-    """The catalogue name meant by free text such as ``NVIDIA Blackwell GPU (B200-SXM-180GB)``, or None.
+    """Returns the catalogue name meant by free text such as ``NVIDIA Blackwell GPU (B200-SXM-180GB)``, or None.
 
     Vendor words, memory types, a count in front, what a driver adds (a virtual function ``VF``, air cooling ``AC``), case
     and separators do not matter; words in parentheses are tried alone as well. The path of a file that describes a GPU
@@ -64,8 +64,8 @@ def find_gpu(text: str) -> str | None:
 
 
 def cluster(name: str) -> Cluster:
-    """The cluster of a catalogue name, a machine that a cloud rents, a GPU alias (its default cluster) or a YAML file (of
-    it, or of a GPU alone). Raises InputError."""
+    """Returns the cluster of a catalogue name, a machine that a cloud rents, a GPU alias (its default cluster) or a
+    YAML file (of it, or of a GPU alone). Raises InputError."""
     if is_path(name):
         return read_cluster(Path(name), gpu) if own.is_cluster(name) else own.around(name).cluster
     if name in cluster_names():
@@ -187,7 +187,7 @@ def machine_of(text: str, key: str = "names") -> str | None:
 
 
 def rented(name: str, known: Callable[[str], Cluster]) -> Cluster | None:
-    """The cluster of machines of a name, or None; ``known`` gives clusters of the catalogue."""
+    """Returns the cluster of machines of a name, or None; ``known`` gives clusters of the catalogue."""
     entry = _by_name("names").get(_plain(name))
     if entry is None:
         return None

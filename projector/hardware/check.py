@@ -15,7 +15,7 @@ _STEM = re.compile(r"[^/\\\x00-\x1f]{1,80}")
 
 
 def problems(cluster: object, where: str = "") -> tuple[Problem, ...]:
-    """Every mistake of ``cluster``. Empty: it can be projected on."""
+    """Returns every mistake of ``cluster``. Empty: it can be projected on."""
     wrong = of_type(cluster, Cluster, where, "cluster.")
     if wrong or not isinstance(cluster, Cluster):
         return tuple(wrong)
@@ -35,7 +35,7 @@ def problems(cluster: object, where: str = "") -> tuple[Problem, ...]:
 
 
 def gpu_problems(gpu: object, where: str = "", prefix: str = "gpu.") -> list[Problem]:
-    """Every mistake of a device."""
+    """Returns every mistake of a device."""
     wrong = of_type(gpu, Gpu, where, prefix)
     if wrong or not isinstance(gpu, Gpu):
         return wrong

@@ -50,7 +50,7 @@ def settle(
 
 
 def sustained_mhz(gpu: Gpu, efficiency: Efficiency) -> float:
-    """The clock of busy matrix units, MHz."""
+    """Returns the clock of busy matrix units, MHz."""
     return _share(efficiency, _MATRIX) * gpu.peak_clock_mhz
 
 
@@ -60,7 +60,8 @@ def _keys(efficiency: Efficiency) -> tuple[str, ...]:
 
 
 def _gains(efficiency: Efficiency) -> tuple[str, ...]:
-    """Parameters by which a clock rises above the sustained one: idle units, short runs. A held clock does neither."""
+    """Returns the parameters by which a clock rises above the sustained one: idle units, short runs. A held clock does
+    neither."""
     usual = ("attention.forward.power", "attention.backward.power", "gemm.burst", "grouped.burst")
     stated = (key for key in efficiency.parameters if key.startswith(tuple(f"{name}." for name in usual)))
     return tuple(dict.fromkeys((*usual, *stated)))

@@ -22,14 +22,15 @@ _CLOCKS = ("clock.matrix", "clock.attention")
 
 @cache
 def load(gpu_name: str) -> Efficiency:
-    """Parameters of a catalogue GPU. Raises ``InputError`` for an unknown GPU or a broken file."""
+    """Returns the parameters of a catalogue GPU. Raises ``InputError`` for an unknown GPU or a broken file."""
     from projector.hardware.catalogue import gpu
 
     return of(gpu(gpu_name))
 
 
 def of(device: Gpu) -> Efficiency:
-    """Parameters of any device: its vendor's, its architecture's, its name's, then those of its own efficiency file.
+    """Returns the parameters of any device: its vendor's, its architecture's, its name's, then those of its own
+    efficiency file.
 
     Raises ``InputError`` for a file that is broken, or named by the device and not there.
     """
@@ -84,7 +85,7 @@ def _times(share: Parameter, factor: float) -> Parameter:
 
 
 def _watts_per_tflops(device: Gpu) -> float:
-    """The watts of a board for each dense 16-bit TFLOP/s of its peak; 0 for a device that has no such peak."""
+    """Returns the watts of a board for each dense 16-bit TFLOP/s of its peak; 0 for a device that has no such peak."""
     peak = device.peak.get("bf16") or device.peak.get("fp16")
     return device.tdp_watts / (peak * 1e-12) if peak else 0.0
 
@@ -98,7 +99,7 @@ def _apart(one: Gpu, other: Gpu) -> float:
 
 @cache
 def _shipped(vendor: str, arch: str, name: str, watts_per_tflops: float) -> Efficiency:
-    """One object for one device, so that kernel models remember what they priced on it."""
+    """Returns one object for one device, so that kernel models remember what they priced on it."""
     merged: dict[str, Parameter] = {}
     for stem in (*(() if vendor == "cpu" else ("gpu",)), vendor, arch):
         merged.update(shipped(stem.lower()))

@@ -23,13 +23,13 @@ def priors() -> Mapping[str, Parameter]:
 
 @cache
 def shipped(stem: str) -> Mapping[str, Parameter]:
-    """The parameters of one file of ours; none where there is no such file."""
+    """Returns the parameters of one file of ours; none where there is no such file."""
     path = FOLDER / f"{stem}.yaml"
     return parse(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}
 
 
 def parse(text: str, where: str) -> Mapping[str, Parameter]:
-    """Parameters of one file's text. Raises ``InputError`` with every mistake."""
+    """Returns the parameters of one file's text. Raises ``InputError`` with every mistake."""
     data = parse_yaml(text, where)
     found = data.get("parameters") if isinstance(data, Mapping) else None
     if not isinstance(found, Mapping):

@@ -98,7 +98,7 @@ def optimizer_traffic(cluster: Cluster, ranks: int) -> float:
 
 
 def capacity(cluster: Cluster) -> float:
-    """Bytes of memory of one host."""
+    """Returns the bytes of memory of one host."""
     if cluster.host_capacity is not None:
         return cluster.host_capacity
     if cluster.host == "grace":

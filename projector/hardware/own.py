@@ -43,7 +43,7 @@ def beside(name: str, file: str | Path) -> str:
 
 
 def around(path: str) -> Placed:
-    """The cluster of the GPU in the YAML file ``path``, or of a system of transformer-perf-estimates (JSON).
+    """Returns the cluster of the GPU in the YAML file ``path``, or of a system of transformer-perf-estimates (JSON).
 
     ``clusters/<file>`` beside its folder describes it where there is one (as ``projector probe`` writes them). Else it
     takes the place of the catalogue's GPU of its name, of its architecture (the one with the nearest bandwidth to its

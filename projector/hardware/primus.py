@@ -33,7 +33,7 @@ _PROTOCOL_US = parameter(
 
 
 def keys() -> Mapping[str, Any]:
-    """The table of ``primus.yaml``: ``numbers``, ``words``, ``unused`` and ``example_only`` keys of a file."""
+    """Returns the table of ``primus.yaml``: ``numbers``, ``words``, ``unused`` and ``example_only`` keys of a file."""
     table: Mapping[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
     return table
 
@@ -117,7 +117,7 @@ def _values(
 
 
 def _number(value: object) -> float | None:
-    """A number, also from text: PyYAML reads ``3.2e12`` as text, and Primus converts it."""
+    """Returns a number, also from text: PyYAML reads ``3.2e12`` as text, and Primus converts it."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -154,7 +154,7 @@ def _changed(base: Cluster, values: Mapping[str, Any], where: str, ignored: tupl
 
 
 def _network(base: Cluster, values: Mapping[str, Any], size: int) -> Fabric:
-    """The network of a pod; every rank has its part of the adapters of its node."""
+    """Returns the network of a pod; every rank has its part of the adapters of its node."""
     nics = values.get("nics_per_node", base.inter.nics_per_node or base.gpus_per_node)
     adapter = base.inter.bandwidth * base.gpus_per_node / (base.inter.nics_per_node or base.gpus_per_node)
     adapter = values["pod_bw"] * 1e9 if "pod_bw" in values else adapter
@@ -172,7 +172,7 @@ def _network(base: Cluster, values: Mapping[str, Any], size: int) -> Fabric:
 
 
 def _beyond_the_pod(base: Cluster, values: Mapping[str, Any], inter: Fabric, size: int) -> Fabric | None:
-    """The third level, where the file bounds a pod; it is like the second in what the file leaves out."""
+    """Returns the third level, where the file bounds a pod; it is like the second in what the file leaves out."""
     if "pod_size" not in values:
         return base.outer
     rate = (

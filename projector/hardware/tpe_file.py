@@ -34,12 +34,13 @@ _IGNORED = frozenset({"vector_flops_fp32", "empirical", "flops_units", "summa_nb
 
 
 def is_its(mapping: Mapping[str, Any]) -> bool:
-    """Whether a hardware file speaks its words rather than ours."""
+    """Tells whether a hardware file speaks its words rather than ours."""
     return len(_UNITS.keys() & mapping.keys()) > 1
 
 
 def numbers(mapping: Mapping[str, Any], where: str) -> dict[str, float]:
-    """Every figure by its key: FLOP/s, bytes/s, bytes, seconds. Raises :class:`InputError` with every mistake."""
+    """Returns every figure by its key: FLOP/s, bytes/s, bytes, seconds. Raises :class:`InputError` with every
+    mistake."""
     problems = [Problem(where, key, "nothing", "a number") for key in _UNITS if key not in mapping]
     known = (*_UNITS, *_IGNORED)
     problems += [Problem(where, key, "an unknown key", nearest(key, known)) for key in sorted({*mapping} - {*known})]

@@ -44,12 +44,12 @@ def stated(
     least: float = 0.0, most: float = 0.0, key: str = "", unit: float = 1.0, *, words: tuple[str, ...] = (),
     needed: bool = False, **default: Any,
 ) -> Any:  # fmt: skip
-    """A field that files state. ``default``: ``default`` or ``default_factory`` of one that may be left out."""
+    """Returns a field that files state. ``default``: ``default`` or ``default_factory`` of one that may be left out."""
     return field(metadata={_STATED: Stated(key, unit, least, most, words, needed)}, **default)
 
 
 def stated_of(kind: Any) -> Mapping[str, Stated]:
-    """The fields of a dataclass that files state, by name."""
+    """Returns the fields of a dataclass that files state, by name."""
     return {each.name: each.metadata[_STATED] for each in fields(kind) if _STATED in each.metadata}
 
 
@@ -89,7 +89,7 @@ class Gpu:
     shown: tuple[str, ...] = ()
 
     def peak_of(self, dtype: str) -> float:
-        """Dense peak of an operand type; a type the device lacks falls back on the next wider one it has.
+        """Returns the dense peak of an operand type; a type the device lacks falls back on the next wider one it has.
 
         Raises :class:`Unsupported` where it has none of them.
         """
@@ -162,7 +162,7 @@ class Cluster:
 
     @property
     def host(self) -> str:
-        """The host's processor: as stated, else Grace where one NVLink domain spans several hosts."""
+        """Returns the host's processor: as stated, else Grace where one NVLink domain spans several hosts."""
         return self.processor or ("grace" if self.gpus_per_host < self.gpus_per_node else "x86")
 
 
@@ -185,12 +185,12 @@ class GroupShape:
 
     @property
     def most(self) -> int:
-        """Ranks in the fullest node."""
+        """Returns the ranks in the fullest node."""
         return max(self.counts) if self.counts else min(self.per_node, self.size)
 
     @property
     def fewest(self) -> int:
-        """Ranks in the emptiest node."""
+        """Returns the ranks in the emptiest node."""
         if self.counts:
             return min(self.counts)
         return self.size - (self.nodes - 1) * min(self.per_node, self.size)

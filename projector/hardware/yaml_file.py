@@ -25,16 +25,17 @@ KINDS = ("datasheet", "derived", "published", "fitted", "measured", "assumed")
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping at the top of a YAML or JSON file. Raises InputError when it is missing, broken or something else."""
+    """Returns the mapping at the top of a YAML or JSON file. Raises InputError when it is missing, broken or something
+    else."""
     json = path.suffix == ".json"
     return dict(as_mapping(parse_json(read_text(path), str(path)) if json else read_yaml(path), str(path)))
 
 
 def described(path: Path) -> dict[str, Any]:
-    """The mapping of a file of hardware. On a ``base`` (``gpus/NAME`` or ``clusters/NAME`` of the catalogue) it states what
-    differs: mappings field by field, null for what is not there. The base's names and notes are not its. A figure that
-    a file of the catalogue states needs a source of its own; elsewhere it is assumed, for a what-if, and without a name
-    the file describes the base itself, changed."""
+    """Returns the mapping of a file of hardware. On a ``base`` (``gpus/NAME`` or ``clusters/NAME`` of the catalogue) it
+    states what differs: mappings field by field, null for what is not there. The base's names and notes are not its. A
+    figure that a file of the catalogue states needs a source of its own; elsewhere it is assumed, for a what-if, and
+    without a name the file describes the base itself, changed."""
     own = read_mapping(path)
     if "base" not in own:
         return own
@@ -160,7 +161,7 @@ class Reader:
         return str(value)
 
     def number(self, key: str, low: float, high: float) -> float:
-        """A number within [low, high]."""
+        """Returns a number within [low, high]."""
         return self._checked(key, self.mapping.get(key), low, high)
 
     def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
@@ -178,7 +179,7 @@ class Reader:
         return value is True
 
     def rates(self, key: str, names: Sequence[str], low: float, high: float) -> dict[str, float]:
-        """A mapping from operand type to a number within [low, high]; at least one entry."""
+        """Returns a mapping from operand type to a number within [low, high]; at least one entry."""
         value = self.mapping.get(key)
         if not isinstance(value, dict) or not value:
             self.fail(key, value, f"a mapping from operand type ({', '.join(names)}) to a number")

@@ -26,7 +26,7 @@ def read(path: Path, expected: str) -> tuple[tuple[str, ...], Rows]:
 
 
 def text(*rows: Iterable[object]) -> str:
-    """The rows as lines, the header first; None is an empty cell."""
+    """Returns the rows as lines, the header first; None is an empty cell."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()

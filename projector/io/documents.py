@@ -23,7 +23,8 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The document in ``text``, YAML or JSON; ``where`` names its file. A key given twice is a mistake, with its line.
+    """Returns the document in ``text``, YAML or JSON; ``where`` names its file. A key given twice is a mistake, with
+    its line.
 
     Wrong are also what the grammar allows and nobody can hold: nesting deeper than :data:`DEEPEST`, aliases that expand
     past :data:`MOST_ALIASED`, 31 February, integers of more digits than :data:`LONGEST_INTEGER`.
@@ -38,7 +39,8 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def parse_json(text: str, where: str, expected: str = "valid JSON") -> Any:
-    """The document in a JSON ``text``, under the rules of :func:`parse_yaml`; ``expected``: what it should have been."""
+    """Returns the document in a JSON ``text``, under the rules of :func:`parse_yaml`; ``expected``: what it should have
+    been."""
     repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -122,7 +124,7 @@ class _Beyond(ValueError):
 
 @cache
 def _strict() -> Any:
-    """The loader class; made when first needed, since yaml is imported late."""
+    """Returns the loader class; made when first needed, since yaml is imported late."""
     import yaml
 
     class Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -138,7 +140,7 @@ def _strict() -> Any:
             self._tags: dict[str, str] = {}
 
         def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-            """The type of a plain word, found once: a table repeats its words."""
+            """Returns the type of a plain word, found once: a table repeats its words."""
             if kind is not yaml.ScalarNode or not implicit[0]:
                 return super().resolve(kind, value, implicit)
             if value not in self._tags:
@@ -245,7 +247,7 @@ def _expanded(root: Any) -> None:
     added = 0
 
     def measure(node: Any) -> tuple[int, int]:
-        """(values, levels) of a node with its aliases written out."""
+        """Returns (values, levels) of a node with its aliases written out."""
         nonlocal added
         if id(node) in open_:
             raise _Beyond(node, "an alias inside what it stands for")

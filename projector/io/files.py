@@ -46,7 +46,8 @@ _KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK,
 
 
 def read_text(path: str | Path, expected: str = "a readable text file") -> str:
-    """The text of a regular file: UTF-8 with other bytes replaced, or the UTF-16 that its byte order mark announces.
+    """Returns the text of a regular file: UTF-8 with other bytes replaced, or the UTF-16 that its byte order mark
+    announces.
 
     ``expected``: what the file should have been.
     """
@@ -57,7 +58,7 @@ def read_text(path: str | Path, expected: str = "a readable text file") -> str:
 
 
 def read_bytes(path: str | Path, expected: str = "a readable file") -> bytes:
-    """The bytes of a regular file of at most :data:`MOST_BYTES`; never waits for a pipe or a device."""
+    """Returns the bytes of a regular file of at most :data:`MOST_BYTES`; never waits for a pipe or a device."""
     where = str(path)
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -100,12 +101,13 @@ def kind_of_file(mode: int) -> str:
 
 
 def read_yaml(path: str | Path, expected: str = "a readable YAML file") -> Any:
-    """The document of a YAML or JSON file."""
+    """Returns the document of a YAML or JSON file."""
     return parse_yaml(read_text(path, expected), str(path))
 
 
 def listed_in(path: Path, key: str) -> tuple[str, ...]:
-    """The texts listed at ``key`` of a YAML file; one in brackets is read without parsing the rest of the file."""
+    """Returns the texts listed at ``key`` of a YAML file; one in brackets is read without parsing the rest of the
+    file."""
     text = read_text(path)
     brackets = re.search(rf"^{key}:\s*(\[[^\]]*\])", text, re.MULTILINE)
     found = parse_yaml(brackets[1], str(path)) if brackets else read_yaml(path).get(key, ())

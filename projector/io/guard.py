@@ -18,7 +18,8 @@ _EXTRA = ("scipy", "pandas", "matplotlib", "shtab", "junitparser", "tree-sitter"
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """The exit code of ``command``: its own, or 2 for wrong input, with every mistake on its own line of stderr."""
+    """Returns the exit code of ``command``: its own, or 2 for wrong input, with every mistake on its own line of
+    stderr."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows "?" for a dash, not a traceback

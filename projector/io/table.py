@@ -78,12 +78,12 @@ def at(item: Any, path: str) -> Any:
 
 
 def text(title: str, of: Of, shown: Callable[[Any], str] = str, help: str = "", *, minor: int = 0) -> Cell:
-    """A column of words. ``of``: a path of attributes, the place in a tuple, or a function of the item."""
+    """Returns a column of words. ``of``: a path of attributes, the place in a tuple, or a function of the item."""
     return Cell(Column(title, numeric=False, help=help, minor=minor), of, shown)
 
 
 def figure(title: str, of: Of, shown: Callable[[Any], str] = str, help: str = "", *, minor: int = 0) -> Cell:
-    """A column of figures."""
+    """Returns a column of figures."""
     return Cell(Column(title, help=help, minor=minor), of, shown)
 
 
@@ -92,12 +92,12 @@ def columns(made: Sequence[Cell]) -> tuple[Column, ...]:
 
 
 def cells(made: Sequence[Cell], item: object) -> tuple[str, ...]:
-    """The line of one item."""
+    """Returns the line of one item."""
     return tuple(each(item) for each in made)
 
 
 def listed(title: str, items: Iterable[T], made: Sequence[Cell], note: str = "", *, detail: bool = False) -> Table:
-    """A line an item."""
+    """Returns a line an item."""
     rows = tuple(cells(made, item) for item in items)
     return Table(title=title, columns=columns(made), rows=rows, note=note, detail=detail)
 
@@ -148,5 +148,5 @@ def factor(half: float) -> str:
 
 
 def gib(size: float) -> str:
-    """Bytes in GiB, two digits."""
+    """Returns the bytes in GiB, two digits."""
     return f"{size / 2**30:.2f}"

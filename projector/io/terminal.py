@@ -34,7 +34,8 @@ def show(blocks: Iterable[Line | Table], stream: TextIO | None = None, most: int
 
 
 def width_of(stream: TextIO) -> int | None:
-    """Columns of the terminal behind ``stream``, else what the environment states; None: as wide as need be."""
+    """Returns the columns of the terminal behind ``stream``, else what the environment states; None: as wide as need
+    be."""
     if stream.isatty():
         return shutil.get_terminal_size().columns
     stated = os.environ.get("COLUMNS", "")

@@ -74,7 +74,8 @@ def columns_of(ops: Sequence[Attention], number: int = 1) -> AttentionShapes:
 
 
 def seconds(ops: Sequence[Attention], classes: Sequence[AttentionConstants], number: int = 1) -> FloatArray:
-    """Seconds of each flash-attention operator, (n · number,); ``classes`` (n,) are the constants of each."""
+    """Returns the seconds of each flash-attention operator, (n · number,); ``classes`` (n,) are the constants of
+    each."""
     known = {id(c): c for c in classes}
     place = {key: i for i, key in enumerate(known)}
     index = np.fromiter((place[id(c)] for c in classes), dtype=np.int64, count=len(classes))
@@ -84,7 +85,7 @@ def seconds(ops: Sequence[Attention], classes: Sequence[AttentionConstants], num
 def seconds_of(
     shapes: AttentionShapes, classes: Sequence[AttentionConstants], index: npt.NDArray[np.int64]
 ) -> FloatArray:
-    """Seconds of each shape, (n,); ``index`` (n,) says which of ``classes`` it belongs to."""
+    """Returns the seconds of each shape, (n,); ``index`` (n,) says which of ``classes`` it belongs to."""
     if not len(index):
         return np.zeros(0)
     names = [field.name for field in fields(AttentionConstants)]
@@ -153,7 +154,7 @@ def _helpers(x: AttentionShapes, k: _Columns) -> FloatArray:
 
 
 def _floor(x: AttentionShapes, k: _Columns) -> FloatArray:
-    """Every tensor once over the memory bandwidth."""
+    """Returns the seconds that every tensor takes once over the memory bandwidth."""
     widths = x.head_dim_qk + x.head_dim_v
     queries, keys = x.batch * x.heads * x.seq_q, x.batch * x.kv_heads * x.seq_k
     forward = queries * widths + keys * widths
@@ -198,7 +199,8 @@ def floor_sum(count: IntArray, step: IntArray, start: IntArray, divisor: IntArra
 def work(
     own: FloatArray, other: FloatArray, rows: FloatArray, columns: FloatArray, low: FloatArray, high: FloatArray
 ) -> Work:
-    """Tiles and blocks of one head. ``own``, ``other``: lengths of the two sides; ``low`` ≤ ``high``: the band.
+    """Returns the tiles and blocks of one head. ``own``, ``other``: lengths of the two sides; ``low`` ≤ ``high``: the
+    band.
 
     All arrays (n,) of whole numbers; ``-inf``/``inf`` for a side without a bound. A tile that sees nothing takes no
     block. The longest tile is exact for full and causal masks and at most one block high under a window.

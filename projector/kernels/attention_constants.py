@@ -113,18 +113,18 @@ def parent(family: str) -> str:
 
 
 def dq_bytes(family: str) -> float:
-    """Bytes of one element of dQ while the backward accumulates it."""
+    """Returns the bytes of one element of dQ while the backward accumulates it."""
     return _DQ_BYTES.get(family, 4.0)
 
 
 def padded(head_dim: int) -> int:
-    """The head dimension that a kernel computes with: the next one it is compiled for."""
+    """Returns the head dimension that a kernel computes with: the next one it is compiled for."""
     return next((d for d in _HEAD_DIMS if head_dim <= d), -(-head_dim // 64) * 64)
 
 
 def widths(family: str, head_dim_qk: int, head_dim_v: int, backward: bool) -> tuple[int, int]:
-    """(qk, v) that a kernel computes with. Composable Kernel compiles its backward for one width of both, 32, 64, 128 or 256
-    (ROCm/composable_kernel@008c91c9 example/ck_tile/01_fmha/codegen/ops/fmha_bwd.py)."""
+    """Returns (qk, v) that a kernel computes with. Composable Kernel compiles its backward for one width of both, 32,
+    64, 128 or 256 (ROCm/composable_kernel@008c91c9 example/ck_tile/01_fmha/codegen/ops/fmha_bwd.py)."""
     if backward and (family == "ck" or parent(family) == "ck"):
         wide = max(head_dim_qk, head_dim_v)
         both = next((d for d in _CK_BACKWARD if wide <= d), padded(wide))
@@ -133,13 +133,14 @@ def widths(family: str, head_dim_qk: int, head_dim_v: int, backward: bool) -> tu
 
 
 def windowed(family: str, dtype: str, backward: bool) -> bool:
-    """Whether a kernel skips what a window hides: cuDNN's 8-bit backward does not (NVIDIA/cudnn-frontend@3929da2
+    """Tells whether a kernel skips what a window hides: cuDNN's 8-bit backward does not (NVIDIA/cudnn-frontend@3929da2
     sdpa_benchmark_training: its rate over the window's products falls with one over the length)."""
     return not (family == "cudnn" and backward and dtype in _NARROW)
 
 
 def block(family: str, arch: str, head_dim: int, dtype: str, causal: bool, backward: bool) -> Block:
-    """The block of ``family`` (``fa2`` for an unknown one) at the larger padded head dimension of the operator."""
+    """Returns the block of ``family`` (``fa2`` for an unknown one) at the larger padded head dimension of the
+    operator."""
     name = family if family in _BLOCKS else _PARENT.get(family, "fa2")
     rows = _BLOCKS[name]
     _, full, masked, narrow, back = next((row for row in rows if head_dim <= row[0]), rows[-1])
@@ -242,7 +243,7 @@ def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: Attention) -> A
 
 
 def _constant(efficiency: Efficiency, stem: str, family: str, op: Attention, neutral: float | None) -> float:
-    """The most specific key of ``family``, then of the family that it resembles, then of all families."""
+    """Returns the most specific key of ``family``, then of the family that it resembles, then of all families."""
     found = efficiency.parameters
     dim = f"d{op.head_dim_qk}"
     for name in (family, parent(family)):

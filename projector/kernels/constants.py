@@ -28,15 +28,15 @@ BYTES: dict[str, float] = {
 
 
 def element_bytes(dtype: str) -> float:
-    """Bytes of one operand element; two for a type this table does not know."""
+    """Returns the bytes of one operand element; two for a type this table does not know."""
     return BYTES.get(dtype, 2.0)
 
 
 def pick(
     efficiency: Efficiency, stem: str, family: str, dtype: str, scaling: str, neutral: float | None = None
 ) -> float:
-    """The parameter ``stem`` of a kernel class, from its most specific key to the bare stem, else ``neutral``, else the
-    prior of every GPU.
+    """Returns the parameter ``stem`` of a kernel class, from its most specific key to the bare stem, else ``neutral``,
+    else the prior of every GPU.
     """
     found = efficiency.parameters
     kinds = [dtype, "bf16"] if dtype == "fp16" else [dtype]

@@ -77,7 +77,7 @@ def constants(
     accumulate: bool,
     alone: bool = False,
 ) -> GemmConstants:
-    """Constants of a kernel class; parameters ``gemm.*`` of the efficiency file, priors in ``gpu.yaml``.
+    """Returns the constants of a kernel class; parameters ``gemm.*`` of the efficiency file, priors in ``gpu.yaml``.
 
     ``alone``: the product is timed by itself, a few repetitions in a row, as kernel tables are. A power limit acts over
     milliseconds, so a short one then runs above the clock that a training step sustains (``gemm.burst``).
@@ -120,7 +120,7 @@ _FIELDS = tuple(GemmConstants.__dataclass_fields__)
 
 
 def seconds(shapes: GemmShapes, classes: list[GemmConstants], index: np.ndarray, catalogue: Catalogue) -> FloatArray:
-    """Seconds of every shape, (n,). ``index`` (n,) says which of ``classes`` a shape belongs to."""
+    """Returns the seconds of every shape, (n,). ``index`` (n,) says which of ``classes`` a shape belongs to."""
     table = np.array([[getattr(c, field) for field in _FIELDS] for c in classes])
     count = len(shapes.m)
     out = np.empty(count)
@@ -186,7 +186,7 @@ def _chunk(s: GemmShapes, c: _Columns, catalogue: Catalogue) -> FloatArray:
 
 
 def _iteration(c: _Columns, tile: Catalogue) -> FloatArray:
-    """Seconds of one main-loop iteration of each tile, (tiles, n); never less than its products need."""
+    """Returns the seconds of one main-loop iteration of each tile, (tiles, n); never less than its products need."""
     element = 2.0 * _REFERENCE_AREA * c.units / c.rate  # a 256×256 tile, one element of K
     shared = (1.0 - c.perimeter) * tile.area + c.perimeter * tile.perimeter
     # depth counts elements whose scales travel apart: half-byte types take 256 of them for the reference's 128 bytes

@@ -93,7 +93,8 @@ class GroupedConstants:
 
 
 def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: GroupedGemm, alone: bool = False) -> GroupedConstants:
-    """The constants of the class of ``op``: ``grouped.loop`` is relative to a large dense product of the same family.
+    """Returns the constants of the class of ``op``: ``grouped.loop`` is relative to a large dense product of the same
+    family.
 
     Keys may end in ``.<backend>``, in the layout, or in both, the more specific first. The rate stays at or below the
     peak. ``alone``: timed by itself, as kernel tables are, so that a short run has a higher clock (``grouped.burst``;

@@ -51,7 +51,8 @@ class Near:
 
 
 def nearest(points: FloatArray, wanted: FloatArray, leave_out_same: bool = False) -> Near:
-    """Neighbours of ``wanted`` (n, d) among ``points`` (r, d); ``leave_out_same``: not those at the same place."""
+    """Returns the neighbours of ``wanted`` (n, d) among ``points`` (r, d); ``leave_out_same``: not those at the same
+    place."""
     kept = _within(points, wanted)
     if not len(kept):
         empty = np.zeros((len(wanted), 1))
@@ -95,7 +96,7 @@ def _within(points: FloatArray, wanted: FloatArray) -> npt.NDArray[np.intp]:
 
 
 def _search(points: FloatArray, wanted: FloatArray, leave_out_same: bool) -> tuple[npt.NDArray[np.intp], FloatArray]:
-    """The closest points of each wanted one and their squared distances, (n, j) each, closest first."""
+    """Returns the closest points of each wanted one and their squared distances, (n, j) each, closest first."""
     count = min(_BOUND, len(points))
     tree = _tree(points) if len(points) * len(wanted) > _TREE and not leave_out_same else None
     if tree is not None:

@@ -37,7 +37,7 @@ _ATTENTION_ALIKE = {"aiter_a32": "aiter", "asm": "aiter", "te": "cudnn"}
 
 
 def available(gpu_name: str, folder: Path | None = None) -> bool:
-    """Whether a table of this GPU exists in ``folder`` (default: the nearest ``measured/kernels``)."""
+    """Tells whether a table of this GPU exists in ``folder`` (default: the nearest ``measured/kernels``)."""
     root = folder or tables_dir()
     return root is not None and (root / gpu_name).is_dir()
 
@@ -152,7 +152,8 @@ class Recorded:
         return Times(np.array([s for s, _ in found], dtype=np.float64), np.array([m for _, m in found], dtype=np.bool_))
 
     def leave_one_shape_out(self) -> tuple[LeftOut, ...]:
-        """Each measured shape predicted by the others of its class: the error of interpolating in these tables."""
+        """Returns each measured shape predicted by the others of its class: the error of interpolating in these
+        tables."""
         out = []
         for key in _by_class(self._folder) if self._folder is not None else ():
             data = self._class(key)
@@ -249,7 +250,7 @@ def _key(op: ComputeOp) -> Hashable:
 
 
 def _points(ops: Iterable[ComputeOp]) -> FloatArray:
-    """Log coordinates of the shapes of one class, (n, 4)."""
+    """Returns the log coordinates of the shapes of one class, (n, 4)."""
     return np.log(np.array([_coordinates(op) for op in ops], dtype=np.float64))
 
 

@@ -120,8 +120,8 @@ class Simulated:
         self._attention_classes: dict[tuple[object, ...], attention.AttentionConstants] = {}
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:
-        """Seconds of each operator, (n,); nothing is measured. Raises ``KeyError`` for a type the GPU has no rate
-        for.
+        """Returns the seconds of each operator, (n,); nothing is measured. Raises ``KeyError`` for a type the GPU has
+        no rate for.
         """
         key = tuple(map(id, ops))
         seen = self._lists.get(key)
@@ -142,7 +142,8 @@ class Simulated:
         return result
 
     def fresh(self, ops: Sequence[ComputeOp]) -> FloatArray:
-        """Seconds of each operator, (n,), remembering nothing: for callers that never ask the same instance twice."""
+        """Returns the seconds of each operator, (n,), remembering nothing: for callers that never ask the same instance
+        twice."""
         return self._evaluate(ops)
 
     def arranged(self, given: Arranged) -> FloatArray:
@@ -242,7 +243,7 @@ class Simulated:
 
 
 def shared(gpu: Gpu, efficiency: Efficiency, execution: Execution) -> Simulated:
-    """The model of this device, parameters and execution, with what it remembers from earlier projections."""
+    """Returns the model of this device, parameters and execution, with what it remembers from earlier projections."""
     return _shared(Same(gpu), Same(efficiency), execution)
 
 
@@ -252,7 +253,8 @@ def _shared(gpu: Same[Gpu], efficiency: Same[Efficiency], execution: Execution) 
 
 
 def selected_seconds(op: Attention, gpu: Gpu, efficiency: Efficiency) -> float:
-    """Seconds of one attention whose queries choose their keys; raises ``KeyError`` for a type the GPU has no rate for.
+    """Returns the seconds of one attention whose queries choose their keys; raises ``KeyError`` for a type the GPU has
+    no rate for.
 
     Queries gather keys of their own, so that no tile is shared between them: one group of threads loads a query, its
     output and their gradients, goes through its keys, writes and ends. Time is linear in the keys, and what is left at

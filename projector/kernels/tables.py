@@ -104,7 +104,7 @@ def _text(value: object) -> str:
 
 
 def measured(kind: str, cells: Mapping[str, Any], source: str) -> Measured:
-    """A row with its operator. Raises as :func:`operator` does."""
+    """Returns a row with its operator. Raises as :func:`operator` does."""
     op, seconds = operator(kind, cells), float(cells["time_us"]) * 1e-6
     family = cells.get("family") or "" if kind == "stream" else cells["family"]
     return Measured(op, family, seconds, cells.get("condition") or "", source, cells.get("tile") or "")

@@ -48,7 +48,8 @@ class Catalogue:
 
 
 def parse(text: str) -> Catalogue:
-    """The catalogue of tiles written ``rows x columns x depth[/units]`` with blanks between them, no blanks inside.
+    """Returns the catalogue of tiles written ``rows x columns x depth[/units]`` with blanks between them, no blanks
+    inside.
 
     Raises ``ValueError`` for anything else.
     """
@@ -62,8 +63,8 @@ def parse(text: str) -> Catalogue:
 
 @cache
 def tiles(arch: str, family: str = "", dtype: str = "bf16", scaling: str = "") -> Catalogue:
-    """The catalogue of an architecture (``ampere``, ``hopper``, ``blackwell``, ``gfx950``, …), library, operand type
-    and scale scheme: the most specific one there is.
+    """Returns the catalogue of an architecture (``ampere``, ``hopper``, ``blackwell``, ``gfx950``, …), library, operand
+    type and scale scheme: the most specific one there is.
     """
     kind = _ALIKE.get(dtype, dtype)
     for place in _places(arch.lower()):

@@ -62,7 +62,7 @@ def around(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
 
 
 def entry(lo: Local) -> tuple[Part, ...]:
-    """The embedding in every stream: through a product of each but the first, brought to its magnitude."""
+    """Returns the embedding in every stream: through a product of each but the first, brought to its magnitude."""
     return tuple(each for i in range(1, lo.model.altup_num_inputs) for each in _turned(f"altup.entry{i}", "", lo))
 
 
@@ -80,7 +80,7 @@ def leaving(lo: Local) -> tuple[Part, ...]:
 
 
 def embeddings(lo: Local) -> tuple[Part, ...]:
-    """One narrow embedding of a token for every layer, summed with a projection of the common one."""
+    """Returns one narrow embedding of a token for every layer, summed with a projection of the common one."""
     width = lo.model.num_layers * lo.model.hidden_size_per_layer_input
     if not width:
         return ()
@@ -193,7 +193,7 @@ def _embedded(lo: Local) -> tuple[Part, ...]:
 
 
 def _turned(name: str, reads: str, lo: Local) -> tuple[Part, ...]:
-    """A square product and the magnitude of another tensor; its output and its multiple are kept."""
+    """Returns a square product and the magnitude of another tensor; its output and its multiple are kept."""
     x = lo.hidden_bytes
     kept = (
         Saved(f"{name}.squared", x, storage=f"{name}.out", input=True),

@@ -65,7 +65,7 @@ def _gathered(keys: int, latent: int, lo: Local) -> tuple[tuple[Operator, ...], 
 
 
 def _rope(mla: MLA, lo: Local) -> Part:
-    """The positional halves rotated and joined with the latents."""
+    """Returns the positional halves rotated and joined with the latents."""
     rank, rope = mla.kv_lora_rank, mla.qk_pos_emb_head_dim
     query, key = lo.act * lo.tokens * lo.heads * (rank + rope), lo.act * lo.tokens * (rank + rope)
     op = Stream("rope", "rope", query + key, query + key, launches=4)

@@ -30,8 +30,8 @@ from projector.workload.sparse import OVERLAPPING, Compressed, CompressedAttenti
 
 
 def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
-    """The attention half of a layer, from its input norm to the residual addition. Raises :class:`Unsupported` where a rank
-    has fewer tokens than the next one needs."""
+    """Returns the attention half of a layer, from its input norm to the residual addition. Raises :class:`Unsupported`
+    where a rank has fewer tokens than the next one needs."""
     sizes, mixer = lo.model.compressed, kind.mixer
     assert sizes is not None
     assert isinstance(mixer, CompressedAttention)
@@ -131,7 +131,8 @@ def _shared_head(d: int, lo: Local) -> tuple[Part, ...]:
 
 
 def compressor(name: str, ratio: int, d: int, lo: Local) -> tuple[Part, ...]:
-    """Every ``ratio`` tokens pooled into one entry by a softmax over gates: two products, learned positions, a norm.
+    """Pools every ``ratio`` tokens into one entry by a softmax over gates: two products, learned positions, a
+    norm.
 
     Short blocks overlap: each product is twice as wide.
     """
@@ -151,7 +152,7 @@ def compressor(name: str, ratio: int, d: int, lo: Local) -> tuple[Part, ...]:
 
 
 def _keys(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:
-    """Raw and compressed keys rotated, in one tensor."""
+    """Returns the raw and compressed keys rotated, in one tensor."""
     forward, backward = rotary("rope_k", sizes.qk_pos_emb_head_dim * (lo.tokens + _beside(sizes, ratio, lo)), lo)
     nbytes = _key_bytes(sizes, ratio, d, lo)
     joined = Stream("keys.cat", "copy", nbytes, nbytes)
@@ -179,7 +180,7 @@ def _heads(sizes: Compressed, ratio: int, d: int, lo: Local) -> Heads:
 
 
 def _core(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:
-    """One softmax over window, entries and the learned sink."""
+    """Returns one softmax over window, entries and the learned sink."""
     seq = lo.recipe.seq_length
     heads = _heads(sizes, ratio, d, lo)
     forward, backward = attend("core_attn", heads, lo, seq_q=-(-seq // lo.recipe.cp), seq_k=seq)

@@ -48,15 +48,15 @@ class Heads:
 
     @property
     def kv_width(self) -> int:
-        """Elements of keys and values of one token."""
+        """Returns the elements of keys and values of one token."""
         return self.kv_heads * (self.qk + self.v)
 
 
 def _forward(
     name: str, heads: Heads, lo: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
 ) -> Attention:
-    """Forward attention of ``seq_q`` queries on ``seq_k`` keys, for every sequence of the micro-batch × ``batch``; masked
-    where the call is on the diagonal and the model is ``causal``."""
+    """Returns the forward attention of ``seq_q`` queries on ``seq_k`` keys, for every sequence of the micro-batch ×
+    ``batch``; masked where the call is on the diagonal and the model is ``causal``."""
     materialised = lo.execution.fusion.attention_materialised
     launches = _MATERIALISED_LAUNCHES if materialised else _LAUNCHES.get(lo.execution.kernels.attention, (1, 3))
     return Attention(
@@ -83,7 +83,7 @@ def _forward(
 def attend(
     name: str, heads: Heads, lo: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
 ) -> tuple[Attention, Attention]:
-    """(forward, backward) of one attention call, the backward named ``<name>.bwd``."""
+    """Returns (forward, backward) of one attention call, the backward named ``<name>.bwd``."""
     forward = _forward(name, heads, lo, seq_q=seq_q, seq_k=seq_k, causal=causal, batch=batch)
     return forward, _backward(forward, lo)
 

@@ -42,7 +42,7 @@ def applies(model: Model) -> bool:
 
 
 def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
-    """The attention half of a layer of ``kind``, from its input norm to the residual addition."""
+    """Returns the attention half of a layer of ``kind``, from its input norm to the residual addition."""
     model, d = lo.model, lo.model.kv_channels
     query, key = lo.heads * d, lo.kv_heads * d
     bias = model.add_bias_linear
@@ -174,7 +174,7 @@ def gated(width: int, lo: Local, gate: str, *, keeps: bool = False) -> Part:
 
 
 def _sinks(lo: Local) -> tuple[Part, ...]:
-    """A learned logit of every head."""
+    """Returns a learned logit of every head."""
     weight = Weight("sinks", lo.heads, split="rows")
     return (Part("sinks", weights=(weight,)),) if lo.model.attention_sinks else ()
 
@@ -211,7 +211,8 @@ def _qk_norm(query: int, key: int, lo: Local) -> tuple[Part, ...]:
 
 
 def rope(elements: int, lo: Local, tags: frozenset[str]) -> tuple[Part, ...]:
-    """The rotary embedding of queries and keys, ``elements`` of a token in both together; nothing where it is not used."""
+    """Returns the rotary embedding of queries and keys, ``elements`` of a token in both together; nothing where it is
+    not used."""
     if not uses_rotary(lo):
         return ()
     forward, backward = rotary("rope", elements * lo.tokens, lo)
@@ -219,7 +220,7 @@ def rope(elements: int, lo: Local, tags: frozenset[str]) -> tuple[Part, ...]:
 
 
 def rotary(name: str, elements: int, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
-    """(forward, backward) of the rotary embedding of queries and keys, ``elements`` in both together."""
+    """Returns (forward, backward) of the rotary embedding of queries and keys, ``elements`` in both together."""
     # Transformer Engine's kernel has no magnitude scale: Megatron falls back to the unfused form
     # (NVIDIA/Megatron-LM core/models/common/embeddings/rope_utils.py, ``mscale != 1``)
     fused = bool(lo.recipe.apply_rope_fusion) and not lo.model.rotary_magnitude_scaled

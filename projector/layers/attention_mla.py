@@ -32,7 +32,7 @@ def applies(model: Model) -> bool:
 
 
 def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
-    """The attention half of a layer, from its input norm to the residual addition."""
+    """Returns the attention half of a layer, from its input norm to the residual addition."""
     mla = lo.model.mla
     assert mla is not None
     heads = Heads(lo.heads, lo.heads, mla.qk_head_dim + mla.qk_pos_emb_head_dim, mla.v_head_dim, window=kind.window)

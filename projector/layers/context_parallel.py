@@ -72,7 +72,8 @@ def _attention(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
 
 
 def _ring_steps(cp: int) -> list[tuple[bool, int]]:
-    """(full queries on half of the keys?, how many steps): what follows the diagonal step, averaged over the ranks."""
+    """Returns (full queries on half of the keys?, how many steps): what follows the diagonal step, averaged over the
+    ranks."""
     full, half = (cp - 1) - (cp - 1) // 2, (cp - 1) // 2
     if cp <= _MAX_STEPS:
         return [(i % 2 == 0, 1) for i in range(cp - 1)]
@@ -200,7 +201,7 @@ Split = Callable[[Heads, Local, frozenset[str]], Part]
 
 
 def ranks_of(length: int, most: int) -> int:
-    """Ranks of a document of ``length`` tokens, ``most`` on each."""
+    """Returns the ranks of a document of ``length`` tokens, ``most`` on each."""
     return 1 << (-(-length // most) - 1).bit_length()
 
 

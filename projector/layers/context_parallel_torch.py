@@ -50,8 +50,8 @@ def ring(
     lo: Local,
     tags: frozenset[str],
 ) -> Part:
-    """The attention of one rank. ``calls``: forward and backward of each step, ``sizes``: how many steps each stands for;
-    ``elements``: of the rank's queries, and of its keys and values with repeated heads."""
+    """Returns the attention of one rank. ``calls``: forward and backward of each step, ``sizes``: how many steps each
+    stands for; ``elements``: of the rank's queries, and of its keys and values with repeated heads."""
     queries, keys = elements
     packed, packs = lo.act * keys, 1 if lo.compiled else lo.recipe.cp - 1
 
@@ -113,6 +113,6 @@ def _joined(queries: float, keys: float, lo: Local) -> tuple[Stream, ...]:
 def _elementwise(
     name: str, steps: int, elements: float, kernels: tuple[tuple[Bytes, float], ...], launches: int
 ) -> Stream:
-    """The elementary kernels of ``steps`` steps; each with the share of the elements that it touches."""
+    """Returns the elementary kernels of ``steps`` steps; each with the share of the elements that it touches."""
     read, write = (steps * elements * sum(each[i] * share for each, share in kernels) for i in (0, 1))
     return Stream(name, "elementwise", read, write, launches=launches * steps)

@@ -21,7 +21,7 @@ CROSS = frozenset({"attn", "cross_attn"})
 
 
 def encoder_length(lo: Local) -> int:
-    """Tokens of a sample in the encoder: as many as in the decoder where that is not stated."""
+    """Returns the tokens of a sample in the encoder: as many as in the decoder where that is not stated."""
     return lo.recipe.encoder_seq_length or lo.recipe.seq_length
 
 

@@ -60,7 +60,8 @@ _METRIC = parameter(
 
 
 def cross_entropy(lo: Local) -> Part:
-    """The loss on this rank's logits: the recipe's ``cross_entropy_fusion`` or, if none, the framework's ``loss``."""
+    """Returns the loss on this rank's logits: the recipe's ``cross_entropy_fusion`` or, if none, the framework's
+    ``loss``."""
     chosen = _chosen(lo)
     if chosen.startswith("liger") and lo.tp > 1:
         raise Unsupported(f"cross_entropy_fusion={chosen} with a vocabulary that is split over tp")
@@ -97,7 +98,7 @@ def _compiled(lo: Local) -> bool:
 
 
 def _low(lo: Local) -> float:
-    """The logits in the activations' type, bytes."""
+    """Returns the logits in the activations' type, bytes."""
     return lo.act * lo.tokens * lo.vocab
 
 
@@ -107,7 +108,7 @@ def _vectors(lo: Local) -> float:
 
 
 def _saved(lo: Local) -> float:
-    """Bytes saved for the backward of the loss.
+    """Returns the bytes saved for the backward of the loss.
 
     * ``te``: the gradient overwrites the 2-byte logits in place (TransformerEngine pytorch/cross_entropy.py).
     * ``native``, ``unfused``: the fp32 softmax, in place of the fp32 copy (Megatron-LM core/tensor_parallel/
@@ -164,8 +165,8 @@ def _stranded(lo: Local) -> float:
 
 
 def projection_backward(lo: Local) -> Transient:
-    """The output layer's backward: gradient of the logits, of its input and the target of its reduce-scatter; what the
-    loss saved is gone."""
+    """Returns the output layer's backward: gradient of the logits, of its input and the target of its reduce-scatter;
+    what the loss saved is gone."""
     made = lo.gathered_bytes + (lo.hidden_bytes if lo.sp else 0.0)
     chosen = _chosen(lo)
     if chosen == "liger":  # made in the forward
@@ -192,12 +193,12 @@ def _chunk(lo: Local) -> int:
 
 
 def _weight(lo: Local) -> float:
-    """Elements of the weight's gradient; none of one that is frozen."""
+    """Returns the elements of the weight's gradient; none of one that is frozen."""
     return 0.0 if not lo.trainable else real(lo.vocab * lo.hidden)
 
 
 def _accumulated(how: str, lo: Local) -> tuple[Operator, ...]:
-    """The weight's gradient of every chunk, cast to fp32 and added."""
+    """Returns the weight's gradient of every chunk, cast to fp32 and added."""
     if how != "liger" or not _weight(lo):
         return ()
     chunks = ceil(lo.tokens / _chunk(lo))

@@ -43,13 +43,13 @@ class _Rule:
 
     @property
     def flops(self) -> float:
-        """FLOP of one token in forward: scores, triangular inverse, w and u, states, output."""
+        """Returns the FLOP of one token in forward: scores, triangular inverse, w and u, states, output."""
         c, k, v = self.chunk, self.key, self.value
         return 2.0 * self.heads * (3 * c * k + 2 * c * v + 3 * k * v + c * c / 3)
 
 
 def gated(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
-    """A Gated DeltaNet layer's mixer, from its norm to its residual."""
+    """Returns a Gated DeltaNet layer's mixer, from its norm to its residual."""
     m = kind.mixer
     assert isinstance(m, GatedDeltaNet)
     heads, keys = per_rank(m.linear_num_value_heads, lo), per_rank(m.keys, lo)
@@ -65,7 +65,7 @@ def gated(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
 
 
 def kimi(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
-    """A Kimi Delta Attention layer's mixer, from its norm to its residual."""
+    """Returns a Kimi Delta Attention layer's mixer, from its norm to its residual."""
     m = kind.mixer
     assert isinstance(m, KimiDelta)
     heads, keys = per_rank(m.num_heads, lo), per_rank(m.keys, lo)
@@ -96,8 +96,8 @@ def kimi(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
 
 
 def _low_rank(name: str, rank: int, width: int, lo: Local, *, fused: bool, bias: bool = False) -> list[Part]:
-    """A projection through ``rank``: the first half whole on every rank, on its shard of the sequence, where it is not a
-    part of the one projection (``fused``)."""
+    """Returns a projection through ``rank``: the first half whole on every rank, on its shard of the sequence, where it
+    is not a part of the one projection (``fused``)."""
     read = "in_proj.out" if fused else f"{name}_a.out"
     up = Linear(f"{name}_b", (width,), rank, lo.tokens, "column", bias=bias, reads=read)
     if fused:
@@ -140,7 +140,7 @@ def _core(rule: _Rule, width: int, inputs: tuple[tuple[str, int], ...], vectors:
 
 
 def _shared(rule: _Rule, lo: Local) -> tuple[float, float, float]:
-    """Bytes of a token: q and k of all heads, the scores of chunks, the states of chunks in 16 bits."""
+    """Returns the bytes of a token: q and k of all heads, the scores of chunks, the states of chunks in 16 bits."""
     qk = 2 * lo.act * rule.heads * rule.key
     return qk, lo.act * rule.chunk * rule.heads, lo.act * rule.heads * rule.key * rule.value / rule.chunk
 

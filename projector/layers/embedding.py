@@ -26,8 +26,8 @@ _MASK_LAUNCHES = parameter(
 
 
 def embed(lo: Local) -> tuple[Part, ...]:
-    """Rows gathered for ``tokens`` ids, summed over the tensor-parallel group, plus learned positions; these alone without a
-    vocabulary.
+    """Returns the rows gathered for ``tokens`` ids, summed over the tensor-parallel group, plus learned positions;
+    these alone without a vocabulary.
 
     Backward writes a dense gradient of the whole shard (zeros, then rows added), which a hook then adds to the gradient
     buffer like that of any weight outside the fused linears. Source: NVIDIA/Megatron-LM

@@ -72,7 +72,8 @@ def _reads(before: tuple[Part, ...]) -> dict[str, str]:
 
 
 def _next_sentence(lo: Local) -> tuple[Part, ...]:
-    """A linear on the first token of every sequence, and one to two classes (pooler and ``binary_head`` there)."""
+    """Returns a linear on the first token of every sequence, and one to two classes (pooler and ``binary_head``
+    there)."""
     if not lo.model.bert_binary_head:
         return ()
     h = lo.hidden

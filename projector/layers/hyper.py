@@ -66,7 +66,7 @@ def spread(name: str, rows: int, lo: Local, tags: frozenset[str], makes: str) ->
 
 
 def entry(lo: Local) -> tuple[Part, ...]:
-    """The embedding copied to every stream."""
+    """Returns the embedding copied to every stream."""
     n = lo.model.hyper_connections
     if not n:
         return ()
@@ -117,7 +117,7 @@ def _products(name: str, outputs: int, inputs: int, rows: int, lo: Local) -> tup
 
 
 def _mapping(name: str, outputs: int, inputs: int, scales: int = 3) -> tuple[Weight, ...]:
-    """The projection, its biases and the scales of its parts."""
+    """Returns the projection, its biases and the scales of its parts."""
     return (
         Weight(name, outputs, inputs, role="router"),
         Weight(f"{name}.bias", outputs + scales),
@@ -125,6 +125,6 @@ def _mapping(name: str, outputs: int, inputs: int, scales: int = 3) -> tuple[Wei
 
 
 def _kept(name: str, streams: float, lo: Local) -> tuple[Saved, ...]:
-    """The streams; unfused their fp32 copy, too."""
+    """Returns the streams; unfused their fp32 copy, too."""
     saves = (Saved(f"{name}.streams", lo.act * streams, input=True),)
     return saves if lo.execution.fusion.hyper_connections else (*saves, Saved(f"{name}.upcast", 4.0 * streams))

@@ -29,7 +29,8 @@ def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
 
 
 def _core(m: Lightning, inner: int, lo: Local) -> Part:
-    """The activation of queries, keys and values, and the recurrence; it saves what enters and what it activates."""
+    """Returns the activation of queries, keys and values, and the recurrence; it saves what enters and what it
+    activates."""
     kernel, row = Kernels("lightning", m.chunk, lo), lo.act * inner
     # half of two products of a chunk; a product of states
     inside, outer = (2.0 * m.chunk * inner, 2.0 * m.head_dim * inner)

@@ -85,7 +85,8 @@ class Linear:
 
 
 def linear(spec: Linear, lo: Local, tags: frozenset[str] = frozenset()) -> Part:
-    """All operators of ``spec`` on one rank, its adapter included where the recipe trains one on ``spec.target``."""
+    """Returns all operators of ``spec`` on one rank, its adapter included where the recipe trains one on
+    ``spec.target``."""
     if lo.summa:
         return _on_a_grid(spec, lo, tags)
     extra = adapter(spec.target, spec.name, spec.parallel, spec.rows, spec.width, spec.inputs, spec.reads, lo)
@@ -178,7 +179,8 @@ def _emitted(side: str, spec: Linear, lo: Local) -> bool:
 
 
 def _cast_rows(spec: Linear, lo: Local, gathers: bool) -> int:
-    """Rows cast on this rank: its shard where 8-bit shards are gathered, all of them where 16-bit ones are."""
+    """Returns the rows cast on this rank: its shard where 8-bit shards are gathered, all of them where 16-bit ones
+    are."""
     return lo.shard_tokens if gathers and lo.gathered < lo.act else spec.rows
 
 
@@ -357,7 +359,8 @@ def _pieced(op: Gemm, pieces: int) -> Gemm:
 def _pipelined(
     name: str, kind: str, nbytes: float, behind: tuple[str, ...], spec: Linear, lo: Local
 ) -> tuple[Operator, ...]:
-    """A collective in the forward path; under ``tp_comm_overlap`` all but one of its pieces hide behind the GEMM."""
+    """Returns a collective in the forward path; under ``tp_comm_overlap`` all but one of its pieces hide behind the
+    GEMM."""
     pieces = _pieces(kind, spec, lo)
     if pieces == 1:
         return _along_sequence(Collective(name, kind, "tp", nbytes), lo)

@@ -22,7 +22,8 @@ class Local(Rank):
 
 
 def _precision(recipe: Recipe) -> tuple[str, str, str]:
-    """(GEMM operand type, GEMM scaling, cast recipe) of the linear layers; ("", "", "") when they are not quantised."""
+    """Returns (GEMM operand type, GEMM scaling, cast recipe) of the linear layers; ("", "", "") when they are not
+    quantised."""
     if not recipe.quantised:
         return "", "", ""
     if recipe.precision in ("mxfp4", "nvfp4"):

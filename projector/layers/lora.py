@@ -66,7 +66,8 @@ def one_module(lo: Local) -> bool:
 
 
 def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, lo: Local) -> Part:
-    """The adapters of linear ``name`` of all local experts, ``experts.fc1`` or ``experts.fc2``; empty where nothing is."""
+    """Returns the adapters of linear ``name`` of all local experts, ``experts.fc1`` or ``experts.fc2``; empty where
+    nothing is."""
     spec, row = lo.recipe.lora, name.endswith("fc2")
     if spec is None or f"linear_{name.removeprefix('experts.')}" not in spec.targets or one_module(lo):
         return Part(f"{name}.lora")
@@ -134,8 +135,8 @@ def _beside(
     beyond: tuple[Operator, ...] = (),
     after: tuple[Operator, ...] = (),
 ) -> Part:
-    """Operators of both factors on ``rows`` (of the input, of the output); ``widths``: input, rank, output. ``before``,
-    ``between``, ``beyond``: messages around them forward, ``after``: at the end of the backward."""
+    """Returns the operators of both factors on ``rows`` (of the input, of the output); ``widths``: input, rank, output.
+    ``before``, ``between``, ``beyond``: messages around them forward, ``after``: at the end of the backward."""
     (m, out_m), (inputs, rank, width) = rows, widths
     dropped, out = dropped_rows * inputs, lo.act * out_m * width
     added = lo.act * dropped
@@ -172,7 +173,7 @@ def _beside(
 
 
 def _dropout(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
-    """A tensor and a mask of one byte an element: written forward, read backward."""
+    """Returns a tensor and a mask of one byte an element: written forward, read backward."""
     if not lo.execution.adapters.dropout:
         return ()
     tensor, mask = lo.act * elements, real(elements)

@@ -79,7 +79,7 @@ def _once_alike(build: Callable[P, T], view: Callable[[Resolved], Resolved] = as
 
 @_once_alike
 def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
-    """One decoder layer of ``kind`` for one micro-batch on one rank.
+    """Returns one decoder layer of ``kind`` for one micro-batch on one rank.
 
     ``quantised=False``: this layer stays in bf16 whatever the recipe's precision (``first_last_layers_bf16``).
     ``recompute`` holds what is replayed *if* the recipe recomputes this layer (which layers it does is the schedule's
@@ -114,7 +114,7 @@ def residual_bytes(kind: LayerKind, resolved: Resolved) -> float:
 
 @partial(_once_alike, view=as_modules_see)
 def embedding(resolved: Resolved) -> Block:
-    """The input embedding (first stage) for one micro-batch."""
+    """Returns the input embedding (first stage) for one micro-batch."""
     return _end("embedding", lambda lo: (*embed(lo), *merged(lo)), resolved)
 
 
@@ -126,7 +126,7 @@ def head(resolved: Resolved) -> Block:
 
 @_once_alike
 def mtp(resolved: Resolved) -> Block:
-    """One depth of multi-token prediction with its output layer and loss."""
+    """Returns one depth of multi-token prediction with its output layer and loss."""
     whole = unreplayed(resolved)
     lo, (inner, around) = local(whole), _prediction(whole)
     parts = _repeated((*around, *prediction.loss(lo)), lo)

@@ -105,7 +105,8 @@ def _convolution(m: Mamba1, d: int, lo: Local) -> Part:
 
 
 def _scan(m: Mamba1, d: int, lo: Local) -> Part:
-    """The scan with step sizes, skip and gate; it saves what enters, its output before the gate and states of chunks."""
+    """Returns the scan with step sizes, skip and gate; it saves what enters, its output before the gate and states of
+    chunks."""
     kernel, row, states = Kernels("mamba_scan", _CHUNK, lo), lo.act * d, lo.act * m.state_dim
     work, steps, token = _FLOPS * d * m.state_dim, m.state_dim, lo.tokens
     forward = kernel("fwd", 3 * row + 2 * states, 2 * row, work, serial="element")

@@ -49,7 +49,7 @@ _SITU_WEIGHTED, _SITU_WEIGHTED_BACK = parameter(
 
 
 def mlp(lo: Local) -> tuple[Part, ...]:
-    """The feed-forward half of a dense layer, from its norm to the residual addition."""
+    """Returns the feed-forward half of a dense layer, from its norm to the residual addition."""
     return (
         norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, tags=MLP | {"mlp_norm"}),
         *_moments(_thinned(feed_forward("", lo.model.ffn_hidden_size, lo, MLP), lo), lo),
@@ -79,8 +79,8 @@ def _thinned(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
 
 
 def _moments(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
-    """The data gradient of FC2; the activation's, its halves beside the incoming one, the input of FC2 freed; with
-    sequence parallelism the gathered norm output and data gradient of FC1."""
+    """Returns the data gradient of FC2; the activation's, its halves beside the incoming one, the input of FC2 freed;
+    with sequence parallelism the gathered norm output and data gradient of FC1."""
     fc1, *_, act, fc2 = parts
     (output,) = act.makes
     halves = (2 if lo.model.gated_linear_unit else 1) * output.bytes
@@ -184,7 +184,7 @@ def activation(
 
 
 def _situ(name: str, elements: int, lo: Local, tags: frozenset[str], reads: str, weighted: bool) -> Part:
-    """The activation of Kimi K3 on ``elements`` of either half, function by function."""
+    """Returns the activation of Kimi K3 on ``elements`` of either half, function by function."""
     tensor = lo.act * elements
     more = (_SITU_WEIGHTED, _SITU_WEIGHTED_BACK) if weighted else ()
     forward, backward = (
@@ -231,8 +231,9 @@ def _restored(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
 
 
 def _saves(name: str, tensor: float, reads: str, fused: bool, weighted: bool, lo: Local) -> tuple[Saved, ...]:
-    """The input, in 8 bits under ``--activation-func-fp8-input-store`` (Megatron-LM core/fusions/fused_bias_swiglu.py);
-    unfused also the activated gate, which the product saves, and that product where a probability multiplies it."""
+    """Returns the input, in 8 bits under ``--activation-func-fp8-input-store`` (Megatron-LM
+    core/fusions/fused_bias_swiglu.py); unfused also the activated gate, which the product saves, and that product where
+    a probability multiplies it."""
     gated = lo.model.gated_linear_unit
     stored = 0.5 if lo.recipe.activation_func_fp8_input_store and gated else 1.0
     saves = [Saved(f"{name}.in", tensor * (2 if gated else 1) * stored, storage=reads, input=True)]

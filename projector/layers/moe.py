@@ -24,7 +24,7 @@ from projector.workload.model import MoE
 
 
 def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
-    """The feed-forward half of an MoE layer, from its norm to the residual addition."""
+    """Returns the feed-forward half of an MoE layer, from its norm to the residual addition."""
     inside = replace(lo, hidden=moe.moe_latent_size) if moe.moe_latent_size else lo
     x = inside.experts
     r = lo.execution.dispatch.routed(moe, x)
@@ -200,8 +200,8 @@ def _times(ops: tuple[Operator, ...], calls: int) -> tuple[Operator, ...]:
 
 
 def _padding(name: str, r: Routed, lo: Local) -> tuple[Part, ...]:
-    """Rows per expert rounded up for quantised GEMMs: a copy in and out, unless the dispatcher does it or one kernel takes
-    ragged sizes."""
+    """Returns the rows per expert rounded up for quantised GEMMs: a copy in and out, unless the dispatcher does it or
+    one kernel takes ragged sizes."""
     fused = lo.execution.kernels.grouped_by(lo.recipe) == "fused"
     if r.rows == r.received or fused or lo.execution.dispatch.pads:
         return ()

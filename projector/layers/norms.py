@@ -35,7 +35,7 @@ def norm(
     reads: str = "",
     tags: frozenset[str] = frozenset(),
 ) -> Part:
-    """A norm over ``width`` of ``rows`` tokens: it saves its input and its statistics.
+    """Returns a norm over ``width`` of ``rows`` tokens: it saves its input and its statistics.
 
     ``branch``: its input also feeds a residual, so that backward adds two gradients. ``reads``: storage of its input where
     that has a name (the output of another module); its output is ``<name>.out``.

@@ -100,7 +100,8 @@ def activation_emits_quantised(lo: Local) -> bool:
 
 
 def weight_cast(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:
-    """The cast of a weight inside every micro-batch: only where parameters are re-gathered for each of them (FSDP).
+    """Returns the cast of a weight inside every micro-batch: only where parameters are re-gathered for each of them
+    (FSDP).
 
     Elsewhere quantised weights are kept over the micro-batches of a step and cast once, with the optimizer.
     """
@@ -124,12 +125,12 @@ def _delayed(lo: Local) -> bool:
 
 
 def sent(lo: Local) -> float:
-    """Bytes of an element of Q, K, V and the output's gradient in a message."""
+    """Returns the bytes of an element of Q, K, V and the output's gradient in a message."""
     return 1.0 if _eight_bit(lo) and lo.cast_recipe != "mxfp8" else lo.act
 
 
 def received(lo: Local) -> float:
-    """Bytes of an element of the output and the gradients of Q, K, V in a message."""
+    """Returns the bytes of an element of the output and the gradients of Q, K, V in a message."""
     return 1.0 if _delayed(lo) else lo.act
 
 

@@ -34,7 +34,7 @@ class Kernels:
     def __call__(
         self, name: str, read: float, write: float, flops: float = 0.0, *, serial: str = "", launches: int = 1
     ) -> Scan:
-        """One kernel. ``read``, ``write``: bytes; ``serial``: what each step of its chain does."""
+        """Returns one kernel. ``read``, ``write``: bytes; ``serial``: what each step of its chain does."""
         tokens = self._tokens
         return Scan(
             name=f"{self._name}.{name}",
@@ -51,7 +51,7 @@ class Kernels:
 def chain(
     name: str, lo: Local, inputs: Sequence[Part], core: Sequence[Part], output: Part, tags: frozenset[str]
 ) -> tuple[Part, ...]:
-    """A mixer from its norm to its residual: ``inputs`` project, ``core`` mixes, ``output`` projects back."""
+    """Returns a mixer from its norm to its residual: ``inputs`` project, ``core`` mixes, ``output`` projects back."""
     return (
         norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=tags | {"attn_norm"}),
         *inputs,
@@ -63,7 +63,8 @@ def chain(
 
 
 def projection(name: str, width: int, lo: Local, tags: frozenset[str], *, into: str = "") -> Part:
-    """A linear of the normed input to ``width`` of this rank (column), or with ``into`` from that storage back (row)."""
+    """Returns a linear of the normed input to ``width`` of this rank (column), or with ``into`` from that storage back
+    (row)."""
     spec = Linear(
         name,
         (lo.hidden,) if into else (width,),

@@ -96,7 +96,8 @@ def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, lo: Loca
 
 
 def _beside_embedding(x: float) -> Part:
-    """The layer's input and the embedding as one tensor; backward adds both halves of its gradient to theirs."""
+    """Returns the layer's input and the embedding as one tensor; backward adds both halves of its gradient to
+    theirs."""
     return Part(
         "shared_input",
         forward=(Stream("shared_input", "copy", 2 * x, 2 * x),),

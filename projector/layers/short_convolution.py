@@ -26,7 +26,8 @@ def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
 
 
 def _core(m: ShortConvolution, width: int, lo: Local) -> Part:
-    """The product of two views, the convolution, the product with the third; both products save what they multiply."""
+    """Returns the product of two views, the convolution, the product with the third; both products save what they
+    multiply."""
     kernel, row = Kernels("conv", lo.recipe.seq_length, lo), lo.act * width
     forward = (kernel("gate_in", 2 * row, row), kernel("taps", row, row), kernel("gate_out", 2 * row, row))
     backward = (

@@ -107,8 +107,9 @@ def _update(resolved: Resolved, rule: Rule, part: Held, main: float, on_device: 
 
 
 def _widened(elements: float, word: str, launches: int) -> list[Operator]:
-    """A state copied to fp32 before the update and back after it: bf16 converted, then copied into its place, else its
-    largest value, the scaling and the copy (NVIDIA/TransformerEngine v2.12 pytorch/optimizers/fused_adam.py)."""
+    """Returns a state copied to fp32 before the update and back after it: bf16 converted, then copied into its place,
+    else its largest value, the scaling and the copy (NVIDIA/TransformerEngine v2.12
+    pytorch/optimizers/fused_adam.py)."""
     width = WIDTH[word]
     passes = [("widen", width, 4.0)]
     if word == "bf16":

@@ -37,7 +37,7 @@ def product(
     bias: bool,
     tags: frozenset[str],
 ) -> Part:
-    """The linear of ``inputs`` (undivided) to ``outputs`` (those of this rank), on ``rows`` of this rank."""
+    """Returns the linear of ``inputs`` (undivided) to ``outputs`` (those of this rank), on ``rows`` of this rank."""
     n, count = sum(outputs), lo.panels
     panel = -(-inputs // count)
     wide, tall = lo.act * rows * inputs, lo.act * inputs * n

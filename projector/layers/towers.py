@@ -123,8 +123,9 @@ def _projector(tower: Vision, lo: Local) -> tuple[Part, ...]:
 
 
 def _relative(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
-    """A number of each head for each distance, laid out as scores (NVIDIA/Megatron-LM@00caa53a megatron/core/models/common/
-    embeddings/relative_pos_embedding.py): bucketed, looked up, copied head by head, kept for the layers of the stack."""
+    """Returns a number of each head for each distance, laid out as scores (NVIDIA/Megatron-LM@00caa53a
+    megatron/core/models/common/embeddings/relative_pos_embedding.py): bucketed, looked up, copied head by head, kept
+    for the layers of the stack."""
     if lo.model.position_embedding_type != "relative":
         return ()
     pairs = real(lo.recipe.seq_length) ** 2

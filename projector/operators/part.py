@@ -107,12 +107,12 @@ class Block:
 
     @property
     def held(self) -> Held:
-        """All of its weights, those borrowed from other parts of the model included."""
+        """Returns all of its weights, those borrowed from other parts of the model included."""
         return held([(self.weights, 1)])
 
     @property
     def owned(self) -> Held:
-        """The weights that this part of the model owns: one object for all that recompute makes of it."""
+        """Returns the weights that this part of the model owns: one object for all that recompute makes of it."""
         return _OWNED.get(Same(self.weights), lambda: held([([w for w in self.weights if not w.borrowed], 1)]))
 
     def under(self, again: Recomputed) -> Block:

@@ -64,7 +64,7 @@ class Rank:
 
     @property
     def hidden_bytes(self) -> float:
-        """One hidden-state tensor between the linears: the rows of the sequence-parallel shard."""
+        """Returns one hidden-state tensor between the linears: the rows of the sequence-parallel shard."""
         return self.act * self.shard_tokens * self.hidden
 
     @property
@@ -74,7 +74,7 @@ class Rank:
 
     @property
     def gathered_bytes(self) -> float:
-        """Bytes of a hidden state with all rows of the tensor-parallel group."""
+        """Returns the bytes of a hidden state with all rows of the tensor-parallel group."""
         return self.act * self.tokens * self.hidden
 
     @property
@@ -83,7 +83,7 @@ class Rank:
 
     @property
     def experts(self) -> Self:
-        """The view of routed experts: Megatron-LM's legacy grouped GEMM has no operands below 16 bits."""
+        """Returns the view of routed experts: Megatron-LM's legacy grouped GEMM has no operands below 16 bits."""
         if self.recipe.moe_grouped_gemm != "legacy" or (self.recipe.sync_free_stage or 0) >= 2:
             return self
         return replace(self, linear_dtype=self.dtype, scaling="", cast_recipe="", gathered=self.act)

@@ -67,10 +67,10 @@ def once(saves: Iterable[Saved]) -> tuple[Saved, ...]:
 
 
 def nbytes(saves: Iterable[Saved]) -> float:
-    """Bytes of them together, each storage once."""
+    """Returns the bytes of them together, each storage once."""
     return sum(each.bytes for each in once(saves))
 
 
 def costliest(moments: Iterable[Transient | None]) -> Transient | None:
-    """The first of the largest; None where no module declares one."""
+    """Returns the first of the largest; None where no module declares one."""
     return max((moment for moment in moments if moment), key=lambda moment: moment.net, default=None)

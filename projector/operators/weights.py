@@ -70,12 +70,12 @@ class Held:
 
     @cached_property
     def dense(self) -> float:
-        """Elements outside routed experts: reduced over dp·cp."""
+        """Returns the elements outside routed experts: reduced over dp·cp."""
         return self.sum(expert=False)
 
     @cached_property
     def expert(self) -> float:
-        """Elements of routed experts: reduced over expert-data-parallel ranks."""
+        """Returns the elements of routed experts: reduced over expert-data-parallel ranks."""
         return self.sum(expert=True)
 
     @cached_property
@@ -108,7 +108,7 @@ class Held:
 
     @property
     def products(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """(rows, columns) of the matrices outside routed experts, the output layer among them, and inside."""
+        """Returns (rows, columns) of the matrices outside routed experts, the output layer among them, and inside."""
         dense = [weight.shape for weight in self.weights if not weight.expert and weight.role in ("linear", "output")]
         return dense, [w.shape for w in self.weights if w.expert and w.role == "linear"]
 

@@ -56,7 +56,7 @@ def compile(
     costs: Costs | None = None,
     paired: bool = False,
 ) -> Compiled:
-    """The index arrays of a schedule, cached.
+    """Returns the index arrays of a schedule, cached.
 
     ``name``: a registered name or alias. ``group``: ``microbatch_group_size_per_vp_stage`` (default ``pp``).
     ``extra_warmup``: forwards that every rank runs ahead beyond the usual (1 with Megatron's expert-parallel overlap).

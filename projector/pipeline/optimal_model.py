@@ -179,7 +179,7 @@ def _tasks(schedule: Schedule, costs: Costs) -> list[Task]:
 
 
 def _arcs(tasks: Sequence[Task], costs: Costs) -> list[tuple[int, int, float]]:
-    """(first, then, seconds between): data flow, and micro-batches in turn for each kind and stage."""
+    """Returns (first, then, seconds between): data flow, and micro-batches in turn for each kind and stage."""
     place = {(t.kind, t.stage, t.microbatch): i for i, t in enumerate(tasks)}
     home = {t.stage: t.rank for t in tasks}
     arcs = []

@@ -136,7 +136,7 @@ def in_flight(name: str, pp: int, vpp: int, microbatches: int, group: int | None
 
 
 def situations(schedule: Schedule) -> InFlight:
-    """The distinct situations of every rank of ``schedule``."""
+    """Returns the distinct situations of every rank of ``schedule``."""
     return InFlight(schedule.placement, lambda: schedule)
 
 

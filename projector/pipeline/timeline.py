@@ -126,7 +126,7 @@ class Timeline:
         return found
 
     def at(self, row: int) -> Timeline:
-        """One evaluation out of a batch."""
+        """Returns one evaluation out of a batch."""
 
         def pick(array: Floats) -> Floats:
             return array if array.ndim == 1 else array[row if array.shape[0] > 1 else 0]

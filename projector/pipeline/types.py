@@ -183,12 +183,12 @@ class Compiled:
 
     @property
     def size(self) -> int:
-        """Number of actions."""
+        """Returns the number of actions."""
         return len(self.rank)
 
     @property
     def stages(self) -> int:
-        """Number of virtual stages, pp·vpp."""
+        """Returns the number of virtual stages, pp·vpp."""
         return self.schedule.pp * self.schedule.vpp
 
     @cached_property

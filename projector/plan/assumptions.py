@@ -52,7 +52,8 @@ def assumed(texts: Sequence[str], where: str = "--assume") -> Ranges:
 
 
 def ranged(values: Sequence[object], low: float, high: float, unit: str, source: str) -> Parameter | None:
-    """One number, or one with its range (value, low, high); None where they are not finite, ordered and in bounds."""
+    """Returns one number, or one with its range (value, low, high); None where they are not finite, ordered and in
+    bounds."""
     numbers = [_number(each) for each in values]
     if len(numbers) not in (1, 3) or not all(isfinite(each) and low <= each <= high for each in numbers):
         return None
@@ -72,5 +73,5 @@ def _number(value: object) -> float:
 
 
 def ends(made: Parameter) -> tuple[float, float, float]:
-    """(low, value, high) of a parameter; without a range the value thrice."""
+    """Returns (low, value, high) of a parameter; without a range the value thrice."""
     return (made if made.low is None else made.low, made.value, made if made.high is None else made.high)

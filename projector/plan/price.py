@@ -46,7 +46,7 @@ class Price:
 
 
 def read_price(text: str) -> Price:
-    """A number (of a GPU-hour), or a file. Raises :class:`InputError` with every mistake of it."""
+    """Returns a number (of a GPU-hour), or a file. Raises :class:`InputError` with every mistake of it."""
     try:
         value = float(text)
     except ValueError:

@@ -24,14 +24,14 @@ _GPUS = parameter(8, kind="assumed", source="GPUs that share a sample at the mos
 
 
 def tokens_per_step(model: Model) -> int:
-    """Tokens of a step of models of this size."""
+    """Returns the tokens of a step of models of this size."""
     size = count(model).main
     return int(_SMALL if size < _FEW else _LARGE if size > _MANY else _USUAL)
 
 
 def samples_per_step(model: Model, seq_length: int, gpus: int) -> int:
-    """The global batch with as many tokens, near enough: a power of two times the odd part of ``gpus``, so that it can be
-    divided among ranks, and no fewer samples than there are nodes."""
+    """Returns the global batch with as many tokens, near enough: a power of two times the odd part of ``gpus``, so that
+    it can be divided among ranks, and no fewer samples than there are nodes."""
     odd = gpus // (gpus & -gpus)
     wanted = max(tokens_per_step(model) / seq_length, gpus / _GPUS)
     return odd << max(0, round(math.log2(wanted / odd)))

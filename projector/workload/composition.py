@@ -86,7 +86,7 @@ def _made(model: Model, recipe: Recipe) -> _Stages:
 
 
 def _wide(recipe: Recipe, layers: int) -> frozenset[int]:
-    """Layers in 16 bits (Megatron-LM core/fp8_utils.py: counted over the whole model)."""
+    """Returns the layers in 16 bits (Megatron-LM core/fp8_utils.py: counted over the whole model)."""
     if not recipe.first_last_layers_bf16:
         return frozenset()
     start, end = recipe.num_layers_at_start_in_bf16, recipe.num_layers_at_end_in_bf16

@@ -37,7 +37,7 @@ def inside(text: str | None) -> tuple[int, ...] | None:
 
 
 def written(domain: Mapping[str, int]) -> str:
-    """The text of ranks by group, those of one left out."""
+    """Returns the text of ranks by group, those of one left out."""
     parts = (f"{name}:{domain[name]}" if name == "tp2" else f"{name}{domain[name]}" for name in ORDER
              if domain.get(name, 1) != 1)  # fmt: skip
     return ".".join(parts) or "tp1"

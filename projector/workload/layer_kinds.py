@@ -284,7 +284,7 @@ class SharedBlock:
         return {}
 
     def shared(self, hidden: int, query: int, key: int, ffn: int) -> int:
-        """Parameters of the block: both norms, attention from twice the hidden size, the gated MLP."""
+        """Returns the parameters of the block: both norms, attention from twice the hidden size, the gated MLP."""
         return 3 * hidden + 2 * hidden * (query + 2 * key) + query * hidden + 3 * hidden * ffn
 
     def own(self, hidden: int, query: int, key: int, ffn: int) -> int:

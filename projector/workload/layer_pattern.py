@@ -75,5 +75,5 @@ def _meant(unknown: list[str], known: Mapping[str, str]) -> str:
 
 
 def stages(text: str) -> tuple[int, ...]:
-    """Layers of every pipeline stage, where ``|`` bounds them; empty where nothing does."""
+    """Returns the layers of every pipeline stage, where ``|`` bounds them; empty where nothing does."""
     return tuple(len(expand(part)) for part in text.split("|")) if "|" in text else ()

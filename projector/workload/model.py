@@ -247,7 +247,8 @@ class Model(HashedOnce):
 
     @cached_property
     def mtp_kind(self) -> LayerKind:
-        """The layer inside a depth of multi-token prediction: that of the last decoder layer, with both of its halves."""
+        """Returns the layer inside a depth of multi-token prediction: that of the last decoder layer, with both of its
+        halves."""
         if self.compressed is not None:
             return LayerKind(CompressedAttention(ratio=self._ratio(self.num_layers)), self.layer_kinds[-1].mlp)
         if self.hybrid_layer_pattern is None:
@@ -298,7 +299,8 @@ class Model(HashedOnce):
         return max((i for i in range(first) if self._window(i) == window), default=None)
 
     def _ratio(self, layer: int) -> int:
-        """Tokens of a compressed entry of one layer: of the depths of prediction (the last), a window alone."""
+        """Returns the tokens of a compressed entry of one layer: of the depths of prediction (the last), a window
+        alone."""
         ratios = self.compressed.compress_ratios if self.compressed else ()
         return ratios[layer] if layer < len(ratios) else 0
 

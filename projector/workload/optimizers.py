@@ -40,5 +40,5 @@ _ALIASES: Mapping[str, str] = MappingProxyType(
 
 
 def named(word: str) -> str:
-    """The name of the optimizer that a trainer calls ``word``; a word that no trainer uses stays as it is."""
+    """Returns the name of the optimizer that a trainer calls ``word``; a word that no trainer uses stays as it is."""
     return _ALIASES.get(word.strip().lower().replace("_", "").replace("-", ""), word)

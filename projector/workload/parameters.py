@@ -115,7 +115,7 @@ def _once(model: Model) -> int:
 
 
 def layer(model: Model, kind: LayerKind) -> LayerCount:
-    """Parameters of one decoder layer of ``kind``."""
+    """Returns the parameters of one decoder layer of ``kind``."""
     model = model.within(kind)
     halves = 1 if model.parallel_residual else sum(part is not None for part in (kind.mixer, kind.mlp)) + kind.cross
     norms = (_norm(model) * (2 if model.sandwich_norm else 1) + _streams(model) + _mixer_of_residuals(model)) * halves
@@ -170,7 +170,7 @@ def _streams(model: Model) -> int:
 
 
 def _mixer_of_residuals(model: Model) -> int:
-    """A norm and a vector over one candidate (attention residuals)."""
+    """Returns a norm and a vector over one candidate (attention residuals)."""
     return 2 * model.hidden_size if model.attn_res_block_size else 0
 
 
@@ -202,7 +202,7 @@ def _bert(model: Model) -> int:
 
 
 def _norm(model: Model) -> int:
-    """One normalisation: a weight, for LayerNorm a bias too, nothing when it is not parametric (OLMo)."""
+    """Returns one normalisation: a weight, for LayerNorm a bias too, nothing when it is not parametric (OLMo)."""
     per_feature = {"RMSNorm": 1, "LayerNorm": 2, "NonParametricLayerNorm": 0}
     return per_feature.get(model.normalization, 1) * model.hidden_size
 
@@ -245,7 +245,8 @@ def _mla(model: Model) -> int:
 
 
 def _mtp_layer(model: Model) -> int:
-    """One multi-token-prediction depth (arXiv:2412.19437, 2.2): two norms, a 2H→H projection, a layer, a final norm."""
+    """Returns one multi-token-prediction depth (arXiv:2412.19437, 2.2): two norms, a 2H→H projection, a layer, a final
+    norm."""
     if not model.mtp_num_layers:
         return 0
     return 2 * model.hidden_size**2 + 3 * _norm(model) + _gathered(model) + layer(model, model.mtp_kind).total

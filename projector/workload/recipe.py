@@ -373,7 +373,7 @@ class Recipe:
 
     @property
     def quantised(self) -> bool:
-        """Whether linear layers multiply in 8 or 4 bits."""
+        """Tells whether linear layers multiply in 8 or 4 bits."""
         return self.precision in ("fp8", "mxfp8", "mxfp4", "nvfp4")
 
     @property

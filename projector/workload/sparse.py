@@ -99,7 +99,7 @@ class Compressed:
 
     @property
     def chosen(self) -> int:
-        """The ratio whose entries an indexer chooses."""
+        """Returns the ratio whose entries an indexer chooses."""
         return min((ratio for ratio in self.compress_ratios if ratio), default=0)
 
     def parameters(self, ratio: int, hidden: int, heads: int, width: int) -> int:

@@ -12,7 +12,7 @@ from projector.workload.recipe import Recipe
 
 
 def problems(model: Model, recipe: Recipe) -> Iterator[Mistake]:
-    """Every mistake of the second dimension of tensor parallelism."""
+    """Yields every mistake of the second dimension of tensor parallelism."""
     how = recipe.tensor_parallel_algorithm or "1d"
     if how == "2d_sequence":
         yield from _sequence(recipe)

@@ -52,7 +52,8 @@ def vocabulary(
     vocab_size: int | None = None,
     names: tuple[str, ...] = (),
 ) -> Vocabulary | None:
-    """The vocabulary of a tokenizer of Megatron's type, its file, folder or model name; None where none of them says.
+    """Returns the vocabulary of a tokenizer of Megatron's type, its file, folder or model name; None where none of them
+    says.
 
     ``vocab_size``: what the arguments state, to which the null tokenizers add their end of document. ``names``: other
     texts that may name the model (the script, its checkpoints), the first that means a family counts.
@@ -121,7 +122,7 @@ def _short(text: str) -> str:
 
 
 def _fixed_against(kind: str, text: str) -> bool:
-    """Whether the type alone settles the size: GPT-2's files lie in folders of any name."""
+    """Tells whether the type alone settles the size: GPT-2's files lie in folders of any name."""
     return kind in ("GPT2BPETokenizer", "TikTokenizer", *_NULL) and "gpt2" not in text.lower()
 
 

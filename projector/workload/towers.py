@@ -131,7 +131,7 @@ class Vision:
 
     @property
     def entry(self) -> int:
-        """Parameters before its layers: of patches, of the class token, of positions, of the norm."""
+        """Returns the parameters before its layers: of patches, of the class token, of positions, of the norm."""
         patches = self.hidden_size * (self.patch_elements + self.patch_bias)
         return patches + self.hidden_size * (self.class_token + self.tokens + 2 * self.pre_norm)
 

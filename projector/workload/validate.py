@@ -34,8 +34,8 @@ from projector.workload.workload import Workload
 
 
 def problems(workload: Workload, where: str = "", split: bool | None = None) -> tuple[Problem, ...]:
-    """Every mistake of ``workload``. Empty: it can be laid out, though a model may still not support it. ``split``: the
-    rule for layers that do not divide, where the recipe leaves it to the framework.
+    """Returns every mistake of ``workload``. Empty: it can be laid out, though a model may still not support it.
+    ``split``: the rule for layers that do not divide, where the recipe leaves it to the framework.
 
     When types are wrong or numbers out of range only these are listed: what divides what means nothing then.
     """
@@ -57,7 +57,8 @@ def _splitting(recipe: Recipe, split: bool | None) -> Recipe:
 
 
 def told(root: object, where: str, mistakes: Iterable[Mistake]) -> tuple[Problem, ...]:
-    """Each mistake as a :class:`Problem`; what it does not say it found is what stands under its key in ``root``."""
+    """Returns each mistake as a :class:`Problem`; what it does not say it found is what stands under its key in
+    ``root``."""
     return tuple(
         Problem(where, key, found[0] if found else attrgetter(key)(root), expected)
         for key, expected, *found in mistakes
@@ -282,7 +283,7 @@ def _divisions(workload: Workload) -> Iterator[Mistake]:
 
 
 def _dividends(workload: Workload) -> Iterable[tuple[str, int, str, int]]:
-    """(key, divisor, name, dividend): every size of the recipe and what it must divide."""
+    """Returns (key, divisor, name, dividend): every size of the recipe and what it must divide."""
     model, recipe = workload.model, workload.recipe
     for name, of in _split_sizes(model):
         yield "tp", recipe.tp, name, of

@@ -42,7 +42,7 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str, **overrides: Any) -> Model:
-    """The published model ``name``, with ``overrides`` of its fields (``moe`` and ``mla`` field by field).
+    """Returns the published model ``name``, with ``overrides`` of its fields (``moe`` and ``mla`` field by field).
 
     Raises :class:`InputError` for an unknown name or an override that does not fit.
     """
@@ -58,7 +58,7 @@ def load(name: str, **overrides: Any) -> Model:
 
 @cache
 def entry(name: str) -> Entry:
-    """The zoo entry ``name``. Raises :class:`InputError` with the nearest names when there is none."""
+    """Returns the zoo entry ``name``. Raises :class:`InputError` with the nearest names when there is none."""
     if name not in _files():
         raise InputError([Problem("model zoo", "model", name, expected(name))])
     raw = _described(_files()[name])[name]
@@ -79,7 +79,7 @@ def _number(raw: Mapping[str, Any], key: str) -> float | None:
 
 
 def is_template(name: str) -> bool:
-    """Whether ``name`` fixes only a family's style: layers, widths and heads must come from who uses it."""
+    """Tells whether ``name`` fixes only a family's style: layers, widths and heads must come from who uses it."""
     return entry(name).template
 
 
@@ -110,8 +110,8 @@ def expected(text: str) -> str:
 
 @cache
 def _files() -> Mapping[str, Path]:
-    """The file of each entry by the entry's name, from the lines ``name: …`` alone: who asks for one model waits for one
-    file to be parsed."""
+    """Returns the file of each entry by the entry's name, from the lines ``name: …`` alone: who asks for one model
+    waits for one file to be parsed."""
     return {
         name: path
         for path in sorted((Path(__file__).parent / "zoo").glob("*.yaml"))
@@ -121,7 +121,7 @@ def _files() -> Mapping[str, Path]:
 
 @cache
 def _described(path: Path) -> Mapping[str, Mapping[str, Any]]:
-    """Every entry of a file by name, with the file's defaults and family merged in."""
+    """Returns every entry of a file by name, with the file's defaults and family merged in."""
     import yaml
 
     content = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -20,7 +20,7 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"
 
 
 def discovered() -> Mapping[str, tuple[Algorithm, ...]]:
-    """The algorithms of every kind, of all files of this folder."""
+    """Returns the algorithms of every kind, of all files of this folder."""
     modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
     return {kind: tuple(getattr(module, kind) for module in modules if kind in module.__all__) for kind in KINDS}
 

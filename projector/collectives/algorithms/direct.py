@@ -24,12 +24,12 @@ def all_reduce(net: Network) -> Iterator[Cost]:
 
 
 def all_gather(net: Network) -> Iterator[Cost]:
-    """One step, (n-1)/n of the output into every rank."""
+    """Yields one step, (n-1)/n of the output into every rank."""
     return _one_step(net)
 
 
 def reduce_scatter(net: Network) -> Iterator[Cost]:
-    """One step, (n-1)/n of the input out of every rank."""
+    """Yields one step, (n-1)/n of the input out of every rank."""
     return _one_step(net)
 
 
@@ -46,13 +46,14 @@ def all_to_all(net: Network) -> Iterator[Cost]:
 
 
 def one_shot(net: Network) -> Iterator[Cost]:
-    """A compiler's own exchange: one kernel copies row by row over peer mappings, without chunks or channels."""
+    """Yields a compiler's own exchange: one kernel copies row by row over peer mappings, without chunks or channels."""
     for cost in all_to_all(net):
         yield Cost("one_shot", cost.latency, cost.per_byte / net.constants.share("link.one_shot"))
 
 
 def turns(net: Network) -> float:
-    """Seconds of latency between nodes: one hop through a switched network, the wire again for each node without one."""
+    """Returns the seconds of latency between nodes: one hop through a switched network, the wire again for each node
+    without one."""
     if net.nodes == 1:
         return 0.0
     again = 0.0 if net.switched else (net.nodes - 2) * net.inter_latency
@@ -72,7 +73,8 @@ def inside(net: Network, volume: float) -> float:
 
 
 def outside(net: Network) -> float:
-    """Seconds per byte of a rank's buffer through its adapter: what leaves the node, and what leaves the pod."""
+    """Returns the seconds per byte of a rank's buffer through its adapter: what leaves the node, and what leaves the
+    pod."""
     if net.nodes == 1:
         return 0.0
     share = net.constants.share("link.all_to_all.inter")

@@ -41,7 +41,7 @@ def _crossings(net: Network) -> float:
 
 
 def _nvls(net: Network) -> float | None:
-    """Seconds per byte inside the domain; None where a node has no such switch or too few ranks for it."""
+    """Returns the seconds per byte inside the domain; None where a node has no such switch or too few ranks for it."""
     if not net.in_switch_reduction or net.fewest < 3:
         return None
     return (1.0 + 1.0 / net.fewest) / (net.intra * net.constants.share("link.nvls"))

@@ -25,18 +25,19 @@ def all_reduce(net: Network) -> Iterator[Cost]:
 
 
 def all_gather(net: Network) -> Iterator[Cost]:
-    """(n-1)/n of the output over each link."""
+    """Yields (n-1)/n of the output over each link."""
     return _passes(net, "all_gather", 1, (net.size - 1) / net.size)
 
 
 def reduce_scatter(net: Network) -> Iterator[Cost]:
-    """(n-1)/n of the input over each link."""
+    """Yields (n-1)/n of the input over each link."""
     return _passes(net, "reduce_scatter", 1, (net.size - 1) / net.size)
 
 
 def broadcast(net: Network) -> Iterator[Cost]:
-    """A pipelined chain: the whole message over each link, the latency of every hop once, the network's between nodes:
-    what NCCL takes for the wait for whole chunks where rings run differently in each node (``sameChannels`` 0)."""
+    """Yields a pipelined chain: the whole message over each link, the latency of every hop once, the network's between
+    nodes: what NCCL takes for the wait for whole chunks where rings run differently in each node (``sameChannels``
+    0)."""
     return _passes(net, "broadcast", 1, 1.0)
 
 

@@ -54,7 +54,8 @@ class WithBackend:
         self._others = others
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:
-        """Seconds of each operator, (n,). Raises ``Unsupported`` with the backend's name where it returns no time."""
+        """Returns the seconds of each operator, (n,). Raises ``Unsupported`` with the backend's name where it returns
+        no time."""
         dense = [(i, op) for i, op in enumerate(ops) if isinstance(op, Gemm)]
         rest = [i for i, op in enumerate(ops) if not isinstance(op, Gemm)]
         seconds, measured = np.zeros(len(ops)), np.zeros(len(ops), dtype=np.bool_)
@@ -102,7 +103,7 @@ def check(name: str, where: str = "--gemm-backend") -> None:
 
 
 def factory(name: str, where: str = "--gemm-backend") -> Factory:
-    """The factory of a backend other than our own. Raises :class:`InputError` for an unknown or broken one."""
+    """Returns the factory of a backend other than our own. Raises :class:`InputError` for an unknown or broken one."""
     if name in _OURS:
         module, _, attribute = _OURS[name].partition(":")
         ours: Factory = getattr(importlib.import_module(module), attribute)

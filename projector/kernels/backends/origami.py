@@ -123,7 +123,8 @@ class Origami:
         _package()
 
     def seconds(self, ops: Sequence[Gemm]) -> FloatArray:
-        """Device seconds, (n,). Raises ``Unsupported`` for a type or shape that the package has no kernel for."""
+        """Returns the device seconds, (n,). Raises ``Unsupported`` for a type or shape that the package has no kernel
+        for."""
         return np.array([self._seconds(op) for op in ops], dtype=np.float64)
 
     def _seconds(self, op: Gemm) -> float:
@@ -213,7 +214,8 @@ def _hardware(package: Any, machine: _Machine) -> Any:
 
 @cache
 def _instruction(package: Any, machine: _Machine, unit: str) -> tuple[int, int, int]:
-    """Matrix instruction of a type, (m, n, k). The package prices one that it does not know like its fastest ones."""
+    """Returns the matrix instruction of a type, (m, n, k). The package prices one that it does not know like its
+    fastest ones."""
     if unit == "XFloat32":
         if machine.arch != "gfx942":
             raise Unsupported(f"GEMM backend origami: no tf32 matrix instruction on {machine.arch}")
@@ -226,7 +228,8 @@ def _instruction(package: Any, machine: _Machine, unit: str) -> tuple[int, int, 
 
 @cache
 def _configurations(package: Any, machine: _Machine, operand: str, unit: str, hint: str) -> tuple[Any, ...]:
-    """Candidate kernels: tiles whose slices fit the shared memory and whose accumulators fit half the registers.
+    """Returns the candidate kernels: tiles whose slices fit the shared memory and whose accumulators fit half the
+    registers.
 
     ``hint``: the operand (``a``, ``b``) that bypasses the caches, or nothing.
     """
@@ -255,7 +258,7 @@ def _depths(bits: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=200_000)
 def _cycles(package: Any, machine: _Machine, product: _Product) -> float:
-    """Cycles of the best candidate. Raises ``Unsupported`` where the package refuses every one."""
+    """Returns the cycles of the best candidate. Raises ``Unsupported`` where the package refuses every one."""
     operand, unit, _ = product.types
     refused: object = "every candidate refused"
     # Thin products need one operand to bypass the caches, all others must not: the package refuses the rest.
@@ -298,7 +301,7 @@ def _problem(package: Any, product: _Product) -> Any:
 
 @cache
 def _counts_launch(package: Any, machine: _Machine) -> bool:
-    """Whether cycles contain a kernel launch: then no product is shorter, however small."""
+    """Tells whether cycles contain a kernel launch: then no product is shorter, however small."""
     unit = "Half"
     depth = 64
     tiny = _Product(m=64, n=64, k=depth, batch=1, layout="TN", types=(unit, unit, unit), scale_block=0)

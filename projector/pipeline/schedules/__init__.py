@@ -27,7 +27,8 @@ _REGISTRY = _registered()
 
 
 def names(*, unlisted: bool = False) -> tuple[str, ...]:
-    """The registered schedules; with ``unlisted`` also those that are only looked for when they are asked for."""
+    """Returns the registered schedules; with ``unlisted`` also those that are only looked for when they are asked
+    for."""
     return tuple(name for name, entry in _REGISTRY.items() if entry.listed or unlisted)
 
 
@@ -50,7 +51,7 @@ def find(text: str) -> str | None:
 
 
 def generator(name: str) -> Generator:
-    """The generator of a name or alias; :class:`InputError` with the nearest names when there is none."""
+    """Returns the generator of a name or alias; :class:`InputError` with the nearest names when there is none."""
     found = find(name)
     if found is None:
         raise InputError([Problem("pipeline", "pipeline_schedule", name, nearest(name, names()))])
@@ -80,7 +81,7 @@ def build(
     extra_warmup: int = 0,
     costs: Costs | None = None,
 ) -> Schedule:
-    """The schedule ``name`` for these sizes; :class:`InputError` with every mistake among them.
+    """Returns the schedule ``name`` for these sizes; :class:`InputError` with every mistake among them.
 
     ``costs``: the durations to make the order for, where it depends on them (``zb_1p``, ``zb_2p``); without, all equal.
     """

@@ -24,7 +24,7 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 
 
 def parts(pp: int, microbatches: int) -> list[Parts]:
-    """The actions of every rank: before, while and after it runs whole backwards, beside forwards or alone."""
+    """Returns the actions of every rank: before, while and after it runs whole backwards, beside forwards or alone."""
     enough = max(2 * pp, microbatches)
     ranks = [_Rank(pp, rank, enough).parts() for rank in range(pp)]
     return [(keep(a, microbatches), keep(b, microbatches), keep(c, microbatches)) for a, b, c in ranks]

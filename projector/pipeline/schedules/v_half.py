@@ -8,7 +8,7 @@ from projector.pipeline.types import Generator, Schedule
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """One micro-batch's slots repeated every six; W where there is room; both ends squeezed."""
+    """Returns one micro-batch's slots repeated every six; W where there is room; both ends squeezed."""
     del vpp, group, extra_warmup
     gap = 3 if pp % 2 == 0 else 0  # keeps the four passes of a rank in different residues of the period
 

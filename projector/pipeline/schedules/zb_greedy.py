@@ -67,8 +67,8 @@ def fastest(name: str, by_hand: Schedule, limit: int, costs: Costs, half: bool =
 def _least(
     best: _Played, m: int, limit: int, costs: Costs, shares: Sequence[float], released: float = 0.0, keys: int = 2
 ) -> _Played:
-    """The shortest by the first ``keys`` of makespan and span: ``best``, or what the rules of these ``shares`` give. Sums of
-    times that differ by rounding alone are equal, and the first of equals is kept."""
+    """Returns the shortest by the first ``keys`` of makespan and span: ``best``, or what the rules of these ``shares``
+    give. Sums of times that differ by rounding alone are equal, and the first of equals is kept."""
     scale = 1e9 / max(best.makespan, 1e-300)
 
     def length(played: _Played) -> tuple[int, ...]:
