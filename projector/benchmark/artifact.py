@@ -22,15 +22,7 @@ from projector.workload import model_schema, schema
 SCHEMA = 2
 #: Beginnings of the names of variables by which timings differ.
 _SWITCHES = (
-    "NCCL_",
-    "RCCL_",
-    "CUDA_DEVICE_MAX_",
-    "CUDA_VISIBLE",
-    "PYTORCH_",
-    "TORCH_",
-    "NVTE_",
-    "HIP_",
-    "HSA_",
+    *("NCCL_", "RCCL_", "CUDA_DEVICE_MAX_", "CUDA_VISIBLE", "PYTORCH_", "TORCH_", "NVTE_", "HIP_", "HSA_"),
     "GPU_MAX_",
 )
 _PARTS = ("schema", "tool", "torch", "device", "environment", "work", "timings")

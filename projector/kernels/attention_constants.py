@@ -91,13 +91,8 @@ _OF_ARCH = {
     },
 }
 _PARENT = {
-    "aiter_a16": "aiter",
-    "aiter_a32": "aiter",
-    "asm": "aiter",
-    "opus": "aiter",
-    "flydsl": "ck",
-    "triton": "ck",
-    "aotriton": "ck",
+    **dict.fromkeys(("aiter_a16", "aiter_a32", "asm", "opus"), "aiter"),
+    **dict.fromkeys(("flydsl", "triton", "aotriton"), "ck"),
     "flash": "fa2",
     "fa1": "fa2",
     "te": "cudnn",

@@ -72,15 +72,9 @@ _Mistake = tuple[str, object, str]
 _Laid = tuple[tuple[Chunk, ...], list[_Mistake]]
 _LAID: Recent[_Laid] = Recent(4096)
 LAID_OUT = (
-    "pp",
-    "vpp",
-    "pipeline_model_parallel_layout",
-    "decoder_first_pipeline_num_layers",
-    "decoder_last_pipeline_num_layers",
-    "account_for_embedding_in_pipeline_split",
-    "account_for_loss_in_pipeline_split",
-    "allow_uneven_pipeline_split",
-    "pipeline_remainder",
+    *("pp", "vpp", "pipeline_model_parallel_layout", "pipeline_remainder", "allow_uneven_pipeline_split"),
+    *("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"),
+    *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"),
 )
 """Fields of a recipe that say which layers a stage holds."""
 _laid_out = attrgetter(*LAID_OUT)

@@ -7,20 +7,8 @@ from types import MappingProxyType
 
 #: ``sgd``: with momentum, as Megatron-LM's (``--sgd-momentum``, 0.9); ``sgd_no_momentum``: as optax's and torch's default.
 OPTIMIZERS = (
-    "adam",
-    "adamw",
-    "sgd",
-    "muon",
-    "dist_muon",
-    "adafactor",
-    "lion",
-    "schedule_free_adamw",
-    "adam_8bit",
-    "adam_fp8",
-    "adam_4bit",
-    "lion_8bit",
-    "lamb",
-    "sgd_no_momentum",
+    *("adam", "adamw", "sgd", "muon", "dist_muon", "adafactor", "lion", "schedule_free_adamw", "adam_8bit", "adam_fp8"),
+    *("adam_4bit", "lion_8bit", "lamb", "sgd_no_momentum"),
 )
 
 #: Without case, ``-`` and ``_``: apex and DeepSpeed, NeMo 1 and 2, Transformers (``--optim``), bitsandbytes, torchao,
