@@ -1,4 +1,4 @@
-"""Multi-head latent attention in training: never absorbed, keys and values are expanded for every head.
+"""Multi-head latent attention in training: keys and values are expanded for every head, but where an indexer chooses keys.
 
 NVIDIA/Megatron-LM@d98e8a64dd core/transformer/multi_latent_attention.py. The down-projections are duplicated over the
 tensor-parallel group (each rank its shard of the sequence, the whole width); the gathers are of the latents only.
@@ -6,11 +6,13 @@ tensor-parallel group (each rank its shard of the sequence, the whole width); th
 
 from __future__ import annotations
 
-from projector.layers import attention_absorbed as absorbed
-from projector.layers.attention_core import Heads
+from dataclasses import replace
+
+from projector.layers.attention_core import Heads, attend, remembering
 from projector.layers.attention_gqa import ATTN, UP, fork, gated, queries
 from projector.layers.context_parallel import core_attention
-from projector.layers.linear import Linear, linear
+from projector.layers.indexer import indexer
+from projector.layers.linear import Linear, batched, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual, sandwich
 from projector.operators.part import Part
@@ -48,9 +50,7 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         reads="attn_gate.out" if gate else "core_attn.out",
     )
     if lo.model.indexer is not None:
-        return absorbed.attention(
-            queries(mla.q_lora_rank, heads.heads * heads.qk, lo), _key_value(mla, lo), proj, mla, lo
-        )
+        return _absorbed(queries(mla.q_lora_rank, heads.heads * heads.qk, lo), _key_value(mla, lo), proj, mla, lo)
     return (
         norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm", "layernorm"}),
         fork(lo),
@@ -147,3 +147,62 @@ def _rope(mla: MLA, lo: Local) -> Part:
     forward: Operator = Stream("rope", "rope", read, write, launches=launches)
     backward: Operator = Stream("rope.bwd", "rope", write, read, launches=launches)
     return Part("rope", forward=(forward,), backward_input=(backward,), tags=UP | {"qkv_proj"})
+
+
+def _absorbed(query: tuple[Part, ...], latent: tuple[Part, ...], proj: Linear, mla: MLA, lo: Local) -> tuple[Part, ...]:
+    """Attends to keys that an indexer chooses (DeepSeek-V3.2, arXiv:2512.02556). ``query``, ``latent``: parts of latent
+    attention, the last of ``latent`` its up-projection.
+
+    Every query has keys of its own, common to its heads, so that keys and values are the latent itself: the up-projection
+    is absorbed into queries and output, half of it into each. The indexer is replicated over the tensor-parallel group and
+    sees every token. Context parallelism gathers the latent keys and those of the indexer (NVIDIA/Megatron-LM@d98e8a64dd
+    megatron/core/transformer/experimental_attention_variant/dsa.py)."""
+    sizes = lo.model.indexer
+    assert sizes is not None
+    rank, rope, n = mla.kv_lora_rank, mla.qk_pos_emb_head_dim, lo.heads
+    heads = Heads(n, 1, rank + rope, rank, keys=sizes.keys(lo.recipe.seq_length))
+    seq = lo.recipe.seq_length
+    forward, backward = attend("core_attn", heads, lo, seq_q=-(-seq // lo.recipe.cp), seq_k=seq)
+    there, back = _gathered(rank + rope + sizes.index_head_dim, rank + rope, lo)
+    core = remembering(
+        Part("core_attn", forward=(*there, forward), backward_input=(backward, *back), tags=ATTN | {"core_attn"}),
+        heads,
+        lo,
+    )
+    return (
+        norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm", "layernorm"}),
+        *query,
+        *latent[:-1],
+        *indexer(sizes, 1, mla.q_lora_rank or lo.hidden, lo),
+        batched("q_absorb", n, mla.qk_head_dim, rank, "q_up.out", lo, ATTN | {"mla_up_proj"}),
+        _joined(mla, lo),
+        replace(core, saves=tuple(each for each in core.saves if each.name != "v")),
+        batched("o_absorb", n, rank, mla.v_head_dim, "core_attn.out", lo, ATTN | {"mla_up_proj"}),
+        linear(replace(proj, reads="o_absorb.out"), lo, ATTN | {"attn_proj", "out_proj"}),
+        residual("attn_residual", lo, ATTN, "pre_mlp_norm.in"),
+    )
+
+
+def _gathered(keys: int, latent: int, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+    """Keys of the whole sequence on every rank, and the gradients of the latent ones back to theirs."""
+    cp, row = lo.recipe.cp, lo.act * lo.tokens * lo.recipe.cp
+    if cp == 1:
+        return (), ()
+    copy = Stream("cp.reorder", "copy", row * keys, row * keys, launches=2)
+    gather = Collective("cp.ag", "all_gather", "cp", row * keys, launches=2)
+    scatter = Collective("cp.grad_rs", "reduce_scatter", "cp", row * latent)
+    again = replace(copy, name="cp.grad_reorder", read=row * latent, write=row * latent, launches=1)
+    return (gather, copy), (again, scatter)
+
+
+def _joined(mla: MLA, lo: Local) -> Part:
+    """Returns the positional halves rotated and joined with the latents."""
+    rank, rope = mla.kv_lora_rank, mla.qk_pos_emb_head_dim
+    query, key = lo.act * lo.tokens * lo.heads * (rank + rope), lo.act * lo.tokens * (rank + rope)
+    op = Stream("rope", "rope", query + key, query + key, launches=4)
+    made = (
+        Saved("q", query),
+        Saved("k", key),
+        Saved("q_up.out", lo.act * lo.tokens * lo.heads * mla.qk_head_dim),
+    )
+    return Part("rope", forward=(op,), backward_input=(replace(op, name="rope.bwd"),), makes=made, tags=ATTN)
