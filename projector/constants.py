@@ -25,7 +25,7 @@ def modules() -> tuple[str, ...]:
 
 
 def every() -> Mapping[str, Parameter | Count]:
-    """``kernels.neighbours.REACH``, ``frameworks.primus.runtime.step_ms``, ``efficiency.gfx950.gemm.loop.bf16``,
+    """``kernels.nearest_shapes.REACH``, ``frameworks.primus.runtime.step_ms``, ``efficiency.gfx950.gemm.loop.bf16``,
     ``collectives.nccl.link.intra``, ``gpus.mi355x.memory_gib``, …, in that order of rooms."""
     return dict([*_code(), *_frameworks(), *_efficiency(), *_collectives(), *_quoted("gpus"), *_quoted("clusters")])
 

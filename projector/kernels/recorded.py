@@ -3,7 +3,7 @@
 Between shapes the *ratio* of measured to modelled time is interpolated (log scale, inverse squared distance over the
 nearest measured shapes of the same kernel class), so that tile quantisation and bandwidth floors come from the model
 and only its error from the neighbours; the result is kept between measured neighbours that are smaller and larger in
-every dimension (:mod:`projector.kernels.neighbours`). Beyond :data:`REACH` of every measured shape ``measured`` is
+every dimension (:mod:`projector.kernels.nearest_shapes`). Beyond :data:`REACH` of every measured shape ``measured`` is
 false: the neighbours' word fades, and at twice the reach the model answers alone.
 """
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from projector.dataclass import dataclass
 from projector.hardware.types import Gpu
-from projector.kernels.neighbours import Near, bounded, nearest
+from projector.kernels.nearest_shapes import Near, bounded, nearest
 from projector.kernels.protocol import BoolArray, ComputeOp, FloatArray, KernelModel, Times
 from projector.kernels.tables import Measured, read, tables_dir
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream

@@ -24,7 +24,7 @@ ALLOWED = {
         "errors.MOST_EXPECTED",
         "errors.MOST_PROBLEMS",
         "frameworks.columns.FEW",
-        "kernels.neighbours.TREE",
+        "kernels.nearest_shapes.TREE",
         "pipeline.optimal.LARGEST",
         "pipeline.schedules.zb_ilp.LARGEST",
         "pipeline.sketch.LABEL",

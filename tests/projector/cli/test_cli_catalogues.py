@@ -121,7 +121,7 @@ def listed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, ob
 
 def test_what_is_chosen_holds_or_matches_the_pattern(capsys: pytest.CaptureFixture[str]) -> None:
     held = listed(capsys, "reach")
-    assert [each["name"] for each in held] == ["kernels.neighbours.REACH"]
+    assert [each["name"] for each in held] == ["kernels.nearest_shapes.REACH"]
     assert set(held[0]) == {"name", *FIELDS}
     wild = listed(capsys, "gpus.mi355x.peak_tflops*")
     assert {each["unit"] for each in wild} == {"TFLOP/s"}

@@ -18,7 +18,7 @@ from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
 from projector.io import files
 from projector.kernels import neighbours, tables
-from projector.kernels.neighbours import REACH, bounded, nearest
+from projector.kernels.nearest_shapes import REACH, bounded, nearest
 from projector.kernels.recorded import Recorded, available, left_out
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import Measured, read, tables_dir
