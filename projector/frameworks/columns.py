@@ -15,9 +15,6 @@ from projector.size import Rows, column, rows, trace
 K = TypeVar("K")
 T = TypeVar("T")
 Floats = NDArray[np.float64]
-FEW = (
-    12  # runs that are alike but for their sizes and cost less one by one, with what is remembered of runs before them
-)
 
 
 class Layouts:

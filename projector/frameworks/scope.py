@@ -86,12 +86,6 @@ _MODULES: Recent[Resolved] = Recent(1024)
 _host = attrgetter("node_ranks", "pod_ranks", "host_bandwidth", "host_copies", "host_optimizer")
 
 
-def once_a_step(resolved: Resolved) -> Hashable:
-    """With :func:`as_layers_see` a key of what ranks hold and do once a step: equal where both are."""
-    workload, recipe = resolved.workload, resolved.workload.recipe
-    return workload.dp, workload.edp, recipe.data_parallel_shard_size, resolved.autograd_sums, _once(recipe)
-
-
 SIZES = ("tp", "cp", "ep", "etp", "micro_batch_size", "seq_length")
 """Fields that layers see as numbers, so that layouts which differ in nothing else are built in one go."""
 _NUMBERS = (*SIZES, "pp", "global_batch_size", "data_parallel_shard_size")

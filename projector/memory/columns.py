@@ -16,27 +16,25 @@ from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
-from projector.frameworks.columns import FEW, Layouts, numbered
+from projector.frameworks.columns import Layouts, numbered
 from projector.frameworks.scope import but_for_sizes, in_columns, numbers, told_once
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.mechanisms.data_parallel import Gathered
 from projector.memo import passing
 from projector.memory.chunks import chunk_memory, saving
-from projector.memory.holding import Sizes, holdings, kept, played
-from projector.memory.parameters import Contents, contents, weights_of
+from projector.memory.holding import Pipeline, Placed, Sizes, kept, pipeline, played
+from projector.memory.parameters import Contents, weights_of
 from projector.memory.verdict import outside
 from projector.memory.workspaces import workspace_bytes
 from projector.pipeline import InFlight
 from projector.size import Rows, column, part, rows, trace
-from projector.workload.composition import Composition, compositions
 
 K = TypeVar("K")
 Floats = NDArray[np.float64]
 Refusal = InputError | Unsupported
 _WIDE = 2048  # rows of a column
-_Chunk = tuple[Composition, bool, bool]
-_Asked = tuple[Contents | None, _Chunk]
+_Asked = tuple[Contents | None, Placed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,108 +46,81 @@ class Laid:
     held: Sizes
 
 
-@dataclass(frozen=True, slots=True)
-class _Pipeline:
-    """Ranks that hold the same are one. ``ranks`` ``[pp]``: which of ``held``, what each has: its contents, and its
-    chunks with whether they begin or end the model."""
-
-    flight: InFlight
-    held: tuple[tuple[Contents, tuple[_Chunk, ...]], ...]
-    ranks: NDArray[np.intp]
-
-
-def laid(runs: Sequence[Resolved], gpu: Gpu) -> list[Laid | Refusal]:
-    """Of every run, or why it cannot be laid out."""
+def laid(runs: Sequence[Resolved], gpu: Gpu, *, tensors: bool = True) -> list[Laid | Refusal]:
+    """Of every run, or why it cannot be laid out; without what passes through its weights where no ``tensors`` are asked
+    for."""
     found: dict[int, Laid | Refusal] = {}
     alike: dict[Hashable, list[int]] = {}
-    pipelines: dict[Hashable, _Pipeline] = {}
-    whose: dict[int, _Pipeline] = {}
+    flights: dict[int, InFlight] = {}
+    pipelines: dict[Hashable, Pipeline] = {}
+    whose: dict[int, Pipeline] = {}
     for i, run in enumerate(runs):
         try:
-            whose[i] = _pipeline(run, pipelines)
+            flights[i] = played(run)
+            whose[i] = pipeline(run, flights[i].placement, pipelines)
             alike.setdefault((but_for_sizes(run), told_once(run)), []).append(i)
         except InputError as error:
             found[i] = error
     for those in alike.values():
-        if len(those) < FEW:
-            found |= {i: _alone(runs[i], whose[i], gpu) for i in those}
-            continue
         for first in range(0, len(those), _WIDE):
             group = those[first : first + _WIDE]
             given = [runs[i] for i in group], [whose[i] for i in group]
-            for own, held in trace(partial(_held, *given, numbers(given[0]), gpu.arch), len(group)):
+            for own, held in trace(partial(_held, *given, numbers(given[0]), gpu.arch, tensors), len(group)):
                 for row, each in zip(own.tolist(), held, strict=True):
                     i = group[row]
-                    found[i] = Laid(runs[i], whose[i].flight, each) if isinstance(each, Sizes) else each
+                    found[i] = Laid(runs[i], flights[i], each) if isinstance(each, Sizes) else each
     return [found[i] for i in range(len(runs))]
 
 
-def _alone(run: Resolved, pipeline: _Pipeline, gpu: Gpu) -> Laid | Refusal:
-    try:
-        held = holdings(run, gpu.arch, pipeline.flight.placement)
-    except (InputError, Unsupported) as error:
-        return error
-    fixed = [(rank.static, rank.kept.state.step, rank.kept.state.construction) for rank in held]
-    chunks = [[chunk.sizes for chunk in rank.chunks] for rank in held]
-    return Laid(run, pipeline.flight, Sizes(np.array(chunks), np.array(fixed), outside(run)))
-
-
-def _pipeline(run: Resolved, known: dict[Hashable, _Pipeline]) -> _Pipeline:
-    _, kinds = compositions(run.workload.model, run.workload.recipe)
-    flight = played(run)
-    key = kinds, flight
-    if key not in known:
-        last = len(kinds) - 1
-        chunks = [(kind, v == 0, v == last) for v, kind in enumerate(kinds)]
-        each = [tuple(chunks[v] for v in own) for own in flight.placement]
-        held = {own: contents(tuple(kind for kind, _, _ in own)) for own in each}
-        places = {own: place for place, own in enumerate(held)}
-        ranks = np.array([places[own] for own in each])
-        known[key] = _Pipeline(flight, tuple((what, own) for own, what in held.items()), ranks)
-    return known[key]
-
-
 def _held(
-    runs: Sequence[Resolved], whose: Sequence[_Pipeline], cells: NDArray[np.int64], gpu_arch: str, those: Rows
+    runs: Sequence[Resolved],
+    whose: Sequence[Pipeline],
+    cells: NDArray[np.int64],
+    gpu_arch: str,
+    tensors: bool,
+    those: Rows,
 ) -> Sequence[Sizes | Refusal]:
     """Of those runs, whose sizes are in ``cells``."""
     try:
         with passing():
-            return _folded(runs[those[0]], [whose[i] for i in those], cells[:, those], gpu_arch)
+            return _folded(runs[those[0]], [whose[i] for i in those], cells[:, those], gpu_arch, tensors)
     except (InputError, Unsupported) as error:
         return [error] * len(those)
 
 
-def _folded(one: Resolved, whose: Sequence[_Pipeline], cells: NDArray[np.int64], gpu_arch: str) -> list[Sizes]:
+def _folded(
+    one: Resolved, whose: Sequence[Pipeline], cells: NDArray[np.int64], gpu_arch: str, tensors: bool
+) -> list[Sizes]:
     """``one``: of what all have in common."""
-    pipelines: dict[int, list[int]] = {}
-    for row, pipeline in enumerate(whose):
-        pipelines.setdefault(id(pipeline), []).append(row)
-    groups = [(whose[group[0]], group) for group in pipelines.values()]
-    build = _Fold(Layouts(one, cells), gpu_arch, {what for pipeline, _ in groups for what, _ in pipeline.held})
+    pipelines: dict[Pipeline, list[int]] = {}
+    for row, own in enumerate(whose):
+        pipelines.setdefault(own, []).append(row)
+    groups = list(pipelines.items())
+    build = _Fold(Layouts(one, cells), gpu_arch, {what for own, _ in groups for what, _ in own.held}, tensors)
     kept = build.kept(_rows(groups, lambda what, _: (what,)))
     gathers = any((each[3:] > 0.0).any() for each in kept.values())
 
-    def asked(what: Contents, chunks: tuple[_Chunk, ...]) -> list[_Asked]:
+    def asked(what: Contents, chunks: tuple[Placed, ...]) -> list[_Asked]:
         return [(what if gathers else None, chunk) for chunk in chunks]
 
-    sizes = build.chunks(_rows(groups, asked), kept)
+    sizes = build.chunks(_rows(groups, asked), kept) if tensors else {}
     beside, found = rows(outside(in_columns(one, cells)), len(whose)), dict[int, Sizes]()
-    for pipeline, group in groups:
-        fixed = np.stack([kept[what][:3, group] for what, _ in pipeline.held])[pipeline.ranks].transpose(2, 0, 1)
-        held = np.stack([[sizes[key][:, group] for key in asked(*each)] for each in pipeline.held])
-        chunks = held[pipeline.ranks].transpose(3, 0, 1, 2)
+    nothing = np.zeros((4, len(whose)))
+    for own, group in groups:
+        fixed = np.stack([kept[what][:3, group] for what, _ in own.held])[own.ranks].transpose(2, 0, 1)
+        held = np.stack([[sizes.get(key, nothing)[:, group] for key in asked(*each)] for each in own.held])
+        chunks = held[own.ranks].transpose(3, 0, 1, 2)
         found |= {row: Sizes(*each) for row, *each in zip(group, chunks, fixed, beside[group], strict=True)}
     return [found[row] for row in range(len(whose))]
 
 
 def _rows(
-    groups: Iterable[tuple[_Pipeline, list[int]]], keys: Callable[[Contents, tuple[_Chunk, ...]], Iterable[K]]
+    groups: Iterable[tuple[Pipeline, list[int]]], keys: Callable[[Contents, tuple[Placed, ...]], Iterable[K]]
 ) -> Iterable[tuple[K, Iterable[int]]]:
     """The rows whose ranks have something of each key."""
     found: dict[K, dict[int, None]] = {}
-    for pipeline, group in groups:
-        for each in pipeline.held:
+    for own, group in groups:
+        for each in own.held:
             for key in keys(*each):
                 found.setdefault(key, {}).update(dict.fromkeys(group))
     return found.items()
@@ -158,12 +129,12 @@ def _rows(
 class _Fold:
     """What ranks make of the blocks of ``runs``."""
 
-    def __init__(self, runs: Layouts, gpu_arch: str, held: Iterable[Contents]) -> None:
+    def __init__(self, runs: Layouts, gpu_arch: str, held: Iterable[Contents], tensors: bool) -> None:
         self._runs, self._gpu_arch = runs, gpu_arch
         names = dict.fromkeys(name for what in held for name in what.names)
         run = in_columns(runs.one, runs.cells)
         self._weights = {name: weights_of(run, name) for name in names if name != "mtp_layer"}
-        self._savings = {name: saving(run, name) for name in names if name != "mtp"}
+        self._savings = {name: saving(run, name) for name in names if tensors and name != "mtp"}
 
     def kept(self, asked: Iterable[tuple[Contents, Iterable[int]]]) -> dict[Contents, Floats]:
         """``[7, rows]``: what a rank never gives back, what the optimizer step adds, the peak of the construction; what is

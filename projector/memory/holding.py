@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
-from projector.frameworks.scope import as_layers_see, once_a_step
 from projector.frameworks.types import Resolved
 from projector.mechanisms.data_parallel import Gathered
-from projector.memo import Recent
+from projector.memo import remembered
 from projector.memory.chunks import ChunkMemory, chunk_memory
 from projector.memory.parameters import Contents, Weights, contents, stage, weights_of
 from projector.memory.state import State, state
@@ -54,6 +53,14 @@ class Holding:
         return {**self.kept.components, "workspaces": self.workspaces}
 
 
+class Placed(NamedTuple):
+    """A chunk, and whether it begins or ends the model."""
+
+    kind: Composition
+    first: bool
+    last: bool
+
+
 class Sizes(NamedTuple):
     """Bytes of every rank: ``chunks`` ``[pp, chunks, 4]`` (:attr:`ChunkMemory.sizes`); ``fixed`` ``[pp, 3]``: what never
     leaves, what the optimizer step adds, the peak of the construction. ``outside``: what is not the framework's."""
@@ -63,64 +70,62 @@ class Sizes(NamedTuple):
     outside: float
 
 
-_KEPT: Recent[Kept] = Recent(4096)
-_CHUNKS: Recent[ChunkMemory] = Recent(8192)
-_WORKSPACES: Recent[float] = Recent(1024)
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """Where the layers of a run stand. ``kinds``: of its virtual stages, in order; ``placement[rank][chunk]``: which of them
+    the chunk is."""
+
+    kinds: tuple[Composition, ...]
+    placement: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def chunks(self) -> tuple[tuple[Placed, ...], ...]:
+        """Of every rank."""
+        last = len(self.kinds) - 1
+        each = [Placed(kind, v == 0, v == last) for v, kind in enumerate(self.kinds)]
+        return tuple(tuple([each[v] for v in own]) for own in self.placement)
+
+    @cached_property
+    def held(self) -> tuple[tuple[Contents, tuple[Placed, ...]], ...]:
+        """Contents and chunks of ranks, of those that hold the same once."""
+        return tuple((contents(tuple([kind for kind, *_ in own])), own) for own in dict.fromkeys(self.chunks))
+
+    @cached_property
+    def ranks(self) -> NDArray[np.intp]:
+        """``[pp]``: which of :attr:`held` each rank has."""
+        places = {own: place for place, (_, own) in enumerate(self.held)}
+        return np.array([places[own] for own in self.chunks])
+
+    @cached_property
+    def contents(self) -> tuple[Contents, ...]:
+        """Of every rank."""
+        return tuple(self.held[place][0] for place in self.ranks)
+
+    @cached_property
+    def stages(self) -> tuple[Contents, ...]:
+        """Of every virtual stage."""
+        return tuple(contents((kind,)) for kind in self.kinds)
 
 
-def heaviest(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> float:
-    """Bytes that the fullest rank needs for weights and their state, whatever passes through them: no layer is lowered."""
-    _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
-    weighed, _ = _seen(resolved, gpu_arch)
-    ranks = {contents(tuple([kinds[v] for v in own])) for own in placement}
-    each = [_known(resolved, gpu_arch, inside, weighed) for inside in ranks]
-    return max(max(one.total, one.state.construction) for one in each)
+def pipeline(run: Resolved, placement: tuple[tuple[int, ...], ...], known: dict[Hashable, Pipeline]) -> Pipeline:
+    """One object for all that are equal. Raises :class:`InputError` where layers cannot be split so."""
+    _, kinds = compositions(run.workload.model, run.workload.recipe)
+    return known.setdefault((kinds, placement), Pipeline(kinds, placement))
 
 
-def _known(resolved: Resolved, gpu_arch: str, inside: Contents, weighed: Hashable) -> Kept:
-    of = partial(weights_of, resolved)
-    return _KEPT.get((weighed, inside), partial(kept, resolved, gpu_arch, inside, of))
-
-
-def _seen(resolved: Resolved, gpu_arch: str) -> tuple[tuple[Hashable, ...], tuple[Hashable, ...]]:
-    """What weights depend on, and what tensors do."""
-    weighed = as_layers_see(resolved), once_a_step(resolved), gpu_arch
-    return weighed, (as_layers_see(resolved), gpu_arch, resolved.workload.recipe.recompute_num_layers)
-
-
-def holdings(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> list[Holding]:
+@remembered(1024)
+def holdings(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> tuple[Holding, ...]:
     """What every rank holds; one object for ranks that hold the same."""
-    _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
-    weighed, seen = _seen(resolved, gpu_arch)
-    last = len(kinds) - 1
-    ends = {0: (kinds[0], True, last == 0), last: (kinds[last], last == 0, True)}
-    known: dict[tuple[object, ...], Holding] = {}
-    found = []
-    for own in placement:
-        held = tuple([ends.get(v) or (kinds[v], False, False) for v in own])
-        if held not in known:
-            known[held] = _holding(resolved, gpu_arch, held, weighed, seen)
-        found.append(known[held])
-    return found
+    own = pipeline(resolved, placement, {})
+    each = [_holding(resolved, gpu_arch, *what) for what in own.held]
+    return tuple(each[place] for place in own.ranks)
 
 
-def _holding(
-    resolved: Resolved,
-    gpu_arch: str,
-    held: Sequence[tuple[Composition, bool, bool]],
-    weighed: tuple[Hashable, ...],
-    seen: tuple[Hashable, ...],
-) -> Holding:
-    """``held``: of each chunk its composition, and whether it begins or ends the model; ``weighed``, ``seen``: what weights
-    and tensors depend on beside it."""
-    inside = contents(tuple([kind for kind, _, _ in held]))
-    own = _known(resolved, gpu_arch, inside, weighed)
+def _holding(resolved: Resolved, gpu_arch: str, inside: Contents, chunks: Sequence[Placed]) -> Holding:
+    own = kept(resolved, gpu_arch, inside, partial(weights_of, resolved))
     moe, head = any(kind.moe for kind, _ in inside.layers), bool(inside.head or inside.mtp)
-    spaces = _WORKSPACES.get((seen, moe, head), partial(workspace_bytes, resolved, gpu_arch, moe=moe, head=head))
-    chunks = tuple(
-        [_CHUNKS.get((seen, own.gathered, what), partial(chunk_memory, resolved, *what, own.gathered)) for what in held]
-    )
-    return Holding(own, spaces, chunks)
+    spaces = workspace_bytes(resolved, gpu_arch, moe=moe, head=head)
+    return Holding(own, spaces, tuple(chunk_memory(resolved, *what, own.gathered) for what in chunks))
 
 
 def kept(resolved: Resolved, gpu_arch: str, own: Contents, of: Callable[[Hashable], Weights]) -> Kept:

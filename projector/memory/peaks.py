@@ -8,10 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.memory.columns import Laid
-from projector.memory.holding import heaviest, placement
 from projector.memory.verdict import Need, need
 from projector.pipeline import InFlight, Schedule, Situations, situations
 
@@ -52,11 +50,6 @@ def least(run: Laid, gpu: Gpu) -> Need:
     forward = run.held.chunks[:, :, 2].max(axis=1)
     most = np.maximum(static + np.maximum(step, forward), construction).max()
     return need(run.resolved, most.item(), gpu, run.held.outside)
-
-
-def weights(resolved: Resolved, gpu: Gpu) -> Need:
-    """Whether the run could fit if nothing passed through its weights. Raises :class:`InputError`."""
-    return need(resolved, heaviest(resolved, gpu.arch, placement(resolved)), gpu)
 
 
 @lru_cache(maxsize=1024)

@@ -17,7 +17,6 @@ from projector.hardware.types import Cluster
 from projector.kernels.settings import Settings
 from projector.memory.columns import Laid, laid
 from projector.memory.peaks import fullest_of, least
-from projector.memory.peaks import weights as kept
 from projector.memory.verdict import Need
 from projector.settle.workload import settled
 from projector.step.columns import staged
@@ -35,30 +34,33 @@ def roomier(cluster: Cluster, factor: float) -> Cluster:
     return replace(cluster, gpu=replace(cluster.gpu, usable_memory_bytes=factor * cluster.gpu.usable_memory_bytes))
 
 
-def weights(load: Workload, cluster: Cluster) -> float:
-    """Share of the usable memory that weights and their state need on the fullest rank, whatever passes through them.
+def weights(loads: Sequence[Workload], cluster: Cluster) -> list[float | str]:
+    """Share of the usable memory that weights and their state need on the fullest rank, whatever passes through them, or
+    why no layer can be laid out."""
+    held = _held(loads, cluster, tensors=False)
+    needs = {i: least(each, cluster.gpu) for i, each in held.items() if isinstance(each, Laid)}
+    return [needs[i].required / needs[i].usable if i in needs else str(each) for i, each in held.items()]
 
-    Raises :class:`InputError`, :class:`Unsupported` where no layer can be laid out."""
-    said = kept(settled(load, cluster, published=False), cluster.gpu)
-    return said.required / said.usable
 
-
-def needs(loads: Sequence[Workload], cluster: Cluster) -> list[tuple[float, Need] | str]:
-    """Bytes of the fullest rank and what that needs (of an order that is made for its times: the least of any order),
-    or why there are none."""
-    found: dict[int, tuple[float, Need] | str] = {}
+def _held(loads: Sequence[Workload], cluster: Cluster, *, tensors: bool = True) -> dict[int, Laid | Exception]:
+    """What the ranks of each hold, or why nobody can say."""
+    found: dict[int, Laid | Exception] = {}
     runs: dict[int, Resolved] = {}
     for i, load in enumerate(loads):
         try:
             runs[i] = settled(load, cluster, published=False)
         except REFUSALS as error:
-            found[i] = str(error)
-    held: dict[int, Laid] = {}
-    for i, each in zip(runs, laid(list(runs.values()), cluster.gpu), strict=True):
-        if isinstance(each, Laid):
-            held[i] = each
-        else:
-            found[i] = str(each)
+            found[i] = error
+    found |= zip(runs, laid(list(runs.values()), cluster.gpu, tensors=tensors), strict=True)
+    return dict(sorted(found.items()))
+
+
+def needs(loads: Sequence[Workload], cluster: Cluster) -> list[tuple[float, Need] | str]:
+    """Bytes of the fullest rank and what that needs (of an order that is made for its times: the least of any order),
+    or why there are none."""
+    each = _held(loads, cluster)
+    held = {i: one for i, one in each.items() if isinstance(one, Laid)}
+    found: dict[int, tuple[float, Need] | str] = {i: str(one) for i, one in each.items() if i not in held}
     known = [i for i, run in held.items() if not tuned(run.resolved)]
     found |= zip(known, fullest_of([held[i] for i in known], cluster.gpu), strict=True)
     found |= {i: (0.0, least(run, cluster.gpu)) for i, run in held.items() if i not in found}

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from heapq import heappop, heappush
-from itertools import count
+from itertools import compress, count
 from typing import Any
 
 from projector.dataclass import dataclass
@@ -29,7 +29,7 @@ from projector.search.families import Blocks, Families
 from projector.search.nodes import Counts, Hit, Leaf, Limb, layout_of, without
 from projector.search.objective import Objective
 from projector.search.space import with_fields
-from projector.search.tree import Branch, Tree
+from projector.search.tree import Tree
 from projector.workload.workload import Workload
 
 _BEYOND = 512  # branches that are opened for the sake of a second layout
@@ -49,7 +49,7 @@ _ADDS = (
     "offload_modules",
     "cpu_offloading_",
 )  # what only adds to the time of a layer, and no weight sees
-_BESIDE = ("tp_comm_overlap", "overlap_moe_expert_parallel_comm")  # switches that no weight sees
+_BESIDE = "overlap_moe_expert_parallel_comm"  # a switch that no weight and no workspace sees
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Hunt:
             without({**option, **_NOTHING}, "recompute_method", "recompute_num_layers")
             for option in self.tree.space.of_layers
         ]
-        self._weighed = [without(option, *_ADDS, *_BESIDE) for option in self.tree.space.of_layers]
+        self._weighed = [without(option, *_ADDS, _BESIDE) for option in self.tree.space.of_layers]
         self._entered: set[str] = set()
         for hit in self.seeds:
             self._enter(hit)
@@ -141,30 +141,30 @@ class Hunt:
             for kind, leaves in by_kind.items():
                 number = sum(len(once) for _, once in leaves)
                 self.counts.enumerated += number
-                if self._weights_fit(branch, leaves[0][0], leaves[0][1][0], number):
-                    bunch.append(Limb(branch.shape, branch.pipe, kind, tuple(leaves)))
+                bunch.append(Limb(branch.shape, branch.pipe, kind, tuple(leaves)))
         self._price(bunch)
         return True
 
-    def _weights_fit(self, branch: Branch, layer: int, once: int, number: int) -> bool:
-        fields = {**self.tree.fields(branch.shape, branch.pipe, layer, once), **_NOTHING}
-        load = with_fields(self.tree.space.base, fields)
-        sizes = tuple(v for k, v in self.tree.shapes[branch.shape].items() if k != "micro_batch_size")
-        key = sizes, branch.pipe, self._weighed[layer], load.num_microbatches > 1
-        fits = self._fits.get(key)
-        if fits is None:
-            try:
-                fits = bounds.weights(load, self.cluster) <= BETTER
-            except bounds.REFUSALS as error:
-                self._refused(str(error), 0)
-                fits = False
-            self._fits[key] = fits
-        if not fits:
-            self.counts.out_of_memory += number
-        return fits
+    def _weights_fit(self, limbs: Sequence[Limb], loads: Sequence[Workload]) -> list[bool]:
+        """Of each, whether its weights do, whatever passes through them."""
+        keys: list[Hashable] = []
+        new: dict[Hashable, Workload] = {}
+        for limb, load in zip(limbs, loads, strict=True):
+            sizes = tuple(v for k, v in self.tree.shapes[limb.shape].items() if k != "micro_batch_size")
+            keys.append((sizes, limb.pipe, self._weighed[limb.leaves[0][0]], load.num_microbatches > 1))
+            if keys[-1] not in self._fits:
+                new.setdefault(keys[-1], load)
+        for key, share in zip(new, bounds.weights(list(new.values()), self.cluster), strict=True):
+            if isinstance(share, str):
+                self._refused(share, 0)
+            self._fits[key] = not isinstance(share, str) and share <= BETTER
+        return [self._fits[key] for key in keys]
 
     def _price(self, limbs: Sequence[Limb]) -> None:
         loads = [self._load(limb.shape, limb.pipe, *limb.leaves[0], bare=True) for limb in limbs]
+        fits = self._weights_fit(limbs, loads)
+        self.counts.out_of_memory += sum(limb.number for limb, fit in zip(limbs, fits, strict=True) if not fit)
+        limbs, loads = list(compress(limbs, fits)), list(compress(loads, fits))
         self._push_all([0.0] * len(limbs), limbs, loads)
         self.told(self.counts, self._first())
 

@@ -19,11 +19,10 @@ from projector.search.remedies import Remedy, remedies
 from projector.search.space import Space, with_fields
 from projector.search.tree import Tree
 from projector.search.words import words
-from projector.workload.workload import Workload
 
 _GIB = 2.0**30
 _MOST = 2_000  # configurations whose memory is looked at, from the lightest weights on
-_PASSING = ("recompute_", "offload_modules", "cpu_offloading_", "tp_comm_overlap", "overlap_moe_expert_parallel_comm")
+_PASSING = ("recompute_", "offload_modules", "cpu_offloading_", "overlap_moe_expert_parallel_comm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +93,11 @@ def _limbs(tree: Tree, cluster: Cluster) -> Iterator[tuple[float, list[tuple[int
     """Configurations whose weights are alike (numbers for :meth:`Tree.fields`; one each for all that differ in what is done
     once a step), with the share of the memory that these need."""
     kinds = [without(option, *_PASSING) for option in tree.space.of_layers]
-    shares: dict[Hashable, float] = {}
+    alike: dict[Hashable, list[tuple[int, int, int, int]]] = {}
     for branch in tree.branches():
-        alike: dict[Hashable, list[tuple[int, int, int, int]]] = {}
-        for layer, once in zip(branch.layers, branch.once, strict=True):
-            alike.setdefault(kinds[layer], []).append((branch.shape, branch.pipe, layer, once[0]))
         sizes = without(tree.shapes[branch.shape], "micro_batch_size")
-        for kind, leaves in alike.items():
-            key = sizes, branch.pipe, kind
-            if key not in shares:
-                shares[key] = _weights(with_fields(tree.space.base, tree.fields(*leaves[0])), cluster)
-            yield shares[key], leaves
-
-
-def _weights(load: Workload, cluster: Cluster) -> float:
-    try:
-        return bounds.weights(load, cluster)
-    except bounds.REFUSALS:
-        return 0.0
+        for layer, once in zip(branch.layers, branch.once, strict=True):
+            alike.setdefault((sizes, branch.pipe, kinds[layer]), []).append((branch.shape, branch.pipe, layer, once[0]))
+    loads = [with_fields(tree.space.base, tree.fields(*leaves[0])) for leaves in alike.values()]
+    for share, leaves in zip(bounds.weights(loads, cluster), alike.values(), strict=True):
+        yield 0.0 if isinstance(share, str) else share, leaves

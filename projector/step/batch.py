@@ -19,8 +19,8 @@ from projector.kernels.settings import Settings
 from projector.kernels.simulate import shared as kernels_of
 from projector.layers.step import optimizer
 from projector.memo import passing
-from projector.memory.holding import placement
-from projector.memory.parameters import Contents, contents, weights_of
+from projector.memory.holding import Pipeline, pipeline, placement
+from projector.memory.parameters import Contents, weights_of
 from projector.operators.types import Collective, HostWork, Operator
 from projector.operators.weights import Held, held
 from projector.pipeline import Schedule, choose, periodic
@@ -44,19 +44,9 @@ from projector.step.priced import pricing
 from projector.step.slowest import slowed, slowest
 from projector.step.stages import trained_of
 from projector.step.timing import Clock
-from projector.workload.composition import compositions
 
 Floats = NDArray[np.float64]
 _WIDE = 64  # runs evaluated together: their timelines stay within some tens of megabytes
-
-
-@dataclass(frozen=True)
-class _Pipeline:
-    """``ranks``, ``stages``: what each holds."""
-
-    placement: tuple[tuple[int, ...], ...]
-    ranks: tuple[Contents, ...]
-    stages: tuple[Contents, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +194,8 @@ class _Once:
         self._prices = [pricing(run, cluster, efficiency) for run in runs]
         self._device = settings.device(cluster.gpu, efficiency)
         self._slowest = slowest(efficiency, runs[0].workload.gpus)
-        known: dict[Hashable, _Pipeline] = {}
-        self._pipelines = [_pipeline(run, known) for run in runs]
+        known: dict[Hashable, Pipeline] = {}
+        self._pipelines = [pipeline(run, placement(run), known) for run in runs]
 
     def built(self, those: Rows) -> list[_Arrays]:
         """Of those runs, pipeline by pipeline: which of ``those``; ``[4, rows, pp]`` and ``[3, rows, stages]`` as
@@ -213,15 +203,15 @@ class _Once:
         with passing():
             layouts = Layouts(self._runs[those[0]], self._cells[:, those])
             run = layouts.run(np.arange(len(those)))
-            groups: dict[_Pipeline, list[int]] = {}
+            groups: dict[Pipeline, list[int]] = {}
             for row, i in enumerate(those):
                 groups.setdefault(self._pipelines[i], []).append(row)
             ranks: dict[Contents, dict[int, None]] = {}
             chunks: dict[tuple[Contents, bool], dict[int, None]] = {}
-            for pipeline, group in groups.items():
-                for what in dict.fromkeys(pipeline.ranks):
+            for where, group in groups.items():
+                for what in dict.fromkeys(where.contents):
                     ranks.setdefault(what, {}).update(dict.fromkeys(group))
-                for key in dict.fromkeys((what, v == 0) for v, what in enumerate(pipeline.stages)):
+                for key in dict.fromkeys((what, v == 0) for v, what in enumerate(where.stages)):
                     chunks.setdefault(key, {}).update(dict.fromkeys(group))
             names = {name for what in ranks for name, _ in what.blocks}
             weights = {name: weights_of(run, name).weights for name in names}
@@ -245,13 +235,13 @@ class _Once:
             storage = any(weight.storage for each in weights.values() for weight in each)
             return [
                 each
-                for pipeline, group in groups.items()
-                for each in self._laid(pipeline, np.array(group), those, by_rank, by_stage, whole, storage)
+                for where, group in groups.items()
+                for each in self._laid(where, np.array(group), those, by_rank, by_stage, whole, storage)
             ]
 
     def _laid(
         self,
-        pipeline: _Pipeline,
+        where: Pipeline,
         group: Rows,
         those: Rows,
         by_rank: Mapping[Contents, Floats],
@@ -259,21 +249,21 @@ class _Once:
         whole: Callable[..., Held],
         storage: bool,
     ) -> Iterator[_Arrays]:
-        ranks = np.stack([by_rank[what][:, group] for what in pipeline.ranks], axis=-1)
-        chunks = np.stack([by_stage[what, v == 0][:, group] for v, what in enumerate(pipeline.stages)], axis=-1)
-        one, stages = self._runs[those[group[0]]], len(pipeline.stages)
+        ranks = np.stack([by_rank[what][:, group] for what in where.contents], axis=-1)
+        chunks = np.stack([by_stage[what, v == 0][:, group] for v, what in enumerate(where.stages)], axis=-1)
+        one, stages = self._runs[those[group[0]]], len(where.stages)
         schedule = compiled_schedule(one, _shown(one)).schedule
 
         def build(own: Rows) -> tuple[Floats, Floats]:
             places = those[group[own]]
             run = Layouts(one, self._cells[:, places]).run(np.arange(len(own)))
             clock = self._clock(run, places)
-            each = np.zeros((2, len(own), len(pipeline.ranks)))
+            each = np.zeros((2, len(own), len(where.contents)))
             if storage or schedule.copies > 1:
                 make = {
-                    what: whole(run, [what], np.zeros(len(own), np.intp), group[own]) for what in set(pipeline.ranks)
+                    what: whole(run, [what], np.zeros(len(own), np.intp), group[own]) for what in set(where.contents)
                 }
-                each[0], each[1] = shared(run, clock, schedule, [make[what] for what in pipeline.ranks])
+                each[0], each[1] = shared(run, clock, schedule, [make[what] for what in where.contents])
             return each, np.broadcast_to(messages(run, clock, schedule), (len(own), stages - 1))
 
         for own, (between, sent) in trace(build, len(group)):
@@ -289,14 +279,3 @@ class _Once:
         seconds = dict(zip(ops, model.times(list(ops)).seconds, strict=True))  # type: ignore[arg-type]
         groups = Groups([self._prices[i] for i in places])
         return Clock(slowed(seconds, self._slowest), frozenset(), groups.seconds, run.execution)
-
-
-def _pipeline(run: Resolved, known: dict[Hashable, _Pipeline]) -> _Pipeline:
-    """One object for all that are equal."""
-    _, kinds = compositions(run.workload.model, run.workload.recipe)
-    where = placement(run)
-    if (kinds, where) not in known:
-        ranks = tuple(contents(tuple(kinds[v] for v in own)) for own in where)
-        made = _Pipeline(where, ranks, tuple(contents((kind,)) for kind in kinds))
-        known[kinds, where] = known.setdefault(made, made)
-    return known[kinds, where]

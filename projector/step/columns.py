@@ -6,7 +6,6 @@ are the same code for both. What a collective costs depends on how its group lie
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from projector.collectives.model import Pricing
 from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
-from projector.frameworks.columns import FEW, Layouts, numbered
+from projector.frameworks.columns import Layouts, numbered
 from projector.frameworks.scope import but_for_sizes, numbers, told_once
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency, GroupShape
@@ -26,10 +25,10 @@ from projector.memo import lasting, passing
 from projector.operators.types import Collective
 from projector.size import Column, Rows, Split, column, part, raw, rows, trace
 from projector.step.cycle import Stages, figures
-from projector.step.priced import priced, pricing
+from projector.step.priced import pricing
 from projector.step.problem import Layers, added, switches_of, travels
 from projector.step.slowest import slowest
-from projector.step.stages import StageTime, assembled, counted_names, counted_parts
+from projector.step.stages import StageTime, assembled, awaited, counted_names, counted_parts
 from projector.step.waits import offloads
 from projector.workload.composition import Composition, compositions
 
@@ -63,18 +62,7 @@ def staged(
     """``[8, stages]`` of every run: figures of its virtual stages (:class:`projector.step.cycle.Stages`), or why there are
     none."""
     found: dict[int, Floats | InputError | Unsupported] = {}
-    alike = [_alike(run) for run in runs]
-    number = Counter(alike)
-    for i in [i for i, run in enumerate(runs) if number[alike[i]] < FEW or offloads(run)]:
-        # of activations on the host it matters which layer stands where
-        try:
-            times = priced(runs[i], cluster, efficiency, "simulate", settings).times
-            found[i] = np.array([figures(time) for time in times]).T
-        except (InputError, Unsupported) as error:
-            found[i] = error
-    others = np.array([i for i in range(len(runs)) if i not in found], np.intp)
-    for rows_of, made in _priced([runs[i] for i in others], cluster, efficiency, settings):
-        own = others[rows_of]
+    for own, made in _priced(runs, cluster, efficiency, settings):
         if not isinstance(made, Priced):
             found |= dict.fromkeys(own.tolist(), made)
             continue
@@ -84,14 +72,10 @@ def staged(
             for kind in dict.fromkeys(chunks):
                 asked.setdefault(kind, []).append(row)
         with passing():
-            values = made.layouts.folded(asked.items(), _names, made.stage, len(Stages._fields))
+            values = made.layouts.folded(asked.items(), made.shape, made.stage, len(Stages._fields))
         for row, (i, chunks) in enumerate(zip(own.tolist(), kinds, strict=True)):
             found[i] = np.stack([values[kind][:, row] for kind in chunks], axis=-1)
     return [found[i] for i in range(len(runs))]
-
-
-def _names(kind: Composition) -> tuple[Hashable, ...]:
-    return tuple(name for name, _ in counted_names(kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +85,18 @@ class Priced:
     layouts: Layouts
     times: Mapping[Hashable, StageTime]
 
+    def shape(self, kind: Composition) -> Hashable:
+        """Equal for stages that are folded together: of activations on the host it matters which layer stands where."""
+        return kind if offloads(self.layouts.one) else tuple(name for name, _ in counted_names(kind))
+
     def stage(self, run: Resolved, alike: Sequence[Composition], place: Rows, those: Rows) -> Sequence[float]:
         blocks = numbered([counted_names(kind) for kind in alike], place)
-        times = [(part(self.times[name], those), number) for name, number in blocks]
-        return figures(assembled(run, times, {name for name, _ in blocks}))
+        times = {name: part(self.times[name], those) for name, _ in blocks}
+        made = assembled(run, [(times[name], number) for name, number in blocks], times)
+        if offloads(run):
+            layers = zip(times.values(), counted_parts(run, alike[0]), strict=True)
+            made = awaited(run, made, [(one, time) for time, (one, number) in layers for _ in range(number)])
+        return figures(made)
 
 
 def _priced(

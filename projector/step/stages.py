@@ -133,9 +133,13 @@ def stage_time(
             cache[part.key] = block_time(resolved, part, clock)
     times = list(counted(cache[part.key] for part in stage))
     made = assembled(resolved, times, {part.block.name for part in stage})
-    waits = waits_for_host(resolved, stage, cache)
-    forward, inputs = made.forward.waiting(waits[0]), made.inputs.waiting(waits[1])
-    return replace(made, forward=forward, inputs=inputs, parts=stage)
+    return replace(awaited(resolved, made, [(part, cache[part.key]) for part in stage]), parts=stage)
+
+
+def awaited(resolved: Resolved, made: StageTime, blocks: Sequence[tuple[Part, StageTime]]) -> StageTime:
+    """A stage made of ``blocks`` in this order, with what it waits for beside them."""
+    forward, backward = waits_for_host(resolved, blocks)
+    return replace(made, forward=made.forward.waiting(forward), inputs=made.inputs.waiting(backward))
 
 
 def assembled(resolved: Resolved, blocks: Sequence[tuple[StageTime, int]], ends: Container[Hashable]) -> StageTime:

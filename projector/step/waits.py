@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from projector.frameworks.types import Resolved
@@ -21,17 +21,14 @@ def offloads(resolved: Resolved) -> bool:
 
 
 @mechanism(off=(0.0, 0.0))
-def waits_for_host(
-    resolved: Resolved, stage: Sequence[Part], times: Mapping[tuple[int, bool], StageTime]
-) -> tuple[float, float]:
-    """Seconds that forward and backward of a stage wait for activations on their way to host memory and back: what one
-    layer leaves there travels while another computes (see :mod:`projector.step.offload`). ``times``: of
-    every block (:attr:`Part.key`)."""
+def waits_for_host(resolved: Resolved, blocks: Sequence[tuple[Part, StageTime]]) -> tuple[float, float]:
+    """Seconds that forward and backward of a stage of these ``blocks`` wait for activations on their way to host memory and
+    back: what one layer leaves there travels while another computes (see :mod:`projector.step.offload`)."""
     if not offloads(resolved):
         return 0.0, 0.0
     forward = backward = 0.0
-    for position, part in enumerate(part for part in stage if part.layers):
-        seconds, time = layer_seconds(resolved, part.block, position), times[part.key]
+    for position, (part, time) in enumerate(each for each in blocks if each[0].layers):
+        seconds = layer_seconds(resolved, part.block, position)
         forward += most(0.0, seconds - time.forward.seconds)
         backward += most(0.0, seconds - time.backward.seconds)
     return forward, backward

@@ -19,10 +19,8 @@ from projector.hardware.efficiency import of as efficiency_of
 from projector.kernels.settings import DEFAULT
 from projector.many import STATUSES
 from projector.memo import forget
-from projector.memory import columns as memory_columns
 from projector.pipeline import names
 from projector.settle.workload import settle
-from projector.step import columns as step_columns
 from projector.step.limit import shortest
 from projector.step.priced import priced, seconds_of
 from projector.workload import zoo
@@ -69,11 +67,7 @@ def loads() -> list[Workload]:
     return layouts(150)
 
 
-@pytest.mark.parametrize("few", [1, 1000])
-def test_every_row_is_what_project_says_of_it(loads: list[Workload], few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them in columns, and all one by one."""
-    for room in (memory_columns, step_columns):
-        monkeypatch.setattr(room, "FEW", few)
+def test_every_row_is_what_project_says_of_it(loads: list[Workload]) -> None:
     many = project_many(loads, H100, best=None)
     assert len(many) == len(loads)
     assert {*many.status, "slower"} == set(STATUSES)

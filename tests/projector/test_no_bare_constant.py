@@ -23,7 +23,6 @@ ALLOWED = {
         "errors.MOST_TEXT",
         "errors.MOST_EXPECTED",
         "errors.MOST_PROBLEMS",
-        "frameworks.columns.FEW",
         "kernels.nearest_shapes.TREE",
         "pipeline.optimal.LARGEST",
         "pipeline.schedules.zb_ilp.LARGEST",

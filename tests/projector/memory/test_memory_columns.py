@@ -11,9 +11,10 @@ import pytest
 from projector.errors import InputError, Unsupported
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
-from projector.memory import columns
 from projector.memory.columns import Laid, laid
 from projector.memory.holding import holdings, placement
+from projector.memory.peaks import least
+from projector.memory.verdict import need
 from projector.settle.workload import settle
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
@@ -53,11 +54,6 @@ def runs(model: str, framework: str, seed: int) -> list[Resolved]:
     return found
 
 
-@pytest.fixture(autouse=True)
-def _all_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "FEW", 1)
-
-
 @pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan", "deepspeed"])
 @pytest.mark.parametrize("model", ["llama3_8b", "deepseek_v3", "mixtral_8x7b"])
 def test_ranks_laid_out_together_hold_what_they_hold_alone(model: str, framework: str) -> None:
@@ -73,6 +69,12 @@ def test_ranks_laid_out_together_hold_what_they_hold_alone(model: str, framework
         assert together.held.fixed == pytest.approx(np.array(fixed), rel=1e-13)
         sizes = [[chunk.sizes for chunk in rank.chunks] for rank in alone]
         assert together.held.chunks == pytest.approx(np.array(sizes), rel=1e-12, abs=1.0)
+    for run, weighed in zip(every, laid(every, CLUSTER.gpu, tensors=False), strict=True):
+        if isinstance(weighed, Laid):
+            alone = holdings(run, CLUSTER.gpu.arch, weighed.flight.placement)
+            least_of = max(max(rank.static + rank.kept.state.step, rank.kept.state.construction) for rank in alone)
+            beside = need(run, least_of, CLUSTER.gpu)
+            assert least(weighed, CLUSTER.gpu) == pytest.approx(beside, rel=1e-12)
 
 
 def test_a_run_that_cannot_be_laid_out_spoils_no_other() -> None:

@@ -16,7 +16,6 @@ from projector.errors import InputError
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
 from projector.layers.lower import layer
-from projector.memory.holding import heaviest, holdings, placement
 from projector.memory.plan import plan
 from projector.pipeline import build, in_flight, peak
 from projector.pipeline.compiler import compile_schedule
@@ -232,14 +231,6 @@ def test_the_verdict_goes_both_ways() -> None:
     tight = plan(case, gpu(usable_gib=between))
     assert tight.fits
     assert tight.status == "tight"
-
-
-def test_the_heaviest_rank_is_the_fullest_by_weights() -> None:
-    """Ends of a pipeline hold the tables of words, its middle layers alone."""
-    case = resolved(llama(8), recipe(pp=4, global_batch_size=16), 8)
-    where = placement(case)
-    kept = [max(rank.kept.total, rank.kept.state.construction) for rank in holdings(case, "blackwell", where)]
-    assert heaviest(case, "blackwell", where) == max(kept) > min(kept)
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb_h1", "zb_h2"])

@@ -110,7 +110,9 @@ def test_no_bound_is_above_what_it_bounds(seed: int) -> None:
         needed = bounds.needs([load], cluster)[0]
         assert not isinstance(needed, str)
         assert needed[0] == pytest.approx(memory, rel=1e-9)
-        assert bounds.weights(least, cluster) <= needed[1].required / needed[1].usable * (1 + 1e-12)
+        share = bounds.weights([least], cluster)[0]
+        assert not isinstance(share, str)
+        assert share <= needed[1].required / needed[1].usable * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("seed", range(1, SPACES, 8))
