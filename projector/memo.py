@@ -17,7 +17,7 @@ V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])
 _HASH = "_hash"
 #: What is kept beside the fields of a frozen dataclass because it follows from them; copies with other values go without it.
-DERIVED = (_HASH, "_as_layers_see", "_form", "_known")
+DERIVED = (_HASH, "_form", "_known")
 
 
 def but(value: T, **changes: object) -> T:

@@ -112,7 +112,8 @@ def project(
     gpu = cluster.gpu
     efficiency = efficiency or efficiency_of(gpu)
     made = priced(resolved, cluster, efficiency, mode, settings, corrected)
-    clock = made.clock()
+    resolved = made.resolved  # the object that caches know
+    clock = made.clock
     step = run_step(resolved, made.times, made.held, clock).waiting(made.idle)
     flops = flops_per_token(workload, "megatron-2026-05") * workload.tokens_per_step
     passes = (3 * _WITHOUT_WEIGHT_GRADIENT if workload.recipe.lora is not None else 3) + workload.recipe.reference

@@ -91,7 +91,7 @@ def planned(
     found = priced(made.resolved, cluster, efficiency_of(cluster.gpu), "simulate", settings)
     schedule = made.timeline.compiled.schedule
     rank = _longest(found, schedule, layers_only)
-    kernels = found.clock().kernels
+    kernels = found.clock.kernels
     costs: dict[str, dict[str, Cost]] = {which: {} for which in PASSES}
     attention = [0.0, 0.0]
     for part in (part for stage in schedule.placement[rank] for part in found.stages[stage].parts):

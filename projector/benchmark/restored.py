@@ -148,12 +148,12 @@ def _share(step: Step, price: Price) -> float:
 
 
 def _stepped(resolved: Resolved, stages: Sequence[Named], clock: Clock) -> Step:
-    times = [stage_time(resolved, stage.parts, clock, {}) for stage in stages]
+    times = [stage_time(resolved, stage.parts, clock) for stage in stages]
     return run_step(resolved, times, [owned(resolved, stage.parts) for stage in stages], clock)
 
 
 def _stage_seconds(resolved: Resolved, stages: Sequence[Named], clock: Clock) -> tuple[tuple[float, float], ...]:
-    times = [stage_time(resolved, stage.parts, clock, {}) for stage in stages]
+    times = [stage_time(resolved, stage.parts, clock) for stage in stages]
     return tuple((t.forward.seconds, t.backward.seconds) for t in times)
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial, wraps
 from types import MappingProxyType
-from typing import ParamSpec, TypeVar
 
 from projector.errors import Unsupported
-from projector.frameworks.scope import as_layers_see, as_modules_see, unreplayed
 from projector.frameworks.types import Resolved
 from projector.layers import (
     altup,
@@ -36,7 +33,7 @@ from projector.layers.recompute import recomputed
 from projector.layers.towers import entering, frozen, leaving, merged
 from projector.memo import but, remembered
 from projector.operators.part import Block, Part, Recomputed, block
-from projector.operators.saved import Saved, once
+from projector.operators.saved import once
 from projector.operators.types import Stream
 from projector.workload.layer_kinds import (
     Attention,
@@ -56,8 +53,6 @@ from projector.workload.workload import Workload
 
 _KEPT = 512  # blocks of each kind, so that a search cannot fill the memory
 
-P = ParamSpec("P")
-T = TypeVar("T")
 Builder = Callable[[LayerKind, Local], tuple[Part, ...]]
 ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
     (attention_mla.applies, attention_mla.attention),
@@ -66,18 +61,7 @@ ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
 """Who builds softmax attention: the first that applies to the model."""
 
 
-def _once_alike(build: Callable[P, T], view: Callable[[Resolved], Resolved] = as_layers_see) -> Callable[P, T]:
-    """Memoises ``build``: configurations that look alike through ``view`` share one result."""
-    known = remembered(_KEPT)(build)
-
-    @wraps(build)
-    def made(*given: P.args, **named: P.kwargs) -> T:
-        return known(*(view(each) if isinstance(each, Resolved) else each for each in given), **named)  # type: ignore[arg-type]
-
-    return made
-
-
-@_once_alike
+@remembered(_KEPT)
 def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     """Returns one decoder layer of ``kind`` for one micro-batch on one rank.
 
@@ -86,59 +70,47 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     matter). Raises :class:`Unsupported` for an architecture part no operator lowers.
     """
     seen = _seen_by(kind, resolved if quantised else _in_bf16(resolved))
-    made, parts, around = _kept_whole(kind, unreplayed(seen))
-    again = recomputed(parts, seen.workload.recipe, seen.execution.recompute)
-    return made.under(replace(again, kept=once((*again.kept, *around))) if around else again)
-
-
-@remembered(_KEPT)
-def _kept_whole(kind: LayerKind, resolved: Resolved) -> tuple[Block, tuple[Part, ...], tuple[Saved, ...]]:
-    """A layer of which nothing is recomputed, the parts of it that may be, and what those around them save."""
-    lo = local(resolved)
+    lo = local(seen)
     parts = frozen(_layer_parts(kind, lo), lo, forward_only=kind.tower is not None)
     before, after = frozen(entering(kind, lo), lo, forward_only=kind.tower is not None), leaving(kind, lo)
     around = tuple(each for part in (*before, *after) for each in part.saves)
     made = block(f"layer_{kind.name}", (*before, *parts, *after), _graphed(parts, lo), _offloaded(lo))
-    return (
-        _sharded(_beside_reference(made, lambda frozen: _layer_parts(kind, frozen), lo), lo, resolved.workload),
-        parts,
-        around,
-    )
+    made = _beside_reference(made, lambda frozen: _layer_parts(kind, frozen), lo)
+    again = recomputed(parts, lo.recipe, lo.execution.recompute)
+    return _sharded(made, lo, seen.workload).under(replace(again, kept=once((*again.kept, *around))))
 
 
-@_once_alike
+@remembered(_KEPT)
 def residual_bytes(kind: LayerKind, resolved: Resolved) -> float:
     """What enters a layer of ``kind``."""
-    return local(unreplayed(_seen_by(kind, resolved))).residual_bytes
+    return local(_seen_by(kind, resolved)).residual_bytes
 
 
-@partial(_once_alike, view=as_modules_see)
+@remembered(_KEPT)
 def embedding(resolved: Resolved) -> Block:
     """Returns the input embedding (first stage) for one micro-batch."""
     return _end("embedding", lambda lo: (*embed(lo), *merged(lo)), resolved)
 
 
-@partial(_once_alike, view=as_modules_see)
+@remembered(_KEPT)
 def head(resolved: Resolved) -> Block:
     """Final norm, output layer and loss (last stage)."""
     return _end("head", output, resolved)
 
 
-@_once_alike
+@remembered(_KEPT)
 def mtp(resolved: Resolved) -> Block:
     """Returns one depth of multi-token prediction with its output layer and loss."""
-    whole = unreplayed(resolved)
-    lo, (inner, around) = local(whole), _prediction(whole)
+    lo, (inner, around) = local(resolved), _prediction(resolved)
     parts = _repeated((*around, *prediction.loss(lo)), lo)
     return _sharded(_under(block("mtp", parts, _graphed(inner, lo)), inner, resolved), lo, resolved.workload)
 
 
-@_once_alike
+@remembered(_KEPT)
 def mtp_layer(resolved: Resolved) -> Block:
     """The same without output layer and loss, which all depths and the model itself compute at the end."""
-    whole = unreplayed(resolved)
-    lo = local(whole)
-    parts = _repeated(_prediction(whole)[1], lo)
+    lo = local(resolved)
+    parts = _repeated(_prediction(resolved)[1], lo)
     return _under(block("mtp_layer", parts, offloaded=_offloaded(lo)), parts, resolved)
 
 
@@ -238,7 +210,7 @@ def _mixed(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
 
 def mixer_tensors(kind: LayerKind, resolved: Resolved) -> frozenset[str]:
     """Names of the tensors that the first half of a layer saves; the others are of its MLP or its experts."""
-    parts = _mixer(kind, local(unreplayed(_seen_by(kind, resolved))))
+    parts = _mixer(kind, local(_seen_by(kind, resolved)))
     return frozenset(saved.tensor for part in parts for saved in part.saves)
 
 

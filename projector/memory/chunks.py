@@ -7,7 +7,6 @@ from functools import partial
 from typing import NamedTuple
 
 from projector.dataclass import dataclass
-from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
 from projector.layers import lower
 from projector.layers.local import local
@@ -122,7 +121,7 @@ def chunk_memory(
     """``first``/``last``: the chunk begins or ends the model; ``gathered``: unsharded weights of its rank; ``known``: what
     blocks save, where they were built before (:func:`saving`)."""
     of = known or partial(saving, resolved)
-    recipe, x = resolved.workload.recipe, local(as_layers_see(resolved)).residual_bytes
+    recipe, x = resolved.workload.recipe, local(resolved).residual_bytes
     runs, depths = _segments(recipe, chunk, of), chunk.mtp[0]
     runs += [(_plain(recipe, of("mtp_layer")), depths)] if depths else []
     entry = [of("embedding")] * chunk.embedding

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from projector.dataclass import dataclass
-from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
 from projector.layers.local import local
 from projector.layers.optimizers import divided, moments, scratch
@@ -111,7 +110,7 @@ def _quantised_storage(resolved: Resolved, weights: Held, gpu_arch: str, weight_
     get_weight_workspace; pytorch/utils.py, is_non_tn_fp8_gemm_supported). Sharded weights are quantised per unit.
     """
     recipe = resolved.workload.recipe
-    if not local(as_layers_see(resolved)).quantised or "weights" in resolved.execution.data_parallel.divided:
+    if not local(resolved).quantised or "weights" in resolved.execution.data_parallel.divided:
         return 0.0, 0.0
     linear = weights.only("linear")
     elements = linear.dense if recipe.moe_grouped_gemm == "legacy" else linear.total

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from projector.dataclass import dataclass
-from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
 from projector.layers.local import local
 from projector.mechanisms.data_parallel import Gathered
@@ -26,7 +25,7 @@ def stale(resolved: Resolved, first: bool, last: bool) -> Stale:
     begins or ends the model. Without a pipeline the gradient that enters the last layer is counted here.
     """
     workload = resolved.workload
-    x = local(as_layers_see(resolved)).residual_bytes
+    x = local(resolved).residual_bytes
     if workload.recipe.pp == 1:
         return Stale(0.0, x)
     several = workload.num_microbatches > 1
@@ -41,7 +40,7 @@ def boundary_tensors(resolved: Resolved, first: bool, last: bool) -> float:
     engine.py ``pipe_buffers``; torch: a buffer for its gradient, distributed/pipelining/stage.py)."""
     if not resolved.execution.pipeline.keeps_boundary_tensors or resolved.workload.recipe.pp == 1:
         return 0.0
-    return ((not first) + (not last)) * local(as_layers_see(resolved)).residual_bytes
+    return ((not first) + (not last)) * local(resolved).residual_bytes
 
 
 def unsharded(resolved: Resolved, held: StageParameters) -> Gathered:

@@ -6,7 +6,6 @@ import math
 from typing import NamedTuple
 
 from projector.dataclass import dataclass
-from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.layers.local import local
@@ -81,7 +80,7 @@ def communicator_bytes(resolved: Resolved) -> float:
         workload.gpus,
     )
     several: int = sum(where(lambda size: size > 1, size, 1, 0) for size in groups)
-    return _COMMUNICATOR * several + resolved.execution.dispatch.device_bytes(local(as_layers_see(resolved)))
+    return _COMMUNICATOR * several + resolved.execution.dispatch.device_bytes(local(resolved))
 
 
 def outside(resolved: Resolved) -> float:

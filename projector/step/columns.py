@@ -40,7 +40,7 @@ _WIDE = 512  # rows of a column: what a layer's operators need stays within some
 def additive(
     runs: Sequence[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings
 ) -> list[Mapping[Hashable, Floats]]:
-    """What each block of each run adds to a stage (:meth:`projector.step.problem.Layers.additive`): ``[phase, device or
+    """What each block of each run adds to a stage (:func:`projector.step.problem.added`): ``[phase, device or
     host]`` seconds by its name (:func:`projector.step.stages.counted_names`). Nothing of runs whose weights or gradients
     travel with every micro-batch, nor of those that no model prices: they are for :func:`projector.step.priced.priced`."""
     found: list[Mapping[Hashable, Floats]] = [{} for _ in runs]
@@ -130,13 +130,9 @@ def _traced(
         run = layouts.run(np.arange(len(those)))
         groups = Groups([prices[i] for i in those])
         model = Kernels(shared(*device, run.execution), len(those))
-        layers = Layers(run, model, groups.seconds, slowest(efficiency, runs[those[0]].workload.gpus))
-        named = {
-            name: block
-            for kind in kinds
-            for (name, _), (block, _) in zip(counted_names(kind), counted_parts(run, kind), strict=True)
-        }
-        return Priced(layouts, {name: time.lean for name, time in layers.blocks(run, named).items()})
+        slow = slowest(efficiency, runs[those[0]].workload.gpus)
+        layers = Layers(run, kinds, model, groups.seconds, slow)
+        return Priced(layouts, {name: time.lean for name, time in layers.times.items()})
 
     def known(those: Rows) -> Priced | InputError | Unsupported:
         try:

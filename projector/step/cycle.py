@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from projector import pipeline
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
-from projector.memo import Recent, Same
 from projector.operators.weights import Held
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
@@ -187,17 +186,13 @@ def compiled_schedule(resolved: Resolved, microbatches: int | None = None) -> Co
 
 def by_rank(each: Sequence[Held], placement: Sequence[Sequence[int]]) -> tuple[Held, ...]:
     """The weights of every pipeline rank from those of its virtual stages; one object for ranks that hold the same ones."""
-    found = []
+    known: dict[tuple[int, ...], Held] = {}
     for own in placement:
-        if len(own) == 1:
-            found.append(each[own[0]])
-        else:
-            parts = [each[v] for v in own]
-            found.append(_SUMS.get(tuple(map(Same, parts)), lambda parts=parts: sum(parts, Held({}))))  # type: ignore[misc]
-    return tuple(found)
-
-
-_SUMS: Recent[Held] = Recent(4096)
+        parts = [each[v] for v in own]
+        key = tuple(map(id, parts))
+        if key not in known:
+            known[key] = parts[0] if len(parts) == 1 else sum(parts, Held({}))
+    return tuple(known[tuple(id(each[v]) for v in own)] for own in placement)
 
 
 def between_steps(resolved: Resolved) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -24,13 +26,12 @@ from projector.operators.types import Collective, HostWork, Operator
 from projector.operators.weights import Held
 from projector.step import filling, muon
 from projector.step.cycle import by_rank, figures
-from projector.step.limit import Seconds
-from projector.step.problem import Layers, Stage, problem_of
+from projector.step.problem import Layers, Stage
 from projector.step.slowest import slowed, slowest
 from projector.step.stages import Part, StageTime
 from projector.step.timing import Clock
+from projector.workload.composition import compositions
 
-_LAYERS: Recent[Layers] = Recent(128)
 _PRICES: Recent[Pricing] = Recent(1024)
 
 
@@ -60,30 +61,20 @@ class Priced:
     def parts(self) -> list[tuple[Part, ...]]:
         return [stage.parts for stage in self.stages]
 
-    def optimizers(self) -> list[Operator]:
-        """What the device computes once a step, on any rank."""
+    @cached_property
+    def clock(self) -> Clock:
+        """For the layers and for what the device computes once a step, on any rank."""
         ops: dict[Operator, None] = {}
         for whole in {id(each): each for each in by_rank(self.held, placement(self.resolved))}.values():
             each = optimizer(self.resolved, whole)
             ops |= {op: None for op in each if not isinstance(op, Collective | HostWork)}
             ops |= {op: None for op, _ in muon.products(self.resolved, whole)}
-        return list(ops)
-
-    def timed(self, ops: Sequence[Operator]) -> Mapping[Operator, float]:
-        """Seconds of ``ops`` on the slowest chip."""
-        return slowed(dict(zip(ops, self.model.times(ops).seconds.tolist(), strict=True)), self.slowest)  # type: ignore[arg-type]
-
-    def clock(self, once: Mapping[Operator, float] | None = None) -> Clock:
-        """For the layers and for what is done once a step. ``once``: seconds of the latter where they are known."""
-        if once is None:
-            once = self.timed(self.optimizers())
+        seconds = dict(zip(ops, self.model.times(list(ops)).seconds.tolist(), strict=True))  # type: ignore[arg-type]
         layers = self.layers.clock
-        return Clock(
-            kernels=ChainMap(once, layers.kernels),  # type: ignore[arg-type]
-            measured=layers.measured,
-            collective=self.price.seconds,
-            execution=self.resolved.execution,
-        )
+        return replace(layers, kernels=ChainMap(slowed(seconds, self.slowest), layers.kernels))  # type: ignore[arg-type]
+
+
+_PRICED: Recent[Priced] = Recent(128)
 
 
 def priced(
@@ -103,20 +94,22 @@ def priced(
     own = mode != "simulate" or corrected is not None  # a kernel model of this projection alone
     slow, price = slowest(efficiency, resolved.workload.gpus), pricing(resolved, cluster, efficiency)
 
-    def layers_of(run: Resolved) -> Layers:
-        def make() -> Layers:
-            return Layers(run, model, price.seconds, slow)
+    _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
 
-        key = (Same(cluster), Same(efficiency), settings, Same(model), slow, problem_of(run, price.groups))
-        return make() if own else _LAYERS.get(key, make)
+    def staged(run: Resolved) -> tuple[Layers, list[Stage]]:
+        layers = Layers(run, dict.fromkeys(kinds), model, price.seconds, slow)
+        each = {kind: layers.stage(kind) for kind in dict.fromkeys(kinds)}
+        return layers, [each[kind] for kind in kinds]
 
-    layers = layers_of(resolved)
-    stages, idle, empty = layers.stages(resolved), 0.0, filling.idle(resolved)
-    if empty:
-        waited = [stage.time for stage in layers_of(empty).stages(empty)]
-        full, bare = (np.array([figures(time) for time in times]).T for times in ([s.time for s in stages], waited))
-        idle = filling.seconds(full, bare, resolved.workload.recipe.pp)
-    return Priced(resolved, stages, idle, layers, model, price, slow)
+    def make() -> Priced:
+        (layers, stages), idle, empty = staged(resolved), 0.0, filling.idle(resolved)
+        if empty:
+            full, bare = (np.array([figures(s.time) for s in own]).T for own in (stages, staged(empty)[1]))
+            idle = filling.seconds(full, bare, resolved.workload.recipe.pp)
+        return Priced(resolved, stages, idle, layers, model, price, slow)
+
+    key = Same(cluster), Same(efficiency), settings, Same(model), resolved
+    return make() if own else _PRICED.get(key, make)
 
 
 def pricing(resolved: Resolved, cluster: Cluster, efficiency: Efficiency) -> Pricing:
@@ -142,10 +135,3 @@ def _kernels(
         raise NoMeasurement(f"no measurement for {cluster.gpu.name}")
     alone = Simulated(device, sustained, resolved.execution, alone=True) if simulated is ours else None
     return recorded.Recorded(cluster.gpu, simulated, alone=alone)
-
-
-def seconds_of(made: Priced) -> Seconds:
-    """Of every stage, what hides nothing: a part of its exchanges may run beside another stage."""
-    times = made.times
-    forward, inputs, weight = np.array([(t.forward.seconds, t.inputs.seconds, t.weight.seconds) for t in times]).T
-    return forward, inputs, weight

@@ -47,13 +47,12 @@ class Part:
 class StageTime:
     """One virtual stage, one micro-batch. ``inputs``: its backward, without the weight gradients where the schedule
     computes them apart: ``weight``, with the host time of their own launches (nothing where it does not).
-    ``deferred``: seconds of a weight gradient left for the end of the step, in neither. ``parts``: its blocks."""
+    ``deferred``: seconds of a weight gradient left for the end of the step, in neither."""
 
     forward: Phase
     inputs: Phase
     weight: Phase = NOTHING
     deferred: float = 0.0
-    parts: Sequence[Part] = ()
 
     @property
     def phases(self) -> tuple[Phase, Phase, Phase]:
@@ -98,17 +97,15 @@ def counted_names(chunk: Composition) -> list[tuple[Hashable, int]]:
     return [*names, ("head", 1)] if chunk.head else names
 
 
-def compute_operators(blocks: Iterable[Part], known: Container[tuple[int, bool]] = ()) -> Iterator[Operator]:
-    """Every operator of ``blocks`` that a kernel model prices, repeats inside a block included, what blocks share once;
-    without those of the blocks that are ``known`` (:attr:`Part.key`)."""
+def compute_operators(blocks: Iterable[Part]) -> Iterator[Operator]:
+    """Every operator of ``blocks`` that a kernel model prices, repeats inside a block included, what blocks share once."""
     seen = set[int]()
     for part in blocks:
-        if part.key not in known:
-            replay = part.block.recompute if part.recomputed else ()
-            for ops in (part.block.forward, replay, part.block.backward_input, part.block.backward_weight):
-                if id(ops) not in seen:
-                    seen.add(id(ops))
-                    yield from (op for op in ops if not isinstance(op, Collective | HostWork))
+        replay = part.block.recompute if part.recomputed else ()
+        for ops in (part.block.forward, replay, part.block.backward_input, part.block.backward_weight):
+            if id(ops) not in seen:
+                seen.add(id(ops))
+                yield from (op for op in ops if not isinstance(op, Collective | HostWork))
 
 
 def owned(resolved: Resolved, stage: Sequence[Part]) -> Held:
@@ -123,17 +120,12 @@ def trained_of(resolved: Resolved, weights: Held) -> Held:
     return weights.trained if resolved.workload.recipe.lora is None else weights.only("adapter")
 
 
-def stage_time(
-    resolved: Resolved, stage: Sequence[Part], clock: Clock, cache: dict[tuple[int, bool], StageTime]
-) -> StageTime:
-    """One virtual stage from its blocks; ``cache`` holds blocks already priced. What a time comes to depend on must stand
-    in :func:`projector.step.problem.problem_of`, by which runs share it."""
-    for part in stage:
-        if part.key not in cache:
-            cache[part.key] = block_time(resolved, part, clock)
-    times = list(counted(cache[part.key] for part in stage))
-    made = assembled(resolved, times, {part.block.name for part in stage})
-    return replace(awaited(resolved, made, [(part, cache[part.key]) for part in stage]), parts=stage)
+def stage_time(resolved: Resolved, stage: Sequence[Part], clock: Clock) -> StageTime:
+    """One virtual stage from its blocks in order."""
+    times = {part.key: block_time(resolved, part, clock) for part in {part.key: part for part in stage}.values()}
+    each = [(part, times[part.key]) for part in stage]
+    made = assembled(resolved, list(counted(time for _, time in each)), {part.block.name for part in stage})
+    return awaited(resolved, made, each)
 
 
 def awaited(resolved: Resolved, made: StageTime, blocks: Sequence[tuple[Part, StageTime]]) -> StageTime:

@@ -84,7 +84,7 @@ def works(
             recomputed=part.recomputed,
             number=number[key],
             works=tuple(_works(resolved, part, made, better)),
-            time=stage_time(resolved, [part], made.clock(), {}),
+            time=stage_time(resolved, [part], made.clock),
             ridge=ridge,
         )
         for key, part in kinds.items()
@@ -99,7 +99,7 @@ def _better(cluster: Cluster, words: Sequence[str]) -> Cluster:
 
 def _works(resolved: Resolved, part: Part, made: Priced, better: Mapping[str, Priced]) -> Iterator[Work]:
     hidden: dict[Operator, list[float]] = {}
-    for message in messages(resolved, part, made.clock()):
+    for message in messages(resolved, part, made.clock):
         hidden.setdefault(message.op, []).append(message.hidden)
     for phase, operators in _phases(part):
         for op in operators:

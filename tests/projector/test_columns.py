@@ -20,7 +20,7 @@ from harness.predictors.ours import cluster_of
 from projector import size
 from projector.errors import InputError, Unsupported
 from projector.frameworks import Resolved, scope
-from projector.frameworks.scope import as_layers_see, but_for_sizes, in_columns
+from projector.frameworks.scope import but_for_sizes, in_columns
 from projector.hardware import catalogue
 from projector.hardware.efficiency import of as efficiency_of
 from projector.kernels.settings import DEFAULT
@@ -29,6 +29,7 @@ from projector.operators.part import Block
 from projector.settle.workload import settle, settled
 from projector.step.columns import additive
 from projector.step.priced import priced
+from projector.step.problem import added
 from projector.step.stages import counted_names, counted_parts
 from projector.workload import zoo
 from projector.workload.composition import compositions
@@ -74,7 +75,7 @@ def layouts(view: Resolved, number: int, draw: random.Random) -> list[Resolved]:
         changed = but(recipe, **sizes)
         work = but(view.workload, recipe=changed, gpus=changed.replica_ranks * (sizes.get("ep") or 1))
         changed = but(changed, global_batch_size=changed.micro_batch_size * work.dp * view.workload.num_microbatches)
-        found.append(as_layers_see(but(view, workload=but(work, recipe=changed))))
+        found.append(but(view, workload=but(work, recipe=changed)))
     return found
 
 
@@ -114,9 +115,7 @@ def test_columns_are_the_layouts_of_every_measured_run(every: int) -> None:
     draw, seen, groups = random.Random(0), set[Resolved](), 0
     for run in [run for run in dataset.read(RUNS) if not run.problem][::every]:
         try:
-            view = as_layers_see(
-                settle(run.workload, cluster_of(run.cluster, run.gpu, run.gpus_per_node), published=True)
-            )
+            view = settle(run.workload, cluster_of(run.cluster, run.gpu, run.gpus_per_node), published=True)
             if view in seen:
                 continue
             seen.add(view)
@@ -204,12 +203,10 @@ def test_blocks_of_many_runs_take_the_time_of_each(number: int) -> None:
     found = additive(runs, cluster, efficiency, DEFAULT)
     for run, blocks_of in zip(runs, found, strict=True):
         made = priced(run, cluster, efficiency, "simulate", DEFAULT)
-        for kind, stage in zip(compositions(run.workload.model, run.workload.recipe)[1], made.stages, strict=True):
-            place = 0
-            for name, times in counted_names(kind):
-                alone = np.array(made.layers.additive(stage.parts[place]))
+        for kind in compositions(run.workload.model, run.workload.recipe)[1]:
+            for name, _ in counted_names(kind):
+                alone = np.array(added(made.layers.times[name]))
                 assert np.abs(blocks_of[name] - alone).max() <= 1e-12 * alone.max(), (name, run.workload.recipe)
-                place += times
 
 
 JOBS: tuple[tuple[str, int, dict[str, Any]], ...] = (

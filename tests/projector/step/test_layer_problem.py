@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ from projector.layers import lower
 from projector.memo import forget
 from projector.operators.types import Attention, GroupedGemm, Stream
 from projector.projection import Projection, project
-from projector.step import priced
 from projector.workload import zoo
 from projector.workload.model import decoder
 from projector.workload.recipe import Recipe
@@ -93,18 +90,6 @@ def test_a_projection_is_the_same_with_and_without_those_before_it(every: int) -
             assert one.step_seconds == pytest.approx(alone.step_seconds, rel=1e-12), load.recipe
             assert one.memory.allocated == alone.memory.allocated
             assert one.breakdown == pytest.approx(alone.breakdown, rel=1e-9, abs=1e-12)
-
-
-def test_layouts_of_one_problem_share_their_layers() -> None:
-    load = Workload(
-        model=zoo.load("llama3_8b"),
-        recipe=Recipe(micro_batch_size=1, global_batch_size=128, seq_length=4096, tp=2, sequence_parallel=True),
-        gpus=64,
-    )
-    forget()
-    for pp, batch in itertools.product((2, 4, 8), (128, 256)):
-        project(replace(load, recipe=replace(load.recipe, pp=pp, global_batch_size=batch)), H100)
-    assert len(priced._LAYERS) == 1
 
 
 # Primus-Turbo's switches change kernels: experts' products, attention, and what goes beside them.

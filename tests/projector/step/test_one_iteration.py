@@ -157,6 +157,6 @@ def test_what_travels_with_every_micro_batch_does_not_travel_after_the_last(
 ) -> None:
     made = resolved(framework, "llama3.1_8b", data_parallel_sharding=sharding)
     step = priced(made, H100, of(H100.gpu), "simulate", settings.DEFAULT)
-    once = around(made, step.clock(), step.held[0])
+    once = around(made, step.clock, step.held[0])
     assert (once.reduce == 0.0, once.gather == 0.0) == (each, each or sharding == "no_shard")
     assert once.optimizer > 0.0

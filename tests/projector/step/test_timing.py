@@ -87,7 +87,7 @@ def test_the_host_waits_for_each_exchange_of_plain_stages() -> None:
             dict.fromkeys(compute_operators([part for stage in stages for part in stage]), 1e-6),
             execution=resolved.execution,
         )
-        made = [stage_time(resolved, stage, priced, {}) for stage in stages]
+        made = [stage_time(resolved, stage, priced) for stage in stages]
         assert all(each.backward.drained == each.inputs.drained for each in made)
         return [(each.forward.drained, each.inputs.drained) for each in made]
 
