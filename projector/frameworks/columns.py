@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from projector.frameworks.scope import in_columns
+from projector.errors import InputError, Unsupported
+from projector.frameworks.scope import in_columns, numbers
 from projector.frameworks.types import Resolved
+from projector.memo import passing
 from projector.size import Rows, column, rows, trace
 
 K = TypeVar("K")
@@ -24,7 +26,8 @@ class Layouts:
     def __init__(self, one: Resolved, cells: NDArray[np.int64]) -> None:
         self.one, self.cells = one, cells
 
-    def run(self, those: Rows) -> Resolved:
+    def run(self, those: Rows | slice = slice(None)) -> Resolved:
+        """Those rows of it."""
         return in_columns(self.one, self.cells[:, those])
 
     def folded(
@@ -55,6 +58,32 @@ class Layouts:
         for those, made in trace(lambda those: build(self.run(own[those]), keys, which[those], own[those]), len(own)):
             values[which[those], :, own[those]] = np.array([rows(value, len(those)) for value in made]).T
         return zip(keys, values, strict=True)
+
+
+def laid_out(
+    runs: Sequence[Resolved],
+    alike: Callable[[Resolved], Hashable],
+    build: Callable[[Layouts, Rows], T],
+    wide: int,
+) -> Iterator[tuple[Rows, T | InputError | Unsupported]]:
+    """What ``build`` makes of runs that are ``alike`` and take the same branches, at most ``wide`` of them, or why it
+    cannot; with their numbers among ``runs``, which it is told, too."""
+    groups: dict[Hashable, list[int]] = {}
+    for i, run in enumerate(runs):
+        groups.setdefault(alike(run), []).append(i)
+    for those in groups.values():
+        for first in range(0, len(those), wide):
+            group = np.array(those[first : first + wide])
+            cells = numbers([runs[i] for i in group])
+
+            def known(own: Rows, group: Rows = group, cells: NDArray[np.int64] = cells) -> T | InputError | Unsupported:
+                try:
+                    with passing():
+                        return build(Layouts(runs[group[own[0]]], cells[:, own]), group[own])
+                except (InputError, Unsupported) as error:
+                    return error
+
+            yield from ((group[own], made) for own, made in trace(known, len(group)))
 
 
 def numbered(every: Sequence[Sequence[tuple[T, int]]], place: Rows) -> tuple[tuple[T, Any], ...]:

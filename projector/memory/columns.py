@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -16,19 +15,18 @@ from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
-from projector.frameworks.columns import Layouts, numbered
-from projector.frameworks.scope import but_for_sizes, in_columns, numbers, told_once
+from projector.frameworks.columns import Layouts, laid_out, numbered
+from projector.frameworks.scope import but_for_sizes, told_once
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.mechanisms.data_parallel import Gathered
-from projector.memo import passing
 from projector.memory.chunks import chunk_memory, saving
 from projector.memory.holding import Pipeline, Placed, Sizes, kept, pipeline, played
 from projector.memory.parameters import Contents, weights_of
 from projector.memory.verdict import outside
 from projector.memory.workspaces import workspace_bytes
 from projector.pipeline import InFlight
-from projector.size import Rows, column, part, rows, trace
+from projector.size import Rows, column, part, rows
 
 K = TypeVar("K")
 Floats = NDArray[np.float64]
@@ -50,53 +48,34 @@ def laid(runs: Sequence[Resolved], gpu: Gpu, *, tensors: bool = True) -> list[La
     """Of every run, or why it cannot be laid out; without what passes through its weights where no ``tensors`` are asked
     for."""
     found: dict[int, Laid | Refusal] = {}
-    alike: dict[Hashable, list[int]] = {}
-    flights: dict[int, InFlight] = {}
     pipelines: dict[Hashable, Pipeline] = {}
-    whose: dict[int, Pipeline] = {}
+    there: list[tuple[int, InFlight, Pipeline]] = []
     for i, run in enumerate(runs):
         try:
-            flights[i] = played(run)
-            whose[i] = pipeline(run, flights[i].placement, pipelines)
-            alike.setdefault((but_for_sizes(run), told_once(run)), []).append(i)
+            flight = played(run)
+            there.append((i, flight, pipeline(run, flight.placement, pipelines)))
         except InputError as error:
             found[i] = error
-    for those in alike.values():
-        for first in range(0, len(those), _WIDE):
-            group = those[first : first + _WIDE]
-            given = [runs[i] for i in group], [whose[i] for i in group]
-            for own, held in trace(partial(_held, *given, numbers(given[0]), gpu.arch, tensors), len(group)):
-                for row, each in zip(own.tolist(), held, strict=True):
-                    i = group[row]
-                    found[i] = Laid(runs[i], flights[i], each) if isinstance(each, Sizes) else each
+
+    def build(layouts: Layouts, those: Rows) -> list[Sizes]:
+        return _folded(layouts, [there[place][2] for place in those], gpu.arch, tensors)
+
+    for own, held in laid_out(
+        [runs[i] for i, *_ in there], lambda run: (but_for_sizes(run), told_once(run)), build, _WIDE
+    ):
+        for row, place in enumerate(own.tolist()):
+            i, flight, _ = there[place]
+            found[i] = Laid(runs[i], flight, held[row]) if isinstance(held, list) else held
     return [found[i] for i in range(len(runs))]
 
 
-def _held(
-    runs: Sequence[Resolved],
-    whose: Sequence[Pipeline],
-    cells: NDArray[np.int64],
-    gpu_arch: str,
-    tensors: bool,
-    those: Rows,
-) -> Sequence[Sizes | Refusal]:
-    """Of those runs, whose sizes are in ``cells``."""
-    try:
-        with passing():
-            return _folded(runs[those[0]], [whose[i] for i in those], cells[:, those], gpu_arch, tensors)
-    except (InputError, Unsupported) as error:
-        return [error] * len(those)
-
-
-def _folded(
-    one: Resolved, whose: Sequence[Pipeline], cells: NDArray[np.int64], gpu_arch: str, tensors: bool
-) -> list[Sizes]:
-    """``one``: of what all have in common."""
+def _folded(layouts: Layouts, whose: Sequence[Pipeline], gpu_arch: str, tensors: bool) -> list[Sizes]:
+    """``whose``: pipelines of its rows."""
     pipelines: dict[Pipeline, list[int]] = {}
     for row, own in enumerate(whose):
         pipelines.setdefault(own, []).append(row)
     groups = list(pipelines.items())
-    build = _Fold(Layouts(one, cells), gpu_arch, {what for own, _ in groups for what, _ in own.held}, tensors)
+    build = _Fold(layouts, gpu_arch, {what for own, _ in groups for what, _ in own.held}, tensors)
     kept = build.kept(_rows(groups, lambda what, _: (what,)))
     gathers = any((each[3:] > 0.0).any() for each in kept.values())
 
@@ -104,7 +83,7 @@ def _folded(
         return [(what if gathers else None, chunk) for chunk in chunks]
 
     sizes = build.chunks(_rows(groups, asked), kept) if tensors else {}
-    beside, found = rows(outside(in_columns(one, cells)), len(whose)), dict[int, Sizes]()
+    beside, found = rows(outside(layouts.run()), len(whose)), dict[int, Sizes]()
     nothing = np.zeros((4, len(whose)))
     for own, group in groups:
         fixed = np.stack([kept[what][:3, group] for what, _ in own.held])[own.ranks].transpose(2, 0, 1)
@@ -132,7 +111,7 @@ class _Fold:
     def __init__(self, runs: Layouts, gpu_arch: str, held: Iterable[Contents], tensors: bool) -> None:
         self._runs, self._gpu_arch = runs, gpu_arch
         names = dict.fromkeys(name for what in held for name in what.names)
-        run = in_columns(runs.one, runs.cells)
+        run = runs.run()
         self._weights = {name: weights_of(run, name) for name in names if name != "mtp_layer"}
         self._savings = {name: saving(run, name) for name in names if tensors and name != "mtp"}
 

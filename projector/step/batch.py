@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
-from projector.frameworks.columns import Layouts, numbered
-from projector.frameworks.scope import but_for_passing, numbers, told_once
+from projector.frameworks.columns import Layouts, laid_out, numbered
+from projector.frameworks.scope import but_for_passing, told_once
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import shared as kernels_of
 from projector.layers.step import optimizer
-from projector.memo import passing
 from projector.memory.holding import Pipeline, pipeline, placement
 from projector.memory.parameters import Contents, weights_of
 from projector.operators.types import Collective, HostWork, Operator
@@ -166,81 +165,77 @@ def _surrounded(
     efficiency: Efficiency,
     settings: Settings,
 ) -> Iterator[_Surrounded]:
-    alike: dict[Hashable, list[int]] = {}
-    for i, run in enumerate(runs):
-        alike.setdefault((but_for_passing(run), told_once(run), run.workload.gpus), []).append(i)
-    for those in alike.values():
-        once = _Once([runs[i] for i in those], cluster, efficiency, settings)
-        group = np.array(those)
-        for own, made in trace(once.built, len(those)):
-            for rows, ranks, chunks, between, sent in made:
-                places = group[own[rows]]
-                figures = Stages(*np.stack([stages[i] for i in places], axis=1))
-                one = runs[places[0]]
-                around = exchange(
-                    one, compiled_schedule(one, _shown(one)).schedule, ranks, chunks, list(between), figures
-                )
-                yield _Surrounded(places, figures, around, sent)
+    once = _Once(runs, cluster, efficiency, settings)
+
+    def alike(run: Resolved) -> Hashable:
+        return but_for_passing(run), told_once(run), run.workload.gpus
+
+    for _, made in laid_out(runs, alike, once.built, len(runs) or 1):
+        if isinstance(made, InputError | Unsupported):
+            raise made
+        for places, ranks, chunks, between, sent in made:
+            figures = Stages(*np.stack([stages[i] for i in places], axis=1))
+            one = runs[places[0]]
+            around = exchange(one, compiled_schedule(one, _shown(one)).schedule, ranks, chunks, list(between), figures)
+            yield _Surrounded(places, figures, around, sent)
 
 
 _Arrays = tuple[Rows, Floats, Floats, Floats, Floats]
 
 
 class _Once:
-    """What runs whose ranks hold the same weights, but for their numbers, do once a step."""
+    """What ``runs`` do once a step."""
 
     def __init__(self, runs: Sequence[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings) -> None:
-        self._runs, self._cells = runs, numbers(runs)
+        self._runs = runs
         self._prices = [pricing(run, cluster, efficiency) for run in runs]
         self._device = settings.device(cluster.gpu, efficiency)
-        self._slowest = slowest(efficiency, runs[0].workload.gpus)
+        self._efficiency = efficiency
         known: dict[Hashable, Pipeline] = {}
         self._pipelines = [pipeline(run, placement(run), known) for run in runs]
 
-    def built(self, those: Rows) -> list[_Arrays]:
-        """Of those runs, pipeline by pipeline: which of ``those``; ``[4, rows, pp]`` and ``[3, rows, stages]`` as
-        :func:`exchange` takes them; ``[2, rows, pp]``: :func:`shared`; ``[rows, stages − 1]``: :func:`messages`."""
-        with passing():
-            layouts = Layouts(self._runs[those[0]], self._cells[:, those])
-            run = layouts.run(np.arange(len(those)))
-            groups: dict[Pipeline, list[int]] = {}
-            for row, i in enumerate(those):
-                groups.setdefault(self._pipelines[i], []).append(row)
-            ranks: dict[Contents, dict[int, None]] = {}
-            chunks: dict[tuple[Contents, bool], dict[int, None]] = {}
-            for where, group in groups.items():
-                for what in dict.fromkeys(where.contents):
-                    ranks.setdefault(what, {}).update(dict.fromkeys(group))
-                for key in dict.fromkeys((what, v == 0) for v, what in enumerate(where.stages)):
-                    chunks.setdefault(key, {}).update(dict.fromkeys(group))
-            names = {name for what in ranks for name, _ in what.blocks}
-            weights = {name: weights_of(run, name).weights for name in names}
+    def built(self, layouts: Layouts, those: Rows) -> list[_Arrays]:
+        """Of those runs, whose ranks hold the same weights but for their numbers, pipeline by pipeline: which they are;
+        ``[4, rows, pp]`` and ``[3, rows, stages]`` as :func:`exchange` takes them; ``[2, rows, pp]``: :func:`shared`;
+        ``[rows, stages − 1]``: :func:`messages`."""
+        run = layouts.run()
+        groups: dict[Pipeline, list[int]] = {}
+        for row, i in enumerate(those):
+            groups.setdefault(self._pipelines[i], []).append(row)
+        ranks: dict[Contents, dict[int, None]] = {}
+        chunks: dict[tuple[Contents, bool], dict[int, None]] = {}
+        for where, group in groups.items():
+            for what in dict.fromkeys(where.contents):
+                ranks.setdefault(what, {}).update(dict.fromkeys(group))
+            for key in dict.fromkeys((what, v == 0) for v, what in enumerate(where.stages)):
+                chunks.setdefault(key, {}).update(dict.fromkeys(group))
+        names = {name for what in ranks for name, _ in what.blocks}
+        weights = {name: weights_of(run, name).weights for name in names}
 
-            def whole(run: Resolved, alike: Sequence[Contents], place: Rows, those: Rows) -> Held:
-                counts = numbered([what.blocks for what in alike], place)
-                return trained_of(run, held((part(weights[name], those), number) for name, number in counts))
+        def whole(run: Resolved, alike: Sequence[Contents], place: Rows, those: Rows) -> Held:
+            counts = numbered([what.blocks for what in alike], place)
+            return trained_of(run, held((part(weights[name], those), number) for name, number in counts))
 
-            def rank(run: Resolved, alike: Sequence[Contents], place: Rows, rows: Rows) -> Sequence[float]:
-                own = whole(run, alike, place, rows)
-                return rank_figures(run, self._clock(run, those[rows], own), own)
+        def rank(run: Resolved, alike: Sequence[Contents], place: Rows, rows: Rows) -> Sequence[float]:
+            own = whole(run, alike, place, rows)
+            return rank_figures(run, self._clock(run, those[rows], own), own)
 
-            def stage(
-                run: Resolved, alike: Sequence[tuple[Contents, bool]], place: Rows, rows: Rows
-            ) -> Sequence[float]:
-                own = whole(run, [what for what, _ in alike], place, rows)
-                return stage_figures(run, own, 0 if alike[0][1] else 1)
+        def stage(run: Resolved, alike: Sequence[tuple[Contents, bool]], place: Rows, rows: Rows) -> Sequence[float]:
+            own = whole(run, [what for what, _ in alike], place, rows)
+            return stage_figures(run, own, 0 if alike[0][1] else 1)
 
-            by_rank = layouts.folded(ranks.items(), lambda what: what.shape, rank, 4)
-            by_stage = layouts.folded(chunks.items(), lambda key: (key[0].shape, key[1]), stage, 3)
-            storage = any(weight.storage for each in weights.values() for weight in each)
-            return [
-                each
-                for where, group in groups.items()
-                for each in self._laid(where, np.array(group), those, by_rank, by_stage, whole, storage)
-            ]
+        by_rank = layouts.folded(ranks.items(), lambda what: what.shape, rank, 4)
+        by_stage = layouts.folded(chunks.items(), lambda key: (key[0].shape, key[1]), stage, 3)
+        storage = any(weight.storage for each in weights.values() for weight in each)
+        return [
+            each
+            for where, group in groups.items()
+            for each in self._laid(layouts, where, np.array(group), those, by_rank, by_stage, whole, storage)
+        ]
 
     def _laid(
         self,
+        layouts: Layouts,
         where: Pipeline,
         group: Rows,
         those: Rows,
@@ -256,7 +251,7 @@ class _Once:
 
         def build(own: Rows) -> tuple[Floats, Floats]:
             places = those[group[own]]
-            run = Layouts(one, self._cells[:, places]).run(np.arange(len(own)))
+            run = layouts.run(group[own])
             clock = self._clock(run, places)
             each = np.zeros((2, len(own), len(where.contents)))
             if storage or schedule.copies > 1:
@@ -267,7 +262,7 @@ class _Once:
             return each, np.broadcast_to(messages(run, clock, schedule), (len(own), stages - 1))
 
         for own, (between, sent) in trace(build, len(group)):
-            yield group[own], ranks[:, own], chunks[:, own], between, sent
+            yield those[group[own]], ranks[:, own], chunks[:, own], between, sent
 
     def _clock(self, run: Resolved, places: Rows, whole: Held | None = None) -> Clock:
         """For what those runs do once a step with ``whole``."""
@@ -278,4 +273,9 @@ class _Once:
         model = Kernels(kernels_of(*self._device, run.execution), len(places))
         seconds = dict(zip(ops, model.times(list(ops)).seconds, strict=True))  # type: ignore[arg-type]
         groups = Groups([self._prices[i] for i in places])
-        return Clock(slowed(seconds, self._slowest), frozenset(), groups.seconds, run.execution)
+        return Clock(
+            slowed(seconds, slowest(self._efficiency, run.workload.gpus)),
+            frozenset(),
+            groups.seconds,
+            run.execution,
+        )

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from projector.collectives.model import Pricing
 from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
-from projector.frameworks.columns import Layouts, numbered
-from projector.frameworks.scope import but_for_sizes, numbers, told_once
+from projector.frameworks.columns import Layouts, laid_out, numbered
+from projector.frameworks.scope import but_for_sizes, told_once
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency, GroupShape
 from projector.kernels.protocol import ComputeOp, Times
@@ -23,7 +23,7 @@ from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated, shared
 from projector.memo import lasting, passing
 from projector.operators.types import Collective
-from projector.size import Column, Rows, Split, column, part, raw, rows, trace
+from projector.size import Column, Rows, Split, column, part, raw, rows
 from projector.step.cycle import Stages, figures
 from projector.step.priced import pricing
 from projector.step.problem import Layers, added, switches_of, travels
@@ -94,8 +94,10 @@ class Priced:
         times = {name: part(self.times[name], those) for name, _ in blocks}
         made = assembled(run, [(times[name], number) for name, number in blocks], times)
         if offloads(run):
-            layers = zip(times.values(), counted_parts(run, alike[0]), strict=True)
-            made = awaited(run, made, [(one, time) for time, (one, number) in layers for _ in range(number)])
+            layers = zip(blocks, counted_parts(run, alike[0]), strict=True)
+            made = awaited(
+                run, made, [(one, times[name]) for (name, _), (one, number) in layers for _ in range(number)]
+            )
         return figures(made)
 
 
@@ -103,45 +105,22 @@ def _priced(
     runs: Sequence[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings
 ) -> Iterator[tuple[Rows, Priced | InputError | Unsupported]]:
     """Of rows that take the same branches, or why nothing prices them."""
-    alike: dict[Hashable, list[int]] = {}
-    for i, run in enumerate(runs):
-        alike.setdefault(_alike(run), []).append(i)
-    for those in alike.values():
-        for first in range(0, len(those), _WIDE):
-            group = np.array(those[first : first + _WIDE])
-            for own, made in _traced([runs[i] for i in group], cluster, efficiency, settings):
-                yield group[own], made
+    prices, device = [pricing(run, cluster, efficiency) for run in runs], settings.device(cluster.gpu, efficiency)
+    stages = [compositions(run.workload.model, run.workload.recipe)[1] for run in runs]
+
+    def build(layouts: Layouts, those: Rows) -> Priced:
+        run, groups = layouts.run(), Groups([prices[i] for i in those])
+        kinds = dict.fromkeys(kind for i in those for kind in stages[i])
+        model = Kernels(shared(*device, run.execution), len(those))
+        layers = Layers(run, kinds, model, groups.seconds, slowest(efficiency, layouts.one.workload.gpus))
+        return Priced(layouts, {name: time.lean for name, time in layers.times.items()})
+
+    return laid_out(runs, _alike, build, _WIDE)
 
 
 def _alike(run: Resolved) -> Hashable:
     """Equal for runs whose blocks are priced in one go."""
     return but_for_sizes(run), switches_of(run), run.workload.gpus, told_once(run) if travels(run) else None
-
-
-def _traced(
-    runs: Sequence[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings
-) -> Iterator[tuple[Rows, Priced | InputError | Unsupported]]:
-    prices = [pricing(run, cluster, efficiency) for run in runs]
-    kinds = dict.fromkeys(kind for run in runs for kind in compositions(run.workload.model, run.workload.recipe)[1])
-    cells, device = numbers(runs), settings.device(cluster.gpu, efficiency)
-
-    def build(those: Rows) -> Priced:
-        layouts = Layouts(runs[those[0]], cells[:, those])
-        run = layouts.run(np.arange(len(those)))
-        groups = Groups([prices[i] for i in those])
-        model = Kernels(shared(*device, run.execution), len(those))
-        slow = slowest(efficiency, runs[those[0]].workload.gpus)
-        layers = Layers(run, kinds, model, groups.seconds, slow)
-        return Priced(layouts, {name: time.lean for name, time in layers.times.items()})
-
-    def known(those: Rows) -> Priced | InputError | Unsupported:
-        try:
-            with passing():
-                return build(those)
-        except (InputError, Unsupported) as error:
-            return error
-
-    return trace(known, len(runs))
 
 
 class Kernels:
