@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property, partial
 from heapq import heappush, heappushpop
@@ -20,15 +20,14 @@ from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
 from projector.memo import uncollected
 from projector.memory.columns import laid
-from projector.memory.peaks import fullest, fullest_of, least
+from projector.memory.peaks import Fullest, fullest, fullest_of
 from projector.memory.verdict import Need
 from projector.pipeline import Schedule
 from projector.projection import Projection, project
 from projector.settle import arguments
-from projector.settle.workload import settled
+from projector.settle.workload import settled_each
 from projector.step.batch import step_seconds
 from projector.step.columns import staged
-from projector.step.cycle import tuned
 from projector.step.limit import shortest
 from projector.workload.workload import Workload
 
@@ -185,38 +184,17 @@ class _Rows:
 
 def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> list[tuple[int, Resolved]]:
     """Rows that can run and fit, as the cluster would run them; the others are rejected in ``rows``."""
-    runs = dict(_settled(loads, cluster, rows))
-    every = dict(zip(runs, laid(list(runs.values()), cluster.gpu), strict=True))
-    held = {row: run for row, run in every.items() if not isinstance(run, InputError | Unsupported)}
-    known = [row for row, run in held.items() if not tuned(run.resolved)]  # the order of others waits for their times
-    peaks = dict(zip(known, fullest_of([held[row] for row in known], cluster.gpu), strict=True))
     fitting = []
-    for row, run in every.items():
-        if isinstance(run, InputError | Unsupported):
-            rows.refuse(row, run)
+    held = laid(settled_each(loads, cluster, checked=False), cluster.gpu)
+    for row, found in enumerate(fullest_of(held, cluster.gpu)):
+        if not isinstance(found, Fullest):
+            rows.refuse(row, found)
             continue
         rows.tokens[row] = loads[row].tokens_per_step / loads[row].gpus
-        if row in peaks:
-            rows.memory[row], need = peaks[row]
-            fits = rows.fits(row, need)
-        else:
-            fits = rows.fits(row, least(run, cluster.gpu), "at least ")
-        if fits:
-            fitting.append((row, run.resolved))
+        rows.memory[row] = found.allocated or np.nan
+        if rows.fits(row, found.need, "" if found.allocated else "at least "):
+            fitting.append((row, found.run))
     return fitting
-
-
-def _settled(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> Iterator[tuple[int, Resolved]]:
-    for row, load in enumerate(loads):
-        try:
-            wrong = arguments.of_workload(load)
-            if wrong:
-                raise InputError(wrong)
-            run = settled(load, cluster, published=False)
-        except (InputError, Unsupported) as error:
-            rows.refuse(row, error)
-        else:
-            yield row, run
 
 
 def _evaluate(

@@ -44,28 +44,31 @@ class Laid:
     held: Sizes
 
 
-def laid(runs: Sequence[Resolved], gpu: Gpu, *, tensors: bool = True) -> list[Laid | Refusal]:
-    """Of every run, or why it cannot be laid out; without what passes through its weights where no ``tensors`` are asked
-    for."""
+def laid(runs: Sequence[Resolved | Refusal], gpu: Gpu, *, tensors: bool = True) -> list[Laid | Refusal]:
+    """Of every run, or why it cannot be run or laid out; without what passes through its weights where no ``tensors`` are
+    asked for."""
     found: dict[int, Laid | Refusal] = {}
     pipelines: dict[Hashable, Pipeline] = {}
-    there: list[tuple[int, InFlight, Pipeline]] = []
+    there: list[tuple[int, Resolved, InFlight, Pipeline]] = []
     for i, run in enumerate(runs):
+        if not isinstance(run, Resolved):
+            found[i] = run
+            continue
         try:
             flight = played(run)
-            there.append((i, flight, pipeline(run, flight.placement, pipelines)))
+            there.append((i, run, flight, pipeline(run, flight.placement, pipelines)))
         except InputError as error:
             found[i] = error
 
     def build(layouts: Layouts, those: Rows) -> list[Sizes]:
-        return _folded(layouts, [there[place][2] for place in those], gpu.arch, tensors)
+        return _folded(layouts, [there[place][3] for place in those], gpu.arch, tensors)
 
     for own, held in laid_out(
-        [runs[i] for i, *_ in there], lambda run: (but_for_sizes(run), told_once(run)), build, _WIDE
+        [run for _, run, *_ in there], lambda run: (but_for_sizes(run), told_once(run)), build, _WIDE
     ):
         for row, place in enumerate(own.tolist()):
-            i, flight, _ = there[place]
-            found[i] = Laid(runs[i], flight, held[row]) if isinstance(held, list) else held
+            i, run, flight, _ = there[place]
+            found[i] = Laid(run, flight, held[row]) if isinstance(held, list) else held
     return [found[i] for i in range(len(runs))]
 
 

@@ -18,7 +18,7 @@ from projector.memory.parameters import Contents, Weights, contents, stage, weig
 from projector.memory.state import State, state
 from projector.memory.transients import unsharded
 from projector.memory.workspaces import workspace_bytes
-from projector.pipeline import InFlight, choose, in_flight
+from projector.pipeline import InFlight, choose, generator, in_flight
 from projector.workload.composition import Composition, compositions
 
 Floats = NDArray[np.float64]
@@ -141,6 +141,12 @@ def kept(resolved: Resolved, gpu_arch: str, own: Contents, of: Callable[[Hashabl
 def placement(resolved: Resolved) -> tuple[tuple[int, ...], ...]:
     """The virtual stages of every pipeline rank, chunk by chunk."""
     return played(resolved).placement
+
+
+def tuned(resolved: Resolved) -> bool:
+    """Whether the order of the schedule depends on the times of its stages."""
+    recipe = resolved.workload.recipe
+    return generator(choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).tuned is not None
 
 
 def played(resolved: Resolved) -> InFlight:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
-from projector.memory.columns import Laid
+from projector.memory.columns import Laid, Refusal
+from projector.memory.holding import tuned
 from projector.memory.verdict import Need, need
 from projector.pipeline import InFlight, Schedule, Situations, situations
 
@@ -22,16 +25,32 @@ def fullest(run: Laid, gpu: Gpu, schedule: Schedule) -> tuple[float, Need]:
     return _together([run], gpu, situations(schedule))[0]
 
 
-def fullest_of(runs: Sequence[Laid], gpu: Gpu) -> list[tuple[float, Need]]:
+class Fullest(NamedTuple):
+    """A run, the allocated bytes of its fullest rank, and what these need. An order that is made for its times is not known
+    before: 0 bytes, and the need of the least of any order."""
+
+    run: Resolved
+    allocated: float
+    need: Need
+
+
+def fullest_of(runs: Sequence[Laid | Refusal], gpu: Gpu) -> list[Fullest | Refusal]:
     """The same of many, each in the order of its schedule for equal times."""
     alike: dict[InFlight, list[int]] = {}
+    found: dict[int, Fullest | Refusal] = {}
     for i, run in enumerate(runs):
-        alike.setdefault(run.flight, []).append(i)
-    found: dict[int, tuple[float, Need]] = {}
+        if not isinstance(run, Laid):
+            found[i] = run
+        elif tuned(run.resolved):
+            found[i] = Fullest(run.resolved, 0.0, least(run, gpu))
+        else:
+            alike.setdefault(run.flight, []).append(i)
     for flight, rows in alike.items():
         for first in range(0, len(rows), _WIDE):
             now = rows[first : first + _WIDE]
-            found |= zip(now, _together([runs[i] for i in now], gpu, flight), strict=True)
+            those = [run for i in now if isinstance(run := runs[i], Laid)]
+            each = zip(those, _together(those, gpu, flight), strict=True)
+            found |= zip(now, (Fullest(run.resolved, *peak) for run, peak in each), strict=True)
     return [found[i] for i in range(len(runs))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -49,6 +50,21 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
     if conflict:
         raise Unsupported(conflict)
     return resolved
+
+
+def settled_each(
+    workloads: Iterable[Workload], cluster: Cluster, *, checked: bool = True
+) -> list[Resolved | InputError | Unsupported]:
+    """Each as ``cluster`` would run it, or why it cannot. ``checked``: nothing is wrong with what they state."""
+    found: list[Resolved | InputError | Unsupported] = []
+    for workload in workloads:
+        try:
+            if not checked and (wrong := arguments.of_workload(workload)):
+                raise InputError(wrong)
+            found.append(settled(workload, cluster, published=False))
+        except (InputError, Unsupported) as error:
+            found.append(error)
+    return found
 
 
 def _masked(resolved: Resolved) -> Resolved:

@@ -18,7 +18,7 @@ from projector.hardware.types import Cluster, Efficiency
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import shared as kernels_of
 from projector.layers.step import optimizer
-from projector.memory.holding import Pipeline, pipeline, placement
+from projector.memory.holding import Pipeline, pipeline, placement, tuned
 from projector.memory.parameters import Contents, weights_of
 from projector.operators.types import Collective, HostWork, Operator
 from projector.operators.weights import Held, held
@@ -36,7 +36,6 @@ from projector.step.cycle import (
     rank_figures,
     shared,
     stage_figures,
-    tuned,
 )
 from projector.step.neighbours import pipelined
 from projector.step.priced import pricing

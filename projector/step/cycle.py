@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from projector import pipeline
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
+from projector.memory.holding import tuned
 from projector.operators.weights import Held
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
@@ -201,19 +202,13 @@ def between_steps(resolved: Resolved) -> float:
     return runtime.loop_seconds(resolved.workload.gpus, bool(recipe.manual_gc))
 
 
-def tuned(resolved: Resolved) -> bool:
-    """Whether the order of the schedule depends on the times of its stages."""
-    recipe = resolved.workload.recipe
-    return pipeline.generator(pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).tuned is not None
-
-
 def _tuned(
     resolved: Resolved, forward: Floats, inputs: Floats, weight: Floats, messages: Floats, shown: int | None
 ) -> Compiled:
     """The schedule, its order made for these times where it depends on them."""
     compiled = compiled_schedule(resolved, shown)
     schedule = compiled.schedule
-    if pipeline.generator(schedule.name).tuned is None:
+    if not tuned(resolved):
         return compiled
     costs = Costs(*(tuple(part.tolist()) for part in (forward, inputs, weight, messages)))
     return pipeline.compile(schedule.name, schedule.pp, schedule.vpp, schedule.microbatches, costs=costs)
