@@ -74,17 +74,12 @@ class HashedOnce:
 
 
 class Recent(Generic[V]):
-    """At most ``size`` values by key, among them the ``size / 2`` that were asked for last; for values whose making needs
-    more than their key.
-
-    Two generations: what is asked for moves to the younger; when that is half of all, the older one is forgotten. So a
-    value that is there costs one look-up.
-    """
+    """At most ``size`` values by key, for values whose making needs more than their key; when there are so many all are
+    forgotten."""
 
     def __init__(self, size: int) -> None:
-        self._half = max(1, size // 2)
-        self._young: dict[Hashable, V] = {}
-        self._old: dict[Hashable, V] = {}
+        self._size = size
+        self._known: dict[Hashable, V] = {}
         _ALL.add(self)
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
@@ -92,26 +87,23 @@ class Recent(Generic[V]):
         scratch = _scratch.get()
         if scratch is not None:
             return _once(scratch, id(self), key, make)
-        found = self._young.get(key)
+        found = self._known.get(key)
         if found is None:
-            found = self._old.pop(key, None)
-            if found is None:
-                found = make()
-            if len(self._young) >= self._half:
-                self._old, self._young = self._young, {}
-            self._young[key] = found
+            found = make()
+            if len(self._known) >= self._size:
+                self._known = {}
+            self._known[key] = found
         return found
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._young or key in self._old
+        return key in self._known
 
     def __len__(self) -> int:
-        return len(self._young) + len(self._old)
+        return len(self._known)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._young.clear()
-        self._old.clear()
+        self._known.clear()
 
 
 _scratch: ContextVar[dict[Hashable, Any] | None] = ContextVar("_scratch", default=None)  # of each thread its own

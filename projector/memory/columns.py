@@ -24,7 +24,6 @@ from projector.memory.chunks import chunk_memory, saving
 from projector.memory.holding import Pipeline, Placed, Sizes, kept, pipeline, played
 from projector.memory.parameters import Contents, weights_of
 from projector.memory.verdict import outside
-from projector.memory.workspaces import workspace_bytes
 from projector.pipeline import InFlight
 from projector.size import Rows, column, part, rows
 
@@ -58,7 +57,7 @@ def laid(runs: Sequence[Resolved | Refusal], gpu: Gpu, *, tensors: bool = True) 
             flight = played(run)
             there.append((i, run, flight, pipeline(run, flight.placement, pipelines)))
         except InputError as error:
-            found[i] = error
+            found[i] = error.with_traceback(None)
 
     def build(layouts: Layouts, those: Rows) -> list[Sizes]:
         return _folded(layouts, [there[place][3] for place in those], gpu.arch, tensors)
@@ -125,9 +124,7 @@ class _Fold:
         def build(run: Resolved, alike: Sequence[Contents], place: Rows, those: Rows) -> tuple[float, ...]:
             what = alike[0]._replace(layers=numbered([one.layers for one in alike], place))
             made = kept(run, self._gpu_arch, what, lambda name: part(self._weights[name], those))
-            moe, head = any(kind.moe for kind, _ in what.layers), bool(what.head or what.mtp)
-            static = made.total + workspace_bytes(run, self._gpu_arch, moe=moe, head=head)
-            return static, made.state.step, made.state.construction, *astuple(made.gathered)
+            return made.total, made.state.step, made.state.construction, *astuple(made.gathered)
 
         return self._runs.folded(asked, lambda what: what.shape, build, 7)
 

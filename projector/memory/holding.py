@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -26,31 +26,20 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What one rank never gives back of its weights and their state: bytes by component, ``total`` of them."""
+    """What one rank never gives back: bytes by component, ``total`` of them."""
 
-    components: Mapping[str, float]
+    components: dict[str, float]
     total: float
     state: State
     gathered: Gathered
     parameters: float
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """All that one rank holds: ``static`` bytes that never leave, and its ``chunks``."""
+class Holding(NamedTuple):
+    """All that one rank holds."""
 
     kept: Kept
-    workspaces: float
     chunks: tuple[ChunkMemory, ...]
-
-    @property
-    def static(self) -> float:
-        return self.kept.total + self.workspaces
-
-    @property
-    def components(self) -> dict[str, float]:
-        """What ``static`` consists of."""
-        return {**self.kept.components, "workspaces": self.workspaces}
 
 
 class Placed(NamedTuple):
@@ -117,22 +106,19 @@ def pipeline(run: Resolved, placement: tuple[tuple[int, ...], ...], known: dict[
 def holdings(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> tuple[Holding, ...]:
     """What every rank holds; one object for ranks that hold the same."""
     own = pipeline(resolved, placement, {})
-    each = [_holding(resolved, gpu_arch, *what) for what in own.held]
+    each = []
+    for inside, chunks in own.held:
+        one = kept(resolved, gpu_arch, inside, partial(weights_of, resolved))
+        each.append(Holding(one, tuple(chunk_memory(resolved, *what, one.gathered) for what in chunks)))
     return tuple(each[place] for place in own.ranks)
-
-
-def _holding(resolved: Resolved, gpu_arch: str, inside: Contents, chunks: Sequence[Placed]) -> Holding:
-    own = kept(resolved, gpu_arch, inside, partial(weights_of, resolved))
-    moe, head = any(kind.moe for kind, _ in inside.layers), bool(inside.head or inside.mtp)
-    spaces = workspace_bytes(resolved, gpu_arch, moe=moe, head=head)
-    return Holding(own, spaces, tuple(chunk_memory(resolved, *what, own.gathered) for what in chunks))
 
 
 def kept(resolved: Resolved, gpu_arch: str, own: Contents, of: Callable[[Hashable], Weights]) -> Kept:
     """Of one rank. ``of``: the weights of its blocks."""
     held = stage(resolved, own, of)
     made: State = state(resolved, held, gpu_arch)
-    components = made.components()
+    moe, head = any(kind.moe for kind, _ in own.layers), bool(own.head or own.mtp)
+    components = made.components() | {"workspaces": workspace_bytes(resolved, gpu_arch, moe=moe, head=head)}
     return Kept(
         components, sum(components.values()), made, unsharded(resolved, held), held.weights.total + held.adapters
     )

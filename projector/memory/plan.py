@@ -151,9 +151,9 @@ def _ranks(resolved: Resolved, gpu_arch: str, flight: InFlight) -> tuple[RankMem
 
 
 def _rank(rank: int, allocator: Allocator, own: Holding, met: Situations) -> RankMemory:
-    static, kept = own.components, own.kept.state
+    static, kept = own.kept.components, own.kept.state
     peak = _peak(own.chunks, met)
-    persistent = own.static
+    persistent = own.kept.total
     cached = 0.0 if allocator.planned or allocator.states_first else min(kept.step, peak.total)
     cached += 0.0 if allocator.planned else peak.stranded
     if kept.step > peak.total:

@@ -66,4 +66,4 @@ def _rank(rank: int, part: Holding, played: Replay, timeline: Timeline) -> RankT
     forward = np.array([memory.forward.total for memory in part.chunks])
     backward = np.array([memory.backward.total for memory in part.chunks]) - saved
     during = before + np.select([kind == _F, kind == _B], [forward[chunk], backward[chunk]], 0.0)
-    return RankTimeline(rank, timeline.start[own], timeline.end[own], before, during, after, part.components)
+    return RankTimeline(rank, timeline.start[own], timeline.end[own], before, during, after, part.kept.components)

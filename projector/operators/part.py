@@ -12,7 +12,6 @@ from dataclasses import field, replace
 from functools import cached_property
 
 from projector.dataclass import dataclass
-from projector.memo import Recent, Same
 from projector.operators.saved import Saved, Transient, costliest, once
 from projector.operators.types import Operator
 from projector.operators.weights import Held, Weight, held
@@ -110,10 +109,10 @@ class Block:
         """Returns all of its weights, those borrowed from other parts of the model included."""
         return held([(self.weights, 1)])
 
-    @property
+    @cached_property
     def owned(self) -> Held:
-        """Returns the weights that this part of the model owns: one object for all that recompute makes of it."""
-        return _OWNED.get(Same(self.weights), lambda: held([([w for w in self.weights if not w.borrowed], 1)]))
+        """The weights that this part of the model owns."""
+        return held([([w for w in self.weights if not w.borrowed], 1)])
 
     def under(self, again: Recomputed) -> Block:
         """This block, which keeps everything, under recompute."""
@@ -126,9 +125,6 @@ class Block:
             replay_transient=again.transient,
             offloadable=tuple(each for each in self.offloadable if each.tensor in stays),
         )
-
-
-_OWNED: Recent[Held] = Recent(4096)
 
 
 def forward_of(parts: Iterable[Part]) -> tuple[Operator, ...]:

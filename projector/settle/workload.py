@@ -63,7 +63,7 @@ def settled_each(
                 raise InputError(wrong)
             found.append(settled(workload, cluster, published=False))
         except (InputError, Unsupported) as error:
-            found.append(error)
+            found.append(error.with_traceback(None))  # which holds all that was found
     return found
 
 

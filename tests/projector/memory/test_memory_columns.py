@@ -65,14 +65,14 @@ def test_ranks_laid_out_together_hold_what_they_hold_alone(model: str, framework
                 holdings(run, CLUSTER.gpu.arch, placement(run))
             continue
         alone = holdings(run, CLUSTER.gpu.arch, together.flight.placement)
-        fixed = [(rank.static, rank.kept.state.step, rank.kept.state.construction) for rank in alone]
+        fixed = [(rank.kept.total, rank.kept.state.step, rank.kept.state.construction) for rank in alone]
         assert together.held.fixed == pytest.approx(np.array(fixed), rel=1e-13)
         sizes = [[chunk.sizes for chunk in rank.chunks] for rank in alone]
         assert together.held.chunks == pytest.approx(np.array(sizes), rel=1e-12, abs=1.0)
     for run, weighed in zip(every, laid(every, CLUSTER.gpu, tensors=False), strict=True):
         if isinstance(weighed, Laid):
             alone = holdings(run, CLUSTER.gpu.arch, weighed.flight.placement)
-            least_of = max(max(rank.static + rank.kept.state.step, rank.kept.state.construction) for rank in alone)
+            least_of = max(max(rank.kept.total + rank.kept.state.step, rank.kept.state.construction) for rank in alone)
             beside = need(run, least_of, CLUSTER.gpu)
             assert least(weighed, CLUSTER.gpu) == pytest.approx(beside, rel=1e-12)
 
