@@ -17,7 +17,7 @@ from projector.errors import InputError
 from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
 from projector.io import files
-from projector.kernels import neighbours, tables
+from projector.kernels import nearest_shapes, tables
 from projector.kernels.nearest_shapes import REACH, bounded, nearest
 from projector.kernels.recorded import Recorded, available, left_out
 from projector.kernels.simulate import Simulated
