@@ -1,4 +1,5 @@
-"""The notebook of the documentation runs as it stands, and what it shows is what it was written with."""
+"""The notebook of the documentation runs as it stands, and what it shows is what it was written with: after a change of
+figures ``jupyter execute --inplace docs/start/sweep.ipynb`` writes it again."""
 
 from __future__ import annotations
 
