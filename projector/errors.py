@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from projector.dataclass import dataclass
 
+#: What is found where a file is expected and there is none.
+NO_FILE = "no such file"
 _MOST_TEXT = 300
 _MOST_EXPECTED = 3_000
 _MOST_PROBLEMS = 100
@@ -56,6 +58,8 @@ class Problem:
 
     def __str__(self) -> str:
         place = ": ".join(plain(part) for part in (self.where, self.key) if part)
+        if self.found == NO_FILE:
+            return f"{place} does not exist"
         return f"{place}: found {_SHORT.repr(self.found)}, expected {plain(self.expected, _MOST_EXPECTED)}"
 
 

@@ -158,7 +158,7 @@ def test_every_part_can_be_made(name: str) -> None:
 def test_a_missing_heading_or_report_is_named() -> None:
     with pytest.raises(InputError, match="no such heading"):
         figures.section("figures", "Nothing")
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="does not exist"):
         figures.report("nothing")
     with pytest.raises(InputError, match="in-short"):
         tool.block("in-shorts")

@@ -31,7 +31,7 @@ from harness.report import (
 )
 from harness.report.plot import png
 from harness.report.table import Report
-from projector.errors import InputError, Problem
+from projector.errors import NO_FILE, InputError, Problem
 from projector.io.files import write_whole
 from projector.io.progress import progress
 
@@ -53,7 +53,7 @@ def command(args: argparse.Namespace) -> int:
     paths = sorted(args.measured.glob("*.yaml"))
     problems = [] if paths else [Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs")]
     if args.speed and not args.suite.is_file():
-        problems.append(Problem(str(args.suite), "", "no such file", "a suite to time, or --no-speed"))
+        problems.append(Problem(str(args.suite), "", NO_FILE, "a suite to time, or --no-speed"))
     problems += folder_problems(args.out)
     problems += against.problems(args)
     if problems:

@@ -24,7 +24,7 @@ from harness.evidence.ingest.report import LogRun
 from harness.evidence.ingest.steady import REASONS, SteadyState
 from harness.evidence.physics import judge
 from harness.predictors.ours import Ours
-from projector.errors import InputError, Problem, nearest
+from projector.errors import NO_FILE, InputError, Problem, nearest
 from projector.hardware import catalogue
 from projector.workload import zoo
 
@@ -68,7 +68,7 @@ def benchmark_files(folder: Path) -> list[Path]:
     )
     found = whole or sorted(folder.glob("*.yaml")) or inside
     if not found:
-        raise InputError([Problem(str(folder), "", "no such file", "benchmark_*.json, or tables of runs (*.yaml)")])
+        raise InputError([Problem(str(folder), "", NO_FILE, "benchmark_*.json, or tables of runs (*.yaml)")])
     return found
 
 

@@ -18,7 +18,7 @@ from harness.evidence import physics
 from harness.evidence.agreement import both
 from harness.evidence.run_text import to_yaml
 from harness.kept import Shelf
-from projector.errors import InputError, Problem, nearest
+from projector.errors import NO_FILE, InputError, Problem, nearest
 from projector.hardware import catalogue, own
 from projector.io.files import parse_yaml, read_text, write_whole
 from projector.workload import zoo
@@ -91,7 +91,7 @@ def _files(paths: Iterable[str | Path], problems: list[Problem]) -> list[Path]:
         elif path.is_file():
             files.append(path)
         else:
-            problems.append(Problem(str(path), "", "nothing", "an existing file or folder of measured runs"))
+            problems.append(Problem(str(path), "", NO_FILE, "a file or folder of measured runs"))
     return files
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest import command
 from harness.evidence.ingest.context import read_context
+from harness.evidence.ingest.logs.settings import Incomplete
 from harness.evidence.runs_of import runs_of
 from harness.evidence.suite import load_all
 from projector.cli.evidence import Measured
@@ -31,12 +32,18 @@ def _workload(run: object) -> Workload | None:
     return made
 
 
-def measured(path: Path, gpu: str | None, gpus: int | None, framework: str | None) -> Measured:
+def measured(
+    path: Path, gpu: str | None, gpus: int | None, framework: str | None, config: Path | None = None
+) -> Measured:
     """The runs of a log or a table with the seconds of their steps, and why others of it have none; the other words
-    say what a log does not. Raises :class:`InputError` for what cannot be read."""
-    said = read_context(None, gpu, gpus, framework)
+    say what a log does not, ``config`` of one that holds no configuration (a history of W&B, TensorBoard's events) what
+    it was started with. Raises :class:`InputError` for what cannot be read."""
     try:
-        runs = runs_of(path, said)
+        runs = runs_of(path, read_context(None, gpu, gpus, framework))
+    except Incomplete:
+        if config is None:
+            raise
+        runs = runs_of(path, read_context(config, gpu, gpus, framework))
     except InputError as error:
         if not (path.is_file() and command.is_table(path)):
             raise

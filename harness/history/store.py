@@ -17,7 +17,7 @@ from typing import Any
 
 from harness.contracts.results import SCHEMA_VERSION, Row, RunFacts, row_from_mapping
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import NO_FILE, InputError, Problem
 
 #: ``PRAGMA application_id``: "hist"; tells a store from any other file of SQLite.
 APPLICATION = 0x68697374
@@ -155,7 +155,7 @@ def _hash(text: str) -> str:
 def _opened(path: Path, *, create: bool = False) -> Iterator[sqlite3.Connection]:
     """A connection without transactions of its own; what SQLite or a foreign body raises becomes one mistake."""
     if not create and not path.is_file():
-        raise _wrong(path, "a folder" if path.is_dir() else "no such file", _EXPECTED)
+        raise _wrong(path, "a folder" if path.is_dir() else NO_FILE, _EXPECTED)
     uri = f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=_WAIT, isolation_level=None)) as store:

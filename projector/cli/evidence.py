@@ -2,7 +2,7 @@
 
 [project.entry-points."projector.evidence"]
 workloads = "package.module:function"      # (paths of suites) -> workloads
-measured = "package.module:function"       # (path, gpu, gpus, framework) -> Measured
+measured = "package.module:function"       # (path, gpu, gpus, framework, config) -> Measured
 score = "package.module:function"          # (log, config, gpu, gpus) -> a mapping for each run
 """
 
@@ -33,10 +33,12 @@ def workloads(paths: Sequence[Path]) -> tuple[Workload, ...]:
     return tuple(_reader("workloads", "--suite", paths[0])(paths))
 
 
-def measured(flag: str, path: Path, gpu: str | None, gpus: int | None, framework: str | None) -> Measured:
-    """The measured runs of a log or a table that ``flag`` names; ``gpu``, ``gpus`` and ``framework`` say what a log
-    does not. Raises :class:`InputError`, also where nothing reads logs."""
-    found: Measured = _reader("measured", flag, path)(path, gpu, gpus, framework)
+def measured(
+    flag: str, path: Path, gpu: str | None, gpus: int | None, framework: str | None, config: Path | None
+) -> Measured:
+    """The measured runs of a log or a table that ``flag`` names; ``gpu``, ``gpus``, ``framework`` and ``config`` say what
+    a log does not. Raises :class:`InputError`, also where nothing reads logs."""
+    found: Measured = _reader("measured", flag, path)(path, gpu, gpus, framework, config)
     return found
 
 

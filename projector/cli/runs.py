@@ -77,7 +77,7 @@ def add_runs(parser: Any) -> None:
         metavar="FILE",
         help="a run of your own that was measured, a training log or any file that --config takes: what to expect is told "
         "from it; may be given again. Without --config and --model the first is the target, with the flags applied, which "
-        "say of all what files leave open",
+        "say of all what files leave open; a log without a configuration (W&B, TensorBoard) is of --config",
     )
     parser.add_argument(
         "--anchor-step",
@@ -133,7 +133,8 @@ def _single(file: str, options: argparse.Namespace) -> tuple[str, Loaded, float]
 
 def _measured(file: str, options: argparse.Namespace, flag: str) -> evidence.Measured:
     gpu, gpus, framework = (getattr(options, name, None) for name in ("gpu", "gpus", "framework"))
-    return evidence.measured(flag, Path(file), gpu, gpus, framework)
+    config = Path(options.config) if options.config and options.config != file else None
+    return evidence.measured(flag, Path(file), gpu, gpus, framework, config)
 
 
 def taught(options: argparse.Namespace, mode: str = "simulate") -> Taught:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from projector.errors import InputError, Problem
+from projector.errors import NO_FILE, InputError, Problem
 from projector.io.documents import as_mapping, parse_json, parse_yaml
 
 __all__ = [
@@ -78,7 +78,7 @@ def read_bytes(path: str | Path, expected: str = "a readable file") -> bytes:
 
 def _words(error: Exception) -> str:
     known: dict[type[Exception], str] = {
-        FileNotFoundError: "no such file",
+        FileNotFoundError: NO_FILE,
         IsADirectoryError: "a folder",
         PermissionError: "no permission to read",
     }

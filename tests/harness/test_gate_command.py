@@ -310,7 +310,7 @@ def test_drift_is_told_before_any_fit_too(truth: Runs, call: Call) -> None:
     [
         (("--drift-tolerance", "0.1"), "--drift-tolerance: found 'no --against'"),
         (("--allow-removed",), "--allow-removed: found 'no --against'"),
-        (("--against", "nowhere"), "nowhere: found 'no such file'"),
+        (("--against", "nowhere"), "nowhere does not exist"),
     ],
 )
 def test_flags_that_make_no_sense(truth: Runs, call: Call, tmp_path: Path, flags: tuple[str, ...], piece: str) -> None:

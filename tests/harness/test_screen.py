@@ -95,7 +95,7 @@ def test_quiet_says_the_gate_and_verbose_everything(project_folder: Path) -> Non
     [
         (("run", "suites/tiny.yaml", "--quiet", "--verbose"), "--verbose"),
         (("report", "out", "--format", "htlm"), "html"),
-        (("report", "nowhere"), "nowhere: found 'no such file'"),
+        (("report", "nowhere"), "nowhere does not exist"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(arguments: tuple[str, ...], piece: str, project_folder: Path) -> None:

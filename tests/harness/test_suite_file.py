@@ -177,7 +177,7 @@ def test_an_id_that_a_selected_run_has_already(project_folder: Path) -> None:
 
 
 def test_a_missing_suite_and_a_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="does not exist"):
         suite.load(tmp_path / "suites" / "none.yaml")
     (tmp_path / "s.yaml").write_text("suite: s\nselect: [{gpu: mi300x}]\n")
     with pytest.raises(InputError, match="a folder of measured runs"):

@@ -25,7 +25,7 @@ from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 
 _HEADER = "Written by `harness ingest`: figures as their sources state them; a row that cannot be projected says why."
-_FIRST = "a log that says it, or --recipe FILE; or first `harness ingest LOG --recipe FILE --out RUNS.yaml`"
+_FIRST = "a log that says it, or the configuration beside it: --recipe FILE, with --anchor --config FILE"
 _PACKED = (".gz", ".bz2", ".xz")
 _TABLES = (".yaml", ".yml", ".json", ".jsonl", ".csv", ".tsv")
 
@@ -115,7 +115,7 @@ def load(
     try:
         return _load(Path(path), header_map, said if said is not None else Context())
     except Incomplete as why:
-        raise InputError(replace(problem, expected=_FIRST) for problem in why.problems) from None
+        raise Incomplete(replace(problem, expected=_FIRST) for problem in why.problems) from None
 
 
 def _load(path: Path, header_map: ImportMap | None, context: Context, *, incomplete: bool = False) -> Converted:

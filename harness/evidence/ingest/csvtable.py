@@ -17,7 +17,7 @@ from typing import IO, cast
 
 from harness.evidence.ingest.headers import COLUMNS_OF_A_RUN, known_key
 from harness.evidence.ingest.record import Record, normal, section
-from projector.errors import InputError, Problem
+from projector.errors import NO_FILE, InputError, Problem
 
 _SUFFIXES = (".csv", ".tsv")
 _REGULAR = "a regular file that can be read"
@@ -111,7 +111,7 @@ class CsvTable:
         except csv.Error as error:
             raise InputError([Problem(str(self.path), "", str(error), "a CSV table")]) from None
         except FileNotFoundError:
-            raise InputError([Problem(str(self.path), "", "nothing", "an existing file")]) from None
+            raise InputError([Problem(str(self.path), "", NO_FILE, "a CSV table")]) from None
         except (OSError, EOFError, zlib.error) as error:
             found = getattr(error, "strerror", None) or str(error)
             raise InputError([Problem(str(self.path), "", found, "a readable file")]) from None

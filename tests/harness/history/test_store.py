@@ -136,7 +136,7 @@ def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path, recording: C
         with pytest.raises(InputError):
             store.append(path, recording(1), (), {})
         assert not path.is_file() or path.read_bytes() == before
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="does not exist"):
         store.read(tmp_path / "absent")
     with pytest.raises(InputError, match="is no folder"):
         store.check(text / "h.sqlite")

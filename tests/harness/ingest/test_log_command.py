@@ -83,7 +83,7 @@ def test_one_error_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     lines = refused(capsys, str(path), str(tmp_path / "none.log"))
     assert len(lines) >= 2
     assert any("hidden_size: found 'many', expected a whole number" in line for line in lines)
-    assert lines[-1].endswith("found 'nothing', expected an existing file")
+    assert lines[-1].endswith("does not exist")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_one_error_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     [
         (["--gpu", "mi999"], "--gpu: found 'mi999'"),
         (["--gpus", "16"], "world_size: found 8, expected 16, as --gpus or the recipe says"),
-        (["--recipe", "none.yaml"], "expected an existing file"),
+        (["--recipe", "none.yaml"], "does not exist"),
     ],
 )
 def test_options_that_do_not_fit(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ import pytest
 from harness.evidence.ingest.command import load
 from harness.evidence.ingest.dialects import read_records_of_log
 from harness.evidence.ingest.logs.source import open_source, plain
-from projector.errors import InputError
+from projector.errors import NO_FILE, InputError
 
 LOG = Path(__file__).resolve().parents[2] / "data" / "logs" / "megatron_e.log"
 
@@ -130,7 +130,7 @@ def test_what_is_no_log_is_named(tmp_path: Path, data: bytes, found: str) -> Non
 
 
 def test_missing_folders_and_unknown_texts(tmp_path: Path) -> None:
-    for path, found in ((tmp_path / "no.log", "nothing"), (tmp_path, "a folder")):
+    for path, found in ((tmp_path / "no.log", NO_FILE), (tmp_path, "a folder")):
         with pytest.raises(InputError) as caught:
             load(path)
         assert caught.value.problems[0].found == found

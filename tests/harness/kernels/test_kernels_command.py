@@ -83,7 +83,7 @@ def test_nothing_to_model_is_no_error(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("kernels", "nowhere.csv", "none.csv"), ("nowhere.csv", "none.csv", "no such file")),
+        (("kernels", "nowhere.csv", "none.csv"), ("nowhere.csv", "none.csv", "does not exist")),
         (("kernels", "--no-cross-validate", "--gpu", "b20", "--dtype", "fp5"), ("b20", "fp5", "--gpu", "--dtype")),
         (("kernels", "--curves"), ("--curves", "--out")),
         (("calibrate", "--kernels", "b20", "--dry-run"), ("b20", "b200")),

@@ -126,7 +126,7 @@ def test_files_that_are_no_plan(tmp_path: Path) -> None:
         with pytest.raises(InputError) as error:
             spec.read(path)
         assert found in str(error.value)
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="does not exist"):
         spec.read(tmp_path / "none.yaml")
 
 

@@ -63,7 +63,7 @@ def test_a_terminal_of_80_columns(
         (["{one}", "--step", "99"], "--step: found 99, expected 10, 11"),
         (["{one}", "{one}"], "rank: found 0, expected one file a rank"),
         (["{one}", "{other}"], "world_size: found 4, expected 2"),
-        (["{none}"], "none.json: found 'nothing', expected an existing file"),
+        (["{none}"], "none.json does not exist"),
         (["{one}", "--overlay", "{none}"], "--overlay"),
         (["{one}", "--record", "{none}"], "--record"),
     ],

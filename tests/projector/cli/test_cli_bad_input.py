@@ -30,7 +30,7 @@ def test_the_case_of_these_tests_is_right(case):
         (("--cluster", "mi35x"), ("--cluster", "mi35x", "mi355x")),
         (("--gpu-arch", "h10"), ("--gpu-arch", "h100_sxm")),
         (("--gpu-arch", "hopper"), ("--gpu-arch", "h100_sxm, ", "h200")),
-        (("--cluster", "/nowhere.yaml"), ("/nowhere.yaml", "no such file")),
+        (("--cluster", "/nowhere.yaml"), ("/nowhere.yaml", "does not exist")),
         (("--cluster", "mi355x", "--framework", "megatron-lmm"), ("--framework", "megatron-lm")),
         (("--cluster", "mi355x", "--framework", "primus of some kind"), ("--framework",)),
         (("--cluster", "mi355x", "--pipeline-schedule-algorithm", "zbv-formated"), ("zbv-formatted",)),
@@ -47,8 +47,8 @@ def test_the_case_of_these_tests_is_right(case):
         (("--cluster", "mi355x", "--num-virtual-stages-per-pipeline-rank", "15"), ("layers",)),
         (("--cluster", "mi355x", "--model", "mixtral_8x23b"), ("mixtral_8x22b",)),
         (("--cluster", "mi355x", "--model", "/nowhere/config.json"), ("/nowhere/config.json",)),
-        (("--cluster", "mi355x", "--configs", "/nowhere"), ("/nowhere", "no such file")),
-        (("--cluster", "mi355x", "--hardware-config", "/nowhere.yaml"), ("/nowhere.yaml", "no such file")),
+        (("--cluster", "mi355x", "--configs", "/nowhere"), ("/nowhere", "does not exist")),
+        (("--cluster", "mi355x", "--hardware-config", "/nowhere.yaml"), ("/nowhere.yaml", "does not exist")),
         (("--cluster", "mi355x", "--micro-batch-sise", "1"), ("--micro-batch-sise", "--micro-batch-size")),
         (("--cluster", "mi355x", "stray"), ("stray",)),
     ],
@@ -100,7 +100,7 @@ def test_mistakes_of_flags_and_file_at_once(case):
         (CASE + "framework: caffe\n", ("framework", "caffe")),
         (CASE + "framework_date: 2025\n", ("framework_date", "YYYY-MM")),
         ("model: llama3.1_8b\ngpu: b200\n", ("recipe", "nothing")),
-        (CASE.replace("llama3.1_8b", "absent.json"), ("absent.json", "no such file")),
+        (CASE.replace("llama3.1_8b", "absent.json"), ("absent.json", "does not exist")),
         (CASE.replace("llama3.1_8b", "step3.5_flash"), ("unsupported", "a gate of every head")),
         ("work_group: a\nmodules: {pre_trainer: {framework: megatron}}\n", ("modules.pre_trainer.model", "exp_name")),
         ("num_layers: many\nhidden_size: 64\n", ("num_layers", "many")),
@@ -114,7 +114,7 @@ def test_files(case, text, words):
 
 
 def test_missing_binary_and_folder(tmp_path):
-    assert "no such file" in projector("performance", "--config", "/nowhere.yaml").refused()[0]
+    assert "does not exist" in projector("performance", "--config", "/nowhere.yaml").refused()[0]
     binary = tmp_path / "run.log"
     binary.write_bytes(os.urandom(4096))
     projector("performance", "--config", str(binary), "--cluster", "h100").refused()

@@ -174,7 +174,7 @@ def test_broken_yaml_is_one_problem(tmp_path: Path, text: str) -> None:
 
 
 def test_missing_file_is_a_problem(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="does not exist"):
         catalogue.cluster(str(tmp_path / "none.yaml"))
 
 

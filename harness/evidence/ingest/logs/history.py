@@ -1,4 +1,5 @@
-"""The history of one run, a step a record: JSON lines (a trainer's own metrics file) or a CSV (an export of W&B).
+"""The history of one run, a step a record: JSON lines (a trainer's own metrics file), a CSV (an export of W&B, of its
+history or of one chart) or event files of TensorBoard.
 
 Only keys whose unit is known are taken: a bare ``time`` may be anything, and a bare ``tps`` that of a GPU or of the job.
 """
@@ -34,6 +35,7 @@ _PARTS = (
     re.compile(r"(?:([0-9]{1,4}) days?, )?([0-9]{1,5}):([0-9]{2}):([0-9]{2})"),
     re.compile(r"(?:([0-9]{1,4})d )?(?:([0-9]{1,4})h )?(?:([0-9]{1,4})m )?([0-9]{1,4})s"),
 )
+_CHARTED = re.compile(r"^.* - (?=\S)")  # W&B's export of a chart: each column with its run's name before it
 _LONGEST = 20_000
 Row = Mapping[str, object]
 
@@ -60,7 +62,7 @@ class _History(Trainer):
         for number, line in lines:
             row = _object(line)
             if row is None and self.columns and line.count(",") == len(self.columns) - 1:
-                row = dict(zip(self.columns, map(finite, line.strip().split(",")), strict=True))
+                row = dict(zip(self.columns, map(finite, line.strip().replace('"', "").split(",")), strict=True))
             if row is None:
                 self.columns = self.columns or _header(line)
             elif _timed(row):
@@ -122,12 +124,15 @@ def _object(line: str) -> dict[str, object] | None:
 
 
 def _header(line: str) -> list[str]:
-    """The columns of a CSV, empty for a line that names no step."""
-    names = (
+    """The columns of a CSV, empty for a line that names no step and for a chart of several runs."""
+    given = (
         [name.strip().strip('"') for name in line.split(",")]
         if ("step" in line or "iteration" in line or "Step" in line) and len(line) < _LONGEST
         else []
     )
+    names = [_CHARTED.sub("", name) for name in given]
+    if len(set(names)) < len(names):
+        return []
     return names if any(name in _INDEX for name in names) and not any(map(finite, names)) else []
 
 

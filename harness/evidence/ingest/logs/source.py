@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
+from harness.evidence.ingest.logs import event_file
 from harness.evidence.ingest.logs.clock import stamp
-from projector.errors import InputError, Problem
+from projector.errors import NO_FILE, InputError, Problem
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 #: What launchers put before each line of a job: kubectl, docker compose, Slurm, MPI, SageMaker, Ray, torchrun, accelerate,
@@ -177,13 +178,15 @@ class _Kept(io.RawIOBase):
 
 
 def open_source(path: str | Path) -> Source:
-    """The log at ``path`` (``-``: standard input). Raises :class:`InputError` for what cannot be read as text."""
+    """The log at ``path`` (``-``: standard input; of TensorBoard's event files their scalars). Raises
+    :class:`InputError` for what cannot be read as text."""
     name = str(path)
     try:
-        source = Source(name, _standard_input()) if name == "-" else Source(name, _piped(name))
+        stream = _standard_input() if name == "-" else event_file.read(Path(name)) or _piped(name)
+        source = Source(name, stream)
         _refuse_binary(source)
     except FileNotFoundError:
-        raise InputError([Problem(name, "", "nothing", "an existing file")]) from None
+        raise InputError([Problem(name, "", NO_FILE, "a training log")]) from None
     except (OSError, EOFError) as error:
         found = getattr(error, "strerror", None) or str(error)
         raise InputError([Problem(name, "", found, "a readable file")]) from None

@@ -1,0 +1,98 @@
+"""What W&B and TensorBoard keep of a run is read as its log: exports as the two write them."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from command_line import run
+
+from harness.evidence.ingest.command import ingest
+from harness.evidence.offered import measured
+from projector.errors import InputError
+
+SECONDS = 30.0
+SCRIPT = Path(__file__).parents[2] / "jobs" / "train.sh"
+HISTORY = ["", "_step", "_runtime", "_timestamp", "lm loss", "iteration-time"]
+
+
+def csv_of(path: Path, header: list[str], rows: Iterable[list[object]]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+        writer.writerow(header)
+        writer.writerows(rows)
+    return path
+
+
+def history(folder: Path) -> Path:
+    """``run.history().to_csv()`` of W&B's API."""
+    rows = ([i, i, 31.5 * i + 0.5, 1.7e9 + 31.5 * i + 0.2, 2.0, SECONDS] for i in range(15))
+    return csv_of(folder / "history.csv", HISTORY, rows)
+
+
+def chart(folder: Path, runs: tuple[str, ...] = ("dazzling - sun-1",)) -> Path:
+    """A chart of W&B's page, exported."""
+    names = [f"{run} - iteration-time{bound}" for run in runs for bound in ("", "__MIN", "__MAX")]
+    rows = ([i, *([SECONDS] * len(names))] for i in range(15))
+    return csv_of(folder / "chart.csv", ["Step", *names], rows)
+
+
+def events(folder: Path, tags: dict[str, float]) -> Path:
+    """A folder as ``torch.utils.tensorboard.SummaryWriter`` fills it."""
+    pytest.importorskip("tbparse", reason="tbparse is not installed (extra tensorboard)")
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    writer = EventFileWriter(str(folder / "tb"))
+    for i in range(1, 16):
+        for tag, value in tags.items():
+            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+            writer.add_event(Event(wall_time=1.7e9 + SECONDS * i, step=i, summary=summary))
+    writer.close()
+    return folder / "tb"
+
+
+@pytest.mark.parametrize("made", [history, chart, lambda folder: events(folder, {"iteration-time": SECONDS})])
+def test_an_export_tells_the_step_and_the_configuration_beside_it_the_run(made, tmp_path: Path) -> None:
+    path = made(tmp_path)
+    (log,) = ingest([path]).logs
+    assert (log.dialect, log.row.status, log.run.measured.step_seconds) == ("history", "incomplete", SECONDS)
+    found, left = measured(path, "h100", 8, None, SCRIPT)
+    assert [(loaded.recipe.tp, seconds) for _, loaded, seconds in found] == [(2, SECONDS)]
+    assert not left
+    with pytest.raises(InputError, match="--anchor --config FILE"):
+        measured(path, "h100", 8, None)
+
+
+def test_an_anchor_without_a_configuration_is_the_run_of_config(tmp_path: Path) -> None:
+    asked = ("performance", "--config", str(SCRIPT), "--gpu", "h100", "--gpus", "8", "--anchor", str(history(tmp_path)))
+    assert f"Expected: {SECONDS:.3f} s a step" in run("projector", *asked).stdout
+
+
+def test_seconds_between_records_are_the_step_where_no_scalar_is(tmp_path: Path) -> None:
+    (log,) = ingest([events(tmp_path, {"train/loss": 2.0})]).logs
+    assert log.run.measured.step_seconds == pytest.approx(SECONDS)
+    (file,) = (tmp_path / "tb").iterdir()
+    assert ingest([file]).logs[0].run.measured.step_seconds == pytest.approx(SECONDS)
+
+
+def test_a_chart_of_several_runs_is_none_of_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="columns of a run"):
+        ingest([chart(tmp_path, ("a", "b"))])
+
+
+def test_an_event_file_that_nothing_reads_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tbparse", None)
+    path = tmp_path / "events.out.tfevents.1.host"
+    path.write_bytes(b"H\0\0\0")
+    with pytest.raises(InputError, match=r"pip install 'projector-harness\[tensorboard\]'"):
+        ingest([path])
+
+
+def test_an_event_file_without_scalars_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no scalars"):
+        ingest([events(tmp_path, {})])
