@@ -18,7 +18,7 @@ from projector.serve import PAGE as LOOK
 
 PAGE = Path(__file__).parent / "page"
 STYLES = ("page.css", "charts.css")  # the first is that of every page of both packages
-SCRIPTS = ("data.js", "charts.js", "hero.js", "hover.js", "rows.js", "drawer.js", "main.js")
+SCRIPTS = ("data.js", "charts.js", "heat.js", "hover.js", "rows.js", "drawer.js", "main.js")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 # A page that broke says so, to a reader's tools and to the tests.

@@ -49,7 +49,7 @@ def titled(figure: Figure, theme: Theme, title: str, words: str) -> None:
 def hero(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
     """Every row measured × projected with its interval, coloured by GPU. None: nothing compared.
 
-    The axes span what was measured. A projection beyond them stands at the edge, and a row that is off by more than a
+    The axes span what was measured, and upwards the intervals. A projection beyond them stands at the edge, and a row that is off by more than a
     factor of two says by how much, unless a worse one stands on the same line.
     """
     known = rows[rows["error"].notna()]
@@ -62,10 +62,11 @@ def hero(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
     axes.fill_between(ends, [0.9 * v for v in ends], [1.1 * v for v in ends], color=theme.band, zorder=0, linewidth=0)
     axes.plot(ends, ends, color=theme.faint, linewidth=0.9, zorder=1)
     spans = known[known["interval_low"].notna()]
+    heights = min(ends[0], spans["interval_low"].min() / 1.1), max(ends[1], spans["interval_high"].max() * 1.1)
     axes.vlines(
         spans["measured_tgs"],
-        spans["interval_low"].clip(*ends),
-        spans["interval_high"].clip(*ends),
+        spans["interval_low"],
+        spans["interval_high"],
         color=theme.faint,
         linewidth=0.5,
         alpha=0.15,
@@ -73,7 +74,7 @@ def hero(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
     parts = sorted(frame.parts(known, ["gpu"]), key=lambda item: -len(item[1]))
     for i, ((gpu,), members) in enumerate(parts):
         colour, marker = theme.mark(i)
-        y = members["projected_tgs"].clip(*ends)
+        y = members["projected_tgs"].clip(*heights)
         label = f"{gpu or 'not stated'} ({len(members)})"
         axes.scatter(
             members["measured_tgs"],
@@ -86,9 +87,10 @@ def hero(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
             label=label,
             zorder=3,
         )
-    _outliers(axes, known, ends, theme)
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
-    log_ticks(*ends, (axes.xaxis, axes.yaxis))
+    _outliers(axes, known, ends, heights, theme)
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=heights)
+    log_ticks(*ends, (axes.xaxis,))
+    log_ticks(*heights, (axes.yaxis,))
     axes.set_xlabel("measured tokens/s/GPU", fontsize=10, color=theme.ink)
     axes.set_ylabel("projected tokens/s/GPU", fontsize=10, color=theme.ink)
     axes.legend(
@@ -111,25 +113,27 @@ def hero(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
     return figure
 
 
-def _outliers(axes: Any, known: pd.DataFrame, ends: tuple[float, float], theme: Theme) -> None:
+def _outliers(
+    axes: Any, known: pd.DataFrame, ends: tuple[float, float], heights: tuple[float, float], theme: Theme
+) -> None:
     """The error beside the worst rows, where no worse one has its own, and a triangle at the edge where a projection lies
     beyond it."""
     taken: dict[bool, list[float]] = {True: [], False: []}
     for row in frame.lines(_worst(known)):
-        y = min(max(row.projected_tgs, ends[0]), ends[1])
+        y = min(max(row.projected_tgs, heights[0]), heights[1])
         if y != row.projected_tgs:
             axes.scatter(
                 [row.measured_tgs],
                 [y],
                 s=60,
-                marker="^" if y == ends[1] else "v",
+                marker="^" if y == heights[1] else "v",
                 color=theme.wrong,
                 clip_on=False,
                 zorder=4,
             )
         # On the side of the mark that is away from the crowd along the line, where there is room for a name.
         left = y > row.measured_tgs
-        height = math.log(y / ends[0]) / math.log(ends[1] / ends[0])
+        height = math.log(y / heights[0]) / math.log(heights[1] / heights[0])
         if any(abs(height - other) < _LINE for other in taken[left]):
             continue
         taken[left].append(height)

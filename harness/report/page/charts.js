@@ -20,13 +20,15 @@ const linearTicks = high => {
 };
 
 // One line a value of `key`: every row's projected / measured, the quartiles and median, the mean |error| and the number.
-// `field`: the relative error drawn, `error` of throughput or `gibError` of memory.
-function byValue(host, rows, key, order, field = 'error') {
+// `field`: the relative error drawn, `error` of throughput or `gibError` of memory. `first`: as the first chart of the page,
+// with at most so many values, those of most rows, and where their 90 % intervals let the ratio be, on the median.
+function byValue(host, rows, key, order, field = 'error', first = 0) {
   const drawn = rows.filter(r => r[field] !== null);
   if (!drawn.length) return empty(host, 'Nothing to compare in this selection.');
   const groups = [...grouped(drawn, key)].map(([value, members]) => ({value, members, mape: mean(members.map(r => Math.abs(r[field])))}));
+  if (first) groups.sort((a, b) => b.members.length - a.members.length).splice(first);
   groups.sort(order === 'number' ? (a, b) => a.value - b.value : (a, b) => b.mape - a.mape);
-  const w = host.clientWidth, step = 19, names = Math.min(.34 * w, 14 + 6.6 * Math.max(...groups.map(g => (g.value || none).length)));
+  const w = host.clientWidth, step = first ? Math.max(19, Math.min(44, 420 / groups.length)) : 19, names = Math.min(.34 * w, 14 + 6.6 * Math.max(...groups.map(g => (g.value || none).length)));
   const left = names + 6, right = w - 108, top = 22, h = top + step * groups.length + 8, low = .5, high = 2;
   const x = v => left + (right - left) * Math.log(Math.min(high, Math.max(low, v)) / low) / Math.log(high / low);
   let body = `<path class="band" d="M${at(x(.9))} ${top - 4}H${at(x(1.1))}V${h - 6}H${at(x(.9))}z"/>`, dots = '';
@@ -43,14 +45,16 @@ function byValue(host, rows, key, order, field = 'error') {
       body += `<rect class="box" x="${at(a)}" y="${at(cy - 6)}" width="${at(b - a)}" height="12"/>`;
     }
     g.members.forEach((row, n) => {
-      const px = x(1 + row[field]), py = cy + 4.5 * Math.sin(2.4 * n);
+      const px = x(1 + row[field]), py = cy + (step / 2 - 5) * Math.sin(2.4 * n);
       dots += `M${at(px)} ${at(py)}h0`;
       host.marks.push({x: px, y: py, row});
     });
+    const spans = first ? g.members.filter(r => r.low !== null) : [], end = edge => x(quantile(spans.map(r => r.tgs / r[edge]).sort((a, b) => a - b), .5));
+    if (spans.length) body += line(end('high'), cy, end('low'), cy, 'whisker') + ['high', 'low'].map(e => line(end(e), cy - 4, end(e), cy + 4, 'whisker')).join('');
     const m = x(quantile(ratios, .5));
     body += line(m, cy - 7, m, cy + 7, 'median');
   });
-  body += `<path class="dots" stroke-width="4" d="${dots}"/>`;
+  body += `<path class="dots" stroke-width="4" d="${dots}"/><path class="ring" d=""/>`;
   host.innerHTML = svg(w, h, 'projected / measured by ' + (FACETS[key] || key), body);
 }
 

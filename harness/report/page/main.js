@@ -2,8 +2,8 @@
 const $ = id => document.getElementById(id);
 const NAMES = Object.keys(DATA.predictors);
 const START = {predictor: NAMES[0], fit: DATA.fits.includes('heldout') ? 'heldout' : DATA.fits[0], filters: {}, text: '', sort: '-error',
-  parts: 'model', groups: 'large', plot: 'both', run: ''};
-const CHOICES = {predictor: NAMES, fit: DATA.fits, parts: ['model', 'gpu', 'framework', 'rows'], groups: ['large', 'worst', 'all'], plot: ['both', 'ratio']};
+  parts: 'model', groups: 'large', plot: 'gpu', run: ''};
+const CHOICES = {predictor: NAMES, fit: DATA.fits, parts: ['model', 'gpu', 'framework', 'rows'], groups: ['large', 'worst', 'all'], plot: ['gpu', 'family', 'framework']};
 let state = {...START};
 
 function fromAddress() {
@@ -72,7 +72,7 @@ function drawSaid(s) {
     + `<b>${s.within}</b> within ±10 %` + (s.spans ? `, <b>${percent(s.inside / s.spans, 0)}</b> of measurements inside their 90 % interval` : '') + `; <b>${s.refused}</b> not projected.`;
 }
 
-const BY = [['by-gpu', 'gpu'], ['by-framework', 'framework'], ['by-model', 'model'], ['by-tp', 'tp', 'number'], ['by-pp', 'pp', 'number'],
+const BY = [['by-model', 'model'], ['by-tp', 'tp', 'number'], ['by-pp', 'pp', 'number'],
   ['by-ep', 'ep', 'number'], ['by-cp', 'cp', 'number'], ['by-sharding', 'sharding']];
 
 function drawGroups(rows) {
@@ -124,12 +124,11 @@ function drawRefusals(rows) {
     + (lines.length > FEW ? `<details><summary>${lines.length - FEW} rarer reasons</summary>${table(lines.slice(FEW))}</details>` : '');
 }
 
-// The first screen: everything, with what is chosen in colour.
+// The first screen: the chosen rows, and the heat map of all.
 function drawFirst(all, rows) {
   const of = [state.predictor, {heldout: 'held out'}[state.fit] || state.fit].join(', ');
   document.querySelectorAll('.of').forEach(s => { s.textContent = of; });
-  hero($('hero'), all, new Set(rows.map(r => r.i)), state.plot === 'ratio');
-  heroLegend($('hero-keys'), all, state.filters);
+  byValue($('hero'), rows, state.plot, '', 'error', 20);
   heat($('heat'), all, state.filters);
 }
 
@@ -190,11 +189,10 @@ function start() {
   show = rowTable($('rows'), resort, find);
   opened = drawer(() => ({rows: listed, every: rowsOf(state.predictor, state.fit)}), row => { state.run = row ? row.id : ''; toAddress(); });
   walkHeat($('heat'), choose);
-  $('hero-keys').addEventListener('click', e => { const b = e.target.closest('button'); if (b) { toggle('gpu', b.dataset.gpu); [...$('hero-keys').children].find(o => o.dataset.gpu === b.dataset.gpu).focus(); } });
-  for (const id of ['hero', 'parts-chart', 'memory-chart']) hover($(id), find);
-  for (const [id, key] of [...BY, ['by-memory', 'model']]) {
+  for (const id of ['parts-chart', 'memory-chart']) hover($(id), find);
+  for (const [id, key] of [...BY, ['by-memory', 'model'], ['hero']]) {
     hover($(id), find);
-    $(id).addEventListener('click', e => { const t = e.target.closest('[data-filter]'); if (t) toggle(key, t.dataset.filter); });
+    $(id).addEventListener('click', e => { const t = e.target.closest('[data-filter]'); if (t) toggle(key || state.plot, t.dataset.filter); });
   }
   state = fromAddress();
   update();

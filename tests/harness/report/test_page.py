@@ -58,6 +58,8 @@ def test_the_first_screen_says_how_good_it_is(look: Any, evaluation: Evaluation)
             "() => Math.max(...['hero', 'heat'].map(i => document.getElementById(i).getBoundingClientRect().bottom))"
         )
         assert bottom <= 900
+        # a lane a GPU, with what the intervals of its runs allow: a bar and its two ends
+        assert sight.page.locator("#hero .whisker").count() == 3 * sight.page.locator("#hero [data-filter]").count() > 0
 
 
 def test_the_heat_map_holds_the_mean_error_of_every_cell(look: Any, evaluation: Evaluation) -> None:
@@ -246,11 +248,14 @@ def test_clicks_sort_filter_and_write_the_address(look: Any) -> None:
         assert took < 2000
         assert sight.js("probe.shown()") == str(RUNS // 4)
         sight.press("Escape")
-        sight.page.locator("#by-framework [data-filter=megatron-lm]").dispatch_event("click")
+        sight.page.locator("#plot").select_option("framework")
+        assert sight.address == "#filter=gpu:b200&plot=framework&sort=measured"
+        sight.page.locator("#hero [data-filter=megatron-lm]").dispatch_event("click")
+        sight.page.locator("#plot").select_option("gpu")
         assert sight.address == "#filter=gpu:b200;framework:megatron-lm&sort=measured"
         sight.page.locator("#chips button").first.click()
         assert sight.address == "#filter=framework:megatron-lm&sort=measured"
-        sight.page.locator("#hero-keys button[data-gpu=b200]").click()
+        sight.page.locator("#hero [data-filter=b200]").dispatch_event("click")
         assert "gpu:b200" in sight.address
         sight.page.locator("#tables > details summary").first.click()
         sight.page.locator("table.written th button").first.click()
