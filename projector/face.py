@@ -19,6 +19,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.expectation import Knowledge
 from projector.intake.values import literal
+from projector.io.rows import Rows
 from projector.plan.usual import SEQ_LENGTH, samples_per_step, tokens_per_step
 from projector.posterior import Expectation, Run
 from projector.projection import Projection
@@ -139,7 +140,7 @@ def expect(
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class Sweep(Rows):
     """The rows of a sweep, made when first asked for."""
 
     grid: Grid
@@ -172,15 +173,6 @@ class Sweep:
     def __repr__(self) -> str:
         best = max((row for row in self.rows if row["status"] == "ok"), key=lambda row: row["tgs"], default=None)
         return f"Sweep of {len(self):,} points" + (f"; the fastest: {best}" if best else "; none fits")
-
-    def to_pandas(self) -> Any:
-        """The rows as a frame. Needs pandas."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows)
-
-    def _repr_html_(self) -> str:
-        return str(self.to_pandas().to_html(index=False))
 
 
 def _samples(content: Mapping[str, Any], seq_length: Any) -> int:

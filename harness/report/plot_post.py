@@ -49,8 +49,8 @@ def titled(figure: Figure, theme: Theme, title: str, words: str) -> None:
 def hero(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
     """Every row measured × projected with its interval, coloured by GPU. None: nothing compared.
 
-    The axes span what was measured, and upwards the intervals. A projection beyond them stands at the edge, and a row that is off by more than a
-    factor of two says by how much, unless a worse one stands on the same line.
+    The axes span what was measured, and upwards the intervals. A projection beyond them stands at the edge, and a row
+    that is off by more than a factor of two says by how much, unless a worse one stands on the same line.
     """
     known = rows[rows["error"].notna()]
     if known.empty:

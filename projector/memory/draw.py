@@ -41,10 +41,10 @@ def save(plan: MemoryPlan, lines: Sequence[RankTimeline], path: Path | str, titl
 
 
 def drawn(plan: MemoryPlan, lines: Sequence[RankTimeline], title: str) -> Any:
-    """The figure: every rank at its peak, and below it the course of a few ranks through a step."""
+    """The figure: every rank at its peak, and below it the course of a few ranks through a step (``lines``: none or all)."""
     from matplotlib.figure import Figure
 
-    shown = _shown(plan)
+    shown = _shown(plan) if lines else []
     heights = [2.6, *([1.5] * len(shown))]
     figure = Figure(figsize=(11, sum(heights) + 0.8), layout="constrained")
     panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
@@ -52,7 +52,8 @@ def drawn(plan: MemoryPlan, lines: Sequence[RankTimeline], title: str) -> Any:
     longest = max((float(line.end.max()) for line in lines if line.end.size), default=1.0)
     for axes, rank in zip(panels[1:], shown, strict=True):
         _course(axes, lines[rank], longest)
-    panels[-1].set_xlabel("time in the step, s (gradient reduction and optimizer step follow)", fontsize=8)
+    if lines:
+        panels[-1].set_xlabel("time in the step, s (gradient reduction and optimizer step follow)", fontsize=8)
     for axes in panels[1:-1]:
         axes.set_xticklabels([])
     if title:

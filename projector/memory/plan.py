@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +99,15 @@ class MemoryPlan:
             f", and the model of memory is good to {100 * self.tolerance:.0f} %" if self.status == "too-close" else ""
         )
         return f"{_VERDICTS[self.status]}: {size}{near}"
+
+    def __repr__(self) -> str:
+        return f"{self.words}; {self.required / _GIB:.2f} of {self.usable / _GIB:.2f} GiB"
+
+    def plot(self) -> Any:
+        """A matplotlib figure: every pipeline rank at its peak. Needs matplotlib."""
+        from projector.memory.draw import drawn
+
+        return drawn(self, (), "")
 
     @property
     def words(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,16 @@ class Timeline:
     release: Floats
     end: Floats
     hidden: Floats | None = None
+
+    def __repr__(self) -> str:
+        schedule = self.compiled.schedule
+        return f"Timeline: {schedule.name}, {schedule.pp} ranks, {schedule.microbatches} micro-batches"
+
+    def plot(self) -> Any:
+        """A matplotlib figure: a line a pipeline rank. Needs matplotlib."""
+        from projector.pipeline.draw import drawn
+
+        return drawn([self], titles=[repr(self)])
 
     @cached_property
     def start(self) -> Floats:

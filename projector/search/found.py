@@ -14,6 +14,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
 from projector.expectation import Knowledge
 from projector.hardware.types import Cluster
+from projector.io.rows import Rows
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
 from projector.memory.tolerance import TOLERANCE, tolerance
@@ -47,6 +48,9 @@ class Best:
     value: float
     gain: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
+    def __repr__(self) -> str:
+        return f"{self.projection.tgs:,.1f} tokens/s/GPU, {words(self.fields)}"
+
     @property
     def alike(self) -> bool:
         """Whether the winner cannot be told from it."""
@@ -67,7 +71,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Found(Rows):
     """``best``: the winner first; ``hits``: all that was projected; ``front``: those of them that no other beats in both
     tokens/s/GPU and memory; ``gap``: see :class:`Hunt`; ``most``: where ``gap`` is None, the share by which the best may
     be off as no device is faster than its peak (None: the objective is no speed); ``seconds``: of CPU; ``moved``: seconds by
@@ -107,17 +111,7 @@ class Found:
 
     def __repr__(self) -> str:
         head = f"{len(self.best)} best of {self.counts.points:,} combinations in {self.seconds:.1f} s of CPU:"
-        lines = (f"  {each.projection.tgs:,.1f} tokens/s/GPU, {words(each.fields)}" for each in self.best[:5])
-        return "\n".join((head, *lines))
-
-    def to_pandas(self) -> Any:
-        """The rows as a frame. Needs pandas."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows)
-
-    def _repr_html_(self) -> str:
-        return str(self.to_pandas().dropna(axis=1, how="all").to_html(index=False))
+        return "\n".join((head, *(f"  {each!r}" for each in self.best[:5])))
 
 
 def search(

@@ -11,39 +11,9 @@ from typing import Any
 
 from projector.io.files import write_whole
 from projector.io.table import Line, Table
+from projector.serve import PAGE
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-_STYLE = """
-:root { color-scheme: light dark; --ink: light-dark(#1a1a1a, #e6e6e6); --faint: light-dark(#666, #a0a0a0);
-  --line: light-dark(#ddd, #3a3a3a); --ground: light-dark(#fff, #161616); }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground);
-  max-width: 76rem; margin: 2rem auto; padding: 0 1.2rem; }
-h1 { font-size: 1.5rem }
-h2 { font-size: 1.1rem; margin: 2rem 0 .4rem }
-.wide { overflow-x: auto }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-th, td { padding: .2rem .8rem .2rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top }
-th { cursor: pointer }
-.n { text-align: right }
-.note { color: var(--faint); font-size: .85rem }
-figure { display: inline-block; max-width: 100%; margin: 1rem .6rem 0 0; padding: .6rem; background: #fff;
-  border-radius: 6px; box-sizing: border-box }
-svg { max-width: 100%; height: auto; display: block }
-"""
-_SCRIPT = """
-const value = cell => {
-  const text = cell.textContent, bare = text.replace(/[ ,%+]/g, '');
-  return bare && !isNaN(bare) ? +bare : text;
-};
-document.querySelectorAll('th').forEach(th => th.onclick = () => {
-  const body = th.closest('table').tBodies[0], at = th.cellIndex;
-  const down = th.dataset.down = th.dataset.down ? '' : '1';
-  [...body.rows].sort((a, b) => {
-    const [x, y] = [value(a.cells[at]), value(b.cells[at])];
-    return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1);
-  }).forEach(row => body.append(row));
-});
-"""
 
 
 def write(path: Path, title: str, blocks: Iterable[Line | Table], figures: Mapping[str, Any]) -> None:
@@ -55,20 +25,32 @@ def _lines(title: str, blocks: Iterable[Line | Table], figures: Mapping[str, Any
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
+    style, script = ((PAGE / name).read_text(encoding="utf-8") for name in ("page.css", "common.js"))
+    yield f"<title>{escape(title)}</title><style>{style}</style></head>"
+    yield f"<body><header><h1>{escape(title)}</h1>"
+    yield '<button type="button" class="plain" id="theme">light / dark</button></header>'
+    command: list[str] = []
     for block in blocks:
         if isinstance(block, Table):
             yield from _table(block)
+        elif block.text.endswith("\\") or command:
+            command.append(block.text)
+            if not block.text.endswith("\\"):
+                yield f"<pre>{escape(chr(10).join(command))}</pre>"
+                command = []
         elif block.text and block.text != title:
             yield f"<p>{escape(block.text)}</p>"
     for place, (name, figure) in enumerate(figures.items()):
         yield f'<figure id="{escape(name)}">{_vector(figure, f"f{place}-")}</figure>'
-    yield f"<script>{_SCRIPT}</script></body></html>"
+    yield f"<script>{script}</script></body></html>"
 
 
 def _table(table: Table) -> Iterator[str]:
-    yield f'<h2>{escape(table.title)}</h2><div class="wide"><table><thead><tr>'
-    yield "".join(f"<th{_side(column.numeric)}>{escape(column.title)}</th>" for column in table.columns)
+    yield f'<h2>{escape(table.title)}</h2><div class="wide"><table class="written"><thead><tr>'
+    yield "".join(
+        f'<th{_side(column.numeric)}><button type="button">{escape(column.title)}</button></th>'
+        for column in table.columns
+    )
     yield "</tr></thead><tbody>"
     sides = [_side(column.numeric) for column in table.columns]
     for row in table.rows:
@@ -80,7 +62,7 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def _side(numeric: bool) -> str:
-    return ' class="n"' if numeric else ""
+    return f' class="{"n" if numeric else "long"}"'
 
 
 _NAMED = re.compile(r'(\bid="|url\(#|href="#)')

@@ -9,5 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-#: The files of the page; ``page.css`` is the look of the harness's reports, too.
+#: The files of the page; ``page.css`` and ``common.js`` are those of every page: of a search, of a sweep, of the harness's
+#: reports.
 PAGE = Path(__file__).parent / "page"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -18,6 +19,7 @@ _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/serve.css": ("serve.css", "text/css; charset=utf-8"),
+    "/common.js": ("common.js", "text/javascript; charset=utf-8"),
     "/serve.js": ("serve.js", "text/javascript; charset=utf-8"),
 }
 _JSON = "application/json; charset=utf-8"
@@ -102,7 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body)
+            with suppress(ConnectionError):  # whoever asked has turned to another question
+                self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing of a request is kept."""

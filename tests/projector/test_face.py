@@ -121,6 +121,8 @@ def test_a_search_holds_what_is_said_and_is_told_shortly() -> None:
     assert {row["tp"] for row in found.rows} == {2}
     assert found.rows[0]["tgs"] == max(row["tgs"] for row in found.rows)
     assert len(repr(found).splitlines()) <= 6
+    assert repr(found.best[0]) in repr(found)
+    assert found.to_dict() == {"rows": found.rows}
     assert len(found.to_pandas()) == 3
     with pytest.raises(pj.InputError, match="GiB too much"):
         pj.search(model="llama3.1_8b", gpu="h100", gpus=1, budget=0)
@@ -153,3 +155,13 @@ def test_a_sweep_is_its_projections() -> None:
     assert "fastest" in repr(varied)
     with pytest.raises(pj.InputError, match=r"sweep\(\)"):
         pj.sweep(**RUN, tq=[1, 2])
+
+
+def test_parts_of_a_projection_draw_and_say_themselves() -> None:
+    pytest.importorskip("matplotlib")
+    made = pj.project(**FITS)
+    for part in (made.memory, made.timeline):
+        assert part.plot().axes
+        assert len(repr(part)) < 120
+    assert f"{made.memory.usable / 2**30:.2f} GiB" in repr(made.memory)
+    assert made.timeline.compiled.schedule.name in repr(made.timeline)

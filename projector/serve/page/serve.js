@@ -187,10 +187,6 @@ addEventListener('pointermove', e => {
   tip.textContent = over.dataset.tip;
   tip.style.left = Math.min(e.clientX + 12, innerWidth - tip.offsetWidth - 8) + 'px'; tip.style.top = Math.min(e.clientY + 14, innerHeight - tip.offsetHeight - 8) + 'px';
 });
-$('theme').addEventListener('click', () => {
-  const root = document.documentElement, dark = root.dataset.theme || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
-  root.dataset.theme = dark === 'dark' ? 'light' : 'dark';
-});
 (async () => {
   const known = await ask('catalogue', '');
   const options = (name, values, first) => form.elements[name].append(...(first === undefined ? [] : [h('option', {value: ''}, first)]), ...values.map(v => h('option', {}, v)));

@@ -286,7 +286,7 @@ def test_a_wrong_address_is_a_page_all_the_same(look: Any) -> None:
 def test_files_of_the_page_are_there_and_short() -> None:
     from harness.report import html
 
-    scripts = [*sorted(html.PAGE.glob("*")), html.LOOK / html.STYLES[0]]
+    scripts = [*sorted(html.PAGE.glob("*")), html.LOOK / html.STYLES[0], html.LOOK / "common.js"]
     assert {p.name for p in scripts} == {"common.js", "first.html", "explorer.html", *html.SCRIPTS, *html.STYLES}
     for path in scripts:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 250, path.name

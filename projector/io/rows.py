@@ -1,0 +1,25 @@
+"""Rows of plain values as people look at them in Python: a frame of pandas, a table in a notebook, a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class Rows:
+    """What has ``rows``, each a mapping of plain values."""
+
+    rows: Any
+
+    def to_dict(self) -> dict[str, Sequence[Mapping[str, Any]]]:
+        """The rows as they are, for a JSON document."""
+        return {"rows": self.rows}
+
+    def to_pandas(self) -> Any:
+        """The rows as a frame. Needs pandas."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    def _repr_html_(self) -> str:
+        return str(self.to_pandas().dropna(axis=1, how="all").to_html(index=False))
