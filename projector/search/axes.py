@@ -42,18 +42,28 @@ def layers(base: Workload) -> list[Axis]:
         ({"sequence_parallel": True}, {"sequence_parallel": False}),
         ({"precision": base.recipe.precision},),
     ]
-    if kind == "torchtitan":
-        axes.append(({"data_parallel_sharding": "optim_grads_params"},))
-    else:
-        axes.append(({"data_parallel_sharding": "optim"}, {"data_parallel_sharding": "no_shard"}))
+    usual = load(base.framework).defaults
+    axes.append(_sharding(base, kind, usual["data_parallel_sharding"]))
+    if usual.get("defer_fsdp_grad_sync"):
+        axes.append(({"defer_fsdp_grad_sync": True}, {"defer_fsdp_grad_sync": False}))
+    if kind != "torchtitan":
         axes.append(({"tp_comm_overlap": False}, {"tp_comm_overlap": True}))
-    if load(base.framework).defaults["create_attention_mask_in_dataloader"] and base.recipe.seq_length >= _MASKED:
-        axes.append(({"create_attention_mask_in_dataloader": False}, {"create_attention_mask_in_dataloader": True}))
+    if usual["create_attention_mask_in_dataloader"] and base.recipe.seq_length >= _MASKED:
+        axes.append(({"create_attention_mask_in_dataloader": False},))  # which costs nothing
     if moe and kind != "torchtitan":
         deepep = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
         axes.append(({"moe_token_dispatcher_type": "alltoall", "moe_flex_dispatcher_backend": None}, deepep))
         axes.append(({"overlap_moe_expert_parallel_comm": False}, {"overlap_moe_expert_parallel_comm": True}))
     return axes
+
+
+def _sharding(base: Workload, kind: str, usual: str) -> Axis:
+    """What data-parallel ranks share out: all of it where the framework is made for that; else the optimizer's states or
+    nothing, and where it can gradients and weights, too (not Megatron-LM where experts lie apart)."""
+    every, megatron = "optim_grads_params", kind in ("megatron", "primus")
+    more = () if megatron and base.model.moe else (every,) if megatron else ("optim_grads", every)
+    levels = (every,) if usual == every else ("optim", "no_shard", *more)
+    return tuple({"data_parallel_sharding": level} for level in levels)
 
 
 def once(base: Workload) -> list[Axis]:

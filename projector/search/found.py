@@ -132,7 +132,8 @@ def search(
     hunts = _Hunts(space, cluster, objective, limits, settings, told, began)
     smaller = hunts.room(1.0)
     known: dict[str, tuple[float, float]] = {}  # of this memory: it says nothing of a smaller one
-    sure = hunts.soon(hunts.room(math.exp(-_tolerance(space, cluster))), {})
+    surely = hunts.room(math.exp(-_tolerance(space, cluster)))
+    sure = hunts.soon(surely, {})
     first = sure or hunts.soon(smaller, known)
     seeds = first.hits if first else []
     if first:  # what is stated may fit, too, if it is not sure to
@@ -143,8 +144,7 @@ def search(
     shown = partial(_projected, space=space, cluster=cluster, settings=settings, knowledge=knowledge or Knowledge())
     close = shown(hunt.leaders[:1])
     if close and close[0].projection.memory.order:  # the best may not fit: what does stands before it
-        room = hunts.room(math.exp(-close[0].projection.memory.tolerance))
-        clear = hunts.run(space, room, sure.hits if sure else (), {})
+        clear = hunts.run(space, surely, sure.hits if sure else (), {})
         if clear.hits:
             hunt = clear
     leaders = hunt.leaders
@@ -232,11 +232,15 @@ class _Hunts:
 
 
 def _tolerance(space: Space, cluster: Cluster) -> float:
-    """How far the memory of a configuration of ``space`` may be off, as ln."""
-    try:
-        return tolerance(settled(space.base, cluster, published=False))
-    except (InputError, Unsupported):  # as it is stated it cannot run
-        return max(TOLERANCE.values())
+    """How far the memory of a configuration of ``space`` may be off, as ln: of whatever its ranks share out, the most."""
+    name = "data_parallel_sharding"
+    found = []
+    for value in dict.fromkeys(option.get(name) for option in space.of_layers):
+        try:
+            found.append(tolerance(settled(with_fields(space.base, {name: value}), cluster, published=False)))
+        except (InputError, Unsupported):  # as it is stated it cannot run
+            continue
+    return max(found, default=max(TOLERANCE.values()))
 
 
 def _most(best: Best, space: Space, objective: Objective) -> float | None:

@@ -32,7 +32,10 @@ def arguments(load: Workload) -> dict[str, Any]:
         made |= {"fp8": "hybrid", "fp8_recipe": "mxfp8" if recipe.precision == "mxfp8" else recipe.fp8_recipe}
     if recipe.precision in ("mxfp4", "nvfp4"):
         made |= {"fp4": "e2m1", "fp4_recipe": recipe.precision}
-    made["use_distributed_optimizer"] = recipe.data_parallel_sharding == "optim"
+    sharded = recipe.data_parallel_sharding in ("optim_grads", "optim_grads_params")
+    made["use_distributed_optimizer"] = sharded or recipe.data_parallel_sharding == "optim"
+    if sharded:
+        made |= {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": recipe.data_parallel_sharding}
     again = recipe.recompute_granularity
     if again not in (None, "none"):
         made["recompute_granularity"] = again

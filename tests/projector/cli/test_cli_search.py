@@ -150,7 +150,7 @@ def test_time_is_enough_for_something_that_fits_and_says_what_is_left(capsys: py
                 f"--vary={name}"
                 for name in ("precision", "offload", "fast_domain=any", "cp_comm_type", "attention_backend")
             ),
-            "1,741,824",
+            "2,612,736",
         ),
     ],
 )
