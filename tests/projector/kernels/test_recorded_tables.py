@@ -294,7 +294,7 @@ def test_the_tree_and_the_pairs_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(4)
     points, wanted = random.uniform(5, 9, (400, 4)), random.uniform(5, 9, (300, 4))
     pairs = nearest(points, wanted)
-    monkeypatch.setattr(neighbours, "_TREE", 0)
+    monkeypatch.setattr(nearest_shapes, "_TREE", 0)
     tree = nearest(points, wanted)
     np.testing.assert_array_equal(pairs.rows, tree.rows)
     np.testing.assert_allclose(pairs.weights, tree.weights, rtol=1e-9)
