@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.calibrate import fit, learn
 from harness.calibrate.fit import Conditioned
@@ -17,7 +16,6 @@ from harness.contracts.estimates import Estimate, Observation
 from projector.dataclass import dataclass
 from projector.posterior import REPEAT, Posterior
 
-Array = NDArray[np.float64]
 #: Parts into which sources are divided so that the variances of each come from the first looks of the others.
 FOLDS = 4
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -36,16 +36,15 @@ def build(evaluation: Evaluation, predictor: str) -> Report:
     found = pairs(frame.part(evaluation.once, predictor=predictor, fit="uncalibrated"))
     seen = [p for p in found if p.seen]
     widths = _widths(evaluation.observed.get(predictor, ()), found)
-    by_kind = _lines(found, lambda p: p.kind, widths)
+    groups = _lines([p for p in seen if p.group], lambda p: [p.group], {})
+    by_kind = _lines(found, lambda p: [p.kind], widths)
     tables = (
-        _table("In short", "which", [*_whole(found, widths)]),
+        _table("In short", "which", _whole(found, widths)),
         _table("By kind of change, alone", "kind", by_kind),
-        _table("By kind of change, alone or with others", "kind", _touching(seen, widths)),
+        _table("By kind of change, alone or with others", "kind", _lines(seen, lambda p: p.kinds, widths)),
         _reachable(evaluation, predictor, found),
-        _table("By source", "source", _lines(seen, lambda p: p.publisher, widths)),
-        _table(
-            "Groups that are furthest off", "group", _lines([p for p in seen if p.group], lambda p: p.group)[:_GROUPS]
-        ),
+        _table("By source", "source", _lines(seen, lambda p: [p.publisher], widths)),
+        _table("Groups that are furthest off", "group", groups[:_GROUPS]),
     )
     lines = [sentence(seen), _worst(by_kind)] if seen else ["no two measured runs to compare"]
     return Report.of("What a change brings", tables, lines)
@@ -81,44 +80,33 @@ def _worst(by_kind: Sequence[Line]) -> str:
     return "Furthest off, nine in ten: " + ", ".join(f"{name} {percent(of.p90)}" for name, of, _ in worst)
 
 
-def _whole(found: Sequence[Pair], widths: Widths | None) -> Iterable[Line]:
-    parts: tuple[tuple[str, Callable[[Pair], bool]], ...] = (
-        ("all that differ in what a projector sees", lambda p: p.seen),
-        ("of them inside a group", lambda p: p.seen and bool(p.group)),
-        ("of them one kind of change", lambda p: len(p.kinds) == 1),
-        ("only what no recipe field holds", lambda p: not p.seen and bool(p.unseen)),
-        ("one configuration twice", lambda p: not p.seen and not p.unseen),
-    )
-    for name, holds in parts:
-        yield from _line(name, [p for p in found if holds(p)], widths)
+def _whole(found: Sequence[Pair], widths: Widths) -> list[Line]:
+    parts: Mapping[str, Callable[[Pair], bool]] = {
+        "all that differ in what a projector sees": lambda p: p.seen,
+        "of them inside a group": lambda p: p.seen and bool(p.group),
+        "of them one kind of change": lambda p: len(p.kinds) == 1,
+        "only what no recipe field holds": lambda p: not p.seen and bool(p.unseen),
+        "one configuration twice": lambda p: not p.seen and not p.unseen,
+    }
+    return _told({name: [p for p in found if holds(p)] for name, holds in parts.items()}, widths)
 
 
-def _lines(found: Sequence[Pair], key: Callable[[Pair], str], widths: Widths | None = None) -> list[Line]:
-    """A line a value, furthest off first."""
-    by: dict[Hashable, list[Pair]] = {}
+def _lines(found: Sequence[Pair], keys: Callable[[Pair], Iterable[str]], widths: Widths) -> list[Line]:
+    """A line a value, furthest off first; a pair stands in the lines of all of its keys."""
+    by: dict[str, list[Pair]] = {}
     for pair in found:
-        by.setdefault(key(pair), []).append(pair)
-    made = [line for name, those in by.items() for line in _line(str(name), those, widths)]
-    return sorted(made, key=lambda line: (-line[1].p90, line[0]))
+        for key in keys(pair):
+            by.setdefault(key, []).append(pair)
+    return sorted(_told(by, widths), key=lambda line: (-line[1].p90, line[0]))
 
 
-def _touching(seen: Sequence[Pair], widths: Widths | None) -> list[Line]:
-    kinds = sorted({kind for pair in seen for kind in pair.kinds})
-    made = [line for kind in kinds for line in _line(kind, [p for p in seen if kind in p.kinds], widths)]
-    return sorted(made, key=lambda line: (-line[1].p90, line[0]))
+def _told(by: Mapping[str, Sequence[Pair]], widths: Widths) -> list[Line]:
+    return [(name, of, _inside(those, widths)) for name, those in by.items() if (of := score(those))]
 
 
-def _line(name: str, those: Sequence[Pair], widths: Widths | None) -> Iterable[Line]:
-    of = score(those)
-    if of is not None:
-        yield name, of, _inside(those, widths)
-
-
-def _inside(those: Sequence[Pair], widths: Widths | None) -> str:
+def _inside(those: Sequence[Pair], widths: Widths) -> str:
     """Share of pairs inside the interval that other sources give, and how far that goes to either side at the median."""
-    mine = [
-        (abs(p.error) <= half, half) for p in those if (half := (widths or {}).get((p.first, p.second))) is not None
-    ]
+    mine = [(abs(p.error) <= half, half) for p in those if (half := widths.get((p.first, p.second))) is not None]
     if not mine:
         return ""
     inside, halves = np.array(mine).T
