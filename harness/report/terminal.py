@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -46,7 +47,11 @@ def document(report: Report, command: str) -> dict[str, object]:
 
 
 def _values(table: Table) -> dict[str, object]:
-    titles = [column.title for column in table.columns]
+    titles: list[str] = []
+    seen = Counter[str]()
+    for column in table.columns:  # a title that stands twice has a number behind it: a key holds one value
+        seen[column.title] += 1
+        titles.append(column.title if seen[column.title] == 1 else f"{column.title} ({seen[column.title]})")
     rows = [
         {title: None if cell == NONE else cell for title, cell in zip(titles, row, strict=True)} for row in table.rows
     ]

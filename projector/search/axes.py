@@ -43,7 +43,7 @@ def layers(base: Workload) -> list[Axis]:
         ({"precision": base.recipe.precision},),
     ]
     usual = load(base.framework).defaults
-    axes.append(_sharding(base, kind, usual["data_parallel_sharding"]))
+    axes.append(_sharding(base, kind, str(usual["data_parallel_sharding"])))
     if usual.get("defer_fsdp_grad_sync"):
         axes.append(({"defer_fsdp_grad_sync": True}, {"defer_fsdp_grad_sync": False}))
     if kind != "torchtitan":

@@ -9,6 +9,7 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from harness.contracts.results import Evaluation, RunFacts
 from harness.evidence import shelf
 from harness.report import files, query, spec
 from harness.report.spec import GROUPS, METRICS, Spec, table, values
+from harness.report.table import Column, Report, Table
+from harness.report.terminal import document
 from harness.score import accuracy
 from projector.errors import InputError
 
@@ -204,3 +207,16 @@ def test_what_the_file_of_tables_says_is_read_and_what_is_asked_for_is_there() -
     assert set(re.findall(r'tabled\(\s*"(\w+)"', code)) == set(said["tables"])
     named = set(re.findall(r'SPECS\["(\w+)"\]', code)) | {"assumed", *(name for name in said["specs"] if "by_" in name)}
     assert named == set(said["specs"])
+
+
+def test_a_title_that_stands_twice_loses_no_value() -> None:
+    columns = (Column("", numeric=False), Column("rows"), Column("rows"))
+    report = Report(title="r", tables=(Table(title="t", columns=columns, rows=(("a", "1", "2"),)),))
+    (made,) = document(report, "c")["tables"]
+    assert made["rows"] == [{"": "a", "rows": "1", "rows (2)": "2"}]
+
+
+def test_the_file_of_tables_is_yaml_for_every_reader() -> None:
+    """The loader in Python is stricter than that in C, and stands in where there is no library."""
+    text = (Path(spec.__file__).parent / "tables.yaml").read_text(encoding="utf-8")
+    assert yaml.load(text, yaml.SafeLoader) == shelf.data("report/tables.yaml")
