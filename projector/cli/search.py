@@ -69,7 +69,7 @@ def register(parser: Parser) -> None:
     add("--budget", default="60s", metavar="N|Ns", help=budget)
     out = parser.add_argument_group("what comes out")
     written.add_write(out)
-    out.add_argument("--plots", metavar="DIR", help="pictures: time and memory, the axes of the best, where time goes")
+    out.add_argument("--plots", metavar="DIR", help="pictures: time against memory, where time goes")
     out.add_argument("--page", metavar="FILE", help="all that is shown and the pictures, as one HTML page")
     add_json(out)
 
@@ -154,13 +154,9 @@ def _space(case: Case, options: argparse.Namespace, gpus: tuple[int, ...]) -> Sp
 
 
 def _gpus(case: Case, options: argparse.Namespace) -> tuple[int, ...]:
-    if not options.max_gpus:
-        return ()
-    found, hosts = [], 1
-    while hosts * case.cluster.gpus_per_host <= options.max_gpus:
-        found.append(hosts * case.cluster.gpus_per_host)
-        hosts *= 2
-    return (*found, *({options.max_gpus} - set(found)))
+    """Hosts in powers of two, and the most; none where that is not said."""
+    most, each = options.max_gpus or 0, case.cluster.gpus_per_host
+    return tuple(sorted({*(each << n for n in range(most.bit_length()) if each << n <= most), *({most} - {0})}))
 
 
 def _values(texts: list[str], flag: str, problems: list[Problem], gpu: Gpu) -> dict[str, tuple[Any, ...]]:

@@ -27,17 +27,16 @@ def _lines(title: str, blocks: Iterable[Line | Table], figures: Mapping[str, Any
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     style, script = ((PAGE / name).read_text(encoding="utf-8") for name in ("page.css", "common.js"))
     yield f"<title>{escape(title)}</title><style>{style}</style></head>"
-    yield f"<body><header><h1>{escape(title)}</h1>"
-    yield '<button type="button" class="plain" id="theme">light / dark</button></header>'
+    yield f'<body><header><h1>{escape(title)}</h1><button class="plain" id="theme">light / dark</button></header>'
     command: list[str] = []
     for block in blocks:
         if isinstance(block, Table):
             yield from _table(block)
-        elif block.text.endswith("\\") or command:
+        elif block.text.endswith("\\"):
             command.append(block.text)
-            if not block.text.endswith("\\"):
-                yield f"<pre>{escape(chr(10).join(command))}</pre>"
-                command = []
+        elif command:
+            yield f"<pre>{escape(chr(10).join([*command, block.text]))}</pre>"
+            command = []
         elif block.text and block.text != title:
             yield f"<p>{escape(block.text)}</p>"
     for place, (name, figure) in enumerate(figures.items()):

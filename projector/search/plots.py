@@ -1,8 +1,7 @@
-"""Pictures of a search: time against memory, the axes of the best side by side, where their time goes."""
+"""Pictures of a search: time against memory, where the time of the best goes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,22 +10,15 @@ from projector.search.found import Found
 from projector.search.looks import COLOURS, GREY, figure, tidy
 from projector.search.words import brief
 
-Figure = Any  # of matplotlib
 _TEN = 10
-_AXES = (
-    *("gpus", "tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "pipeline_schedule", "recompute_granularity"),
-    *("sequence_parallel", "precision", "data_parallel_sharding", "moe_flex_dispatcher_backend"),
-)
 
 
-def figures(found: Found, title: str) -> dict[str, Figure]:
-    """``front``, ``axes`` and ``breakdown``; nothing where nothing fits."""
-    if not found.best:
-        return {}
-    return {"front": _front(found, title), "axes": _parallel(found, title), "breakdown": _breakdown(found, title)}
+def figures(found: Found, title: str) -> dict[str, Any]:
+    """``front`` and ``breakdown`` of a search that found something."""
+    return {"front": _front(found, title), "breakdown": _breakdown(found, title)}
 
 
-def _front(found: Found, title: str) -> Figure:
+def _front(found: Found, title: str) -> Any:
     picture, (axes,) = figure(f"{title}: time against memory")
     axes.scatter([hit.memory / 2**30 for hit in found.hits], [hit.seconds for hit in found.hits], s=12, color=GREY,
                  label=f"{len(found.hits)} projected")  # fmt: skip
@@ -42,44 +34,7 @@ def _front(found: Found, title: str) -> Figure:
     return picture
 
 
-def _parallel(found: Found, title: str) -> Figure:
-    """A line a configuration; of each axis only the values that were projected."""
-    hits = sorted(found.hits, key=lambda hit: hit.value)[:200]
-    values = {name: [str(hit.fields.get(name)) for hit in hits] for name in _AXES if name in hits[0].fields}
-    shown = {name: _ordered(each) for name, each in values.items() if len(set(each)) > 1}
-    picture, (axes,) = figure(f"{title}: what the best have in common", width=max(6.0, 1.5 * (len(shown) + 1)))
-    speed = np.array([hit.value for hit in hits])
-    gained = speed.min() / speed
-    low = gained.min()
-    for rank in reversed(range(len(hits))):
-        at = [_place(shown[name], values[name][rank]) for name in shown]
-        at.append((gained[rank] - low) / (1 - low) if low < 1 else 0.5)
-        colour = COLOURS[1] if rank == 0 else COLOURS[0] if rank < _TEN else GREY
-        axes.plot(at, color=colour, alpha=1.0 if rank < _TEN else 0.35, linewidth=2.2 if rank == 0 else 1.0)
-    for x, order in enumerate(shown.values()):
-        for word in order:
-            axes.text(x + 0.04, _place(order, word), word, fontsize=8, va="bottom")
-    for part in (0.0, 1.0):
-        axes.text(len(shown) + 0.04, part, f"{100 * (low + part * (1 - low)):.0f} %", fontsize=8, va="bottom")
-    names = [name.replace("_", "\n", 1).replace("_", " ") for name in shown]
-    axes.set_xticks(range(len(shown) + 1), [*names, "against\nbest"], fontsize=8)
-    axes.set_xlim(-0.15, len(shown) + 0.5)
-    axes.set_yticks([])
-    for x in range(len(shown) + 1):
-        axes.axvline(x, color="#DDDDDD", linewidth=0.8, zorder=0)
-    axes.spines[:].set_visible(False)
-    return picture
-
-
-def _ordered(values: Sequence[str]) -> list[str]:
-    return sorted(set(values), key=lambda word: (not word.isdigit(), int(word) if word.isdigit() else 0, word))
-
-
-def _place(order: Sequence[str], word: str) -> float:
-    return order.index(word) / (len(order) - 1)
-
-
-def _breakdown(found: Found, title: str) -> Figure:
+def _breakdown(found: Found, title: str) -> Any:
     """Of the best ten, seconds by part for the tokens of one step of the best."""
     ten = found.best[:_TEN]
     first = ten[0].projection

@@ -8,12 +8,6 @@ const circle = (x, y, r = 2.6) => `M${at(x - r)} ${at(y)}a${r} ${r} 0 1 0 ${2 * 
 const triangle = (x, y, r = 3.4) => `M${at(x - r)} ${at(y + r * .75)}h${2 * r}L${at(x)} ${at(y - r)}z`;
 const square = (x, y, r = 2.5) => `M${at(x - r)} ${at(y - r)}h${2 * r}v${2 * r}h${-2 * r}z`;
 
-function logTicks(low, high) {
-  const span = high / low, steps = span > 300 ? [1] : span > 12 ? [1, 3] : span > 4 ? [1, 2, 5] : [1, 1.5, 2, 3, 5, 7], ticks = [];
-  for (let d = Math.floor(Math.log10(low)); d <= Math.ceil(Math.log10(high)); d++)
-    for (const s of steps) if (s * 10 ** d >= low && s * 10 ** d <= high) ticks.push(s * 10 ** d);
-  return ticks;
-}
 const linearTicks = high => {
   const raw = high / 6, unit = 10 ** Math.floor(Math.log10(raw)), step = unit * [1, 2, 5, 10].find(s => s * unit >= raw);
   return Array.from({length: Math.floor(high / step) + 1}, (_, i) => i * step);

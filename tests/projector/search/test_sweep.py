@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -246,10 +247,31 @@ def test_pictures_of_a_search(tmp_path: Path) -> None:
     words = ["search", "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--gbs", "16", "--seq-length", "4096"]
     held = [f"--fix={each}" for each in ("tp=1,2", "cp=1", "pp=1", "micro_batch_size=1")]
     assert main([*words, *held, "--json", "--plots", str(tmp_path), "--page", str(tmp_path / "all.html")]) == 0
-    assert {file.name for file in tmp_path.iterdir()} == {"front.png", "axes.png", "breakdown.png", "all.html"}
+    assert {file.name for file in tmp_path.iterdir()} == {"front.png", "breakdown.png", "all.html"}
     page = (tmp_path / "all.html").read_text()
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 2
+    assert re.search(r"<pre>projector performance [^<]*\\\n[^<]*</pre>", page)
     assert "Best configurations" in page
     assert all(file.stat().st_size > 10_000 for file in tmp_path.iterdir())
     (tmp_path / "file").write_text("")
     assert main([*words, *held, "--plots", str(tmp_path / "file")]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "theme"), [(1300, "light"), (800, "dark"), (500, "light")])
+def test_the_page_of_a_search_has_the_look_of_all_pages(chromium: Any, tmp_path: Path, width: int, theme: str) -> None:
+    file, words = (
+        tmp_path / "all.html",
+        "--model llama3.1_8b --gpu h100 --gpus 8 --gbs 16 --seq 4096 --fix pp=1 --fix cp=1",
+    )
+    assert main(["search", *words.split(), "--fix", "tp=1,2", "--json", "--page", str(file)]) == 0
+    page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+    page.goto(file.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    before = page.locator("tbody tr td").first.inner_text()
+    page.locator("th button").first.click()
+    page.locator("th button").first.click()
+    assert page.locator("tbody tr td").first.inner_text() != before
+    page.locator("#theme").click()
+    assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if theme == "light" else "light")
+    page.close()
