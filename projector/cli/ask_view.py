@@ -17,6 +17,9 @@ from projector.hardware.yaml_file import WHAT_IF
 from projector.io.table import NONE, Column, Line, Table, factor, gib, percent
 from projector.search.words import words
 
+#: What a search says of a space in which nothing fits (:mod:`projector.search.unfit`), by the first word of the key.
+_REFUSED = {"memory": "None of {found} needs {expected}", "nearest": "The {key}: {found}. It fits with {expected}"}
+
 
 def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[Line | Table]:
     """At most 25 lines of 80 characters for one GPU."""
@@ -59,7 +62,9 @@ def _misfit(answer: Answer) -> Iterator[Line]:
     work, cluster = answer.case.workload, answer.case.cluster
     yield Line(f"Does not fit: {work.model.name} on {work.gpus} × {cluster.gpu.title}, in any layout", "bad")
     assert answer.refused is not None
-    yield from (Line(line) for line in answer.refused.lines())
+    for each in answer.refused.problems:
+        told = _REFUSED.get(each.key.partition(" ")[0], "{}")
+        yield Line(told.format(each, key=each.key, found=each.found, expected=each.expected))
     yield Line("--gpus min finds the fewest GPUs on which it fits")
 
 

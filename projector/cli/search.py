@@ -64,9 +64,9 @@ def register(parser: Parser) -> None:
     add("--top", type=whole(1, 1000), default=10, metavar="N", help="configurations to show; default: 10")
     budget = (
         "stop after so many CPU seconds (60s, 5min) or projections (500), and say how far the best can be off; none: go on "
-        "until no other is better; default: 60s"
+        "until no other is better; default: 10s"
     )
-    add("--budget", default="60s", metavar="N|Ns", help=budget)
+    add("--budget", default="10s", metavar="N|Ns", help=budget)
     out = parser.add_argument_group("what comes out")
     written.add_write(out)
     out.add_argument("--plots", metavar="DIR", help="pictures: time against memory, where time goes")
@@ -80,8 +80,6 @@ def _run(options: argparse.Namespace) -> None:
     from projector.io.terminal import show
 
     limits = _limits(options)
-    if options.objective == "cost" and options.price is None:
-        raise InputError([Problem("command line", "--price", "nothing", "the price of a GPU-hour: none is invented")])
     runs.prepare(options)
     if (options.max_gpus or options.fewest_gpus) and not options.gpus and not options.target_nodes:
         options.gpus = options.max_gpus or MOST  # their number need not be stated where their most is
@@ -127,18 +125,16 @@ def _run(options: argparse.Namespace) -> None:
 def _limits(options: argparse.Namespace) -> Limits:
     from projector.search.found import Limits
 
-    seconds = number = None
-    if options.budget != "none":
-        match = _BUDGET.fullmatch(options.budget.strip())
-        if match is None or float(match[1]) <= 0:
-            raise InputError(
-                [Problem("--budget", "", options.budget, "seconds (60s, 5min), a number of projections, or none")]
-            )
-        if match[2]:
-            seconds = float(match[1]) * (60 if match[2] == "min" else 1)
-        else:
-            number = int(float(match[1]))
-    return Limits(seconds=seconds, projections=number, margin=options.memory_margin, top=options.top)
+    limits = partial(Limits, margin=options.memory_margin, top=options.top)
+    if options.budget == "none":
+        return limits()
+    match = _BUDGET.fullmatch(options.budget.strip())
+    if match is None or float(match[1]) <= 0:
+        expected = "seconds (60s, 5min), a number of projections, or none"
+        raise InputError([Problem("--budget", "", options.budget, expected)])
+    if match[2]:
+        return limits(seconds=float(match[1]) * (60 if match[2] == "min" else 1))
+    return limits(projections=int(float(match[1])))
 
 
 def _space(case: Case, options: argparse.Namespace, gpus: tuple[int, ...]) -> Space:

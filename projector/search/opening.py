@@ -34,7 +34,7 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
     "overlap_param_gather": (True,),
 }
 #: What a part frees around the best so far, in turn; ``near``: half and twice each of its sizes.
-_FREED = (("layers", "once"), ("near", "pipelines"), ("sizes", "pipelines"), ("pipelines", "layers"))
+_FREED = (("layers", "once"), ("pipelines", "layers"), ("near", "pipelines"), ("sizes", "pipelines"))
 _SIZES = ("tp", "cp", "ep", "etp", "pp")
 _CHUNKS = (1, 2, 4)
 _TOKENS = (
