@@ -57,7 +57,7 @@ def layers(base: Workload) -> list[Axis]:
     return axes
 
 
-def _sharding(base: Workload, kind: str, usual: str) -> Axis:
+def _sharding(base: Workload, kind: str, usual: object) -> Axis:
     """What data-parallel ranks share out: all of it where the framework is made for that; else the optimizer's states or
     nothing, and where it can gradients and weights, too (not Megatron-LM where experts lie apart)."""
     every, megatron = "optim_grads_params", kind in ("megatron", "primus")
