@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property, partial
-from heapq import heappush, heappushpop
 from itertools import chain, islice
 
 import numpy as np
@@ -140,14 +139,12 @@ class _Race:
     @property
     def reach(self) -> float:
         """What the last of the best reaches; 0 where there is room."""
-        full = self._best is not None and len(self._speeds) >= self._best
-        return self._speeds[0] if full and self._speeds else 0.0
+        return self._speeds[-1] if self._best and len(self._speeds) == self._best else 0.0
 
     def time(self, speeds: Iterable[float]) -> None:
         """Takes down tokens/s/GPU."""
-        best = self._best or 0
-        for speed in (each for each in speeds if each == each and best):
-            (heappush if len(self._speeds) < best else heappushpop)(self._speeds, speed)
+        known = (each for each in speeds if each == each)
+        self._speeds = sorted((*self._speeds, *known), reverse=True)[: self._best]
 
     def enter(self, found: Mapping[int, tuple[float, Workload]]) -> None:
         """Keeps the workloads of the fastest."""

@@ -67,30 +67,13 @@ def resident(compiled: Compiled, delta_forward: ArrayLike, released_by_input: Ar
     return replay(compiled.schedule).kept(saved, saved - early)[1]
 
 
-def peak(
-    compiled: Compiled,
-    delta_forward: ArrayLike,
-    transient_forward: ArrayLike = 0.0,
-    transient_backward: ArrayLike = 0.0,
-    released_by_input: ArrayLike = 0.0,
-    transient_weight: ArrayLike = 0.0,
-) -> Floats:
-    """``[…, pp]``: the most bytes alive on each rank at once.
-
-    All arguments are bytes per virtual stage ``[…, stages]`` (or scalars). While a forward runs, what it keeps and its
-    transient are alive beside what earlier actions keep; while a backward runs, its own activations are still there
-    beside its transient. See :func:`resident` for ``released_by_input``. Raises :class:`InputError` on a wrong shape.
-    """
+def peak(compiled: Compiled, delta_forward: ArrayLike, released_by_input: ArrayLike = 0.0) -> Floats:
+    """``[…, pp]``: the most bytes alive on each rank at once, given what :func:`resident` is: while a backward runs, what
+    its forward kept is still there. Raises :class:`InputError` on a wrong shape."""
     saved = _per_stage("delta_forward", delta_forward, compiled)
     early = _per_stage("released_by_input", released_by_input, compiled)
     before, after = replay(compiled.schedule).kept(saved, saved - early)
-    kind, stage = compiled.kind[compiled.by_rank], compiled.stage[compiled.by_rank]
-    values = (transient_forward, transient_backward, transient_weight)
-    keys = ("transient_forward", "transient_backward", "transient_weight")
-    transients = [_per_stage(key, value, compiled) for key, value in zip(keys, values, strict=True)]
-    extra = np.select([kind == code for code in (F, B, W)], [part[..., stage] for part in transients])
-    top = np.maximum(before, after) + extra
-    return np.asarray(np.maximum.reduceat(top, compiled.rank_starts, axis=-1))
+    return np.asarray(np.maximum.reduceat(np.maximum(before, after), compiled.rank_starts, axis=-1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster
@@ -25,7 +25,7 @@ from projector.settle.workload import settled
 from projector.step.columns import additive
 from projector.step.neighbours import pairs_up
 from projector.step.stages import after_exchange, counted_names, splits
-from projector.workload.composition import Composition, compositions
+from projector.workload.composition import compositions
 from projector.workload.workload import Workload
 
 Floats = NDArray[np.float64]
@@ -37,9 +37,8 @@ Blocks = dict[Hashable, dict[Hashable, Floats]]
 """Seconds that blocks add to their stages, by what they depend on beside the pipeline."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pipeline:
-    """``counts`` ``[stages, blocks]``: how many of the ``blocks`` each stage has."""
+class _Counted(NamedTuple):
+    """``counts`` ``[stages, blocks]``: how many of the ``blocks`` each stage of a pipeline has."""
 
     placement: tuple[tuple[int, ...], ...]
     split: bool
@@ -55,7 +54,7 @@ class Families:
     def __init__(self, cluster: Cluster, known: Blocks) -> None:
         self._cluster = cluster
         self._seconds = known
-        self._pipelines: dict[Hashable, _Pipeline] = {}
+        self._pipelines: dict[Hashable, _Counted] = {}
 
     def ask(self, those: Sequence[Asked], settings: Settings) -> None:
         """Prices the blocks of every family among ``those`` of which some are not known."""
@@ -95,7 +94,7 @@ class Families:
                     found[i] = each
         return found
 
-    def _known(self, seen: Hashable, load: Workload, made: _Pipeline) -> dict[Hashable, Floats]:
+    def _known(self, seen: Hashable, load: Workload, made: _Counted) -> dict[Hashable, Floats]:
         """Of runs whose layers have the same problem: what they see, and how its groups lie."""
         recipe, stage = load.recipe, load.gpus // load.recipe.pp
         where = load.gpus, stage if stage % self._cluster.gpus_per_node else 0  # whole nodes lie alike
@@ -105,7 +104,7 @@ class Families:
         key = sizes, alone, seen, made.split, made.pairs, made.exchanges, bool(recipe.overlap_grad_reduce)
         return self._seconds.setdefault(key, {})
 
-    def _pipeline(self, pipe: int, layer: Hashable, load: Workload) -> _Pipeline:
+    def _pipeline(self, pipe: int, layer: Hashable, load: Workload) -> _Counted:
         key = load.recipe.pp, pipe, layer
         found = self._pipelines.get(key)
         if found is None:
@@ -113,16 +112,12 @@ class Families:
             recipe = run.workload.recipe
             _, kinds = compositions(run.workload.model, recipe)
             blocks = {block: 0 for kind in dict.fromkeys(kinds) for block, _ in counted_names(kind)}
-            counts = np.array([[dict(_summed(kind)).get(block, 0) for block in blocks] for kind in kinds], float)
-            found = _Pipeline(
+            each = {kind: counted_names(kind) for kind in kinds}
+            counts = np.array(
+                [[sum(n for name, n in each[k] if name == block) for block in blocks] for k in kinds], float
+            )
+            found = _Counted(
                 placement(run), splits(recipe), pairs_up(recipe), after_exchange(run), tuple(blocks), counts
             )
             self._pipelines[key] = found
         return found
-
-
-def _summed(kind: Composition) -> dict[Hashable, int]:
-    found: dict[Hashable, int] = {}
-    for block, number in counted_names(kind):
-        found[block] = found.get(block, 0) + number
-    return found

@@ -107,7 +107,7 @@ def test_a_batch_with_its_memory(case):
     compiled, vectors, one, slow = case
 
     def work():
-        pipeline.peak(compiled, *one)
+        pipeline.peak(compiled, one[0])
         return pipeline.evaluate(compiled, *vectors).makespan
 
     each = best(work, 3) / vectors.shape[1]
@@ -116,7 +116,7 @@ def test_a_batch_with_its_memory(case):
 
 def test_replay_of_memory(case):
     compiled, _, one, slow = case
-    fast = best(lambda: pipeline.peak(compiled, *one), 20)
+    fast = best(lambda: pipeline.peak(compiled, one[0]), 20)
     assert slow / fast > 10, f"{slow * 1e3:.2f} ms naive, {fast * 1e6:.0f} us"  # about 35 when written
 
 
