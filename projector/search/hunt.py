@@ -130,6 +130,7 @@ class Hunt:
         bunch: list[Limb] = []
         for branch in self.tree.branches():
             if self.counts.enumerated and self._spent():
+                self._weighed_out(bunch)
                 self.gap = None
                 return False
             if len(bunch) >= (_BUNCH if self.until is None else _SOON):
@@ -145,8 +146,9 @@ class Hunt:
         self._price(bunch)
         return True
 
-    def _weights_fit(self, limbs: Sequence[Limb], loads: Sequence[Workload]) -> list[bool]:
-        """Of each, whether its weights do, whatever passes through them."""
+    def _weighed_out(self, limbs: Sequence[Limb]) -> list[tuple[Limb, Workload]]:
+        """Those whose weights fit, whatever passes through them, without recompute; the others are out of memory."""
+        loads = [self._load(limb.shape, limb.pipe, *limb.leaves[0], bare=True) for limb in limbs]
         keys: list[Hashable] = []
         new: dict[Hashable, Workload] = {}
         for limb, load in zip(limbs, loads, strict=True):
@@ -158,14 +160,13 @@ class Hunt:
             if isinstance(share, str):
                 self._refused(share, 0)
             self._fits[key] = not isinstance(share, str) and share <= BETTER
-        return [self._fits[key] for key in keys]
+        fits = [self._fits[key] for key in keys]
+        self.counts.out_of_memory += sum(limb.number for limb, fit in zip(limbs, fits, strict=True) if not fit)
+        return list(compress(zip(limbs, loads, strict=True), fits))
 
     def _price(self, limbs: Sequence[Limb]) -> None:
-        loads = [self._load(limb.shape, limb.pipe, *limb.leaves[0], bare=True) for limb in limbs]
-        fits = self._weights_fit(limbs, loads)
-        self.counts.out_of_memory += sum(limb.number for limb, fit in zip(limbs, fits, strict=True) if not fit)
-        limbs, loads = list(compress(limbs, fits)), list(compress(loads, fits))
-        self._push_all([0.0] * len(limbs), limbs, loads)
+        fitting = self._weighed_out(limbs)
+        self._push_all([0.0] * len(fitting), [limb for limb, _ in fitting], [load for _, load in fitting])
         self.told(self.counts, self._first())
 
     def _push_all(self, least_of: Sequence[float], nodes: Sequence[Limb | Leaf], loads: Sequence[Workload]) -> None:
