@@ -75,6 +75,10 @@ def ranks(launch: Launch, unknowns: Unknowns, hosts: Mapping[str, str]) -> tuple
     ``hosts``: the host files that the script wrote, by name.
     """
     last = launch.steps[-1] if launch.steps else None
+    for step in launch.steps:
+        if step.kind == "submitter" and (nodes := _nodes(step)) and not (last and _nodes(last) == nodes):
+            name = unknowns.shown(step.options["name"])
+            return unknowns.mark(Unknown(f"the processes of {nodes} nodes that {name} starts", "--gpus N")), name
     if last is not None and last.kind == "torchrun":
         return _torchrun(last, launch, unknowns)
     if last is not None and last.kind == "deepspeed":
@@ -96,6 +100,12 @@ def ranks(launch: Launch, unknowns: Unknowns, hosts: Mapping[str, str]) -> tuple
     if world and unknowns.as_shell(world):
         return world, "WORLD_SIZE"
     return "1", ALONE
+
+
+def _nodes(step: Step) -> str:
+    """The hosts that a launcher states, where they are several."""
+    stated = next((step.options[name] for name in ("num_nodes", "nnodes", "nodes") if name in step.options), "1")
+    return "" if stated == "1" else stated
 
 
 def product(unknowns: Unknowns, *counts: str) -> str:

@@ -82,6 +82,20 @@ def launched(name: str, argv: Sequence[str]) -> tuple[Step | None, str, list[str
     return None
 
 
+def submitted(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """(own options, the command behind ``--``) of a program that submits another one; no command where it does not."""
+    if "--" not in arguments:
+        return {}, []
+    at = arguments.index("--")
+    behind = list(arguments[at + 1 :])
+    if not behind or not (starts_program(behind[0]) or posixpath.basename(behind[0]) in _WRAPPERS):
+        return {}, []
+    own = {
+        word.lstrip("-").replace("-", "_"): value for word, value in zip(arguments[:at], arguments[1:at], strict=False)
+    }
+    return own, behind
+
+
 def _python(rest: list[str]) -> tuple[Step | None, str, list[str]]:
     while rest:
         word = rest[0]

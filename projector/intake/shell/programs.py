@@ -77,6 +77,10 @@ class Programs:
                     visible(state.environment(), self.machine.unknowns, "torch.cuda.device_count()") + "\n"
                 )
                 return True
+            own, behind = launchers.submitted(launch[2])
+            if behind:
+                step = Step("submitter", {"name": posixpath.basename(launch[1]), **own})
+                return self._within(step, behind, state, where, line)
             return self._note(launch, state, where, line)
         if self._is_script(argv[0], state):
             return self._script(argv, state)

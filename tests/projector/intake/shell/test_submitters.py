@@ -1,0 +1,47 @@
+"""A program that submits the command behind its ``--``: the command is what trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from projector.errors import InputError, Unsupported
+from projector.intake.detect import load
+
+_TRAINER = (
+    "pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --micro-batch-size 1 "
+    "--global-batch-size 64 --max-position-embeddings 2048 --vocab-size 32000 --tokenizer-type NullTokenizer --bf16"
+)
+_DIRECT = f"torchrun --nnodes 2 --nproc_per_node 8 {_TRAINER}"
+
+
+def script(tmp_path: Path, line: str) -> Path:
+    path = tmp_path / "run.sh"
+    path.write_text(f"#!/bin/bash\n{line}\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    "before", ["python submit.py --gpus 8 --", "uv run python submit.py --priority high --preempt --"]
+)
+def test_what_stands_behind_the_dashes_is_what_trains(tmp_path: Path, before: str) -> None:
+    assert load(script(tmp_path, f"{before} {_DIRECT}")) == load(script(tmp_path, _DIRECT))
+
+
+def test_nodes_of_the_submitter_that_the_launcher_does_not_state_are_not_one(tmp_path: Path) -> None:
+    inner = f"torchrun --nproc_per_node 8 {_TRAINER}"
+    assert load(script(tmp_path, f"python submit.py --num_nodes 2 -- {_DIRECT}")).gpus == 16
+    with pytest.raises(InputError, match="--gpus N"):
+        load(script(tmp_path, f"python submit.py --num_nodes 4 -- {inner}"))
+    assert load(script(tmp_path, f"python submit.py --num_nodes 1 -- {inner}")).gpus == 8
+
+
+def test_the_task_is_that_of_the_program_behind(tmp_path: Path) -> None:
+    words = "--model_name_or_path meta-llama/Llama-3.1-8B --per_device_train_batch_size 1 --max_seq_length 2048"
+    with pytest.raises(Unsupported, match="preference"):
+        load(script(tmp_path, f"python submit.py -- accelerate launch --num_processes 8 open_instruct/dpo.py {words}"))
+
+
+def test_words_of_a_trainer_behind_dashes_are_no_command(tmp_path: Path) -> None:
+    assert load(script(tmp_path, f"{_DIRECT} -- extra")) == load(script(tmp_path, _DIRECT))
