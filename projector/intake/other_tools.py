@@ -20,13 +20,13 @@ def _ways(tool: str, stated: Mapping[str, object]) -> str:
     return _WAYS if "reinforcement" in tool else f"{_WAYS}; {same_question.flags(stated)}"
 
 
-def another_tool(program: str, words: Sequence[str]) -> str:
+def another_tool(program: str, words: Sequence[str], unknowns: Unknowns) -> str:
     """Why the command line ``words`` of ``program`` is not read, where another trainer takes it; else empty."""
     started = f"{program} {words[0] if words else ''}"
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     for name, marks in table("other_tools", "commands"):
         if any(re.fullmatch(marks, word) for word in options) or re.match(marks, started, re.IGNORECASE):
-            return f"a command line of {name}: not read ({_ways(name, megatron_cli.parse(words, Unknowns()).args)})"
+            return f"a command line of {name}: not read ({_ways(name, megatron_cli.parse(words, unknowns).args)})"
     return ""
 
 

@@ -86,8 +86,8 @@ def load(
         if _trains(launch, way)
     ]
     if not found:
-        for launch in (launch for way in evaluation.paths for launch in way.launches):
-            if tool := another_tool(launch.program, launch.arguments):
+        for way, launch in ((way, launch) for way in evaluation.paths for launch in way.launches):
+            if tool := another_tool(launch.program, launch.arguments, way.unknowns):
                 raise Unsupported(f"{where}: {tool}")
         raise InputError([_nothing(where, evaluation.paths)])
     if not evaluation.whole:
@@ -195,7 +195,7 @@ def _trains(launch: Launch, way: Way) -> bool:
 
 def _read(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> _Found:
     program = posixpath.basename(MARK.sub("", launch.program))
-    if not file_cli.takes(launch) and (tool := another_tool(launch.program, launch.arguments)):
+    if not file_cli.takes(launch) and (tool := another_tool(launch.program, launch.arguments, way.unknowns)):
         return _Found(launch, way, unsupported=f"{where}: {tool}")
     for pattern, reason in table("other_tools", "programs"):
         if re.search(pattern, program.lower().removesuffix(".py")):
