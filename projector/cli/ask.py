@@ -46,6 +46,7 @@ def register(parser: Parser) -> None:
             )
     runs.add_runs(parser.add_argument_group("what was measured"))
     group = parser.add_argument_group("what is asked")
+    group.add_argument("--fewest-gpus", dest="gpus", action="store_const", const="min", help="as --gpus min")
     group.add_argument("--tokens", type=tokens, metavar="N", help="of the whole run; default: 20 per parameter in use")
     group.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
     budget = "CPU seconds for the search on each GPU, once something is found; default: 5"
