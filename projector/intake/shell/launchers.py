@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from projector.intake.shell.launch import Step
 from projector.intake.shell.unknown import MARK, listed
@@ -90,9 +91,7 @@ def submitted(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     behind = list(arguments[at + 1 :])
     if not behind or not (starts_program(behind[0]) or posixpath.basename(behind[0]) in _WRAPPERS):
         return {}, []
-    own = {
-        word.lstrip("-").replace("-", "_"): value for word, value in zip(arguments[:at], arguments[1:at], strict=False)
-    }
+    own = {word.lstrip("-").replace("-", "_"): value for word, value in pairwise(arguments[: at + 1])}
     return own, behind
 
 
