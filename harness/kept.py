@@ -6,7 +6,7 @@ computes beside it, so it is never stale; where code changed on disk after this 
 there, and nothing is kept. It is written whole or not at all, and carries its own hash: a torn or damaged one is made
 again.
 
-A value is text of a declared type (:mod:`harness.packed`): it can be wrong, but it cannot run anything. Only a folder
+A value is text of a declared type (:mod:`projector.io.packed`): it can be wrong, but it cannot run anything. Only a folder
 that nobody but the user can enter (mode 0700) and only the user's own regular files in it are used; links are refused. A
 system without users (Windows) keeps nothing.
 """
@@ -27,9 +27,9 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from harness.packed import pack, unpack
 from projector.dataclass import dataclass
 from projector.io.code import changed, code_hash
+from projector.io.packed import pack, unpack
 
 T = TypeVar("T")
 _VERSIONS = 4  # of the code, whose values are left for whoever goes back to them

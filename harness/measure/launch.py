@@ -106,7 +106,7 @@ def run(
     done: list[dict[str, Any] | None] = []
     while len(done) < len(turns):
         rest, heard = turns[len(done) :], list[Any]()
-        payload = (rest, folder.resolve(), plan.profile, plan.cooldown)
+        payload = (tuple(rest), str(folder.resolve()), plan.profile, plan.cooldown)
         try:
             done += launch(JobFile(_TASK, payload, here.device, threads, world, _LIMIT, "measure"), heard.extend, told)
         except InputError:

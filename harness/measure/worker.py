@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,12 @@ _TICKS = 0.02  # seconds to which the system knows what a step's other programs 
 
 
 def run(
-    payload: tuple[Sequence[Turn], Path, Profile | None, int], device: Device, kept: Callable[[Any], None]
+    payload: tuple[tuple[Turn, ...], str, Profile | None, int], device: Device, kept: Callable[[Any], None]
 ) -> list[dict[str, Any]]:
     """Takes turns with the ranks that are joined: logs (and, where asked for, traces) into a folder for each repetition;
     rank 0 prints what is done. Words of :class:`harness.measure.launch.TakenTurn`."""
-    mine, folder, profile, cooldown = payload
+    mine, place, profile, cooldown = payload
+    folder = Path(place)
     compared = any(turn.asked for turn in mine)
 
     def stamp() -> float:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
-import pickle
 import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import typing
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,13 +23,14 @@ from projector.benchmark.device import Device
 from projector.benchmark.launched import launched, meeting
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
+from projector.io.packed import pack, unpack
 
 BACKENDS: Mapping[str, str] = {"cuda": "nccl", "cpu": "gloo"}  # torch calls RCCL nccl, too
 WAIT = timedelta(minutes=5)  # that ranks wait for one which never comes, before that is an error
 _LINES = 12  # of what a failed rank wrote last
 _LAST_WORDS = 0.5  # seconds that ranks get to say what they died of
 _ERROR = re.compile(r"[A-Za-z_.]{1,80}(?:Error|Exception|Interrupt)\b")
-_RESULT = "result"
+_JOB, _PAYLOAD, _RESULT = "job", "payload", "result"
 _MEETING, _PARENT = "PROJECTOR_MEETING", "PROJECTOR_PARENT"
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 #: cudaErrorDevicesUnavailable (CUDA Runtime API, error handling): a GPU in exclusive-process mode that another has open.
@@ -93,7 +96,8 @@ def launch(job: JobFile, kept: Callable[[Any], None] | None = None, told: Callab
     """
     with tempfile.TemporaryDirectory(prefix="projector-") as folder:
         path = Path(folder)
-        (path / "job").write_bytes(pickle.dumps(job))
+        (path / _JOB).write_bytes(pack(replace(job, payload=None), JobFile))
+        (path / _PAYLOAD).write_bytes(pack(job.payload, _task(job.task)[1]))
         ranks = _spawned(job, path)
         failed = watched(ranks, job.limit, _Heard(path / "out0", told).tell if told else int)
         result = path / _RESULT
@@ -102,6 +106,21 @@ def launch(job: JobFile, kept: Callable[[Any], None] | None = None, told: Callab
                 kept(json.loads(result.read_text(encoding="utf-8")))
             raise InputError([failure(job.where, path / f"log{failed}", failed, ranks[failed].returncode)])
         return json.loads(result.read_text(encoding="utf-8"))
+
+
+def given(folder: Path) -> tuple[JobFile, Callable[..., Any]]:
+    """What :func:`launch` wrote into ``folder`` for its ranks, and the task: text, read by the type that the task takes."""
+    job = unpack((folder / _JOB).read_bytes(), JobFile)
+    task, takes = _task(job.task)
+    return replace(job, payload=unpack((folder / _PAYLOAD).read_bytes(), takes)), task
+
+
+def _task(text: str) -> tuple[Callable[..., Any], Any]:
+    """The function ``module:function``, and the type that it declares for its payload."""
+    module, _, name = text.partition(":")
+    task = getattr(importlib.import_module(module), name)
+    declared = [kind for of, kind in typing.get_type_hints(task).items() if of != "return"]
+    return task, declared[0] if declared else object
 
 
 class _Heard:

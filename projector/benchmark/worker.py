@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,14 +13,14 @@ import torch.distributed as dist
 
 from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import open_device
-from projector.benchmark.processes import JobFile, end_with_parent, meet
+from projector.benchmark.processes import end_with_parent, given, meet
 
 
 def main() -> None:
     """Reads the job of the folder that is its argument, runs its task between joining and leaving the group."""
     end_with_parent()
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
-    job: JobFile = pickle.loads((folder / "job").read_bytes())  # written by the process that started this one
+    job, task = given(folder)
     torch.set_num_threads(job.threads)
     kind = job.device.partition(":")[0]
     device = open_device(f"cuda:{rank}" if kind == "cuda" else kind)
@@ -32,14 +30,9 @@ def main() -> None:
         if rank == 0:
             write_whole(folder / "result", json.dumps(result))
 
-    keep(_task(job.task)(job.payload, device, keep))
+    keep(task(job.payload, device, keep))
     dist.barrier()
     dist.destroy_process_group()
-
-
-def _task(text: str) -> Any:
-    module, _, name = text.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from harness import kept
 from harness.contracts.runs import Measured
 from harness.evidence import dataset, run_text
 from harness.kept import Shelf
-from harness.packed import pack
+from projector.io.packed import pack
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = Shelf("kind", list[int])

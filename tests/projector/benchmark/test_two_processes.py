@@ -111,8 +111,8 @@ def test_ranks_of_torchrun_agree(two: Device, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_rank_that_fails_is_told_with_what_it_wrote(two: Device) -> None:
-    job = JobFile("projector.benchmark.task:nothing", None, "cpu", 1, 2, 60.0)
-    with pytest.raises(InputError, match="nothing"):
+    job = JobFile("projector.benchmark.processes:cores", None, "cpu", 1, 2, 60.0)  # takes no payload
+    with pytest.raises(InputError, match="cores"):
         processes.launch(job)
 
 

@@ -1,9 +1,10 @@
 """Values as JSON text, and back by the type that the reader declares.
 
-The text names no class and no function, so reading it can run nothing: what is built is decided by the declared type alone,
-and text that does not fit it raises :class:`ValueError`. Declared may be ``int``, ``float``, ``str``, ``bool``, ``bytes``,
-dataclasses, tuples and lists of one of them, mappings from text, NumPy arrays of numbers, each of these ``| None``, and
-``object`` for what JSON holds itself. A dataclass instance that stands in several places is written once, and is one again.
+The text names no function, and no class but one of those that are declared or that extend them, so reading it can run
+nothing: what is built is decided by the declared type, and text that does not fit it raises :class:`ValueError`. Declared
+may be ``int``, ``float``, ``str``, ``bool``, ``bytes``, dataclasses (one of several, or what extends it), tuples and lists
+of one of them, mappings from text, NumPy arrays of numbers, each of these ``| None``, and ``object`` for what JSON holds
+itself. A dataclass instance that stands in several places is written once, and is one again.
 """
 
 from __future__ import annotations
@@ -111,9 +112,7 @@ def _json(value: Any) -> Any:
 
 
 def _optional(kinds: list[Any]) -> _Codec:
-    if len(kinds) != 1:
-        raise TypeError(f"a choice among {kinds}")
-    inner = _codec(kinds[0])
+    inner = _codec(kinds[0]) if len(kinds) == 1 else _named({each.__name__: each for each in kinds})
     return _Codec(
         lambda value, writer: None if value is None else inner.write(value, writer),
         lambda data, reader: None if data is None else inner.read(data, reader),
@@ -177,6 +176,27 @@ def _array(number: Any) -> _Codec:
     return _Codec(write, read)
 
 
+def _named(kinds: Mapping[str, Any]) -> _Codec:
+    """Of one of several dataclasses, by name."""
+
+    def write(value: Any, writer: _Writer) -> Any:
+        name = type(value).__name__
+        if kinds.get(name) is not type(value) or not dataclasses.is_dataclass(value):
+            raise TypeError(f"{name} for one of {', '.join(kinds)}")
+        return [name, _codec(type(value)).write(value, writer)]
+
+    def read(data: Any, reader: _Reader) -> Any:
+        name, inner = data
+        return _codec(kinds[name]).read(inner, reader)
+
+    return _Codec(write, read)
+
+
+def _kinds_of(kind: Any) -> dict[str, Any]:
+    """By name, the dataclasses of this program that extend ``kind``, at any depth."""
+    return {name: each for own in kind.__subclasses__() for name, each in {own.__name__: own, **_kinds_of(own)}.items()}
+
+
 def _instance(kind: Any) -> _Codec:
     """Of a dataclass: the place in the table of its fields, without those that are as their default is."""
     codecs: dict[str, _Codec] = {}  # made at the first use: a type may hold itself
@@ -186,9 +206,9 @@ def _instance(kind: Any) -> _Codec:
 
     defaults = {field.name: field.default for field in dataclasses.fields(kind)}
 
-    def write(value: Any, writer: _Writer) -> int:
+    def write(value: Any, writer: _Writer) -> Any:
         if type(value) is not kind:
-            raise TypeError(f"{type(value).__name__} for {kind.__name__}")
+            return _named(_kinds_of(kind)).write(value, writer)
         if id(value) not in writer.places:
             fields = {name: (getattr(value, name), codec) for name, codec in known().items()}
             stated = {
@@ -199,6 +219,8 @@ def _instance(kind: Any) -> _Codec:
         return writer.places[id(value)][0]
 
     def read(data: Any, reader: _Reader) -> Any:
+        if type(data) is list:
+            return _named(_kinds_of(kind)).read(data, reader)
         if type(data) is not int or data < 0:
             raise TypeError(f"no place of a {kind.__name__}")
         if (kind, data) not in reader.built:

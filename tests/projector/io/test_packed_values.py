@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.runs import MeasuredRun
 from harness.evidence import dataset
-from harness.packed import pack, unpack
+from projector.io.packed import pack, unpack
 from tests.conftest import ROOT
 
 
