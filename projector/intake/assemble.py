@@ -49,7 +49,10 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
     named = None if origin.base else tokenizers.completed(args, (origin.name,))
     if named is not None:
         args = {**args, "vocab_size": named.size}
-    reader = Reader(args if origin.base else {**table("megatron", "model_defaults"), **args})
+    unsaid = {} if origin.base else {
+        name: value for name, value in table("megatron", "model_defaults").items() if args.get(name) is None
+    }
+    reader = Reader({**args, **unsaid})
     fields = model_fields(reader)
     layers = fields.get("num_layers")
     depth = layers if isinstance(layers, int) else origin.base.num_layers if origin.base else None
