@@ -49,9 +49,11 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
     named = None if origin.base else tokenizers.completed(args, (origin.name,))
     if named is not None:
         args = {**args, "vocab_size": named.size}
-    unsaid = {} if origin.base else {
-        name: value for name, value in table("megatron", "model_defaults").items() if args.get(name) is None
-    }
+    unsaid = (
+        {}
+        if origin.base
+        else {name: value for name, value in table("megatron", "model_defaults").items() if args.get(name) is None}
+    )
     reader = Reader({**args, **unsaid})
     fields = model_fields(reader)
     layers = fields.get("num_layers")

@@ -261,7 +261,7 @@ class Settings:
         value = self.args.raw(setting)
         word = (word_of(value) or "").lower() if isinstance(value, str) else value
         known = isinstance(word, (str, int, float, type(None)))
-        if known and word in table:
+        if known and word in table and (not isinstance(word, bool) or any(isinstance(each, bool) for each in table)):
             means = table[word]
             if means == "doubtful":
                 self.doubts.append(f"{setting}={known_settings.shown(value)}")

@@ -60,7 +60,7 @@ def _recipe(job: Settings) -> None:
     args, fields = job.args, job.fields
     fields.setdefault("precision", "fp32")
     fields.setdefault("optimizer_cpu_offload", False)
-    fields["pp"] = max(1, args.integer("pipe_parallel_size") or 1)
+    fields["pp"] = args.integer("pipe_parallel_size") or 1
     layers = args.integer("checkpoint_num_layers")
     full = {**BUNDLES["full recompute"], "recompute_num_layers": layers}
     fields |= full if args.flag("checkpoint_activations") else BUNDLES["no recompute"]

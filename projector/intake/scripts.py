@@ -156,7 +156,8 @@ def _nothing(where: str, paths: Sequence[Way]) -> Problem:
     """Why no training was found."""
     expected = "a command that trains a language model (torchrun, srun, deepspeed, python … with a trainer's options)"
     absent = list(dict.fromkeys(name for way in paths for name in way.absent))
-    started = list(dict.fromkeys(posixpath.basename(x.program) for way in paths for x in way.launches if x.program))
+    programs = ((way.unknowns, launch.program) for way in paths for launch in way.launches if launch.program)
+    started = list(dict.fromkeys(posixpath.basename(unknowns.shown(program)) for unknowns, program in programs))
     ended = next((way.ended for way in paths if way.ended), "")
     if ended:
         unset = list(dict.fromkeys(name for way in paths if way.ended for name in way.unset))

@@ -238,6 +238,8 @@ def _pipeline(job: Settings, model: Model, pp: int) -> dict[str, object]:
 def _data_parallel(args: Reader, gpus: int | None) -> dict[str, object]:
     """FSDP2 over the shard degree (-1: all ranks left), replicated as often as is asked (HSDP)."""
     copies = args.integer("parallelism.data_parallel_replicate_degree") or 1
+    if copies < 1:
+        args.problems.append(("parallelism.data_parallel_replicate_degree", copies, "a whole number of at least 1"))
     shards = args.integer("parallelism.data_parallel_shard_degree") or -1
     sizes = [args.integer(f"parallelism.{name}_parallel_degree") or 1 for name in ("tensor", "pipeline", "context")]
     fields: dict[str, object] = {"data_parallel_sharding": "optim_grads_params"}

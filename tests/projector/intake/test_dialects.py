@@ -305,3 +305,13 @@ def test_nothing_that_decides_for_megatron_is_neutral_where_its_arguments_are_ta
 
 #: DeepSpeed's section of an optimizer is that of the command line; accelerate's ``main_*`` are a process.
 OTHERS_OPTIMIZER = ("optimizer_cpu_offload", "optimizer_offload_fraction")
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_true_is_no_number_of_a_setting_that_counts(name: str) -> None:
+    """``stage: true`` is not the first stage: a table of numbers refuses truth values."""
+    of = dialect(name)
+    for setting, table in of.values.items():
+        if 1 in table and not any(isinstance(each, bool) for each in table):
+            settings = Settings(of, {setting: True}, "f")
+            assert any(key == setting for key, _, _ in settings.args.problems), setting

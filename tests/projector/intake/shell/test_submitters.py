@@ -45,3 +45,16 @@ def test_the_task_is_that_of_the_program_behind(tmp_path: Path) -> None:
 
 def test_words_of_a_trainer_behind_dashes_are_no_command(tmp_path: Path) -> None:
     assert load(script(tmp_path, f"{_DIRECT} -- extra")) == load(script(tmp_path, _DIRECT))
+
+
+def test_a_program_that_only_a_run_knows_is_shown_as_the_script_writes_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        load(script(tmp_path, 'python "$(locate_program)" --flag 1'))
+    assert "locate_program" in str(error.value)
+    assert not any("\ue000" <= letter <= "\uf8ff" for letter in str(error.value))
+
+
+def test_words_of_another_trainer_that_only_a_run_knows_are_no_traceback(tmp_path: Path) -> None:
+    line = "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B --max_length $(length_of data) --output_dir $UNSET"
+    with pytest.raises((InputError, Unsupported), match="ms-swift"):
+        load(script(tmp_path, line))
