@@ -191,7 +191,9 @@ class _Once:
         self._device = settings.device(cluster.gpu, efficiency)
         self._efficiency = efficiency
         known: dict[Hashable, Pipeline] = {}
-        self._pipelines = [pipeline(run, placement(run), known) for run in runs]
+        each = [pipeline(run, placement(run), known) for run in runs]
+        alike = {(one.placement, one.contents, one.stages): one for one in each}  # whatever of them is recomputed
+        self._pipelines = [alike[one.placement, one.contents, one.stages] for one in each]
 
     def built(self, layouts: Layouts, those: Rows) -> list[_Arrays]:
         """Of those runs, whose ranks hold the same weights but for their numbers, pipeline by pipeline: which they are;
