@@ -86,9 +86,9 @@ def load(
         if _trains(launch, way)
     ]
     if not found:
-        for path in evaluation.paths:
-            for launch in path.launches:
-                if tool := another_tool(launch.program, launch.arguments, path.unknowns):
+        for way in evaluation.paths:
+            for launch in way.launches:
+                if tool := another_tool(launch.program, launch.arguments, way.unknowns):
                     raise Unsupported(f"{where}: {tool}")
         raise InputError([_nothing(where, evaluation.paths)])
     if not evaluation.whole:
