@@ -180,10 +180,10 @@ def _named(kinds: Mapping[str, Any]) -> _Codec:
     """Of one of several dataclasses, by name."""
 
     def write(value: Any, writer: _Writer) -> Any:
-        kind: Any = type(value)
-        if kinds.get(kind.__name__) is not kind or not dataclasses.is_dataclass(kind):
-            raise TypeError(f"{kind.__name__} for one of {', '.join(kinds)}")
-        return [kind.__name__, _codec(kind).write(value, writer)]
+        name = type(value).__name__
+        if kinds.get(name) is not type(value) or not dataclasses.is_dataclass(value):
+            raise TypeError(f"{name} for one of {', '.join(kinds)}")
+        return [name, _codec(kinds[name]).write(value, writer)]
 
     def read(data: Any, reader: _Reader) -> Any:
         name, inner = data

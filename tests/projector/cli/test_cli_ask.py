@@ -81,7 +81,7 @@ def test_the_shell_reads_the_lines_as_that_command(capsys: pytest.CaptureFixture
 
 def test_half_of_the_fewest_gpus_do_not_do(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("--model", "llama3.1_8b", "--gpu", "h100", "--budget", "0")
-    (fewest,) = document(capsys, *asked, "--gpus", "min")
+    (fewest,) = document(capsys, *asked, "--fewest-gpus")  # as --gpus min
     assert (fewest["memory"]["status"], fewest["gpus"]) == ("fits", document(capsys, *asked)[0]["gpus"])
     (half,) = document(capsys, *asked, "--gpus", str(fewest["gpus"] // 2))
     assert not half["fits"] or half["memory"]["status"] == "too-close"
