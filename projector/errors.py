@@ -58,7 +58,7 @@ class Problem:
 
     def __str__(self) -> str:
         place = ": ".join(plain(part) for part in (self.where, self.key) if part)
-        if self.found == NO_FILE:
+        if isinstance(self.found, str) and self.found == NO_FILE:
             return f"{place} does not exist"
         return f"{place}: found {_SHORT.repr(self.found)}, expected {plain(self.expected, _MOST_EXPECTED)}"
 

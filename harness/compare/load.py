@@ -68,7 +68,8 @@ def benchmark_files(folder: Path) -> list[Path]:
     )
     found = whole or sorted(folder.glob("*.yaml")) or inside
     if not found:
-        raise InputError([Problem(str(folder), "", NO_FILE, "benchmark_*.json, or tables of runs (*.yaml)")])
+        there = "none of them" if folder.is_dir() else NO_FILE
+        raise InputError([Problem(str(folder), "", there, "benchmark_*.json, or tables of runs (*.yaml)")])
     return found
 
 

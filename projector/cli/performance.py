@@ -70,7 +70,7 @@ def register(parser: Parser) -> None:
     group.add_argument(
         "--communication",
         action="store_true",
-        help="every collective: group, algorithm, size, count, milliseconds, exposed",
+        help="every collective: group, algorithm, size, count, time",
     )
     group.add_argument(
         "--sub-target-nodes",

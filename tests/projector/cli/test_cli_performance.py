@@ -188,7 +188,7 @@ def test_without_a_layout_one_that_fits_is_chosen_and_said():
     made = projector("performance", *job, "--json").document
     assert made["memory"]["status"] == "fits"
     assert projector("memory", *job, "--json").document["memory"]["status"] == "fits"
-    assert [text for text in made["assumed"] if text.startswith("chosen layout=tp")]
+    assert [text for text in made["assumed"] if text.startswith("chosen layout=")]
     held = projector("performance", *job, "--gbs", "64", "--recompute-granularity", "full", "--json").document
     assert (held["recipe"]["global_batch_size"], held["recipe"]["recompute_granularity"]) == (64, "full")
     alone = projector("performance", *job, "--tp", "4", "--json").document

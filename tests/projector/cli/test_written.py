@@ -75,7 +75,7 @@ def test_scripts_say_what_they_need_to_run(tmp_path: Path) -> None:
     [
         (DENSE, ("kubernetes",), "--write: found 'kubernetes'"),
         (EXPERTS, ("run.sh", "nemo"), "qk_layernorm: another value when it is read back"),
-        (SHARDED, ("megatron",), "data_parallel_sharding: another value"),
+        (SHARDED, ("nemo",), "data_parallel_sharding: another value"),
         (EXPERTS, ("torchtitan",), "a model of torchtitan's own flavors"),
     ],
 )
