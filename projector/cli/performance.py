@@ -78,11 +78,7 @@ def register(parser: Parser) -> None:
         metavar="N",
         help="scaling efficiency from N hosts, as many samples for each GPU",
     )
-    group.add_argument(
-        "--strict",
-        action="store_true",
-        help="refuse what is assumed: every value that decides time or memory is stated",
-    )
+    group.add_argument("--strict", action="store_true", help="refuse what is assumed")
     runs.add_runs(group)
     written.add_write(group)
     group.add_argument(

@@ -16,6 +16,7 @@ from projector.search.hunt import Hunt
 from projector.search.nodes import Counts, Hit
 from projector.search.space import PIPELINE, Space
 
+_SHARDING = "data_parallel_sharding"
 #: What puts something into the memory of the host.
 _HOST = ("optimizer_cpu_offload", "offload_modules", "cpu_offloading_num_layers")
 #: Values of the plain part, where an axis has them; of a size or switch that is not named here all options are in.
@@ -24,7 +25,7 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
     "recompute_granularity": ("none", "full"),
     "recompute_method": (None, "uniform"),
     "sequence_parallel": (True,),
-    "data_parallel_sharding": ("optim", "optim_grads_params"),
+    _SHARDING: ("optim", "optim_grads_params"),
     "tp_comm_overlap": (False,),
     "create_attention_mask_in_dataloader": (False,),
     "moe_token_dispatcher_type": ("alltoall",),
@@ -43,21 +44,37 @@ _TOKENS = (
 
 
 def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: Callable[[], bool]) -> Hunt | None:
-    """Hunts through the parts until nothing better is found or ``spent`` says that time is over; the last hunt, with
-    the hits and counts of all. None where nothing fits. ``hunted`` runs a hunt from hits that are known."""
-    last, counts, stale = None, Counts(), 0
+    """Hunts through the parts of every start until nothing better is found or ``spent`` says that time is over; the last
+    hunt, with the hits and counts of all. None where nothing fits. ``hunted`` runs a hunt from hits that are known."""
+    last, counts = None, Counts()
     hits: list[Hit] = []
-    for part in _parts(space, hits):
-        if hits and (spent() or stale == len(_FREED)):
-            break
-        before = _best(hits)
-        last = hunted(part, hits)
-        counts, hits[:] = counts + last.counts, last.hits
-        stale = stale + 1 if before and _best(hits) == before else 1
+    for start in _starts(space):
+        own: list[Hit] = []
+        stale = 0
+        for part in _parts(start, own):
+            if (own or hits) and (spent() or stale == len(_FREED)):
+                break
+            before = _best(own)
+            last = hunted(part, own)
+            counts, own[:] = counts + last.counts, last.hits
+            stale = stale + 1 if before and _best(own) == before else 1
+        hits += own
     if last is None or not hits:
         return None
+    last.hits[:] = hits
     last.counts, last.gap = replace(counts, points=space.points), None
     return last
+
+
+def _starts(space: Space) -> Iterator[Space]:
+    """The space by what data-parallel ranks share out: good layouts of one kind are no neighbours of another's (weights
+    that are gathered want few ranks in a layer, weights that stay want many), so no descent leads from one to the other."""
+    axis = next((axis for axis in space.layers if any(_SHARDING in option for option in axis)), ())
+    for option in axis if len(axis) > 1 else (None,):
+        if option is None:
+            yield space
+        elif option[_SHARDING] in _PLAIN[_SHARDING]:
+            yield replace(space, layers=tuple((option,) if each is axis else each for each in space.layers))
 
 
 def _best(hits: Sequence[Hit]) -> Option | None:

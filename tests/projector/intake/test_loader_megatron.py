@@ -181,7 +181,7 @@ def test_files_without_arguments(tmp_path, content):
     file.write_text(content)
     with pytest.raises(InputError, match="no arguments"):
         megatron_args.load(file)
-    with pytest.raises(InputError, match="readable|does not exist"):
+    with pytest.raises(InputError, match=r"readable|does not exist"):
         megatron_args.load(tmp_path / "missing.log")
 
 

@@ -121,13 +121,13 @@ def test_broken_files(tmp_path, text):
 
 
 def test_missing_files_and_cycles(tmp_path):
-    with pytest.raises(InputError, match="readable|does not exist"):
+    with pytest.raises(InputError, match=r"readable|does not exist"):
         primus.load(tmp_path / "no.yaml", env={})
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("extends: [a.yaml]\n")
     with pytest.raises(InputError, match="cycle"):
         primus.load(tmp_path / "a.yaml", env={})
-    with pytest.raises(InputError, match="readable|does not exist"):
+    with pytest.raises(InputError, match=r"readable|does not exist"):
         primus.load(LLAMA, configs=tmp_path, env={})
 
 

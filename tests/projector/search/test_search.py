@@ -361,3 +361,18 @@ def test_what_fits_stands_before_what_is_too_close_to_tell(gib: float) -> None:
         assert found.close.projection.memory.order == 1
         assert found.close.projection.tgs == pytest.approx(-fast[0][0], rel=1e-9)
         assert found.close.projection.tgs > found.best[0].projection.tgs
+
+
+@pytest.mark.slow
+def test_more_kinds_of_sharding_never_hide_a_layout_that_one_kind_finds() -> None:
+    """Good layouts of FSDP and of ZeRO-1 are no neighbours: each is looked for from a start of its own."""
+    here = catalogue.cluster("h100_sxm")
+    stated = base("llama3_70b", 256, batch=512, seq_length=8192)
+
+    def best(**fix: tuple[object, ...]) -> float:
+        made = space(stated, here, only=fix)
+        return search(made, here, Objective(), Limits(seconds=4), explained=False).best[0].projection.tgs
+
+    both = best()
+    for level in ("optim", "optim_grads_params"):
+        assert both >= best(data_parallel_sharding=(level,)) * (1 - 1e-9)
