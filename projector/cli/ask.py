@@ -48,6 +48,8 @@ def register(parser: Parser) -> None:
     group = parser.add_argument_group("what is asked")
     group.add_argument("--fewest-gpus", dest="gpus", action="store_const", const="min", help="as --gpus min")
     group.add_argument("--tokens", type=tokens, metavar="N", help="of the whole run; default: 20 per parameter in use")
+    within = "days that the whole run may take: the fewest GPUs, in powers of two of hosts, on which it is expected to"
+    group.add_argument("--within", type=quantity("days", 0.01, 10_000), metavar="DAYS", help=within)
     group.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
     budget = "CPU seconds for the search on each GPU, once something is found; default: 5"
     group.add_argument("--budget", type=quantity("seconds", 0, 3600), default=5.0, metavar="S", help=budget)
@@ -110,14 +112,23 @@ def answered(options: argparse.Namespace) -> Answer:
     from projector.cli.inputs import blamed, read_case
     from projector.search.unfit import unfit
 
-    fewest = options.gpus == "min" or not (options.gpus or options.target_nodes or options.config)
+    fewest = (
+        bool(options.within) or options.gpus == "min" or not (options.gpus or options.target_nodes or options.config)
+    )
+    if options.within and isinstance(options.gpus, int):
+        raise InputError(
+            [Problem("--within", "", f"--gpus {options.gpus}", "no number of GPUs: the fewest are looked for")]
+        )
     if fewest:
         options.gpus = 1
     known = runs.taught(options)
     case = known.on(read_case(options))
     with blamed(options):
         counts = sizes(case) if fewest else [case.workload.gpus]
+        least = 0.0  # GPUs below which not even time in proportion to them is enough
         for gpus in counts:
+            if 2 * gpus < least and gpus != counts[-1]:
+                continue
             options.gpus = gpus
             case = known.on(read_case(options))
             try:
@@ -126,9 +137,22 @@ def answered(options: argparse.Namespace) -> Answer:
                 if gpus == counts[-1]:
                     raise
                 continue
+            if found.best and options.within:
+                days = _days(_whole(case, found, options))
+                least = gpus * days / options.within
+                if days > options.within:
+                    if gpus == counts[-1]:
+                        raise InputError(
+                            [Problem("--within", "", options.within, f"{days:.0f} days, on {gpus} GPUs, or more")]
+                        )
+                    continue
             if found.best and (found.best[0].projection.memory.order == 0 or gpus == counts[-1]):
                 return _whole(case, searched(case, options, options.budget) if fewest else found, options)
         return Answer(case=case, refused=unfit(found, case.cluster, 0.0, case.settings))
+
+
+def _days(answer: Answer) -> float:
+    return answer.plan.forecast.middle.days if answer.plan else float("inf")
 
 
 def sizes(case: Case, most: int | None = None) -> list[int]:

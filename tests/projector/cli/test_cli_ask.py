@@ -121,3 +121,16 @@ def test_what_is_wrong_with_a_question_is_said_at_once(capsys: pytest.CaptureFix
     assert "mi300z" in taken.err
     assert main(["ask", *SMALL, "--tp", "3"]) == 2
     assert "tp" in capsys.readouterr().err
+
+
+def test_the_fewest_that_are_done_in_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Half as many take longer than the run may, and what is answered does not."""
+    job = ("--model", "llama3.1_8b", "--gpu", "h100", "--tokens", "1T", "--budget", "0")
+    (found,) = document(capsys, *job, "--within", "30")
+    assert found["run"]["middle"]["days"] <= 30
+    (half,) = document(capsys, *job, "--gpus", str(found["gpus"] // 2))
+    assert half["run"]["middle"]["days"] > 30
+    assert main(["ask", *job, "--within", "0.1"]) == 2
+    assert "--within: found 0.1, expected" in capsys.readouterr().err
+    assert main(["ask", *job, "--within", "30", "--gpus", "8"]) == 2
+    assert "the fewest are looked for" in capsys.readouterr().err
