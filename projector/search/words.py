@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+_SHARED = {"no_shard": "optimizer not sharded", "optim_grads": "ZeRO-2", "optim_grads_params": "FSDP"}
+
 
 def brief(fields: Mapping[str, Any]) -> str:
     """Its sizes above 1, its micro-batch, and what it computes again."""
@@ -55,6 +57,7 @@ def words(fields: Mapping[str, Any]) -> str:
         "overlap_param_gather": "gather overlap",
     }
     parts += [text for name, text in switches.items() if fields.get(name)]
-    if fields.get("data_parallel_sharding") == "no_shard":
-        parts.append("optimizer not sharded")
+    parts += [text for text in [_SHARED.get(fields.get("data_parallel_sharding") or "")] if text]
+    if fields.get("defer_fsdp_grad_sync") is False:
+        parts.append("gradients synchronised every micro-batch")
     return ", ".join(parts)

@@ -30,6 +30,7 @@ from projector.search.objective import Objective
 from projector.search.space import Space, space, with_fields
 from projector.search.tree import Tree
 from projector.search.unfit import unfit
+from projector.search.words import words
 from projector.settle import arguments, launch
 from projector.workload import zoo
 from projector.workload.layout import chunks
@@ -376,3 +377,11 @@ def test_more_kinds_of_sharding_never_hide_a_layout_that_one_kind_finds() -> Non
     both = best()
     for level in ("optim", "optim_grads_params"):
         assert both >= best(data_parallel_sharding=(level,)) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("framework", ["megatron-lm", "pytorch", "deepspeed"])
+def test_no_two_layouts_are_told_in_the_same_words(framework: str) -> None:
+    made = space(base("mixtral_8x7b", 64, framework, seq_length=8192), catalogue.cluster("h100_sxm"))
+    sizes = {**made.stated, "tp": 2, "pp": 1, "micro_batch_size": 1}
+    told = [words({**sizes, **layers, **once}) for layers in made.of_layers for once in made.of_once]
+    assert len(set(told)) == len(told)
