@@ -136,18 +136,23 @@ def _view(argv: list[str], query: Mapping[str, str]) -> dict[str, Any]:
         case = laid_out(case, options)
         made = project(case.workload, case.cluster, settings=case.settings)
     found = expected.expectation(case, made)
-    return document.performance(case, Projections(by_mode={"simulate": made}, refused={})) | {
-        "command": "view",
-        "title": next(report.head(case, made)).text,
-        "verdict": report.verdict(case, made).text,
-        "order": made.memory.order,
-        "uncertain": expected.sources(found),
-        "peak_flops": case.cluster.gpu.peak_of("bf16"),
-        "timeline": _timeline(made),
-        "sensitivities": _sensitivities(case, made),
-        "shell": "\n".join(wrapped(command.words(case, case.workload, options))),
-        "python": _python(query),
-    }
+    performance = document.performance(case, Projections(by_mode={"simulate": made}, refused={}))
+    return (
+        document.memory(case, made)
+        | performance
+        | {
+            "command": "view",
+            "title": next(report.head(case, made)).text,
+            "verdict": report.verdict(case, made).text,
+            "order": made.memory.order,
+            "uncertain": expected.sources(found),
+            "peak_flops": case.cluster.gpu.peak_of("bf16"),
+            "timeline": _timeline(made),
+            "sensitivities": _sensitivities(case, made),
+            "shell": "\n".join(wrapped(command.words(case, case.workload, options))),
+            "python": _python(query),
+        }
+    )
 
 
 def _sensitivities(case: Case, made: Projection) -> list[dict[str, Any]]:

@@ -102,7 +102,7 @@ function drawn(view, query) {
     tile(percent(made.mfu * made.step_seconds / e.middle), 'MFU', `bubble ${percent(made.bubble)}`),
     tile(gib(Math.abs(view.memory.margin)) + ' GiB', view.memory.margin < 0 ? 'too much' : 'to spare', `of ${gib(view.memory.usable)} usable on the fullest GPU`));
   $('uncertain').textContent = `${view.uncertain}. It rests on ${e.rests_on}.${e.unusual ? ' Unusual: ' + e.unusual : ''}`;
-  breakdown(made); memory(view.memory); sensitivities(view.sensitivities); timeline(view.timeline);
+  breakdown(made); memory(view.memory); modules(view.activations_by_module); sensitivities(view.sensitivities); timeline(view.timeline);
   $('shell').textContent = view.shell; $('python').textContent = view.python;
   $('assumed').textContent = view.assumed.length ? 'Assumed: ' + view.assumed.join('; ') : '';
   put('roofline'); put('layouts', h('h2', {}, 'Best layouts'), h('p', {class: 'note'}, 'searching …'));
@@ -114,10 +114,18 @@ function breakdown(made) {
     h('div', {class: 'bar'}, parts.map(p => h('i', {class: 'c' + COLOUR[p[0]], style: `width:${100 * p[1] / made.step_seconds}%`, 'data-tip': `${words(p)}: ${number(p[1])} s`}))),
     legend(parts.map(p => [words(p), COLOUR[p[0]]])));
 }
+const ends = rows => rows.length > 16 ? rows.filter((_, i) => i < 8 || i >= rows.length - 8) : rows;
+function modules(ranks) {
+  const names = [...new Set(ranks.flatMap(r => Object.keys(r)))], sum = r => Object.values(r).reduce((a, b) => a + b, 0), most = Math.max(...ranks.map(sum));
+  figure('modules', 'Activations that one micro-batch keeps, by module',
+    h('div', {class: 'ranks'}, ends(ranks.map((r, i) => [r, i])).flatMap(([r, i]) => [h('span', {}, String(i)),
+      h('div', {class: 'bar'}, names.map((n, c) => h('i', {class: 'c' + c % 8, style: `width:${100 * (r[n] || 0) / most}%`, 'data-tip': `${n}: ${gib(r[n] || 0)} GiB`}))), h('span', {}, gib(sum(r)))])),
+    legend(names.map((n, c) => [n, c % 8])), h('p', {class: 'note'}, 'GiB a rank, in all of its chunks; the peak holds as many micro-batches as are alive on it.'));
+}
 function memory(plan) {
   const names = Object.keys(plan.ranks[0].components).filter(n => plan.ranks.some(r => r.components[n] > .002 * plan.usable));
   const most = 1.02 * Math.max(plan.usable, ...plan.ranks.map(r => r.device));
-  const rows = plan.ranks.length > 16 ? plan.ranks.filter((_, i) => i < 8 || i >= plan.ranks.length - 8) : plan.ranks;
+  const rows = ends(plan.ranks);
   const piece = (size, colour, words) => h('i', {class: 'c' + colour, style: `width:${100 * size / most}%`, 'data-tip': `${words}: ${gib(size)} GiB`});
   figure('memory', 'Peak memory of each pipeline rank',
     h('div', {class: 'ranks'}, rows.flatMap(r => [h('span', {}, String(r.rank)),

@@ -46,6 +46,13 @@ def test_the_view_says_the_command_and_the_python_that_say_the_same(monkeypatch:
     assert seconds < answers.answer("view", QUESTION)["projections"]["simulate"]["step_seconds"]
 
 
+def test_modules_are_those_of_the_command_and_one_entry_a_rank() -> None:
+    view = answers.answer("view", QUESTION)
+    assert len(view["activations_by_module"]) == 2
+    told = json.loads(command_line.run("projector", "memory", *FLAGS, "--json").stdout)
+    assert view["activations_by_module"] == told["activations_by_module"]
+
+
 def test_a_timeline_ends_with_its_step_and_keeps_its_ends() -> None:
     made = answers.answer("view", QUESTION)["timeline"]
     ends = [max(each[-1] for each in (*rank["actions"], *rank["spans"])) for rank in made["ranks"]]
