@@ -64,9 +64,9 @@ def register(parser: Parser) -> None:
     add("--top", type=whole(1, 1000), default=10, metavar="N", help="configurations to show; default: 10")
     budget = (
         "stop after so many CPU seconds (60s, 5min) or projections (500), and say how far the best can be off; none: go on "
-        "until no other is better; default: 10s"
+        "until no other is better; default: 8s"
     )
-    add("--budget", default="10s", metavar="N|Ns", help=budget)
+    add("--budget", default="8s", metavar="N|Ns", help=budget)
     out = parser.add_argument_group("what comes out")
     written.add_write(out)
     out.add_argument("--plots", metavar="DIR", help="pictures: time against memory, where time goes")
