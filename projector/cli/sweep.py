@@ -80,7 +80,9 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> Iterator[Line | Table]:
-    from projector.io.table import Line, figure, gib, listed, number1, number3, text
+    from math import log
+
+    from projector.io.table import Line, factor, figure, gib, listed, number1, number3, percent, text
     from projector.search.sweep.study import layout
     from projector.search.words import brief
 
@@ -92,15 +94,20 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
     def system(row: Any) -> str:
         return Path(row["system"]).stem + "".join(f" {name[6:]} x{row[name]:g}" for name in scales if row[name] != 1)
 
+    def within(row: Any) -> str:
+        return factor(0.5 * log(row["expected.high"] / row["expected.low"]))
+
     made = (
-        text("model", lambda row: row["model"]),
+        text("model", lambda row: row["model"], minor=1),
         text("system", system),
         figure("GPUs", lambda row: row["gpus"]),
+        text("layout", lambda row: brief(layout(row))),
         figure("tokens/s/GPU", lambda row: number1(row["tgs"])),
-        figure("step (s)", lambda row: number3(row["step_seconds"]), minor=1),
-        figure("expected (s)", lambda row: number3(row["expected.middle"]), minor=1),
+        figure("expected (s)", lambda row: number3(row["expected.middle"])),
+        figure("90 %", within),
+        *([figure("gap", lambda row: percent(row["gap"]), minor=1)] if "gap" in best else ()),
         figure("GiB", lambda row: gib(row["memory"]), minor=2),
-        text("layout", lambda row: brief(layout(row)), minor=3),
+        figure("step (s)", lambda row: number3(row["step_seconds"]), minor=3),
     )
     places = dict.fromkeys(str(each if each.suffix == ".html" else each.parent) for each in figures)
     note = f"all points: {out}" + (f"; figures: {', '.join(places)}" if places else "")

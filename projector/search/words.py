@@ -9,9 +9,10 @@ _SHARED = {"no_shard": "optimizer not sharded", "optim_grads": "ZeRO-2", "optim_
 
 
 def brief(fields: Mapping[str, Any]) -> str:
-    """Its sizes above 1, its micro-batch, and what it computes again."""
-    again = fields.get("recompute_granularity") or "none"
-    return f"{_sizes(fields)} mbs {fields['micro_batch_size']}{'' if again == 'none' else ' ' + str(again)}"
+    """Its sizes above 1, its micro-batch, what it computes again, and what its ranks share out beyond the optimizer."""
+    again, shared = fields.get("recompute_granularity") or "none", fields.get("data_parallel_sharding") or ""
+    parts = [_sizes(fields), f"mbs {fields['micro_batch_size']}", again if again != "none" else ""]
+    return " ".join((*filter(None, parts), *([_SHARED[shared]] if shared.startswith("optim_") else [])))
 
 
 def _sizes(fields: Mapping[str, Any]) -> str:
