@@ -105,7 +105,7 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
         figure("tokens/s/GPU", lambda row: number1(row["tgs"])),
         figure("expected (s)", lambda row: number3(row["expected.middle"])),
         figure("90 %", within),
-        *([figure("gap", lambda row: percent(row["gap"]), minor=1)] if "gap" in best else ()),
+        *([figure("gap", lambda row: row["gap"], percent, minor=1)] if "gap" in best else ()),
         figure("GiB", lambda row: gib(row["memory"]), minor=2),
         figure("step (s)", lambda row: number3(row["step_seconds"]), minor=3),
     )
