@@ -76,8 +76,9 @@ def register(parser: Parser) -> None:
         "--sub-target-nodes",
         type=whole(1),
         metavar="N",
-        help="scaling efficiency from N hosts, as many samples for each GPU",
+        help="weak-scaling efficiency from N hosts",
     )
+    group.add_argument("--mfu", action="store_true", help="MFU by each published formula, side by side")
     group.add_argument("--strict", action="store_true", help="refuse what is assumed")
     runs.add_runs(group)
     written.add_write(group)
@@ -171,7 +172,7 @@ def _first(options: argparse.Namespace) -> str:
 
 
 def _further(case: Case, options: argparse.Namespace, made: Projections, own: runs.Taught) -> _Further:
-    from projector.cli import communication, exploration, remedies
+    from projector.cli import communication, exploration, mfu, remedies
     from projector.io.table import Line
     from projector.projection import project
 
@@ -195,6 +196,10 @@ def _further(case: Case, options: argparse.Namespace, made: Projections, own: ru
         rows = project(case.workload, case.cluster, mode, settings=case.settings, communication=True).communication
         blocks.append(communication.table(rows))
         values["communication"] = communication.as_document(rows)
+    if options.mfu:
+        counts = mfu.counted(made.first)
+        blocks.append(mfu.table(counts))
+        values["mfu_by_formula"] = mfu.as_document(counts)
     if options.explore:
         found = exploration.explored(case, mode)
         blocks += exploration.table(case, found)

@@ -14,6 +14,7 @@ from projector.errors import InputError, NoMeasurement, Unsupported
 from projector.hardware import primus
 from projector.hardware.types import Cluster
 from projector.projection import Projection, project
+from projector.settle.workload import settled
 from projector.workload.recipe import Recipe
 
 _MAY_BE_OPEN = frozenset(each.name for each in fields(Recipe) if each.default is None)
@@ -54,13 +55,16 @@ def idle_flags(case: Case, made: Projection, told: Said) -> tuple[str, ...]:
         opened: dict[str, Any] = {key: None}
         workload = replace(case.workload, recipe=replace(recipe, **opened))
         try:
-            other = project(workload, case.cluster, settings=case.settings)
+            usual = settled(workload, case.cluster, published=False).workload.recipe
+            chosen = getattr(made.resolved.workload.recipe, key)
+            if chosen == getattr(usual, key) or _felt(project(workload, case.cluster, settings=case.settings)) != _felt(
+                made
+            ):
+                continue
         except (InputError, Unsupported, NoMeasurement):
             continue
-        chosen, usual = (getattr(each.resolved.workload.recipe, key) for each in (made, other))
-        if chosen != usual and _felt(other) == _felt(made):
-            named = f"{key}={chosen}" if flag == "command line" else flag
-            idle.append(f"{named} (nothing of this run depends on it)")
+        named = f"{key}={chosen}" if flag == "command line" else flag
+        idle.append(f"{named} (nothing of this run depends on it)")
     return tuple(idle)
 
 

@@ -267,3 +267,16 @@ def test_strict_refuses_until_everything_is_stated(capsys: pytest.CaptureFixture
     rest = [word for flag in named for word in ([flag, values[flag]] if flag in values else [flag])]
     assert run([*job, *said.split(), *rest]) == 0
     assert "Assumed" not in capsys.readouterr().out
+
+
+def test_mfu_by_each_published_formula(document):
+    """One step, many counts: TFLOP/s over the peak is the MFU, and the projection's own is among them."""
+    made = document("--mfu", "--gpu-arch", "mi355x")
+    found = {each["formula"]: each for each in made["mfu_by_formula"]}
+    assert found["megatron-2026-05"]["mfu"] == pytest.approx(made["projections"]["simulate"]["mfu"])
+    ratios = {each["mfu"] / each["tflops"] for each in found.values()}
+    assert max(ratios) == pytest.approx(min(ratios))
+    assert [each["gflop"] for each in made["mfu_by_formula"]] == sorted(
+        (e["gflop"] for e in found.values()), reverse=True
+    )
+    assert sum(each["own"] for each in found.values()) == 1
