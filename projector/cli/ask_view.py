@@ -101,6 +101,7 @@ def _side_by_side(answers: Sequence[Answer]) -> Table:
         "uncertain by",
         "days",
         "GPU-hours",
+        "MWh",
         "cost",
     )
     columns = (Column("", numeric=False), *(Column(name, numeric=False) for name in names))
@@ -115,7 +116,7 @@ def _side_by_side(answers: Sequence[Answer]) -> Table:
 
 def _column(answer: Answer) -> tuple[str, ...]:
     if answer.found is None:
-        return (str(answer.case.workload.gpus), "does not fit", *(NONE,) * 10)
+        return (str(answer.case.workload.gpus), "does not fit", *(NONE,) * 11)
     made = answer.best.projection
     found = expected.expectation(answer.case, made)
     at = [made.tgs * made.step_seconds / seconds for seconds in (found.middle, found.high, found.low)]
@@ -130,6 +131,7 @@ def _column(answer: Answer) -> tuple[str, ...]:
         factor(found.half_width),
         f"{plan.days:,.1f}" if plan else NONE,
         f"{plan.gpu_hours:,.0f}" if plan else NONE,
+        f"{plan.mwh:,.1f}" if plan else NONE,
         f"{plan.cost:,.0f}" if plan and plan.cost else NONE,
     )
 
