@@ -70,11 +70,12 @@ def _starts(space: Space) -> Iterator[Space]:
     """The space by what data-parallel ranks share out: good layouts of one kind are no neighbours of another's (weights
     that are gathered want few ranks in a layer, weights that stay want many), so no descent leads from one to the other."""
     axis = next((axis for axis in space.layers if any(_SHARDING in option for option in axis)), ())
-    for option in axis if len(axis) > 1 else (None,):
-        if option is None:
-            yield space
-        elif option[_SHARDING] in _PLAIN[_SHARDING]:
-            yield replace(space, layers=tuple((option,) if each is axis else each for each in space.layers))
+    plain = [option for option in axis if option[_SHARDING] in _PLAIN[_SHARDING]]
+    if len(axis) < 2 or not plain:
+        yield space
+        return
+    for option in plain:
+        yield replace(space, layers=tuple((option,) if each is axis else each for each in space.layers))
 
 
 def _best(hits: Sequence[Hit]) -> Option | None:

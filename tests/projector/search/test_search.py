@@ -385,3 +385,11 @@ def test_no_two_layouts_are_told_in_the_same_words(framework: str) -> None:
     sizes = {**made.stated, "tp": 2, "pp": 1, "micro_batch_size": 1}
     told = [words({**sizes, **layers, **once}) for layers in made.of_layers for once in made.of_once]
     assert len(set(told)) == len(told)
+
+
+def test_something_is_found_soon_whatever_kinds_of_sharding_are_asked_for() -> None:
+    here, stated = catalogue.cluster("h100_sxm"), base("llama3.1_8b", 16, "deepspeed", seq_length=8192)
+    for levels in (("no_shard", "optim_grads"), ("optim",), ("optim", "optim_grads_params")):
+        made = space(stated, here, only={"data_parallel_sharding": levels})
+        found = search(made, here, Objective(), Limits(seconds=0.1), explained=False)
+        assert found.best[0].fields["data_parallel_sharding"] in levels
