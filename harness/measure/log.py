@@ -50,10 +50,11 @@ class Disturbed:
 
 def kept(shares: Sequence[float]) -> list[bool]:
     """Which steps count, by the share of each that was waiting: those below a twentieth, and the least disturbed third
-    in any case (what is left on a machine that is never quiet)."""
+    of those after the first in any case (what is left on a machine that is never quiet; the first warms up)."""
     if not shares:
         return []
-    enough = sorted(shares)[math.ceil(len(shares) * _LEAST) - 1]
+    after = sorted(shares[1:] or shares)
+    enough = after[math.ceil(len(after) * _LEAST) - 1]
     limit = max(QUIET, enough)
     return [share <= limit for share in shares]
 

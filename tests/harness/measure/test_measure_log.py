@@ -131,7 +131,7 @@ def test_steps_that_others_disturbed_do_not_count(tmp_path: Path) -> None:
 def test_the_least_disturbed_third_is_kept(shares: list[float]) -> None:
     good = kept(shares)
     assert len(good) == len(shares)
-    assert sum(good) >= len(shares) / 3
+    assert sum(good[1:]) >= (len(shares) - 1) / 3  # a log of the first step alone has no steady step
     assert all(counts for share, counts in zip(shares, good, strict=True) if share <= 0.05)
     inside = [share for share, counts in zip(shares, good, strict=True) if counts]
     outside = [share for share, counts in zip(shares, good, strict=True) if not counts]
