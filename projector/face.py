@@ -177,9 +177,9 @@ class Sweep(Rows):
 
 def _samples(content: Mapping[str, Any], seq_length: Any) -> int:
     """One batch for all points, by the largest model and the most GPUs."""
-    from projector.intake import detect
+    from projector.intake.architecture import load_architecture
 
-    models = [detect.load_architecture(str(name)).model for name in _several(content["model"])]
+    models = [load_architecture(str(name)).model for name in _several(content["model"])]
     most = max(models, key=tokens_per_step)
     return samples_per_step(most, max(_several(seq_length)), max(_several(content["gpus"])))
 

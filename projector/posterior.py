@@ -219,7 +219,7 @@ class Posterior:
         """Mean and variance of ln(measured / projected step time) of one more run."""
         wide = self._with(facts.effects)
         z = wide._design([facts])[0]
-        return float(z @ wide.mean), float(max(z @ wide.covariance @ z, 0.0)) + REPEAT**2
+        return float(z @ wide.mean), max(float(wide._variances(z).sum()), 0.0) + REPEAT**2
 
     def expect(self, facts: Facts) -> Expectation:
         """The step to expect of a projection, in seconds, with its interval and where the uncertainty comes from."""
@@ -264,7 +264,7 @@ class Posterior:
         self, z: Array, scale: float, noise: float, basis: str, tail: float, most: float = math.inf
     ) -> Expectation:
         """``tail``: half width in standard deviations; ``most``: what it may be in ln."""
-        each = z * (self.covariance @ z)
+        each = self._variances(z)
         variance = max(float(each.sum()), 0.0) + noise
         half, middle = min(tail * math.sqrt(variance), most), scale * math.exp(float(z @ self.mean))
         parts: dict[str, float] = {}
@@ -279,6 +279,13 @@ class Posterior:
         return Expectation(
             low=middle * math.exp(-half), middle=middle, high=middle * math.exp(half), parts=ordered, rests_on=basis
         )
+
+    def _variances(self, z: Array) -> Array:
+        """What each effect adds to the variance of the combination ``z``. A run has some twenty of all effects, so the
+        others are left out: the whole matrix would wake as many threads as there are cores."""
+        each, (own,) = np.zeros_like(z), z.nonzero()
+        each[own] = z[own] * (self.covariance[np.ix_(own, own)] @ z[own])
+        return each
 
     def _with(self, effects: object) -> Posterior:
         """The same over further effects too, which have their prior."""

@@ -23,14 +23,13 @@ from projector.hardware import primus as primus_hardware
 from projector.hardware.catalogue import machine_of
 from projector.hardware.types import Cluster
 from projector.hardware.yaml_file import WHAT_IF
-from projector.intake.case import MONTH, is_month
 from projector.intake.loaded import Loaded
 from projector.kernels.settings import DEFAULT, Settings
 from projector.plan.usual import samples_per_step
 from projector.settle import capable
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from projector.workload.workload import MONTH, Workload, is_month
 
 if TYPE_CHECKING:
     from projector.projection import Projection

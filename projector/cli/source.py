@@ -12,7 +12,7 @@ from projector.cli.recipe_flags import pairs
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue
-from projector.intake import detect
+from projector.intake.architecture import load_architecture
 from projector.intake.loaded import Loaded
 from projector.intake.values import literal
 from projector.workload.workload import Workload
@@ -39,9 +39,11 @@ def read_source(options: argparse.Namespace) -> Source:
     if problems:
         raise InputError(problems)
     if options.config is None:
-        return Source(replace(detect.load_architecture(options.model), assumed=("framework=megatron-lm",)), given)
+        return Source(replace(load_architecture(options.model), assumed=("framework=megatron-lm",)), given)
     if options.config in options.read:
         return Source(options.read[options.config], given)
+    from projector.intake import detect
+
     own_words = detect.takes_overrides(options.config)
     typed = {key: literal(str(value)) for key, value in given.items()}
     loaded = detect.load(
@@ -88,6 +90,7 @@ def workload(path: str) -> Workload:
     Raises :class:`InputError` with every mistake.
     """
     from projector import frameworks
+    from projector.intake import detect
 
     loaded = detect.load(path)
     framework = frameworks.find(loaded.framework)

@@ -5,7 +5,6 @@ The keys are those of one entry under ``cases`` of a suite, so that a case can m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from projector.errors import InputError, Problem, nearest
 from projector.intake import huggingface
 from projector.intake.loaded import Loaded
 from projector.workload.schema import parse_model, parse_recipe
+from projector.workload.workload import MONTH, is_month
 
 KEYS = ("id", "model", "recipe", "gpus", "nodes", "cluster", "gpu", "framework", "framework_date", "group", "notes")
 _TEXTS = ("id", "cluster", "gpu", "framework", "group", "notes")
@@ -69,14 +69,6 @@ def _alternatives(case: Mapping[str, object], where: str) -> list[Problem]:
         for first, second in pairs
         if first in case and second in case
     ]
-
-
-#: What a stack's date is to be.
-MONTH = "a month as text: YYYY-MM"
-
-
-def is_month(text: str) -> bool:
-    return re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", text) is not None
 
 
 def _date(case: Mapping[str, object], where: str) -> list[Problem]:

@@ -12,14 +12,13 @@ from typing import Any
 
 from projector.errors import InputError, Problem
 from projector.intake import case
+from projector.intake.architecture import load_architecture
 from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
 from projector.intake.other_tools import refuse_other_tools
 from projector.intake.yaml_files import read
 from projector.io.files import parse_yaml, read_text
-from projector.workload import zoo
 from projector.workload.model import Model
-from projector.workload.schema import parse_model
 
 #: What :func:`load` understands, in words for messages.
 KINDS = (
@@ -168,32 +167,6 @@ def _is_script(text: str, file: Path) -> bool:
     from projector.intake import megatron_args, scripts
 
     return not megatron_args.parse(text) and scripts.is_script(text, file.name)
-
-
-def load_architecture(name: str) -> Loaded:
-    """A zoo name, a Hugging Face ``config.json`` (or its folder), or a YAML file of model fields (alone, or under
-    ``model``). Raises :class:`InputError`."""
-    if name in zoo.names():
-        return Loaded(model=zoo.load(name))
-    if name.endswith(".json") or Path(name).is_dir():
-        from projector.intake import huggingface
-
-        return huggingface.load(name)
-    if name.endswith((".yaml", ".yml")):
-        return Loaded(model=_described(Path(name)))
-    if found := zoo.named(name):
-        return Loaded(model=zoo.load(found))
-    expected = f"{zoo.expected(name)}; or a Hugging Face config.json, or a YAML file"
-    raise InputError([Problem("model", "", name, expected)])
-
-
-def _described(file: Path) -> Model:
-    mapping = _mapping(read_text(file), file)
-    inner = mapping.get("model") if mapping else None
-    model, problems = parse_model(mapping if inner is None else inner, str(file), "" if inner is None else "model.")
-    if model is None:
-        raise InputError(problems)
-    return model
 
 
 def kind_of(mapping: Mapping[str, object] | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field
 
 from projector.dataclass import dataclass
@@ -9,6 +10,13 @@ from projector.size import most
 from projector.workload.declared import about
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
+
+#: What a stack's date is to be.
+MONTH = "a month as text: YYYY-MM"
+
+
+def is_month(text: str) -> bool:
+    return re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", text) is not None
 
 
 @dataclass(frozen=True, kw_only=True)

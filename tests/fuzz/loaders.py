@@ -34,9 +34,9 @@ def _detected(path: Path) -> object:
 
 
 def _architecture(path: Path) -> object:
-    from projector.intake import detect
+    from projector.intake.architecture import load_architecture
 
-    return detect.load_architecture(str(path)).model
+    return load_architecture(str(path)).model
 
 
 def _gpu(path: Path) -> object:

@@ -8,6 +8,7 @@ import pytest
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect, known_settings, maxtext
+from projector.intake.architecture import load_architecture
 from projector.intake.asked import names_read
 from projector.intake.assemble import _READERS, Origin, assemble
 from projector.intake.megatron_recipe import recipe_fields
@@ -126,9 +127,9 @@ def test_hugging_face_keys(tmp_path):
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**config, "num_key_value_heds": 2}))
     with pytest.raises(InputError, match="num_key_value_heads"):
-        detect.load_architecture(str(file))
+        load_architecture(str(file))
     file.write_text(json.dumps(config))
-    made = detect.load_architecture(str(file))
+    made = load_architecture(str(file))
     assert (made.ignored, made.unmodelled) == (("model_type", "torch_dtype"), ("attention_dropout=0.1",))
 
 
