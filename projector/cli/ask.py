@@ -8,7 +8,7 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from projector.cli import runs, written
-from projector.cli.layout import searched
+from projector.cli.layout import add_jobs, searched
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, arguments, price, quantity, tokens, whole
 from projector.dataclass import dataclass
@@ -53,6 +53,7 @@ def register(parser: Parser) -> None:
     group.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
     budget = "CPU seconds for the search on each GPU, once something is found; default: 5"
     group.add_argument("--budget", type=quantity("seconds", 0, 3600), default=5.0, metavar="S", help=budget)
+    add_jobs(group)
     written.add_write(group)
     add_json(group)
 

@@ -14,6 +14,21 @@ if TYPE_CHECKING:
 _LAYOUT = frozenset(("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "data_parallel_sharding"))
 
 
+def add_jobs(group: Any) -> None:
+    """The flag that says on how many cores a search works."""
+    from projector.cli.parser import whole
+
+    words = "processes that search side by side, each for the seconds of --budget; default: one a core"
+    group.add_argument("--jobs", type=whole(1, 1024), metavar="N", help=words)
+
+
+def jobs(options: argparse.Namespace) -> int:
+    """On how many cores a search works; one where its command does not ask."""
+    from projector.search.cores import usable
+
+    return (options.jobs or usable()) if "jobs" in options else 1
+
+
 def held(case: Case, options: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
     """Fields that a search would set and that flags hold, each to its value."""
     from projector.search.space import searched
@@ -33,7 +48,7 @@ def searched(case: Case, options: argparse.Namespace, seconds: float) -> Found:
         space(case.workload, case.cluster, only=held(case, options)),
         case.cluster,
         Objective(),
-        Limits(seconds=seconds, top=4),
+        Limits(seconds=seconds, top=4, jobs=jobs(options)),
         settings=case.settings,
         explained=False,
         knowledge=case.known,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs, written
 from projector.cli.ask import MOST, sizes
+from projector.cli.layout import add_jobs, jobs
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, price, quantity, whole, wrapped
 from projector.errors import InputError, Problem
@@ -67,6 +68,7 @@ def register(parser: Parser) -> None:
         "until no other is better; default: 8s"
     )
     add("--budget", default="8s", metavar="N|Ns", help=budget)
+    add_jobs(group)
     out = parser.add_argument_group("what comes out")
     written.add_write(out)
     out.add_argument("--plots", metavar="DIR", help="pictures: time against memory, where time goes")
@@ -125,7 +127,7 @@ def _run(options: argparse.Namespace) -> None:
 def _limits(options: argparse.Namespace) -> Limits:
     from projector.search.found import Limits
 
-    limits = partial(Limits, margin=options.memory_margin, top=options.top)
+    limits = partial(Limits, margin=options.memory_margin, top=options.top, jobs=jobs(options))
     if options.budget == "none":
         return limits()
     match = _BUDGET.fullmatch(options.budget.strip())

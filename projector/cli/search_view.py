@@ -47,7 +47,7 @@ def counted(found: Found) -> str:
     c = found.counts
     return (
         f"{c.points:,} combinations, {c.enumerated:,} valid: {c.out_of_memory:,} out of memory, {c.bounded:,} bounded away, "
-        f"{c.unsupported:,} not modelled, {c.projected:,} projected in {found.seconds:.1f} s"
+        f"{c.unsupported:,} not modelled, {c.projected:,} projected in {found.seconds:.1f} CPU s"
     )
 
 
@@ -55,9 +55,9 @@ def exactness(found: Found) -> str:
     """How far the best can be from the best of all, in a sentence."""
     if found.gap is None:
         most = f"; at the device's peak rate {_times(found.most)} as fast" if found.most is not None else ""
-        return f"The best of {found.seconds:.1f} s of search, not of all{most}"
+        return f"The best of {found.seconds:.1f} CPU s of search, not of all{most}"
     if found.gap > 0:
-        return f"The best of {found.seconds:.1f} s of search; nothing left out is more than {_times(found.gap)} as fast"
+        return f"The best of {found.seconds:.1f} CPU s of search; nothing left out is more than {_times(found.gap)} as fast"
     return f"Exact: none of {found.counts.points:,} combinations is better"
 
 

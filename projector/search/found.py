@@ -4,7 +4,6 @@ binds."""
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -22,12 +21,13 @@ from projector.projection import Projection, project
 from projector.search.axes import Option
 from projector.search.binding import Binding, bindings
 from projector.search.bounds import roomier
+from projector.search.cores import Clock
 from projector.search.explore import gains
 from projector.search.families import Blocks
 from projector.search.hunt import Hunt
 from projector.search.nodes import Counts, Hit, layout_of
 from projector.search.objective import Objective
-from projector.search.opening import around, opened
+from projector.search.opening import Opening, around, opened
 from projector.search.space import Space, with_fields
 from projector.search.tree import Tree
 from projector.search.words import words
@@ -35,6 +35,8 @@ from projector.settle.workload import settled
 from projector.workload.workload import Workload
 
 _RATE = 10_000  # combinations that are bounded or projected in a CPU second, at the least
+_LARGE = 500_000  # combinations of a space that is worth several processes
+_OPENING = 4.0  # CPU seconds, before several processes look for the best without a limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +64,9 @@ class Limits:
     """``seconds`` of CPU, ``projections``: after which the search stops (None: exact). With ``seconds`` a good
     configuration is looked for first (:mod:`projector.search.opening`), however long that takes. ``margin``: share of the
     usable memory that stays free. ``top``: configurations that are wanted, those alike but for what is done once a step
-    counted as one."""
+    counted as one. ``jobs``: processes that work side by side, each for so many ``seconds``; with ``projections`` one."""
 
+    jobs: int = 1
     seconds: float | None = None
     projections: int | None = None
     margin: float = 0.0
@@ -74,7 +77,8 @@ class Limits:
 class Found(Rows):
     """``best``: the winner first; ``hits``: all that was projected; ``front``: those of them that no other beats in both
     tokens/s/GPU and memory; ``gap``: see :class:`Hunt`; ``most``: where ``gap`` is None, the share by which the best may
-    be off as no device is faster than its peak (None: the objective is no speed); ``seconds``: of CPU; ``moved``: seconds by
+    be off as no device is faster than its peak (None: the objective is no speed); ``seconds``: of CPU, of all processes;
+    ``moved``: seconds by
     part of the step that the next layout takes more than the winner; ``close``: a better one of which it is too close to
     tell whether it fits, where the winner does fit."""
 
@@ -128,14 +132,13 @@ def search(
     """Searches ``space`` on ``cluster``. Raises :class:`InputError` where no rule lets a configuration through, with
     the rules that empty the space. ``explained``: with what binds the best. ``told``: see :class:`Hunt`.
     ``knowledge``: what tells two configurations apart (None: what the package carries)."""
-    began = time.process_time()
-    hunts = _Hunts(space, cluster, objective, limits, settings, told, began)
+    hunts = _Hunts(space, cluster, objective, limits, settings, told)
     smaller = hunts.room(1.0)
     known: dict[str, tuple[float, float]] = {}  # of this memory: it says nothing of a smaller one
     surely = hunts.room(math.exp(-_tolerance(space, cluster)))
     sure = hunts.soon(surely, {})
     first = sure or hunts.soon(smaller, known)
-    seeds = first.hits if first else []
+    seeds: Sequence[Hit] = first.hits if first else ()
     if first:  # what is stated may fit, too, if it is not sure to
         seeds = hunts.run(around(space, space.stated, ()), smaller, seeds, known).hits
     hunt = hunts.run(space, smaller, seeds, known)
@@ -161,7 +164,7 @@ def search(
         counts=first.counts if first and hunt.gap is None else hunt.counts,
         gap=hunt.gap,
         most=_most(best[0], space, objective) if best and hunt.gap is None else None,
-        seconds=time.process_time() - began,
+        seconds=hunts.clock.now() + hunts.clock.others,
         refused=hunt.tree.refused,
         reasons=hunt.reasons,
         next=other,
@@ -173,7 +176,7 @@ def search(
 
 @dataclass(frozen=True)
 class _Hunts:
-    """Hunts through a space and parts of it, under the limits of one search that ``began`` at a CPU second."""
+    """Hunts through a space and parts of it, under the limits of one search, which begins now."""
 
     space: Space
     cluster: Cluster
@@ -181,8 +184,8 @@ class _Hunts:
     limits: Limits
     settings: Settings
     told: Callable[[Counts, float | None], None]
-    began: float
     blocks: Blocks = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
 
     def room(self, share: float) -> Cluster:
         """The cluster with this share of the memory that the search may fill."""
@@ -190,45 +193,68 @@ class _Hunts:
         return self.cluster if share == 1.0 else roomier(self.cluster, share)
 
     @property
-    def until(self) -> float | None:
-        return None if self.limits.seconds is None else self.began + self.limits.seconds
+    def jobs(self) -> int:
+        return 1 if self.limits.projections is not None else self.limits.jobs
 
-    def run(
+    def run(self, part: Space, room: Cluster, seeds: Sequence[Hit], known: dict[str, tuple[float, float]]) -> Hunt:
+        """A hunt through ``part``, in pieces side by side where it is large; ``seeds``, ``known``: see :class:`Hunt`."""
+        hunt = self._hunt(part, room, seeds, known)
+        late = self.limits.seconds is not None and self.clock.now() > self.limits.seconds
+        pieces = part.pieces(self.jobs) if part.points >= _LARGE and not late else (part,)
+        if len(pieces) == 1:
+            hunt.run()
+            return hunt
+        works = [self._hunt(piece, room, seeds, known, told=_silent).outcome for piece in pieces]
+        hunt.join(self.clock.beside(works, self.jobs))
+        hunt.counts.points = part.points
+        self.told(hunt.counts, min((hit.value for hit in hunt.hits), default=None))
+        return hunt
+
+    def _hunt(
         self,
         part: Space,
         room: Cluster,
         seeds: Sequence[Hit],
         known: dict[str, tuple[float, float]],
-        soon: bool = False,
+        *,
+        until: float | None = None,
+        told: Callable[[Counts, float | None], None] | None = None,
     ) -> Hunt:
-        """``soon``: whatever time it takes until something fits; ``seeds``, ``known``: see :class:`Hunt`."""
-        hunt = Hunt(
+        return Hunt(
             Tree(part),
             room,
             self.objective,
             top=self.limits.top,
             settings=self.settings,
-            until=None if soon and not seeds else self.until,
+            until=until or self.limits.seconds,
+            now=self.clock.now,
             most=self.limits.projections,
-            told=self.told,
+            told=told or self.told,
             seeds=seeds,
             known=known,
             blocks=self.blocks,
         )
-        hunt.run()
-        return hunt
 
-    def soon(self, room: Cluster, known: dict[str, tuple[float, float]]) -> Hunt | None:
-        """What is good and fits into ``room``; None where nothing does, or where time does not matter."""
-        until = self.until
+    def soon(self, room: Cluster, known: dict[str, tuple[float, float]]) -> Opening | None:
+        """What is good and fits into ``room``; None where nothing does, or where neither time matters nor several processes
+        want something to begin with: each would look for the best of its own piece."""
+        until = self.limits.seconds
         if until is None:
-            return None
+            if self.jobs == 1 or self.space.points < _LARGE:
+                return None
+            until = _OPENING
 
         def hunted(part: Space, seeds: Sequence[Hit]) -> Hunt:
-            return self.run(part, room, seeds, known, soon=True)
+            hunt = self._hunt(part, room, seeds, known, until=None if seeds else math.inf)
+            hunt.run()
+            return hunt
 
-        whole = self.space.points <= _RATE * (until - self.began)  # there is time for all of it: something will do
-        return opened(self.space, hunted, lambda: whole or time.process_time() > until)
+        whole = self.space.points <= _RATE * until  # there is time for all of it: something will do
+        return opened(self.space, hunted, lambda: whole or self.clock.now() > until)
+
+
+def _silent(counts: Counts, best: float | None) -> None:
+    """Of several at once none tells how far it is."""
 
 
 def _tolerance(space: Space, cluster: Cluster) -> float:

@@ -52,12 +52,26 @@ _ADDS = (
 _BESIDE = "overlap_moe_expert_parallel_comm"  # a switch that no weight and no workspace sees
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a hunt says of its space to one through a larger space; see :class:`Hunt` and :class:`Tree`."""
+
+    counts: Counts
+    hits: list[Hit]
+    near: list[tuple[float, Option]]
+    reasons: Mapping[str, int]
+    refused: Mapping[tuple[str, str], int]
+    left: float
+    bounded: bool
+    known: Mapping[str, tuple[float, float]]
+
+
 @dataclass
 class Hunt:
-    """``top``: groups that are wanted, and the best of a second layout beside them; ``until``: CPU seconds of the process
-    at which to stop; ``known``: projections of hunts before it, by :meth:`name` of their fields; ``seeds``: what is
-    projected already and fits; ``blocks``: seconds that hunts before it found. ``gap``: 0 where the search is exact, else
-    the share by which a configuration that was not looked at may be better than the best (None: not all were bounded)."""
+    """``top``: groups that are wanted, and the best of a second layout beside them; ``until``: the second by ``now`` at
+    which to stop; ``known``: projections of hunts before it, by :meth:`name` of their fields; ``seeds``: what is projected
+    already and fits; ``blocks``: seconds that hunts before it found. ``left``: the lowest bound of what is wanted and was
+    not looked at; ``bounded``: whether everything has a bound."""
 
     tree: Tree
     cluster: Cluster
@@ -65,6 +79,7 @@ class Hunt:
     top: int = 16
     settings: Settings = kernel_settings.DEFAULT
     until: float | None = None
+    now: Callable[[], float] = time.process_time
     most: int | None = None
     known: dict[str, tuple[float, float]] = field(default_factory=dict)
     told: Callable[[Counts, float | None], None] = lambda *_: None
@@ -74,7 +89,8 @@ class Hunt:
     hits: list[Hit] = field(default_factory=list)
     near: list[tuple[float, Option]] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)
-    gap: float | None = 0.0
+    left: float = float("inf")
+    bounded: bool = True
 
     def __post_init__(self) -> None:
         self._heap: list[tuple[float, int, Limb | Leaf]] = []
@@ -96,14 +112,50 @@ class Hunt:
         ]
         self._weighed = [without(option, *_ADDS, _BESIDE) for option in self.tree.space.of_layers]
         self._entered: set[str] = set()
-        for hit in self.seeds:
-            self._enter(hit)
+        self.enter(self.seeds)
 
     def run(self) -> None:
         """All of it, or until time or projections are spent."""
         if self._plant():
             self._climb()
         self.counts.points = self.tree.space.points
+
+    def outcome(self) -> Outcome:
+        """Runs it, and what it found."""
+        before = set(self.known)
+        self.run()
+        return Outcome(
+            counts=self.counts,
+            hits=self.hits,
+            near=self.near,
+            reasons=self.reasons,
+            refused=self.tree.refused,
+            left=self.left,
+            bounded=self.bounded,
+            known={name: found for name, found in self.known.items() if name not in before},
+        )
+
+    def join(self, parts: Sequence[Outcome]) -> None:
+        """Takes what hunts through all pieces of its space found."""
+        for part in parts:
+            self.counts += part.counts
+            self.enter(part.hits)
+            self.near += part.near
+            for reason, number in part.reasons.items():
+                self.reasons[reason] = self.reasons.get(reason, 0) + number
+            self.tree.refused.update(part.refused)
+            self.known |= part.known
+            self.left = min(self.left, part.left)
+            self.bounded &= part.bounded
+
+    @property
+    def gap(self) -> float | None:
+        """0 where the search is exact, else the share by which a configuration that was not looked at may be better than the
+        best; None: not all were bounded."""
+        if not self.bounded:
+            return None
+        best = min((hit.value for hit in self.hits), default=float("inf"))
+        return max(0.0, 1.0 - self.left / best) if self.left < float("inf") else 0.0
 
     @property
     def leaders(self) -> list[Hit]:
@@ -120,7 +172,7 @@ class Hunt:
     def _spent(self) -> bool:
         self._looks += 1
         if self.until is not None and self._looks % 16 == 1:  # a look at the clock costs as much as a branch
-            self._late = time.process_time() > self.until
+            self._late = self.now() > self.until
         return self._late or (self.most is not None and self.counts.projected >= self.most)
 
     # -- bounds of everything
@@ -131,7 +183,7 @@ class Hunt:
         for branch in self.tree.branches():
             if self.counts.enumerated and self._spent():
                 self._weighed_out(bunch)
-                self.gap = None
+                self.bounded = False
                 return False
             if len(bunch) >= (_BUNCH if self.until is None else _SOON):
                 self._price(bunch)
@@ -229,8 +281,7 @@ class Hunt:
                 self._project([leaf for _, leaf in ready])
                 ready = []
         left = [bound for bound, _, _ in self._heap[:1]] + [bound for bound, _ in ready]
-        best = min((hit.value for hit in self.hits), default=float("inf"))
-        self.gap = max(0.0, 1.0 - min(left) / best) if left and min(left) < self._reach else 0.0
+        self.left = min((bound for bound in left if bound < self._reach), default=float("inf"))
 
     def _layout(self, node: Limb | Leaf) -> Hashable:
         shape = self.tree.shapes[node.shape]
@@ -283,24 +334,26 @@ class Hunt:
             if name in self.known:
                 seconds, memory = self.known[name]
                 self.counts.projected += 1
-                self._enter(Hit(every[i], self.objective.value(loads[i], seconds, memory), seconds, memory))
+                self.enter([Hit(every[i], self.objective.value(loads[i], seconds, memory), seconds, memory)])
         self.told(self.counts, self._first())
 
     def _first(self) -> float | None:
         return min((hit.value for hit in self.hits), default=None)
 
-    def _enter(self, hit: Hit) -> None:
-        if (name := self.name(hit.fields)) in self._entered:
-            return
-        self._entered.add(name)
-        self.hits.append(hit)
-        group = self._group(hit.fields)
-        if hit.value < self._best.get(group, float("inf")):
-            self._best[group] = hit.value
-            layout = layout_of(hit.fields)
-            self._layouts[layout] = min(hit.value, self._layouts.get(layout, hit.value))
-            if len(self._best) >= self.top:
-                self._reach = sorted(self._best.values())[self.top - 1]
+    def enter(self, hits: Iterable[Hit]) -> None:
+        """Takes up what is projected and fits, each configuration once."""
+        for hit in hits:
+            if (name := self.name(hit.fields)) in self._entered:
+                continue
+            self._entered.add(name)
+            self.hits.append(hit)
+            group = self._group(hit.fields)
+            if hit.value < self._best.get(group, float("inf")):
+                self._best[group] = hit.value
+                layout = layout_of(hit.fields)
+                self._layouts[layout] = min(hit.value, self._layouts.get(layout, hit.value))
+                if len(self._best) >= self.top:
+                    self._reach = sorted(self._best.values())[self.top - 1]
 
     def _where(self, node: Limb | Leaf) -> tuple[int, Hashable, Hashable]:
         """By what :mod:`projector.search.families` knows the blocks of a node."""

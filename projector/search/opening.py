@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.search.axes import Axis, Option
 from projector.search.hunt import Hunt
 from projector.search.nodes import Counts, Hit
@@ -43,10 +44,18 @@ _TOKENS = (
 )
 
 
-def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: Callable[[], bool]) -> Hunt | None:
-    """Hunts through the parts of every start until nothing better is found or ``spent`` says that time is over; the last
-    hunt, with the hits and counts of all. None where nothing fits. ``hunted`` runs a hunt from hits that are known."""
-    last, counts = None, Counts()
+@dataclass(frozen=True)
+class Opening:
+    """What was projected and fits, and what was counted on the way."""
+
+    hits: list[Hit]
+    counts: Counts
+
+
+def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: Callable[[], bool]) -> Opening | None:
+    """Hunts through the parts of every start until nothing better is found or ``spent`` says that time is over. None where
+    nothing fits. ``hunted`` runs a hunt from hits that are known."""
+    counts = Counts()
     hits: list[Hit] = []
     for start in _starts(space):
         own: list[Hit] = []
@@ -59,11 +68,7 @@ def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: 
             counts, own[:] = counts + last.counts, last.hits
             stale = stale + 1 if before and _best(own) == before else 1
         hits += own
-    if last is None or not hits:
-        return None
-    last.hits[:] = hits
-    last.counts, last.gap = replace(counts, points=space.points), None
-    return last
+    return Opening(hits, replace(counts, points=space.points)) if hits else None
 
 
 def _starts(space: Space) -> Iterator[Space]:

@@ -9,7 +9,8 @@ time of a layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -46,7 +47,8 @@ _SHORTEST = 2048  # tokens that context parallelism leaves a rank
 class Space:
     """``base``: all fields that no axis sets. ``sizes``, ``layers``, ``once``: axes; ``pipelines(pp)``: the options
     of the pipeline with so many ranks. ``only``: values to which the user holds fields of several-field axes. ``stated``:
-    what the workload sets that the space was made around, which is one of its configurations or none."""
+    what the workload sets that the space was made around, which is one of its configurations or none. ``share``: (i, n): of
+    its sizes, those of the i-th of n pieces."""
 
     base: Workload
     sizes: tuple[Axis, ...]
@@ -54,6 +56,12 @@ class Space:
     once: tuple[Axis, ...]
     only: Mapping[str, tuple[Any, ...]]
     stated: Option
+    share: tuple[int, int] = (0, 1)
+
+    def pieces(self, most: int) -> tuple[Space, ...]:
+        """The space in at most so many pieces, of which no two have a layer with the same sizes on a rank."""
+        number = min(most, len({_on_a_rank(shape) for shape in self.shapes()}))
+        return tuple(replace(self, share=(i, number)) for i in range(number)) if number > 1 else (self,)
 
     @cached_property
     def of_layers(self) -> Axis:
@@ -65,7 +73,12 @@ class Space:
 
     def shapes(self) -> Iterator[Option]:
         """Sizes, lazily; whether they divide anything is not asked here."""
-        yield from _joined(self.sizes)
+        mine, pieces = self.share
+        ranks: dict[Hashable, int] = {}
+        for shape in _joined(self.sizes):
+            turn, place = divmod(ranks.setdefault(_on_a_rank(shape), len(ranks)), pieces)
+            if mine == (pieces - 1 - place if turn % 2 else place):  # to and fro: the largest are not all in the last
+                yield shape
 
     def pipelines(self, pp: int) -> Axis:
         """Schedules, chunks and layouts of ``pp`` ranks."""
@@ -116,6 +129,11 @@ def with_fields(base: Workload, fields: Option) -> Workload:
     """``base`` with these recipe fields (and ``gpus``)."""
     recipe = {name: value for name, value in fields.items() if name != "gpus"}
     return but(base, gpus=fields.get("gpus", base.gpus), recipe=but(base.recipe, **recipe))
+
+
+def _on_a_rank(shape: Option) -> Hashable:
+    """The sizes that the layers of a rank see, whatever their number."""
+    return tuple(value for name, value in shape.items() if name not in ("gpus", "pp"))
 
 
 def _joined(axes: Sequence[Axis]) -> Iterator[Option]:

@@ -1,0 +1,101 @@
+"""Several processes side by side: the same answers, their seconds, their mistakes, and what is done of a lost one."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import replace
+
+import pytest
+
+from projector.errors import InputError, Problem
+from projector.hardware import catalogue
+from projector.search import cores, found
+from projector.search.cores import Clock
+from projector.search.found import Limits, search
+from projector.search.objective import Objective
+from projector.search.space import Space, space
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+pytestmark = pytest.mark.skipif(cores.sys.platform != "linux", reason="processes are forked on Linux alone")
+H100 = catalogue.cluster("h100")
+
+
+def made() -> Space:
+    recipe = Recipe(micro_batch_size=1, global_batch_size=128, seq_length=4096)
+    return space(
+        Workload(model=zoo.load("llama3.1_8b"), recipe=recipe, gpus=16), H100, only={"cp": (1,), "vpp": (1, 2)}
+    )
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 1000])
+def test_pieces_are_the_space(most: int) -> None:
+    whole = made()
+    pieces = whole.pieces(most)
+    assert len(pieces) <= most
+    shapes = [tuple(shape.items()) for piece in pieces for shape in piece.shapes()]
+    assert sorted(shapes) == sorted(tuple(shape.items()) for shape in whole.shapes())
+    assert sum(piece.points for piece in pieces) == whole.points
+    alone = [{(shape["tp"], shape["micro_batch_size"]) for shape in piece.shapes()} for piece in pieces]
+    assert all(not one & other for i, one in enumerate(alone) for other in alone[:i])  # no layer is priced twice
+
+
+@pytest.mark.parametrize("seconds", [None, 600.0])
+def test_as_many_processes_as_one_likes_find_the_same(monkeypatch: pytest.MonkeyPatch, seconds: float | None) -> None:
+    monkeypatch.setattr(found, "_LARGE", 0)
+    one, three = (
+        search(made(), H100, Objective(), Limits(top=4, jobs=jobs, seconds=seconds), explained=False) for jobs in (1, 3)
+    )
+    assert one.gap == three.gap == 0.0
+    assert [each.value for each in one.best] == [each.value for each in three.best]
+    assert one.counts.enumerated == three.counts.enumerated
+    assert one.counts.points == three.counts.points
+    assert sum(one.refused.values()) == sum(three.refused.values())
+    assert three.counts.bounded >= 0
+
+
+def test_each_in_its_own_process_in_order() -> None:
+    clock = Clock()
+    here = os.getpid()
+    each = clock.beside([lambda i=i: (i, os.getpid()) for i in range(5)], jobs=2)
+    assert [i for i, _ in each] == list(range(5))
+    assert len({pid for _, pid in each} | {here}) == 6
+    assert clock.beside([os.getpid] * 3, jobs=1) == [here] * 3
+
+
+def test_the_clock_counts_the_longest_and_the_others() -> None:
+    def spin(seconds: float) -> None:
+        until = time.process_time() + seconds
+        while time.process_time() < until:
+            math.sqrt(2.0)
+
+    clock = Clock()
+    clock.beside([lambda: spin(0.2), lambda: spin(0.05)], jobs=2)
+    assert clock.now() >= 0.2
+    assert clock.others >= 0.05
+    assert clock.others < clock.now()
+
+
+def test_a_mistake_is_raised_here_and_a_lost_process_replaced() -> None:
+    def wrong() -> int:
+        raise InputError([Problem("a", "b", "c", "d")])
+
+    here = os.getpid()
+
+    def lost() -> int:
+        if os.getpid() != here:
+            os._exit(9)
+        return 7
+
+    with pytest.raises(InputError, match="expected d"):
+        Clock().beside([wrong, lambda: 1], jobs=2)
+    assert Clock().beside([lost, lambda: 1], jobs=2) == [7, 1]
+
+
+def test_a_number_of_projections_is_one_process() -> None:
+    hunts = found._Hunts(made(), H100, Objective(), Limits(projections=3, jobs=8), found.kernel_settings.DEFAULT, print)
+    assert hunts.jobs == 1
+    assert replace(hunts, limits=Limits(seconds=1.0, jobs=8)).jobs == 8
