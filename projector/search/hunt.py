@@ -33,7 +33,8 @@ from projector.search.tree import Tree
 from projector.workload.workload import Workload
 
 _BEYOND = 512  # branches that are opened for the sake of a second layout
-_TOGETHER = 64  # nodes that are opened, or projected, at once
+_TOGETHER = 256  # nodes that are opened, or projected, at once
+_SOONER = 64  # the same before there is anything to compare with
 _BUNCH = 65536  # limbs that are priced at once
 _SOON = 8192  # the same where there is a time at which to stop
 _NOTHING: Mapping[str, Any] = {
@@ -258,7 +259,7 @@ class Hunt:
         ready: list[tuple[float, Leaf]] = []
         beyond = 0
         while (self._heap or ready) and not self._spent():
-            if ready and (len(ready) >= _TOGETHER or not self._heap or self._heap[0][0] > self._reach):
+            if ready and (len(ready) >= _SOONER or not self._heap or self._heap[0][0] > self._reach):
                 self._project([leaf for _, leaf in ready])
                 ready = []
                 continue
@@ -296,7 +297,7 @@ class Hunt:
     def _next(self) -> Iterator[tuple[float, Limb | Leaf]]:
         """The node with the lowest bound, and those that are opened with it."""
         most = max(self._reach, self._heap[0][0])
-        for _ in range(min(_TOGETHER, len(self._heap))):
+        for _ in range(min(_SOONER if self._reach == float("inf") else _TOGETHER, len(self._heap))):
             if self._heap[0][0] <= most:
                 bound, _, node = heappop(self._heap)
                 yield bound, node
