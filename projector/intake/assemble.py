@@ -110,10 +110,10 @@ def _layout_without_mtp(stated: Mapping[str, object]) -> bool:
 
 
 def _gpus(reader: Reader, stated: Mapping[str, object]) -> int | None:
-    world = reader.integer("world_size")
+    world = reader.count("world_size")
     if world is not None:
         return world
-    ranks = reader.integer("data_parallel_size")
+    ranks = reader.count("data_parallel_size")
     sizes = [stated.get(name, 1) for name in ("tp", "pp", "cp")]
     if ranks is None or not all(isinstance(size, int) for size in sizes):
         return None

@@ -14,7 +14,7 @@ values     settings whose values mean fields, value by value; ``null``: not stat
            :data:`BUNDLES`, or is ``doubtful`` (it may change seconds or bytes, and nothing models it) or ``needed``
 hook       settings that the dialect's own Python reads; ``a_{b,c}`` are two
 neutral    settings that change neither seconds nor bytes; ``*`` stands for any text
-doubtful   settings that may change them and that nothing models, with the values that change nothing
+doubtful   settings that may change them and that nothing models (several in one text), with the values that change nothing
 another    settings of another kind of training or of layers, with the values that are none
 =========  =============================================================================================================
 
@@ -152,7 +152,9 @@ def dialect(name: str) -> Dialect:
         },
         hook=frozenset(words(told.get("hook", ""))),
         neutral=tuple(words(told.get("neutral", ""))),
-        doubtful={setting: _several(off) for setting, off in told.get("doubtful", {}).items()},
+        doubtful={
+            setting: _several(off) for several, off in told.get("doubtful", {}).items() for setting in words(several)
+        },
         another=dict(_another(told.get("another", {}))),
         tables={key: table for key, table in told.items() if key not in _PARTS},
     )

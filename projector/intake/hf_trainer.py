@@ -25,6 +25,7 @@ _LINEARS = {
     "lm_head": "output_layer",
 }  # fmt: skip
 ALL_LINEARS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+_EVERYWHERE = "over all ranks without --data-parallel-shard-size"
 _ABOVE = 4  # folders in which a path of the configuration is looked for
 
 
@@ -82,9 +83,7 @@ def _sharded(job: Settings) -> tuple[str, ...]:
     if "offload" in words:
         job.fields["optimizer_cpu_offload"] = True
     shared = [word for word in named if word in job.dialect.tables["hybrid"]]
-    return tuple(
-        f"fsdp={word} (shards inside a node; over all ranks without --data-parallel-shard-size)" for word in shared
-    )
+    return tuple(f"fsdp={word} (shards inside a node; {_EVERYWHERE})" for word in shared)
 
 
 def _adapters(job: Settings, rank: object, targets: object, every: bool) -> None:
@@ -118,7 +117,7 @@ def finished(
 
     Raises :class:`InputError` with all that is wrong.
     """
-    name = str(job.args.raw(named) or "")
+    name = job.args.text(named)
     model = model or published(name, job.where, named, problems)
     framework = "deepspeed" if job.stated.get("deepspeed") else "pytorch"
     return job.loaded(
@@ -195,11 +194,16 @@ def load_axolotl(content: Mapping[str, object], where: str, *, model: Model | No
     fields.setdefault("precision", "fp32")
     fields["global_batch_size"] = _accumulated(args, "micro_batch_size")
     replicas, shards = args.integer("dp_replicate_size") or 1, args.integer("dp_shard_size")
-    fields["data_parallel_shard_size"] = shards if replicas > 1 else None
+    if shards is not None and shards > 1:
+        fields["data_parallel_shard_size"] = shards * (fields["cp"] or 1)  # type: ignore[operator]
     if args.word("adapter") == "lora":
         every, linears = args.flag("lora_target_linear") is True, args.words("lora_target_modules")
         _adapters(job, args.integer("lora_r"), linears, every)
     if not args.raw("deepspeed") and fields["precision"] == "bf16":
         fields |= BUNDLES["bf16 alone"]
     told = ("sample_packing=True (attention inside each document: counted over the whole sample)", *_sharded(job))
+    if fields["data_parallel_sharding"] == "no_shard" and (shards or 1) > 1:
+        args.problems.append(("dp_shard_size", shards, "fsdp_config beside it"))
+    elif replicas > 1 and (shards or 1) == 1:
+        told = (*told, f"dp_replicate_size={replicas} ({_EVERYWHERE})")
     return finished(job, model, named="base_model", told=told, problems=[])

@@ -22,7 +22,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
         raise Unsupported(f"{where}: a LitGPT configuration with data={kind}: samples of lengths that nothing states")
     devices, nodes = (args.integer(name) if args.raw(name) != "auto" else None for name in ("devices", "num_nodes"))
     gpus = None if devices is None else devices * (nodes or 1)
-    name = str(args.raw("model_name") or "")
+    name = args.text("model_name")
     problems = []
     if model is None and (found := zoo.named(name)):
         model = zoo.load(found)

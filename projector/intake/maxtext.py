@@ -223,7 +223,7 @@ def _recompute(job: Settings) -> dict[str, object]:
 
 
 def _precision(job: Settings) -> Mapping[str, object]:
-    word = str(job.args.raw("quantization") or "").strip('"').lower()
+    word = job.args.text("quantization").strip('"').lower()
     if not word:
         kind = job.args.word("dtype")
         if kind not in ("bf16", "fp16", "fp32"):
@@ -279,7 +279,7 @@ def _pool(args: Reader, env: Mapping[str, str]) -> float | None:
 def _model(job: Settings, named: str) -> Model:
     """The model that ``model_name`` means, changed by what is stated of it. Raises :class:`InputError`."""
     tables, args = job.dialect.tables, job.args
-    name = str(args.raw("model_name") or "default")
+    name = args.text("model_name").replace("-Instruct", "") or "default"  # as MaxText finds that model's file
     says = job.stated
     if job.below is not None or name != "default":  # where a preset repeats a default it says nothing of a named model
         under = {
@@ -301,7 +301,8 @@ def _model(job: Settings, named: str) -> Model:
             raise Unsupported(f"global_parameter_scale {scale} of {name}: a published model made larger")
         if routed.get("num_experts", 0) > 1:
             changes["moe"] = routed
-        return model_named((tables["models"].get(name, ""), name), job.where, "model_name", changes)
+        found = zoo.named(tables["models"].get(name, name))
+        return model_named((found or "",), job.where, "model_name", changes, written=name)
     if not changes and scale == 1:  # nothing but the file's name says what it is
         return model_named((named,), job.where, "model_name", {})
     usual = {tables["fields"][word]: value for word, value in tables["sizes"].items()}

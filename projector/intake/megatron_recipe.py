@@ -16,6 +16,8 @@ from projector.workload.checks import CHOICES
 _PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 #: What is adapted where nothing says (AMD-AGI/Primus@fd1eeabb primus/backends/megatron/peft/lora.py; Megatron-Bridge alike).
 LORA_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+#: Formats of numbers by the switch that names one (Megatron-LM's --fp8-format and --fp4-format).
+_FORMATS: Mapping[str, tuple[str, ...]] = {"fp8": ("e4m3", "hybrid"), "fp4": ("e2m1", "nvfp4", "mxfp4")}
 #: Memory that a V-shaped schedule of zero bubbles is given (sail-sg/zero-bubble --zero-bubble-v-schedule-mem-setup), and
 #: the schedule that it is then; each has two chunks a rank.
 _V_MEMORY = {"zb": "zbv", "half": "v-half", "min": "v-min"}
@@ -23,7 +25,7 @@ _V_MEMORY = {"zb": "zbv", "half": "v-half", "min": "v-min"}
 
 def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     """The recipe fields that ``args`` states; what is absent stays absent. Wrong values end in ``args.problems``."""
-    found = stated(args, "megatron", "primus", "own")
+    found = {**stated(args, "megatron", "primus", "own"), "cp_comm_type": _exchange(args)}
     if args.flag("fine_grained_activation_offloading"):
         found["offload_modules"] = args.words("offload_modules")
     if args.has("decoder_seq_length"):
@@ -51,6 +53,14 @@ def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     return {field: value for field, value in found.items() if value is not None}
 
 
+def _exchange(args: Reader) -> str | None:
+    """``cp_comm_type`` is one word, or a list of one for every layer: layers that differ are a problem."""
+    several = args.words("cp_comm_type") or ()
+    if len(set(several)) > 1:
+        args.problems.append(("cp_comm_type", ", ".join(several), "one word for all layers"))
+    return several[0] if several and several[0] != "none" else None
+
+
 def _packed(args: Reader, found: dict[str, object]) -> None:
     """``max_seqlen_per_dp_cp_rank`` is read where micro-batches stay what they are without it, and is else a way of cutting
     a run that nobody knows."""
@@ -61,7 +71,7 @@ def _packed(args: Reader, found: dict[str, object]) -> None:
 
 def _precision(args: Reader) -> dict[str, object]:
     """``fp8``/``fp4`` name a format when on; ``fp16``/``bf16`` are flags; neither: single precision."""
-    on8, on4 = args.raw("fp8") or args.raw("fp8_format"), args.raw("fp4") or args.raw("fp4_format")
+    on8, on4 = (_format(args, width) for width in _FORMATS)
     recipe8, recipe4 = args.word("fp8_recipe"), args.word("fp4_recipe")
     if on4 not in (None, False):
         return {"precision": "mxfp4" if "mx" in str(recipe4 or on4) else "nvfp4"}
@@ -74,6 +84,16 @@ def _precision(args: Reader) -> dict[str, object]:
             return {"precision": name}
     stated = args.has("bf16", "fp16")
     return {"precision": "fp32"} if stated else {}
+
+
+def _format(args: Reader, width: str) -> object:
+    """The format of the switch ``fp8`` or ``fp4``; None: it is off."""
+    on = args.raw(width) or args.raw(f"{width}_format")
+    if on == "none":
+        return None
+    if on not in (*_FORMATS[width], None, False, True):
+        args.problems.append((width, on, f"one of {', '.join(_FORMATS[width])}"))
+    return on
 
 
 def _virtual_stages(args: Reader, num_layers: int | None, pp: object) -> int | None:

@@ -20,12 +20,15 @@ def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return found
 
 
-def model_named(texts: tuple[str, ...], where: str, key: str, changes: Mapping[str, object]) -> Model:
-    """The zoo model that the first text with a meaning means, with ``changes`` of its fields. Raises InputError."""
+def model_named(
+    texts: tuple[str, ...], where: str, key: str, changes: Mapping[str, object], *, written: str = ""
+) -> Model:
+    """The zoo model that the first text with a meaning means, with ``changes`` of its fields. Raises InputError with what is
+    ``written`` (default: the first of ``texts``)."""
     for text in texts:
         found = zoo.find(text) if text else None
         if found is not None:
             return zoo.load(found, **changes)
-    shown = next((text for text in texts if text), "")
+    shown = written or next((text for text in texts if text), "")
     problem = Problem(where, key, shown, f"{zoo.expected(shown)}; or another one with --model")
     raise InputError([problem])

@@ -54,7 +54,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     if problems or job.args.problems:
         raise InputError([*problems, *job.problems, *job.unread(written=True).problems])
     args = {**job.dialect.tables["arguments"], **_arguments(job, model)}
-    name = str(job.args.raw("run.name") or Path(where).stem)
+    name = job.args.text("run.name") or Path(where).stem
     origin = Origin(where=where, name=model.name if model else name, base=model, framework="nemo")
     loaded = assemble(args, origin)
     told = () if job.args.flag("megatron_amp_O2") is not False else ("megatron_amp_O2=False: weights in fp32",)
@@ -68,7 +68,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
 def _trains(job: Settings) -> None:
     """Raises :class:`Unsupported` where the file names a model of another kind."""
     args = job.args
-    if "falcon" in str(args.raw("name") or ""):
+    if "falcon" in args.text("name"):
         raise Unsupported(f"{job.where}: a NeMo configuration with attention and MLP side by side on one norm")
     names = [args.raw(key) for key in ("run.name", "name", "restore_from_path", "tokenizer.type")]
     if named_so := next((str(name) for name in names if _RECURRENT.search(str(name or ""))), None):
@@ -124,7 +124,7 @@ def _tokenizer(job: Settings) -> dict[str, object]:
 
 
 def _optimizer(job: Settings) -> dict[str, object]:
-    name = str(job.args.raw("optim.name") or "")
+    name = job.args.text("optim.name")
     gradients, parameters = (job.args.flag(f"optim.overlap_{kind}_sync") for kind in ("grad", "param"))
     sharded = name in job.dialect.tables["sharded"]
     return {

@@ -28,6 +28,8 @@ def _distance(word: str, known: str) -> int | None:
         return 0
     if re.sub(r"\d+", "#", word) == re.sub(r"\d+", "#", known):
         return None  # fp4 beside fp8: other numbers, another setting
+    if Counter(known.split("_")) < Counter(word.split("_")):
+        return None  # v_head_dim beside head_dim: a word more, a setting more special
     least = min(len(word), len(known))
     allowed = 0 if least < _SHORTEST else 1 if least < _SHORT else 2
     bare, other = word.replace("_", ""), known.replace("_", "")

@@ -176,7 +176,7 @@ def _product(args: Reader) -> int | None:
 
 def _model(job: Settings, named: str) -> Model:
     args, tables = job.args, job.dialect.tables
-    name, flavor = args.word("model.name") or "", str(args.raw("model.flavor") or "").lower()
+    name, flavor = args.word("model.name") or "", args.text("model.flavor").lower()
     bare = flavor.removesuffix("_irope").removesuffix("_flex").removesuffix("_varlen").removesuffix("_flex_attn")
     stated = {field: args.integer(f"model.{word}") for word, field in tables["sizes"].items()}
     changes: dict[str, object] = {field: value for field, value in stated.items() if value is not None}

@@ -29,7 +29,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     problems = []
     if job.args.raw("tokenizer.max_seq_len") is None:
         problems.append(Problem(where, "tokenizer.max_seq_len", "nothing", "a whole number: tokens of a packed sample"))
-    _sizes(job)
+    gpus = _sizes(job)
     _precision(job)
     optimizer = _last(job, "optimizer._component_")
     job.fields["optimizer"] = named(optimizer.removeprefix("Paged")) if optimizer else None
@@ -46,9 +46,13 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     return job.loaded(
         model,
         problems=problems,
+        gpus=gpus,
         framework="torchtune",
         samples_per_rank=job.fields["global_batch_size"],
-        assumed=(f"model={model.name if model else builder} ({builder.rpartition('.')[2]})",),
+        assumed=(
+            *((f"gpus={gpus} (the product of the dimensions)",) if gpus else ()),
+            f"model={model.name if model else builder} ({builder.rpartition('.')[2]})",
+        ),
     )
 
 
@@ -84,7 +88,9 @@ def _published(builder: str, without_window: list[str]) -> Model | None:
     return zoo.load(found) if found else None
 
 
-def _sizes(job: Settings) -> None:
+def _sizes(job: Settings) -> int | None:
+    """The GPUs that the dimensions make (torchtune/training/_distributed.py ParallelDims), None where the shards are all
+    that is left."""
     args, fields = job.args, job.fields
     micro, steps = args.integer("batch_size"), args.integer("gradient_accumulation_steps") or 1
     replicas, shards = args.integer("data_parallel_replicate_dim") or 1, args.integer("data_parallel_shard_dim")
@@ -92,7 +98,11 @@ def _sizes(job: Settings) -> None:
         args.problems.append(("data_parallel_shard_dim", shards, "a whole number: ranks that share one copy"))
     fields["global_batch_size"] = None if micro is None else micro * steps
     fields["data_parallel_sharding"] = "optim_grads_params"
-    fields["data_parallel_shard_size"] = shards if replicas > 1 else None
+    if shards is None or shards < 1:
+        return None
+    inside = (fields["cp"] or 1) * shards  # type: ignore[operator]
+    fields["data_parallel_shard_size"] = inside
+    return replicas * inside * (fields["tp"] or 1)  # type: ignore[operator]
 
 
 def _precision(job: Settings) -> None:

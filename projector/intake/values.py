@@ -77,6 +77,14 @@ class Reader:
         """The first of ``names`` that has a value, as a whole number (``"8"`` and ``8.0`` are)."""
         return self._first(names, _integer, "a whole number")
 
+    def count(self, name: str) -> int | None:
+        """The whole number of ``name``, a problem below 1."""
+        found = self.integer(name)
+        if found is None or found > 0:
+            return found
+        self.problems.append((name, found, "a whole number above 0"))
+        return None
+
     def number(self, *names: str) -> float | None:
         return self._first(names, _number, "a number")
 
@@ -96,6 +104,14 @@ class Reader:
     def word(self, *names: str) -> str | None:
         """The first of ``names`` that has a value, as text; enum prefixes go, torch types get their short names."""
         return self._first(names, word_of, "a word")
+
+    def text(self, name: str) -> str:
+        """The value of ``name`` as it is written, empty without one; a number is what it is called."""
+        value = self.raw(name)
+        if isinstance(value, (str, int, float, type(None))):
+            return "" if value is None else str(value)
+        self.problems.append((name, value, "a text"))
+        return ""
 
     def words(self, *names: str) -> tuple[str, ...] | None:
         """A list of words, or one text of them separated by commas or blanks."""
@@ -161,8 +177,6 @@ def _number(value: object) -> float | None:
 
 def word_of(value: object) -> str | None:
     """A text by its short name: of an enum its member, of a torch type ours; None of anything else."""
-    if isinstance(value, (list, tuple)) and len(value) == 1:
-        value = value[0]
     if not isinstance(value, str):
         return None
     bare = _ENUM.sub(r"\1", value)

@@ -131,7 +131,7 @@ class Recipe:
         "norms and residuals are split over the tensor-parallel ranks", "layer step memory", "tp", essential=True,
         megatron=SAME, nemo=SAME)
     cp_comm_type: str | None = recipe_field(
-        "how context-parallel ranks exchange keys and values", "layer memory", "cp", megatron=SAME,
+        "how context-parallel ranks exchange keys and values", "layer memory", "cp", told_by="cp_comm_type",
         choices=("p2p", "a2a", "allgather", "a2a+p2p"))
     dynamic_context_parallel: bool | None = recipe_field(
         "each packed document runs on the smallest power of two of context-parallel ranks that holds it", "layer memory",

@@ -158,6 +158,25 @@ def test_a_word_that_means_nothing_is_never_the_same_answer_in_silence(
     assert known or answer(after) != answer(before), (path, nonsense)
 
 
+#: Settings that are lists, of which one word is one of one.
+LISTS = ("lora_target", "lora_target_modules")
+
+
+@DIALECTS
+def test_a_list_of_one_is_no_value_and_neither_is_one_with_a_word_in_brackets(tmp_path: Path, name: str) -> None:
+    before = read(name, FILES[name], tmp_path)
+    for path in leaves(FILES[name]):
+        value = at(FILES[name], path)
+        if isinstance(value, (list, dict)) or path[-1] in LISTS or neutral(dialect(name), path):
+            continue
+        for other in ([value], [[value]], f"{value} (zqkvbx)"):
+            try:
+                after = read(name, changed(FILES[name], path, other), tmp_path)
+            except (InputError, Unsupported):
+                continue
+            assert path[-1] in told(after) or answer(after) != answer(before), (path, other)
+
+
 @DIALECTS
 @given(data=st.data(), nonsense=NONSENSE, value=st.sampled_from([True, 3, 0.5, "on", ["a"], {"b": 1}]))
 def test_a_setting_that_nobody_knows_is_told_or_refused(
@@ -271,6 +290,38 @@ def test_a_setting_has_one_place_in_its_dialect(name: str) -> None:
     for at, one in enumerate(places):
         for other in places[at + 1 :]:
             assert not one & other
+
+
+@DIALECTS
+def test_what_the_tool_has_itself_is_no_doubt(tmp_path: Path, name: str) -> None:
+    """A whole file of a tool's own defaults, of which many are names of this project's with a word more."""
+    usual = {setting: off[0] for setting, off in dialect(name).doubtful.items() if off[0] is not None}
+    job = Settings(dialect(name), usual, "f")
+    assert not list(job.doubtful())
+    assert not job.unread(written=True).problems
+
+
+#: Degrees that copy or cut weights over data-parallel ranks, and what stands beside them.
+DEGREES: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "axolotl": ("dp_shard_size", {"fsdp": ["full_shard"], "deepspeed": None}),
+    "torchtune": ("data_parallel_shard_dim", {}),
+    "torchtitan": ("parallelism.data_parallel_shard_degree", {}),
+    "maxtext": ("ici_fsdp_parallelism", {"ici_data_parallelism": -1, "dcn_data_parallelism": 1}),
+}
+
+
+@pytest.mark.parametrize("name", sorted(DEGREES))
+def test_a_degree_of_sharding_cuts_into_as_many(tmp_path: Path, name: str) -> None:
+    (place, beside), made = DEGREES[name], set[int]()
+    for ranks in (2, 4):
+        content: dict[str, Any] = {**FILES[name], **beside}
+        section, _, key = place.rpartition(".")
+        content = {**content, section: {**content[section], key: ranks}} if section else {**content, key: ranks}
+        loaded = read(name, content, tmp_path)
+        assert loaded.recipe is not None
+        assert loaded.recipe.data_parallel_shard_size is not None
+        made.add(loaded.recipe.data_parallel_shard_size)
+    assert max(made) == 2 * min(made)
 
 
 @DIALECTS

@@ -260,3 +260,11 @@ def test_layers_that_nobody_knows_are_not_adapted_in_silence(tmp_path, base):
     loaded = load(tmp_path, base, {key: "q_proj,w9"})
     assert loaded.recipe.lora.targets == ("linear_qkv",)
     assert "lora_target=w9" in loaded.unmodelled
+
+
+def test_copies_of_axolotl_are_told_where_nothing_says_of_how_many_ranks(tmp_path):
+    sharded = {"fsdp": ["full_shard"]}
+    told = load(tmp_path, AXOLOTL, {**sharded, "dp_replicate_size": 2}).unmodelled
+    assert any("dp_replicate_size=2" in text for text in told)
+    with pytest.raises(InputError, match="dp_shard_size: found 4, expected fsdp_config beside it"):
+        load(tmp_path, AXOLOTL, {"dp_shard_size": 4})

@@ -55,7 +55,7 @@ def test_words_over_the_file_and_a_model(tmp_path):
     ("change", "named"),
     [
         ({"per_device_batchsize": 2}, "nearest: per_device_batch_size"),
-        ({"model_name": "nobody-7b"}, "model_name"),
+        *(({"model_name": name}, "model_name") for name in ("nobody-7b", "llama3.1-70b (mine)", "gpt3-52k", "mixtral")),
         ({"base_config": "mine.yml"}, "base_config"),
         ({"per_device_batch_size": None, "max_target_length": "x"}, "max_target_length"),
         ({"remat_policy": "some"}, "remat_policy"),

@@ -136,6 +136,26 @@ def test_recipe_fields(args, fields):
     assert fields.items() <= found.items()
 
 
+def test_a_list_of_one_is_no_value() -> None:
+    stated = MINIMAL | {
+        "fp8": "hybrid", "fp8_recipe": "tensorwise", "recompute_granularity": "full", "recompute_method": "uniform",
+        "recompute_num_layers": 1, "transformer_impl": "local", "attention_backend": "flash", "optimizer": "adam",
+        "use_distributed_optimizer": True, "sequence_parallel": True, "position_embedding_type": "rope",
+        "normalization": "RMSNorm", "tensor_model_parallel_size": 2, "world_size": 8,
+    }  # fmt: skip
+    megatron_args.from_mapping(stated, "args").workload()
+    for name, value in stated.items():
+        with pytest.raises(InputError, match=name):
+            megatron_args.from_mapping(stated | {name: [value]}, "args")
+
+
+@pytest.mark.parametrize("name", ["world_size", "data_parallel_size"])
+@pytest.mark.parametrize("count", [0, -8])
+def test_a_count_that_counts_nothing_is_named(name: str, count: int) -> None:
+    with pytest.raises(InputError, match=f"{name}: found {count}, expected a whole number above 0"):
+        megatron_args.from_mapping(MINIMAL | {name: count}, "args")
+
+
 def test_model_fields_of_a_moe_with_latent_attention():
     args = MINIMAL | {
         "num_layers": 4, "multi_latent_attention": True, "kv_lora_rank": 512, "qk_head_dim": 128,
