@@ -177,6 +177,9 @@ def _values(texts: list[str], flag: str, problems: list[Problem], gpu: Gpu) -> d
             known = tuple(each.key for each in fields())
             problems.append(Problem(flag, "", text, nearest(name, known)))
             continue
+        if len(field.path) > 1:
+            problems.append(Problem(flag, name, text, f"a field of its own, no part of {field.path[0]}"))
+            continue
         words = [word.strip() for word in given.split(",") if word.strip()]
         if not words and flag == "--vary":
             able = [word for word in field.choices if not capable.beyond(gpu, {field.key: word})]

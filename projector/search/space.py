@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import MISSING, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -172,7 +172,10 @@ def space(
     layers = [*choices.layers(base), *groups, *_further(more, once=False)]
     once = [*choices.once(base), *_further(more, once=True)]
     searched = {name for axis in (*layers, *once) for option in axis for name in option} | set(PIPELINE)
-    neutral = {name: Recipe.__dataclass_fields__[name].default for name in searched}
+    defaults = {name: Recipe.__dataclass_fields__[name].default for name in searched}
+    neutral = {
+        name: getattr(base.recipe, name) if default is MISSING else default for name, default in defaults.items()
+    }
     bare = but(base, recipe=but(base.recipe, **neutral))
     made = Space(
         base=bare,

@@ -19,13 +19,15 @@ from projector.workload.recipe import Recipe
 class Field:
     """One recipe field, or a part of one (``lora.dim``).
 
-    ``path``: its place in a recipe mapping; ``names``: what it is called, Megatron-LM's argument first; ``kind``: the type
+    ``path``: its place in a recipe mapping; ``names``: what it is called, Megatron-LM's argument first; ``also``: further
+    spellings of it in a recipe; ``kind``: the type
     of one value; ``many``: a list of them; ``choices``: the words it may hold; ``essential``: most runs state it;
     ``unit``: what is counted.
     """
 
     path: tuple[str, ...]
     names: tuple[str, ...]
+    also: tuple[str, ...]
     kind: type
     many: bool = False
     choices: tuple[str, ...] = ()
@@ -79,10 +81,11 @@ def _of(kind: Any, path: tuple[str, ...]) -> Iterator[Field]:
             continue
         many = typing.get_origin(target) is tuple
         told = about_of(kind)[name]
-        argument = told.names.get("megatron", ())
+        argument, also = told.names.get("megatron", ()), (*told.also, "_".join(place))
         yield Field(
             path=place,
-            names=tuple(dict.fromkeys((*argument, *told.also, "_".join(place)))),
+            names=tuple(dict.fromkeys((*argument, *also))),
+            also=tuple(each for each in also if (each,) != place),
             kind=typing.get_args(target)[0] if many else target,
             many=many,
             choices=CHOICES.get(name, ()),

@@ -12,6 +12,7 @@ from projector.errors import Problem
 from projector.workload import amounts, zoo
 from projector.workload.checks import range_problems, unreported, word_problems
 from projector.workload.declared import about_of
+from projector.workload.fields import field_of
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
 from projector.workload.recipe import Recipe
@@ -22,13 +23,34 @@ def parse_recipe(mapping: object, where: str, prefix: str = "recipe.") -> tuple[
     """Read a :class:`Recipe`. Returns ``(None, problems)`` when anything is wrong, else ``(recipe, [])``."""
     if isinstance(mapping, Mapping) and isinstance(domain := mapping.get("fast_domain"), Mapping):
         mapping = {**mapping, "fast_domain": ".".join(f"{name}:{ranks}" for name, ranks in domain.items())}
+    twice = list[Problem]()
     if isinstance(mapping, Mapping):
+        mapping = _as_fields(mapping, where, prefix, twice)
         mapping = {key: counted(key, value) for key, value in mapping.items()}
     recipe, problems = parse_dataclass(Recipe, mapping, where, prefix)
+    problems = [*twice, *problems]
     if isinstance(mapping, Mapping):
         problems += word_problems(mapping, where, prefix)
         problems += unreported(range_problems(mapping, where, prefix), problems)
     return (None if problems else recipe), problems
+
+
+def _as_fields(mapping: Mapping[object, object], where: str, prefix: str, twice: list[Problem]) -> dict[object, object]:
+    """``mapping`` with what is written under another spelling of a field (``lora_rank``) at the field's place
+    (``lora.dim``); what stands under both ends in ``twice``."""
+    found = {key: dict(value) if isinstance(value, Mapping) else value for key, value in mapping.items()}
+    for key in mapping:
+        field = field_of(key) if isinstance(key, str) else None
+        if field is None or key not in field.also:
+            continue
+        value, inside = found.pop(key), found
+        for part in field.path[:-1]:
+            inside = inside.setdefault(part, {})  # type: ignore[assignment]
+        if not isinstance(inside, dict) or field.path[-1] in inside:
+            twice.append(Problem(where, f"{prefix}{key}", value, f"one name of the field {field.key}"))
+        else:
+            inside[field.path[-1]] = value
+    return found
 
 
 def counted(name: object, value: object) -> object:

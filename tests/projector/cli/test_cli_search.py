@@ -48,6 +48,21 @@ def test_flags_hold_their_fields(capsys: pytest.CaptureFixture[str]) -> None:
     assert made["space"]["tp"] == [1, 2]
 
 
+@pytest.mark.parametrize("varied", ["seq_length=2048,4096", "global_batch_size=16,32"])
+def test_what_every_run_states_may_be_searched_too(capsys: pytest.CaptureFixture[str], varied: str) -> None:
+    made = document(capsys, "--vary", varied, "--top", "1")
+    name, _, values = varied.partition("=")
+    assert made["space"][name] == [int(value) for value in values.split(",")]
+
+
+@pytest.mark.parametrize("varied", ["seq_length=", "seq_length", "lora_rank=8", "lora.dim=8", "tp=,", "=", "nobody=1"])
+def test_what_cannot_be_varied_is_named(capsys: pytest.CaptureFixture[str], varied: str) -> None:
+    assert main(["search", *SMALL, "--vary", varied]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "expected" in said
+
+
 def test_the_best_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     files = [str(tmp_path / name) for name in ("case.yaml", "megatron.yaml")]
     made = document(capsys, "--write", files[0], "--write", files[1])

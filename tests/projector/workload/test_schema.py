@@ -52,6 +52,18 @@ def test_recipes_round_trip(recipe):
     assert recipe.tp != 1 or "tp" not in mapping
 
 
+def test_a_field_is_written_under_any_of_its_spellings_once() -> None:
+    sizes = {"seq": "4k", "mbs": 1, "gbs": 64}
+    recipe, problems = parse_recipe({**sizes, "lora_rank": 16, "lora": {"targets": ["linear_qkv"]}}, "f")
+    assert not problems
+    assert recipe is not None
+    assert recipe.lora is not None
+    assert (recipe.seq_length, recipe.global_batch_size, recipe.lora.dim) == (4096, 64, 16)
+    for twice in ({"seq_length": 4096}, {"lora_rank": 8, "lora": {"dim": 8}}, {"lora_rank": 8, "lora_r": 8}):
+        _, problems = parse_recipe({**sizes, **twice}, "f")
+        assert problems, twice
+
+
 def test_every_mistake_at_once():
     _, problems = parse_recipe(
         {
@@ -183,6 +195,11 @@ def test_what_is_declared_is_what_is_checked_shown_and_hinted() -> None:
             _, problems = parse_recipe({**SIZES, name: "no such word"}, "f")
             assert [(p.key, p.found) for p in problems] == [(f"recipe.{name}", "no such word")]
     long_names = [each for told in TOLD.values() for each in told.names.get("megatron", ()) if each not in TOLD]
+    for field in by_key.values():
+        for each in field.also:
+            bad = {**{key: value for key, value in SIZES.items() if key != field.key}, each: object()}
+            _, problems = parse_recipe(bad, "f")
+            assert field.key in {problem.key.removeprefix("recipe.") for problem in problems}, each
     for each in long_names:
         _, problems = parse_recipe({**SIZES, each: 1}, "f")
         assert problems[0].expected == f"the field {field_of(each).path[0]}"  # type: ignore[union-attr]
