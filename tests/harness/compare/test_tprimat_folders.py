@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,27 @@ def test_the_micro_batch_follows_from_what_it_writes(folder: Path) -> None:
     file.write_text(document("balanced", 2, 1, global_batch_size=72))
     with pytest.raises(Exception, match="micro_batch_size"):
         runs_of(file)
+
+
+@pytest.mark.parametrize(
+    ("stack", "platform", "trainer"),
+    [
+        ("cuda", None, "nemo"),
+        ("nemo", "amd", "nemo"),
+        ("rocm", None, "primus"),
+        (None, "nvd", "nemo"),
+        (None, "amd", "primus"),
+    ],
+)
+def test_its_documents_are_of_the_trainer_of_their_platform(
+    tmp_path: Path, stack: str | None, platform: str | None, trainer: str
+) -> None:
+    file = tmp_path / "benchmark_x_llama.json"
+    said = json.loads(document("balanced", 2, 1))
+    said["gpu_info"]["software_stack"], said["platform"] = stack, platform
+    file.write_text(json.dumps(said))
+    (run,) = runs_of(file)
+    assert run.stack.framework == trainer
 
 
 def test_five_folders_are_five_runs_and_a_broken_file_hides_none(folder: Path, capsys) -> None:

@@ -24,6 +24,8 @@ NAME = "tprimat"
 
 _MOST = 32 * 2**20  # characters of a document: such a file holds some thousand numbers
 _MODELS = {"llama": "llama3.1_8b", "qwen": "qwen2.5_7b"}  # of its two command lines, "Supported Models"
+#: What trains by its words for a stack or a platform ("Specifications": NVIDIA and CUDA by NeMo, AMD and ROCm by Primus).
+_TRAINERS = {"nemo": "nemo", "cuda": "nemo", "rocm": "primus", "nvd": "nemo", "amd": "primus"}
 _NAMELESS = ("", "unknown", "none")
 _GB = 1e9 / 2**30  # its GB are decimal: total_memory_gb of an 80 GiB card reads 85.0
 _CLOSE = 0.02  # relative difference between its own figures that is rounding
@@ -69,8 +71,8 @@ def _micro_batch(config: Mapping[str, Any]) -> int | None:
 
 
 def _facts(document: Mapping[str, Any], name: str) -> Iterator[Event]:
-    stated = document.get("model_name")
-    model = _MODELS.get(str(stated or PurePath(name).stem.rpartition("_")[2]).lower(), stated)
+    called = document.get("model_name")
+    model = _MODELS.get(str(called or PurePath(name).stem.rpartition("_")[2]).lower(), called)
     if isinstance(model, str) and model:
         yield Fact("model", model, 1)
     named = (
@@ -83,9 +85,12 @@ def _facts(document: Mapping[str, Any], name: str) -> Iterator[Event]:
     gpu = section(document, "gpu_info")
     if isinstance(gpu.get("device_name"), str):
         yield Fact("gpu", gpu["device_name"], 1)
-    stack, source = str(gpu.get("software_stack", "")), str(document.get("source", ""))
-    if stack == "nemo" or "primus" in source or stack == "rocm":
-        yield Fact("framework", "nemo" if stack == "nemo" else "primus", 1)
+    stated = (gpu.get("software_stack"), document.get("platform"))
+    trainer = next((_TRAINERS[str(each)] for each in stated if str(each) in _TRAINERS), None)
+    if "primus" in str(document.get("source", "")):
+        trainer = "primus"
+    if trainer is not None:
+        yield Fact("framework", trainer, 1)
     if isinstance(document.get("timestamp"), str):
         yield Fact("date", document["timestamp"][:7], 1)
     config, metrics = section(document, "training_config"), section(document, "performance_metrics")
