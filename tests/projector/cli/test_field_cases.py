@@ -71,16 +71,21 @@ def test_a_13b_under_zero3_fits(field: Path, tmp_path: Path) -> None:
     assert fits(ask("--config", tmp_path / "train.sh", "--gpu", "a800"))
 
 
-@pytest.mark.parametrize(
-    "unfused", [True, pytest.param(False, marks=pytest.mark.xfail(reason="nothing in the script dates it"))]
-)
-def test_7b_without_flash_attention_is_out_of_memory(field: Path, unfused: bool) -> None:
+@pytest.mark.parametrize("words", [("--attention-backend", "unfused"), ("--framework-date", "2023-06")])
+def test_7b_without_flash_attention_is_out_of_memory(field: Path, words: tuple[str, str]) -> None:
     script = field / "openinstruct-25-llama7b-zero" / "finetune_with_accelerate.sh"
-    words = ["--attention-backend", "unfused"] if unfused else []
     answer = ask("--config", script, "--gpu", "a100", *words)
     assert answer["cluster"]["gpus"] == 4
     assert not fits(answer)
     assert fits(ask("--config", script, "--gpu", "a100", "--attention-backend", "fa2"))
+
+
+def test_what_nothing_dates_is_assumed_by_name(field: Path) -> None:
+    """The program took the same words from June 2023 to July 2024, from December 2023 on with fused attention (transformers
+    4.36), so that the script alone cannot say that it ran out of memory."""
+    script = field / "openinstruct-25-llama7b-zero" / "finetune_with_accelerate.sh"
+    said = run("projector", "memory", "--config", script, "--gpu", "a100", timeout=300).stdout
+    assert "attention_kernel=fa2 (--attention-backend), framework_date=today (--framework-date)" in said
 
 
 def test_arguments_of_ms_swift_are_read_as_such(field: Path) -> None:
@@ -144,7 +149,10 @@ def test_gpt2_on_a_v100_is_never_said_to_fit(field: Path, more: tuple[str, ...],
     )
 
 
-@pytest.mark.xfail(reason="DeepEP is 11 % faster here, and was slower inside one node")
+@pytest.mark.xfail(
+    reason="the report says slower, of which GPU and by how much it does not; here copies for one rank are sent once, which "
+    "halves what four ranks exchange, and an exchange in a node is uncertain by a factor of 1.9"
+)
 def test_deepep_inside_one_node_is_no_gain(field: Path) -> None:
     script = field / "mlm-1456-deepep-ep4" / "train.sh"
     base = ("--config", script, "--gpu", "h800", "--env")
@@ -152,11 +160,21 @@ def test_deepep_inside_one_node_is_no_gain(field: Path) -> None:
     assert step(deep) > step(plain)
 
 
-@pytest.mark.xfail(reason="37 for 28.4 GiB, logits of 7.6 GiB in fp32 beside those in bf16")
-def test_a_128k_lora_of_qwen35(field: Path) -> None:
+def test_a_lora_of_qwen35_at_two_lengths(field: Path, tmp_path: Path) -> None:
+    """28.4 GiB at 128K and 49.5 at 262K: what is always there, and 0.71 of the rest at either length. Samples are packed
+    into bins that nothing fills up, of data that the report does not show: that they are counted as full is said."""
     folder = field / "cookbook-105-qwen35-27b"
-    answer = ask("--config", folder / "run.sh", "--model", folder / "config.json", "--gpu", "h200")
-    assert gib(answer) == pytest.approx(28.4, rel=0.25)
+    shares = []
+    for tokens, measured in ((131072, 28.4), (262144, 49.5)):
+        script = tmp_path / "run.sh"
+        script.write_text((folder / "run.sh").read_text().replace("131072", str(tokens)))
+        answer = ask("--config", script, "--model", folder / "config.json", "--gpu", "h200")
+        rank = answer["memory"]["ranks"][0]
+        always = (rank["allocated"] - rank["components"]["activations"] - rank["components"]["transient"]) / _GIB
+        shares.append((measured - always) / (gib(answer) - always))
+        assert any("counted as one of so many" in text for text in answer["unmodelled"])
+    assert shares[0] == pytest.approx(shares[1], abs=0.02)
+    assert max(shares) < 1
 
 
 @pytest.mark.parametrize(
