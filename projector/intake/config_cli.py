@@ -49,8 +49,14 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, *, gpus_give
     return _nemo(launch, way, where, model, gpus_given)
 
 
+#: Modules of MaxText that take its base.yml where no file is named (pyconfig.py, _CONFIG_FILE_MAPPING).
+_ON_BASE = re.compile(r"(?:maxtext|MaxText)\.(?:trainers\.pre_train\.)?train")
+
+
 def _is_maxtext(launch: Launch) -> bool:
     first, *rest = launch.arguments or ("",)
+    if _ON_BASE.fullmatch(launch.program):
+        return True
     if not re.fullmatch(r".*\.ya?ml", first) or not re.search(r"train(\.py)?$", launch.program):
         return False
     return "maxtext" in (launch.program + first).lower() or any(
@@ -59,13 +65,12 @@ def _is_maxtext(launch: Launch) -> bool:
 
 
 def _maxtext(launch: Launch, way: Way, where: str, model: Model | None) -> Loaded:
-    name = launch.arguments[0]
+    named = bool(re.match(r"[^=]+\.ya?ml$", launch.arguments[0] if launch.arguments else ""))
+    name, words = (launch.arguments[0], launch.arguments[1:]) if named else ("base.yml", launch.arguments)
     text = text_beside(name, launch, way)
     if text is None and posixpath.basename(name) != "base.yml":
         raise InputError([Problem(where, launch.place, way.unknowns.shown(name), "that file beside the script")])
-    stated = stated_words(
-        launch.arguments[1:], way, where, lambda key: key in dialect("maxtext").deciding or "parallelism" in key
-    )
+    stated = stated_words(words, way, where, lambda key: key in dialect("maxtext").deciding or "parallelism" in key)
     content = _mapping(text, name) if text else {"base_config": "base.yml"}
     env = {name: way.unknowns.shown(value) for name, value in launch.environment.items()}
     loaded = maxtext.load(content, where, gpus=None, model=model, words=stated, env=env)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
@@ -289,6 +290,7 @@ class Settings:
         if model is not None and model.moe is None:
             stated = {field: value for field, value in stated.items() if field not in ("ep", "etp")}
         recipe, wrong = parse_recipe(stated, self.where, "")
+        wrong = [replace(each, key=self.dialect.names.get(each.key, (each.key,))[0]) for each in wrong]
         found = [*problems, *self.problems, *left.problems]
         if model is None or recipe is None or found:
             raise InputError([*found, *(each for each in wrong if not found or each.found != "nothing")])

@@ -120,13 +120,15 @@ def finished(
     name = job.args.text(named)
     model = model or published(name, job.where, named, problems)
     framework = "deepspeed" if job.stated.get("deepspeed") else "pytorch"
+    typed = job.fields["precision"] != "fp32" or job.args.has("bf16", "fp16", "pure_bf16")
+    plain = () if typed else ("precision=fp32 (neither bf16 nor fp16 is stated)",)
     return job.loaded(
         model,
         told=told,
         problems=problems,
         framework=framework,
         samples_per_rank=job.fields["global_batch_size"],
-        assumed=(f"framework={framework}", f"model={model.name if model else name} ({name})"),
+        assumed=(f"framework={framework}", f"model={model.name if model else name} ({name})", *plain),
     )
 
 
@@ -153,6 +155,8 @@ def load_llama_factory(content: Mapping[str, object], where: str, *, model: Mode
     :class:`Unsupported` for samples of lengths that nothing states."""
     job = Settings(dialect("llama_factory"), with_files(content, where), where)
     args = job.args
+    if not args.flag("do_train") and (args.flag("do_predict") or args.flag("do_eval")):
+        raise Unsupported(f"{where}: a LLaMA-Factory configuration without do_train: nothing is trained")
     packing, neat = args.flag("packing"), args.flag("neat_packing")
     if args.word("finetuning_type") == "lora":
         targets = args.words("lora_target") or ()

@@ -7,6 +7,7 @@ import re
 from projector.intake.shell.control import TooLong
 
 _MOST_STEPS = 1e8  # of a search with a regular expression: seconds
+_FEW = 100  # characters, at the worst of which a search does not end
 _EACH = 4.0  # ways that one character of a text may double a search by, at the worst
 _PIECE = re.compile(r"\\.|\[\]?[^\]]*\]|\((?:\?(?:P<\w+>|[:=!]|<[=!]))?|\{(\d*)(,?)(\d*)\}|.", re.DOTALL)
 
@@ -86,7 +87,7 @@ def most_steps(regex: str, size: int) -> float:
             ways *= 2
         else:
             last = 1.0
-    return min(ways * (size + 1), _EACH**size)
+    return min(ways * (size + 1), _EACH ** min(size, _FEW))
 
 
 def searchable(regex: str, size: int) -> re.Pattern[str]:

@@ -24,6 +24,12 @@ FACTORY = {
 }  # fmt: skip
 
 
+TRAINER = {
+    "model_name_or_path": "Qwen/Qwen3-4B", "per_device_train_batch_size": 2, "max_length": 4096,
+    "gradient_checkpointing": True,
+}  # fmt: skip
+
+
 def load(folder, base, changes=(), **given):
     file = folder / "run.yaml"
     file.write_text(yaml.safe_dump({**base, **dict(changes)}))
@@ -129,6 +135,8 @@ def test_adapters(tmp_path):
         (FACTORY, {"finetuning_type": "freeze"}, "finetuning_type=freeze"),
         (FACTORY, {"quantization_bit": 4}, "quantization_bit=4"),
         (FACTORY, {"use_galore": True}, "use_galore"),
+        (FACTORY, {"do_train": False, "do_predict": True}, "nothing is trained"),
+        *((TRAINER, {word: 0.1}, "preference training") for word in ("beta", "max_prompt_length", "num_generations")),
     ],
 )
 def test_other_trainings_are_refused(tmp_path, base, changes, named):
@@ -148,7 +156,7 @@ def test_other_trainings_are_refused(tmp_path, base, changes, named):
         (AXOLOTL, {"gradient_acumulation_steps": 2}, "gradient_accumulation_steps"),
         (FACTORY, {"model_name_or_path": "somebody/else"}, "model_name_or_path.*--model"),
         (FACTORY, {"cutoff_len": "long"}, "cutoff_len"),
-        (FACTORY, {"optim": "shampoo"}, "optimizer"),
+        (FACTORY, {"optim": "shampoo"}, "optim: found .shampoo"),
         (FACTORY, {"per_device_train_batch_sise": 2}, "per_device_train_batch_size"),
     ],
 )
@@ -268,3 +276,17 @@ def test_copies_of_axolotl_are_told_where_nothing_says_of_how_many_ranks(tmp_pat
     assert any("dp_replicate_size=2" in text for text in told)
     with pytest.raises(InputError, match="dp_shard_size: found 4, expected fsdp_config beside it"):
         load(tmp_path, AXOLOTL, {"dp_shard_size": 4})
+
+
+def test_what_names_no_type_is_said_to_be_in_single_precision(tmp_path):
+    assert any(text.startswith("precision=fp32 (") for text in load(tmp_path, TRAINER).assumed)
+    for stated in ({"bf16": True}, {"bf16": False}, {"fp16": True}):
+        assert not any(text.startswith("precision=") for text in load(tmp_path, TRAINER, stated).assumed)
+
+
+def test_what_is_missing_has_the_name_that_the_tool_has_for_it(tmp_path):
+    bare = {key: value for key, value in TRAINER.items() if key != "max_length"}
+    with pytest.raises(InputError, match="max_seq_length: found 'nothing'"):
+        load(tmp_path, bare)
+    with pytest.raises(InputError, match="optim: found 'shampoo'"):
+        load(tmp_path, TRAINER, {"optim": "shampoo"})

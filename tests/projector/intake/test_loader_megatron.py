@@ -156,6 +156,19 @@ def test_a_count_that_counts_nothing_is_named(name: str, count: int) -> None:
         megatron_args.from_mapping(MINIMAL | {name: count}, "args")
 
 
+def test_experts_that_no_layer_of_the_pattern_has_are_named() -> None:
+    experts = {"num_experts": 8, "moe_ffn_hidden_size": 256, "moe_router_topk": 2}
+    stack = MINIMAL | experts | {"hybrid_override_pattern": "M-*-", "num_layers": 4}
+    with pytest.raises(InputError, match="num_experts: found 8, expected E for their layers"):
+        megatron_args.from_mapping(stack, "args")
+    assert megatron_args.from_mapping(stack | {"hybrid_override_pattern": "M-*E"}, "args").model.moe is not None
+
+
+@pytest.mark.parametrize("setting", ["export_kd_teacher_load", "perform_rl_step"])
+def test_other_trainings_with_megatrons_arguments_are_refused(setting: str) -> None:
+    assert megatron_args.from_mapping(MINIMAL | {setting: "x"}, "args").model.unsupported
+
+
 def test_model_fields_of_a_moe_with_latent_attention():
     args = MINIMAL | {
         "num_layers": 4, "multi_latent_attention": True, "kv_lora_rank": 512, "qk_head_dim": 128,

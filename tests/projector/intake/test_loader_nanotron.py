@@ -116,7 +116,7 @@ REFUSED = {
         ({"optimizer.zero_stage": 3}, "zero_stage.*0, 1"),
         ({"tokens.micro_batch_size": None}, "micro_batch_size"),
         ({"tokens.batch_accumulation_per_replica": 0}, "global_batch_size"),
-        ({"model.dtype": "int8"}, "precision"),
+        ({"model.dtype": "int8"}, "dtype: found .int8"),
         ({"model.model_config.hidden_size": "wide"}, "hidden_size"),
     ],
 }

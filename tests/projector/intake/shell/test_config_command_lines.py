@@ -53,6 +53,9 @@ def test_maxtexts_words_stand_over_its_file(tmp_path: Path) -> None:
     (tmp_path / "own.yml").write_text(yaml.safe_dump({"model_name": "llama3.1-70b", "max_target_length": 8192}))
     loaded = _load(tmp_path, f"python3 MaxText/train.py own.yml {words.replace('model_name=llama2-7b', '')}")
     assert (loaded.model.name, _recipe(loaded).seq_length) == ("llama3.1_70b", 8192)
+    loaded = _load(tmp_path, f"python3 -m maxtext.trainers.pre_train.train {words} max_target_length=4096")
+    assert (loaded.model.name, _recipe(loaded).global_batch_size) == ("llama2_7b", 64)
+    assert any("base.yml" in text for text in loaded.assumed)
     with pytest.raises(InputError, match="that file beside the script"):
         _load(tmp_path, f"python3 MaxText/train.py absent.yml {words}")
     with pytest.raises(InputError, match=r"per_device_batch_size.*BATCH"):

@@ -257,6 +257,7 @@ def test_what_backtracks_without_end_is_refused(regex: str, tmp_path: Path) -> N
 )
 def test_what_scripts_ask_is_answered(regex: str) -> None:
     assert isinstance(searchable(regex, 12), re.Pattern)
+    assert most_steps(regex, 100_000) > 0  # ways of a text that is longer than a float counts
 
 
 def test_shell_patterns_are_bounded_too() -> None:
