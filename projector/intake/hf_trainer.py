@@ -33,6 +33,9 @@ def _mapping(value: object, where: str, setting: str, problems: list[Problem]) -
     """A mapping, or that of the JSON file of this name beside ``where`` or in a folder above; a problem without one."""
     if isinstance(value, Mapping):
         return dict(value)
+    if value is True:
+        problems.append(Problem(where, setting, "a switch without a file", "the file with its configuration"))
+        return {}
     folders = Path(where).resolve().parents[:_ABOVE]
     file = next((path for folder in folders if (path := folder / str(value)).is_file()), None)
     if file is None:

@@ -172,9 +172,8 @@ def combined(left: Verdict, right: Verdict, *, any_: bool) -> Verdict:
 
 def _searched(pattern: str, text: str) -> list[str]:
     """What ``pattern`` found in ``text`` and its groups, as ``BASH_REMATCH`` holds them; empty: nothing."""
-    translated = pattern.replace("[:digit:]", "0-9").replace("[:space:]", r"\s").replace("[:alpha:]", "A-Za-z")
     try:
-        found = patterns.searchable(translated, len(text)).search(text)
+        found = patterns.searchable(patterns.classes(pattern), len(text)).search(text)
     except re.error:
         return []
     return [found[0], *(group or "" for group in found.groups())] if found else []

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from projector.intake.shell.patterns import classes, searchable
 from projector.intake.shell.unknown import is_known, listed
 
 SILENT = listed("silent")
@@ -240,7 +241,8 @@ def _sed(rest: list[str], stdin: str | None) -> str:
             raise ValueError
         by, count = match[3], 0 if match[4] else 1
         lines = text.splitlines(keepends=True)
-        text = "".join(re.sub(match[2], lambda _: by, line, count=count) for line in lines)  # noqa: B023
+        found = searchable(classes(match[2]), max(map(len, lines), default=0))
+        text = "".join(found.sub(lambda _: by, line, count=count) for line in lines)  # noqa: B023
     if text is None:
         raise ValueError
     return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 from projector.intake.shell.control import TooLong
 
@@ -14,9 +15,24 @@ _PIECE = re.compile(r"\\.|\[\]?[^\]]*\]|\((?:\?(?:P<\w+>|[:=!]|<[=!]))?|\{(\d*)(
 _GROUPS = {"@": "(?:{})", "?": "(?:{})?", "*": "(?:{})*", "+": "(?:{})+", "!": "(?!(?:{})$).*"}
 
 
+_CLASSES = {
+    "digit": "0-9",
+    "space": " \t\n\r\f\v",
+    "alpha": "A-Za-z",
+    "alnum": "A-Za-z0-9",
+    "upper": "A-Z",
+    "lower": "a-z",
+}
+
+
+def classes(pattern: str) -> str:
+    """``pattern`` with the characters that POSIX' names of classes (``[:digit:]``) mean in their places."""
+    return re.sub(r"\[:(\w+):\]", lambda named: _CLASSES.get(named[1], named[0]), pattern)
+
+
 def to_regex(pattern: str, *, lazy: bool = False) -> str:
     """A regular expression for a shell pattern; ``\\x`` in the pattern is x itself."""
-    found, at = "", 0
+    found, at, pattern = "", 0, classes(pattern)
     more = "?" if lazy else ""
     while at < len(pattern):
         char = pattern[at]
@@ -35,8 +51,7 @@ def to_regex(pattern: str, *, lazy: bool = False) -> str:
             found += "."
         elif char == "[" and "]" in pattern[at + 2 :]:
             stop = pattern.index("]", at + 2)
-            body = pattern[at + 1 : stop].replace("\\", "\\\\").replace("[", "\\[").replace("\\[:", "[:")
-            body = body.replace("[:digit:]", "0-9").replace("[:space:]", r"\s").replace("[:alpha:]", "A-Za-z")
+            body = pattern[at + 1 : stop].replace("\\", "\\\\").replace("[", "\\[")
             found += f"[{'^' + body[1:] if body[:1] in '!^' else body}]"
             at = stop
         else:
@@ -95,7 +110,9 @@ def searchable(regex: str, size: int) -> re.Pattern[str]:
     :class:`re.error` where it is none."""
     if most_steps(regex, size) > _MOST_STEPS:
         raise TooLong(f"the pattern {regex[:60]} on a text of {size:,} characters")
-    return re.compile(regex, re.DOTALL)
+    with warnings.catch_warnings():  # Python's own about sets such as [[x], which a shell has as they stand
+        warnings.simplefilter("ignore")
+        return re.compile(regex, re.DOTALL)
 
 
 def _compiled(pattern: str, text: str, *, lazy: bool = False) -> re.Pattern[str]:

@@ -153,6 +153,7 @@ def test_other_trainings_are_refused(tmp_path, base, changes, named):
         (AXOLOTL, {"fsdp_config": {"sharding_strategy": "HALF_SHARD"}}, "half_shard.*hybrid_shard"),
         (FACTORY, {"fsdp": "half_shard auto_wrap"}, "half_shard.*hybrid_shard"),
         (FACTORY, {"fsdp": "full_shard", "fsdp_config": "gone.json"}, "fsdp_config.*gone"),
+        (TRAINER, {"deepspeed": True}, "a switch without a file"),
         (AXOLOTL, {"gradient_acumulation_steps": 2}, "gradient_accumulation_steps"),
         (FACTORY, {"model_name_or_path": "somebody/else"}, "model_name_or_path.*--model"),
         (FACTORY, {"cutoff_len": "long"}, "cutoff_len"),

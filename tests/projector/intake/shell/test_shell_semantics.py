@@ -265,3 +265,26 @@ def test_shell_patterns_are_bounded_too() -> None:
     assert strip_prefix("a/b/c", "*/", longest=True) == "c"
     with pytest.raises(TooLong):
         matches("a" * 60 + "!", "+(+(a))")
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("echo 'a  1b' | sed 's/[[:space:]]//g'", "a1b"),
+        ("echo 'a 12b' | sed 's/[[:digit:]]*b//'", "a"),
+        ("echo ab12 | sed 's/[[:alnum:]]*/x/'", "x"),
+        ("echo aBc | sed 's/[[:upper:]]/-/'", "a-c"),
+    ],
+)
+def test_classes_mean_in_sed_what_they_mean_in_the_shell(tmp_path: Path, command: str, found: str) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(f"X=$({command})\nif [[ ${{X// /}} == {found} ]]; then\n{_TRAINS}\nfi\n")
+    assert load(script).recipe is not None
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("regex", ["[[:space:]]+x", "[[]x"])
+def test_no_pattern_of_a_script_warns_its_reader(regex: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(f"X=$(echo abc | sed 's/{regex}//')\nif [[ abc =~ {regex} ]]; then exit 1; fi\n{_TRAINS}")
+    assert load(script).recipe is not None
