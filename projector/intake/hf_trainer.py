@@ -78,7 +78,7 @@ def _sharded(job: Settings) -> tuple[str, ...]:
     named = [str(strategy).lower()] if strategy else [word for word in words if word not in ("offload", "true")]
     on = bool(words or strategy or any(key.startswith("fsdp_config.") for key in job.stated))
     known = job.dialect.tables["sharding"]
-    wrong = [word for word in named if word not in known]
+    wrong = [word for word in dict.fromkeys((*words, *named)) if word not in (*known, "offload", "true")]
     job.args.problems += [("fsdp", word, f"one of {', '.join(known)}") for word in wrong]
     job.fields |= BUNDLES["zero 3" if on else "zero 0"]
     for word in named:

@@ -52,9 +52,14 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     }
     plain = ("gradient_clipping", "low_precision_layernorm")
     job.doubts += [f"algorithms.{key}" for key in section(settings, "algorithms") if key not in plain]
-    args.used |= {"train_loader.dataset.packing_ratio", "compile_config"}
-    args.used |= {name for name in job.stated if name.startswith(("model.", "algorithms."))}
-    hub = str(given.get("pretrained_model_name_or_path") or "")
+    args.used |= {"compile_config"}
+    own = (
+        ("model.", "algorithms.") if given["name"] == "mpt_causal_lm" else ("algorithms.",)
+    )  # whose loader accounts for them
+    args.used |= {name for name in job.stated if name.startswith(own)}
+    if args.raw("train_loader.dataset.packing_ratio") != "auto":
+        args.number("train_loader.dataset.packing_ratio")
+    hub = args.text("model.pretrained_model_name_or_path")
     problems: list[Problem] = []
     told: tuple[str, ...] = ()
     of_hub = given["name"] == "hf_causal_lm"

@@ -245,7 +245,7 @@ def at(content: Mapping[str, Any], path: tuple[str, ...]) -> object:
 UNTYPED = {name: frozenset[str]() for name in FILES} | {
     "gpt_neox": frozenset({"tokenizer_type"}),
     "litgpt": frozenset({"data", "optimizer"}),
-    "llm_foundry": frozenset({"train_loader.dataset.packing_ratio", "model.ffn_config", "model.attn_config"}),
+    "llm_foundry": frozenset({"model.ffn_config", "model.attn_config"}),
     "nemo": frozenset(
         {"name", "restore_from_path", "tokenizer", *(f"tokenizer.{key}" for key in ("library", "model", "type"))}
     ),

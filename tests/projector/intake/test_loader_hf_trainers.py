@@ -152,6 +152,11 @@ def test_other_trainings_are_refused(tmp_path, base, changes, named):
         (AXOLOTL, {"optimizer": "shampoo"}, "optimizer"),
         (AXOLOTL, {"fsdp_config": {"sharding_strategy": "HALF_SHARD"}}, "half_shard.*hybrid_shard"),
         (FACTORY, {"fsdp": "half_shard auto_wrap"}, "half_shard.*hybrid_shard"),
+        (
+            FACTORY,
+            {"fsdp": "half_shard", "fsdp_config": {"sharding_strategy": "FULL_SHARD"}},
+            "half_shard.*hybrid_shard",
+        ),
         (FACTORY, {"fsdp": "full_shard", "fsdp_config": "gone.json"}, "fsdp_config.*gone"),
         (TRAINER, {"deepspeed": True}, "a switch without a file"),
         (AXOLOTL, {"gradient_acumulation_steps": 2}, "gradient_accumulation_steps"),

@@ -133,3 +133,13 @@ REFUSED = {
         ({"model.d_model": "wide"}, "d_model"),
     ],
 }
+
+
+def test_words_of_a_model_of_a_hub_are_read_or_told(tmp_path):
+    said = {"name": "hf_causal_lm", "pretrained_model_name_or_path": "meta-llama/Llama-3.1-8B"}
+    loaded = load(tmp_path, {"model": {**said, "use_flash_attention_2": True, "zqkvbx": 3}})
+    assert loaded.recipe.attention_backend == "fa2"
+    assert any("zqkvbx" in text for text in loaded.unmodelled)
+    for wrong in ({"use_flash_attention_2": "zqkvbx"}, {"attn_implementation": "zqkvbx"}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            load(tmp_path, {"model": {**said, **wrong}})
