@@ -7,7 +7,7 @@ the layers (or of what is done once a step), by the values of the sizes that it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import field
 from operator import attrgetter
 from typing import Any
@@ -59,7 +59,7 @@ class Tree:
         middle = [rule for rule in rules if rule not in last and layers & set(rule.reads)]
         self._shape_rules = [rule for rule in rules if set(rule.reads) <= set(LAYOUT) - {"vpp"}]
         self._pipe_rules = [rule for rule in rules if rule not in (*last, *middle, *self._shape_rules)]
-        self._layer_masks = [_Mask(space.of_layers, _refuses(rule), rule.reads, layers) for rule in middle]
+        self._layer_masks = [_Mask(space.of_layers, rule.problems, rule.reads, layers) for rule in middle]
         self._layer_masks.append(_Mask(space.of_layers, arguments.of_workload, _READ, set()))
         self._once_rules = last
         self._once_reads = tuple(sorted({name for rule in last for name in rule.reads} - once))
@@ -153,7 +153,7 @@ class _Mask:
     """Which options a rule lets through, by the values that it reads outside them."""
 
     def __init__(
-        self, options: Sequence[Option], refuses: Callable[[Workload], object], reads: Sequence[str], inside: set[str]
+        self, options: Sequence[Option], refuses: Callable[[Workload], object], reads: Iterable[str], inside: set[str]
     ) -> None:
         self._options, self._refuses = options, refuses
         outside = sorted(set(reads) - inside - {"microbatches", "gpus"})
@@ -168,10 +168,6 @@ class _Mask:
             found = np.array([not self._refuses(with_fields(load, option)) for option in self._options], np.bool_)
             self._known[key] = found
         return found
-
-
-def _refuses(rule: launch.Rule) -> Callable[[Workload], object]:
-    return rule.refuses
 
 
 def _of_shape(load: Workload) -> list[Problem]:

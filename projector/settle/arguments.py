@@ -12,7 +12,7 @@ from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
 from projector.settle import launch, scheduling
 from projector.workload import fast_domain
-from projector.workload.validate import known, problems, remember, told
+from projector.workload.validate import known, problems, remember
 from projector.workload.workload import Workload
 
 MODES = ("simulate", "benchmark")
@@ -29,7 +29,8 @@ def check(
     wrong = [*around(cluster, mode, settings, efficiency), *of_workload(workload)]
     if not wrong and workload.recipe.fast_domain is not None:
         domain = ranks_per_node(workload.gpus, cluster)
-        wrong += told(workload, "", fast_domain.problems(workload.recipe, workload.dp, domain))
+        expected = fast_domain.mistakes(workload.recipe, workload.dp, domain)
+        wrong += [Problem("", "recipe.fast_domain", found, text) for text, found in expected]
     if wrong:
         raise InputError(wrong)
 
@@ -59,7 +60,7 @@ def of_workload(workload: Workload) -> list[Problem]:
     if not (before or wrong):
         remember(workload)
     if not (typed or wrong):
-        wrong += launch.problems(workload, (launch.GRID,))
+        wrong += launch.problems(workload, launch.GRID[-1:])
     return wrong if typed else [*wrong, *scheduling.problems(workload)]
 
 

@@ -4,38 +4,30 @@ Rules of Megatron-LM (NVIDIA/Megatron-LM@d98e8a6 megatron/training/arguments.py,
 megatron/core/transformer/transformer_config.py, megatron/core/model_parallel_config.py,
 megatron/core/pipeline_parallel/schedules.py), of torchtitan (pytorch/torchtitan@b5bcd76
 torchtitan/distributed/parallel_dims.py, pipeline_parallel.py) and of Primus (AMD-AGI/Primus@fd1eeab
-primus/backends/megatron/patches, rocm_arg_validation.py). Each says which fields it reads, so that a search asks it
-once for all configurations that are alike to it. A published run is not held to them: its release may have been
-another.
+primus/backends/megatron/patches, rocm_arg_validation.py). A search asks each once for all configurations that are alike
+in the fields that it reads. A published run is not held to them: its release may have been another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from projector import pipeline
-from projector.dataclass import dataclass
 from projector.errors import Problem
-from projector.settle import scheduling
-from projector.workload import fast_domain, summa
+from projector.settle.scheduling import conflict
+from projector.size import most
+from projector.workload import rules
+from projector.workload.model import Model
 from projector.workload.recipe import Recipe
+from projector.workload.rule import Rule
+from projector.workload.rule import problems as broken
 from projector.workload.workload import Workload
 
-_CORE = ("megatron", "primus")
 _MEGATRON = ("megatron", "primus", "nemo")
 _SHARDED = ("optim", "optim_grads", "optim_grads_params")
 #: The framework file of strategies that papers describe and no framework here runs.
 ANALYTIC = "analytic"
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """``reads``: recipe fields on which it depends (``gpus``, ``microbatches`` are not of the recipe); ``refuses``: the
-    field to blame and what is expected of it, or None."""
-
-    reads: tuple[str, ...]
-    refuses: Callable[[Workload], tuple[str, str] | None]
-    families: tuple[str, ...] = _CORE
 
 
 def family(framework: str) -> str:
@@ -85,237 +77,124 @@ def _run_by(kind: str, tuned: bool = True) -> tuple[str, ...]:
 
 
 def rules_of(framework: str) -> tuple[Rule, ...]:
-    kind = family(framework)
-    return tuple(rule for rule in RULES if kind in rule.families or not rule.families)
+    """The rules of a framework; of one of which nothing is known, those that all have."""
+    return RULES.get(family(framework), _EVERY)
 
 
-def problems(workload: Workload, rules: Sequence[Rule] | None = None) -> list[Problem]:
-    """Everything for which the framework of ``workload`` would refuse to start."""
-    found: list[Problem] = []
-    for rule in rules_of(workload.framework) if rules is None else rules:
-        wrong = rule.refuses(workload)
-        if wrong is not None:
-            key, expected = wrong
-            found.append(Problem("", f"recipe.{key}", getattr(workload.recipe, key), expected))
-    return found
+def problems(workload: Workload, asked: Sequence[Rule] | None = None) -> list[Problem]:
+    """Everything for which the framework of ``workload`` would refuse to start, by the rules ``asked`` or all of its own."""
+    return broken(rules_of(workload.framework) if asked is None else asked, workload)
 
 
-def _schedule(w: Workload) -> tuple[str, str] | None:
-    if w.recipe.pp == 1 or w.recipe.pipeline_schedule is None:
-        return None
-    name = pipeline.choose(w.recipe.pipeline_schedule, w.recipe.pp, w.recipe.vpp)
-    if name in schedules_of(w.framework):
-        return None
-    return "pipeline_schedule", f"one that {w.framework} runs: {', '.join(schedules_of(w.framework))}"
+def _order(r: Recipe) -> str:
+    """The schedule that runs."""
+    return pipeline.choose(r.pipeline_schedule, r.pp, r.vpp)
 
 
-def _conflict(w: Workload) -> tuple[str, str] | None:
-    wrong = scheduling.conflict(w.recipe)
-    return ("recompute_granularity", "no whole layers where weight gradients are put off") if wrong else None
+def _unable(r: Recipe, w: Workload) -> str:
+    """The schedules that the framework runs, where the one that is asked for is none of them."""
+    able = schedules_of(w.framework)
+    return ", ".join(able) if r.pp > 1 and r.pipeline_schedule is not None and _order(r) not in able else ""
 
 
-def _few(w: Workload) -> tuple[str, str] | None:
-    looped = pipeline.choose(w.recipe.pipeline_schedule, w.recipe.pp, w.recipe.vpp) in ("interleaved", "interleaved_zb")
-    if not looped or w.recipe.pp == 1 or w.num_microbatches >= w.recipe.pp:
-        return None
-    return "global_batch_size", "as many micro-batches as stages, or more, where chunks are interleaved"
+def _uncut(m: Model, r: Recipe) -> bool:
+    """Whether no number of layers a stage comes to these stages: torchtitan cuts a model by the layers of a stage, embedding
+    and output counted. Two chunks of a looped schedule need no such number."""
+    if r.pp == 1 or r.vpp <= 2:
+        return False
+    weighted, stages = m.num_layers + 2 * (r.pipeline_remainder != "first"), r.pp * r.vpp
+    return -(-weighted // -(-weighted // stages)) != stages
 
 
-def _layers(w: Workload) -> tuple[str, str] | None:
-    recipe, whole = w.recipe, w.recipe.recompute_granularity == "full"
-    most = w.model.num_layers // recipe.pp
-    if not whole or recipe.recompute_num_layers is None or 1 <= recipe.recompute_num_layers <= max(1, most):
-        return None
-    return "recompute_num_layers", "from 1 to num_layers / pp"
-
-
-def _experts_beside(w: Workload) -> tuple[str, str] | None:
-    """The exchange of experts behind another micro-batch (transformer_config.py, overlap_moe_expert_parallel_comm)."""
-    recipe = w.recipe
-    if not recipe.overlap_moe_expert_parallel_comm:
-        return None
-    wrong = (
-        recipe.ep == 1
-        or recipe.moe_token_dispatcher_type == "allgather"
-        or (recipe.pp > 1 and recipe.vpp == 1)
-        or recipe.precision == "fp32"
-        or w.model.mtp_num_layers > 1
-        or recipe.recompute_granularity == "full"
-        or "moe" in (recipe.recompute_modules or ())
-        or recipe.moe_shared_expert_overlap
-    )
-    expected = "ep > 1, alltoall or flex, chunks where pp > 1, at most one MTP layer, experts not recomputed"
-    return ("overlap_moe_expert_parallel_comm", expected) if wrong else None
-
-
-def _one_sharding(w: Workload) -> tuple[str, str] | None:
-    recipe, expected = w.recipe, "no pipeline and no experts apart, where PyTorch shards the weights"
-    wrong = recipe.data_parallel_sharding == "optim_grads_params" and (recipe.pp > 1 or recipe.ep > 1)
-    return ("data_parallel_sharding", expected) if wrong else None
-
-
-def _looped(w: Workload) -> tuple[str, str] | None:
-    """torchtitan: schedules of one stage a rank take one, looped ones at least two, V-shaped ones exactly two."""
-    if w.recipe.pp == 1:
-        return None
-    name = pipeline.choose(w.recipe.pipeline_schedule, w.recipe.pp, w.recipe.vpp)
-    if name in ("1f1b", "gpipe") or w.recipe.vpp > 1:
-        return None
-    return "vpp", f"two chunks a rank or more for {name}"
-
-
-def _experts_cut(w: Workload) -> tuple[str, str] | None:
-    """Without a group of their own torchtitan cuts experts as it cuts the rest (models/llama4/infra/parallelize.py)."""
-    cut = w.model.moe is None or w.recipe.ep > 1 or w.recipe.etp == w.recipe.tp
-    return None if cut else ("etp", f"tp = {w.recipe.tp} where ep is 1")
-
-
-def _cut(w: Workload) -> tuple[str, str] | None:
-    """torchtitan cuts a model by the layers of a stage, embedding and output counted: not every number of stages comes
-    of it. Two chunks of a looped schedule need no such number."""
-    recipe = w.recipe
-    if recipe.pp == 1 or recipe.vpp <= 2:
-        return None
-    weighted, stages = w.model.num_layers + 2 * (recipe.pipeline_remainder != "first"), recipe.pp * recipe.vpp
-    if -(-weighted // -(-weighted // stages)) == stages:
-        return None
-    return "vpp", "as many stages as whole layers of a stage cut the model into"
-
-
-def _domain(w: Workload) -> tuple[str, str] | None:
-    wrong = [] if w.recipe.fast_domain is None else list(fast_domain.problems(w.recipe, w.dp, None))
-    return ("fast_domain", wrong[0][1]) if wrong else None
-
-
-def _grid(w: Workload) -> tuple[str, str] | None:
-    wrong = list(summa.problems(w.model, w.recipe))
-    if wrong:
-        return wrong[0][0].removeprefix("recipe."), wrong[0][1]
-    if w.recipe.tensor_parallel_algorithm == "summa" and w.framework != ANALYTIC:
-        return "tensor_parallel_algorithm", f"1d: {w.framework} has no SUMMA; the framework {ANALYTIC} has"
-    return None
-
-
-def _where(
-    key: str, beside: str, bad: Callable[[Recipe], object], expected: str, families: tuple[str, ...] = _CORE
-) -> Rule:
-    """What ``expected`` says of the field ``key`` is broken where the recipe is ``bad``; that reads ``beside`` too."""
-    return Rule((key, *beside.split()), lambda w: (key, expected) if bad(w.recipe) else None, families)
-
-
-def _with_shards(key: str, beside: str) -> Rule:
-    """The switch ``key`` needs the one ``beside`` it, and a sharded optimizer."""
-    return _where(
-        key,
-        f"{beside} data_parallel_sharding",
-        lambda r: getattr(r, key) and not (getattr(r, beside) and r.data_parallel_sharding in _SHARDED),
-        f"{beside} and a sharded optimizer",
+def _exchange_exposed(m: Model, r: Recipe) -> object:
+    """Whether the exchange of experts cannot hide behind another micro-batch (transformer_config.py,
+    overlap_moe_expert_parallel_comm)."""
+    return (
+        r.ep == 1
+        or r.moe_token_dispatcher_type == "allgather"
+        or (r.pp > 1 and r.vpp == 1)
+        or r.precision == "fp32"
+        or m.mtp_num_layers > 1
+        or r.recompute_granularity == "full"
+        or "moe" in (r.recompute_modules or ())
+        or r.moe_shared_expert_overlap
     )
 
 
-GRID = Rule(
-    (
-        *("tensor_parallel_algorithm", "tp", "tp2", "summa_panels", "cp", "cp_comm_type", "sequence_parallel"),
-        *("precision", "tp_comm_overlap", "seq_length", "lora"),
-    ),
-    _grid,
-    (),
+# fmt: off
+GRID = (
+    *rules.SUMMA,
+    Rule("recipe.tensor_parallel_algorithm",
+         lambda m, r, w: r.tensor_parallel_algorithm == "summa" and w.framework != ANALYTIC,
+         f"1d: {{w.framework}} has no SUMMA; the framework {ANALYTIC} has"),
 )
-RULES = (
-    GRID,
-    Rule(
-        ("fast_domain", "tp", "tp2", "cp", "pp", "ep", "micro_batch_size", "microbatches", "data_parallel_shard_size"),
-        _domain,
-        (),
-    ),
-    Rule(("pipeline_schedule", "pp", "vpp"), _schedule, ("megatron", "primus", "torchtitan")),
-    Rule(
-        (
-            *("pipeline_schedule", "pp", "vpp", "recompute_granularity", "recompute_method"),
-            *("recompute_num_layers", "recompute_layer_ids"),
-        ),
-        _conflict,
-        (),
-    ),
-    Rule(("pipeline_schedule", "pp", "vpp", "microbatches"), _few),
-    Rule(("pipeline_schedule", "pp", "vpp"), _looped, ("torchtitan",)),
-    Rule(("pp", "vpp", "pipeline_remainder"), _cut, ("torchtitan",)),
-    Rule(("tp", "ep", "etp"), _experts_cut, ("torchtitan",)),
-    _where(
-        "overlap_p2p_comm",
-        "pp vpp",
-        lambda r: r.vpp > 1 and r.pp == 2 and r.overlap_p2p_comm is False,
-        "messages beside compute where two ranks interleave chunks",
-    ),
-    Rule(("pp", "recompute_granularity", "recompute_num_layers"), _layers),
-    _where("sequence_parallel", "tp", lambda r: r.sequence_parallel and r.tp == 1, "tp > 1", ()),
-    _where(
-        "sequence_parallel",
-        "tp",
-        lambda r: r.sequence_parallel is False and r.tp > 1,
-        "on with tp > 1: torchtitan's plans of tensor parallelism shard the sequence",
-        ("torchtitan",),
-    ),
-    _where(
-        "sequence_parallel",
-        "tp ep",
-        lambda r: r.sequence_parallel is False and r.tp > 1 and r.ep > 1,
-        "on where tensor and expert parallelism meet",
-    ),
-    _where(
-        "tp_comm_overlap",
-        "tp sequence_parallel",
-        lambda r: r.tp_comm_overlap and (r.tp == 1 or r.sequence_parallel is not True),
-        "tp > 1 and sequence_parallel",
-    ),
-    _with_shards("overlap_param_gather", "overlap_grad_reduce"),
-    Rule(("data_parallel_sharding", "pp", "ep"), _one_sharding, ("megatron",)),
-    Rule(
-        (
-            *("overlap_moe_expert_parallel_comm", "ep", "moe_token_dispatcher_type", "pp", "vpp", "precision"),
-            *("recompute_granularity", "recompute_modules", "moe_shared_expert_overlap"),
-        ),
-        _experts_beside,
-    ),
-    _where(
-        "delay_wgrad_compute",
-        "overlap_moe_expert_parallel_comm",
-        lambda r: r.delay_wgrad_compute and not r.overlap_moe_expert_parallel_comm,
-        "overlap_moe_expert_parallel_comm",
-    ),
-    _where(
-        "moe_shared_expert_overlap",
-        "moe_token_dispatcher_type",
-        lambda r: r.moe_shared_expert_overlap and r.moe_token_dispatcher_type == "allgather",
-        "alltoall or flex",
-    ),
-    _where(
-        "moe_token_dispatcher_type",
-        "moe_flex_dispatcher_backend tp ep",
-        lambda r: r.moe_token_dispatcher_type == "flex" and r.tp * r.ep == 1,
-        "tp · ep > 1 for the flex dispatcher",
-    ),
-    _where(
-        "recompute_modules",
-        "recompute_granularity precision fp8_recipe",
-        lambda r: (
-            r.precision == "fp8"
-            and r.fp8_recipe == "delayed"
-            and {"moe_act", "layernorm"} & set(r.recompute_modules or ())
-        ),
-        "neither moe_act nor layernorm with delayed scaling",
-    ),
-    _with_shards("optimizer_cpu_offload", "use_precision_aware_optimizer"),
-    _where(
-        "offload_modules",
-        "cpu_offloading_num_layers recompute_granularity",
-        lambda r: r.offload_modules and (r.cpu_offloading_num_layers or r.recompute_granularity == "full"),
-        "neither whole layers on the host nor whole layers recomputed",
-    ),
-    _where(
-        "cpu_offloading_num_layers",
-        "pp recompute_granularity",
-        lambda r: r.cpu_offloading_num_layers and (r.pp > 1 or r.recompute_granularity not in (None, "none")),
-        "no pipeline and no recompute",
-    ),
+_EVERY = (
+    *GRID, rules.FAST_DOMAIN,
+    Rule("recipe.recompute_granularity", lambda m, r, w: conflict(r),
+         "no whole layers where weight gradients are put off"),
+    Rule("recipe.sequence_parallel", lambda m, r, w: r.sequence_parallel and r.tp == 1, "tp > 1"),
 )
+_CORE = (
+    Rule("recipe.pipeline_schedule", lambda m, r, w: _unable(r, w), "one that {w.framework} runs: {0}"),
+    Rule("recipe.global_batch_size", lambda m, r, w: r.pp > 1 and _order(r) in ("interleaved", "interleaved_zb")
+         and w.num_microbatches < r.pp,
+         "as many micro-batches as stages, or more, where chunks are interleaved"),
+    Rule("recipe.overlap_p2p_comm", lambda m, r, w: r.vpp > 1 and r.pp == 2 and r.overlap_p2p_comm is False,
+         "messages beside compute where two ranks interleave chunks"),
+    Rule("recipe.recompute_num_layers", lambda m, r, w: r.recompute_granularity == "full"
+         and r.recompute_num_layers is not None and not 1 <= r.recompute_num_layers <= most(1, m.num_layers // r.pp),
+         "from 1 to num_layers / pp"),
+    Rule("recipe.sequence_parallel", lambda m, r, w: r.sequence_parallel is False and r.tp > 1 and r.ep > 1,
+         "on where tensor and expert parallelism meet"),
+    Rule("recipe.tp_comm_overlap", lambda m, r, w: r.tp_comm_overlap and (r.tp == 1 or r.sequence_parallel is not True),
+         "tp > 1 and sequence_parallel"),
+    Rule("recipe.overlap_param_gather", lambda m, r, w: r.overlap_param_gather
+         and not (r.overlap_grad_reduce and r.data_parallel_sharding in _SHARDED),
+         "overlap_grad_reduce and a sharded optimizer"),
+    Rule("recipe.overlap_moe_expert_parallel_comm",
+         lambda m, r, w: r.overlap_moe_expert_parallel_comm and _exchange_exposed(m, r),
+         "ep > 1, alltoall or flex, chunks where pp > 1, at most one MTP layer, experts not recomputed"),
+    Rule("recipe.delay_wgrad_compute",
+         lambda m, r, w: r.delay_wgrad_compute and not r.overlap_moe_expert_parallel_comm,
+         "overlap_moe_expert_parallel_comm"),
+    Rule("recipe.moe_shared_expert_overlap",
+         lambda m, r, w: r.moe_shared_expert_overlap and r.moe_token_dispatcher_type == "allgather", "alltoall or flex"),
+    Rule("recipe.moe_token_dispatcher_type",
+         lambda m, r, w: r.moe_token_dispatcher_type == "flex" and r.tp * r.ep == 1,
+         "tp · ep > 1 for the flex dispatcher"),
+    Rule("recipe.recompute_modules", lambda m, r, w: r.precision == "fp8" and r.fp8_recipe == "delayed"
+         and {"moe_act", "layernorm"} & set(r.recompute_modules or ()),
+         "neither moe_act nor layernorm with delayed scaling"),
+    Rule("recipe.optimizer_cpu_offload", lambda m, r, w: r.optimizer_cpu_offload
+         and not (r.use_precision_aware_optimizer and r.data_parallel_sharding in _SHARDED),
+         "use_precision_aware_optimizer and a sharded optimizer"),
+    Rule("recipe.offload_modules",
+         lambda m, r, w: r.offload_modules and (r.cpu_offloading_num_layers or r.recompute_granularity == "full"),
+         "neither whole layers on the host nor whole layers recomputed"),
+    Rule("recipe.cpu_offloading_num_layers",
+         lambda m, r, w: r.cpu_offloading_num_layers and (r.pp > 1 or r.recompute_granularity not in (None, "none")),
+         "no pipeline and no recompute"),
+)
+#: Rules by family of frameworks, and those that every framework has.
+RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({
+    "primus": (*_EVERY, *_CORE),
+    "megatron": (
+        *_EVERY, *_CORE,
+        Rule("recipe.data_parallel_sharding",
+             lambda m, r, w: r.data_parallel_sharding == "optim_grads_params" and (r.pp > 1 or r.ep > 1),
+             "no pipeline and no experts apart, where PyTorch shards the weights"),
+    ),
+    "torchtitan": (
+        *_EVERY,
+        Rule("recipe.pipeline_schedule", lambda m, r, w: _unable(r, w), "one that {w.framework} runs: {0}"),
+        # schedules of one stage a rank take one, looped ones at least two, V-shaped ones exactly two
+        Rule("recipe.vpp", lambda m, r, w: r.vpp == 1 and r.pp > 1 and _order(r) not in ("1f1b", "gpipe") and _order(r),
+             "two chunks a rank or more for {0}"),
+        Rule("recipe.vpp", lambda m, r, w: _uncut(m, r), "as many stages as whole layers of a stage cut the model into"),
+        # without a group of their own experts are cut as the rest is (models/llama4/infra/parallelize.py)
+        Rule("recipe.etp", lambda m, r, w: m.moe and r.ep == 1 and r.etp != r.tp, "tp = {r.tp} where ep is 1"),
+        Rule("recipe.sequence_parallel", lambda m, r, w: r.sequence_parallel is False and r.tp > 1,
+             "on with tp > 1: torchtitan's plans of tensor parallelism shard the sequence"),
+    ),
+})
+# fmt: on

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 
 from projector import pipeline
 from projector.errors import Problem
@@ -10,13 +11,14 @@ from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
+_sizes = attrgetter("pp", "vpp", "tp", "tp2", "cp", "micro_batch_size", "global_batch_size")
+
 
 def problems(workload: Workload) -> list[Problem]:
     """What keeps the schedule of the recipe from running on its sizes, in the words of an input file."""
     recipe = workload.recipe
-    sizes = ("pp", "vpp", "tp", "tp2", "cp", "micro_batch_size", "global_batch_size")
-    whole = all(type(value := getattr(recipe, key)) is int and value >= 1 for key in sizes)
-    text = recipe.pipeline_schedule
+    sizes, text = _sizes(recipe), recipe.pipeline_schedule
+    whole = {*map(type, sizes)} == {int} and min(sizes) >= 1
     if not whole or workload.dp < 1 or (text is not None and pipeline.find(text) is None):
         return []  # the checks of the workload say so
     chunks_of_rank = virtual_stages(recipe)

@@ -19,9 +19,6 @@ AFFECTS = ("layer", "schedule", "step", "memory")
 SAME = "="
 _KEY = "about"
 
-Mistake = tuple[str, str] | tuple[str, str, object]
-"""A key of a workload (``recipe.tp``), what is expected there, and what was found where that is not simply its value."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class About:

@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from projector.workload.declared import Mistake
-
 if TYPE_CHECKING:
     from projector.workload.recipe import Recipe
 
@@ -43,27 +41,26 @@ def written(domain: Mapping[str, int]) -> str:
     return ".".join(parts) or "tp1"
 
 
-def problems(recipe: Recipe, dp: int, domain: int | None) -> Iterator[Mistake]:
-    """What is wrong with ``fast_domain`` of a recipe with ``dp`` data-parallel ranks. ``domain``: ranks of a run in each
-    domain (None: not known)."""
+def mistakes(recipe: Recipe, dp: int, domain: int | None = None) -> Iterator[tuple[str, str]]:
+    """Yields what is expected of the ``fast_domain`` of a recipe with ``dp`` data-parallel ranks, and what was found.
+    ``domain``: ranks of a run in each domain (None: not known)."""
+    text = recipe.fast_domain or ""
     try:
-        ranks = inside(recipe.fast_domain)
+        ranks = inside(text) or ()
     except ValueError as error:
-        yield "recipe.fast_domain", str(error)
-        return
-    if ranks is None:
+        yield str(error), text
         return
     sizes = {"tp": recipe.tp, "tp2": recipe.tp2, "cp": recipe.cp, "dp": dp, "pp": recipe.pp}
     for name, near in zip(ORDER, ranks, strict=True):
         if sizes[name] % near:
-            yield "recipe.fast_domain", f"a divisor of {name} = {sizes[name]}", f"{name}{near}"
+            yield f"a divisor of {name} = {sizes[name]}", f"{name}{near}"
     if domain is not None and domain % math.prod(ranks):
-        yield "recipe.fast_domain", f"ranks whose product divides the {domain} of a domain"
+        yield f"ranks whose product divides the {domain} of a domain", text
     if recipe.ep > 1 and ranks[ORDER.index("pp")] > 1:
-        yield "recipe.fast_domain", "one stage in a domain where experts are spread (ep)", f"pp{ranks[-1]}"
+        yield "one stage in a domain where experts are spread (ep)", f"pp{ranks[-1]}"
     copies = recipe.num_distributed_optimizer_instances or 1
     if copies > 1 or recipe.data_parallel_shard_size not in (None, dp * recipe.cp):
-        yield "recipe.fast_domain", "none with shards of a part of the data-parallel ranks"
+        yield "none with shards of a part of the data-parallel ranks", text
 
 
 def placements(domain: int, names: tuple[str, ...] = ("tp", "cp", "dp", "pp")) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ def expand(text: str, longest: int = 20_000) -> str:
     return letters
 
 
-def mistake(text: str, known: Mapping[str, str], layers: int) -> str:
+def misread(text: str, known: Mapping[str, str], layers: int) -> str:
     """What ``text`` should have been: letters of ``known``, as many as ``layers``; nothing where it is that."""
     letters = expand(text)
     unknown = sorted(set(letters) - set(known))

@@ -1,0 +1,103 @@
+"""A rule that a workload keeps, as a plain value: when it is broken, what is to blame, what is expected there.
+
+A condition is Python over the fields of a model ``m``, its recipe ``r`` and their workload ``w``. It holds for one layout,
+and for columns of them (:mod:`projector.size`): :func:`broken_rows` asks it once for thousands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from operator import attrgetter
+from types import CodeType, FunctionType
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from projector.dataclass import dataclass
+from projector.errors import Problem
+from projector.size import part, trace
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+Condition = Callable[[Model, Recipe, Workload], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``key``: the field to blame (``recipe.tp``). ``broken``: whether the rule is, or the cases in which it is: one thing,
+    or a list. ``expected`` and ``found`` are format strings over ``m``, ``r``, ``w`` and the case, ``{0}``; what is found is
+    the value of the key unless ``found`` says otherwise.
+    """
+
+    key: str
+    broken: Condition
+    expected: str
+    found: str = ""
+
+    def problems(self, workload: Workload, where: str = "") -> list[Problem]:
+        """Returns a :class:`Problem` for each case in which ``workload`` breaks the rule."""
+        model, recipe = workload.model, workload.recipe
+        given = {"m": model, "r": recipe, "w": workload}
+        cases = self.broken(model, recipe, workload) or []
+        return [
+            Problem(
+                where,
+                self.key,
+                self.found.format(case, **given) if self.found else attrgetter(self.key)(workload),
+                self.expected.format(case, **given),
+            )
+            for case in (cases if isinstance(cases, list) else [cases])
+        ]
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The fields of a recipe on which the rule depends; ``microbatches``: on their number, too."""
+        names = frozenset(_names(cast(FunctionType, self.broken)))
+        return (names & _FIELDS) | {self.key.removeprefix("recipe.")}
+
+
+_FIELDS = frozenset({*(each.name for each in fields(Recipe)), "gpus", "microbatches"})
+
+
+def _names(condition: FunctionType) -> Iterator[str]:
+    """The names in a function, in the functions of modules that it calls, and in the properties that it reads."""
+    open_, seen = [(condition.__code__, condition.__globals__)], set[CodeType]()
+    while open_:
+        code, known = open_.pop()
+        open_ += [(constant, known) for constant in code.co_consts if isinstance(constant, CodeType)]
+        for name in code.co_names:
+            if name == "num_microbatches":
+                yield "microbatches"
+                continue
+            yield name
+            read = getattr(Recipe, name, None) or getattr(Workload, name, None)
+            called = read.fget if isinstance(read, property) else known.get(name)
+            if isinstance(called, FunctionType) and called.__code__ not in seen:
+                seen.add(called.__code__)
+                open_.append((called.__code__, called.__globals__))
+
+
+def problems(rules: Iterable[Rule], workload: Workload, where: str = "") -> list[Problem]:
+    """Returns every mistake of ``workload`` by these rules."""
+    model, recipe = workload.model, workload.recipe
+    found: list[Problem] = []
+    for rule in rules:
+        if rule.broken(model, recipe, workload):
+            found += rule.problems(workload, where)
+    return found
+
+
+def broken_rows(rules: Sequence[Rule], layouts: Workload, number: int) -> NDArray[np.bool_]:
+    """``[number]``: which of ``layouts``, a workload of columns with so many rows, break any of these rules."""
+    found = np.zeros(number, np.bool_)
+    for rule in rules:
+        for those, wrong in trace(lambda rows: _breaks(rule, part(layouts, rows)), number):  # noqa: B023
+            found[those] |= wrong
+    return found
+
+
+def _breaks(rule: Rule, layouts: Workload) -> bool:
+    return bool(rule.broken(layouts.model, layouts.recipe, layouts))
