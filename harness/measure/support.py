@@ -8,8 +8,10 @@ from dataclasses import fields, replace
 from projector import pipeline
 from projector.errors import Problem
 from projector.settle import scheduling
+from projector.workload import rule
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
+from projector.workload.rule import Rule
 from projector.workload.workload import Workload
 
 #: Schedules by the name that projector.pipeline gives them → class of torch.distributed.pipelining.
@@ -77,8 +79,7 @@ def settle(workload: Workload) -> Workload:
 
 def problems(workload: Workload, where: str = "") -> list[Problem]:
     """Everything of a valid ``workload`` that the trainer cannot do, with what it can."""
-    recipe = workload.recipe
-    found = [*_recipe(recipe, where), *_model(workload.model, where), *_parallel(workload, where)]
+    found = [*_recipe(workload.recipe, where), *rule.problems(_RULES, workload, where)]
     return found + [replace(problem, where=where) for problem in scheduling.problems(workload)]
 
 
@@ -110,50 +111,39 @@ def _recipe(recipe: Recipe, where: str) -> Iterable[Problem]:
             yield Problem(where, f"recipe.{name}", value, f"{words}: the trainer does nothing else")
 
 
-def _model(model: Model, where: str) -> Iterable[Problem]:
-    plain = Model.__dataclass_fields__
-    for name in (
-        *("window_size", "attention_sinks", "activation_func_clamp_value", "sandwich_norm", "embedding_layernorm"),
-        *("quick_geglu", "rotary_magnitude_scaled", "mtp_num_layers", "unsupported"),
-    ):
-        value = getattr(model, name)
-        if value != plain[name].default:
-            yield Problem(where, f"model.{name}", value, f"{plain[name].default}: the trainer has no such part")
-    if model.normalization not in ("RMSNorm", "LayerNorm"):
-        yield Problem(where, "model.normalization", model.normalization, "RMSNorm or LayerNorm")
-    if model.position_embedding_type == "alibi" and model.mla is not None:
-        yield Problem(where, "model.position_embedding_type", "alibi", "rope, learned_absolute or none beside mla")
-    moe = model.moe
-    if moe is not None:
-        if moe.moe_router_num_groups is not None:
-            yield Problem(
-                where, "model.moe.moe_router_num_groups", moe.moe_router_num_groups, "nothing: no groups of experts"
-            )
-        if moe.moe_router_enable_expert_bias:
-            yield Problem(where, "model.moe.moe_router_enable_expert_bias", True, "false: no bias of experts")
-        if moe.moe_router_score_function not in ("softmax", "sigmoid"):
-            expected = "softmax or sigmoid"
-            yield Problem(where, "model.moe.moe_router_score_function", moe.moe_router_score_function, expected)
+def _absent(name: str) -> Rule:
+    plain = Model.__dataclass_fields__[name].default
+    return Rule(f"model.{name}", lambda m, r, w: getattr(m, name) != plain, f"{plain}: the trainer has no such part")
 
 
-def _parallel(workload: Workload, where: str) -> Iterable[Problem]:
-    model, recipe = workload.model, workload.recipe
-    if recipe.tp > 1 and recipe.precision == "fp8":
-        yield Problem(where, "recipe.tp", recipe.tp, "1 beside precision fp8: 8-bit linears are whole")
-    if recipe.tp > 1 and model.num_query_groups % recipe.tp:
-        yield Problem(where, "recipe.tp", recipe.tp, f"a divisor of num_query_groups = {model.num_query_groups}")
-    if recipe.tp > 1 and model.moe is not None:
-        yield Problem(where, "recipe.tp", recipe.tp, "1 for a model with experts: these are split by ep")
-    if recipe.tp > 1 and model.hidden_size % recipe.tp:
-        yield Problem(where, "recipe.tp", recipe.tp, f"a divisor of hidden_size = {model.hidden_size}")
-    if recipe.ep > 1 and workload.dp % recipe.ep:
-        yield Problem(where, "recipe.ep", recipe.ep, f"a divisor of the {workload.dp} data-parallel ranks")
-    if recipe.data_parallel_sharding == "optim_grads_params":
-        for name in ("tp", "pp", "ep"):
-            if getattr(recipe, name) > 1:
-                yield Problem(where, f"recipe.{name}", getattr(recipe, name), "1 where parameters are sharded (FSDP2)")
-    if recipe.pp > 1:
-        name = _schedule(workload)
-        if name not in SCHEDULES:
-            expected = f"one that torch.distributed.pipelining has: {', '.join(SCHEDULES)}"
-            yield Problem(where, "recipe.pipeline_schedule", recipe.pipeline_schedule or name, expected)
+def _whole(name: str) -> Rule:
+    return Rule(
+        f"recipe.{name}",
+        lambda m, r, w: r.data_parallel_sharding == "optim_grads_params" and getattr(r, name) > 1,
+        "1 where parameters are sharded (FSDP2)",
+    )
+
+
+# fmt: off
+_RULES = (
+    *map(_absent, ("window_size", "attention_sinks", "activation_func_clamp_value", "sandwich_norm", "embedding_layernorm",
+                   "quick_geglu", "rotary_magnitude_scaled", "mtp_num_layers", "unsupported")),
+    Rule("model.normalization", lambda m, r, w: m.normalization not in ("RMSNorm", "LayerNorm"), "RMSNorm or LayerNorm"),
+    Rule("model.position_embedding_type", lambda m, r, w: m.position_embedding_type == "alibi" and m.mla,
+         "rope, learned_absolute or none beside mla"),
+    Rule("model.moe.moe_router_num_groups", lambda m, r, w: m.moe and m.moe.moe_router_num_groups,
+         "nothing: no groups of experts"),
+    Rule("model.moe.moe_router_enable_expert_bias", lambda m, r, w: m.moe and m.moe.moe_router_enable_expert_bias,
+         "false: no bias of experts"),
+    Rule("model.moe.moe_router_score_function",
+         lambda m, r, w: m.moe and m.moe.moe_router_score_function not in ("softmax", "sigmoid"), "softmax or sigmoid"),
+    Rule("recipe.tp", lambda m, r, w: r.tp > 1 and r.precision == "fp8", "1 beside precision fp8: 8-bit linears are whole"),
+    Rule("recipe.tp", lambda m, r, w: m.num_query_groups % r.tp, "a divisor of num_query_groups = {m.num_query_groups}"),
+    Rule("recipe.tp", lambda m, r, w: r.tp > 1 and m.moe, "1 for a model with experts: these are split by ep"),
+    Rule("recipe.tp", lambda m, r, w: m.hidden_size % r.tp, "a divisor of hidden_size = {m.hidden_size}"),
+    Rule("recipe.ep", lambda m, r, w: w.dp % r.ep, "a divisor of the {w.dp} data-parallel ranks"),
+    *map(_whole, ("tp", "pp", "ep")),
+    Rule("recipe.pipeline_schedule", lambda m, r, w: r.pp > 1 and _schedule(w) not in SCHEDULES,
+         f"one that torch.distributed.pipelining has: {', '.join(SCHEDULES)}"),
+)
+# fmt: on

@@ -53,7 +53,7 @@ def groups(recipe: Parallelism, gpus: int, cluster: Cluster, *, shards_apart: bo
     ``edp_replicate``, ``pp``, ``world``, and :data:`HOPS`, of which :func:`hop` names that of two stages. Where groups of
     a kind differ in how they lie on the nodes, the shape is that of the group on most nodes, then with the emptiest
     node: everybody waits for it.
-    Raises InputError when the parallel sizes do not divide ``gpus``, or ``fast_domain`` does not fit.
+    The parallel sizes divide ``gpus``. Raises InputError when ``fast_domain`` does not fit.
     """
     return dict(
         _groups(
@@ -132,7 +132,6 @@ def _groups(
     shards_apart: bool,
     domain: tuple[int, ...] | None,
 ) -> Mapping[str, GroupShape]:
-    _check(tp * tp2, cp, pp, ep, etp, shard, instances, gpus)
     stage, width = gpus // pp, tp * tp2
     dp, edp = stage // width, stage // (etp * ep)
     inner = min(shard or dp, dp // instances)
@@ -186,28 +185,6 @@ def _in_blocks(
     dense = shape(2, 4)
     named = {"tp": shape(0, 1), "tp2": shape(1, 2), "cp": shape(2, 3), "pp": shape(4, 5)}
     return {**named, "dp": dense, "dp_shard": dense}
-
-
-def _check(tp: int, cp: int, pp: int, ep: int, etp: int, shard: int | None, instances: int, gpus: int) -> None:
-    problems: list[Problem] = []
-    sizes = {"gpus": gpus, "tp": tp, "cp": cp, "pp": pp, "ep": ep, "etp": etp, "instances": instances}
-    problems += [
-        Problem("recipe", key, size, "a whole number of at least 1") for key, size in sizes.items() if size < 1
-    ]
-    if not problems:
-        if gpus % (tp * cp * pp):
-            problems.append(Problem("recipe", "tp, cp, pp", (tp, cp, pp), f"a product that divides {gpus} GPUs"))
-        if gpus % (etp * ep * pp):
-            problems.append(Problem("recipe", "etp, ep, pp", (etp, ep, pp), f"a product that divides {gpus} GPUs"))
-    if not problems:
-        dp, edp = gpus // (tp * pp), gpus // (etp * ep * pp)
-        if shard is not None and (shard < 1 or dp % shard):
-            problems.append(Problem("recipe", "data_parallel_shard_size", shard, f"a divisor of dp*cp = {dp}"))
-        if dp % instances or edp % instances:
-            key = "num_distributed_optimizer_instances"
-            problems.append(Problem("recipe", key, instances, f"a divisor of dp*cp = {dp} and of edp = {edp}"))
-    if problems:
-        raise InputError(problems)
 
 
 def shape_of(stride: int, size: int, gpus: int, node: int, pod: int | None = None) -> GroupShape:

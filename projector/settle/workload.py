@@ -19,6 +19,9 @@ from projector.memory import host
 from projector.settle import arguments, capable, inferred, scheduling
 from projector.workload.layer_kinds import Recurrent
 from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+from projector.workload.rule import Rule
+from projector.workload.rule import problems as broken
 from projector.workload.sparse import BlockAttention
 from projector.workload.workload import Workload
 
@@ -46,7 +49,8 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
         raise InputError(beyond)
     if beyond:
         resolved = but(resolved, assumed=(*resolved.assumed, *map(capable.doubt, beyond)))
-    conflict = scheduling.conflict(resolved.workload.recipe) or _tower_conflict(resolved.workload)
+    unknown = (each.expected for each in broken(_TWO_STACKS, resolved.workload))
+    conflict = scheduling.conflict(resolved.workload.recipe) or next(unknown, "")
     if conflict:
         raise Unsupported(conflict)
     return resolved
@@ -116,13 +120,27 @@ def _around(cluster: Cluster, gpus: int) -> dict[str, Any]:
     }
 
 
-#: Settings that reach into layers or stages in a way that is known for one stack alone.
+def _without_images(workload: Workload) -> Workload:
+    """``workload`` without the vision tower that no sample has an image for."""
+    if workload.model.vision is None or workload.recipe.images:
+        return workload
+    recipe = replace(workload.recipe, freeze_vision_model=None, recompute_vision=None)
+    return replace(workload, model=replace(workload.model, vision=None), recipe=recipe)
+
+
+def _apart(m: Model, r: Recipe) -> str:
+    """Settings that reach into layers or stages in a way that is known for one stack alone."""
+    used = [name for name in _ONE_STACK if getattr(r, name)]
+    used += [name for name in _ONE_KIND if getattr(m, name) and not (m.vision and name in ("sandwich_norm", "mla"))]
+    if (r.recompute_num_layers or 1) > 1 and r.recompute_method != "block":
+        used.append("recompute_num_layers")
+    return ", ".join(used) or ("" if m.uniform else "layers that are not attention and an MLP")
+
+
 _ONE_STACK = (
     *("lora", "rlhf_type", "document_lengths", "cpu_offloading_num_layers", "offload_modules", "recompute_layer_ids"),
     *("fp8_dot_product_attention", "first_last_layers_bf16"),
 )
-#: Of a language model that sees: its layers are its own.
-_SEEN = ("sandwich_norm", "mla")
 _ONE_KIND = (
     *("mtp_num_layers", "hyper_connections", "attn_res_block_size", "parallel_residual", "sandwich_norm", "mla"),
     *(
@@ -134,36 +152,23 @@ _ONE_KIND = (
         "indexer",
     ),
 )
+# fmt: off
+#: Why no training code here is known to run a stack of layers before the model's own: what is ``expected`` is the reason.
+_TWO_STACKS = (
+    # NVIDIA/Megatron-LM@00caa53a pretrain_t5.py raises "Pipeline parallelism is not supported for T5."
+    Rule("recipe.pp", lambda m, r, w: r.pp > 1 and (m.encoder or m.position_embedding_type == "relative"),
+         "pipeline parallelism of an encoder and a decoder: Megatron-LM has none for T5"),
+    Rule("recipe.cp", lambda m, r, w: (m.encoder or m.vision) and r.token_ranks > 1 and _stack(m),
+         "a sequence split over ranks (context parallelism, SUMMA) beside {0}"),
+    Rule("recipe.precision", lambda m, r, w: m.vision and r.precision not in ("bf16", "fp16", "fp32"),
+         "a vision tower in {r.precision}: its tokens are no whole blocks of that"),
+    Rule("recipe.optimizer", lambda m, r, w: m.vision and (r.freeze_language_model or r.freeze_vision_model)
+         and r.optimizer in MUON,
+         "{r.optimizer} of a model that is frozen in part"),
+    Rule("model", lambda m, r, w: (m.encoder or m.vision) and _apart(m, r) and f"{_stack(m)} beside {_apart(m, r)}", "{0}"),
+)
+# fmt: on
 
 
-def _without_images(workload: Workload) -> Workload:
-    """``workload`` without the vision tower that no sample has an image for."""
-    if workload.model.vision is None or workload.recipe.images:
-        return workload
-    recipe = replace(workload.recipe, freeze_vision_model=None, recompute_vision=None)
-    return replace(workload, model=replace(workload.model, vision=None), recipe=recipe)
-
-
-def _tower_conflict(workload: Workload) -> str:
-    """Why no training code here is known to run the stack of layers before the model's own; empty where one does."""
-    model, recipe = workload.model, workload.recipe
-    encodes, sees = model.encoder is not None, model.vision is not None
-    if recipe.pp > 1 and (encodes or model.position_embedding_type == "relative"):
-        # NVIDIA/Megatron-LM@00caa53a pretrain_t5.py raises "Pipeline parallelism is not supported for T5."
-        return "pipeline parallelism of an encoder and a decoder: Megatron-LM has none for T5"
-    if not (encodes or sees):
-        return ""
-    what = "an encoder" if encodes else "a vision tower"
-    if recipe.cp > 1 or recipe.tp2 > 1:
-        return f"a sequence split over ranks (context parallelism, SUMMA) beside {what}"
-    if sees and recipe.precision not in ("bf16", "fp16", "fp32"):
-        return f"a vision tower in {recipe.precision}: its tokens are no whole blocks of that"
-    if (recipe.freeze_language_model or recipe.freeze_vision_model) and recipe.optimizer in MUON:
-        return f"{recipe.optimizer} of a model that is frozen in part"
-    used = [name for name in _ONE_STACK if getattr(recipe, name, None)]
-    used += [name for name in _ONE_KIND if getattr(model, name) and not (sees and name in _SEEN)]
-    if (recipe.recompute_num_layers or 1) > 1 and recipe.recompute_method != "block":
-        used.append("recompute_num_layers")
-    if used or not model.uniform:
-        return f"{what} beside {', '.join(used) or 'layers that are not attention and an MLP'}"
-    return ""
+def _stack(m: Model) -> str:
+    return "an encoder" if m.encoder else "a vision tower"

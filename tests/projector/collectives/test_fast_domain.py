@@ -248,16 +248,6 @@ def test_an_nvlink_domain_is_filled_evenly() -> None:
     assert groups(recipe(tp=4), 256, GB200)["dp"] == GroupShape(64, 16)
 
 
-def test_sizes_that_do_not_divide_are_all_reported() -> None:
-    with pytest.raises(InputError) as caught:
-        groups(recipe(tp=3, ep=5), 64, H100_SXM)
-    assert len(caught.value.problems) == 2
-    with pytest.raises(InputError, match="data_parallel_shard_size"):
-        groups(recipe(data_parallel_shard_size=3), 64, H100_SXM)
-    with pytest.raises(InputError, match="at least 1"):
-        groups(recipe(tp=0), 64, H100_SXM)
-
-
 def test_the_widest_group_of_a_kind_counts() -> None:
     # {0,1,2}, {3,4,5}, {6,7,8}, … on nodes of 8: the third group crosses a boundary.
     assert shape_of(1, 3, 24, 8) == GroupShape(3, 2)
