@@ -100,7 +100,7 @@ def project(
 
     ``corrected`` puts another kernel model over the one of ``mode``, such as factors of layers that were timed.
     ``published``: a figure of this run exists, so what its source left out is taken to be what makes it possible
-    (:mod:`projector.settle.inferred`); a configuration that somebody plans is projected as it stands.
+    (:mod:`projector.settle.workload`); a configuration that somebody plans is projected as it stands.
     ``communication``: with every
     collective of the step.
 

@@ -31,8 +31,7 @@ def _run(options: argparse.Namespace) -> None:
     from projector.io.table import Line
     from projector.io.terminal import show
     from projector.memory import draw
-    from projector.memory.sketch import sketch
-    from projector.memory.timeline import memory_timeline
+    from projector.memory.timeline import memory_timeline, sketch
 
     case, made = one_projection(options, "projector performance compares them all, with their memory")
     lines = memory_timeline(made.resolved, case.cluster.gpu, made.timeline)

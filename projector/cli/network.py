@@ -107,7 +107,7 @@ def _errors(swept: Swept, before: Cluster, after: Cluster) -> Errors:
 
 
 def _write(options: argparse.Namespace, like: str, shares: Shares) -> None:
-    from projector.hardware.cluster_text import text
+    from projector.hardware.cluster_file import text
     from projector.io.files import write_whole
 
     if not shares.told:

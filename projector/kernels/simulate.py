@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
-from projector.kernels import attention, gemm, grouped, materialised, stream
+from projector.kernels import attention, gemm, grouped, stream
 from projector.kernels.attention_constants import windowed
 from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import ComputeOp, FloatArray, Times
@@ -176,7 +176,7 @@ class Simulated:
         for i in given.plain:
             op = ops[i]
             if isinstance(op, Attention):
-                out[i] = self.columns(materialised.expand(op), number).sum(axis=0)
+                out[i] = self.columns(attention.materialised(op), number).sum(axis=0)
         return out
 
     def _evaluate(self, ops: Sequence[ComputeOp]) -> FloatArray:
@@ -208,7 +208,7 @@ class Simulated:
         out[flash] = attention.seconds(priced, classes, number).reshape(-1, number)
         for i, (family, op) in enumerate(chosen):
             if family == UNFUSED:
-                out[i] = self.columns(materialised.expand(op), number).sum(axis=0)
+                out[i] = self.columns(attention.materialised(op), number).sum(axis=0)
         return out
 
     def _dense(self, given: _Products) -> FloatArray:

@@ -12,7 +12,6 @@ from projector.pipeline.bounds import lower_bound
 from projector.pipeline.compiler import compile_schedule
 from projector.pipeline.evaluator import evaluate
 from projector.pipeline.residency import InFlight, Situations, in_flight, peak, replay, resident, situations
-from projector.pipeline.rules import recompute_conflict
 from projector.pipeline.schedules import build, choose, find, generator, names, problems
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.types import KINDS, Action, Compiled, Costs, Generator, Schedule
@@ -38,7 +37,6 @@ __all__ = [
     "names",
     "peak",
     "problems",
-    "recompute_conflict",
     "replay",
     "resident",
     "situations",

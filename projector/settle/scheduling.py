@@ -48,9 +48,20 @@ def _last_group(name: str, recipe: Recipe, m: int) -> list[Problem]:
 
 
 def conflict(recipe: Recipe) -> str | None:
-    """Why the schedule that runs does not go with the recompute of the recipe (weight gradients put off)."""
+    """Why the schedule that runs does not go with the recompute of the recipe; ``None`` where it does.
+
+    A whole layer that is recomputed lives only inside its own backward: its activations are rebuilt there and freed at
+    its end, so a weight gradient that is put off finds none. Keeping them until ``W`` would keep what recompute saves.
+    AMD-AGI/Primus@fd1eeabb refuses the pair in its projection and falls back on whole backwards; selective recompute
+    rebuilds operators whose inputs are kept, which ``W`` can use.
+    """
     nothing = recipe.recompute_method == "block" and not recipe.recompute_num_layers
     whole = bool(recipe.recompute_layer_ids) or (recipe.recompute_granularity == "full" and not nothing)
-    return pipeline.recompute_conflict(
-        pipeline.choose(recipe.pipeline_schedule, recipe.pp, virtual_stages(recipe)), whole
+    name = pipeline.choose(recipe.pipeline_schedule, recipe.pp, virtual_stages(recipe))
+    if not whole or not pipeline.generator(name).split:
+        return None
+    return (
+        "the schedule puts weight gradients off, but recompute of whole layers (recompute_granularity=full, "
+        "recompute_layer_ids) frees what they need at the end of each backward: use recompute none or selective, or a "
+        f"schedule with whole backwards ({', '.join(n for n in pipeline.names() if not pipeline.generator(n).split)})"
     )

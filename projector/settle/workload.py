@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
@@ -15,8 +16,8 @@ from projector.hardware.types import Cluster, Gpu
 from projector.layers.mask import mask_bytes, meant
 from projector.layers.optimizers import MUON
 from projector.memo import Same, but
-from projector.memory import host
-from projector.settle import arguments, capable, inferred, scheduling
+from projector.memory.plan import plan
+from projector.settle import arguments, capable, scheduling
 from projector.workload.layer_kinds import Recurrent
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -41,10 +42,10 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
     workload = _without_images(workload)
     gpu = cluster.gpu
     resolved = resolve(workload, gpu.vendor, gpu.arch, cluster.host, published)
-    resolved = _placed(inferred.settled(resolved, gpu, cluster.host, published), cluster)
+    resolved = _placed(_recomputed(resolved, gpu, cluster.host, published), cluster)
     if workload.recipe.create_attention_mask_in_dataloader is None and mask_bytes(resolved) >= _WORTH_A_WORD:
         resolved = _masked(resolved)
-    beyond = [*capable.problems(workload.recipe, gpu), *host.problems(resolved, cluster)]
+    beyond = [*capable.problems(workload.recipe, gpu), *capable.host_problems(resolved, cluster)]
     if beyond and not published:
         raise InputError(beyond)
     if beyond:
@@ -172,3 +173,42 @@ _TWO_STACKS = (
 
 def _stack(m: Model) -> str:
     return "an encoder" if m.encoder else "a vision tower"
+
+
+_RECOMPUTE = "recompute_granularity"
+
+
+def _recomputed(resolved: Resolved, gpu: Gpu, host: str, published: bool) -> Resolved:
+    """``resolved`` with what is taken for granted of a run that exists (``published``): recompute that nobody stated is none
+    where the run may fit in memory, else enough, because it did fit. What is over by less than the memory model's own
+    tolerance says nothing, and is named. A planned run does what its framework does by default, which is no assumption."""
+    if not published or f"{_RECOMPUTE}=none" not in resolved.assumed:
+        return resolved
+    without = plan(resolved, gpu)
+    if without.fits:
+        return resolved
+    if without.status == "too-close":
+        over, near = (100 * share for share in (without.required / without.usable - 1, without.tolerance))
+        close = f"{_RECOMPUTE}=none ({over:.0f} % too much, within the {near:.0f} % of the memory model)"
+        return replace(resolved, assumed=(*_others(resolved), close))
+    recipe = replace(resolved.workload.recipe, recompute_granularity="full", recompute_method="uniform")
+    if scheduling.conflict(recipe):
+        return resolved
+
+    def made(recipe: Recipe, how: str) -> Resolved:
+        found = resolve(replace(resolved.workload, recipe=recipe), gpu.vendor, gpu.arch, host, published=True)
+        return replace(found, assumed=(*_others(resolved), f"{_RECOMPUTE}=full{how} (does not fit without)"))
+
+    full = made(recipe, "")
+    if not plan(full, gpu).fits:
+        return resolved
+    if not resolved.execution.recompute.fewest:
+        return full
+    layers = -(-resolved.workload.model.num_layers // (recipe.pp * recipe.vpp))
+    blocks = [replace(recipe, recompute_method="block", recompute_num_layers=n) for n in range(1, layers)]
+    first = bisect_left(blocks, True, key=lambda block: plan(made(block, ""), gpu).fits)
+    return made(blocks[first], f", {first + 1} of {layers} layers a stage") if first < len(blocks) else full
+
+
+def _others(resolved: Resolved) -> tuple[str, ...]:
+    return tuple(item for item in resolved.assumed if not item.startswith(_RECOMPUTE))

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from projector import pipeline
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
+from projector.layers.step import optimizer
 from projector.memory.holding import tuned
+from projector.operators.types import Collective
 from projector.operators.weights import Held
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
 from projector.pipeline.types import Compiled, Costs, Schedule
 from projector.size import raw
-from projector.step.around import around, together
+from projector.step import muon, offload
 from projector.step.boundary import activations, copies, tied
 from projector.step.neighbours import pairs_up, pipelined
 from projector.step.stages import StageTime
@@ -250,3 +252,32 @@ def messages(resolved: Resolved, clock: Clock, schedule: Schedule) -> Floats:
     sent = activations(resolved, schedule)
     priced = {id(op): clock.collective(op) + host if op else 0.0 for op in {id(op): op for op in sent}.values()}
     return filled([priced[id(op)] for op in sent]) if sent else np.zeros(0)
+
+
+class Around(NamedTuple):
+    """Seconds of one rank."""
+
+    reduce: float
+    gather: float
+    optimizer: float
+
+
+def around(resolved: Resolved, clock: Clock, whole: Held) -> Around:
+    """Of a rank that holds ``whole``. What it depends on beside weights must stand in the key of
+    :mod:`projector.step.batch`, by which runs share it."""
+    workload, sharing = resolved.workload, resolved.execution.data_parallel
+    reduced, gathered = (
+        sharing.reduces_every_microbatch(workload),
+        sharing.gathers_every_microbatch(workload.recipe),
+    )
+    on_device = clock.phase(optimizer(resolved, whole)).seconds + muon.seconds(resolved, whole, clock)
+    return Around(
+        0.0 if reduced else together(clock, sharing.reduction(workload, whole)),
+        0.0 if gathered else together(clock, sharing.gather(workload, whole)),
+        on_device + offload.optimizer_seconds(resolved, whole),
+    )
+
+
+def together(clock: Clock, ops: Sequence[Collective]) -> float:
+    """Seconds of collectives one after the other."""
+    return sum(clock.collective(op) for op in ops)

@@ -27,7 +27,7 @@ ALLOWED = {
         "pipeline.optimal.LARGEST",
         "pipeline.schedules.zb_ilp.LARGEST",
         "pipeline.sketch.LABEL",
-        "memory.sketch.LABEL",
+        "memory.timeline.LABEL",
         "search.explore.WORDS",
         "search.remedies.MOST_PROJECTED",
         "search.space.MOST",

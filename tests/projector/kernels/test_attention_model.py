@@ -17,9 +17,9 @@ from projector.hardware.efficiency import load
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Efficiency
 from projector.kernels import attention
+from projector.kernels.attention import materialised
 from projector.kernels.attention_constants import block, dq_bytes, padded, parent
 from projector.kernels.constants import element_bytes
-from projector.kernels.materialised import expand
 from projector.kernels.simulate import Simulated, selected_seconds
 from projector.kernels.tables import Measured
 from projector.mechanisms import Execution
@@ -222,7 +222,7 @@ def test_nothing_takes_no_time() -> None:
 def test_materialised_attention_moves_the_score_matrix() -> None:
     bytes_ = {(): (4, 6), ("dropout",): (9, 11), ("wide",): (12, 16)}  # of a score, forward and backward
     for backward, named in product((False, True), bytes_):
-        parts = expand(op(flash=False, backward=backward, **dict.fromkeys(named, True)))
+        parts = materialised(op(flash=False, backward=backward, **dict.fromkeys(named, True)))
         scores = 2 * 16 * 4096 * 4096
         moved = sum(part.bytes for part in parts if isinstance(part, Stream))
         assert moved == bytes_[named][backward] * scores

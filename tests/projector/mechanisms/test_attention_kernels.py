@@ -10,7 +10,7 @@ import pytest
 from projector.frameworks.resolve import resolve
 from projector.hardware import catalogue, efficiency
 from projector.kernels import attention
-from projector.kernels.materialised import expand
+from projector.kernels.attention import materialised
 from projector.kernels.simulate import Simulated
 from projector.mechanisms import Execution
 from projector.mechanisms.attention_kernels import KERNELS, UNFUSED, choose, epoch
@@ -150,7 +150,7 @@ def test_the_generic_kernel_is_slower() -> None:
 def test_without_a_flash_kernel_scores_are_written() -> None:
     device, call = catalogue.gpu("b200"), op(512)
     model = Simulated(device, efficiency.of(device), Execution.of(kernels={"attention": "cudnn"}))
-    assert float(model.times([call]).seconds[0]) == pytest.approx(float(model.times(expand(call)).seconds.sum()))
+    assert float(model.times([call]).seconds[0]) == pytest.approx(float(model.times(materialised(call)).seconds.sum()))
 
 
 def test_the_eight_bit_backward_of_cudnn_ignores_a_window() -> None:

@@ -16,8 +16,7 @@ from projector.errors import InputError
 from projector.frameworks.types import Resolved
 from projector.memory import draw
 from projector.memory.plan import plan
-from projector.memory.sketch import sketch
-from projector.memory.timeline import RankTimeline, memory_timeline
+from projector.memory.timeline import RankTimeline, memory_timeline, sketch
 
 GPU = gpu()
 

@@ -17,12 +17,12 @@ from projector.frameworks import Resolved, resolve
 from projector.hardware import catalogue, host_link
 from projector.hardware.types import Cluster
 from projector.layers.mask import mask_bytes
-from projector.memory.host import OFFLOADS, host_bytes
 from projector.memory.plan import plan
 from projector.memory.tolerance import TOLERANCE, tolerance
 from projector.memory.verdict import communicator_bytes, device_bytes, reserved_bytes, verdict
 from projector.projection import project
 from projector.search.remedies import remedies
+from projector.settle.capable import OFFLOADS, host_bytes
 from projector.settle.workload import settle
 from projector.workload.validate import problems
 from projector.workload.workload import Workload

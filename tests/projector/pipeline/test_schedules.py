@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import chain, pairwise
 
 import numpy as np
@@ -16,7 +17,9 @@ from projector.errors import InputError
 from projector.pipeline.compiler import Deadlock, compile_schedule
 from projector.pipeline.schedules.interleaved import table
 from projector.pipeline.types import Action, Schedule, loop_placement
+from projector.settle.scheduling import conflict as conflict_of
 from projector.workload.checks import CHOICES
+from projector.workload.recipe import Recipe
 
 
 @st.composite
@@ -219,8 +222,10 @@ def test_compiled_once():
 
 @pytest.mark.parametrize("name", pipeline.names())
 def test_recompute_of_whole_layers_excludes_weight_gradients_put_off(name):
-    assert pipeline.recompute_conflict(name, False) is None
-    conflict = pipeline.recompute_conflict(name, True)
+    vpp = pipeline.generator(name).chunks or (1 if pipeline.choose(name, 4, 1) == name else 2)
+    recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=8, pp=4, vpp=vpp, pipeline_schedule=name)
+    assert conflict_of(recipe) is None
+    conflict = conflict_of(replace(recipe, recompute_granularity="full"))
     if pipeline.generator(name).split:
         assert "recompute" in conflict
         assert "1f1b" in conflict

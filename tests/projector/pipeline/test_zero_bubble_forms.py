@@ -17,7 +17,7 @@ from projector.pipeline.compiler import compile_schedule
 from projector.pipeline.evaluator import evaluate
 from projector.pipeline.optimal import LARGEST, improve
 from projector.pipeline.schedules import squeezed, zb_2p, zb_greedy, zb_h2, zb_ilp
-from projector.pipeline.schedules.steady import steady
+from projector.pipeline.schedules.squeezed import steady
 from projector.pipeline.types import Action, Costs, Schedule, actions, loop_placement
 
 GRID = [(pp, rounds * pp) for pp in (2, 3, 4, 8) for rounds in (2, 3)]

@@ -16,7 +16,7 @@ from projector.layers.lower import layer
 from projector.mechanisms import Execution
 from projector.operators.types import Collective, Gemm, GroupedGemm, Operator, Stream
 from projector.projection import project
-from projector.step.around import around
+from projector.step.cycle import around
 from projector.step.one_iteration import limit
 from projector.step.priced import priced
 from projector.step.stages import _shard_overlap, parts

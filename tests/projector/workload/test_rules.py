@@ -25,7 +25,9 @@ MODELS = ("llama3_8b", "deepseek_v3", "gemma3n_e4b", "t5_small", "llava_1.5_7b",
 
 
 def sizes(rng: random.Random) -> dict[str, Any]:
-    found = {name: rng.choice((1, 1, 2, 3, 4, 8)) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size")}
+    found = {
+        name: rng.choice((1, 1, 2, 3, 4, 8)) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size")
+    }
     return found | {"global_batch_size": rng.choice((7, 64, 512)), "seq_length": rng.choice((1004, 4096))}
 
 

@@ -67,7 +67,11 @@ def test_real_configurations_pass(model, gpus, recipe):
         ({"model": "mixtral_8x7b", "moe_expert_capacity_factor": 0.0}, "recipe.moe_expert_capacity_factor", "above 0"),
         ({"recompute_layer_ids": (1, 32)}, "recipe.recompute_layer_ids", "below num_layers = 32"),
         ({"data_parallel_shard_size": 3}, "recipe.data_parallel_shard_size", "8 data-parallel ranks"),
-        ({"num_distributed_optimizer_instances": 3}, "recipe.num_distributed_optimizer_instances", "dp·cp = 8 and of edp"),
+        (
+            {"num_distributed_optimizer_instances": 3},
+            "recipe.num_distributed_optimizer_instances",
+            "dp·cp = 8 and of edp",
+        ),
         ({"precision": "fp9"}, "recipe.precision", "fp8"),
         ({"recompute_modules": ("core_atn",)}, "recipe.recompute_modules", "core_attn"),
         ({"pipeline_schedule": "1f2b"}, "recipe.pipeline_schedule", "1f1b"),
