@@ -41,56 +41,56 @@ _COSTS: dict[str, tuple[Cost, Cost]] = parameter(
 """Forward and backward of each element-wise module."""
 
 
-def around(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
+def around(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
     """``parts`` of a layer with what of the three its model has."""
-    model = lo.model
-    if model.hidden_size_per_layer_input and lo.recipe.pp > 1:
+    model = view.model
+    if model.hidden_size_per_layer_input and view.recipe.pp > 1:
         raise Unsupported("embeddings of every layer over pipeline stages: stages pass on the residual alone")
     if model.laurel_rank:
-        parts = tuple(each for part in parts for each in (part, *_laurel(part, lo)))
+        parts = tuple(each for part in parts for each in (part, *_laurel(part, view)))
     if model.altup_num_inputs:
         first, *rest = parts
         whole = Saved(  # a view of all predictions, which it keeps
             name="input_norm.in",
             storage="altup.predictions",
-            bytes=model.altup_num_inputs * lo.hidden_bytes,
+            bytes=model.altup_num_inputs * view.hidden_bytes,
             input=True,
         )
         alone = (whole, *first.saves[1:])
-        parts = (*_predicted(lo), replace(first, saves=alone), *rest, *_corrected(lo))
-    return (*parts, *_embedded(lo)) if model.hidden_size_per_layer_input else parts
+        parts = (*_predicted(view), replace(first, saves=alone), *rest, *_corrected(view))
+    return (*parts, *_embedded(view)) if model.hidden_size_per_layer_input else parts
 
 
-def entry(lo: Local) -> tuple[Part, ...]:
+def entry(view: Local) -> tuple[Part, ...]:
     """Returns the embedding in every stream: through a product of each but the first, brought to its magnitude."""
-    return tuple(each for i in range(1, lo.model.altup_num_inputs) for each in _turned(f"altup.entry{i}", "", lo))
+    return tuple(each for i in range(1, view.model.altup_num_inputs) for each in _turned(f"altup.entry{i}", "", view))
 
 
-def leaving(lo: Local) -> tuple[Part, ...]:
+def leaving(view: Local) -> tuple[Part, ...]:
     """The mean of the streams, each but the first through a product of its own."""
-    n = lo.model.altup_num_inputs
+    n = view.model.altup_num_inputs
     if not n:
         return ()
-    turned = (each for i in range(1, n) for each in _turned(f"altup.leaving{i}", "altup.leaving.streams", lo))
-    x = lo.hidden_bytes
+    turned = (each for i in range(1, n) for each in _turned(f"altup.leaving{i}", "altup.leaving.streams", view))
+    x = view.hidden_bytes
     back = Stream("altup.mean.bwd", "elementwise", x, n * x)
     mean = Stream("altup.mean", "elementwise", n * x, x)
     saved = Saved("altup.leaving.streams", n * x, input=True)
     return (*turned, Part("altup.mean", forward=(mean,), backward_input=(back,), saves=(saved,)))
 
 
-def embeddings(lo: Local) -> tuple[Part, ...]:
+def embeddings(view: Local) -> tuple[Part, ...]:
     """Returns one narrow embedding of a token for every layer, summed with a projection of the common one."""
-    width = lo.model.num_layers * lo.model.hidden_size_per_layer_input
+    width = view.model.num_layers * view.model.hidden_size_per_layer_input
     if not width:
         return ()
-    rows, tensor = lo.shard_tokens, lo.act * width * lo.shard_tokens
-    weight = Weight("per_layer_embedding", lo.model.vocab_size_per_layer_input, width, role="embedding")
+    rows, tensor = view.shard_tokens, view.act * width * view.shard_tokens
+    weight = Weight("per_layer_embedding", view.model.vocab_size_per_layer_input, width, role="embedding")
     back: tuple[Operator, ...] = ()
-    if lo.trainable:
-        dense = Stream("per_layer_embedding.bwd", "gather", 2 * tensor, lo.act * weight.elements + tensor, launches=2)
-        buffer = lo.execution.data_parallel.grad_bytes
-        back = (dense, *lo.execution.fusion.added("per_layer_embedding.grad_add", weight.elements, lo.act, buffer))
+    if view.trainable:
+        dense = Stream("per_layer_embedding.bwd", "gather", 2 * tensor, view.act * weight.elements + tensor, launches=2)
+        buffer = view.execution.data_parallel.grad_bytes
+        back = (dense, *view.execution.fusion.added("per_layer_embedding.grad_add", weight.elements, view.act, buffer))
     table = Part(
         "per_layer_embedding",
         forward=(Stream("per_layer_embedding", "gather", tensor, tensor),),
@@ -100,81 +100,81 @@ def embeddings(lo: Local) -> tuple[Part, ...]:
     )
     return (
         table,
-        _linear("per_layer_model_projection", lo.hidden, width, "altup.embedding", lo),
+        _linear("per_layer_model_projection", view.hidden, width, "altup.embedding", view),
         norm(
             "per_layer_projection_norm",
-            lo.model.hidden_size_per_layer_input,
-            rows * lo.model.num_layers,
-            lo,
+            view.model.hidden_size_per_layer_input,
+            rows * view.model.num_layers,
+            view,
             branch=False,
             reads="per_layer_model_projection.out",
         ),
-        _part("per_layer_inputs", "inputs", tensor, lo),
+        _part("per_layer_inputs", "inputs", tensor, view),
     )
 
 
-def _predicted(lo: Local) -> tuple[Part, ...]:
+def _predicted(view: Local) -> tuple[Part, ...]:
     """All streams from all of them, by a map of each token that the stream at hand makes."""
-    n, x = lo.model.altup_num_inputs, lo.hidden_bytes
+    n, x = view.model.altup_num_inputs, view.hidden_bytes
     mapped = n * n
     streams = Saved("altup.streams", n * x, input=True)
-    weights = Saved("altup.predict.map", lo.act * mapped * lo.shard_tokens)
-    mix = _part("altup.predict", "predict", n * x, lo, saves=(streams, weights), makes=("altup.predictions", n * x))
+    weights = Saved("altup.predict.map", view.act * mapped * view.shard_tokens)
+    mix = _part("altup.predict", "predict", n * x, view, saves=(streams, weights), makes=("altup.predictions", n * x))
     return (
-        *_routed("altup.predict", "altup.streams", lo),
-        _linear("altup.prediction_coefs", n, mapped, "altup.predict.modalities", lo),
+        *_routed("altup.predict", "altup.streams", view),
+        _linear("altup.prediction_coefs", n, mapped, "altup.predict.modalities", view),
         mix,
     )
 
 
-def _corrected(lo: Local) -> tuple[Part, ...]:
+def _corrected(view: Local) -> tuple[Part, ...]:
     """All predictions moved by what the layer added to its own, each by its share."""
-    n, x = lo.model.altup_num_inputs, lo.hidden_bytes
-    router = (replace(part, weights=()) for part in _routed("altup.correct", "mlp_residual.out", lo))
+    n, x = view.model.altup_num_inputs, view.hidden_bytes
+    router = (replace(part, weights=()) for part in _routed("altup.correct", "mlp_residual.out", view))
     innovation = Saved("altup.innovation", n * x)
-    shares = Saved("altup.correct.shares", lo.act * n * lo.shard_tokens)
+    shares = Saved("altup.correct.shares", view.act * n * view.shard_tokens)
     return (
         *router,
-        _linear("altup.correction_coefs", n, n, "altup.correct.modalities", lo),
-        _part("altup.correct", "correct", n * x, lo, saves=(innovation, shares), makes=("altup.corrected", n * x)),
+        _linear("altup.correction_coefs", n, n, "altup.correct.modalities", view),
+        _part("altup.correct", "correct", n * x, view, saves=(innovation, shares), makes=("altup.corrected", n * x)),
     )
 
 
-def _routed(name: str, reads: str, lo: Local) -> tuple[Part, ...]:
+def _routed(name: str, reads: str, view: Local) -> tuple[Part, ...]:
     """Numbers of a token, one a stream, from the norm of a hidden state; both routers of a layer share their weights."""
-    n = lo.model.altup_num_inputs
+    n = view.model.altup_num_inputs
     scaled, squashed = f"{name}.scaled", f"{name}.modalities"
-    tanh = Saved(f"{name}.tanh", 4.0 * n * lo.shard_tokens)
+    tanh = Saved(f"{name}.tanh", 4.0 * n * view.shard_tokens)
     return (
-        norm(f"{name}.norm", lo.hidden, lo.shard_tokens, lo, branch=False, reads=reads),
-        _part(f"{name}.scale", "router", lo.hidden_bytes, lo, makes=(scaled, lo.hidden_bytes)),
-        _linear(f"{name}.router", lo.hidden, n, scaled, lo),
-        Part(squashed, saves=(tanh,), makes=(Saved(squashed, lo.act * n * lo.shard_tokens),)),
+        norm(f"{name}.norm", view.hidden, view.shard_tokens, view, branch=False, reads=reads),
+        _part(f"{name}.scale", "router", view.hidden_bytes, view, makes=(scaled, view.hidden_bytes)),
+        _linear(f"{name}.router", view.hidden, n, scaled, view),
+        Part(squashed, saves=(tanh,), makes=(Saved(squashed, view.act * n * view.shard_tokens),)),
     )
 
 
-def _laurel(part: Part, lo: Local) -> tuple[Part, ...]:
+def _laurel(part: Part, view: Local) -> tuple[Part, ...]:
     """After attention's residual: the normed input, and the same through a narrow product, added to it."""
     if part.name != "attn_residual":
         return ()
     return (
-        _linear("laurel_left", lo.hidden, lo.model.laurel_rank, "input_norm.out", lo),
-        _linear("laurel_right", lo.model.laurel_rank, lo.hidden, "laurel_left.out", lo),
-        norm("post_laurel_norm", lo.hidden, lo.shard_tokens, lo, branch=False, reads="laurel_right.out"),
-        _part("laurel", "laurel", lo.hidden_bytes, lo, makes=("pre_mlp_norm.in", lo.hidden_bytes)),
+        _linear("laurel_left", view.hidden, view.model.laurel_rank, "input_norm.out", view),
+        _linear("laurel_right", view.model.laurel_rank, view.hidden, "laurel_left.out", view),
+        norm("post_laurel_norm", view.hidden, view.shard_tokens, view, branch=False, reads="laurel_right.out"),
+        _part("laurel", "laurel", view.hidden_bytes, view, makes=("pre_mlp_norm.in", view.hidden_bytes)),
     )
 
 
-def _embedded(lo: Local) -> tuple[Part, ...]:
+def _embedded(view: Local) -> tuple[Part, ...]:
     """The layer's own embedding, gated by the state, added to the streams that no layer reads (without AltUp: to it)."""
-    p, x, n = lo.model.hidden_size_per_layer_input, lo.hidden_bytes, most(2, lo.model.altup_num_inputs)
-    narrow = lo.act * p * lo.shard_tokens
+    p, x, n = view.model.hidden_size_per_layer_input, view.hidden_bytes, most(2, view.model.altup_num_inputs)
+    narrow = view.act * p * view.shard_tokens
     scaled: tuple[Part, ...] = ()
     reads = "mlp_residual.out"
-    if lo.model.altup_num_inputs:
+    if view.model.altup_num_inputs:
         reads, kept = "altup.scaled", Saved("altup.first", x)
-        part = _part("altup.scale", "scale", x, lo, saves=(kept,), makes=(reads, x))
-        scaled = (replace(part, weights=(Weight("altup.correct_output_scale", lo.hidden),)),)
+        part = _part("altup.scale", "scale", x, view, saves=(kept,), makes=(reads, x))
+        scaled = (replace(part, weights=(Weight("altup.correct_output_scale", view.hidden),)),)
     gated = (
         Saved("per_layer_gate.in", narrow, storage="per_layer_gate.out", input=True),
         Saved("per_layer_gate.gelu", narrow),
@@ -184,44 +184,46 @@ def _embedded(lo: Local) -> tuple[Part, ...]:
     back = Stream("per_layer_add.bwd", "elementwise", (n - 1) * x, x)
     return (
         *scaled,
-        _linear("per_layer_gate", lo.hidden, p, reads, lo),
-        _part("per_layer_act", "gate", narrow, lo, saves=gated, makes=("per_layer_act.out", narrow)),
-        _linear("per_layer_projection", p, lo.hidden, "per_layer_act.out", lo),
-        norm("post_per_layer_norm", lo.hidden, lo.shard_tokens, lo, branch=False, reads="per_layer_projection.out"),
+        _linear("per_layer_gate", view.hidden, p, reads, view),
+        _part("per_layer_act", "gate", narrow, view, saves=gated, makes=("per_layer_act.out", narrow)),
+        _linear("per_layer_projection", p, view.hidden, "per_layer_act.out", view),
+        norm(
+            "post_per_layer_norm", view.hidden, view.shard_tokens, view, branch=False, reads="per_layer_projection.out"
+        ),
         Part("per_layer_add", forward=(add,), backward_input=(back,)),
     )
 
 
-def _turned(name: str, reads: str, lo: Local) -> tuple[Part, ...]:
+def _turned(name: str, reads: str, view: Local) -> tuple[Part, ...]:
     """Returns a square product and the magnitude of another tensor; its output and its multiple are kept."""
-    x = lo.hidden_bytes
+    x = view.hidden_bytes
     kept = (
         Saved(f"{name}.squared", x, storage=f"{name}.out", input=True),
         Saved(f"{name}.multiple", x),
     )
     return (
-        _linear(name, lo.hidden, lo.hidden, reads or "altup.embedding", lo),
-        _part(f"{name}.magnitude", "magnitude", x, lo, saves=kept),
+        _linear(name, view.hidden, view.hidden, reads or "altup.embedding", view),
+        _part(f"{name}.magnitude", "magnitude", x, view, saves=kept),
     )
 
 
-def _linear(name: str, inputs: int, outputs: int, reads: str, lo: Local) -> Part:
+def _linear(name: str, inputs: int, outputs: int, reads: str, view: Local) -> Part:
     """A product that no precision narrows, on this rank's share of the sequence."""
-    return linear(Linear(name, (outputs,), inputs, lo.shard_tokens, plain=True, reads=reads), lo)
+    return linear(Linear(name, (outputs,), inputs, view.shard_tokens, plain=True, reads=reads), view)
 
 
 def _part(
     name: str,
     cost: str,
     tensor: float,
-    lo: Local,
+    view: Local,
     *,
     saves: Iterable[Saved] = (),
     makes: tuple[str, float] | None = None,
 ) -> Part:
     """Element-wise functions on ``tensor`` bytes; a compiler reads and writes once, and twice in its backward."""
     forward, backward = _COSTS[cost]
-    if lo.compiled:
+    if view.compiled:
         forward, backward = (1.0, 1.0, 1), (2.0, 1.0, 1)
 
     def stream(name: str, each: Cost) -> Stream:

@@ -36,75 +36,75 @@ _TOPK_PASSES, _TOPK_LAUNCHES = parameter(
 )
 
 
-def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def attention(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """That of a grouped-query layer with another core. Raises :class:`Unsupported` for MoBA under context parallelism."""
     sizes = kind.mixer
     assert isinstance(sizes, BlockAttention)
-    if lo.recipe.cp > 1 and not sizes.compressed:
+    if view.recipe.cp > 1 and not sizes.compressed:
         raise Unsupported(
             "attention to chosen blocks under context parallelism: no public code of MoBA divides its sequence"
         )
-    parts = attention_gqa.attention(replace(kind, mixer=Attention()), lo)
+    parts = attention_gqa.attention(replace(kind, mixer=Attention()), view)
     at = [part.name for part in parts].index("core_attn")
-    d = lo.model.kv_channels
-    heads = Heads(lo.heads, lo.kv_heads, d, d)
+    d = view.model.kv_channels
+    heads = Heads(view.heads, view.kv_heads, d, d)
     gates: tuple[Part, ...] = ()
     if sizes.compressed:
-        spec = Linear("branch_gates", (3 * lo.heads,), lo.hidden, lo.tokens, "column", reads="input_norm.out")
-        gates = (linear(spec, lo, ATTN),)
-    return (*parts[:at], *gates, _core(sizes, heads, lo), *parts[at + 1 :])
+        spec = Linear("branch_gates", (3 * view.heads,), view.hidden, view.tokens, "column", reads="input_norm.out")
+        gates = (linear(spec, view, ATTN),)
+    return (*parts[:at], *gates, _core(sizes, heads, view), *parts[at + 1 :])
 
 
-def _core(sizes: BlockAttention, heads: Heads, lo: Local) -> Part:
+def _core(sizes: BlockAttention, heads: Heads, view: Local) -> Part:
     """Pooled keys, scores of blocks, the choice, attention to the chosen; with ``compressed`` all three branches."""
-    seq, block, act = lo.recipe.seq_length, sizes.block_size, lo.act
-    entries, rows = most(1, seq // block), -(-seq // lo.recipe.cp)
-    kv, out = act * heads.kv_width * lo.tokens * lo.recipe.cp, act * heads.heads * heads.v * lo.tokens
+    seq, block, act = view.recipe.seq_length, sizes.block_size, view.act
+    entries, rows = most(1, seq // block), -(-seq // view.recipe.cp)
+    kv, out = act * heads.kv_width * view.tokens * view.recipe.cp, act * heads.heads * heads.v * view.tokens
     pool = Stream("blocks.pool", "reduce", kv, kv / block)
-    pooled, pooled_back = attend("blocks.pooled", replace(heads, keys=entries / 2), lo, seq_q=rows, seq_k=entries)
+    pooled, pooled_back = attend("blocks.pooled", replace(heads, keys=entries / 2), view, seq_q=rows, seq_k=entries)
     scores = Gemm(
         "blocks.scores",
         rows,
         most(1, entries // 2),
         heads.qk,
-        batch=lo.batch * heads.heads,
-        dtype=lo.dtype,
+        batch=view.batch * heads.heads,
+        dtype=view.dtype,
         out_bytes=4.0,
     )
-    pairs = 4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * lo.tokens * entries / 2
+    pairs = 4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * view.tokens * entries / 2
     chosen = (
-        4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * lo.tokens * least(sizes.block_counts, entries)
+        4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * view.tokens * least(sizes.block_counts, entries)
     )
     choose = Stream("blocks.topk", "router", _TOPK_PASSES * pairs, chosen, launches=_TOPK_LAUNCHES)
-    main, main_back = attend("core_attn", replace(heads, keys=sizes.keys(seq)), lo, seq_q=rows, seq_k=seq)
+    main, main_back = attend("core_attn", replace(heads, keys=sizes.keys(seq)), view, seq_q=rows, seq_k=seq)
     forward: tuple[Operator, ...] = (pool, scores, choose, main)
     backward: tuple[Operator, ...] = (main_back,)
     part = Part("core_attn", tags=ATTN | {"core_attn", "context"})
     kept: tuple[Saved, ...] = (Saved("blocks.chosen", chosen),)
     if sizes.compressed:
-        near, near_back = attend("blocks.window", replace(heads, window=sizes.window_size), lo, seq_q=rows, seq_k=seq)
+        near, near_back = attend("blocks.window", replace(heads, window=sizes.window_size), view, seq_q=rows, seq_k=seq)
         merge = Stream("blocks.merge", "elementwise", 3 * out, out)
         spread = Stream("blocks.merge.bwd", "elementwise", 4 * out, 3 * out)
         back = Stream("blocks.pool.bwd", "elementwise", kv + kv / block, kv)
-        there, again, home = _gathered(kv, lo)
+        there, again, home = _gathered(kv, view)
         forward = (*there, pool, pooled, scores, choose, main, near, merge)
         backward = (*again, spread, near_back, main_back, pooled_back, back, *home)
-        statistics = 4.0 * heads.heads * lo.tokens
+        statistics = 4.0 * heads.heads * view.tokens
         kept += (
-            Saved("blocks.gates", 3 * act * heads.heads * lo.tokens, storage="branch_gates.out", input=True),
+            Saved("blocks.gates", 3 * act * heads.heads * view.tokens, storage="branch_gates.out", input=True),
             *(Saved(f"blocks.out{i}", out) for i in range(3)),
             *(Saved(f"blocks.lse{i}", statistics) for i in range(2)),
             Saved("blocks.pooled", kv / block),
         )
-    made = remembering(replace(part, forward=forward, backward_input=backward), heads, lo)
+    made = remembering(replace(part, forward=forward, backward_input=backward), heads, view)
     return replace(made, saves=(*made.saves, *kept))
 
 
-def _gathered(kv: float, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
+def _gathered(kv: float, view: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
     """``kv`` bytes of all ranks' keys and values: forward, again in backward, their gradients back in fp32."""
-    if lo.recipe.cp == 1:
+    if view.recipe.cp == 1:
         return (), (), ()
     gather = Collective("cp.ag", "all_gather", "cp", kv, launches=2, hides_behind=("blocks.window",))
     again = replace(gather, name="cp.grad_ag", hides_behind=("blocks.window.bwd",))
-    scatter = Collective("cp.grad_rs", "reduce_scatter", "cp", 4.0 / lo.act * kv, launches=2)
+    scatter = Collective("cp.grad_rs", "reduce_scatter", "cp", 4.0 / view.act * kv, launches=2)
     return (gather,), (again,), (scatter,)

@@ -29,39 +29,39 @@ from projector.workload.layer_kinds import LayerKind
 from projector.workload.sparse import OVERLAPPING, Compressed, CompressedAttention
 
 
-def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def attention(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """Returns the attention half of a layer, from its input norm to the residual addition. Raises :class:`Unsupported`
     where a rank has fewer tokens than the next one needs."""
-    sizes, mixer = lo.model.compressed, kind.mixer
+    sizes, mixer = view.model.compressed, kind.mixer
     assert sizes is not None
     assert isinstance(mixer, CompressedAttention)
-    d, ratio, cp = lo.model.kv_channels, mixer.ratio, lo.recipe.cp
-    beside = _beside(sizes, ratio, lo)
-    if beside > lo.tokens:
+    d, ratio, cp = view.model.kv_channels, mixer.ratio, view.recipe.cp
+    beside = _beside(sizes, ratio, view)
+    if beside > view.tokens:
         raise Unsupported(f"compressed attention on {cp} ranks: each has fewer than {sizes.boundary(ratio)} tokens")
     seen = 1 - 1 / (2 * cp)
     return (
-        norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm"}),
-        *_query(sizes, d, lo),
-        *_boundary(beside, lo),
-        *_shared_head(d, replace(lo, tokens=lo.tokens + beside)),
-        *(compressor("compressor", ratio, d, lo) if ratio else ()),
-        *(indexer(sizes.indexer, ratio, sizes.q_lora_rank, lo, compressor, seen) if ratio == sizes.chosen else ()),
-        *_gathered(sizes, ratio, d, lo),
-        _keys(sizes, ratio, d, lo),
-        _core(sizes, ratio, d, lo),
-        *(target(sizes.indexer, _heads(sizes, ratio, d, lo), lo) if ratio == sizes.chosen else ()),
-        _turned("unrope", lo.heads * sizes.qk_pos_emb_head_dim, lo.heads * d, lo),
-        *_output(sizes, d, lo),
-        residual("attn_residual", lo, ATTN, "pre_mlp_norm.in"),
+        norm("input_norm", view.hidden, view.shard_tokens, view, tags=ATTN | {"attn_norm"}),
+        *_query(sizes, d, view),
+        *_boundary(beside, view),
+        *_shared_head(d, replace(view, tokens=view.tokens + beside)),
+        *(compressor("compressor", ratio, d, view) if ratio else ()),
+        *(indexer(sizes.indexer, ratio, sizes.q_lora_rank, view, compressor, seen) if ratio == sizes.chosen else ()),
+        *_gathered(sizes, ratio, d, view),
+        _keys(sizes, ratio, d, view),
+        _core(sizes, ratio, d, view),
+        *(target(sizes.indexer, _heads(sizes, ratio, d, view), view) if ratio == sizes.chosen else ()),
+        _turned("unrope", view.heads * sizes.qk_pos_emb_head_dim, view.heads * d, view),
+        *_output(sizes, d, view),
+        residual("attn_residual", view, ATTN, "pre_mlp_norm.in"),
     )
 
 
-def _boundary(rows: int, lo: Local) -> tuple[Part, ...]:
+def _boundary(rows: int, view: Local) -> tuple[Part, ...]:
     """Hidden states before a rank's own from the rank that has them, and their gradients back."""
     if not rows:
         return ()
-    nbytes, tensor = lo.act * rows * lo.hidden, lo.act * (lo.tokens + rows) * lo.hidden
+    nbytes, tensor = view.act * rows * view.hidden, view.act * (view.tokens + rows) * view.hidden
     send = Collective("cp.boundary", "send_recv", "cp", nbytes)
     join = Stream("cp.boundary.cat", "copy", tensor, tensor)
     back = Stream("cp.boundary.add", "elementwise", 2 * nbytes, nbytes)
@@ -75,11 +75,11 @@ def _boundary(rows: int, lo: Local) -> tuple[Part, ...]:
     )
 
 
-def _gathered(sizes: Compressed, ratio: int, d: int, lo: Local) -> tuple[Part, ...]:
+def _gathered(sizes: Compressed, ratio: int, d: int, view: Local) -> tuple[Part, ...]:
     """Entries of all ranks, and of the indexer's keys where it chooses; their gradients back, of the latter if it learns."""
-    if not ratio or lo.recipe.cp == 1:
+    if not ratio or view.recipe.cp == 1:
         return ()
-    row = lo.act * lo.batch * (lo.recipe.seq_length // ratio)
+    row = view.act * view.batch * (view.recipe.seq_length // ratio)
     more = sizes.index_head_dim if ratio == sizes.chosen else 0
     gather = Collective("cp.ag", "all_gather", "cp", row * (d + more), launches=1 + bool(more))
     learned = d + (more if sizes.trained else 0)
@@ -87,14 +87,21 @@ def _gathered(sizes: Compressed, ratio: int, d: int, lo: Local) -> tuple[Part, .
     return (Part("cp.entries", forward=(gather,), backward_input=(scatter,), tags=ATTN),)
 
 
-def _query(sizes: Compressed, d: int, lo: Local) -> tuple[Part, ...]:
+def _query(sizes: Compressed, d: int, view: Local) -> tuple[Part, ...]:
     """Down, norm, up, a norm of each head without a weight, rotation of its last dimensions."""
-    rank, width = sizes.q_lora_rank, lo.heads * d
-    down = Linear("q_down", (rank,), lo.hidden, lo.shard_tokens, reads="input_norm.out")
+    rank, width = sizes.q_lora_rank, view.heads * d
+    down = Linear("q_down", (rank,), view.hidden, view.shard_tokens, reads="input_norm.out")
     up = Linear(
-        "q_up", (width,), rank, lo.tokens, "column", after_norm=True, reads="q_norm.out", makes=(("q_heads.in", width),)
+        "q_up",
+        (width,),
+        rank,
+        view.tokens,
+        "column",
+        after_norm=True,
+        reads="q_norm.out",
+        makes=(("q_heads.in", width),),
     )
-    tensor = lo.act * width * lo.tokens
+    tensor = view.act * width * view.tokens
     heads = Part(
         "q_heads",
         forward=(Stream("q_heads", "norm", tensor, tensor),),
@@ -104,57 +111,57 @@ def _query(sizes: Compressed, d: int, lo: Local) -> tuple[Part, ...]:
         tags=ATTN,
     )
     return (
-        linear(down, lo, ATTN | {"qkv_linear"}),
-        norm("q_norm", rank, lo.shard_tokens, lo, branch=False, reads="q_down.out", tags=ATTN),
-        linear(up, lo, ATTN | {"qkv_proj"}),
+        linear(down, view, ATTN | {"qkv_linear"}),
+        norm("q_norm", rank, view.shard_tokens, view, branch=False, reads="q_down.out", tags=ATTN),
+        linear(up, view, ATTN | {"qkv_proj"}),
         heads,
-        _turned("rope", lo.heads * sizes.qk_pos_emb_head_dim, width, lo),
+        _turned("rope", view.heads * sizes.qk_pos_emb_head_dim, width, view),
     )
 
 
-def _turned(name: str, rotated: int, width: int, lo: Local) -> Part:
+def _turned(name: str, rotated: int, width: int, view: Local) -> Part:
     """Rotation of ``rotated`` of ``width`` elements of a token; unfused the tensor is put together again."""
-    forward, backward = rotary(name, rotated * lo.tokens, lo)
-    if not (lo.recipe.apply_rope_fusion or lo.compiled):
-        tensor = lo.act * width * lo.tokens
+    forward, backward = rotary(name, rotated * view.tokens, view)
+    if not (view.recipe.apply_rope_fusion or view.compiled):
+        tensor = view.act * width * view.tokens
         joined = Stream(f"{name}.cat", "copy", tensor, tensor)
         forward, backward = (*forward, joined), (joined, *backward)
     return Part(name, forward=forward, backward_input=backward, tags=ATTN)
 
 
-def _shared_head(d: int, lo: Local) -> tuple[Part, ...]:
-    spec = Linear("kv", (d,), lo.hidden, lo.tokens, reads="input_norm.out")
+def _shared_head(d: int, view: Local) -> tuple[Part, ...]:
+    spec = Linear("kv", (d,), view.hidden, view.tokens, reads="input_norm.out")
     return (
-        linear(spec, lo, ATTN | {"qkv_linear"}),
-        norm("kv_norm", d, lo.tokens, lo, branch=False, reads="kv.out", tags=ATTN),
+        linear(spec, view, ATTN | {"qkv_linear"}),
+        norm("kv_norm", d, view.tokens, view, branch=False, reads="kv.out", tags=ATTN),
     )
 
 
-def compressor(name: str, ratio: int, d: int, lo: Local) -> tuple[Part, ...]:
+def compressor(name: str, ratio: int, d: int, view: Local) -> tuple[Part, ...]:
     """Pools every ``ratio`` tokens into one entry by a softmax over gates: two products, learned positions, a
     norm.
 
     Short blocks overlap: each product is twice as wide.
     """
     wide = d * (2 if ratio < OVERLAPPING else 1)
-    spec = Linear(name, (2 * wide,), lo.hidden, lo.tokens, parts=(wide, wide), reads="input_norm.out")
-    tensor, rows = lo.act * 2 * wide * lo.tokens, -(-lo.tokens // ratio)
+    spec = Linear(name, (2 * wide,), view.hidden, view.tokens, parts=(wide, wide), reads="input_norm.out")
+    tensor, rows = view.act * 2 * wide * view.tokens, -(-view.tokens // ratio)
     pool = Part(
         f"{name}.pool",
-        forward=(Stream(f"{name}.pool", "softmax", tensor, lo.act * d * rows),),
-        backward_input=(Stream(f"{name}.pool.bwd", "softmax", tensor + lo.act * d * rows, tensor),),
+        forward=(Stream(f"{name}.pool", "softmax", tensor, view.act * d * rows),),
+        backward_input=(Stream(f"{name}.pool.bwd", "softmax", tensor + view.act * d * rows, tensor),),
         weights=(Weight(f"{name}.positions", ratio, wide),),
         saves=(Saved(f"{name}.pool.in", tensor, storage=f"{name}.out", input=True),),
-        makes=(Saved(f"{name}_norm.in", lo.act * d * rows),),
+        makes=(Saved(f"{name}_norm.in", view.act * d * rows),),
         tags=ATTN,
     )
-    return (linear(spec, lo, ATTN), pool, norm(f"{name}_norm", d, rows, lo, branch=False, tags=ATTN))
+    return (linear(spec, view, ATTN), pool, norm(f"{name}_norm", d, rows, view, branch=False, tags=ATTN))
 
 
-def _keys(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:
+def _keys(sizes: Compressed, ratio: int, d: int, view: Local) -> Part:
     """Returns the raw and compressed keys rotated, in one tensor."""
-    forward, backward = rotary("rope_k", sizes.qk_pos_emb_head_dim * (lo.tokens + _beside(sizes, ratio, lo)), lo)
-    nbytes = _key_bytes(sizes, ratio, d, lo)
+    forward, backward = rotary("rope_k", sizes.qk_pos_emb_head_dim * (view.tokens + _beside(sizes, ratio, view)), view)
+    nbytes = _key_bytes(sizes, ratio, d, view)
     joined = Stream("keys.cat", "copy", nbytes, nbytes)
     return Part(
         "keys",
@@ -165,38 +172,38 @@ def _keys(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:
     )
 
 
-def _beside(sizes: Compressed, ratio: int, lo: Local) -> int:
+def _beside(sizes: Compressed, ratio: int, view: Local) -> int:
     """Tokens of other ranks whose hidden states this one reads."""
-    return lo.batch * sizes.boundary(ratio) if lo.recipe.cp > 1 else 0
+    return view.batch * sizes.boundary(ratio) if view.recipe.cp > 1 else 0
 
 
-def _key_bytes(sizes: Compressed, ratio: int, d: int, lo: Local) -> float:
-    entries = lo.batch * lo.recipe.seq_length // ratio if ratio else 0
-    return lo.act * d * (lo.tokens + _beside(sizes, ratio, lo) + entries)
+def _key_bytes(sizes: Compressed, ratio: int, d: int, view: Local) -> float:
+    entries = view.batch * view.recipe.seq_length // ratio if ratio else 0
+    return view.act * d * (view.tokens + _beside(sizes, ratio, view) + entries)
 
 
-def _heads(sizes: Compressed, ratio: int, d: int, lo: Local) -> Heads:
-    return Heads(lo.heads, 1, d, d, keys=sizes.keys(ratio, lo.recipe.seq_length, lo.recipe.cp))
+def _heads(sizes: Compressed, ratio: int, d: int, view: Local) -> Heads:
+    return Heads(view.heads, 1, d, d, keys=sizes.keys(ratio, view.recipe.seq_length, view.recipe.cp))
 
 
-def _core(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:
+def _core(sizes: Compressed, ratio: int, d: int, view: Local) -> Part:
     """Returns one softmax over window, entries and the learned sink."""
-    seq = lo.recipe.seq_length
-    heads = _heads(sizes, ratio, d, lo)
-    forward, backward = attend("core_attn", heads, lo, seq_q=-(-seq // lo.recipe.cp), seq_k=seq)
+    seq = view.recipe.seq_length
+    heads = _heads(sizes, ratio, d, view)
+    forward, backward = attend("core_attn", heads, view, seq_q=-(-seq // view.recipe.cp), seq_k=seq)
     part = Part("core_attn", forward=(forward,), backward_input=(backward,), tags=ATTN | {"core_attn", "context"})
-    part = remembering(part, heads, lo)
-    one = Saved("k", _key_bytes(sizes, ratio, d, lo), input=True)  # keys and values are one tensor
+    part = remembering(part, heads, view)
+    one = Saved("k", _key_bytes(sizes, ratio, d, view), input=True)  # keys and values are one tensor
     saves = tuple(one if each.name == "k" else each for each in part.saves if each.name != "v")
-    return replace(part, saves=saves, weights=(Weight("sinks", lo.heads, split="rows"),))
+    return replace(part, saves=saves, weights=(Weight("sinks", view.heads, split="rows"),))
 
 
-def _output(sizes: Compressed, d: int, lo: Local) -> tuple[Part, ...]:
+def _output(sizes: Compressed, d: int, view: Local) -> tuple[Part, ...]:
     """Groups of heads projected to a low rank each, then all of them to the hidden width."""
-    groups = -(-sizes.o_groups // lo.tp)
-    inputs, rank = lo.heads * d // groups, sizes.o_lora_rank
+    groups = -(-sizes.o_groups // view.tp)
+    inputs, rank = view.heads * d // groups, sizes.o_lora_rank
     second = Linear(
-        "proj", (lo.hidden,), groups * rank, lo.tokens, "row", target="linear_proj", reads="proj_groups.out"
+        "proj", (view.hidden,), groups * rank, view.tokens, "row", target="linear_proj", reads="proj_groups.out"
     )
-    first = batched("proj_groups", groups, inputs, rank, "core_attn.out", lo, ATTN | {"out_proj"})
-    return first, linear(second, lo, ATTN | {"attn_proj", "out_proj"})
+    first = batched("proj_groups", groups, inputs, rank, "core_attn.out", view, ATTN | {"out_proj"})
+    return first, linear(second, view, ATTN | {"attn_proj", "out_proj"})

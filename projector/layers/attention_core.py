@@ -53,79 +53,79 @@ class Heads:
 
 
 def _forward(
-    name: str, heads: Heads, lo: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
+    name: str, heads: Heads, view: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
 ) -> Attention:
     """Returns the forward attention of ``seq_q`` queries on ``seq_k`` keys, for every sequence of the micro-batch ×
     ``batch``; masked where the call is on the diagonal and the model is ``causal``."""
-    materialised = lo.execution.fusion.attention_materialised
-    launches = _MATERIALISED_LAUNCHES if materialised else _LAUNCHES.get(lo.execution.kernels.attention, (1, 3))
+    materialised = view.execution.fusion.attention_materialised
+    launches = _MATERIALISED_LAUNCHES if materialised else _LAUNCHES.get(view.execution.kernels.attention, (1, 3))
     return Attention(
         name=name,
-        batch=lo.batch * batch,
+        batch=view.batch * batch,
         heads=heads.heads,
         kv_heads=heads.kv_heads,
         seq_q=seq_q,
         seq_k=seq_k,
         head_dim_qk=heads.qk,
         head_dim_v=heads.v,
-        causal=causal and lo.model.causal,
+        causal=causal and view.model.causal,
         window=heads.window,
-        dtype="fp8" if lo.recipe.fp8_dot_product_attention and lo.quantised else lo.dtype,
+        dtype="fp8" if view.recipe.fp8_dot_product_attention and view.quantised else view.dtype,
         flash=not materialised,
-        wide=materialised and lo.execution.fusion.softmax_fp32,
-        dropout=materialised and bool(lo.recipe.attention_dropout),
-        sinks=lo.model.attention_sinks,
+        wide=materialised and view.execution.fusion.softmax_fp32,
+        dropout=materialised and bool(view.recipe.attention_dropout),
+        sinks=view.model.attention_sinks,
         keys=heads.keys,
         launches=launches[0] * batch,
     )
 
 
 def attend(
-    name: str, heads: Heads, lo: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
+    name: str, heads: Heads, view: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
 ) -> tuple[Attention, Attention]:
     """Returns (forward, backward) of one attention call, the backward named ``<name>.bwd``."""
-    forward = _forward(name, heads, lo, seq_q=seq_q, seq_k=seq_k, causal=causal, batch=batch)
-    return forward, _backward(forward, lo)
+    forward = _forward(name, heads, view, seq_q=seq_q, seq_k=seq_k, causal=causal, batch=batch)
+    return forward, _backward(forward, view)
 
 
-def _backward(forward: Attention, lo: Local) -> Attention:
-    family = lo.execution.kernels.attention
+def _backward(forward: Attention, view: Local) -> Attention:
+    family = view.execution.kernels.attention
     grouped_sums = 2 if family == "fa2" and forward.heads > forward.kv_heads and forward.flash else 0
     launches = _LAUNCHES.get(family, (1, 3))[1] if forward.flash else _MATERIALISED_LAUNCHES[1]
-    calls = most(1, forward.batch // lo.batch)
+    calls = most(1, forward.batch // view.batch)
     return replace(forward, name=f"{forward.name}.bwd", backward=True, launches=(launches + grouped_sums) * calls)
 
 
-def _score_bytes(lo: Local) -> float:
+def _score_bytes(view: Local) -> float:
     """Bytes of a score that autograd keeps where scores lie in memory (NVIDIA/Megatron-LM@00caa53a
     core/transformer/dot_product_attention.py): the fused softmax keeps its output, which is also the input of the product
     with the values. The product before it writes into a buffer and needs its factors only, and dropout of nothing hands
     its input on. Dropout of something keeps a mask, and makes the copy that the product then keeps."""
     # the softmax keeps its own output, the product what was cast
-    cast = 4.0 if lo.execution.fusion.softmax_fp32 else 0.0
-    return cast + (2.0 * lo.act + _DROPOUT_MASK if lo.recipe.attention_dropout else lo.act)
+    cast = 4.0 if view.execution.fusion.softmax_fp32 else 0.0
+    return cast + (2.0 * view.act + _DROPOUT_MASK if view.recipe.attention_dropout else view.act)
 
 
-def core(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
+def core(heads: Heads, view: Local, tags: frozenset[str]) -> Part:
     """Attention of whole sequences held by this rank."""
-    seq = lo.recipe.seq_length
-    if lo.recipe.document_lengths:
-        return _packed(heads, lo, tags, lo.recipe.document_lengths)
-    forward, backward = attend("core_attn", heads, lo, seq_q=seq, seq_k=seq)
+    seq = view.recipe.seq_length
+    if view.recipe.document_lengths:
+        return _packed(heads, view, tags, view.recipe.document_lengths)
+    forward, backward = attend("core_attn", heads, view, seq_q=seq, seq_k=seq)
     return Part("core_attn", forward=(forward,), backward_input=(backward,), tags=tags)
 
 
-def _packed(heads: Heads, lo: Local, tags: frozenset[str], lengths: tuple[int, ...]) -> Part:
+def _packed(heads: Heads, view: Local, tags: frozenset[str], lengths: tuple[int, ...]) -> Part:
     """Documents side by side in one sequence, each attending to itself: one call for all of them, whose work is that of
     each length (NVIDIA/Megatron-LM@d98e8a64dd core/packed_seq_params.py; variable-length kernels skip what is between)."""
-    if lo.execution.fusion.attention_materialised:
+    if view.execution.fusion.attention_materialised:
         raise Unsupported("packed documents where scores are written to memory")
     alike = Counter(lengths)
     calls = [
-        attend(f"core_attn.{length}", heads, lo, seq_q=length, seq_k=length, batch=number)
+        attend(f"core_attn.{length}", heads, view, seq_q=length, seq_k=length, batch=number)
         for length, number in sorted(alike.items(), reverse=True)
     ]
-    one = attend("core_attn", heads, lo, seq_q=1, seq_k=1)
+    one = attend("core_attn", heads, view, seq_q=1, seq_k=1)
     first = [tuple(replace(op, launches=alone.launches) for op, alone in zip(calls[0], one, strict=True))]
     rest = [tuple(replace(op, launches=0) for op in call) for call in calls[1:]]
     forward, backward = zip(*first, *rest, strict=True)
@@ -133,7 +133,7 @@ def _packed(heads: Heads, lo: Local, tags: frozenset[str], lengths: tuple[int, .
 
 
 def remembering(
-    part: Part, heads: Heads, lo: Local, *, name: str = "core_attn", prefix: str = "", length: int | None = None
+    part: Part, heads: Heads, view: Local, *, name: str = "core_attn", prefix: str = "", length: int | None = None
 ) -> Part:
     """``part`` with what attention saves, however it is computed: queries, keys and values after rotation, the output
     (one storage with the input of the projection) and the fp32 log-sum-exp, or the scores where they are written.
@@ -143,9 +143,9 @@ def remembering(
     An all-to-all context-parallel attention keeps its output before the exchange as well (TransformerEngine ≥ 2.8,
     context_parallel.py).
     """
-    element = operand_bytes(lo) if lo.recipe.fp8_dot_product_attention else lo.act
-    queries = lo.tokens * heads.heads
-    tokens = lo.tokens if length is None else lo.batch * length
+    element = operand_bytes(view) if view.recipe.fp8_dot_product_attention else view.act
+    queries = view.tokens * heads.heads
+    tokens = view.tokens if length is None else view.batch * length
     output = Saved(f"{name}.out", element * queries * heads.v)
     saves = [
         Saved(f"{prefix}q", element * queries * heads.qk, input=True),
@@ -153,10 +153,10 @@ def remembering(
         Saved(f"{prefix}v", element * tokens * heads.kv_heads * heads.v, input=True),
         output,
     ]
-    if lo.execution.fusion.attention_materialised:
-        saves.append(Saved(f"{name}.scores", _score_bytes(lo) * queries * (length or lo.recipe.seq_length)))
+    if view.execution.fusion.attention_materialised:
+        saves.append(Saved(f"{name}.scores", _score_bytes(view) * queries * (length or view.recipe.seq_length)))
     else:
         saves.append(Saved(f"{name}.lse", 4.0 * queries))
-    if lo.recipe.cp > 1 and lo.recipe.cp_comm_type == "a2a" and lo.execution.fusion.cp_a2a_keeps_output:
-        saves.append(Saved("core_attn.out_before_a2a", received(lo) * queries * heads.v))
+    if view.recipe.cp > 1 and view.recipe.cp_comm_type == "a2a" and view.execution.fusion.cp_a2a_keeps_output:
+        saves.append(Saved("core_attn.out_before_a2a", received(view) * queries * heads.v))
     return replace(part, saves=tuple(saves), makes=(output,))

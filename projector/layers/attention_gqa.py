@@ -33,18 +33,18 @@ _UNFUSED_ROPE_LAUNCHES, _UNFUSED_ROPE_BYTES, _STRIDED_ROPE_BYTES = parameter(
 )
 
 
-def uses_rotary(lo: Local) -> bool:
-    return lo.model.position_embedding_type in ("rope", "yarn", "mrope")
+def uses_rotary(view: Local) -> bool:
+    return view.model.position_embedding_type in ("rope", "yarn", "mrope")
 
 
 def applies(model: Model) -> bool:
     return model.mla is None
 
 
-def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def attention(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """Returns the attention half of a layer of ``kind``, from its input norm to the residual addition."""
-    model, d = lo.model, lo.model.kv_channels
-    query, key = lo.heads * d, lo.kv_heads * d
+    model, d = view.model, view.model.kv_channels
+    query, key = view.heads * d, view.kv_heads * d
     bias = model.add_bias_linear
     gate = (query,) if model.attention_output_gate else ()
     reuses = isinstance(kind.mixer, AttentionKind) and kind.mixer.reuses_kv
@@ -53,9 +53,9 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     turned = 0 if reuses and model.num_kv_shared_layers else key
     qkv = Linear(
         "qkv",
-        (sum(widths),) if lo.execution.fusion.qkv else widths,
-        lo.hidden,
-        lo.tokens,
+        (sum(widths),) if view.execution.fusion.qkv else widths,
+        view.hidden,
+        view.tokens,
         "column",
         bias=bias or model.add_qkv_bias,
         after_norm=True,
@@ -66,62 +66,62 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     )
     proj = Linear(
         "proj",
-        (lo.hidden,),
+        (view.hidden,),
         query,
-        lo.tokens,
+        view.tokens,
         "row",
         bias=bias,
         target="linear_proj",
         reads="attn_gate.out" if gate else "core_attn.out",
     )
-    heads = Heads(lo.heads, lo.kv_heads, d, d, window=kind.window)
-    core = core_attention(heads, lo, ATTN | {"core_attn", "context"})
+    heads = Heads(view.heads, view.kv_heads, d, d, window=kind.window)
+    core = core_attention(heads, view, ATTN | {"core_attn", "context"})
     return (
-        norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm"}),
+        norm("input_norm", view.hidden, view.shard_tokens, view, tags=ATTN | {"attn_norm"}),
         *(
-            _shared(qkv, query, key, lo)
+            _shared(qkv, query, key, view)
             if not reuses
-            else (linear(qkv, lo, QKV), *_unused(key, lo), _received(key, lo))
+            else (linear(qkv, view, QKV), *_unused(key, view), _received(key, view))
         ),
-        *_qk_norm(query, turned, lo),
-        *rope(query + turned, lo, ATTN | {"qkv_proj"}),
-        _without_shared(core, lo) if reuses else core,
-        *_relative(lo),
-        *_sinks(lo),
-        *((gated(query, lo, "attn_gate"),) if gate else ()),
-        linear(proj, lo, ATTN | {"attn_proj", "out_proj"}),
-        *sandwich("post_attn_norm", lo, ATTN, "proj.out"),
-        residual("attn_residual", lo, ATTN, "pre_cross_norm.in" if kind.cross else "pre_mlp_norm.in"),
+        *_qk_norm(query, turned, view),
+        *rope(query + turned, view, ATTN | {"qkv_proj"}),
+        _without_shared(core, view) if reuses else core,
+        *_relative(view),
+        *_sinks(view),
+        *((gated(query, view, "attn_gate"),) if gate else ()),
+        linear(proj, view, ATTN | {"attn_proj", "out_proj"}),
+        *sandwich("post_attn_norm", view, ATTN, "proj.out"),
+        residual("attn_residual", view, ATTN, "pre_cross_norm.in" if kind.cross else "pre_mlp_norm.in"),
     )
 
 
-def _relative(lo: Local) -> tuple[Part, ...]:
+def _relative(view: Local) -> tuple[Part, ...]:
     """Relative positions on the scores of every head: read by the kernel, or added where scores are written; backward sums
     the gradient of the scores over the batch and adds it to that of the layers after (TransformerEngine's
     ``post_scale_bias``; transformers models/t5/modeling_t5.py)."""
-    if lo.model.position_embedding_type != "relative":
+    if view.model.position_embedding_type != "relative":
         return ()
-    table = lo.act * lo.heads * real(lo.recipe.seq_length) ** 2
-    scores = lo.batch * table if lo.execution.fusion.attention_materialised else 0.0
+    table = view.act * view.heads * real(view.recipe.seq_length) ** 2
+    scores = view.batch * table if view.execution.fusion.attention_materialised else 0.0
     add = Stream("relative.add", "elementwise", table + scores, scores, launches=whole(scores > 0))
     back = Stream("relative.grad_add", "elementwise", 2 * table + scores, 2 * table, launches=2)
     return (Part("relative.add", forward=(add,), backward_input=(back,), tags=ATTN | {"core_attn"}),)
 
 
-def fork(lo: Local) -> Part:
+def fork(view: Local) -> Part:
     """The normed input feeds the projections of queries and of keys and values: backward adds their two gradients."""
-    tensor = lo.act * lo.hidden * lo.shard_tokens
+    tensor = view.act * view.hidden * view.shard_tokens
     add = Stream("mla_inputs.grad_add", "elementwise", 2 * tensor, tensor)
     return Part("mla_inputs", backward_input=(add,), tags=ATTN)
 
 
-def queries(rank: int | None, width: int, lo: Local) -> tuple[Part, ...]:
+def queries(rank: int | None, width: int, view: Local) -> tuple[Part, ...]:
     """Queries of ``width`` from a latent of ``rank`` with a norm of its own, or straight from the layer's input."""
     up = Linear(
         "q_up" if rank else "q_proj",
         (width,),
-        rank or lo.hidden,
-        lo.tokens,
+        rank or view.hidden,
+        view.tokens,
         "column",
         after_norm=rank is not None,
         target="linear_q_up_proj" if rank else "linear_q_proj",
@@ -129,36 +129,38 @@ def queries(rank: int | None, width: int, lo: Local) -> tuple[Part, ...]:
         makes=(("q", width),),
     )
     if rank is None:
-        return (linear(up, lo, QKV),)
-    down = Linear("q_down", (rank,), lo.hidden, lo.shard_tokens, target="linear_q_down_proj", reads="input_norm.out")
+        return (linear(up, view, QKV),)
+    down = Linear(
+        "q_down", (rank,), view.hidden, view.shard_tokens, target="linear_q_down_proj", reads="input_norm.out"
+    )
     return (
-        linear(down, lo, ATTN | {"qkv_linear"}),
-        norm("q_norm", rank, lo.shard_tokens, lo, branch=False, reads="q_down.out", tags=UP),
-        linear(up, lo, UP | {"qkv_proj"}),
+        linear(down, view, ATTN | {"qkv_linear"}),
+        norm("q_norm", rank, view.shard_tokens, view, branch=False, reads="q_down.out", tags=UP),
+        linear(up, view, UP | {"qkv_proj"}),
     )
 
 
-def _shared(qkv: Linear, query: int, key: int, lo: Local) -> tuple[Part, ...]:
+def _shared(qkv: Linear, query: int, key: int, view: Local) -> tuple[Part, ...]:
     """Queries, keys and values from one input: in one linear, or queries through a latent and keys and values apart."""
-    rank = lo.model.share_q_dim
+    rank = view.model.share_q_dim
     if not rank:
-        return linear(qkv, lo, QKV), _split(query, key, lo)
+        return linear(qkv, view, QKV), _split(query, key, view)
     widths = (key, key)
     kv = replace(
         qkv,
         name="kv",
-        outputs=(2 * key,) if lo.execution.fusion.qkv else widths,
+        outputs=(2 * key,) if view.execution.fusion.qkv else widths,
         parts=widths,
         makes=(("k", key), ("v", key)),
     )
-    return fork(lo), *queries(rank, query, lo), linear(kv, lo, QKV)
+    return fork(view), *queries(rank, query, view), linear(kv, view, QKV)
 
 
-def gated(width: int, lo: Local, gate: str, *, keeps: bool = False) -> Part:
+def gated(width: int, view: Local, gate: str, *, keeps: bool = False) -> Part:
     """The output of attention, ``width`` elements of a token, times the sigmoid of storage ``gate`` (Qwen3-Next;
     NVIDIA/Megatron-LM@d98e8a64dd core/transformer/attention.py, ``attention_output_gate``): one kernel where a compiler
     joins it, else two. ``keeps``: the product of two kernels keeps the sigmoid for its backward."""
-    tensor, apart = lo.act * width * lo.tokens, 0 if lo.compiled else 1
+    tensor, apart = view.act * width * view.tokens, 0 if view.compiled else 1
     forward = Stream("attn_gate", "elementwise", (2 + apart) * tensor, (1 + apart) * tensor, launches=1 + apart)
     backward = Stream(
         "attn_gate.bwd", "elementwise", (3 + 2 * apart) * tensor, (2 + apart) * tensor, launches=1 + 2 * apart
@@ -177,60 +179,63 @@ def gated(width: int, lo: Local, gate: str, *, keeps: bool = False) -> Part:
     )
 
 
-def _sinks(lo: Local) -> tuple[Part, ...]:
+def _sinks(view: Local) -> tuple[Part, ...]:
     """Returns a learned logit of every head."""
-    weight = Weight("sinks", lo.heads, split="rows")
-    return (Part("sinks", weights=(weight,)),) if lo.model.attention_sinks else ()
+    weight = Weight("sinks", view.heads, split="rows")
+    return (Part("sinks", weights=(weight,)),) if view.model.attention_sinks else ()
 
 
-def _split(query: int, key: int, lo: Local) -> Part:
+def _split(query: int, key: int, view: Local) -> Part:
     """Q, K, V as views of one tensor: Q of grouped heads must be copied; backward joins the three gradients."""
-    if not lo.execution.fusion.qkv or lo.compiled:
+    if not view.execution.fusion.qkv or view.compiled:
         return Part("split_qkv")
-    q, all_three = lo.act * query * lo.tokens, lo.act * (query + 2 * key) * lo.tokens
-    grouped = lo.heads > lo.kv_heads
+    q, all_three = view.act * query * view.tokens, view.act * (query + 2 * key) * view.tokens
+    grouped = view.heads > view.kv_heads
     forward = (Stream("split_qkv", "copy", q, q),) if grouped else ()
     backward = Stream("split_qkv.bwd", "copy", all_three, all_three)
     return Part("split_qkv", forward=forward, backward_input=(backward,), tags=ATTN)
 
 
-def _qk_norm(query: int, key: int, lo: Local) -> tuple[Part, ...]:
-    if not lo.model.qk_layernorm:
+def _qk_norm(query: int, key: int, view: Local) -> tuple[Part, ...]:
+    if not view.model.qk_layernorm:
         return ()
-    keys = 2 if lo.model.v_layernorm else 1
-    tensor, launches = lo.act * (query + keys * key) * lo.tokens, 1 + keys
+    keys = 2 if view.model.v_layernorm else 1
+    tensor, launches = view.act * (query + keys * key) * view.tokens, 1 + keys
     return (
         Part(
             "qk_norm",
             forward=(Stream("qk_norm", "norm", tensor, tensor, launches=launches),),
             backward_input=(Stream("qk_norm.bwd", "norm", 2 * tensor, tensor, launches=2 * launches),),
-            weights=(*vectors("q_norm", lo.model.kv_channels, lo), *vectors("k_norm", lo.model.kv_channels, lo)),
+            weights=(
+                *vectors("q_norm", view.model.kv_channels, view),
+                *vectors("k_norm", view.model.kv_channels, view),
+            ),
             saves=(  # beside what attention saves of them after rotation
                 Saved("qk_norm.in", tensor),
-                Saved("qk_norm.statistics", 4.0 * tensor / lo.act / lo.model.kv_channels),
+                Saved("qk_norm.statistics", 4.0 * tensor / view.act / view.model.kv_channels),
             ),
             tags=ATTN,
         ),
     )
 
 
-def rope(elements: int, lo: Local, tags: frozenset[str]) -> tuple[Part, ...]:
+def rope(elements: int, view: Local, tags: frozenset[str]) -> tuple[Part, ...]:
     """Returns the rotary embedding of queries and keys, ``elements`` of a token in both together; nothing where it is
     not used."""
-    if not uses_rotary(lo):
+    if not uses_rotary(view):
         return ()
-    forward, backward = rotary("rope", elements * lo.tokens, lo)
+    forward, backward = rotary("rope", elements * view.tokens, view)
     return (Part("rope", forward=forward, backward_input=backward, tags=tags),)
 
 
-def rotary(name: str, elements: int, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+def rotary(name: str, elements: int, view: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
     """Returns (forward, backward) of the rotary embedding of queries and keys, ``elements`` in both together."""
     # Transformer Engine's kernel has no magnitude scale: Megatron falls back to the unfused form
     # (NVIDIA/Megatron-LM core/models/common/embeddings/rope_utils.py, ``mscale != 1``)
-    fused = bool(lo.recipe.apply_rope_fusion) and not lo.model.rotary_magnitude_scaled
-    each = lo.act * elements
-    if lo.compiled or fused:
-        one = Stream(name, "rope", each, each, launches=1 if lo.compiled else 2)
+    fused = bool(view.recipe.apply_rope_fusion) and not view.model.rotary_magnitude_scaled
+    each = view.act * elements
+    if view.compiled or fused:
+        one = Stream(name, "rope", each, each, launches=1 if view.compiled else 2)
         return (one,), (replace(one, name=f"{name}.bwd"),)
     whole, strided = _UNFUSED_ROPE_BYTES / 4 * each, _STRIDED_ROPE_BYTES / 4 * each
     rest, launches = whole - strided, _UNFUSED_ROPE_LAUNCHES // 2
@@ -248,32 +253,32 @@ def rotary(name: str, elements: int, lo: Local) -> tuple[tuple[Operator, ...], t
 # reads the values as they are. The last layers of Gemma 3n (``num_kv_shared_layers``) read both after norm and rotation.
 
 
-def _received(key: int, lo: Local) -> Part:
+def _received(key: int, view: Local) -> Part:
     """Keys and values, each ``key`` elements of a token, of the layer that made them: its replay does not make them again,
     and backward adds this layer's two gradients to those that are there. Raises :class:`Unsupported` under context
     parallelism."""
-    if lo.recipe.cp > 1:
+    if view.recipe.cp > 1:
         raise Unsupported("keys and values of another layer under context parallelism: no training code exchanges them")
-    each = lo.act * key * lo.tokens
+    each = view.act * key * view.tokens
     add = Stream("shared_kv.grad_add", "elementwise", 4 * each, 2 * each, launches=2)
     reads = tuple(Saved(f"shared_kv.{name}", each, input=True) for name in ("k", "v"))
     makes = tuple(Saved(name, each) for name in ("k", "v"))
     return Part("shared_kv", backward_input=(add,), reads=reads, makes=makes, tags=frozenset({"attn"}))
 
 
-def _without_shared(core: Part, lo: Local) -> Part:
+def _without_shared(core: Part, view: Local) -> Part:
     """Core attention whose values, and keys if they are shared after their rotation, the layer that made them has saved; a
     narrowed copy is this layer's own."""
-    if lo.recipe.fp8_dot_product_attention:
+    if view.recipe.fp8_dot_product_attention:
         return core
-    shared = ("k", "v") if lo.model.num_kv_shared_layers else ("v",)
+    shared = ("k", "v") if view.model.num_kv_shared_layers else ("v",)
     return replace(core, saves=tuple(each for each in core.saves if each.tensor not in shared))
 
 
-def _unused(key: int, lo: Local) -> tuple[Part, ...]:
+def _unused(key: int, view: Local) -> tuple[Part, ...]:
     """Products of keys and values that no layer uses, but that are trained along: Gemma 3n's layers hold them
     (huggingface/transformers@00aa0f5d models/gemma3n/modeling_gemma3n.py, ``Gemma3nTextAttention``)."""
-    if not lo.model.num_kv_shared_layers:
+    if not view.model.num_kv_shared_layers:
         return ()
-    weight = Weight("unused_kv", 2 * key, lo.hidden, role="linear", split="rows")
+    weight = Weight("unused_kv", 2 * key, view.hidden, role="linear", split="rows")
     return (Part("unused_kv", weights=(weight,)),)

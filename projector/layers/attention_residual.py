@@ -34,9 +34,9 @@ _EAGER, _EAGER_BACK, _EAGER_SAVED = parameter(
 _BACKWARD = parameter(2.0, kind="assumed", source="reads candidates and their gradients, writes the gradients")
 
 
-def mixed(part: Part, rows: int, lo: Local) -> Part:
+def mixed(part: Part, rows: int, view: Local) -> Part:
     """``part``, the norm of a sub-layer, behind the mixture that feeds it."""
-    before = mixer(f"{part.name}.mix", lo.model.residual_candidates, rows, lo)
+    before = mixer(f"{part.name}.mix", view.model.residual_candidates, rows, view)
     return replace(
         part,
         forward=(*before.forward, *part.forward),
@@ -47,32 +47,32 @@ def mixed(part: Part, rows: int, lo: Local) -> Part:
     )
 
 
-def mixer(name: str, candidates: int, rows: int, lo: Local) -> Part:
+def mixer(name: str, candidates: int, rows: int, view: Local) -> Part:
     """Of ``candidates`` tensors of ``rows`` tokens one. It saves the running sum, the weights, and of the bank, which is one
     tensor in ``attn_res_block_size`` layers, its share."""
-    elements = real(rows) * lo.hidden
+    elements = real(rows) * view.hidden
     every = candidates * elements
-    if lo.compiled:
-        forward = _PASSES * lo.act * every, lo.act * elements, _LAUNCHES
-        backward = _BACKWARD * forward[0], _BACKWARD * lo.act * every, 2 * _LAUNCHES
+    if view.compiled:
+        forward = _PASSES * view.act * every, view.act * elements, _LAUNCHES
+        backward = _BACKWARD * forward[0], _BACKWARD * view.act * every, 2 * _LAUNCHES
     else:
         forward, backward = (
             (read * every + own_read * elements, write * every + own_write * elements, launches)
             for read, write, own_read, own_write, launches in (_EAGER, _EAGER_BACK)
         )
-    bank = lo.act * elements / most(1, lo.model.attn_res_block_size)
+    bank = view.act * elements / most(1, view.model.attn_res_block_size)
     return Part(
         name,
         forward=(_stream(name, forward),),
         backward_input=(_stream(f"{name}.bwd", backward),),
-        weights=(Weight(name, 2 * lo.hidden),),
+        weights=(Weight(name, 2 * view.hidden),),
         saves=(
-            Saved(f"{name}.sum", lo.act * elements, input=True),
+            Saved(f"{name}.sum", view.act * elements, input=True),
             Saved(f"{name}.weights", 4.0 * candidates * rows),
             Saved(f"{name}.bank", bank, storage="residual_bank", input=True),
-            *(() if lo.compiled else (Saved(f"{name}.candidates", _EAGER_SAVED * every),)),
+            *(() if view.compiled else (Saved(f"{name}.candidates", _EAGER_SAVED * every),)),
         ),
-        makes=(Saved(name.removesuffix(".mix") + ".in", lo.act * elements),),
+        makes=(Saved(name.removesuffix(".mix") + ".in", view.act * elements),),
     )
 
 

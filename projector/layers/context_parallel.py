@@ -37,38 +37,38 @@ _TOUCHED = parameter(
 )
 
 
-def core_attention(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
+def core_attention(heads: Heads, view: Local, tags: frozenset[str]) -> Part:
     """Core attention under the recipe's ``cp`` and ``cp_comm_type``."""
-    inputs, outputs = _elements(heads, lo)
-    return remembering(quantised(_attention(heads, lo, tags), inputs, outputs, lo), heads, lo)
+    inputs, outputs = _elements(heads, view)
+    return remembering(quantised(_attention(heads, view, tags), inputs, outputs, view), heads, view)
 
 
-def _elements(heads: Heads, lo: Local) -> tuple[int, int]:
+def _elements(heads: Heads, view: Local) -> tuple[int, int]:
     """Of queries, keys and values, and of the output, on this rank."""
-    return lo.tokens * (heads.heads * heads.qk + heads.kv_width), lo.tokens * heads.heads * heads.v
+    return view.tokens * (heads.heads * heads.qk + heads.kv_width), view.tokens * heads.heads * heads.v
 
 
-def _attention(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
-    cp = lo.recipe.cp
-    if lo.summa:  # the grid's second dimension splits the sequence
-        return _gathered(heads, lo, lo.recipe.tp2, tags, "tp2")
+def _attention(heads: Heads, view: Local, tags: frozenset[str]) -> Part:
+    cp = view.recipe.cp
+    if view.summa:  # the grid's second dimension splits the sequence
+        return _gathered(heads, view, view.recipe.tp2, tags, "tp2")
     if cp == 1:
-        return core(heads, lo, tags)
-    if lo.recipe.dynamic_context_parallel:
-        return by_length(_attention, heads, lo, tags)
-    how = lo.recipe.cp_comm_type or "p2p"
-    if lo.recipe.document_lengths and how != "a2a":
+        return core(heads, view, tags)
+    if view.recipe.dynamic_context_parallel:
+        return by_length(_attention, heads, view, tags)
+    how = view.recipe.cp_comm_type or "p2p"
+    if view.recipe.document_lengths and how != "a2a":
         raise Unsupported(f"packed documents under context parallelism by {how}; a2a is modelled")
     if how == "p2p" and heads.window is not None:
         how = "allgather"  # the ring has no sliding window
     if how == "a2a":
-        return _ulysses(heads, lo, cp, 1, tags)
+        return _ulysses(heads, view, cp, 1, tags)
     if how == "a2a+p2p":
         inner = gcd(cp, heads.kv_heads)
-        return _ulysses(heads, lo, inner, cp // inner, tags)
+        return _ulysses(heads, view, inner, cp // inner, tags)
     if how in ("allgather", "all_gather"):
-        return _gathered(heads, lo, cp, tags)
-    return _ring(heads, lo, cp, tags)
+        return _gathered(heads, view, cp, tags)
+    return _ring(heads, view, cp, tags)
 
 
 def _ring_steps(cp: int) -> list[tuple[bool, int]]:
@@ -86,35 +86,35 @@ def _ring_steps(cp: int) -> list[tuple[bool, int]]:
     return steps
 
 
-def _ring(heads: Heads, lo: Local, cp: int, tags: frozenset[str]) -> Part:
+def _ring(heads: Heads, view: Local, cp: int, tags: frozenset[str]) -> Part:
     """Ring attention over ``cp`` ranks, each with ``seq_length/cp`` tokens of every sequence."""
-    seq, eager = lo.recipe.seq_length // cp, lo.execution.fusion.eager_ring
-    if eager and not lo.model.causal:
+    seq, eager = view.recipe.seq_length // cp, view.execution.fusion.eager_ring
+    if eager and not view.model.causal:
         raise Unsupported("torch's ring of context parallelism without a causal mask")
     if eager:  # repeat_kv comes before the ring (torchtitan models/llama3/model)
         heads = replace(heads, kv_heads=heads.heads)
-    keys = lo.batch * seq * heads.kv_width
-    out = lo.batch * seq * heads.heads * heads.v
-    first = attend("core_attn.step0", heads, lo, seq_q=seq, seq_k=seq)
+    keys = view.batch * seq * heads.kv_width
+    out = view.batch * seq * heads.heads * heads.v
+    first = attend("core_attn.step0", heads, view, seq_q=seq, seq_k=seq)
     calls: list[tuple[Attention, Attention]] = [first]
     for i, (unmasked, count) in enumerate(_ring_steps(cp), start=1):
-        q, k = (seq, seq) if not lo.model.causal else (seq, seq // 2) if unmasked else (seq // 2, seq)
-        calls.append(attend(f"core_attn.step{i}", heads, lo, seq_q=q, seq_k=k, causal=False, batch=count))
-    sizes = [most(1, call[0].batch // lo.batch) for call in calls]
+        q, k = (seq, seq) if not view.model.causal else (seq, seq // 2) if unmasked else (seq // 2, seq)
+        calls.append(attend(f"core_attn.step{i}", heads, view, seq_q=q, seq_k=k, causal=False, batch=count))
+    sizes = [most(1, call[0].batch // view.batch) for call in calls]
     if eager:
-        return ring(calls, sizes, (out, keys), lo, tags)
-    forward: list[Operator] = [_elementwise("cp.join", 1, lo.act * keys, lo.act * keys)]
-    backward: list[Operator] = [_elementwise("cp.grad_join", 1, lo.act * keys, lo.act * keys)]
+        return ring(calls, sizes, (out, keys), view, tags)
+    forward: list[Operator] = [_elementwise("cp.join", 1, view.act * keys, view.act * keys)]
+    backward: list[Operator] = [_elementwise("cp.grad_join", 1, view.act * keys, view.act * keys)]
     for i, call in enumerate(calls):
         # each call runs beside the message that the next one waits for; the last gradients stay
         into = sizes[i + 1] if i + 1 < len(sizes) else 0
         if into:
-            forward.append(_send(f"cp.send{i}", keys * sent(lo) * into, call[0].name, into))
-            backward.append(_send(f"cp.grad_send{i}", keys * (sent(lo) + received(lo)) * into, call[1].name, into))
+            forward.append(_send(f"cp.send{i}", keys * sent(view) * into, call[0].name, into))
+            backward.append(_send(f"cp.grad_send{i}", keys * (sent(view) + received(view)) * into, call[1].name, into))
         forward.append(call[0])
         backward.append(call[1])
-    touched = (cp - 1) * (_TOUCHED if lo.model.causal else 1.0)
-    partial, gradients = lo.act * out, lo.act * (keys + lo.batch * seq * heads.heads * heads.qk)
+    touched = (cp - 1) * (_TOUCHED if view.model.causal else 1.0)
+    partial, gradients = view.act * out, view.act * (keys + view.batch * seq * heads.heads * heads.qk)
     launches = _CORRECTION_LAUNCHES * (cp - 1)
     forward.append(_elementwise("cp.correct", launches, partial * (1 + 2 * touched), partial * (1 + touched)))
     backward.append(_elementwise("cp.grad_sum", launches, gradients * (1 + 2 * touched), gradients * (1 + touched)))
@@ -129,18 +129,18 @@ def _send(name: str, nbytes: float, beside: str, launches: int) -> Collective:
     return Collective(name, "send_recv", "cp", nbytes, hides_behind=(beside,), launches=launches)
 
 
-def _gathered(heads: Heads, lo: Local, cp: int, tags: frozenset[str], group: str = "cp") -> Part:
+def _gathered(heads: Heads, view: Local, cp: int, tags: frozenset[str], group: str = "cp") -> Part:
     """Keys and values of the whole sequence on every rank; the two chunks of a rank attend in two calls, in one where
     nothing is masked."""
-    seq, chunk = lo.recipe.seq_length, lo.recipe.seq_length // (2 * cp)
+    seq, chunk = view.recipe.seq_length, view.recipe.seq_length // (2 * cp)
     low = cp // 2  # any rank has the same area; this one is in the middle
     calls = [
-        attend(f"core_attn.chunk{i}", heads, lo, seq_q=chunk, seq_k=(c + 1) * chunk)
+        attend(f"core_attn.chunk{i}", heads, view, seq_q=chunk, seq_k=(c + 1) * chunk)
         for i, c in enumerate((low, 2 * cp - 1 - low))
     ]
-    if not lo.model.causal:
-        calls = [attend("core_attn", heads, lo, seq_q=seq // cp, seq_k=seq)]
-    gathered = lo.act * lo.batch * seq * heads.kv_width
+    if not view.model.causal:
+        calls = [attend("core_attn", heads, view, seq_q=seq // cp, seq_k=seq)]
+    gathered = view.act * view.batch * seq * heads.kv_width
     copy = Stream("cp.reorder", "copy", gathered, gathered, launches=2)
     gather = Collective("cp.ag", "all_gather", group, gathered, launches=2)
     scatter = Collective("cp.grad_rs", "reduce_scatter", group, gathered, launches=2)
@@ -157,11 +157,11 @@ def _gathered(heads: Heads, lo: Local, cp: int, tags: frozenset[str], group: str
     )
 
 
-def _ulysses(heads: Heads, lo: Local, inner: int, outer: int, tags: frozenset[str]) -> Part:
+def _ulysses(heads: Heads, view: Local, inner: int, outer: int, tags: frozenset[str]) -> Part:
     """Heads split over ``inner`` ranks that then see their common sequence; a ring over ``outer`` ranks around it."""
-    inputs, outputs = _elements(heads, lo)
+    inputs, outputs = _elements(heads, view)
     mine = replace(heads, heads=most(1, heads.heads // inner), kv_heads=most(1, heads.kv_heads // inner))
-    inside = core(mine, lo, tags) if outer == 1 else _ring(mine, lo, outer, tags)
+    inside = core(mine, view, tags) if outer == 1 else _ring(mine, view, outer, tags)
     if inner == 1:
         return inside
 
@@ -172,20 +172,20 @@ def _ulysses(heads: Heads, lo: Local, inner: int, outer: int, tags: frozenset[st
         )
 
     # TransformerEngine < 2.8 saves the output behind the exchange alone and brings it back beside its gradient
-    kept = outer > 1 or lo.execution.fusion.cp_a2a_keeps_output
-    again = () if kept else exchange("cp.a2a_out_again", received(lo) * outputs, 1)
+    kept = outer > 1 or view.execution.fusion.cp_a2a_keeps_output
+    again = () if kept else exchange("cp.a2a_out_again", received(view) * outputs, 1)
     return Part(
         "core_attn",
         forward=(
-            *exchange("cp.a2a_in", sent(lo) * inputs, 3),
+            *exchange("cp.a2a_in", sent(view) * inputs, 3),
             *inside.forward,
-            *exchange("cp.a2a_out", received(lo) * outputs, 1),
+            *exchange("cp.a2a_out", received(view) * outputs, 1),
         ),
         backward_input=(
             *again,
-            *exchange("cp.a2a_grad_out", sent(lo) * outputs, 1),
+            *exchange("cp.a2a_grad_out", sent(view) * outputs, 1),
             *inside.backward_input,
-            *exchange("cp.a2a_grad_in", received(lo) * inputs, 3),
+            *exchange("cp.a2a_grad_in", received(view) * inputs, 3),
         ),
         tags=tags,
     )
@@ -205,13 +205,13 @@ def ranks_of(length: int, most: int) -> int:
     return 1 << (-(-length // most) - 1).bit_length()
 
 
-def by_length(split: Split, heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
+def by_length(split: Split, heads: Heads, view: Local, tags: frozenset[str]) -> Part:
     """``split``: attention of a recipe whose one document is its sequence. Raises :class:`Unsupported` where no lengths are
     stated or latent attention would be split (megatron/core/transformer/multi_latent_attention.py refuses it, too)."""
-    recipe = lo.recipe
+    recipe = view.recipe
     if not recipe.document_lengths:
         raise Unsupported("dynamic context parallelism: nobody states document_lengths, by which it chooses ranks")
-    if lo.model.mla is not None:
+    if view.model.mla is not None:
         raise Unsupported("dynamic context parallelism of latent attention: Megatron-Core refuses it")
     forward: list[Operator] = []
     backward: list[Operator] = []
@@ -220,7 +220,7 @@ def by_length(split: Split, heads: Heads, lo: Local, tags: frozenset[str]) -> Pa
         ranks = ranks_of(length, recipe.seq_length // recipe.cp)
         padded = -(-length // (2 * ranks)) * 2 * ranks if ranks > 1 else length  # padded to two parts of each rank
         alone = replace(recipe, seq_length=padded, document_lengths=None, cp=ranks, dynamic_context_parallel=None)
-        one = split(heads, replace(lo, recipe=alone, tokens=lo.batch * padded // ranks), tags)
+        one = split(heads, replace(view, recipe=alone, tokens=view.batch * padded // ranks), tags)
         share, calls = number * ranks / recipe.cp, ranks not in seen
         seen.add(ranks)
         forward += [_part_of(op, length, share, calls) for op in one.forward]

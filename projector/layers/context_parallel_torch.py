@@ -47,19 +47,19 @@ def ring(
     calls: list[tuple[Attention, Attention]],
     sizes: list[int],
     elements: tuple[float, float],
-    lo: Local,
+    view: Local,
     tags: frozenset[str],
 ) -> Part:
     """Returns the attention of one rank. ``calls``: forward and backward of each step, ``sizes``: how many steps each
     stands for; ``elements``: of the rank's queries, and of its keys and values with repeated heads."""
     queries, keys = elements
-    packed, packs = lo.act * keys, 1 if lo.compiled else lo.recipe.cp - 1
+    packed, packs = view.act * keys, 1 if view.compiled else view.recipe.cp - 1
 
     def gathered(infix: str, beside: str) -> tuple[Operator, ...]:
-        behind = () if lo.compiled else (beside,)
+        behind = () if view.compiled else (beside,)
         return (
             Stream(f"cp.{infix}pack", "copy", packed * packs, packed * packs, launches=packs),
-            Collective(f"cp.{infix}ag", "all_gather", "cp", packed * lo.recipe.cp, hides_behind=behind),
+            Collective(f"cp.{infix}ag", "all_gather", "cp", packed * view.recipe.cp, hides_behind=behind),
         )
 
     backward: list[Operator] = []
@@ -73,11 +73,11 @@ def ring(
                 "send_recv",
                 "cp",
                 4.0 * keys * size,
-                hides_behind=() if lo.compiled else (*inner, *beside),
+                hides_behind=() if view.compiled else (*inner, *beside),
                 launches=size,
             )
         )
-    merged, *sums = _joined(queries, keys, lo) if lo.compiled else _elementary(queries, keys, lo)
+    merged, *sums = _joined(queries, keys, view) if view.compiled else _elementary(queries, keys, view)
     return Part(
         "core_attn",
         forward=(*gathered("", calls[0][0].name), *(call[0] for call in calls), merged),
@@ -86,9 +86,9 @@ def ring(
     )
 
 
-def _elementary(queries: float, keys: float, lo: Local) -> tuple[Stream, ...]:
+def _elementary(queries: float, keys: float, view: Local) -> tuple[Stream, ...]:
     """The merges of the forward, and the sums of the backward, function by function."""
-    steps, halves = lo.recipe.cp - 1, ((_ADD, _TOUCHED), (_COPY, _PARTIAL))
+    steps, halves = view.recipe.cp - 1, ((_ADD, _TOUCHED), (_COPY, _PARTIAL))
     return (
         _elementwise("cp.correct", steps, queries, ((_MERGE, _TOUCHED), (_COPY, _PARTIAL)), _LAUNCHES),
         _elementwise("cp.grad_sum", steps, queries, halves, _GRADIENT_LAUNCHES),
@@ -98,10 +98,10 @@ def _elementary(queries: float, keys: float, lo: Local) -> tuple[Stream, ...]:
     )
 
 
-def _joined(queries: float, keys: float, lo: Local) -> tuple[Stream, ...]:
+def _joined(queries: float, keys: float, view: Local) -> tuple[Stream, ...]:
     """The same as a compiler runs it: one kernel a step and tensor, which writes the whole of the tensor; the last one of
     the forward, and a cast of the backward, write 16 bits."""
-    steps = lo.recipe.cp - 1
+    steps = view.recipe.cp - 1
     return (
         _elementwise("cp.correct", steps, queries, ((_JOINED, 1.0),), 1),
         _elementwise("cp.grad_sum", steps, queries, ((_JOINED, 1.0),), 1),

@@ -20,27 +20,27 @@ ENCODED = "encoder.out"
 CROSS = frozenset({"attn", "cross_attn"})
 
 
-def encoder_length(lo: Local) -> int:
+def encoder_length(view: Local) -> int:
     """Returns the tokens of a sample in the encoder: as many as in the decoder where that is not stated."""
-    return lo.recipe.encoder_seq_length or lo.recipe.seq_length
+    return view.recipe.encoder_seq_length or view.recipe.seq_length
 
 
-def cross_attention(lo: Local) -> tuple[Part, ...]:
+def cross_attention(view: Local) -> tuple[Part, ...]:
     """From its norm to the residual addition."""
-    d, length = lo.model.kv_channels, encoder_length(lo)
-    query, key, tokens = lo.heads * d, lo.kv_heads * d, lo.batch * length
-    there = replace(lo, tokens=tokens, shard_tokens=-(-tokens // lo.tp) if lo.sp else tokens)
-    bias = lo.model.add_bias_linear or lo.model.add_qkv_bias
-    heads = Heads(lo.heads, lo.kv_heads, d, d)
-    forward, backward = attend("cross_attn", heads, lo, seq_q=lo.recipe.seq_length, seq_k=length, causal=False)
+    d, length = view.model.kv_channels, encoder_length(view)
+    query, key, tokens = view.heads * d, view.kv_heads * d, view.batch * length
+    there = replace(view, tokens=tokens, shard_tokens=-(-tokens // view.tp) if view.sp else tokens)
+    bias = view.model.add_bias_linear or view.model.add_qkv_bias
+    heads = Heads(view.heads, view.kv_heads, d, d)
+    forward, backward = attend("cross_attn", heads, view, seq_q=view.recipe.seq_length, seq_k=length, causal=False)
     core = Part("cross_attn", forward=(forward,), backward_input=(backward,), tags=CROSS | {"core_attn"})
     queries = Linear(
-        "cross_q", (query,), lo.hidden, lo.tokens, "column", bias=bias, after_norm=True, reads="pre_cross_norm.out"
+        "cross_q", (query,), view.hidden, view.tokens, "column", bias=bias, after_norm=True, reads="pre_cross_norm.out"
     )
     both = Linear(
         "cross_kv",
-        (2 * key,) if lo.execution.fusion.qkv else (key, key),
-        lo.hidden,
+        (2 * key,) if view.execution.fusion.qkv else (key, key),
+        view.hidden,
         tokens,
         "column",
         bias=bias,
@@ -49,15 +49,15 @@ def cross_attention(lo: Local) -> tuple[Part, ...]:
         makes=(("cross_k", key), ("cross_v", key)),
     )
     out = Linear(
-        "cross_proj", (lo.hidden,), query, lo.tokens, "row", bias=lo.model.add_bias_linear, reads="cross_attn.out"
+        "cross_proj", (view.hidden,), query, view.tokens, "row", bias=view.model.add_bias_linear, reads="cross_attn.out"
     )
     return (
-        norm("pre_cross_norm", lo.hidden, lo.shard_tokens, lo, tags=CROSS),
-        linear(replace(queries, makes=(("cross_q", query),)), lo, CROSS),
+        norm("pre_cross_norm", view.hidden, view.shard_tokens, view, tags=CROSS),
+        linear(replace(queries, makes=(("cross_q", query),)), view, CROSS),
         _without_memory(linear(both, there, CROSS), there),
-        remembering(core, heads, lo, name="cross_attn", prefix="cross_", length=length),
-        linear(out, lo, CROSS),
-        residual("cross_residual", lo, CROSS, "pre_mlp_norm.in"),
+        remembering(core, heads, view, name="cross_attn", prefix="cross_", length=length),
+        linear(out, view, CROSS),
+        residual("cross_residual", view, CROSS, "pre_mlp_norm.in"),
     )
 
 

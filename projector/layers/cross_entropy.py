@@ -59,55 +59,55 @@ _METRIC = parameter(
 )
 
 
-def cross_entropy(lo: Local) -> Part:
+def cross_entropy(view: Local) -> Part:
     """Returns the loss on this rank's logits: the recipe's ``cross_entropy_fusion`` or, if none, the framework's
     ``loss``."""
-    chosen = _chosen(lo)
-    if chosen.startswith("liger") and lo.tp > 1:
+    chosen = _chosen(view)
+    if chosen.startswith("liger") and view.tp > 1:
         raise Unsupported(f"cross_entropy_fusion={chosen} with a vocabulary that is split over tp")
     passes = _VARIANTS.get(chosen, _VARIANTS["unfused"])
-    logits = real(lo.tokens * lo.vocab)
+    logits = real(view.tokens * view.vocab)
     reduce: tuple[Operator, ...] = ()
-    if lo.tp > 1:
-        nbytes = 4.0 * lo.tokens * passes.reductions
+    if view.tp > 1:
+        nbytes = 4.0 * view.tokens * passes.reductions
         reduce = (Collective("loss.reduce", "all_reduce", "tp", nbytes, launches=passes.reductions),)
     return Part(
         "loss",
         forward=(
             _stream("loss", passes.forward, logits),
-            *_accumulated(chosen, lo),
+            *_accumulated(chosen, view),
             *reduce,
-            _mask(lo),
-            *[_stream("loss.metric", _METRIC, logits)] * lo.execution.fusion.loss_metrics,
+            _mask(view),
+            *[_stream("loss.metric", _METRIC, logits)] * view.execution.fusion.loss_metrics,
         ),
-        backward_input=(*_again(chosen, lo), _stream("loss.bwd", passes.backward, logits)),
-        saves=(Saved("loss.logits", _saved(lo)),),
-        forward_transient=Transient("loss_forward", _beside_forward(lo)),
-        backward_transient=Transient("loss_backward", _beside_backward(lo), stranded=_stranded(lo)),
+        backward_input=(*_again(chosen, view), _stream("loss.bwd", passes.backward, logits)),
+        saves=(Saved("loss.logits", _saved(view)),),
+        forward_transient=Transient("loss_forward", _beside_forward(view)),
+        backward_transient=Transient("loss_backward", _beside_backward(view), stranded=_stranded(view)),
         tags=frozenset({"head"}),
     )
 
 
-def _chosen(lo: Local) -> str:
-    how = lo.recipe.cross_entropy_fusion
-    return how if how in _VARIANTS else lo.execution.fusion.loss
+def _chosen(view: Local) -> str:
+    how = view.recipe.cross_entropy_fusion
+    return how if how in _VARIANTS else view.execution.fusion.loss
 
 
-def _compiled(lo: Local) -> bool:
-    return lo.execution.fusion.loss_compiled or lo.execution.runtime.whole_step
+def _compiled(view: Local) -> bool:
+    return view.execution.fusion.loss_compiled or view.execution.runtime.whole_step
 
 
-def _low(lo: Local) -> float:
+def _low(view: Local) -> float:
     """Returns the logits in the activations' type, bytes."""
-    return lo.act * lo.tokens * lo.vocab
+    return view.act * view.tokens * view.vocab
 
 
-def _vectors(lo: Local) -> float:
+def _vectors(view: Local) -> float:
     """Loss of every token and the statistics that ranks exchange, fp32."""
-    return 4.0 * lo.tokens + 12.0 * lo.tokens * (1 + lo.tp)
+    return 4.0 * view.tokens + 12.0 * view.tokens * (1 + view.tp)
 
 
-def _saved(lo: Local) -> float:
+def _saved(view: Local) -> float:
     """Returns the bytes saved for the backward of the loss.
 
     * ``te``: the gradient overwrites the 2-byte logits in place (TransformerEngine pytorch/cross_entropy.py).
@@ -122,58 +122,58 @@ def _saved(lo: Local) -> float:
     * ``liger``: the gradients of the output layer's input and weight, made in the forward (linkedin/Liger-Kernel@ead96b61
       ops/fused_linear_cross_entropy.py).
     """
-    chosen = _chosen(lo)
+    chosen = _chosen(view)
     if chosen == "linear":
-        return 8.0 * lo.tokens
+        return 8.0 * view.tokens
     if chosen == "liger":
-        return lo.hidden_bytes + lo.act * _weight(lo)
-    if chosen in ("te", "bf16") or (chosen == "fp32" and _compiled(lo)):
-        return _low(lo)
-    return (8.0 if chosen == "fp32" and lo.tp > 1 else 4.0) * lo.tokens * lo.vocab
+        return view.hidden_bytes + view.act * _weight(view)
+    if chosen in ("te", "bf16") or (chosen == "fp32" and _compiled(view)):
+        return _low(view)
+    return (8.0 if chosen == "fp32" and view.tp > 1 else 4.0) * view.tokens * view.vocab
 
 
-def _beside_forward(lo: Local) -> float:
+def _beside_forward(view: Local) -> float:
     """Beside that in the forward: the 2-byte logits of an fp32 loss and their copy, vectors where the logits are saved
     themselves."""
-    chosen = _chosen(lo)
+    chosen = _chosen(view)
     if chosen == "linear":
         return 0.0
     if chosen == "liger":  # logits of a chunk, and the product that is added to the weight's gradient, once in fp32
-        return lo.act * _chunk(lo) * lo.vocab + (lo.act + 4.0) * _weight(lo)
-    if chosen == "te" or (chosen == "fp32" and _compiled(lo)):
-        return _vectors(lo)
-    return _low(lo) + (4.0 * lo.tokens * lo.vocab if chosen == "fp32" and lo.tp == 1 else 0.0)
+        return view.act * _chunk(view) * view.vocab + (view.act + 4.0) * _weight(view)
+    if chosen == "te" or (chosen == "fp32" and _compiled(view)):
+        return _vectors(view)
+    return _low(view) + (4.0 * view.tokens * view.vocab if chosen == "fp32" and view.tp == 1 else 0.0)
 
 
-def _beside_backward(lo: Local) -> float:
+def _beside_backward(view: Local) -> float:
     """In the backward: the 2-byte gradient; torch's loss makes two in fp32, of the log-softmax and of its input, and a
     third of a vocabulary that is split (torch distributed/tensor/parallel/loss.py)."""
-    chosen = _chosen(lo)
+    chosen = _chosen(view)
     if chosen in ("linear", "liger", "te"):
-        return _vectors(lo) if chosen == "te" else 0.0
-    if chosen in ("native", "unfused", "liger_cross_entropy") or _compiled(lo):
-        return _low(lo)
+        return _vectors(view) if chosen == "te" else 0.0
+    if chosen in ("native", "unfused", "liger_cross_entropy") or _compiled(view):
+        return _low(view)
     if chosen == "bf16":
-        return 2.0 * _low(lo)
-    return 8.0 * lo.tokens * lo.vocab + (0.0 if lo.tp == 1 else _low(lo))
+        return 2.0 * _low(view)
+    return 8.0 * view.tokens * view.vocab + (0.0 if view.tp == 1 else _low(view))
 
 
-def _stranded(lo: Local) -> float:
+def _stranded(view: Local) -> float:
     """The block of the 2-byte logits, free once they are cast (or kept by the model's output): the gradient of the labels
     takes that of the fp32 copy, the log-softmax's needs a new one, and the next of two bytes comes after both."""
-    return _low(lo) if _chosen(lo) == "fp32" and lo.tp == 1 and not _compiled(lo) else 0.0
+    return _low(view) if _chosen(view) == "fp32" and view.tp == 1 and not _compiled(view) else 0.0
 
 
-def projection_backward(lo: Local) -> Transient:
+def projection_backward(view: Local) -> Transient:
     """Returns the output layer's backward: gradient of the logits, of its input and the target of its reduce-scatter;
     what the loss saved is gone."""
-    made = lo.gathered_bytes + (lo.hidden_bytes if lo.sp else 0.0)
-    chosen = _chosen(lo)
+    made = view.gathered_bytes + (view.hidden_bytes if view.sp else 0.0)
+    chosen = _chosen(view)
     if chosen == "liger":  # made in the forward
-        return Transient("head_backward", _saved(lo), freed=_saved(lo))
+        return Transient("head_backward", _saved(view), freed=_saved(view))
     if chosen != "linear":
-        made += _low(lo) + (_vectors(lo) if chosen == "te" else 0.0)
-    return Transient("head_backward", made, freed=_saved(lo))
+        made += _low(view) + (_vectors(view) if chosen == "te" else 0.0)
+    return Transient("head_backward", made, freed=_saved(view))
 
 
 def _stream(name: str, cost: tuple[float, float, int], logits: float) -> Stream:
@@ -181,32 +181,32 @@ def _stream(name: str, cost: tuple[float, float, int], logits: float) -> Stream:
     return Stream(name, "loss", read * logits, write * logits, launches=launches)
 
 
-def _mask(lo: Local) -> Stream:
+def _mask(view: Local) -> Stream:
     """Loss mask, sum and the vectors of the logged loss."""
-    vector = 4.0 * lo.tokens
+    vector = 4.0 * view.tokens
     return Stream("loss.mask", "loss", 3 * vector, 2 * vector, launches=4)
 
 
-def _chunk(lo: Local) -> int:
+def _chunk(view: Local) -> int:
     """Tokens whose logits take about as much as the hidden states of all, a power of two."""
-    return whole(2 ** ceil(log2(ceil(lo.tokens / ceil(lo.vocab / lo.hidden)))))
+    return whole(2 ** ceil(log2(ceil(view.tokens / ceil(view.vocab / view.hidden)))))
 
 
-def _weight(lo: Local) -> float:
+def _weight(view: Local) -> float:
     """Returns the elements of the weight's gradient; none of one that is frozen."""
-    return 0.0 if not lo.trainable else real(lo.vocab * lo.hidden)
+    return 0.0 if not view.trainable else real(view.vocab * view.hidden)
 
 
-def _accumulated(how: str, lo: Local) -> tuple[Operator, ...]:
+def _accumulated(how: str, view: Local) -> tuple[Operator, ...]:
     """Returns the weight's gradient of every chunk, cast to fp32 and added."""
-    if how != "liger" or not _weight(lo):
+    if how != "liger" or not _weight(view):
         return ()
-    chunks = ceil(lo.tokens / _chunk(lo))
-    read, write = chunks * (2 * lo.act + 4.0) * _weight(lo), chunks * (lo.act + 4.0) * _weight(lo)
+    chunks = ceil(view.tokens / _chunk(view))
+    read, write = chunks * (2 * view.act + 4.0) * _weight(view), chunks * (view.act + 4.0) * _weight(view)
     return (Stream("loss.accumulate", "loss", read, write, launches=2 * chunks),)
 
 
-def _again(how: str, lo: Local) -> tuple[Operator, ...]:
+def _again(how: str, view: Local) -> tuple[Operator, ...]:
     if how != "linear":
         return ()
-    return (Gemm("output.again", lo.tokens, lo.vocab, lo.hidden, dtype=lo.dtype, out_bytes=lo.act),)
+    return (Gemm("output.again", view.tokens, view.vocab, view.hidden, dtype=view.dtype, out_bytes=view.act),)

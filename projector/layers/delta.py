@@ -48,76 +48,78 @@ class _Rule:
         return 2.0 * self.heads * (3 * c * k + 2 * c * v + 3 * k * v + c * c / 3)
 
 
-def gated(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def gated(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """Returns a Gated DeltaNet layer's mixer, from its norm to its residual."""
     m = kind.mixer
     assert isinstance(m, GatedDeltaNet)
-    heads, keys = per_rank(m.linear_num_value_heads, lo), per_rank(m.keys, lo)
+    heads, keys = per_rank(m.linear_num_value_heads, view), per_rank(m.keys, view)
     values = heads * m.linear_value_head_dim
     conv = m.linear_conv_kernel_dim
     rule = _Rule(heads, m.linear_key_head_dim, m.linear_value_head_dim, m.chunk, 8.0 * heads, 2 * keys + values, conv)
     width = 2 * keys + 2 * values + 2 * heads
     vectors = tuple(Weight(f"delta.{name}", heads, split="rows") for name in ("A_log", "dt_bias"))
-    core = _core(rule, width, (("in_proj", rule.channels),), vectors, lo)
-    after = gated_norm(values, m.linear_value_head_dim, lo, DELTA, gate="delta.z")
-    out = projection("out_proj", values, lo, DELTA, into="gated_norm.out")
-    return chain("gdn", lo, (projection("in_proj", width, lo, DELTA),), (core, after), out, DELTA)
+    core = _core(rule, width, (("in_proj", rule.channels),), vectors, view)
+    after = gated_norm(values, m.linear_value_head_dim, view, DELTA, gate="delta.z")
+    out = projection("out_proj", values, view, DELTA, into="gated_norm.out")
+    return chain("gdn", view, (projection("in_proj", width, view, DELTA),), (core, after), out, DELTA)
 
 
-def kimi(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def kimi(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """Returns a Kimi Delta Attention layer's mixer, from its norm to its residual."""
     m = kind.mixer
     assert isinstance(m, KimiDelta)
-    heads, keys = per_rank(m.num_heads, lo), per_rank(m.keys, lo)
+    heads, keys = per_rank(m.num_heads, view), per_rank(m.keys, view)
     values, decays = heads * m.value, heads * m.head_dim
     channels, wide = 2 * keys + values, (m.gate_rank or 0) if m.fused else 0
     # decays of every channel: what enters the gate in 16 bits, and their sums in fp32
-    rule = _Rule(heads, m.head_dim, m.value, m.chunk, (lo.act + 4.0) * decays, channels, m.conv_width)
+    rule = _Rule(heads, m.head_dim, m.value, m.chunk, (view.act + 4.0) * decays, channels, m.conv_width)
     read: tuple[tuple[str, int], ...]
     if m.fused:
         width = channels + m.value + wide + heads
-        inputs, read = [projection("in_proj", width, lo, DELTA)], (("in_proj", width),)
+        inputs, read = [projection("in_proj", width, view, DELTA)], (("in_proj", width),)
     else:
         read = (("q_proj", keys), ("k_proj", keys), ("v_proj", values))
-        inputs = [projection(name, width, lo, DELTA) for name, width in (*read, ("b_proj", heads))]
-    inputs += _low_rank("f", m.value, decays, lo, fused=m.fused)
+        inputs = [projection(name, width, view, DELTA) for name, width in (*read, ("b_proj", heads))]
+    inputs += _low_rank("f", m.value, decays, view, fused=m.fused)
     if m.gate_rank:
-        inputs += _low_rank("g", m.gate_rank, values, lo, fused=m.fused, bias=m.gate_bias)
+        inputs += _low_rank("g", m.gate_rank, values, view, fused=m.fused, bias=m.gate_bias)
     else:
-        inputs.append(projection("g_proj", values, lo, DELTA))
+        inputs.append(projection("g_proj", values, view, DELTA))
     vectors = (
         Weight("delta.A_log", heads, split="rows"),
         Weight("delta.dt_bias", decays, split="rows"),
     )
-    core = _core(rule, channels + decays + heads, read, vectors, lo)
-    after = gated_norm(values, m.value, lo, DELTA, gate="g_b.out" if m.gate_rank else "g_proj.out")
-    out = projection("out_proj", values, lo, DELTA, into="gated_norm.out")
-    return chain("kda", lo, inputs, (core, after), out, DELTA)
+    core = _core(rule, channels + decays + heads, read, vectors, view)
+    after = gated_norm(values, m.value, view, DELTA, gate="g_b.out" if m.gate_rank else "g_proj.out")
+    out = projection("out_proj", values, view, DELTA, into="gated_norm.out")
+    return chain("kda", view, inputs, (core, after), out, DELTA)
 
 
-def _low_rank(name: str, rank: int, width: int, lo: Local, *, fused: bool, bias: bool = False) -> list[Part]:
+def _low_rank(name: str, rank: int, width: int, view: Local, *, fused: bool, bias: bool = False) -> list[Part]:
     """Returns a projection through ``rank``: the first half whole on every rank, on its shard of the sequence, where it
     is not a part of the one projection (``fused``)."""
     read = "in_proj.out" if fused else f"{name}_a.out"
-    up = Linear(f"{name}_b", (width,), rank, lo.tokens, "column", bias=bias, reads=read)
+    up = Linear(f"{name}_b", (width,), rank, view.tokens, "column", bias=bias, reads=read)
     if fused:
-        return [linear(up, lo, DELTA)]
-    down = Linear(f"{name}_a", (rank,), lo.hidden, lo.shard_tokens, reads="input_norm.out")
-    return [linear(down, lo, DELTA), linear(up, lo, DELTA)]
+        return [linear(up, view, DELTA)]
+    down = Linear(f"{name}_a", (rank,), view.hidden, view.shard_tokens, reads="input_norm.out")
+    return [linear(down, view, DELTA), linear(up, view, DELTA)]
 
 
-def _core(rule: _Rule, width: int, inputs: tuple[tuple[str, int], ...], vectors: tuple[Weight, ...], lo: Local) -> Part:
+def _core(
+    rule: _Rule, width: int, inputs: tuple[tuple[str, int], ...], vectors: tuple[Weight, ...], view: Local
+) -> Part:
     """Convolution, norms of queries and keys, gates, and the rule. ``width``: what exchanges of sequence for heads carry;
     ``inputs``: projections that it reads, and their elements of a token."""
     values = rule.heads * rule.value
-    forward, backward = exchanged("delta", width, values, 1, lo, (_forward(rule, lo), _backward(rule, lo)))
-    token = lo.tokens
+    forward, backward = exchanged("delta", width, values, 1, view, (_forward(rule, view), _backward(rule, view)))
+    token = view.tokens
     own = {
-        "delta.convolved": lo.act * rule.channels,
-        "delta.qk": 2 * lo.act * rule.heads * rule.key,
-        "delta.v": lo.act * values,
+        "delta.convolved": view.act * rule.channels,
+        "delta.qk": 2 * view.act * rule.heads * rule.key,
+        "delta.v": view.act * values,
         "delta.decay": rule.decay + 4.0 * rule.heads,
-        "delta.inverse": lo.act * rule.chunk * rule.heads,
+        "delta.inverse": view.act * rule.chunk * rule.heads,
     }
     return Part(
         "delta",
@@ -126,28 +128,28 @@ def _core(rule: _Rule, width: int, inputs: tuple[tuple[str, int], ...], vectors:
         weights=(Weight("delta.conv", rule.channels, rule.taps, split="rows"), *vectors),
         saves=(
             *(
-                Saved(f"delta.{name}", lo.act * size * token, storage=f"{name}.out", input=True)
+                Saved(f"delta.{name}", view.act * size * token, storage=f"{name}.out", input=True)
                 for name, size in inputs
             ),
             *(Saved(name, size * token) for name, size in own.items()),
         ),
         makes=(
-            Saved("gated_norm.in", lo.act * values * token),
-            Saved("delta.z", lo.act * values * token),
+            Saved("gated_norm.in", view.act * values * token),
+            Saved("delta.z", view.act * values * token),
         ),
         tags=DELTA,
     )
 
 
-def _shared(rule: _Rule, lo: Local) -> tuple[float, float, float]:
+def _shared(rule: _Rule, view: Local) -> tuple[float, float, float]:
     """Returns the bytes of a token: q and k of all heads, the scores of chunks, the states of chunks in 16 bits."""
-    qk = 2 * lo.act * rule.heads * rule.key
-    return qk, lo.act * rule.chunk * rule.heads, lo.act * rule.heads * rule.key * rule.value / rule.chunk
+    qk = 2 * view.act * rule.heads * rule.key
+    return qk, view.act * rule.chunk * rule.heads, view.act * rule.heads * rule.key * rule.value / rule.chunk
 
 
-def _forward(rule: _Rule, lo: Local) -> tuple[Operator, ...]:
-    kernel, act = Kernels("delta", rule.chunk, lo), lo.act
-    qk, scores, states = _shared(rule, lo)
+def _forward(rule: _Rule, view: Local) -> tuple[Operator, ...]:
+    kernel, act = Kernels("delta", rule.chunk, view), view.act
+    qk, scores, states = _shared(rule, view)
     half = _PASSES[0] / 2 * act * rule.heads * (rule.key + rule.value) / 2
     c, k, v = rule.chunk, rule.key, rule.value
     step = 4.0 * rule.heads * k * v
@@ -161,9 +163,9 @@ def _forward(rule: _Rule, lo: Local) -> tuple[Operator, ...]:
     )
 
 
-def _backward(rule: _Rule, lo: Local) -> tuple[Operator, ...]:
-    kernel, act = Kernels("delta.bwd", rule.chunk, lo), lo.act
-    qk, scores, states = _shared(rule, lo)
+def _backward(rule: _Rule, view: Local) -> tuple[Operator, ...]:
+    kernel, act = Kernels("delta.bwd", rule.chunk, view), view.act
+    qk, scores, states = _shared(rule, view)
     half = _PASSES[1] / 2 * act * rule.heads * (rule.key + rule.value) / 2
     k, v = rule.key, rule.value
     step = 4.0 * rule.heads * k * v

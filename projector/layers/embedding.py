@@ -25,7 +25,7 @@ _MASK_LAUNCHES = parameter(
 )
 
 
-def embed(lo: Local) -> tuple[Part, ...]:
+def embed(view: Local) -> tuple[Part, ...]:
     """Returns the rows gathered for ``tokens`` ids, summed over the tensor-parallel group, plus learned positions;
     these alone without a vocabulary.
 
@@ -33,48 +33,52 @@ def embed(lo: Local) -> tuple[Part, ...]:
     buffer like that of any weight outside the fused linears. Source: NVIDIA/Megatron-LM
     core/tensor_parallel/layers.py (VocabParallelEmbedding), core/distributed/distributed_data_parallel.py.
     """
-    positions, added = _positions(lo)
-    if not lo.vocab:
+    positions, added = _positions(view)
+    if not view.vocab:
         part = Part("embedding", forward=added, weights=positions, tags=frozenset({"embedding"}))
         return (part,) if positions else ()
-    tensor = lo.act * lo.hidden * lo.tokens
+    tensor = view.act * view.hidden * view.tokens
     forward: list[Operator] = [
-        Stream("embedding", "gather", tensor, tensor, launches=1 + (_MASK_LAUNCHES if lo.tp > 1 else 0))
+        Stream("embedding", "gather", tensor, tensor, launches=1 + (_MASK_LAUNCHES if view.tp > 1 else 0))
     ]
     backward: list[Operator] = []
-    if lo.tp > 1:
-        kind = "reduce_scatter" if lo.sp or lo.summa else "all_reduce"
+    if view.tp > 1:
+        kind = "reduce_scatter" if view.sp or view.summa else "all_reduce"
         forward.append(Collective("embedding.reduce", kind, "tp", tensor))
-    if lo.summa:  # a rank looks up its part of the width for the rows of its column
-        turn = Collective("embedding.turn", "all_to_all", "tp2", lo.hidden_bytes)
+    if view.summa:  # a rank looks up its part of the width for the rows of its column
+        turn = Collective("embedding.turn", "all_to_all", "tp2", view.hidden_bytes)
         forward.append(turn)
         backward.append(replace(turn, name="embedding.grad_turn"))
-    if (lo.sp or (lo.summa and lo.tp > 1)) and lo.trainable:
+    if (view.sp or (view.summa and view.tp > 1)) and view.trainable:
         backward.append(Collective("embedding.grad_ag", "all_gather", "tp", tensor))
-    table_weight = Weight("embedding", lo.vocab, _columns(lo), role="embedding", split="rows", storage=WORD_EMBEDDINGS)
-    if lo.trainable:
-        backward += _gradient(tensor, lo)
+    table_weight = Weight(
+        "embedding", view.vocab, _columns(view), role="embedding", split="rows", storage=WORD_EMBEDDINGS
+    )
+    if view.trainable:
+        backward += _gradient(tensor, view)
     table = Part(
         "embedding",
         forward=(*forward, *added),
         backward_input=tuple(backward),
         weights=(table_weight, *positions),
-        backward_transient=_moment(lo),
+        backward_transient=_moment(view),
         tags=frozenset({"embedding"}),
     )
-    if not lo.model.embedding_layernorm:
-        return table, *hyper.entry(lo), *altup.embeddings(lo), *altup.entry(lo)
-    return table, norm("embedding_norm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=frozenset({"embedding"}))
+    if not view.model.embedding_layernorm:
+        return table, *hyper.entry(view), *altup.embeddings(view), *altup.entry(view)
+    return table, norm(
+        "embedding_norm", view.hidden, view.shard_tokens, view, branch=False, tags=frozenset({"embedding"})
+    )
 
 
-def _positions(lo: Local) -> tuple[tuple[Weight, ...], tuple[Stream, ...]]:
+def _positions(view: Local) -> tuple[tuple[Weight, ...], tuple[Stream, ...]]:
     """Learned positions, and those of segments, and their addition."""
-    length = lo.model.max_position_embeddings or lo.recipe.seq_length
-    rows = {"position": length if lo.model.position_embedding_type == "learned_absolute" else 0}
-    rows |= {"tokentype": lo.model.num_tokentypes}
-    shard = lo.act * lo.hidden * lo.shard_tokens
+    length = view.model.max_position_embeddings or view.recipe.seq_length
+    rows = {"position": length if view.model.position_embedding_type == "learned_absolute" else 0}
+    rows |= {"tokentype": view.model.num_tokentypes}
+    shard = view.act * view.hidden * view.shard_tokens
     weights = (
-        Weight(f"{name}s", n, lo.hidden, role="embedding", storage=f"{name}_embeddings")
+        Weight(f"{name}s", n, view.hidden, role="embedding", storage=f"{name}_embeddings")
         for name, n in rows.items()
         if n
     )
@@ -82,21 +86,21 @@ def _positions(lo: Local) -> tuple[tuple[Weight, ...], tuple[Stream, ...]]:
     return tuple(weights), tuple(added)
 
 
-def _columns(lo: Local) -> int:
+def _columns(view: Local) -> int:
     """Width of the table on a rank: SUMMA's grid divides it, too."""
-    return -(-lo.hidden // lo.recipe.tp2)
+    return -(-view.hidden // view.recipe.tp2)
 
 
-def _moment(lo: Local) -> Transient | None:
+def _moment(view: Local) -> Transient | None:
     """The dense gradient of the table in the activations' type, and the hidden gradient that makes it."""
-    if not lo.trainable:
+    if not view.trainable:
         return None
-    return Transient("embedding_backward", lo.act * lo.vocab * _columns(lo) + lo.hidden_bytes)
+    return Transient("embedding_backward", view.act * view.vocab * _columns(view) + view.hidden_bytes)
 
 
-def _gradient(tensor: float, lo: Local) -> tuple[Stream, ...]:
-    weight = real(lo.vocab * _columns(lo))
-    rows = tensor / lo.tp  # each id falls into one rank's share
-    dense = Stream("embedding.bwd", "gather", tensor + rows, lo.act * weight + rows, launches=2)
-    buffer = lo.execution.data_parallel.grad_bytes
-    return (dense, *lo.execution.fusion.added("embedding.grad_add", weight, lo.act, buffer))
+def _gradient(tensor: float, view: Local) -> tuple[Stream, ...]:
+    weight = real(view.vocab * _columns(view))
+    rows = tensor / view.tp  # each id falls into one rank's share
+    dense = Stream("embedding.bwd", "gather", tensor + rows, view.act * weight + rows, launches=2)
+    buffer = view.execution.data_parallel.grad_bytes
+    return (dense, *view.execution.fusion.added("embedding.grad_add", weight, view.act, buffer))

@@ -21,15 +21,15 @@ from projector.operators.weights import Weight
 from projector.size import real
 
 
-def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Routed, lo: Local) -> Part:
+def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Routed, view: Local) -> Part:
     """One linear of all local experts on storage ``reads``; ``outputs`` has two widths where gate and up are separate
     products."""
-    backend = lo.execution.kernels.grouped_by(lo.recipe)
-    extra = expert_adapter(name, sum(outputs), inputs, reads, r, lo)
+    backend = view.execution.kernels.grouped_by(view.recipe)
+    extra = expert_adapter(name, sum(outputs), inputs, reads, r, view)
     if backend == "masked":
         if extra.forward:
             raise Unsupported("adapters beside products of all rows with every expert's weights")
-        return _remembering(_masked(name, outputs, inputs, r, lo), sum(outputs), inputs, reads, r, lo)
+        return _remembering(_masked(name, outputs, inputs, r, view), sum(outputs), inputs, reads, r, view)
     launches = 1 if backend == "fused" else r.experts
     elements = real(sum(outputs) * inputs * r.experts)
     names = (name,) if len(outputs) == 1 else tuple(f"{name}.{i}" for i in range(len(outputs)))
@@ -41,55 +41,59 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
             rows=r.rows,
             n=n,
             k=k,
-            dtype=lo.linear_dtype,
-            scaling=lo.scaling,
+            dtype=view.linear_dtype,
+            scaling=view.scaling,
             layout=layout,
-            out_bytes=lo.act,
+            out_bytes=view.act,
             backend=backend,
             launches=launches,
         )
 
     weight: list[Operator] = []
-    for i, n in enumerate(outputs if lo.trainable else ()):
+    for i, n in enumerate(outputs if view.trainable else ()):
         out_bytes, accumulate, add = accumulation(
-            f"{names[i]}.wgrad", n * inputs * r.experts, lo, r.experts, returned=not lo.execution.fusion.expert_wgrad
+            f"{names[i]}.wgrad",
+            n * inputs * r.experts,
+            view,
+            r.experts,
+            returned=not view.execution.fusion.expert_wgrad,
         )
         weight += [replace(gemm(".wgrad", i, n, inputs, "NT"), out_bytes=out_bytes, accumulate=accumulate), *add]
-    backward: list[Operator] = [*_bias_backward(f"{name}.bias.bwd", r.rows * sum(outputs), r, lo)]
-    backward += [*cast(f"{name}.grad_cast", r.rows * sum(outputs), lo)]
+    backward: list[Operator] = [*_bias_backward(f"{name}.bias.bwd", r.rows * sum(outputs), r, view)]
+    backward += [*cast(f"{name}.grad_cast", r.rows * sum(outputs), view)]
     backward += [gemm(".dgrad", i, inputs, n, "NN") for i, n in enumerate(outputs)]
     if len(outputs) > 1:
-        tensor = lo.act * r.held * inputs
+        tensor = view.act * r.held * inputs
         backward.append(Stream(f"{name}.dgrad_add", "elementwise", 2 * tensor, tensor))
     part = Part(
         name,
         forward=(
-            *cast(f"{name}.cast", r.rows * inputs, lo),
-            *weight_cast(f"{name}.weight_cast", elements, lo),
+            *cast(f"{name}.cast", r.rows * inputs, view),
+            *weight_cast(f"{name}.weight_cast", elements, view),
             *(gemm("", i, n, inputs, "TN") for i, n in enumerate(outputs)),
-            *_bias(f"{name}.bias", r.rows * sum(outputs), r, lo),
+            *_bias(f"{name}.bias", r.rows * sum(outputs), r, view),
             *extra.forward,
         ),
         backward_input=(*backward, *extra.backward_input),
         backward_weight=(*weight, *extra.backward_weight),
-        weights=(*_weights(name, outputs, inputs, r, lo), *extra.weights),
+        weights=(*_weights(name, outputs, inputs, r, view), *extra.weights),
         tags=MOE,
     )
-    part = _remembering(part, sum(outputs), inputs, reads, r, lo)
+    part = _remembering(part, sum(outputs), inputs, reads, r, view)
     return replace(part, saves=(*part.saves, *extra.saves))
 
 
-def _remembering(part: Part, width: int, inputs: int, reads: str, r: Routed, lo: Local) -> Part:
+def _remembering(part: Part, width: int, inputs: int, reads: str, r: Routed, view: Local) -> Part:
     """``part`` with what it saves, as any linear: its input, quantised where the products are, and while a weight gradient
     waits the gradient of its output; frozen experts neither, but the input where a Function saves it all the same
     (tgale96/grouped_gemm grouped_gemm/ops.py, ``GroupedGemm.forward``)."""
-    output = lo.act * r.held * width
+    output = view.act * r.held * width
     saves: tuple[Saved, ...] = ()
-    if lo.trainable or one_module(lo):
-        last = "weight_gradient" if lo.trainable else "backward"
-        into = operand_bytes(lo) * r.held * inputs
+    if view.trainable or one_module(view):
+        last = "weight_gradient" if view.trainable else "backward"
+        into = operand_bytes(view) * r.held * inputs
         saves = (Saved(f"{part.name}.in", into, storage=reads, until=last, input=True),)
-    if lo.trainable:
+    if view.trainable:
         saves += (Saved(f"{part.name}.out_grad", output, since="backward", until=last),)
     first = part.name == "experts.fc1"
     tags = {"mlpwi", "expert_fc1"} if first else {"mlpwo"}
@@ -97,21 +101,21 @@ def _remembering(part: Part, width: int, inputs: int, reads: str, r: Routed, lo:
     return replace(part, saves=saves, makes=(Saved(f"{part.name}.out", output),), tags=MOE | tags)
 
 
-def _weights(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> tuple[Weight, ...]:
+def _weights(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, view: Local) -> tuple[Weight, ...]:
     split = "columns" if name.endswith("fc2") else "rows"
     matrix = Weight(name, sum(outputs), inputs, count=r.experts, role="linear", expert=True, split=split)
     bias = Weight(f"{name}.bias", sum(outputs), count=r.experts, expert=True)
-    return (matrix, bias) if lo.model.add_bias_linear else (matrix,)
+    return (matrix, bias) if view.model.add_bias_linear else (matrix,)
 
 
-def _bias(name: str, elements: float, r: Routed, lo: Local) -> tuple[Stream, ...]:
+def _bias(name: str, elements: float, r: Routed, view: Local) -> tuple[Stream, ...]:
     """Biases of the second linear of experts, times the probability of each row, outside the products.
 
     NVIDIA/Megatron-LM core/transformer/moe/experts.py ``TEGroupedMLP._apply_bias``: for each expert bias · probability
     is written in fp32 (4 bytes an element) and added to its rows (2 + 4 read in two types, 4 written), the experts are
     concatenated (4, 4) and cast down (4, 2). The first linear adds its biases in the epilogue of the product.
     """
-    if not _weighted_bias(name, lo):
+    if not _weighted_bias(name, view):
         return ()
     return (
         Stream(name, "elementwise", 8.0 * elements, 10.0 * elements, launches=r.experts + 2),
@@ -119,30 +123,30 @@ def _bias(name: str, elements: float, r: Routed, lo: Local) -> tuple[Stream, ...
     )
 
 
-def _bias_backward(name: str, elements: float, r: Routed, lo: Local) -> tuple[Stream, ...]:
+def _bias_backward(name: str, elements: float, r: Routed, view: Local) -> tuple[Stream, ...]:
     """Gradients of that: cast up, one type to another (2, 4), and down again for the rows (4, 2), products with the
     probability (4, 4) and the bias (4, 4), each summed (4 + 4), split gradients concatenated (2, 2). First linear: one
     sum over its rows."""
-    if not lo.model.add_bias_linear:
+    if not view.model.add_bias_linear:
         return ()
-    if not _weighted_bias(name, lo):
-        return (Stream(name, "reduce", lo.act * elements, 0.0, launches=r.experts),)
+    if not _weighted_bias(name, view):
+        return (Stream(name, "reduce", view.act * elements, 0.0, launches=r.experts),)
     return (
         Stream(f"{name}.up", "strided", 2.0 * elements, 4.0 * elements),
         Stream(name, "elementwise", 22.0 * elements, 12.0 * elements, launches=6 * r.experts + 1),
     )
 
 
-def _weighted_bias(name: str, lo: Local) -> bool:
-    return lo.model.add_bias_linear and not lo.execution.fusion.expert_bias and name.startswith("experts.fc2")
+def _weighted_bias(name: str, view: Local) -> bool:
+    return view.model.add_bias_linear and not view.execution.fusion.expert_bias and name.startswith("experts.fc2")
 
 
-def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> Part:
+def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, view: Local) -> Part:
     """The same linear as products of all held rows with each expert's weights: ``experts`` times the work."""
 
     def gemm(suffix: str, i: int, m: int, n: int, k: int, layout: str) -> Gemm:
         label = f"{name}.{i}{suffix}"
-        return Gemm(label, m, n, k, batch=r.experts, dtype=lo.linear_dtype, scaling=lo.scaling, layout=layout)
+        return Gemm(label, m, n, k, batch=r.experts, dtype=view.linear_dtype, scaling=view.scaling, layout=layout)
 
     rows = range(len(outputs))
     return Part(
@@ -150,6 +154,6 @@ def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Loc
         forward=tuple(gemm("", i, r.held, outputs[i], inputs, "TN") for i in rows),
         backward_input=tuple(gemm(".dgrad", i, r.held, inputs, outputs[i], "NN") for i in rows),
         backward_weight=tuple(gemm(".wgrad", i, outputs[i], inputs, r.held, "NT") for i in rows),
-        weights=_weights(name, outputs, inputs, r, lo),
+        weights=_weights(name, outputs, inputs, r, view),
         tags=MOE,
     )

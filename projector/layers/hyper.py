@@ -36,41 +36,41 @@ _BACKWARD = parameter(
 )
 
 
-def collapsed(part: Part, rows: int, lo: Local) -> Part:
+def collapsed(part: Part, rows: int, view: Local) -> Part:
     """``part``, the norm of a sub-layer, behind the sum of the streams that feeds it."""
-    n, name = lo.model.hyper_connections, part.name
-    outputs, inputs = n * n + 2 * n, n * lo.hidden
+    n, name = view.model.hyper_connections, part.name
+    outputs, inputs = n * n + 2 * n, n * view.hidden
     streams = real(rows) * inputs
-    op, back = _stream(f"{name}.hc", _MAP if lo.execution.fusion.hyper_connections else _MAP_EAGER, streams, lo)
-    op, back = replace(op, write=op.write + lo.hidden_bytes), replace(back, read=back.read + lo.hidden_bytes)
-    products = _products(f"{name}.hc", outputs, inputs, rows, lo)
+    op, back = _stream(f"{name}.hc", _MAP if view.execution.fusion.hyper_connections else _MAP_EAGER, streams, view)
+    op, back = replace(op, write=op.write + view.hidden_bytes), replace(back, read=back.read + view.hidden_bytes)
+    products = _products(f"{name}.hc", outputs, inputs, rows, view)
     return replace(
         part,
         forward=(op, products[0], *part.forward),
         backward_input=(*part.backward_input, back, products[1]),
         backward_weight=(*part.backward_weight, *products[2:]),
         weights=(*part.weights, *_mapping(f"{name}.hc", outputs, inputs)),
-        saves=(*part.saves, *_kept(name, streams, lo)),
-        makes=(*part.makes, Saved(f"{name}.in", lo.hidden_bytes)),
+        saves=(*part.saves, *_kept(name, streams, view)),
+        makes=(*part.makes, Saved(f"{name}.in", view.hidden_bytes)),
     )
 
 
-def spread(name: str, rows: int, lo: Local, tags: frozenset[str], makes: str) -> Part:
+def spread(name: str, rows: int, view: Local, tags: frozenset[str], makes: str) -> Part:
     """In place of a residual addition: the output over all streams, beside the streams mixed."""
-    streams = real(rows) * lo.model.hyper_connections * lo.hidden
-    op, back = _stream(name, _SPREAD if lo.execution.fusion.hyper_connections else _SPREAD_EAGER, streams, lo)
-    out = Saved(f"{name}.output", lo.hidden_bytes)
-    made = Saved(makes.removesuffix(".in") + ".streams", lo.act * streams)
-    op = replace(op, read=op.read + lo.hidden_bytes)
+    streams = real(rows) * view.model.hyper_connections * view.hidden
+    op, back = _stream(name, _SPREAD if view.execution.fusion.hyper_connections else _SPREAD_EAGER, streams, view)
+    out = Saved(f"{name}.output", view.hidden_bytes)
+    made = Saved(makes.removesuffix(".in") + ".streams", view.act * streams)
+    op = replace(op, read=op.read + view.hidden_bytes)
     return Part(name, forward=(op,), backward_input=(back,), saves=(out,), makes=(made,), tags=tags)
 
 
-def entry(lo: Local) -> tuple[Part, ...]:
+def entry(view: Local) -> tuple[Part, ...]:
     """Returns the embedding copied to every stream."""
-    n = lo.model.hyper_connections
+    n = view.model.hyper_connections
     if not n:
         return ()
-    x = lo.hidden_bytes
+    x = view.hidden_bytes
     return (
         Part(
             "hc.entry",
@@ -80,40 +80,40 @@ def entry(lo: Local) -> tuple[Part, ...]:
     )
 
 
-def leaving(name: str, lo: Local) -> tuple[Part, ...]:
+def leaving(name: str, view: Local) -> tuple[Part, ...]:
     """The weighted sum of the streams at the end of the model."""
-    n = lo.model.hyper_connections
+    n = view.model.hyper_connections
     if not n:
         return ()
-    streams = real(lo.shard_tokens) * n * lo.hidden
-    op, back = _stream(name, _MAP if lo.execution.fusion.hyper_connections else _MAP_EAGER, streams, lo)
-    products = _products(name, n, n * lo.hidden, lo.shard_tokens, lo)
+    streams = real(view.shard_tokens) * n * view.hidden
+    op, back = _stream(name, _MAP if view.execution.fusion.hyper_connections else _MAP_EAGER, streams, view)
+    products = _products(name, n, n * view.hidden, view.shard_tokens, view)
     return (
         Part(
             name,
             forward=(op, products[0]),
             backward_input=(back, products[1]),
             backward_weight=products[2:],
-            weights=_mapping(name, n, n * lo.hidden, scales=1),
-            saves=(Saved(f"{name}.streams", lo.act * streams, input=True),),
+            weights=_mapping(name, n, n * view.hidden, scales=1),
+            saves=(Saved(f"{name}.streams", view.act * streams, input=True),),
         ),
     )
 
 
-def _stream(name: str, cost: tuple[float, float, int], elements: float, lo: Local) -> tuple[Stream, Stream]:
+def _stream(name: str, cost: tuple[float, float, int], elements: float, view: Local) -> tuple[Stream, Stream]:
     read, write, launches = cost
-    share = lo.act / 2
+    share = view.act / 2
     op = Stream(name, "elementwise", share * read * elements, share * write * elements, launches=launches)
     twice = _BACKWARD * op.read, _BACKWARD * most(op.write, share * 2.0 * elements)
     return op, replace(op, name=f"{name}.bwd", read=twice[0], write=twice[1], launches=2 * launches)
 
 
-def _products(name: str, outputs: int, inputs: int, rows: int, lo: Local) -> tuple[Operator, ...]:
+def _products(name: str, outputs: int, inputs: int, rows: int, view: Local) -> tuple[Operator, ...]:
     """Forward, data gradient, weight gradient of the projection, in fp32 (TF32 where there is one)."""
     forward = Gemm(name, rows, outputs, inputs, dtype="tf32", out_bytes=4.0)
     dgrad = replace(forward, name=f"{name}.dgrad", n=inputs, k=outputs, layout="NN")
     wgrad = replace(forward, name=f"{name}.wgrad", m=outputs, n=inputs, k=rows, layout="NT")
-    return (forward, dgrad, wgrad) if lo.trainable else (forward, dgrad)
+    return (forward, dgrad, wgrad) if view.trainable else (forward, dgrad)
 
 
 def _mapping(name: str, outputs: int, inputs: int, scales: int = 3) -> tuple[Weight, ...]:
@@ -124,7 +124,7 @@ def _mapping(name: str, outputs: int, inputs: int, scales: int = 3) -> tuple[Wei
     )
 
 
-def _kept(name: str, streams: float, lo: Local) -> tuple[Saved, ...]:
+def _kept(name: str, streams: float, view: Local) -> tuple[Saved, ...]:
     """Returns the streams; unfused their fp32 copy, too."""
-    saves = (Saved(f"{name}.streams", lo.act * streams, input=True),)
-    return saves if lo.execution.fusion.hyper_connections else (*saves, Saved(f"{name}.upcast", 4.0 * streams))
+    saves = (Saved(f"{name}.streams", view.act * streams, input=True),)
+    return saves if view.execution.fusion.hyper_connections else (*saves, Saved(f"{name}.upcast", 4.0 * streams))

@@ -33,7 +33,7 @@ Compressor = Callable[[str, int, int, Local], tuple[Part, ...]]
 
 
 def indexer(
-    sizes: Indexer, ratio: int, q_rank: int, lo: Local, compressor: Compressor | None = None, seen: float = 0.5
+    sizes: Indexer, ratio: int, q_rank: int, view: Local, compressor: Compressor | None = None, seen: float = 0.5
 ) -> tuple[Part, ...]:
     """``ratio``: tokens of a key (1: every token has one); ``q_rank``: width of the query latent it starts from; ``seen``:
     share of all keys that a query of this rank has before it.
@@ -41,41 +41,47 @@ def indexer(
     Without a loss of its own (``trained``) it runs forward only: selection has no gradient.
     """
     heads, d = sizes.index_n_heads, sizes.index_head_dim
-    query = Linear("indexer.q", (heads * d,), q_rank, lo.tokens, reads="q_norm.out")
-    weights = Linear("indexer.weights", (heads,), lo.hidden, lo.tokens, reads="input_norm.out")
+    query = Linear("indexer.q", (heads * d,), q_rank, view.tokens, reads="q_norm.out")
+    weights = Linear("indexer.weights", (heads,), view.hidden, view.tokens, reads="input_norm.out")
     if ratio > 1 and compressor is not None:
-        keys = compressor("indexer.k", ratio, d, lo)
+        keys = compressor("indexer.k", ratio, d, view)
     else:
-        key = Linear("indexer.k", (d,), lo.hidden, lo.tokens, reads="input_norm.out")
-        keys = linear(key, lo, INDEXER), norm("indexer.k_norm", d, lo.tokens, lo, branch=False, tags=INDEXER)
-    parts = (linear(query, lo, INDEXER), *keys, linear(weights, lo, INDEXER), _scores(sizes, ratio, seen, lo))
+        key = Linear("indexer.k", (d,), view.hidden, view.tokens, reads="input_norm.out")
+        keys = linear(key, view, INDEXER), norm("indexer.k_norm", d, view.tokens, view, branch=False, tags=INDEXER)
+    parts = (linear(query, view, INDEXER), *keys, linear(weights, view, INDEXER), _scores(sizes, ratio, seen, view))
     return tuple(_detached(part, sizes.trained) for part in parts)
 
 
-def _scores(sizes: Indexer, ratio: int, seen: float, lo: Local) -> Part:
+def _scores(sizes: Indexer, ratio: int, seen: float, view: Local) -> Part:
     """Products with all keys so far, their weighted sum over heads, the best of them. Half of the square is below the
     mask; written are fp32 sums over heads."""
-    seq, heads, d = lo.recipe.seq_length, sizes.index_n_heads, sizes.index_head_dim
+    seq, heads, d = view.recipe.seq_length, sizes.index_n_heads, sizes.index_head_dim
     keys = most(1, seq // ratio)
-    rows = -(-seq // lo.recipe.cp)  # of every sequence on this rank, whose two parts have as many keys on average
-    pairs = real(lo.batch) * rows * keys * seen
+    rows = -(-seq // view.recipe.cp)  # of every sequence on this rank, whose two parts have as many keys on average
+    pairs = real(view.batch) * rows * keys * seen
     product = Gemm(
-        "indexer.scores", rows, most(1, whole(keys * seen)), heads * d, batch=lo.batch, dtype=lo.dtype, out_bytes=4.0
+        "indexer.scores",
+        rows,
+        most(1, whole(keys * seen)),
+        heads * d,
+        batch=view.batch,
+        dtype=view.dtype,
+        out_bytes=4.0,
     )
     select = Stream(
         "indexer.topk",
         "router",
         4.0 * _TOPK_PASSES * pairs,
-        4.0 * lo.tokens * least(sizes.index_topk, keys),
+        4.0 * view.tokens * least(sizes.index_topk, keys),
         launches=_TOPK_LAUNCHES,
     )
-    unfused = () if lo.execution.fusion.indexer else _heads(heads, 2 * pairs)
+    unfused = () if view.execution.fusion.indexer else _heads(heads, 2 * pairs)
     backward: tuple[Operator, ...] = ()
     if sizes.trained:  # of the divergence from attention's own distribution: gradients of queries and keys
-        again = replace(product, name="indexer.scores.bwd", batch=2 * lo.batch)
+        again = replace(product, name="indexer.scores.bwd", batch=2 * view.batch)
         heads_again = tuple(replace(op, name=f"{op.name}.bwd") for op in unfused)
         backward = (*heads_again, again, replace(select, name="indexer.loss.bwd", read=8.0 * pairs, write=4.0 * pairs))
-    chosen = Saved("indexer.chosen", 4.0 * lo.tokens * least(sizes.index_topk, keys))
+    chosen = Saved("indexer.chosen", 4.0 * view.tokens * least(sizes.index_topk, keys))
     # written by every head, they are kept for the gradient of the ReLU
     signs = (Saved("indexer.heads", 8.0 * heads * pairs),) if sizes.trained and unfused else ()
     return Part(
@@ -87,7 +93,7 @@ def _scores(sizes: Indexer, ratio: int, seen: float, lo: Local) -> Part:
     )
 
 
-def target(sizes: Indexer, heads: Heads, lo: Local) -> tuple[Part, ...]:
+def target(sizes: Indexer, heads: Heads, view: Local) -> tuple[Part, ...]:
     """What a trained indexer learns: where attention's softmax looks, summed over heads, on the chosen keys.
 
     Scores of queries and keys once more, which no attention kernel hands out; then the divergence, both in fused kernels
@@ -96,12 +102,12 @@ def target(sizes: Indexer, heads: Heads, lo: Local) -> tuple[Part, ...]:
     """
     if not sizes.trained:
         return ()
-    seq = lo.recipe.seq_length
-    again, _ = attend("indexer.target", replace(heads, v=0), lo, seq_q=-(-seq // lo.recipe.cp), seq_k=seq)
-    nbytes = 4.0 * lo.tokens * least(sizes.index_topk, seq)
+    seq = view.recipe.seq_length
+    again, _ = attend("indexer.target", replace(heads, v=0), view, seq_q=-(-seq // view.recipe.cp), seq_k=seq)
+    nbytes = 4.0 * view.tokens * least(sizes.index_topk, seq)
     loss = Stream("indexer.loss", "softmax", 2 * nbytes, nbytes)
     shared = Collective("indexer.target.ar", "all_reduce", "tp", nbytes)  # heads of all ranks
-    forward = (again, *((shared,) if lo.tp > 1 else ()), loss)
+    forward = (again, *((shared,) if view.tp > 1 else ()), loss)
     kept = Saved("indexer.target", nbytes)
     return (Part("indexer.target", forward=forward, saves=(kept,), tags=INDEXER),)
 

@@ -17,24 +17,24 @@ from projector.workload.model import LayerKind
 LIGHTNING = frozenset({"lightning", "attn"})
 
 
-def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """From the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, Lightning)
-    inner = per_rank(m.num_heads, lo) * m.head_dim
-    inputs = (projection("qkv", 3 * inner, lo, LIGHTNING), projection("gate", inner, lo, LIGHTNING))
-    after = gated_norm(inner, inner, lo, LIGHTNING, gate="gate.out")
-    out = projection("out_proj", inner, lo, LIGHTNING, into="gated_norm.out")
-    return chain("lightning", lo, inputs, (_core(m, inner, lo), after), out, LIGHTNING)
+    inner = per_rank(m.num_heads, view) * m.head_dim
+    inputs = (projection("qkv", 3 * inner, view, LIGHTNING), projection("gate", inner, view, LIGHTNING))
+    after = gated_norm(inner, inner, view, LIGHTNING, gate="gate.out")
+    out = projection("out_proj", inner, view, LIGHTNING, into="gated_norm.out")
+    return chain("lightning", view, inputs, (_core(m, inner, view), after), out, LIGHTNING)
 
 
-def _core(m: Lightning, inner: int, lo: Local) -> Part:
+def _core(m: Lightning, inner: int, view: Local) -> Part:
     """Returns the activation of queries, keys and values, and the recurrence; it saves what enters and what it
     activates."""
-    kernel, row = Kernels("lightning", m.chunk, lo), lo.act * inner
+    kernel, row = Kernels("lightning", m.chunk, view), view.act * inner
     # half of two products of a chunk; a product of states
     inside, outer = (2.0 * m.chunk * inner, 2.0 * m.head_dim * inner)
-    states = lo.act * inner * m.head_dim / m.chunk
+    states = view.act * inner * m.head_dim / m.chunk
     forward: tuple[Operator, ...] = (
         kernel("silu", 3 * row, 3 * row),
         kernel("states", 2 * row, states, outer, serial="scale"),
@@ -46,8 +46,8 @@ def _core(m: Lightning, inner: int, lo: Local) -> Part:
         kernel("output.bwd", 4 * row + 2 * states, 3 * row, 2 * inside + inside / 2 + 3 * outer, launches=2),
         kernel("silu.bwd", 6 * row, 3 * row),
     )
-    forward, backward = exchanged("lightning", 3 * inner, inner, 1, lo, (forward, backward))
-    tokens = lo.tokens
+    forward, backward = exchanged("lightning", 3 * inner, inner, 1, view, (forward, backward))
+    tokens = view.tokens
     return Part(
         "lightning",
         forward=forward,

@@ -84,74 +84,77 @@ class Linear:
         return tuple(f"{self.name}.{i}" for i in range(len(self.outputs)))
 
 
-def linear(spec: Linear, lo: Local, tags: frozenset[str] = frozenset()) -> Part:
+def linear(spec: Linear, view: Local, tags: frozenset[str] = frozenset()) -> Part:
     """Returns all operators of ``spec`` on one rank, its adapter included where the recipe trains one on
     ``spec.target``."""
-    if lo.summa:
-        return _on_a_grid(spec, lo, tags)
-    extra = adapter(spec.target, spec.name, spec.parallel, spec.rows, spec.width, spec.inputs, spec.reads, lo)
-    weight = _weight(spec, lo) if lo.trainable else ()
+    if view.summa:
+        return _on_a_grid(spec, view, tags)
+    extra = adapter(spec.target, spec.name, spec.parallel, spec.rows, spec.width, spec.inputs, spec.reads, view)
+    weight = _weight(spec, view) if view.trainable else ()
     return Part(
         spec.name,
-        forward=(*_forward(spec, lo), *extra.forward, *_leave(spec, lo)),
-        backward_input=(*_backward(spec, lo), *extra.backward_input, *_leave_backward(spec, lo)),
+        forward=(*_forward(spec, view), *extra.forward, *_leave(spec, view)),
+        backward_input=(*_backward(spec, view), *extra.backward_input, *_leave_backward(spec, view)),
         backward_weight=(*weight, *extra.backward_weight),
         weights=(*_weights(spec), *extra.weights),
-        saves=(*_saves(spec, lo), *extra.saves),
-        makes=_makes(spec, lo),
+        saves=(*_saves(spec, view), *extra.saves),
+        makes=_makes(spec, view),
         tags=tags,
     )
 
 
-def _on_a_grid(spec: Linear, lo: Local, tags: frozenset[str]) -> Part:
+def _on_a_grid(spec: Linear, view: Local, tags: frozenset[str]) -> Part:
     """Both sides of the weight are divided: outputs over tp, inputs over tp2."""
     row = spec.parallel == "row"
-    inputs = spec.inputs * lo.tp if row else spec.inputs
-    outputs = tuple(-(-each // lo.tp) for each in spec.outputs) if row else spec.outputs
-    held = replace(spec, inputs=-(-inputs // lo.recipe.tp2), outputs=outputs, parallel="column")
+    inputs = spec.inputs * view.tp if row else spec.inputs
+    outputs = tuple(-(-each // view.tp) for each in spec.outputs) if row else spec.outputs
+    held = replace(spec, inputs=-(-inputs // view.recipe.tp2), outputs=outputs, parallel="column")
     return summa.product(
         spec.name,
-        lo,
+        view,
         rows=spec.rows,
         inputs=inputs,
         outputs=outputs,
         gemms=spec.gemms,
         weights=_weights(held),
-        saves=_saves(spec, lo),
-        makes=_makes(spec, lo),
+        saves=_saves(spec, view),
+        makes=_makes(spec, view),
         bias=spec.bias,
         tags=tags,
     )
 
 
-def _saves(spec: Linear, lo: Local) -> tuple[Saved, ...]:
+def _saves(spec: Linear, view: Local) -> tuple[Saved, ...]:
     """The input, quantised where the products are, and while a weight gradient waits the gradient of the output; a frozen
     linear needs neither, but its adapter reads the input. With sequence parallelism the shards, which are gathered again."""
-    lora = lo.recipe.lora
-    if not lo.trainable and (lora is None or spec.target not in lora.targets):
+    lora = view.recipe.lora
+    if not view.trainable and (lora is None or spec.target not in lora.targets):
         return ()
-    element = lo.act if spec.plain else operand_bytes(lo)
-    rows = lo.shard_tokens if spec.parallel == "column" else spec.rows
+    element = view.act if spec.plain else operand_bytes(view)
+    rows = view.shard_tokens if spec.parallel == "column" else spec.rows
     into = Saved(
         f"{spec.name}.in",
         element * rows * spec.inputs,
         storage=spec.reads,
-        until="weight_gradient" if lo.trainable else "backward",
+        until="weight_gradient" if view.trainable else "backward",
         input=True,
     )
     gradient = Saved(
-        f"{spec.name}.out_grad", _out_rows(spec, lo) * spec.width * lo.act, since="backward", until="weight_gradient"
+        f"{spec.name}.out_grad",
+        _out_rows(spec, view) * spec.width * view.act,
+        since="backward",
+        until="weight_gradient",
     )
-    return (into, gradient) if lo.trainable else (into,)
+    return (into, gradient) if view.trainable else (into,)
 
 
-def _makes(spec: Linear, lo: Local) -> tuple[Saved, ...]:
-    row = lo.act * _out_rows(spec, lo)
+def _makes(spec: Linear, view: Local) -> tuple[Saved, ...]:
+    row = view.act * _out_rows(spec, view)
     return tuple(Saved(name, row * width) for name, width in spec.makes or ((f"{spec.name}.out", spec.width),))
 
 
-def _out_rows(spec: Linear, lo: Local) -> int:
-    return lo.shard_tokens if spec.parallel == "row" else spec.rows
+def _out_rows(spec: Linear, view: Local) -> int:
+    return view.shard_tokens if spec.parallel == "row" else spec.rows
 
 
 def _weights(spec: Linear) -> tuple[Weight, ...]:
@@ -166,55 +169,55 @@ def _weights(spec: Linear) -> tuple[Weight, ...]:
     return (*matrices, *bias) if spec.bias else matrices
 
 
-def _dtype(spec: Linear, lo: Local) -> tuple[str, str]:
-    return (lo.dtype, "") if spec.plain else (lo.linear_dtype, lo.scaling)
+def _dtype(spec: Linear, view: Local) -> tuple[str, str]:
+    return (view.dtype, "") if spec.plain else (view.linear_dtype, view.scaling)
 
 
-def _quantises(spec: Linear, lo: Local) -> bool:
-    return lo.quantised and not spec.plain
+def _quantises(spec: Linear, view: Local) -> bool:
+    return view.quantised and not spec.plain
 
 
-def _emitted(side: str, spec: Linear, lo: Local) -> bool:
-    return spec.beside_activation == side and activation_emits_quantised(lo)
+def _emitted(side: str, spec: Linear, view: Local) -> bool:
+    return spec.beside_activation == side and activation_emits_quantised(view)
 
 
-def _cast_rows(spec: Linear, lo: Local, gathers: bool) -> int:
+def _cast_rows(spec: Linear, view: Local, gathers: bool) -> int:
     """Returns the rows cast on this rank: its shard where 8-bit shards are gathered, all of them where 16-bit ones
     are."""
-    return lo.shard_tokens if gathers and lo.gathered < lo.act else spec.rows
+    return view.shard_tokens if gathers and view.gathered < view.act else spec.rows
 
 
-def _message(spec: Linear, lo: Local) -> float:
-    return lo.act if spec.plain else lo.gathered
+def _message(spec: Linear, view: Local) -> float:
+    return view.act if spec.plain else view.gathered
 
 
-def _amax(name: str, spec: Linear, lo: Local) -> tuple[Operator, ...]:
+def _amax(name: str, spec: Linear, view: Local) -> tuple[Operator, ...]:
     """Tensor-wise current scaling of a sharded tensor needs the maximum over the tensor-parallel group first."""
-    if lo.sp and _quantises(spec, lo) and lo.cast_recipe in ("tensorwise", "current"):
+    if view.sp and _quantises(spec, view) and view.cast_recipe in ("tensorwise", "current"):
         return (Collective(name, "all_reduce", "tp", 4.0),)
     return ()
 
 
-def _forward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
-    dtype, scaling = _dtype(spec, lo)
-    gathers = spec.parallel == "column" and lo.sp
-    rows = _cast_rows(spec, lo, gathers)
+def _forward(spec: Linear, view: Local) -> tuple[Operator, ...]:
+    dtype, scaling = _dtype(spec, view)
+    gathers = spec.parallel == "column" and view.sp
+    rows = _cast_rows(spec, view, gathers)
     ops: list[Operator] = []
-    if _quantises(spec, lo):
-        if not (_emitted("after", spec, lo) or (spec.after_norm and norm_emits_quantised(lo))):
-            ops += cast(f"{spec.name}.cast", rows * spec.inputs, lo)
+    if _quantises(spec, view):
+        if not (_emitted("after", spec, view) or (spec.after_norm and norm_emits_quantised(view))):
+            ops += cast(f"{spec.name}.cast", rows * spec.inputs, view)
         if gathers:
-            ops += _amax(f"{spec.name}.amax", spec, lo)
-        ops += weight_cast(f"{spec.name}.weight_cast", spec.width * spec.inputs, lo)
+            ops += _amax(f"{spec.name}.amax", spec, view)
+        ops += weight_cast(f"{spec.name}.weight_cast", spec.width * spec.inputs, view)
     if gathers:
         ops += _pipelined(
-            f"{spec.name}.ag", "all_gather", spec.rows * spec.inputs * _message(spec, lo), spec.gemms, spec, lo
+            f"{spec.name}.ag", "all_gather", spec.rows * spec.inputs * _message(spec, view), spec.gemms, spec, view
         )
-    scatters = spec.parallel == "row" and lo.sp
-    pieces = _pieces("all_gather", spec, lo) if gathers else _pieces("reduce_scatter", spec, lo) if scatters else 1
+    scatters = spec.parallel == "row" and view.sp
+    pieces = _pieces("all_gather", spec, view) if gathers else _pieces("reduce_scatter", spec, view) if scatters else 1
     ops += [
         _pieced(
-            Gemm(name, spec.rows, n, spec.inputs, dtype=dtype, scaling=scaling, layout="TN", out_bytes=lo.act),
+            Gemm(name, spec.rows, n, spec.inputs, dtype=dtype, scaling=scaling, layout="TN", out_bytes=view.act),
             pieces,
         )
         for name, n in zip(spec.gemms, spec.outputs, strict=True)
@@ -222,66 +225,66 @@ def _forward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     return tuple(ops)
 
 
-def _leave(spec: Linear, lo: Local) -> tuple[Operator, ...]:
+def _leave(spec: Linear, view: Local) -> tuple[Operator, ...]:
     """Sum of the partial outputs of a row linear over the tensor-parallel group."""
-    if spec.parallel != "row" or lo.tp == 1:
+    if spec.parallel != "row" or view.tp == 1:
         return ()
-    nbytes = spec.rows * spec.width * lo.act
-    if lo.sp:
-        return _pipelined(f"{spec.name}.rs", "reduce_scatter", nbytes, spec.gemms, spec, lo)
+    nbytes = spec.rows * spec.width * view.act
+    if view.sp:
+        return _pipelined(f"{spec.name}.rs", "reduce_scatter", nbytes, spec.gemms, spec, view)
     return (Collective(f"{spec.name}.ar", "all_reduce", "tp", nbytes),)
 
 
-def _backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
-    dtype, scaling = _dtype(spec, lo)
-    gathers = spec.parallel == "row" and lo.sp
+def _backward(spec: Linear, view: Local) -> tuple[Operator, ...]:
+    dtype, scaling = _dtype(spec, view)
+    gathers = spec.parallel == "row" and view.sp
     ops: list[Operator] = []
-    if _quantises(spec, lo):
-        rows = _cast_rows(spec, lo, gathers)
-        ops += () if _emitted("before", spec, lo) else cast(f"{spec.name}.grad_cast", rows * spec.width, lo)
+    if _quantises(spec, view):
+        rows = _cast_rows(spec, view, gathers)
+        ops += () if _emitted("before", spec, view) else cast(f"{spec.name}.grad_cast", rows * spec.width, view)
         if gathers:
-            ops += _amax(f"{spec.name}.grad_amax", spec, lo)
+            ops += _amax(f"{spec.name}.grad_amax", spec, view)
     if gathers:
-        nbytes = spec.rows * spec.width * _message(spec, lo)
-        ops += _pipelined(f"{spec.name}.grad_ag", "all_gather", nbytes, spec.dgrads, spec, lo)
-    if spec.parallel == "column" and lo.sp and lo.trainable:
-        again = spec.rows * spec.inputs * _message(spec, lo)
-        hides = spec.dgrads if lo.execution.tensor_parallel.backward_overlap else ()
-        ops += _along_sequence(Collective(f"{spec.name}.input_ag", "all_gather", "tp", again, hides_behind=hides), lo)
-    pieces = _pieces("all_gather", spec, lo) if gathers else 1
+        nbytes = spec.rows * spec.width * _message(spec, view)
+        ops += _pipelined(f"{spec.name}.grad_ag", "all_gather", nbytes, spec.dgrads, spec, view)
+    if spec.parallel == "column" and view.sp and view.trainable:
+        again = spec.rows * spec.inputs * _message(spec, view)
+        hides = spec.dgrads if view.execution.tensor_parallel.backward_overlap else ()
+        ops += _along_sequence(Collective(f"{spec.name}.input_ag", "all_gather", "tp", again, hides_behind=hides), view)
+    pieces = _pieces("all_gather", spec, view) if gathers else 1
     ops += [
         _pieced(
-            Gemm(name, spec.rows, spec.inputs, n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=lo.act),
+            Gemm(name, spec.rows, spec.inputs, n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=view.act),
             pieces,
         )
         for name, n in zip(spec.dgrads, spec.outputs, strict=True)
     ]
-    if _quantises(spec, lo):
-        ops += rescale(f"{spec.name}.dgrad_scale", len(spec.outputs) * spec.rows * spec.inputs, lo)
+    if _quantises(spec, view):
+        ops += rescale(f"{spec.name}.dgrad_scale", len(spec.outputs) * spec.rows * spec.inputs, view)
     if (adds := len(spec.outputs) - 1) > 0:
-        tensor = lo.act * spec.rows * spec.inputs * adds
+        tensor = view.act * spec.rows * spec.inputs * adds
         ops.append(Stream(f"{spec.name}.dgrad_add", "elementwise", 2 * tensor, tensor, launches=adds))
     return tuple(ops)
 
 
-def _leave_backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
+def _leave_backward(spec: Linear, view: Local) -> tuple[Operator, ...]:
     """Sum of the partial input gradients of a column linear, beside its weight gradient where there is one."""
-    if spec.parallel != "column" or lo.tp == 1:
+    if spec.parallel != "column" or view.tp == 1:
         return ()
-    nbytes = spec.rows * spec.inputs * lo.act
-    kind = "reduce_scatter" if lo.sp else "all_reduce"
-    hides = spec.wgrads if lo.trainable and lo.execution.tensor_parallel.backward_overlap else ()
-    name = f"{spec.name}.dgrad_{'rs' if lo.sp else 'ar'}"
-    return _along_sequence(Collective(name, kind, "tp", nbytes, hides_behind=hides), lo)
+    nbytes = spec.rows * spec.inputs * view.act
+    kind = "reduce_scatter" if view.sp else "all_reduce"
+    hides = spec.wgrads if view.trainable and view.execution.tensor_parallel.backward_overlap else ()
+    name = f"{spec.name}.dgrad_{'rs' if view.sp else 'ar'}"
+    return _along_sequence(Collective(name, kind, "tp", nbytes, hides_behind=hides), view)
 
 
-def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:
-    dtype, scaling = _dtype(spec, lo)
+def _weight(spec: Linear, view: Local) -> tuple[Operator, ...]:
+    dtype, scaling = _dtype(spec, view)
     # PrimusTurboLinear (AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py)
-    turbo = bool(lo.recipe.use_turbo_gemm) and not spec.plain
+    turbo = bool(view.recipe.use_turbo_gemm) and not spec.plain
     ops: list[Operator] = []
     for name, n in zip(spec.wgrads, spec.outputs, strict=True):
-        out_bytes, accumulate, add = accumulation(name, n * spec.inputs, lo, returned=turbo)
+        out_bytes, accumulate, add = accumulation(name, n * spec.inputs, view, returned=turbo)
         ops.append(
             Gemm(
                 name,
@@ -297,24 +300,24 @@ def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:
         )
         ops += add
     if spec.bias:
-        read = lo.act * spec.rows * spec.width
+        read = view.act * spec.rows * spec.width
         ops.append(Stream(f"{spec.name}.bias_grad", "elementwise", read, 0.0))
     return tuple(ops)
 
 
-def batched(name: str, count: int, inputs: int, outputs: int, reads: str, lo: Local, tags: frozenset[str]) -> Part:
+def batched(name: str, count: int, inputs: int, outputs: int, reads: str, view: Local, tags: frozenset[str]) -> Part:
     """``count`` linears ``inputs`` → ``outputs``, each with a matrix of its own, as one batched product of storage
     ``reads``."""
 
-    def gemm(suffix: str, m: int, n: int, k: int, layout: str, out_bytes: float = lo.act, add: bool = False) -> Gemm:
+    def gemm(suffix: str, m: int, n: int, k: int, layout: str, out_bytes: float = view.act, add: bool = False) -> Gemm:
         return Gemm(
-            name + suffix, m, n, k, batch=count, dtype=lo.dtype, layout=layout, out_bytes=out_bytes, accumulate=add
+            name + suffix, m, n, k, batch=count, dtype=view.dtype, layout=layout, out_bytes=out_bytes, accumulate=add
         )
 
-    rows, row = lo.tokens, lo.act * lo.tokens * count
+    rows, row = view.tokens, view.act * view.tokens * count
     weight: tuple[Operator, ...] = ()
-    if lo.trainable:
-        out_bytes, accumulate, added = accumulation(f"{name}.wgrad", count * inputs * outputs, lo)
+    if view.trainable:
+        out_bytes, accumulate, added = accumulation(f"{name}.wgrad", count * inputs * outputs, view)
         weight = (gemm(".wgrad", outputs, inputs, rows, "NT", out_bytes, accumulate), *added)
     into = Saved(f"{name}.in", row * inputs, storage=reads, until="weight_gradient", input=True)
     gradient = Saved(f"{name}.out_grad", row * outputs, since="backward", until="weight_gradient")
@@ -324,32 +327,32 @@ def batched(name: str, count: int, inputs: int, outputs: int, reads: str, lo: Lo
         backward_input=(gemm(".dgrad", rows, inputs, outputs, "NN"),),
         backward_weight=weight,
         weights=(Weight(name, count * outputs, inputs, role="linear", split="rows"),),
-        saves=(into, gradient) if lo.trainable else (),
+        saves=(into, gradient) if view.trainable else (),
         makes=(Saved(f"{name}.out", row * outputs),),
         tags=tags,
     )
 
 
 def accumulation(
-    name: str, elements: float, lo: Local, launches: int = 1, *, returned: bool = False
+    name: str, elements: float, view: Local, launches: int = 1, *, returned: bool = False
 ) -> tuple[float, bool, tuple[Stream, ...]]:
     """How a weight gradient of ``elements`` reaches the gradient buffer: (bytes of an output element, added in the
     GEMM's epilogue, kernels after it). ``returned``: the library hands it to autograd, which adds it in a kernel of its own.
     """
-    fusion, buffer = lo.execution.fusion, lo.execution.data_parallel.grad_bytes
+    fusion, buffer = view.execution.fusion, view.execution.data_parallel.grad_bytes
     if fusion.wgrad_accumulation == "fused" and not returned:
         return buffer, True, ()
-    return lo.act, False, fusion.added(f"{name}.add", elements, lo.act, buffer, launches)
+    return view.act, False, fusion.added(f"{name}.add", elements, view.act, buffer, launches)
 
 
-def _pieces(kind: str, spec: Linear, lo: Local) -> int:
+def _pieces(kind: str, spec: Linear, view: Local) -> int:
     """Into how many a message in the forward path, and the product beside it, are cut: one for the output layer, which is
     no layer of Transformer Engine (Megatron-LM core/tensor_parallel/layers.py) and outside torch's compiled blocks."""
     # torch does not fuse the gather of 16-bit shards with the casts and the 8-bit product that follow (pytorch issue 149990)
-    unfused = kind == "all_gather" and lo.quantised and lo.gathered == lo.act
-    if not lo.recipe.tp_comm_overlap or unfused or spec.plain:
+    unfused = kind == "all_gather" and view.quantised and view.gathered == view.act
+    if not view.recipe.tp_comm_overlap or unfused or spec.plain:
         return 1
-    return lo.tp if kind == "all_gather" else _RS_CHUNKS
+    return view.tp if kind == "all_gather" else _RS_CHUNKS
 
 
 def _pieced(op: Gemm, pieces: int) -> Gemm:
@@ -357,13 +360,13 @@ def _pieced(op: Gemm, pieces: int) -> Gemm:
 
 
 def _pipelined(
-    name: str, kind: str, nbytes: float, behind: tuple[str, ...], spec: Linear, lo: Local
+    name: str, kind: str, nbytes: float, behind: tuple[str, ...], spec: Linear, view: Local
 ) -> tuple[Operator, ...]:
     """Returns a collective in the forward path; under ``tp_comm_overlap`` all but one of its pieces hide behind the
     GEMM."""
-    pieces = _pieces(kind, spec, lo)
+    pieces = _pieces(kind, spec, view)
     if pieces == 1:
-        return _along_sequence(Collective(name, kind, "tp", nbytes), lo)
+        return _along_sequence(Collective(name, kind, "tp", nbytes), view)
     exposed = nbytes / pieces
     return (
         Collective(f"{name}.chunk", kind, "tp", exposed, launches=0),
@@ -371,9 +374,9 @@ def _pipelined(
     )
 
 
-def _along_sequence(op: Collective, lo: Local) -> tuple[Operator, ...]:
+def _along_sequence(op: Collective, view: Local) -> tuple[Operator, ...]:
     """``op``, and the copy of the whole tensor that it takes where collectives join another dimension than the sequence."""
-    if op.kind == "all_reduce" or not lo.execution.tensor_parallel.copies(op.kind, lo.batch):
+    if op.kind == "all_reduce" or not view.execution.tensor_parallel.copies(op.kind, view.batch):
         return (op,)
     copy = Stream(f"{op.name}.copy", "copy", op.bytes, op.bytes)
     return (copy, op) if op.kind == "reduce_scatter" else (op, copy)

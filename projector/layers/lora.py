@@ -30,61 +30,61 @@ from projector.size import most, real
 Product = Callable[[str, int, int, int, str], Gemm | GroupedGemm]
 
 
-def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs: int, reads: str, lo: Local) -> Part:
+def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs: int, reads: str, view: Local) -> Part:
     """The adapter of linear ``name`` [width, inputs] on ``rows`` tokens of storage ``reads``; empty when ``target`` is
     not adapted."""
-    spec = lo.recipe.lora
+    spec = view.recipe.lora
     if spec is None or target not in spec.targets:
         return Part(f"{name}.lora")
     rank, row = spec.dim, parallel == "row"
     reduce: tuple[Operator, ...] = ()
-    if row and lo.tp > 1:
-        reduce = (Collective(f"{name}.lora_ar", "all_reduce", "tp", lo.act * rows * rank),)
-    again = not row and lo.sp and bool(lo.recipe.tp_comm_overlap)
-    into = lo.act * rows * inputs
+    if row and view.tp > 1:
+        reduce = (Collective(f"{name}.lora_ar", "all_reduce", "tp", view.act * rows * rank),)
+    again = not row and view.sp and bool(view.recipe.tp_comm_overlap)
+    into = view.act * rows * inputs
     part = _beside(
         name,
-        _plain(lo),
-        (rows, lo.shard_tokens if row else rows),
+        _plain(view),
+        (rows, view.shard_tokens if row else rows),
         (inputs, rank, width),
-        lo.shard_tokens if again else rows,
-        lo,
+        view.shard_tokens if again else rows,
+        view,
         before=_gathered(f"{name}.lora_ag", "all_gather", into, again),
         between=reduce,
         after=_gathered(f"{name}.lora_rs", "reduce_scatter", into, again),
     )
     return replace(
         part,
-        weights=_weights(name, rank, width, inputs, parallel, lo.tp),
-        saves=_saves(name, lo.shard_tokens if parallel == "column" else rows, inputs, rank, reads, lo),
+        weights=_weights(name, rank, width, inputs, parallel, view.tp),
+        saves=_saves(name, view.shard_tokens if parallel == "column" else rows, inputs, rank, reads, view),
     )
 
 
-def one_module(lo: Local) -> bool:
+def one_module(view: Local) -> bool:
     """Whether weights of experts are parameters of one module, multiplied by the Function of tgale96/grouped_gemm."""
-    return lo.recipe.moe_grouped_gemm == "legacy" and (lo.recipe.sync_free_stage or 0) < 2
+    return view.recipe.moe_grouped_gemm == "legacy" and (view.recipe.sync_free_stage or 0) < 2
 
 
-def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, lo: Local) -> Part:
+def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, view: Local) -> Part:
     """Returns the adapters of linear ``name`` of all local experts, ``experts.fc1`` or ``experts.fc2``; empty where
     nothing is."""
-    spec, row = lo.recipe.lora, name.endswith("fc2")
-    if spec is None or f"linear_{name.removeprefix('experts.')}" not in spec.targets or one_module(lo):
+    spec, row = view.recipe.lora, name.endswith("fc2")
+    if spec is None or f"linear_{name.removeprefix('experts.')}" not in spec.targets or one_module(view):
         return Part(f"{name}.lora")
-    backend = lo.execution.kernels.grouped_by(lo.recipe)
+    backend = view.execution.kernels.grouped_by(view.recipe)
     each = backend == "loop" or not spec.share_expert_adapters  # a module for every expert has an adapter of its own
-    rank, etp = spec.dim, lo.recipe.etp
-    if spec.normalize_moe_lora and lo.model.moe is not None:
-        rank = most(1, spec.dim // lo.model.moe.moe_router_topk)
-    thin, out = lo.act * r.rows * rank, lo.act * r.rows * width
+    rank, etp = spec.dim, view.recipe.etp
+    if spec.normalize_moe_lora and view.model.moe is not None:
+        rank = most(1, spec.dim // view.model.moe.moe_router_topk)
+    thin, out = view.act * r.rows * rank, view.act * r.rows * width
     gathered = _gathered(f"{name}.lora_ag", "all_gather", thin, etp > 1 and not row)
     part = _beside(
         name,
-        _grouped(backend, r, lo) if each else _plain(lo),
+        _grouped(backend, r, view) if each else _plain(view),
         (r.rows, r.rows),
         (inputs, rank, -(-width // etp) if row else width),
         r.rows,
-        lo,
+        view,
         between=gathered,
         beyond=_gathered(f"{name}.lora_ag", "all_gather", out, etp > 1 and row),
     )
@@ -92,19 +92,19 @@ def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, lo
     return replace(
         part,
         weights=tuple(replace(weight, count=r.experts if each else 1, expert=True) for weight in weights),
-        saves=_saves(name, r.held, inputs, rank, reads, lo),
+        saves=_saves(name, r.held, inputs, rank, reads, view),
     )
 
 
-def _plain(lo: Local) -> Product:
+def _plain(view: Local) -> Product:
     def product(name: str, rows: int, n: int, k: int, layout: str) -> Gemm:
         m, n, k = (n, k, rows) if layout == "NT" else (rows, n, k)
-        return Gemm(name, m, n, k, dtype=lo.dtype, layout=layout, out_bytes=lo.act)
+        return Gemm(name, m, n, k, dtype=view.dtype, layout=layout, out_bytes=view.act)
 
     return product
 
 
-def _grouped(backend: str, r: Routed, lo: Local) -> Product:
+def _grouped(backend: str, r: Routed, view: Local) -> Product:
     def product(name: str, rows: int, n: int, k: int, layout: str) -> GroupedGemm:
         return GroupedGemm(
             name=name,
@@ -112,9 +112,9 @@ def _grouped(backend: str, r: Routed, lo: Local) -> Product:
             rows=rows,
             n=n,
             k=k,
-            dtype=lo.dtype,
+            dtype=view.dtype,
             layout=layout,
-            out_bytes=lo.act,
+            out_bytes=view.act,
             backend=backend,
             launches=1 if backend == "fused" else r.experts,
         )
@@ -128,7 +128,7 @@ def _beside(
     rows: tuple[int, int],
     widths: tuple[int, int, int],
     dropped_rows: int,
-    lo: Local,
+    view: Local,
     *,
     before: tuple[Operator, ...] = (),
     between: tuple[Operator, ...] = (),
@@ -138,14 +138,14 @@ def _beside(
     """Returns the operators of both factors on ``rows`` (of the input, of the output); ``widths``: input, rank, output.
     ``before``, ``between``, ``beyond``: messages around them forward, ``after``: at the end of the backward."""
     (m, out_m), (inputs, rank, width) = rows, widths
-    dropped, out = dropped_rows * inputs, lo.act * out_m * width
-    added = lo.act * dropped
+    dropped, out = dropped_rows * inputs, view.act * out_m * width
+    added = view.act * dropped
     up = product(f"{name}.lora_b", out_m, width, rank, "TN")
-    fused = lo.execution.adapters.fused and lo.tp == 1 and isinstance(up, Gemm)
+    fused = view.execution.adapters.fused and view.tp == 1 and isinstance(up, Gemm)
     return Part(
         f"{name}.lora",
         forward=(
-            *_dropout(f"{name}.lora_dropout", dropped, lo),
+            *_dropout(f"{name}.lora_dropout", dropped, view),
             *before,
             product(f"{name}.lora_a", m, rank, inputs, "TN"),
             *between,
@@ -159,7 +159,7 @@ def _beside(
             product(f"{name}.lora_b.dgrad", out_m, rank, width, "NN"),
             product(f"{name}.lora_a.dgrad", m, inputs, rank, "NN"),
             *after,
-            *_dropout(f"{name}.lora_dropout.bwd", dropped, lo),
+            *_dropout(f"{name}.lora_dropout.bwd", dropped, view),
             # fused: the base linear's data gradient reads it and adds
             Stream(f"{name}.lora_grad_add", "elementwise", added, 0.0, launches=0)
             if fused
@@ -172,11 +172,11 @@ def _beside(
     )
 
 
-def _dropout(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
+def _dropout(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
     """Returns a tensor and a mask of one byte an element: written forward, read backward."""
-    if not lo.execution.adapters.dropout:
+    if not view.execution.adapters.dropout:
         return ()
-    tensor, mask = lo.act * elements, real(elements)
+    tensor, mask = view.act * elements, real(elements)
     back = name.endswith(".bwd")
     return (Stream(name, "elementwise", tensor + mask * back, tensor + mask * (not back)),)
 
@@ -190,20 +190,20 @@ def _gathered(name: str, kind: str, nbytes: float, needed: bool) -> tuple[Collec
     return (Collective(name, kind, group, nbytes),) if needed else ()
 
 
-def _saves(name: str, rows: int, inputs: int, rank: int, reads: str, lo: Local) -> tuple[Saved, ...]:
+def _saves(name: str, rows: int, inputs: int, rank: int, reads: str, view: Local) -> tuple[Saved, ...]:
     """The inputs of both factors in the activations' type, of the first one a copy where dropout or a quantised base linear
     leaves no other; with dropout also its mask, one byte an element (Megatron-Bridge peft/lora.py, NeMo
     collections/llm/peft/lora.py)."""
-    dropout = bool(lo.execution.adapters.dropout)
-    shared = reads and not dropout and not lo.quantised
+    dropout = bool(view.execution.adapters.dropout)
+    shared = reads and not dropout and not view.quantised
     into = Saved(
         f"{name}.lora_in",
-        lo.act * rows * inputs,
+        view.act * rows * inputs,
         storage=reads if shared else "",
         until="weight_gradient",
         input=bool(shared),
     )
-    thin = Saved(f"{name}.lora_mid", lo.act * rows * rank, until="weight_gradient")
+    thin = Saved(f"{name}.lora_mid", view.act * rows * rank, until="weight_gradient")
     return (into, thin, Saved(f"{name}.lora_mask", real(rows * inputs))) if dropout else (into, thin)
 
 

@@ -70,14 +70,14 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     matter). Raises :class:`Unsupported` for an architecture part no operator lowers.
     """
     seen = _seen_by(kind, resolved if quantised else _in_bf16(resolved))
-    lo = local(seen)
-    parts = frozen(_layer_parts(kind, lo), lo, forward_only=kind.tower is not None)
-    before, after = frozen(entering(kind, lo), lo, forward_only=kind.tower is not None), leaving(kind, lo)
+    view = local(seen)
+    parts = frozen(_layer_parts(kind, view), view, forward_only=kind.tower is not None)
+    before, after = frozen(entering(kind, view), view, forward_only=kind.tower is not None), leaving(kind, view)
     around = tuple(each for part in (*before, *after) for each in part.saves)
-    made = block(f"layer_{kind.name}", (*before, *parts, *after), _graphed(parts, lo), _offloaded(lo))
-    made = _beside_reference(made, lambda frozen: _layer_parts(kind, frozen), lo)
-    again = recomputed(parts, lo.recipe, lo.execution.recompute)
-    return _sharded(made, lo, seen.workload).under(replace(again, kept=once((*again.kept, *around))))
+    made = block(f"layer_{kind.name}", (*before, *parts, *after), _graphed(parts, view), _offloaded(view))
+    made = _beside_reference(made, lambda frozen: _layer_parts(kind, frozen), view)
+    again = recomputed(parts, view.recipe, view.execution.recompute)
+    return _sharded(made, view, seen.workload).under(replace(again, kept=once((*again.kept, *around))))
 
 
 @remembered(_KEPT)
@@ -89,7 +89,7 @@ def residual_bytes(kind: LayerKind, resolved: Resolved) -> float:
 @remembered(_KEPT)
 def embedding(resolved: Resolved) -> Block:
     """Returns the input embedding (first stage) for one micro-batch."""
-    return _end("embedding", lambda lo: (*embed(lo), *merged(lo)), resolved)
+    return _end("embedding", lambda view: (*embed(view), *merged(view)), resolved)
 
 
 @remembered(_KEPT)
@@ -101,33 +101,33 @@ def head(resolved: Resolved) -> Block:
 @remembered(_KEPT)
 def mtp(resolved: Resolved) -> Block:
     """Returns one depth of multi-token prediction with its output layer and loss."""
-    lo, (inner, around) = local(resolved), _prediction(resolved)
-    parts = _repeated((*around, *prediction.loss(lo)), lo)
-    return _sharded(_under(block("mtp", parts, _graphed(inner, lo)), inner, resolved), lo, resolved.workload)
+    view, (inner, around) = local(resolved), _prediction(resolved)
+    parts = _repeated((*around, *prediction.loss(view)), view)
+    return _sharded(_under(block("mtp", parts, _graphed(inner, view)), inner, resolved), view, resolved.workload)
 
 
 @remembered(_KEPT)
 def mtp_layer(resolved: Resolved) -> Block:
     """The same without output layer and loss, which all depths and the model itself compute at the end."""
-    lo = local(resolved)
-    parts = _repeated(_prediction(resolved)[1], lo)
-    return _under(block("mtp_layer", parts, offloaded=_offloaded(lo)), parts, resolved)
+    view = local(resolved)
+    parts = _repeated(_prediction(resolved)[1], view)
+    return _under(block("mtp_layer", parts, offloaded=_offloaded(view)), parts, resolved)
 
 
 def _end(name: str, build: Callable[[Local], tuple[Part, ...]], resolved: Resolved) -> Block:
     """An end of the model, which a graph of the layers passes by."""
-    lo = local(resolved)
-    parts = frozen(build(lo), lo, forward_only=name == "embedding" and lo.model.vision is None)
-    made = block(name, parts, _graphed(parts, lo, whole=False))
-    return _sharded(_beside_reference(made, build, lo), lo, resolved.workload)
+    view = local(resolved)
+    parts = frozen(build(view), view, forward_only=name == "embedding" and view.model.vision is None)
+    made = block(name, parts, _graphed(parts, view, whole=False))
+    return _sharded(_beside_reference(made, build, view), view, resolved.workload)
 
 
-def _beside_reference(made: Block, build: Callable[[Local], tuple[Part, ...]], lo: Local) -> Block:
+def _beside_reference(made: Block, build: Callable[[Local], tuple[Part, ...]], view: Local) -> Block:
     """``made`` after a forward of the frozen reference, without adapters, of the same sequences, which saves nothing
     (modelscope/ms-swift@3602360a5 swift/megatron/trainers/dpo_trainer.py: under ``no_grad``, in the same pass)."""
-    if not lo.recipe.reference:
+    if not view.recipe.reference:
         return made
-    frozen = replace(lo, recipe=replace(lo.recipe, lora=None))
+    frozen = replace(view, recipe=replace(view.recipe, lora=None))
     forward = tuple(op for part in build(frozen) for op in part.forward)
     return replace(made, forward=(*forward, *made.forward))
 
@@ -136,14 +136,14 @@ def _beside_reference(made: Block, build: Callable[[Local], tuple[Part, ...]], l
 def _prediction(resolved: Resolved) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """(parts of the layer of a depth, the same with what stands before it)."""
     kind = resolved.workload.model.mtp_kind
-    lo = local(_seen_by(kind, resolved))
-    inner = _layer_parts(kind, lo)
-    return inner, prediction.depth(inner, lo)
+    view = local(_seen_by(kind, resolved))
+    inner = _layer_parts(kind, view)
+    return inner, prediction.depth(inner, view)
 
 
-def _repeated(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
+def _repeated(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
     """``parts`` whose weights are those of every other depth, where depths share them."""
-    if not lo.model.mtp_use_repeated_layer:
+    if not view.model.mtp_use_repeated_layer:
         return parts
     return tuple(
         replace(part, weights=tuple(w if w.storage else replace(w, storage=f"mtp.{w.name}") for w in part.weights))
@@ -159,11 +159,11 @@ def _under(made: Block, parts: tuple[Part, ...], resolved: Resolved) -> Block:
     return made.under(Recomputed(kept=made.kept) if passed_by else recomputed(parts, recipe))
 
 
-def _sharded(made: Block, lo: Local, workload: Workload) -> Block:
+def _sharded(made: Block, view: Local, workload: Workload) -> Block:
     """With the copies of sharded data parallelism around a unit."""
-    if not lo.trainable:
+    if not view.trainable:
         return made
-    before, again, after = lo.execution.data_parallel.copied(made.name, workload, made.owned.total, lo.act)
+    before, again, after = view.execution.data_parallel.copied(made.name, workload, made.owned.total, view.act)
     return replace(made, forward=(*before, *made.forward), backward_input=(*again, *made.backward_input, *after))
 
 
@@ -183,29 +183,29 @@ def _in_bf16(resolved: Resolved) -> Resolved:
 
 
 @remembered(_KEPT)
-def _layer_parts(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
-    model = lo.model
+def _layer_parts(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+    model = view.model
     if model.unsupported:
         raise Unsupported(", ".join(model.unsupported))
-    parts = (*_mixer(kind, lo), *(cross_attention(lo) if kind.cross else ()), *_mlp(kind, lo))
-    return altup.around(beside(parts, lo) if model.parallel_residual else parts, lo)
+    parts = (*_mixer(kind, view), *(cross_attention(view) if kind.cross else ()), *_mlp(kind, view))
+    return altup.around(beside(parts, view) if model.parallel_residual else parts, view)
 
 
-def _mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
-    chosen = lo.model.indexer is not None or not isinstance(kind.mixer, Attention | Recurrent | None)
-    if lo.recipe.document_lengths and chosen:
+def _mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+    chosen = view.model.indexer is not None or not isinstance(kind.mixer, Attention | Recurrent | None)
+    if view.recipe.document_lengths and chosen:
         raise Unsupported(f"packed documents in layers of {kind.name}")
-    if lo.recipe.dynamic_context_parallel and lo.recipe.cp > 1 and not isinstance(kind.mixer, Attention | None):
+    if view.recipe.dynamic_context_parallel and view.recipe.cp > 1 and not isinstance(kind.mixer, Attention | None):
         raise Unsupported(
             f"dynamic context parallelism of layers of {kind.name}: their state is divided over all ranks"
         )
-    return () if kind.mixer is None else _mixed(replace(kind, mlp=None), lo)
+    return () if kind.mixer is None else _mixed(replace(kind, mlp=None), view)
 
 
 @remembered(_KEPT)
-def _mixed(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def _mixed(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """The first half of a layer, which is the same with and without experts."""
-    return MIXERS[type(kind.mixer)](kind, lo)
+    return MIXERS[type(kind.mixer)](kind, view)
 
 
 def mixer_tensors(kind: LayerKind, resolved: Resolved) -> frozenset[str]:
@@ -219,11 +219,11 @@ def attends(kind: LayerKind) -> bool:
     return isinstance(kind.mixer, Attention | BlockAttention | CompressedAttention | SharedBlock | Parallel)
 
 
-def _attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
-    return next(parts for applies, parts in ATTENTIONS if applies(lo.model))(kind, lo)
+def _attention(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+    return next(parts for applies, parts in ATTENTIONS if applies(view.model))(kind, view)
 
 
-def _attention_beside_mamba(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def _attention_beside_mamba(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """Attention and Mamba-2 heads side by side on one norm; their outputs are summed (Falcon-H1, arXiv:2507.22448).
 
     transformers models/falcon_h1/modeling_falcon_h1.py (``FalconH1DecoderLayer``); NVIDIA-NeMo/Megatron-Bridge@067f987d
@@ -231,9 +231,9 @@ def _attention_beside_mamba(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     """
     m = kind.mixer
     assert isinstance(m, Parallel)
-    first, *attention, last = attention_gqa.attention(replace(kind, mixer=m.attention), lo)
-    heads = mamba.mixer(replace(kind, mixer=m.mamba), lo)[1:-1]
-    x, compiled = lo.act * lo.hidden * lo.shard_tokens, lo.compiled
+    first, *attention, last = attention_gqa.attention(replace(kind, mixer=m.attention), view)
+    heads = mamba.mixer(replace(kind, mixer=m.mamba), view)[1:-1]
+    x, compiled = view.act * view.hidden * view.shard_tokens, view.compiled
     forward = Stream(
         "heads.add", "elementwise", x if compiled else 2 * x, 0.0 if compiled else x, launches=0 if compiled else 1
     )
@@ -261,22 +261,22 @@ MIXERS: Mapping[type, Builder] = MappingProxyType(
 """Who builds the first half of a layer, by its mixer."""
 
 
-def _mlp(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def _mlp(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     if kind.mlp is None:
         return ()
     if not kind.moe:
-        return mlp(lo)
-    if lo.model.moe is None:
-        raise Unsupported(f"{lo.model.name}: a layer with experts, but the model has none")
-    return moe_layer(lo.model.moe, lo)
+        return mlp(view)
+    if view.model.moe is None:
+        raise Unsupported(f"{view.model.name}: a layer with experts, but the model has none")
+    return moe_layer(view.model.moe, view)
 
 
-def _offloaded(lo: Local) -> frozenset[str]:
-    return frozenset(lo.recipe.offload_modules or ())
+def _offloaded(view: Local) -> frozenset[str]:
+    return frozenset(view.recipe.offload_modules or ())
 
 
-def _graphed(parts: tuple[Part, ...], lo: Local, whole: bool = True) -> frozenset[str]:
+def _graphed(parts: tuple[Part, ...], view: Local, whole: bool = True) -> frozenset[str]:
     """Names of the operators whose launches a graph replaces, by the modules of ``cuda_graph_scope``."""
-    scope = frozenset(lo.recipe.cuda_graph_scope or ())
+    scope = frozenset(view.recipe.cuda_graph_scope or ())
     everything = "full_iteration" in scope or ("full" in scope and whole)
     return frozenset(name for part in parts if everything or part.tags & scope for name in part.operator_names())

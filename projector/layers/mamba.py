@@ -44,26 +44,26 @@ class _Sizes:
         return self.inner + self.convolved + self.heads
 
 
-def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """From the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, Mamba2)
-    heads, groups = per_rank(m.mamba_num_heads, lo), per_rank(m.mamba_num_groups, lo)
+    heads, groups = per_rank(m.mamba_num_heads, view), per_rank(m.mamba_num_groups, view)
     inner = heads * m.mamba_head_dim
     states = 4.0 * inner * m.mamba_state_dim / m.chunk
     x = _Sizes(inner, groups * m.mamba_state_dim, heads, states, 4.0 * m.chunk * groups)
-    into = projection("in_proj", x.projected, lo, MAMBA)
-    out = projection("out_proj", inner, lo, MAMBA, into="gated_norm.out" if m.grouped_norm else "ssd.out")
-    after = (gated_norm(inner, inner, lo, MAMBA),) if m.grouped_norm else ()
-    return chain("mamba", lo, (into,), (_ssd(m, x, lo), *after), out, MAMBA)
+    into = projection("in_proj", x.projected, view, MAMBA)
+    out = projection("out_proj", inner, view, MAMBA, into="gated_norm.out" if m.grouped_norm else "ssd.out")
+    after = (gated_norm(inner, inner, view, MAMBA),) if m.grouped_norm else ()
+    return chain("mamba", view, (into,), (_ssd(m, x, view), *after), out, MAMBA)
 
 
-def _ssd(m: Mamba2, x: _Sizes, lo: Local) -> Part:
+def _ssd(m: Mamba2, x: _Sizes, view: Local) -> Part:
     """Convolution and scan, one autograd function: it saves the projection's output and its own before the gate."""
     forward, backward = exchanged(
-        "ssd", x.projected, x.inner, 5, lo, (tuple(_forward(m, x, lo)), tuple(_backward(m, x, lo)))
+        "ssd", x.projected, x.inner, 5, view, (tuple(_forward(m, x, view)), tuple(_backward(m, x, view)))
     )
-    tensor = lo.act * x.inner * lo.tokens
+    tensor = view.act * x.inner * view.tokens
     vectors = (Weight(f"ssd.{name}", x.heads, split="rows") for name in ("dt_bias", "A_log", "D"))
     return Part(
         "ssd",
@@ -75,19 +75,19 @@ def _ssd(m: Mamba2, x: _Sizes, lo: Local) -> Part:
             *vectors,
         ),
         saves=(
-            Saved("ssd.in", lo.act * x.projected * lo.tokens, storage="in_proj.out", input=True),
+            Saved("ssd.in", view.act * x.projected * view.tokens, storage="in_proj.out", input=True),
             Saved("ssd.ungated", tensor),
         ),
         makes=(Saved("gated_norm.in" if m.grouped_norm else "ssd.out", tensor),),
         # states and their gradients of all chunks, in fp32
-        backward_transient=Transient("ssd_backward", 2 * x.states * lo.tokens),
+        backward_transient=Transient("ssd_backward", 2 * x.states * view.tokens),
         tags=MAMBA,
     )
 
 
-def _again(m: Mamba2, x: _Sizes, lo: Local, suffix: str = "") -> list[Operator]:
+def _again(m: Mamba2, x: _Sizes, view: Local, suffix: str = "") -> list[Operator]:
     """What the backward computes anew: all of the forward but the last kernel."""
-    kernel, act = Kernels("ssd", m.chunk, lo), lo.act
+    kernel, act = Kernels("ssd", m.chunk, view), view.act
     return [
         kernel(f"conv{suffix}", act * x.convolved, act * x.convolved),
         kernel(f"cumsum{suffix}", act * x.heads, 8.0 * x.heads),
@@ -97,19 +97,19 @@ def _again(m: Mamba2, x: _Sizes, lo: Local, suffix: str = "") -> list[Operator]:
     ]
 
 
-def _forward(m: Mamba2, x: _Sizes, lo: Local) -> list[Operator]:
-    kernel, act = Kernels("ssd", m.chunk, lo), lo.act
+def _forward(m: Mamba2, x: _Sizes, view: Local) -> list[Operator]:
+    kernel, act = Kernels("ssd", m.chunk, view), view.act
     flops = (m.chunk + 2.0 * m.mamba_state_dim) * x.inner
-    copied = [kernel("batch", act * x.projected, act * x.projected)] if lo.batch > 1 else []
+    copied = [kernel("batch", act * x.projected, act * x.projected)] if view.batch > 1 else []
     scan = kernel("scan", 2 * act * x.inner + x.squares + x.states / 2, 2 * act * x.inner, flops)
-    return [*copied, *_again(m, x, lo), scan]
+    return [*copied, *_again(m, x, view), scan]
 
 
-def _backward(m: Mamba2, x: _Sizes, lo: Local) -> list[Operator]:
-    kernel, act, d = Kernels("ssd.bwd", m.chunk, lo), lo.act, x.inner
+def _backward(m: Mamba2, x: _Sizes, view: Local) -> list[Operator]:
+    kernel, act, d = Kernels("ssd.bwd", m.chunk, view), view.act, x.inner
     inner, outer = m.chunk * real(d), 2.0 * m.mamba_state_dim * d  # products inside chunks; with their states
     return [
-        *_again(m, x, lo, ".again"),
+        *_again(m, x, view, ".again"),
         kernel("gate", 3 * act * d, 2 * act * d),
         kernel("states", act * (d + x.grouped), x.states, outer),
         kernel("passing", x.states + x.states / 2, x.states, serial="scale"),

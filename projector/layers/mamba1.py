@@ -36,39 +36,41 @@ _FLOPS, _BACKWARD = parameter(
 )
 
 
-def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """From the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, Mamba1)
-    if lo.recipe.cp > 1:
+    if view.recipe.cp > 1:
         raise Unsupported("context parallelism of a selective scan: no training code divides its sequence")
-    d, narrow = per_rank(m.inner, lo), m.dt_rank + 2 * m.state_dim
+    d, narrow = per_rank(m.inner, view), m.dt_rank + 2 * m.state_dim
     sizes = (("dt_norm", m.dt_rank), ("b_norm", m.state_dim), ("c_norm", m.state_dim)) if m.norms else ()
     x_proj = Linear(
         "x_proj",
         (narrow,),
         d,
-        lo.tokens,
+        view.tokens,
         reads="mamba_conv.out",
         makes=tuple((f"{name}.in", width) for name, width in sizes),
     )
-    dt_proj = Linear("dt_proj", (d,), m.dt_rank, lo.tokens, bias=True, reads="dt_norm.out" if m.norms else "x_proj.out")
-    steps = _split(linear(dt_proj, lo, MAMBA), "rows")
+    dt_proj = Linear(
+        "dt_proj", (d,), m.dt_rank, view.tokens, bias=True, reads="dt_norm.out" if m.norms else "x_proj.out"
+    )
+    steps = _split(linear(dt_proj, view, MAMBA), "rows")
     if not m.norms:
         # neither the convolution's output nor the step sizes are kept: the backward makes both again
         again = (replace(op, name=f"{op.name}.again") for op in steps.forward)
         steps = replace(steps, backward_input=(*again, *steps.backward_input), makes=())
     inner = (
-        _convolution(m, d, lo),
-        _summed(_split(linear(x_proj, lo, MAMBA), "columns"), narrow, lo, kept=m.norms),
-        *(norm(name, width, lo.tokens, lo, branch=False, tags=MAMBA) for name, width in sizes),
+        _convolution(m, d, view),
+        _summed(_split(linear(x_proj, view, MAMBA), "columns"), narrow, view, kept=m.norms),
+        *(norm(name, width, view.tokens, view, branch=False, tags=MAMBA) for name, width in sizes),
         steps,
-        _scan(m, d, lo),
+        _scan(m, d, view),
     )
-    out = projection("out_proj", d, lo, MAMBA, into="mamba_scan.out")
+    out = projection("out_proj", d, view, MAMBA, into="mamba_scan.out")
     if not m.norms:  # the scan's backward makes the gated output again
         out = replace(out, saves=tuple(each for each in out.saves if each.storage != "mamba_scan.out"))
-    return chain("mamba", lo, (projection("in_proj", 2 * d, lo, MAMBA),), inner, out, MAMBA)
+    return chain("mamba", view, (projection("in_proj", 2 * d, view, MAMBA),), inner, out, MAMBA)
 
 
 def _split(part: Part, side: str) -> Part:
@@ -76,18 +78,18 @@ def _split(part: Part, side: str) -> Part:
     return replace(part, weights=tuple(replace(weight, split=side) for weight in part.weights))
 
 
-def _summed(part: Part, width: int, lo: Local, *, kept: bool) -> Part:
+def _summed(part: Part, width: int, view: Local, *, kept: bool) -> Part:
     """Sums over the channels of all ranks, forward, and of what they make of the sum, backward."""
-    part = part if kept else replace(part, saves=(), makes=(Saved("x_proj.out", lo.act * width * lo.tokens),))
-    if lo.tp == 1:
+    part = part if kept else replace(part, saves=(), makes=(Saved("x_proj.out", view.act * width * view.tokens),))
+    if view.tp == 1:
         return part
-    nbytes = lo.act * width * lo.tokens
+    nbytes = view.act * width * view.tokens
     there, back = (Collective(f"x_proj.{suffix}", "all_reduce", "tp", nbytes) for suffix in ("ar", "grad_ar"))
     return replace(part, forward=(*part.forward, there), backward_input=(back, *part.backward_input))
 
 
-def _convolution(m: Mamba1, d: int, lo: Local) -> Part:
-    kernel, row = Kernels("mamba_conv", _CHUNK, lo), lo.act * d
+def _convolution(m: Mamba1, d: int, view: Local) -> Part:
+    kernel, row = Kernels("mamba_conv", _CHUNK, view), view.act * d
     forward: tuple[Operator, ...] = (kernel("fwd", row, row),)
     again = () if m.norms else (kernel("again", row, row),)
     return Part(
@@ -98,17 +100,17 @@ def _convolution(m: Mamba1, d: int, lo: Local) -> Part:
             Weight("mamba_conv.weight", d, m.conv_width, split="rows"),
             Weight("mamba_conv.bias", d, split="rows"),
         ),
-        saves=(Saved("mamba_conv.in", 2 * row * lo.tokens, storage="in_proj.out", input=True),),
-        makes=(Saved("mamba_conv.out", row * lo.tokens),),
+        saves=(Saved("mamba_conv.in", 2 * row * view.tokens, storage="in_proj.out", input=True),),
+        makes=(Saved("mamba_conv.out", row * view.tokens),),
         tags=MAMBA,
     )
 
 
-def _scan(m: Mamba1, d: int, lo: Local) -> Part:
+def _scan(m: Mamba1, d: int, view: Local) -> Part:
     """Returns the scan with step sizes, skip and gate; it saves what enters, its output before the gate and states of
     chunks."""
-    kernel, row, states = Kernels("mamba_scan", _CHUNK, lo), lo.act * d, lo.act * m.state_dim
-    work, steps, token = _FLOPS * d * m.state_dim, m.state_dim, lo.tokens
+    kernel, row, states = Kernels("mamba_scan", _CHUNK, view), view.act * d, view.act * m.state_dim
+    work, steps, token = _FLOPS * d * m.state_dim, m.state_dim, view.tokens
     forward = kernel("fwd", 3 * row + 2 * states, 2 * row, work, serial="element")
     backward = kernel("bwd", 6 * row + 2 * states, 4 * row + 8.0 * m.state_dim, _BACKWARD * work, serial="element")
     forward, backward = (replace(op, steps=op.steps * steps) for op in (forward, backward))
@@ -117,7 +119,7 @@ def _scan(m: Mamba1, d: int, lo: Local) -> Part:
         Weight("mamba_scan.D", d, split="rows"),
     )
     own = {"mamba_scan.ungated": row, "mamba_scan.states": 8.0 * d * m.state_dim / _CHUNK}
-    reads = {"in_proj.out": 2 * row, "x_proj.out": lo.act * (m.dt_rank + 2 * m.state_dim)}
+    reads = {"in_proj.out": 2 * row, "x_proj.out": view.act * (m.dt_rank + 2 * m.state_dim)}
     if m.norms:
         reads = {"in_proj.out": 2 * row, "mamba_conv.out": row, "dt_proj.out": row}
         reads |= {"b_norm.out": states, "c_norm.out": states}

@@ -48,24 +48,24 @@ _SITU_WEIGHTED, _SITU_WEIGHTED_BACK = parameter(
 )
 
 
-def mlp(lo: Local) -> tuple[Part, ...]:
+def mlp(view: Local) -> tuple[Part, ...]:
     """Returns the feed-forward half of a dense layer, from its norm to the residual addition."""
     return (
-        norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, tags=MLP | {"mlp_norm"}),
-        *_moments(_thinned(feed_forward("", lo.model.ffn_hidden_size, lo, MLP), lo), lo),
-        *sandwich("post_mlp_norm", lo, MLP, "fc2.out"),
-        residual("mlp_residual", lo),
+        norm("pre_mlp_norm", view.hidden, view.shard_tokens, view, tags=MLP | {"mlp_norm"}),
+        *_moments(_thinned(feed_forward("", view.model.ffn_hidden_size, view, MLP), view), view),
+        *sandwich("post_mlp_norm", view, MLP, "fc2.out"),
+        residual("mlp_residual", view),
     )
 
 
-def _thinned(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
+def _thinned(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
     """With a gate from which a multiple of its own mean and deviation is taken, what is left below zero cut (Gemma 3n)."""
-    if not lo.model.sparse_activation:
+    if not view.model.sparse_activation:
         return parts
     fc1, act, fc2 = parts
     (output,) = act.makes
     half = output.bytes
-    (read, write, launches), (back_read, back_write, back_launches) = _CUT if not lo.compiled else _CUT_COMPILED
+    (read, write, launches), (back_read, back_write, back_launches) = _CUT if not view.compiled else _CUT_COMPILED
     cut = Part(
         "gate_cut",
         forward=(Stream("gate_cut", "elementwise", read * half, write * half, launches=launches),),
@@ -78,17 +78,17 @@ def _thinned(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
     return fc1, cut, act, fc2
 
 
-def _moments(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
+def _moments(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
     """Returns the data gradient of FC2; the activation's, its halves beside the incoming one, the input of FC2 freed;
     with sequence parallelism the gathered norm output and data gradient of FC1."""
     fc1, *_, act, fc2 = parts
     (output,) = act.makes
-    halves = (2 if lo.model.gated_linear_unit else 1) * output.bytes
-    gathered = lo.gathered_bytes if lo.sp else 0.0
+    halves = (2 if view.model.gated_linear_unit else 1) * output.bytes
+    gathered = view.gathered_bytes if view.sp else 0.0
     last = Transient("fc2_backward", gathered + output.bytes)
-    between = _SCRIPTED_ALIVE * output.bytes if _interpreted(lo) else 0.0
+    between = _SCRIPTED_ALIVE * output.bytes if _interpreted(view) else 0.0
     middle = Transient("activation_backward", output.bytes + halves + between, freed=output.bytes)
-    first = Transient("fc1_backward", 2 * gathered + lo.hidden_bytes, freed=output.bytes) if lo.sp else None
+    first = Transient("fc1_backward", 2 * gathered + view.hidden_bytes, freed=output.bytes) if view.sp else None
     return (
         replace(fc1, backward_transient=first),
         *parts[1:-2],
@@ -98,20 +98,20 @@ def _moments(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
 
 
 def feed_forward(
-    prefix: str, ffn_hidden_size: int, lo: Local, tags: frozenset[str], *, after_norm: bool = True
+    prefix: str, ffn_hidden_size: int, view: Local, tags: frozenset[str], *, after_norm: bool = True
 ) -> tuple[Part, ...]:
     """FC1, activation and FC2 of width ``ffn_hidden_size`` split over the tensor-parallel group.
 
     ``after_norm``: the norm before FC1 is fused with it (not so where a router reads the normed tensor as well).
     """
-    width = -(-ffn_hidden_size // lo.tp)
-    gated, bias = lo.model.gated_linear_unit, lo.model.add_bias_linear
-    outputs = (width,) if not gated else (2 * width,) if lo.execution.fusion.gate_up else (width, width)
+    width = -(-ffn_hidden_size // view.tp)
+    gated, bias = view.model.gated_linear_unit, view.model.add_bias_linear
+    outputs = (width,) if not gated else (2 * width,) if view.execution.fusion.gate_up else (width, width)
     fc1 = Linear(
         f"{prefix}fc1",
         outputs,
-        lo.hidden,
-        lo.tokens,
+        view.hidden,
+        view.tokens,
         "column",
         bias=bias,
         after_norm=after_norm,
@@ -121,9 +121,9 @@ def feed_forward(
     )
     fc2 = Linear(
         f"{prefix}fc2",
-        (lo.hidden,),
+        (view.hidden,),
         width,
-        lo.tokens,
+        view.tokens,
         "row",
         bias=bias,
         beside_activation="after",
@@ -131,14 +131,14 @@ def feed_forward(
         reads=f"{prefix}act.out",
     )
     return (
-        linear(fc1, lo, tags | {"mlpwi"}),
-        activation(f"{prefix}act", width, lo.tokens, lo, tags, reads=f"{prefix}fc1.out"),
-        linear(fc2, lo, tags | {"mlpwo"}),
+        linear(fc1, view, tags | {"mlpwi"}),
+        activation(f"{prefix}act", width, view.tokens, view, tags, reads=f"{prefix}fc1.out"),
+        linear(fc2, view, tags | {"mlpwo"}),
     )
 
 
 def activation(
-    name: str, width: int, rows: int, lo: Local, tags: frozenset[str], *, reads: str, weighted: bool = False
+    name: str, width: int, rows: int, view: Local, tags: frozenset[str], *, reads: str, weighted: bool = False
 ) -> Part:
     """The activation between the two linears on ``rows`` × ``width`` of storage ``reads``; ``weighted``: times the
     router's probability.
@@ -146,29 +146,31 @@ def activation(
     Gated and fused: reads gate and up, writes one tensor (6 bytes an element in bf16); backward reads the gradient and
     both saved halves and writes both gradients (10 bytes).
     """
-    tensor = lo.act * width * rows
-    gated = lo.model.gated_linear_unit
-    if lo.model.activation_situ_beta is not None and not lo.compiled:
-        return _situ(name, width * rows, lo, tags, reads, weighted)
-    alone = not (gated or weighted or lo.model.add_bias_linear)  # a GELU without bias is one kernel in eager mode, too
-    joined = bool(lo.recipe.bias_activation_fusion) and (lo.execution.fusion.gated_activation or not gated)
-    fused = joined or lo.compiled or alone
+    tensor = view.act * width * rows
+    gated = view.model.gated_linear_unit
+    if view.model.activation_situ_beta is not None and not view.compiled:
+        return _situ(name, width * rows, view, tags, reads, weighted)
+    alone = not (
+        gated or weighted or view.model.add_bias_linear
+    )  # a GELU without bias is one kernel in eager mode, too
+    joined = bool(view.recipe.bias_activation_fusion) and (view.execution.fusion.gated_activation or not gated)
+    fused = joined or view.compiled or alone
     inputs = 2 if gated else 1
     # eager: every elementary function is its own kernel and its own round trip
     passes, launches = (1.0, 1) if fused else (2.0, (3 if gated else 2) + 2 * weighted)
     forward = (passes * inputs, passes, launches)
     backward = (passes * (1 + inputs), passes * inputs, (launches if fused else launches + 2) + weighted)
-    if _interpreted(lo) and not weighted:
+    if _interpreted(view) and not weighted:
         forward, backward = _SCRIPTED, _SCRIPTED_BACK
     probability = 4.0 * rows if weighted else 0.0
     return Part(
         name,
         forward=(
             Stream(name, "activation", forward[0] * tensor + probability, forward[1] * tensor, launches=forward[2]),
-            *_stored(f"{name}.store", inputs * width * rows, lo),
+            *_stored(f"{name}.store", inputs * width * rows, view),
         ),
         backward_input=(
-            *_restored(f"{name}.restore", inputs * width * rows, lo),
+            *_restored(f"{name}.restore", inputs * width * rows, view),
             Stream(
                 f"{name}.bwd",
                 "activation",
@@ -177,15 +179,15 @@ def activation(
                 launches=backward[2],
             ),
         ),
-        saves=_saves(name, tensor, reads, fused, weighted, lo),
+        saves=_saves(name, tensor, reads, fused, weighted, view),
         makes=(Saved(f"{name}.out", tensor),),
         tags=tags,
     )
 
 
-def _situ(name: str, elements: int, lo: Local, tags: frozenset[str], reads: str, weighted: bool) -> Part:
+def _situ(name: str, elements: int, view: Local, tags: frozenset[str], reads: str, weighted: bool) -> Part:
     """Returns the activation of Kimi K3 on ``elements`` of either half, function by function."""
-    tensor = lo.act * elements
+    tensor = view.act * elements
     more = (_SITU_WEIGHTED, _SITU_WEIGHTED_BACK) if weighted else ()
     forward, backward = (
         [sum(column) for column in zip(own, *more[at : at + 1], strict=True)]
@@ -210,32 +212,34 @@ def _situ(name: str, elements: int, lo: Local, tags: frozenset[str], reads: str,
     )
 
 
-def _interpreted(lo: Local) -> bool:
+def _interpreted(view: Local) -> bool:
     """Whether the function that adds a bias and applies a GELU is scripted and nothing joins its kernels."""
-    scripted = bool(lo.recipe.bias_activation_fusion) and lo.model.add_bias_linear and not lo.model.gated_linear_unit
-    return scripted and not (lo.recipe.jit_fusion or lo.compiled)
+    scripted = (
+        bool(view.recipe.bias_activation_fusion) and view.model.add_bias_linear and not view.model.gated_linear_unit
+    )
+    return scripted and not (view.recipe.jit_fusion or view.compiled)
 
 
-def _stored(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
+def _stored(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
     """The cast of the input that ``--activation-func-fp8-input-store`` keeps (Megatron-LM core/fusions/fused_bias_swiglu);
     TransformerEngine's operation passes over it once more, for its maximum (v2.8 pytorch/ops/basic/activation.py)."""
-    if not (lo.recipe.activation_func_fp8_input_store and lo.model.gated_linear_unit):
+    if not (view.recipe.activation_func_fp8_input_store and view.model.gated_linear_unit):
         return ()
-    passes, launches = (2, 3) if lo.execution.fusion.activation_casts else (1, 1)
-    read = passes * lo.act * elements
+    passes, launches = (2, 3) if view.execution.fusion.activation_casts else (1, 1)
+    read = passes * view.act * elements
     return (Stream(name, "cast", read, real(elements), launches=launches),)
 
 
-def _restored(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
-    return tuple(Stream(name, "cast", real(elements), lo.act * elements) for _ in _stored(name, elements, lo))
+def _restored(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
+    return tuple(Stream(name, "cast", real(elements), view.act * elements) for _ in _stored(name, elements, view))
 
 
-def _saves(name: str, tensor: float, reads: str, fused: bool, weighted: bool, lo: Local) -> tuple[Saved, ...]:
+def _saves(name: str, tensor: float, reads: str, fused: bool, weighted: bool, view: Local) -> tuple[Saved, ...]:
     """Returns the input, in 8 bits under ``--activation-func-fp8-input-store`` (Megatron-LM
     core/fusions/fused_bias_swiglu.py); unfused also the activated gate, which the product saves, and that product where
     a probability multiplies it."""
-    gated = lo.model.gated_linear_unit
-    stored = 0.5 if lo.recipe.activation_func_fp8_input_store and gated else 1.0
+    gated = view.model.gated_linear_unit
+    stored = 0.5 if view.recipe.activation_func_fp8_input_store and gated else 1.0
     saves = [Saved(f"{name}.in", tensor * (2 if gated else 1) * stored, storage=reads, input=True)]
     if not fused:
         saves += [Saved(f"{name}.gate", tensor)] * gated

@@ -23,46 +23,52 @@ from projector.parameter import parameter
 from projector.workload.model import MoE
 
 
-def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
+def moe_layer(moe: MoE, view: Local) -> tuple[Part, ...]:
     """Returns the feed-forward half of an MoE layer, from its norm to the residual addition."""
-    inside = replace(lo, hidden=moe.moe_latent_size) if moe.moe_latent_size else lo
+    inside = replace(view, hidden=moe.moe_latent_size) if moe.moe_latent_size else view
     x = inside.experts
-    r = lo.execution.dispatch.routed(moe, x)
-    dispatch, combine = lo.execution.dispatch.parts(moe, r, inside, lo.execution.allocator.planned)
-    down, up = _latent(moe, lo)
-    width = -(-moe.moe_ffn_hidden_size // lo.recipe.etp)
-    gated = lo.model.gated_linear_unit
-    fc1_widths = (width,) if not gated else (width, width) if lo.execution.fusion.expert_gemm_split else (2 * width,)
+    r = view.execution.dispatch.routed(moe, x)
+    dispatch, combine = view.execution.dispatch.parts(moe, r, inside, view.execution.allocator.planned)
+    down, up = _latent(moe, view)
+    width = -(-moe.moe_ffn_hidden_size // view.recipe.etp)
+    gated = view.model.gated_linear_unit
+    fc1_widths = (width,) if not gated else (width, width) if view.execution.fusion.expert_gemm_split else (2 * width,)
     experts = (
         _first(grouped("experts.fc1", fc1_widths, inside.hidden, "experts.in", r, x), width, r, inside),
         _expert_activation(width, r, inside),
         grouped("experts.fc2", (inside.hidden,), width, "experts.act.out", r, x),
     )
     return (
-        norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, tags=frozenset({"mlp_norm", "layernorm", "moe_router"})),
-        router(moe, lo),
-        *_modules(lo),
-        *_shared(moe, lo),
+        norm(
+            "pre_mlp_norm",
+            view.hidden,
+            view.shard_tokens,
+            view,
+            tags=frozenset({"mlp_norm", "layernorm", "moe_router"}),
+        ),
+        router(moe, view),
+        *_modules(view),
+        *_shared(moe, view),
         *down,
         *dispatch,
         *_padding("moe.pad", r, x),
-        *(replace(part, role="experts") for part in lo.execution.dispatch.experts(experts, moe, r, inside)),
+        *(replace(part, role="experts") for part in view.execution.dispatch.experts(experts, moe, r, inside)),
         *_padding("moe.unpad", r, x),
         *_weighted(r, inside),
         combine,
         *up,
-        *_identity(moe, lo),
-        *sandwich("post_mlp_norm", lo, reads="latent_up.out" if up else "moe.combine.out"),
-        residual("mlp_residual", lo),
+        *_identity(moe, view),
+        *sandwich("post_mlp_norm", view, reads="latent_up.out" if up else "moe.combine.out"),
+        residual("mlp_residual", view),
     )
 
 
-def _identity(moe: MoE, lo: Local) -> tuple[Part, ...]:
+def _identity(moe: MoE, view: Local) -> tuple[Part, ...]:
     """Experts that return their input: it times the sum of their weights, added (transformers 5.23.0
     models/longcat_flash/modeling_longcat_flash.py, ``identity_expert``). Backward: of the input and of the weights."""
     if not moe.zero_expert_num:
         return ()
-    tensor = lo.act * lo.hidden * lo.shard_tokens
+    tensor = view.act * view.hidden * view.shard_tokens
     return (
         Part(
             "zero_experts",
@@ -74,16 +80,16 @@ def _identity(moe: MoE, lo: Local) -> tuple[Part, ...]:
     )
 
 
-def _latent(moe: MoE, lo: Local) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+def _latent(moe: MoE, view: Local) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """The projections into the width in which experts work and out of it, whole on every tensor-parallel rank and run on
     its shard of the sequence (NVIDIA/Megatron-LM@d98e8a64dd core/transformer/moe/moe_layer.py, ``fc1_latent_proj``)."""
     if not moe.moe_latent_size:
         return (), ()
     tags = MOE | {"moe_latent"}
     # 4-bit recipes leave them in 16 bits (NVIDIA-NeMo/Nemotron@e27b371 docs/nemotron/super3/pretrain.md)
-    kept = replace(lo, linear_dtype=lo.dtype, scaling="", cast_recipe="", gathered=lo.act)
-    view = kept if lo.cast_recipe == "nvfp4" else lo
-    latent, h, rows = moe.moe_latent_size, lo.hidden, lo.shard_tokens
+    if view.cast_recipe == "nvfp4":
+        view = replace(view, linear_dtype=view.dtype, scaling="", cast_recipe="", gathered=view.act)
+    latent, h, rows = moe.moe_latent_size, view.hidden, view.shard_tokens
     down = Linear("latent_down", (latent,), h, rows, reads="pre_mlp_norm.out")
     up = Linear("latent_up", (h,), latent, rows, reads="moe.combine.out")
     return (linear(down, view, tags),), (linear(up, view, tags),)
@@ -96,9 +102,9 @@ _MODULES = parameter(
 )
 
 
-def _modules(lo: Local) -> tuple[Part, ...]:
+def _modules(view: Local) -> tuple[Part, ...]:
     """Host work of the Python modules and autograd functions around the kernels of an MoE layer."""
-    total = lo.execution.runtime.moe_layer_us
+    total = view.execution.runtime.moe_layer_us
     return tuple(
         Part(
             f"{scope}.modules",
@@ -111,24 +117,24 @@ def _modules(lo: Local) -> tuple[Part, ...]:
     )
 
 
-def _weighted(r: Routed, lo: Local) -> tuple[Part, ...]:
+def _weighted(r: Routed, view: Local) -> tuple[Part, ...]:
     """What experts return times its probability, where that is not their activation's: one product in 16 bits (transformers
     models/qwen3_moe) or in one kernel, else cast, product in fp32, cast (pytorch/torchtitan@b39377f9f torchtitan/models/moe/
     moe.py, ``score_before_experts`` false). Backward the same and a sum for the gradient of the probability, which needs the
     product's input."""
-    how = lo.execution.fusion.expert_output_weighted
+    how = view.execution.fusion.expert_output_weighted
     if not how:
         return ()
-    elements, cast = r.sent * lo.hidden, how == "fp32" and not lo.compiled
+    elements, cast = r.sent * view.hidden, how == "fp32" and not view.compiled
     forward, backward = (
-        ((10.0, 10.0, 3), (18.0, 10.0, 5)) if cast else ((2.0, 2.0, 1), (4.0, 2.0, 1 if lo.compiled else 2))
+        ((10.0, 10.0, 3), (18.0, 10.0, 5)) if cast else ((2.0, 2.0, 1), (4.0, 2.0, 1 if view.compiled else 2))
     )
     return (
         Part(
             "moe.weighted",
             forward=(_product("moe.weighted", elements, forward),),
             backward_input=(_product("moe.weighted.bwd", elements, backward),),
-            saves=(Saved("moe.weighted.in", (4.0 if cast else lo.act) * elements),),
+            saves=(Saved("moe.weighted.in", (4.0 if cast else view.act) * elements),),
             tags=MOE,
         ),
     )
@@ -139,40 +145,46 @@ def _product(name: str, elements: float, cost: tuple[float, float, int]) -> Stre
     return Stream(name, "elementwise", read * elements, write * elements, launches=launches)
 
 
-def _first(part: Part, width: int, r: Routed, lo: Local) -> Part:
+def _first(part: Part, width: int, r: Routed, view: Local) -> Part:
     """``part``, the first linear, in one compiled step: beside the buffers of the exchange the gradients of its products
     (the activation is gone) and one input gradient for each."""
-    if not lo.execution.allocator.planned:
+    if not view.execution.allocator.planned:
         return part
-    products = 2 if lo.model.gated_linear_unit else 1
-    inputs = products if lo.execution.fusion.expert_gemm_split else 1
-    alive = (products - 1) * lo.act * r.held * width + inputs * lo.act * r.held * lo.hidden
-    alive += lo.execution.dispatch.backward_buffers(r, lo, planned=True)
+    products = 2 if view.model.gated_linear_unit else 1
+    inputs = products if view.execution.fusion.expert_gemm_split else 1
+    alive = (products - 1) * view.act * r.held * width + inputs * view.act * r.held * view.hidden
+    alive += view.execution.dispatch.backward_buffers(r, view, planned=True)
     return replace(part, backward_transient=Transient("moe_backward", alive))
 
 
-def _expert_activation(width: int, r: Routed, lo: Local) -> Part:
+def _expert_activation(width: int, r: Routed, view: Local) -> Part:
     """Activation times the router's probability, in one kernel for all experts unless they run one after the other."""
     tags, reads = MOE | {"moe_act", "fused_group_mlp"}, "experts.fc1.out"
     part = _clamped(
         activation(
-            "experts.act", width, r.held, lo, tags, reads=reads, weighted=not lo.execution.fusion.expert_output_weighted
+            "experts.act",
+            width,
+            r.held,
+            view,
+            tags,
+            reads=reads,
+            weighted=not view.execution.fusion.expert_output_weighted,
         ),
         width,
         r,
-        lo,
+        view,
     )
-    if not lo.execution.allocator.planned:
+    if not view.execution.allocator.planned:
         # the experts' output gradient, the activation's input and output gradients
-        halves = (2 if lo.model.gated_linear_unit else 1) * lo.act * r.held * width
-        moment = Transient("moe_backward", lo.act * r.held * lo.hidden + halves)
+        halves = (2 if view.model.gated_linear_unit else 1) * view.act * r.held * width
+        moment = Transient("moe_backward", view.act * r.held * view.hidden + halves)
         part = replace(part, backward_transient=moment)
-    if lo.execution.kernels.grouped_by(lo.recipe) != "loop":
+    if view.execution.kernels.grouped_by(view.recipe) != "loop":
         return part
     return replace(part, forward=_times(part.forward, r.experts), backward_input=_times(part.backward_input, r.experts))
 
 
-def _clamped(part: Part, width: int, r: Routed, lo: Local) -> Part:
+def _clamped(part: Part, width: int, r: Routed, view: Local) -> Part:
     """Clamps before the activation, in eager mode (NVIDIA/Megatron-LM core/fusions/fused_bias_geglu.py,
     ``weighted_bias_quick_geglu_impl``): each half of the rows is clamped where it lies, the halves are concatenated.
 
@@ -180,9 +192,9 @@ def _clamped(part: Part, width: int, r: Routed, lo: Local) -> Part:
     byte and itself read, written); the second is compared twice and the two answers joined first. Then both gradients
     are concatenated (ATen's ``clamp_backward``; halves of rows are strided, answers are not).
     """
-    if lo.model.activation_func_clamp_value is None or lo.compiled or lo.execution.fusion.expert_bias:
+    if view.model.activation_func_clamp_value is None or view.compiled or view.execution.fusion.expert_bias:
         return part
-    half, flags = lo.act * width * r.held, 1.0 * width * r.held
+    half, flags = view.act * width * r.held, 1.0 * width * r.held
     whole = 2 * half
     forward = (
         Stream("experts.clamp", "strided", whole, whole, launches=2),
@@ -199,13 +211,13 @@ def _times(ops: tuple[Operator, ...], calls: int) -> tuple[Operator, ...]:
     return tuple(replace(op, launches=op.launches * calls) for op in ops)
 
 
-def _padding(name: str, r: Routed, lo: Local) -> tuple[Part, ...]:
+def _padding(name: str, r: Routed, view: Local) -> tuple[Part, ...]:
     """Returns the rows per expert rounded up for quantised GEMMs: a copy in and out, unless the dispatcher does it or
     one kernel takes ragged sizes."""
-    fused = lo.execution.kernels.grouped_by(lo.recipe) == "fused"
-    if r.rows == r.received or fused or lo.execution.dispatch.pads:
+    fused = view.execution.kernels.grouped_by(view.recipe) == "fused"
+    if r.rows == r.received or fused or view.execution.dispatch.pads:
         return ()
-    row = lo.act * lo.hidden
+    row = view.act * view.hidden
     read, write = (r.received, r.rows) if name == "moe.pad" else (r.rows, r.received)
     return (
         Part(
@@ -217,14 +229,14 @@ def _padding(name: str, r: Routed, lo: Local) -> tuple[Part, ...]:
     )
 
 
-def _shared(moe: MoE, lo: Local) -> tuple[Part, ...]:
+def _shared(moe: MoE, view: Local) -> tuple[Part, ...]:
     """Experts that every token visits: a dense network on the tensor-parallel group, its gate, the final addition."""
     if not moe.moe_shared_expert_intermediate_size:
         return ()
     tags = MOE | {"shared_experts"}
-    tensor = lo.act * lo.hidden * lo.shard_tokens
+    tensor = view.act * view.hidden * view.shard_tokens
     add = 2 if moe.moe_shared_expert_gate else 1  # gate: a row product and a multiplication
-    parts = feed_forward("shared.", moe.moe_shared_expert_intermediate_size, lo, tags, after_norm=False)
+    parts = feed_forward("shared.", moe.moe_shared_expert_intermediate_size, view, tags, after_norm=False)
     total = Part(
         "shared.add",
         forward=(Stream("shared.add", "elementwise", 2 * add * tensor, add * tensor, launches=add),),
@@ -232,7 +244,7 @@ def _shared(moe: MoE, lo: Local) -> tuple[Part, ...]:
             # gradients of the routed and the shared path meet at the norm's output
             Stream("shared.add.bwd", "elementwise", 2 * add * tensor, add * tensor, launches=add),
         ),
-        weights=(Weight("shared.gate", lo.hidden),) if moe.moe_shared_expert_gate else (),
+        weights=(Weight("shared.gate", view.hidden),) if moe.moe_shared_expert_gate else (),
         tags=tags,
     )
     return tuple(replace(part, role="shared_experts") for part in (*parts, total))

@@ -24,26 +24,26 @@ MTP = frozenset({"mtp"})
 _ROLL_LAUNCHES = parameter(6, unit="launches", kind="derived", source="ids, labels and mask moved by one token")
 
 
-def depth(layer: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
+def depth(layer: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
     """All parts of one prediction depth around ``layer`` (the kind of the last decoder layer), but its output layer."""
-    ids = 8.0 * lo.tokens
+    ids = 8.0 * view.tokens
     roll = Stream("mtp.roll", "copy", 3 * ids, 3 * ids, launches=_ROLL_LAUNCHES)
-    joined = 2 * lo.act * lo.hidden * lo.shard_tokens
+    joined = 2 * view.act * view.hidden * view.shard_tokens
     concat = Stream("mtp.concat", "copy", joined, joined)
     project = Linear(
         "mtp.eh_proj",
-        (-(-lo.hidden // lo.tp),),
-        2 * lo.hidden,
-        lo.tokens,
+        (-(-view.hidden // view.tp),),
+        2 * view.hidden,
+        view.tokens,
         "column",
         target="eh_proj",
         reads="mtp.concat.out",
     )
     return (
         Part("mtp.roll", forward=(roll,), tags=MTP),
-        *(replace(part, weights=borrowed(part.weights), backward_transient=None) for part in embed(lo)),
-        norm("mtp.enorm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=MTP),
-        norm("mtp.hnorm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=MTP),
+        *(replace(part, weights=borrowed(part.weights), backward_transient=None) for part in embed(view)),
+        norm("mtp.enorm", view.hidden, view.shard_tokens, view, branch=False, tags=MTP),
+        norm("mtp.hnorm", view.hidden, view.shard_tokens, view, branch=False, tags=MTP),
         Part(
             "mtp.concat",
             forward=(concat,),
@@ -51,25 +51,25 @@ def depth(layer: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
             makes=(Saved("mtp.concat.out", joined),),
             tags=MTP,
         ),
-        linear(project, lo, MTP),
-        *_collect(lo),
-        *hyper.entry(lo),
+        linear(project, view, MTP),
+        *_collect(view),
+        *hyper.entry(view),
         *layer,
     )
 
 
-def loss(lo: Local) -> tuple[Part, ...]:
+def loss(view: Local) -> tuple[Part, ...]:
     """Output layer and loss of a depth, with the model's weights."""
-    return tuple(replace(part, weights=borrowed(part.weights)) for part in output(lo))
+    return tuple(replace(part, weights=borrowed(part.weights)) for part in output(view))
 
 
-def _collect(lo: Local) -> tuple[Part, ...]:
+def _collect(view: Local) -> tuple[Part, ...]:
     """The projection's output, split by columns, gathered so that the layer sees the whole width."""
-    if lo.tp == 1:
+    if view.tp == 1:
         return ()
-    nbytes = lo.act * lo.hidden * lo.tokens
+    nbytes = view.act * view.hidden * view.tokens
     gather: tuple[Operator, ...] = (Collective("mtp.gather", "all_gather", "tp", nbytes),)
     back: tuple[Operator, ...] = ()
-    if lo.sp:
+    if view.sp:
         back = (Collective("mtp.gather.bwd", "all_gather", "tp", nbytes),)
     return (Part("mtp.gather", forward=gather, backward_input=back, tags=MTP),)

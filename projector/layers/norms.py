@@ -29,7 +29,7 @@ def norm(
     name: str,
     width: int,
     rows: int,
-    lo: Local,
+    view: Local,
     *,
     branch: bool = True,
     reads: str = "",
@@ -40,10 +40,10 @@ def norm(
     ``branch``: its input also feeds a residual, so that backward adds two gradients. ``reads``: storage of its input where
     that has a name (the output of another module); its output is ``<name>.out``.
     """
-    tensor = lo.act * width * rows
-    compiled = lo.compiled
+    tensor = view.act * width * rows
+    compiled = view.compiled
     # a LayerNorm is one kernel everywhere (aten native_layer_norm)
-    fused = lo.execution.fusion.norm or lo.compiled or lo.model.normalization != "RMSNorm"
+    fused = view.execution.fusion.norm or view.compiled or view.model.normalization != "RMSNorm"
     if fused:
         forward = Stream(name, "norm", tensor, tensor)
         # main kernel, then the reduction of the partial weight gradients
@@ -53,27 +53,27 @@ def norm(
         forward = Stream(name, "elementwise", half, half, launches=_EAGER_LAUNCHES)
         backward = Stream(f"{name}.bwd", "elementwise", 2 * half, 2 * half, launches=2 * _EAGER_LAUNCHES)
     backward_ops: list[Operator] = [backward]
-    streams = branch and lo.model.hyper_connections
+    streams = branch and view.model.hyper_connections
     if branch and not streams:
         backward_ops.append(_branch_add(name, tensor, compiled))
-    buffer = lo.execution.data_parallel.grad_bytes
-    if lo.summa:
-        width, rows = -(-width // lo.tp), lo.tokens
+    buffer = view.execution.data_parallel.grad_bytes
+    if view.summa:
+        width, rows = -(-width // view.tp), view.tokens
         backward_ops.insert(0, _across(f"{name}.grad_statistics", rows))
-    weight = lo.execution.fusion.added(f"{name}.grad_add", width, buffer, buffer) if lo.trainable else ()
+    weight = view.execution.fusion.added(f"{name}.grad_add", width, buffer, buffer) if view.trainable else ()
     part = Part(
         name,
-        forward=(_across(f"{name}.statistics", rows), forward) if lo.summa else (forward,),
+        forward=(_across(f"{name}.statistics", rows), forward) if view.summa else (forward,),
         backward_input=tuple(backward_ops),
         backward_weight=weight,
-        weights=vectors(name, width, lo),
-        saves=_saves(name, width, rows, reads, fused, lo),
+        weights=vectors(name, width, view),
+        saves=_saves(name, width, rows, reads, fused, view),
         makes=(Saved(f"{name}.out", tensor),),
         tags=tags,
     )
     if streams:
-        return hyper.collapsed(part, rows, lo)
-    return attention_residual.mixed(part, rows, lo) if branch and lo.model.attn_res_block_size else part
+        return hyper.collapsed(part, rows, view)
+    return attention_residual.mixed(part, rows, view) if branch and view.model.attn_res_block_size else part
 
 
 def _across(name: str, rows: int) -> Operator:
@@ -81,40 +81,40 @@ def _across(name: str, rows: int) -> Operator:
     return Collective(name, "all_reduce", "tp", 8.0 * rows)
 
 
-def _saves(name: str, width: int, rows: int, reads: str, fused: bool, lo: Local) -> tuple[Saved, ...]:
-    statistics = 8.0 if lo.model.normalization == "LayerNorm" else 4.0  # of a row, fp32: mean and deviation, or one
+def _saves(name: str, width: int, rows: int, reads: str, fused: bool, view: Local) -> tuple[Saved, ...]:
+    statistics = 8.0 if view.model.normalization == "LayerNorm" else 4.0  # of a row, fp32: mean and deviation, or one
     saves = (
-        Saved(f"{name}.in", lo.act * width * rows, storage=reads, input=True),
+        Saved(f"{name}.in", view.act * width * rows, storage=reads, input=True),
         Saved(f"{name}.statistics", statistics * rows),
     )
     return saves if fused else (*saves, Saved(f"{name}.upcast", 4.0 * width * rows))
 
 
-def sandwich(name: str, lo: Local, tags: frozenset[str] = frozenset(), reads: str = "") -> tuple[Part, ...]:
+def sandwich(name: str, view: Local, tags: frozenset[str] = frozenset(), reads: str = "") -> tuple[Part, ...]:
     """The second norm of a sub-layer, on its output, where the model has one (Gemma, Grok)."""
     return (
-        (norm(name, lo.hidden, lo.shard_tokens, lo, branch=False, reads=reads, tags=tags),)
-        if lo.model.sandwich_norm
+        (norm(name, view.hidden, view.shard_tokens, view, branch=False, reads=reads, tags=tags),)
+        if view.model.sandwich_norm
         else ()
     )
 
 
-def vectors(name: str, width: int, lo: Local) -> tuple[Weight, ...]:
+def vectors(name: str, width: int, view: Local) -> tuple[Weight, ...]:
     """What a normalisation over ``width`` learns."""
-    number = _VECTORS.get(lo.model.normalization, 1)
+    number = _VECTORS.get(view.model.normalization, 1)
     return (Weight(f"{name}.weight", number * width),) if number else ()
 
 
-def beside(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
+def beside(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
     """``parts`` of a layer whose two halves read one norm and are added to the residual together (arXiv:2204.02311): the
     second norm and the first addition are gone, the gradients of both halves meet at the norm."""
-    x = lo.hidden_bytes
+    x = view.hidden_bytes
     more = Stream(
         "halves.add",
         "elementwise",
-        x if lo.compiled else 2 * x,
-        0.0 if lo.compiled else x,
-        launches=0 if lo.compiled else 1,
+        x if view.compiled else 2 * x,
+        0.0 if view.compiled else x,
+        launches=0 if view.compiled else 1,
     )
     found = []
     for part in parts:
@@ -141,20 +141,20 @@ def _branch_add(name: str, tensor: float, compiled: bool) -> Stream:
     return Stream(f"{name}.branch_add", "elementwise", 2 * tensor, tensor)
 
 
-def residual(name: str, lo: Local, tags: frozenset[str] = frozenset(), makes: str = "") -> Part:
+def residual(name: str, view: Local, tags: frozenset[str] = frozenset(), makes: str = "") -> Part:
     """Output of a sub-layer added to the residual stream, on the sequence-parallel shard. ``makes``: what reads the sum.
 
     Compiled: one kernel with the norm that follows, which then need not read the sum again. The bias before it is added
     in the same scripted function (Megatron-LM core/fusions/fused_bias_dropout.py), by itself where nothing joins those.
     """
-    if lo.model.hyper_connections:
-        return hyper.spread(name, lo.shard_tokens, lo, tags, makes or f"{name}.out")
-    if lo.model.attn_res_block_size:
+    if view.model.hyper_connections:
+        return hyper.spread(name, view.shard_tokens, view, tags, makes or f"{name}.out")
+    if view.model.attn_res_block_size:
         makes = makes.removesuffix(".in") + ".mix.sum" if makes else makes
-    tensor = lo.act * lo.hidden * lo.shard_tokens
-    if lo.compiled:
+    tensor = view.act * view.hidden * view.shard_tokens
+    if view.compiled:
         op = Stream(name, "elementwise", tensor, tensor, launches=0)
-    elif lo.execution.fusion.residual and (lo.recipe.jit_fusion or not lo.model.add_bias_linear):
+    elif view.execution.fusion.residual and (view.recipe.jit_fusion or not view.model.add_bias_linear):
         op = Stream(name, "elementwise", 2 * tensor, tensor)
     else:
         op = Stream(name, "elementwise", 3 * tensor, 2 * tensor, launches=2)

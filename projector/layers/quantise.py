@@ -56,57 +56,57 @@ _OPERAND_BYTES = parameter(
 )
 
 
-def operand_bytes(lo: Local) -> float:
+def operand_bytes(view: Local) -> float:
     """Bytes of one element of a linear's operand as it is saved."""
-    return _OPERAND_BYTES.get(lo.cast_recipe, 1.0) if lo.quantised else lo.act
+    return _OPERAND_BYTES.get(view.cast_recipe, 1.0) if view.quantised else view.act
 
 
-def cast(name: str, elements: float, lo: Local, tensors: int = 1) -> tuple[Stream, ...]:
-    """Quantise ``elements`` (of ``tensors`` separate tensors) for the linears of ``lo``; nothing when not quantised."""
-    if not lo.quantised:
+def cast(name: str, elements: float, view: Local, tensors: int = 1) -> tuple[Stream, ...]:
+    """Quantise ``elements`` (of ``tensors`` separate tensors) for the linears of ``view``; nothing when not quantised."""
+    if not view.quantised:
         return ()
-    read, write, launches = _COST.get(lo.cast_recipe, _COST["tensorwise"])
-    if lo.cast_recipe == "tensorwise" and lo.execution.fusion.elementary_casts and not lo.compiled:
+    read, write, launches = _COST.get(view.cast_recipe, _COST["tensorwise"])
+    if view.cast_recipe == "tensorwise" and view.execution.fusion.elementary_casts and not view.compiled:
         read, write, launches = _ELEMENTARY
-    elif lo.cast_recipe in _ONE_SCALE and not lo.execution.fusion.cast_transposes:
+    elif view.cast_recipe in _ONE_SCALE and not view.execution.fusion.cast_transposes:
         write /= 2.0
     one = Stream(name, "cast", read * elements, write * elements, launches=launches * tensors)
-    if lo.cast_recipe != "rowwise":
+    if view.cast_recipe != "rowwise":
         return (one,)
     return one, replace(one, name=f"{name}.columns", kind="transpose")
 
 
-def rescale(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:
+def rescale(name: str, elements: float, view: Local) -> tuple[Stream, ...]:
     """Scales applied to the output of a row-wise product after it: torchao runs slow-accumulating products with the
     tensor-wise kernel of cuBLAS and multiplies afterwards (pytorch/ao float8_ops.py, issue 2184; the backward since
     pull request 1325)."""
-    if lo.cast_recipe != "rowwise":
+    if view.cast_recipe != "rowwise":
         return ()
-    return (Stream(name, "elementwise", lo.act * elements, lo.act * elements),)
+    return (Stream(name, "elementwise", view.act * elements, view.act * elements),)
 
 
-def norm_emits_quantised(lo: Local) -> bool:
+def norm_emits_quantised(view: Local) -> bool:
     """Whether the fused norm writes 8-bit output itself (its scale is known before the tensor: delayed, MXFP8)."""
-    turbo = lo.recipe.use_turbo_rms_norm or lo.recipe.use_turbo_gemm  # a norm of its own, in 16 bits
-    fusion = lo.execution.fusion
-    known = lo.cast_recipe == "delayed" or (lo.cast_recipe == "mxfp8" and fusion.norm_casts_mxfp8)
-    return lo.quantised and fusion.norm and known and not turbo
+    turbo = view.recipe.use_turbo_rms_norm or view.recipe.use_turbo_gemm  # a norm of its own, in 16 bits
+    fusion = view.execution.fusion
+    known = view.cast_recipe == "delayed" or (view.cast_recipe == "mxfp8" and fusion.norm_casts_mxfp8)
+    return view.quantised and fusion.norm and known and not turbo
 
 
-def activation_emits_quantised(lo: Local) -> bool:
+def activation_emits_quantised(view: Local) -> bool:
     """Whether the activation writes the operand of the linear behind it, and backward of that before it: under scales that
     are known before the tensor (TransformerEngine@v2.8 pytorch/ops/basic/activation.py, ``next_op_input_quantizer``)."""
-    return lo.quantised and lo.execution.fusion.activation_casts and lo.cast_recipe in ("delayed", "mxfp8")
+    return view.quantised and view.execution.fusion.activation_casts and view.cast_recipe in ("delayed", "mxfp8")
 
 
-def weight_cast(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:
+def weight_cast(name: str, elements: float, view: Local) -> tuple[Stream, ...]:
     """Returns the cast of a weight inside every micro-batch: only where parameters are re-gathered for each of them
     (FSDP).
 
     Elsewhere quantised weights are kept over the micro-batches of a step and cast once, with the optimizer.
     """
-    regathered = lo.recipe.data_parallel_sharding == "optim_grads_params" and not lo.recipe.fp8_param_gather
-    return cast(name, elements, lo) if regathered else ()
+    regathered = view.recipe.data_parallel_sharding == "optim_grads_params" and not view.recipe.fp8_param_gather
+    return cast(name, elements, view) if regathered else ()
 
 
 # What 8-bit core attention adds around its kernels: casts, and narrower context-parallel messages.
@@ -116,59 +116,59 @@ def weight_cast(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:
 # delayed scaling the kernels write 8 bits, which are widened for the linears around (backends.py ``FusedAttnFunc``); under
 # current scaling they write 16. MXFP8 casts each tensor in both directions, behind the exchange between ranks; any other
 # recipe in front of it, so that messages carry 8 bits (context_parallel.py). NVFP4 leaves attention to current scaling.
-def _eight_bit(lo: Local) -> bool:
-    return bool(lo.recipe.fp8_dot_product_attention) and lo.quantised
+def _eight_bit(view: Local) -> bool:
+    return bool(view.recipe.fp8_dot_product_attention) and view.quantised
 
 
-def _delayed(lo: Local) -> bool:
-    return _eight_bit(lo) and lo.cast_recipe == "delayed"
+def _delayed(view: Local) -> bool:
+    return _eight_bit(view) and view.cast_recipe == "delayed"
 
 
-def sent(lo: Local) -> float:
+def sent(view: Local) -> float:
     """Returns the bytes of an element of Q, K, V and the output's gradient in a message."""
-    return 1.0 if _eight_bit(lo) and lo.cast_recipe != "mxfp8" else lo.act
+    return 1.0 if _eight_bit(view) and view.cast_recipe != "mxfp8" else view.act
 
 
-def received(lo: Local) -> float:
+def received(view: Local) -> float:
     """Returns the bytes of an element of the output and the gradients of Q, K, V in a message."""
-    return 1.0 if _delayed(lo) else lo.act
+    return 1.0 if _delayed(view) else view.act
 
 
-def quantised(part: Part, inputs: int, outputs: int, lo: Local) -> Part:
+def quantised(part: Part, inputs: int, outputs: int, view: Local) -> Part:
     """``part``, whose Q, K, V have ``inputs`` elements on this rank and whose output ``outputs``, with its casts."""
-    if not _eight_bit(lo):
+    if not _eight_bit(view):
         return part
     return replace(
         part,
         forward=(
-            *_joined("core_attn.join", inputs, lo),
-            *_narrowed("core_attn.cast", inputs, lo),
+            *_joined("core_attn.join", inputs, view),
+            *_narrowed("core_attn.cast", inputs, view),
             *part.forward,
-            *_widened("core_attn.out_widen", outputs, lo),
+            *_widened("core_attn.out_widen", outputs, view),
         ),
         backward_input=(
-            *_narrowed("core_attn.grad_cast", outputs, lo),
+            *_narrowed("core_attn.grad_cast", outputs, view),
             *part.backward_input,
-            *_widened("core_attn.grad_widen", inputs, lo),
+            *_widened("core_attn.grad_widen", inputs, view),
         ),
     )
 
 
-def _joined(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
-    if lo.cast_recipe == "mxfp8":
+def _joined(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
+    if view.cast_recipe == "mxfp8":
         return ()
-    return (Stream(name, "copy", lo.act * elements, lo.act * elements),)
+    return (Stream(name, "copy", view.act * elements, view.act * elements),)
 
 
-def _narrowed(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
+def _narrowed(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
     """Attention reads one orientation alone; current scaling passes over the tensor once more, for its maximum."""
-    if lo.cast_recipe == "mxfp8":
-        return cast(name, elements, lo)
-    once = Stream(name, "cast", lo.act * elements, real(elements))
-    return (once,) if _delayed(lo) else (replace(once, read=2 * once.read, launches=3),)
+    if view.cast_recipe == "mxfp8":
+        return cast(name, elements, view)
+    once = Stream(name, "cast", view.act * elements, real(elements))
+    return (once,) if _delayed(view) else (replace(once, read=2 * once.read, launches=3),)
 
 
-def _widened(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
-    if not _delayed(lo):
+def _widened(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
+    if not _delayed(view):
         return ()
-    return (Stream(name, "cast", real(elements), lo.act * elements),)
+    return (Stream(name, "cast", real(elements), view.act * elements),)

@@ -18,17 +18,17 @@ from projector.operators.types import Collective, Operator, Scan, Stream
 from projector.operators.weights import Weight
 
 
-def per_rank(size: int, lo: Local) -> int:
+def per_rank(size: int, view: Local) -> int:
     """Heads, groups or channels of one tensor-parallel rank."""
-    return -(-size // lo.tp)
+    return -(-size // view.tp)
 
 
 class Kernels:
     """Writes down the kernels of a recurrence; sizes are per token of this rank. ``chunk``: tokens that a step takes."""
 
-    def __init__(self, name: str, chunk: int, lo: Local) -> None:
-        self._name, self._tokens, self._act = name, lo.tokens, lo.act
-        longest = max(lo.recipe.document_lengths or (lo.recipe.seq_length,))  # documents run beside one another
+    def __init__(self, name: str, chunk: int, view: Local) -> None:
+        self._name, self._tokens, self._act = name, view.tokens, view.act
+        longest = max(view.recipe.document_lengths or (view.recipe.seq_length,))  # documents run beside one another
         self._steps = -(-longest // chunk)
 
     def __call__(
@@ -49,44 +49,44 @@ class Kernels:
 
 
 def chain(
-    name: str, lo: Local, inputs: Sequence[Part], core: Sequence[Part], output: Part, tags: frozenset[str]
+    name: str, view: Local, inputs: Sequence[Part], core: Sequence[Part], output: Part, tags: frozenset[str]
 ) -> tuple[Part, ...]:
     """Returns a mixer from its norm to its residual: ``inputs`` project, ``core`` mixes, ``output`` projects back."""
     return (
-        norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=tags | {"attn_norm"}),
+        norm("input_norm", view.hidden, view.shard_tokens, view, tags=tags | {"attn_norm"}),
         *inputs,
         *core,
         output,
-        *sandwich("post_attn_norm", lo, tags, f"{output.name}.out"),
-        residual(f"{name}_residual", lo, tags, "pre_mlp_norm.in"),
+        *sandwich("post_attn_norm", view, tags, f"{output.name}.out"),
+        residual(f"{name}_residual", view, tags, "pre_mlp_norm.in"),
     )
 
 
-def projection(name: str, width: int, lo: Local, tags: frozenset[str], *, into: str = "") -> Part:
+def projection(name: str, width: int, view: Local, tags: frozenset[str], *, into: str = "") -> Part:
     """Returns a linear of the normed input to ``width`` of this rank (column), or with ``into`` from that storage back
     (row)."""
     spec = Linear(
         name,
-        (lo.hidden,) if into else (width,),
-        width if into else lo.hidden,
-        lo.tokens,
+        (view.hidden,) if into else (width,),
+        width if into else view.hidden,
+        view.tokens,
         "row" if into else "column",
         after_norm=not into,
         reads=into or "input_norm.out",
     )
-    return linear(spec, lo, tags)
+    return linear(spec, view, tags)
 
 
-def gated_norm(width: int, weight: int, lo: Local, tags: frozenset[str], gate: str = "") -> Part:
+def gated_norm(width: int, weight: int, view: Local, tags: frozenset[str], gate: str = "") -> Part:
     """The norm over heads or groups after a recurrence, times a gate of storage ``gate`` where it has one.
 
     ``width``: elements of a token on this rank; ``weight``: elements that it learns there.
     """
-    tensor = lo.act * width * lo.tokens
+    tensor = view.act * width * view.tokens
     reads = 2 if gate else 1
     saves = [
         Saved("gated_norm.in", tensor, input=True),
-        Saved("gated_norm.statistics", 4.0 * lo.tokens),
+        Saved("gated_norm.statistics", 4.0 * view.tokens),
     ]
     saves += [Saved("gated_norm.gate", tensor, storage=gate, input=True)] if gate else []
     return Part(
@@ -101,16 +101,16 @@ def gated_norm(width: int, weight: int, lo: Local, tags: frozenset[str], gate: s
 
 
 def exchanged(
-    name: str, width_in: float, width_out: float, calls: int, lo: Local, ops: tuple[tuple[Operator, ...], ...]
+    name: str, width_in: float, width_out: float, calls: int, view: Local, ops: tuple[tuple[Operator, ...], ...]
 ) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
     """(forward, backward) ``ops`` between the exchanges of sequence for heads: ``width_in`` elements of a token go in by
     ``calls`` collectives and ``width_out`` come back, each put in order before and after."""
     forward, backward = ops
-    if lo.recipe.cp == 1:
+    if view.recipe.cp == 1:
         return forward, backward
 
     def swap(suffix: str, width: float, number: int) -> tuple[Operator, ...]:
-        nbytes = lo.act * width * lo.tokens
+        nbytes = view.act * width * view.tokens
         return (
             Collective(f"{name}.{suffix}", "all_to_all", "cp", nbytes, launches=number),
             Stream(f"{name}.{suffix}.order", "copy", 2 * nbytes, 2 * nbytes, launches=2),

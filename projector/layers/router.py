@@ -30,78 +30,78 @@ _UNFUSED_PASSES = parameter(
 )
 
 
-def router(moe: MoE, lo: Local) -> Part:
+def router(moe: MoE, view: Local) -> Part:
     """Router GEMM and top-k. ``moe_router_dtype`` fp32: bf16 operands, fp32 output forward; fp32 operands backward."""
-    rows, experts, h = lo.shard_tokens, moe.scored, lo.hidden
-    high = lo.recipe.moe_router_dtype in ("fp32", "fp64")
+    rows, experts, h = view.shard_tokens, moe.scored, view.hidden
+    high = view.recipe.moe_router_dtype in ("fp32", "fp64")
     # Transformer Engine runs a product of fp32 operands in TF32 (common/gemm/cublaslt_gemm.cu)
-    grad = "tf32" if high else lo.dtype
-    out = 4.0 if high else lo.act
-    backward: list[Operator] = [_balance_backward(moe, lo), _scores("router.topk.bwd", moe, lo, backward=True)]
+    grad = "tf32" if high else view.dtype
+    out = 4.0 if high else view.act
+    backward: list[Operator] = [_balance_backward(moe, view), _scores("router.topk.bwd", moe, view, backward=True)]
     backward.append(Gemm("router.dgrad", rows, h, experts, dtype=grad, layout="NN", out_bytes=out))
     if high:
         # gradient of the input cast down (4+2 bytes), saved input and weight cast up (2+4), weight gradient down
         backward.append(Stream("router.grad_cast", "cast", 6.0 * h * rows, 6.0 * h * rows, launches=4))
     # the norm's output feeds the router and the experts: their gradients are added
-    tensor = lo.act * h * rows
+    tensor = view.act * h * rows
     backward.append(Stream("router.grad_add", "elementwise", 2 * tensor, tensor))
     weight = (Gemm("router.wgrad", experts, h, rows, dtype=grad, layout="NT", out_bytes=out),)
     return Part(
         "router",
         forward=(
-            Gemm("router", rows, experts, h, dtype=lo.dtype, out_bytes=out),
-            _scores("router.topk", moe, lo),
-            *_balance(moe, lo),
+            Gemm("router", rows, experts, h, dtype=view.dtype, out_bytes=out),
+            _scores("router.topk", moe, view),
+            *_balance(moe, view),
         ),
         backward_input=tuple(backward),
-        backward_weight=weight if lo.trainable else (),
+        backward_weight=weight if view.trainable else (),
         weights=(
             Weight("router", experts, h, role="router"),
-            *((Weight("router.bias", experts),) if lo.model.add_bias_linear else ()),
+            *((Weight("router.bias", experts),) if view.model.add_bias_linear else ()),
         ),
-        saves=_saves(moe, lo),
+        saves=_saves(moe, view),
         tags=ROUTER,
     )
 
 
-def _saves(moe: MoE, lo: Local) -> tuple[Saved, ...]:
+def _saves(moe: MoE, view: Local) -> tuple[Saved, ...]:
     """Softmax for the probabilities and again for the balancing loss (fp32), two bool maps, the held probabilities, indices;
     and, unless frozen, the input."""
-    probabilities = 4.0 if lo.recipe.moe_router_dtype == "fp32" else 2.0
-    choice = lo.shard_tokens * (moe.scored * (4.0 + 4 + 1 + 1 + probabilities) + 16.0 * moe.moe_router_topk)
+    probabilities = 4.0 if view.recipe.moe_router_dtype == "fp32" else 2.0
+    choice = view.shard_tokens * (moe.scored * (4.0 + 4 + 1 + 1 + probabilities) + 16.0 * moe.moe_router_topk)
     scores = Saved("router.scores", choice)
-    into = Saved("router.in", lo.hidden_bytes, storage="pre_mlp_norm.out", until="weight_gradient", input=True)
-    return (into, scores) if lo.trainable else (scores,)
+    into = Saved("router.in", view.hidden_bytes, storage="pre_mlp_norm.out", until="weight_gradient", input=True)
+    return (into, scores) if view.trainable else (scores,)
 
 
-def _pick(fused_unfused: tuple[int, int], lo: Local) -> int:
+def _pick(fused_unfused: tuple[int, int], view: Local) -> int:
     """Launches with the router fused (Megatron's kernels, a sync-free stage, a compiler) or not."""
-    fused = lo.recipe.moe_router_fusion or (lo.recipe.sync_free_stage or 0) >= 1 or lo.compiled
+    fused = view.recipe.moe_router_fusion or (view.recipe.sync_free_stage or 0) >= 1 or view.compiled
     return fused_unfused[0 if fused else 1]
 
 
-def _scores(name: str, moe: MoE, lo: Local, backward: bool = False) -> Stream:
-    launches = _pick(_GROUPED if moe.moe_router_num_groups else _TOPK, lo)
+def _scores(name: str, moe: MoE, view: Local, backward: bool = False) -> Stream:
+    launches = _pick(_GROUPED if moe.moe_router_num_groups else _TOPK, view)
     passes = 1 if launches == 1 else _UNFUSED_PASSES
-    matrix = 4.0 * moe.scored * lo.shard_tokens
+    matrix = 4.0 * moe.scored * view.shard_tokens
     if backward:
         launches = most(2, launches // 2)
     return Stream(name, "router", passes * matrix, passes * matrix, launches=launches)
 
 
-def _balance(moe: MoE, lo: Local) -> tuple[Operator, ...]:
+def _balance(moe: MoE, view: Local) -> tuple[Operator, ...]:
     """Load-balancing statistics: scores again, counts (summed over ranks that share the sequence), their product."""
-    launches = _pick(_BALANCE, lo) + (_pick(_BIAS, lo) if moe.moe_router_enable_expert_bias else 0)
-    matrix = 4.0 * moe.scored * lo.shard_tokens
+    launches = _pick(_BALANCE, view) + (_pick(_BIAS, view) if moe.moe_router_enable_expert_bias else 0)
+    matrix = 4.0 * moe.scored * view.shard_tokens
     ops: list[Operator] = [Stream("router.balance", "router", 2 * matrix, matrix, launches=launches)]
-    group = "tp" if lo.sp else "cp" if lo.recipe.cp > 1 else ""
+    group = "tp" if view.sp else "cp" if view.recipe.cp > 1 else ""
     if group:
         ops.append(Collective("router.counts_ar", "all_reduce", group, 4.0 * moe.scored))
     return tuple(ops)
 
 
-def _balance_backward(moe: MoE, lo: Local) -> Stream:
+def _balance_backward(moe: MoE, view: Local) -> Stream:
     """Gradient of the balancing loss with respect to the scores, added to that of the routing weights."""
-    matrix = 4.0 * moe.scored * lo.shard_tokens
-    launches = most(3, _pick(_BALANCE, lo) // 2)
+    matrix = 4.0 * moe.scored * view.shard_tokens
+    launches = most(3, _pick(_BALANCE, view) // 2)
     return Stream("router.balance.bwd", "router", 2 * matrix, matrix, launches=launches)

@@ -26,21 +26,21 @@ from projector.workload.layer_kinds import SharedBlock
 from projector.workload.model import LayerKind
 
 
-def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """From the layer's input to the residual addition after the Mamba-2 mixer."""
     m = kind.mixer
     assert isinstance(m, SharedBlock)
-    if lo.recipe.pp > 1:
+    if view.recipe.pp > 1:
         raise Unsupported(
             "layers of several pipeline stages that share their weights: no training code sums their gradients"
         )
-    d, x, rank = lo.model.kv_channels, lo.act * lo.hidden * lo.shard_tokens, m.sizes.adapter_rank
-    query, key, ffn = lo.heads * d, lo.kv_heads * d, -(-lo.model.ffn_hidden_size // lo.tp)
+    d, x, rank = view.model.kv_channels, view.act * view.hidden * view.shard_tokens, m.sizes.adapter_rank
+    query, key, ffn = view.heads * d, view.kv_heads * d, -(-view.model.ffn_hidden_size // view.tp)
     qkv = Linear(
         "qkv",
-        (query + 2 * key,) if lo.execution.fusion.qkv else (query, key, key),
-        2 * lo.hidden,
-        lo.tokens,
+        (query + 2 * key,) if view.execution.fusion.qkv else (query, key, key),
+        2 * view.hidden,
+        view.tokens,
         "column",
         after_norm=True,
         parts=(query, key, key),
@@ -48,29 +48,31 @@ def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         reads="shared_norm.out",
         makes=(("q", query), ("k", key), ("v", key)),
     )
-    proj = Linear("proj", (lo.hidden,), query, lo.tokens, "row", target="linear_proj", reads="core_attn.out")
-    own = Linear("shared_out", (lo.hidden,), lo.hidden, lo.shard_tokens, reads="fc2.out")
-    fc1, *rest = feed_forward("", lo.model.ffn_hidden_size, lo, MLP)
+    proj = Linear("proj", (view.hidden,), query, view.tokens, "row", target="linear_proj", reads="core_attn.out")
+    own = Linear("shared_out", (view.hidden,), view.hidden, view.shard_tokens, reads="fc2.out")
+    fc1, *rest = feed_forward("", view.model.ffn_hidden_size, view, MLP)
     adapted = (("q", query), ("k", key), ("v", key)) if m.sizes.use_shared_attention_adapter else ()
     return (
         _beside_embedding(x),
-        _shared(norm("shared_norm", 2 * lo.hidden, lo.shard_tokens, lo, branch=False, tags=ATTN), m),
-        _shared(linear(qkv, lo, ATTN), m),
+        _shared(norm("shared_norm", 2 * view.hidden, view.shard_tokens, view, branch=False, tags=ATTN), m),
+        _shared(linear(qkv, view, ATTN), m),
         *(
             part
             for name, width in adapted
-            for part in _adapter(name, width, 2 * lo.hidden, rank, "shared_norm.out", lo)
+            for part in _adapter(name, width, 2 * view.hidden, rank, "shared_norm.out", view)
         ),
-        *rope(query + key, lo, ATTN),
-        core_attention(Heads(lo.heads, lo.kv_heads, d, d), lo, ATTN | {"core_attn"}),
-        _shared(linear(proj, lo, ATTN), m),
-        _shared(norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, branch=False, reads="proj.out", tags=MLP), m),
+        *rope(query + key, view, ATTN),
+        core_attention(Heads(view.heads, view.kv_heads, d, d), view, ATTN | {"core_attn"}),
+        _shared(linear(proj, view, ATTN), m),
+        _shared(
+            norm("pre_mlp_norm", view.hidden, view.shard_tokens, view, branch=False, reads="proj.out", tags=MLP), m
+        ),
         _shared(fc1, m),
-        *_adapter("fc1", 2 * ffn, lo.hidden, rank, "pre_mlp_norm.out", lo),
+        *_adapter("fc1", 2 * ffn, view.hidden, rank, "pre_mlp_norm.out", view),
         *(_shared(part, m) for part in rest),
-        linear(own, lo, MLP),
+        linear(own, view, MLP),
         _added(x),
-        *mamba.mixer(replace(kind, mixer=m.mamba), lo),
+        *mamba.mixer(replace(kind, mixer=m.mamba), view),
     )
 
 
@@ -80,17 +82,17 @@ def _shared(part: Part, m: SharedBlock) -> Part:
     return replace(part, weights=weights)
 
 
-def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, lo: Local) -> tuple[Part, ...]:
+def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, view: Local) -> tuple[Part, ...]:
     """Through ``rank`` beside a product of ``width`` outputs, to which its output is added."""
-    down = Linear(f"{name}_a", (rank,), inputs, lo.shard_tokens, reads=reads)
-    up = Linear(f"{name}_b", (width,), rank, lo.tokens, "column", reads=f"{name}_a.out")
-    tensor = lo.act * width * lo.tokens
+    down = Linear(f"{name}_a", (rank,), inputs, view.shard_tokens, reads=reads)
+    up = Linear(f"{name}_b", (width,), rank, view.tokens, "column", reads=f"{name}_a.out")
+    tensor = view.act * width * view.tokens
     add = Stream(f"{name}_add", "elementwise", 2 * tensor, tensor)
-    gradient = lo.act * inputs * lo.shard_tokens
+    gradient = view.act * inputs * view.shard_tokens
     back = Stream(f"{name}_add.bwd", "elementwise", 2 * gradient, gradient)
     return (
-        linear(down, lo, ATTN),
-        linear(up, lo, ATTN),
+        linear(down, view, ATTN),
+        linear(up, view, ATTN),
         Part(f"{name}_add", forward=(add,), backward_input=(back,)),
     )
 

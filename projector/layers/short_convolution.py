@@ -16,19 +16,19 @@ from projector.workload.model import LayerKind
 CONV = frozenset({"conv"})
 
 
-def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """From the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, ShortConvolution)
-    width = per_rank(lo.hidden, lo)
-    into, out = projection("in_proj", 3 * width, lo, CONV), projection("out_proj", width, lo, CONV, into="conv.out")
-    return chain("conv", lo, (into,), (_core(m, width, lo),), out, CONV)
+    width = per_rank(view.hidden, view)
+    into, out = projection("in_proj", 3 * width, view, CONV), projection("out_proj", width, view, CONV, into="conv.out")
+    return chain("conv", view, (into,), (_core(m, width, view),), out, CONV)
 
 
-def _core(m: ShortConvolution, width: int, lo: Local) -> Part:
+def _core(m: ShortConvolution, width: int, view: Local) -> Part:
     """Returns the product of two views, the convolution, the product with the third; both products save what they
     multiply."""
-    kernel, row = Kernels("conv", lo.recipe.seq_length, lo), lo.act * width
+    kernel, row = Kernels("conv", view.recipe.seq_length, view), view.act * width
     forward = (kernel("gate_in", 2 * row, row), kernel("taps", row, row), kernel("gate_out", 2 * row, row))
     backward = (
         kernel("gate_out.bwd", 3 * row, 2 * row, launches=2),
@@ -36,17 +36,17 @@ def _core(m: ShortConvolution, width: int, lo: Local) -> Part:
         kernel("gate_in.bwd", 3 * row, 2 * row, launches=2),
         kernel("join.bwd", 3 * row, 3 * row),
     )
-    before, after = exchanged("conv", 3 * width, width, 1, lo, (forward, backward))
+    before, after = exchanged("conv", 3 * width, width, 1, view, (forward, backward))
     return Part(
         "conv",
         forward=before,
         backward_input=after,
         weights=(Weight("conv.taps", width, m.conv_width, split="rows"),),
         saves=(
-            Saved("conv.in", 3 * row * lo.tokens, storage="in_proj.out", input=True),
-            Saved("conv.gated", row * lo.tokens),
-            Saved("conv.convolved", row * lo.tokens),
+            Saved("conv.in", 3 * row * view.tokens, storage="in_proj.out", input=True),
+            Saved("conv.gated", row * view.tokens),
+            Saved("conv.convolved", row * view.tokens),
         ),
-        makes=(Saved("conv.out", row * lo.tokens),),
+        makes=(Saved("conv.out", row * view.tokens),),
         tags=CONV,
     )

@@ -25,7 +25,7 @@ from projector.operators.weights import Weight
 
 def product(
     name: str,
-    lo: Local,
+    view: Local,
     *,
     rows: int,
     inputs: int,
@@ -38,36 +38,36 @@ def product(
     tags: frozenset[str],
 ) -> Part:
     """Returns the linear of ``inputs`` (undivided) to ``outputs`` (those of this rank), on ``rows`` of this rank."""
-    n, count = sum(outputs), lo.panels
+    n, count = sum(outputs), view.panels
     panel = -(-inputs // count)
-    wide, tall = lo.act * rows * inputs, lo.act * inputs * n
-    panels = Gemm(name, rows, n, panel, batch=count, launches=count, dtype=lo.dtype, layout="TN", out_bytes=lo.act)
+    wide, tall = view.act * rows * inputs, view.act * inputs * n
+    panels = Gemm(name, rows, n, panel, batch=count, launches=count, dtype=view.dtype, layout="TN", out_bytes=view.act)
     # panels add to one output, which all but the first read again
     forward = tuple(
         replace(panels, name=gemm, n=each, accumulate=count > 1) for gemm, each in zip(gemms, outputs, strict=True)
     )
     dgrad = replace(panels, name=f"{name}.dgrad", n=panel, k=n, layout="NN")
     wgrad = replace(panels, name=f"{name}.wgrad", m=n, n=panel, k=rows, layout="NT")
-    own = n * -(-inputs // lo.recipe.tp2)
-    added = lo.execution.fusion.added(f"{name}.wgrad.add", own, lo.act, lo.execution.data_parallel.grad_bytes)
-    row = Stream(f"{name}.bias_grad", "elementwise", lo.act * rows * n, 0.0)
+    own = n * -(-inputs // view.recipe.tp2)
+    added = view.execution.fusion.added(f"{name}.wgrad.add", own, view.act, view.execution.data_parallel.grad_bytes)
+    row = Stream(f"{name}.bias_grad", "elementwise", view.act * rows * n, 0.0)
     buffers = Transient(f"{name}.panels", 2 * (wide + tall) / count)  # one in use, one on its way
     return Part(
         name,
         forward=(
-            *_paneled(f"{name}.input", "broadcast", "tp", wide, gemms, lo),
-            *_paneled(f"{name}.weight", "broadcast", "tp2", tall, gemms, lo),
+            *_paneled(f"{name}.input", "broadcast", "tp", wide, gemms, view),
+            *_paneled(f"{name}.weight", "broadcast", "tp2", tall, gemms, view),
             *forward,
         ),
         backward_input=(
-            *_paneled(f"{name}.weight_again", "broadcast", "tp2", tall, (dgrad.name,), lo),
+            *_paneled(f"{name}.weight_again", "broadcast", "tp2", tall, (dgrad.name,), view),
             dgrad,
-            *_paneled(f"{name}.dgrad_sum", "reduce_scatter", "tp", wide, (dgrad.name,), lo),
+            *_paneled(f"{name}.dgrad_sum", "reduce_scatter", "tp", wide, (dgrad.name,), view),
         ),
         backward_weight=(
-            *_paneled(f"{name}.input_again", "broadcast", "tp", wide, (wgrad.name,), lo),
+            *_paneled(f"{name}.input_again", "broadcast", "tp", wide, (wgrad.name,), view),
             wgrad,
-            *_paneled(f"{name}.wgrad_sum", "reduce_scatter", "tp2", tall, (wgrad.name,), lo),
+            *_paneled(f"{name}.wgrad_sum", "reduce_scatter", "tp2", tall, (wgrad.name,), view),
             *added,
             *((row,) if bias else ()),
         ),
@@ -80,8 +80,8 @@ def product(
     )
 
 
-def _paneled(name: str, kind: str, group: str, nbytes: float, beside: Sequence[str], lo: Local) -> Iterator[Operator]:
-    count = lo.panels
+def _paneled(name: str, kind: str, group: str, nbytes: float, beside: Sequence[str], view: Local) -> Iterator[Operator]:
+    count = view.panels
     yield Collective(f"{name}.first", kind, group, nbytes / count, launches=1)
     if count > 1:
         rest = nbytes * (count - 1) / count

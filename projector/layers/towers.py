@@ -21,31 +21,31 @@ from projector.workload.towers import Vision
 VISION = frozenset({"vision"})
 
 
-def entering(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def entering(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """An encoder looks its tokens up in the decoder's table, a vision tower cuts images into patches; each stack of relative
     positions makes them once."""
     if not kind.first:
         return ()
     if isinstance(kind.tower, Vision):
-        return _patches(kind.tower, lo)
-    words = embed(lo) if kind.tower else ()
-    return *(replace(part, weights=borrowed(part.weights)) for part in words), *_relative(kind, lo)
+        return _patches(kind.tower, view)
+    words = embed(view) if kind.tower else ()
+    return *(replace(part, weights=borrowed(part.weights)) for part in words), *_relative(kind, view)
 
 
-def leaving(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def leaving(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """The norm after an encoder, whose output stays for the keys and values of every layer that attends to it; the projector
     of a vision tower."""
     if not kind.last:
         return ()
     if isinstance(kind.tower, Vision):
-        return _projector(kind.tower, lo)
-    part = norm("encoder_norm", lo.hidden, lo.shard_tokens, lo, branch=False)
-    return (replace(part, saves=(*part.saves, Saved(ENCODED, lo.hidden_bytes, until="weight_gradient"))),)
+        return _projector(kind.tower, view)
+    part = norm("encoder_norm", view.hidden, view.shard_tokens, view, branch=False)
+    return (replace(part, saves=(*part.saves, Saved(ENCODED, view.hidden_bytes, until="weight_gradient"))),)
 
 
-def frozen(parts: tuple[Part, ...], lo: Local, *, forward_only: bool) -> tuple[Part, ...]:
+def frozen(parts: tuple[Part, ...], view: Local, *, forward_only: bool) -> tuple[Part, ...]:
     """``parts`` whose weights are not trained; ``forward_only``: nor is anything before them, so that they save nothing."""
-    if lo.trainable or lo.recipe.lora is not None:
+    if view.trainable or view.recipe.lora is not None:
         return parts
     parts = tuple(replace(part, weights=tuple(replace(each, frozen=True) for each in part.weights)) for part in parts)
     if not forward_only:
@@ -56,28 +56,28 @@ def frozen(parts: tuple[Part, ...], lo: Local, *, forward_only: bool) -> tuple[P
     )
 
 
-def merged(lo: Local) -> tuple[Part, ...]:
+def merged(view: Local) -> tuple[Part, ...]:
     """Tokens of images in their places among the embeddings of words: a tensor of zeros, words and images written into it;
     backward reads the images' gradient out of it (NVIDIA/Megatron-LM@00caa53a megatron/core/models/multimodal/
     llava_model.py, ``_preprocess_data``)."""
-    if lo.model.vision is None:
+    if view.model.vision is None:
         return ()
-    whole = lo.gathered_bytes
-    images = lo.act * lo.hidden * lo.recipe.micro_batch_size * lo.recipe.images * lo.model.vision.image_tokens
+    whole = view.gathered_bytes
+    images = view.act * view.hidden * view.recipe.micro_batch_size * view.recipe.images * view.model.vision.image_tokens
     forward = Stream("image_merge", "copy", whole, 2 * whole, launches=3)
     backward = Stream("image_merge.bwd", "gather", images, images)
     return (Part("image_merge", forward=(forward,), backward_input=(backward,), tags=VISION),)
 
 
-def _patches(tower: Vision, lo: Local) -> tuple[Part, ...]:
+def _patches(tower: Vision, view: Local) -> tuple[Part, ...]:
     """Patches through a convolution, which is a product, whole on every rank (torch's Conv2d there), the class token before
     them, learned positions, the norm. No gradient leaves it: what it reads are pixels."""
-    h, rows = tower.hidden_size, lo.batch * tower.patches
-    there = replace(lo, tokens=rows, shard_tokens=rows)
+    h, rows = tower.hidden_size, view.batch * tower.patches
+    there = replace(view, tokens=rows, shard_tokens=rows)
     spec = Linear(
         "patches", (h,), tower.patch_elements, rows, bias=tower.patch_bias, plain=True, reads="patches.pixels"
     )
-    pixels, tensor = lo.act * rows * tower.patch_elements, lo.act * h * lo.tokens
+    pixels, tensor = view.act * rows * tower.patch_elements, view.act * h * view.tokens
     cut = Stream("patches.cut", "copy", pixels, pixels)
     product = linear(spec, there, VISION)
     product = replace(
@@ -91,26 +91,26 @@ def _patches(tower: Vision, lo: Local) -> tuple[Part, ...]:
     weights = [Weight(f"vision.{each}", sizes[each], h, role="embedding") for each in names]
     forward = Stream("vision.tokens", "elementwise", 3 * tensor, 2 * tensor, launches=len(names))
     sums = Stream("vision.tokens.bwd", "elementwise", 2 * tensor, tensor, launches=2)
-    back = (sums,) if lo.trainable else ()
+    back = (sums,) if view.trainable else ()
     added = Part("vision.tokens", forward=(forward,), backward_weight=back, weights=tuple(weights), tags=VISION)
-    before = norm("vision.pre_norm", h, lo.tokens, lo, branch=False, tags=VISION)
+    before = norm("vision.pre_norm", h, view.tokens, view, branch=False, tags=VISION)
     return (product, added, *((before,) if tower.pre_norm else ()))
 
 
-def _projector(tower: Vision, lo: Local) -> tuple[Part, ...]:
+def _projector(tower: Vision, view: Local) -> tuple[Part, ...]:
     """Without the class token, neighbours joined, two linears with an activation (NVIDIA/Megatron-LM@00caa53a
     megatron/core/models/vision/multimodal_projector.py). It is trained whether the tower is or not."""
-    n, wide = lo.batch * tower.image_tokens, -(-tower.projector_hidden_size // lo.tp)
-    after = norm("vision.post_norm", tower.hidden_size, lo.tokens, lo, branch=False, tags=VISION)
-    last = frozen((after,), lo, forward_only=True)
-    alone = not lo.trainable
-    own = replace(lo, tokens=n, shard_tokens=n, recipe=replace(lo.recipe, freeze_language_model=None))
-    tensor = lo.act * n * tower.merged
+    n, wide = view.batch * tower.image_tokens, -(-tower.projector_hidden_size // view.tp)
+    after = norm("vision.post_norm", tower.hidden_size, view.tokens, view, branch=False, tags=VISION)
+    last = frozen((after,), view, forward_only=True)
+    alone = not view.trainable
+    own = replace(view, tokens=n, shard_tokens=n, recipe=replace(view.recipe, freeze_language_model=None))
+    tensor = view.act * n * tower.merged
     copy = Stream("projector.in", "copy", tensor, tensor)
     back = () if alone else (Stream("projector.in.bwd", "copy", tensor, 2 * tensor, launches=2),)
     first = Linear("projector.fc1", (wide,), tower.merged, n, "column", bias=True, reads="projector.in")
     second = Linear(
-        "projector.fc2", (tower.output_size or lo.hidden,), wide, n, "row", bias=True, reads="projector.act.out"
+        "projector.fc2", (tower.output_size or view.hidden,), wide, n, "row", bias=True, reads="projector.act.out"
     )
     up = linear(first, own, VISION)
     return (
@@ -122,14 +122,14 @@ def _projector(tower: Vision, lo: Local) -> tuple[Part, ...]:
     )
 
 
-def _relative(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+def _relative(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     """Returns a number of each head for each distance, laid out as scores (NVIDIA/Megatron-LM@00caa53a
     megatron/core/models/common/embeddings/relative_pos_embedding.py): bucketed, looked up, copied head by head, kept
     for the layers of the stack."""
-    if lo.model.position_embedding_type != "relative":
+    if view.model.position_embedding_type != "relative":
         return ()
-    pairs = real(lo.recipe.seq_length) ** 2
-    scores = lo.act * lo.heads * pairs
+    pairs = real(view.recipe.seq_length) ** 2
+    scores = view.act * view.heads * pairs
     name = f"relative.{kind.tower.name if kind.tower else 'decoder'}"
     forward = (
         Stream("relative.buckets", "elementwise", 64.0 * pairs, 64.0 * pairs, launches=8),
@@ -137,6 +137,6 @@ def _relative(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         Stream("relative.copy", "copy", scores, scores),
     )
     back = Stream("relative.bwd", "gather", 2 * scores, scores, launches=2)
-    table = Weight(name, lo.model.relative_attention_num_buckets, lo.heads, split="columns")
+    table = Weight(name, view.model.relative_attention_num_buckets, view.heads, split="columns")
     kept = Saved("relative.out", scores)
     return (Part("relative", forward=forward, backward_input=(back,), weights=(table,), saves=(kept,)),)

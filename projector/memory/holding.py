@@ -172,7 +172,7 @@ _THREADS = parameter(2, kind="published", source="the forward and the autograd t
 def workspace_bytes(resolved: Resolved, gpu_arch: str, *, moe: bool, head: bool) -> float:
     """Bytes on one rank. ``moe``: it holds experts; ``head``: it holds the output layer."""
     workload = resolved.workload
-    model, recipe, lo = workload.model, workload.recipe, local(resolved)
+    model, recipe, view = workload.model, workload.recipe, local(resolved)
     megatron = resolved.execution.data_parallel.megatron_core
     one = _TE_SMALL if gpu_arch in _TE_SMALL_ARCHS else _TE_LARGE
     total = _rope_table(resolved)
@@ -182,11 +182,11 @@ def workspace_bytes(resolved: Resolved, gpu_arch: str, *, moe: bool, head: bool)
     if head or not megatron:
         # torch.matmul runs only in Megatron's output layer; elsewhere in every linear
         total += _THREADS * _TORCH_BLAS.get(gpu_arch, _TORCH_BLAS_DEFAULT)
-    if head and megatron and lo.sp:
+    if head and megatron and view.sp:
         # the global buffer that the output layer gathers its input into
-        total += lo.gathered_bytes
-    if model.mtp_num_layers and head and lo.sp:
-        total += lo.gathered_bytes
+        total += view.gathered_bytes
+    if model.mtp_num_layers and head and view.sp:
+        total += view.gathered_bytes
     return total
 
 

@@ -43,7 +43,7 @@ NO_SIZES = (
     "max((month for month",  # of a date
     "max((size / w.count",  # of what a rank's optimizer works on, which is done once a step
     "max((moment for moment",  # rows whose costliest moments differ are groups of their own
-    "max(lo.recipe.document_lengths",
+    "max(view.recipe.document_lengths",
     "int(share)",
     "min(loads)",
     "min(load, capacity_factor)",

@@ -22,16 +22,16 @@ class AllGather(Dispatch):
     name: ClassVar[str] = "allgather"
     word: ClassVar[str] = "allgather"
 
-    def forward_buffers(self, moe: MoE, r: Routed, lo: Rank) -> float:
-        _, received = self.row_bytes(r, lo)
-        return 2 * lo.hidden_bytes * lo.recipe.ep * lo.recipe.etp + received + self.outputs(moe, lo)
+    def forward_buffers(self, moe: MoE, r: Routed, view: Rank) -> float:
+        _, received = self.row_bytes(r, view)
+        return 2 * view.hidden_bytes * view.recipe.ep * view.recipe.etp + received + self.outputs(moe, view)
 
-    def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
-        ranks = lo.recipe.ep * lo.recipe.etp
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Part, ...], Part]:
+        ranks = view.recipe.ep * view.recipe.etp
         everyone = r.tokens * ranks
-        group = "ep" if lo.recipe.ep > 1 else "etp"
-        nbytes = lo.act * lo.hidden * everyone
-        scatter, collect, spread = permute_launches(lo)
+        group = "ep" if view.recipe.ep > 1 else "etp"
+        nbytes = view.act * view.hidden * everyone
+        scatter, collect, spread = permute_launches(view)
 
         def message(name: str, kind: str, launches: int = 1) -> tuple[Operator, ...]:
             if ranks == 1:
@@ -42,11 +42,11 @@ class AllGather(Dispatch):
             name="moe.dispatch",
             forward=(
                 *message("moe.dispatch", "all_gather", 3),
-                *counts_read(r, lo, 4),
-                copy("moe.permute", "permute", r.received, r.received, scatter, lo),
+                *counts_read(r, view, 4),
+                copy("moe.permute", "permute", r.received, r.received, scatter, view),
             ),
             backward_input=(
-                sum_copies("moe.permute.bwd", r.received, everyone, collect, lo),
+                sum_copies("moe.permute.bwd", r.received, everyone, collect, view),
                 *message("moe.dispatch.bwd", "reduce_scatter", 2),
             ),
             tags=MOE,
@@ -54,12 +54,12 @@ class AllGather(Dispatch):
         combine = Part(
             name="moe.combine",
             forward=(
-                sum_copies("moe.unpermute", r.received, everyone, collect, lo),
+                sum_copies("moe.unpermute", r.received, everyone, collect, view),
                 *message("moe.combine", "reduce_scatter"),
             ),
             backward_input=(
                 *message("moe.combine.bwd", "all_gather"),
-                copy("moe.unpermute.bwd", "permute", r.received, r.received, spread, lo),
+                copy("moe.unpermute.bwd", "permute", r.received, r.received, spread, view),
             ),
             tags=MOE,
         )

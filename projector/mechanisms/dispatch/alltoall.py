@@ -39,45 +39,47 @@ class AllToAll(Dispatch):
     def ragged(self, recipe: Recipe) -> bool:
         return recipe.ep > 1 and not recipe.moe_pad_expert_input_to_capacity
 
-    def forward_buffers(self, moe: MoE, r: Routed, lo: Rank) -> float:
+    def forward_buffers(self, moe: MoE, r: Routed, view: Rank) -> float:
         """The permuted send buffer, the receive buffer, the unsorted expert output and the result of the exchange are local
         variables of one Python function. With one local expert nothing is sorted, so the receive buffer is the saved
         input."""
-        sent, received = self.row_bytes(r, lo)
-        return 2 * sent + 2 * received + self.outputs(moe, lo) - (received if moe.num_experts == lo.recipe.ep else 0.0)
+        sent, received = self.row_bytes(r, view)
+        return (
+            2 * sent + 2 * received + self.outputs(moe, view) - (received if moe.num_experts == view.recipe.ep else 0.0)
+        )
 
-    def compiled_buffers(self, r: Routed, lo: Rank) -> float:
+    def compiled_buffers(self, r: Routed, view: Rank) -> float:
         """Two buffers of tokens; where rows are as many as arrive also the receive buffer that the exchange writes into and
         its copy sorted by expert (jax.lax.ragged_all_to_all takes an initialised operand)."""
-        sent, received = self.row_bytes(r, lo)
+        sent, received = self.row_bytes(r, view)
         return 2 * sent + (0.0 if r.fixed else 2 * received)
 
-    def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
-        scatter, collect, spread = permute_launches(lo)
-        into = copy("moe.permute", "permute", r.tokens, r.sent, scatter, lo)
-        back = sum_copies("moe.unpermute", r.sent, r.tokens, collect, lo)
-        sort = (copy("moe.sort", "permute", r.held, r.held, 2, lo),) if r.experts > 1 else ()
-        unsort = (copy("moe.unsort", "permute", r.held, r.held, 2, lo),) if r.experts > 1 else ()
-        beside, beside_backward = behind(lo, FC1), behind(lo, FC1_BACKWARD)
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Part, ...], Part]:
+        scatter, collect, spread = permute_launches(view)
+        into = copy("moe.permute", "permute", r.tokens, r.sent, scatter, view)
+        back = sum_copies("moe.unpermute", r.sent, r.tokens, collect, view)
+        sort = (copy("moe.sort", "permute", r.held, r.held, 2, view),) if r.experts > 1 else ()
+        unsort = (copy("moe.unsort", "permute", r.held, r.held, 2, view),) if r.experts > 1 else ()
+        beside, beside_backward = behind(view, FC1), behind(view, FC1_BACKWARD)
         prepare = Part(
             name="moe.permute",
-            forward=(*_preprocess(moe, lo), into),
+            forward=(*_preprocess(moe, view), into),
             # with the gradients of the routing weights, which travel beside the tokens
-            backward_input=(sum_copies("moe.permute.bwd", r.sent, r.tokens, collect + 2, lo),),
+            backward_input=(sum_copies("moe.permute.bwd", r.sent, r.tokens, collect + 2, view),),
             tags=PREPROCESS,
         )
         dispatch = Part(
             name="moe.dispatch",
             forward=(
-                *counts_read(r, lo, 4),
-                *_exchange("moe.dispatch", r, lo, beside, probs=True),
-                *_expert_tensor("moe.etp_ag", "all_gather", lo.act, r, lo),
+                *counts_read(r, view, 4),
+                *_exchange("moe.dispatch", r, view, beside, probs=True),
+                *_expert_tensor("moe.etp_ag", "all_gather", view.act, r, view),
                 *sort,
             ),
             backward_input=(
-                *(copy("moe.sort.bwd", "permute", r.held, r.held, 2, lo) for _ in sort),
-                *_expert_tensor("moe.etp_ag.bwd", "reduce_scatter", lo.act, r, lo),
-                *_exchange("moe.dispatch.bwd", r, lo, beside_backward, probs=True),
+                *(copy("moe.sort.bwd", "permute", r.held, r.held, 2, view) for _ in sort),
+                *_expert_tensor("moe.etp_ag.bwd", "reduce_scatter", view.act, r, view),
+                *_exchange("moe.dispatch.bwd", r, view, beside_backward, probs=True),
             ),
             tags=MOE,
         )
@@ -85,44 +87,44 @@ class AllToAll(Dispatch):
             name="moe.combine",
             forward=(
                 *unsort,
-                *_expert_tensor("moe.etp_rs", "reduce_scatter", 4.0, r, lo),
-                *_exchange("moe.combine", r, lo, behind(lo, FC2)),
+                *_expert_tensor("moe.etp_rs", "reduce_scatter", 4.0, r, view),
+                *_exchange("moe.combine", r, view, behind(view, FC2)),
                 back,
             ),
             backward_input=(
-                copy("moe.unpermute.bwd", "permute", r.tokens, r.sent, spread, lo),
-                *_exchange("moe.combine.bwd", r, lo, behind(lo, FC2_BACKWARD)),
-                *_expert_tensor("moe.etp_rs.bwd", "all_gather", 4.0, r, lo),
-                *(copy("moe.unsort.bwd", "permute", r.held, r.held, 2, lo) for _ in unsort),
+                copy("moe.unpermute.bwd", "permute", r.tokens, r.sent, spread, view),
+                *_exchange("moe.combine.bwd", r, view, behind(view, FC2_BACKWARD)),
+                *_expert_tensor("moe.etp_rs.bwd", "all_gather", 4.0, r, view),
+                *(copy("moe.unsort.bwd", "permute", r.held, r.held, 2, view) for _ in unsort),
             ),
             tags=MOE,
         )
         return (prepare, dispatch), combine
 
 
-def _preprocess(moe: MoE, lo: Rank) -> tuple[Operator, ...]:
+def _preprocess(moe: MoE, view: Rank) -> tuple[Operator, ...]:
     """Counts per expert, gathered over the expert group: tiny kernels and one tiny all-gather, all latency."""
     counts = Stream(
         name="moe.preprocess", kind="router", read=8.0 * moe.num_experts, write=8.0 * moe.num_experts, launches=10
     )
-    if lo.recipe.ep * lo.recipe.etp == 1:
+    if view.recipe.ep * view.recipe.etp == 1:
         return (counts,)
-    group = "ep" if lo.recipe.ep > 1 else "etp"
-    nbytes = 8.0 * moe.num_experts * lo.recipe.ep * lo.recipe.etp
+    group = "ep" if view.recipe.ep > 1 else "etp"
+    nbytes = 8.0 * moe.num_experts * view.recipe.ep * view.recipe.etp
     return (counts, Collective(name="moe.counts_ag", kind="all_gather", group=group, bytes=nbytes))
 
 
-def _exchange(name: str, r: Routed, lo: Rank, beside: tuple[str, ...], probs: bool = False) -> tuple[Operator, ...]:
-    transport = "one_shot" if lo.recipe.moe_all_to_all_kernel == "one_shot" else "nccl"
-    tokens = all_to_all(name, r, lo, beside, transport)
+def _exchange(name: str, r: Routed, view: Rank, beside: tuple[str, ...], probs: bool = False) -> tuple[Operator, ...]:
+    transport = "one_shot" if view.recipe.moe_all_to_all_kernel == "one_shot" else "nccl"
+    tokens = all_to_all(name, r, view, beside, transport)
     if not probs or not tokens:
         return tokens
     weights = Collective(name=f"{name}_probs", kind="all_to_all", group="ep", bytes=4.0 * r.sent, hides_behind=beside)
     return (*tokens, weights)
 
 
-def _expert_tensor(name: str, kind: str, element: float, r: Routed, lo: Rank) -> tuple[Operator, ...]:
+def _expert_tensor(name: str, kind: str, element: float, r: Routed, view: Rank) -> tuple[Operator, ...]:
     """Experts split over the expert-tensor group see each other's rows; their partial outputs are summed (fp32)."""
-    if lo.recipe.etp == 1:
+    if view.recipe.etp == 1:
         return ()
-    return (Collective(name=name, kind=kind, group="etp", bytes=element * lo.hidden * r.received),)
+    return (Collective(name=name, kind=kind, group="etp", bytes=element * view.hidden * r.received),)

@@ -44,18 +44,18 @@ class Dispatch(Strategy, ABC):
             return 0.0
         return self.real_data_dispersion if recipe.mock_data is False else self.dispersion
 
-    def routed(self, moe: MoE, lo: Rank) -> Routed:
+    def routed(self, moe: MoE, view: Rank) -> Routed:
         """How many rows a rank sends and computes."""
-        return routed(moe, lo, self.unevenness(lo.recipe), self.static_shapes)
+        return routed(moe, view, self.unevenness(view.recipe), self.static_shapes)
 
-    def parts(self, moe: MoE, r: Routed, lo: Rank, planned: bool) -> tuple[tuple[Part, ...], Part]:
+    def parts(self, moe: MoE, r: Routed, view: Rank, planned: bool) -> tuple[tuple[Part, ...], Part]:
         """(dispatch, combine): what runs between router and experts and between experts and the sum, with their roles, what
         they save, make and hold for a moment. ``planned``: a compiler places the buffers of the step."""
-        dispatch, combine = self.exchanged(moe, r, lo)
-        rows = lo.act * r.held * lo.hidden
+        dispatch, combine = self.exchanged(moe, r, view)
+        rows = view.act * r.held * view.hidden
         row_map = (
             4.0 * r.tokens * (2 * moe.num_experts + 1)
-            if lo.recipe.moe_permute_fusion
+            if view.recipe.moe_permute_fusion
             else 8.0 * r.tokens * moe.moe_router_topk
         )
         last = replace(
@@ -70,45 +70,45 @@ class Dispatch(Strategy, ABC):
             combine,
             role="combine",
             saves=() if self.probs else (output,),
-            makes=(Saved(name="moe.combine.out", bytes=lo.hidden_bytes),),
-            forward_transient=Transient(name="moe_combine_forward", bytes=self.forward_buffers(moe, r, lo)),
-            backward_transient=Transient(name="moe_backward", bytes=self.backward_buffers(r, lo, planned)),
+            makes=(Saved(name="moe.combine.out", bytes=view.hidden_bytes),),
+            forward_transient=Transient(name="moe_combine_forward", bytes=self.forward_buffers(moe, r, view)),
+            backward_transient=Transient(name="moe_backward", bytes=self.backward_buffers(r, view, planned)),
         )
         return (*dispatch[:-1], last), combine
 
     @abstractmethod
-    def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Part, ...], Part]:
         """The operators of dispatch and combine."""
 
     @abstractmethod
-    def forward_buffers(self, moe: MoE, r: Routed, lo: Rank) -> float:
+    def forward_buffers(self, moe: MoE, r: Routed, view: Rank) -> float:
         """Bytes alive beside the saved tensors when the experts' outputs are combined."""
 
-    def backward_buffers(self, r: Routed, lo: Rank, planned: bool) -> float:
+    def backward_buffers(self, r: Routed, view: Rank, planned: bool) -> float:
         """Bytes alive in the backward of the combine: the gradient of the unpermuted tokens, its exchange and its copy."""
-        sent, received = self.row_bytes(r, lo)
-        return self.compiled_buffers(r, lo) if planned else sent + 2 * received
+        sent, received = self.row_bytes(r, view)
+        return self.compiled_buffers(r, view) if planned else sent + 2 * received
 
-    def compiled_buffers(self, r: Routed, lo: Rank) -> float:
+    def compiled_buffers(self, r: Routed, view: Rank) -> float:
         """The same in one compiled step: what carries rows between ranks beside the experts' input gradients."""
-        return 2 * sum(self.row_bytes(r, lo))
+        return 2 * sum(self.row_bytes(r, view))
 
     def ragged(self, recipe: Recipe) -> bool:
         """Whether buffers of dropless experts differ in size from micro-batch to micro-batch."""
         return False
 
-    def device_bytes(self, lo: Rank) -> float:
+    def device_bytes(self, view: Rank) -> float:
         """Its buffers outside the framework's allocator."""
         return 0.0
 
-    def experts(self, parts: tuple[Part, Part, Part], moe: MoE, r: Routed, lo: Rank) -> tuple[Part, Part, Part]:
+    def experts(self, parts: tuple[Part, Part, Part], moe: MoE, r: Routed, view: Rank) -> tuple[Part, Part, Part]:
         """First linear, activation and second linear of the experts, with what they save where the exchange has a say."""
         return parts
 
-    def row_bytes(self, r: Routed, lo: Rank) -> tuple[float, float]:
+    def row_bytes(self, r: Routed, view: Rank) -> tuple[float, float]:
         """A buffer of the rows that are sent, and of those that experts hold."""
-        return lo.act * r.sent * lo.hidden, lo.act * r.held * lo.hidden
+        return view.act * r.sent * view.hidden, view.act * r.held * view.hidden
 
-    def outputs(self, moe: MoE, lo: Rank) -> float:
+    def outputs(self, moe: MoE, view: Rank) -> float:
         """The output of shared experts, where there are any, and the unpermuted one."""
-        return lo.hidden_bytes * (2 if moe.moe_shared_expert_intermediate_size else 1)
+        return view.hidden_bytes * (2 if moe.moe_shared_expert_intermediate_size else 1)

@@ -28,46 +28,46 @@ class Einsum(Dispatch):
     name: ClassVar[str] = "einsum"
     word: ClassVar[str] = "einsum"
 
-    def forward_buffers(self, moe: MoE, r: Routed, lo: Rank) -> float:
-        return 2 * sum(self.row_bytes(r, lo)) + self._masks(r, lo)
+    def forward_buffers(self, moe: MoE, r: Routed, view: Rank) -> float:
+        return 2 * sum(self.row_bytes(r, view)) + self._masks(r, view)
 
-    def compiled_buffers(self, r: Routed, lo: Rank) -> float:
-        sent, _ = self.row_bytes(r, lo)
-        return 2 * sent + self._masks(r, lo)
+    def compiled_buffers(self, r: Routed, view: Rank) -> float:
+        sent, _ = self.row_bytes(r, view)
+        return 2 * sent + self._masks(r, view)
 
-    def _masks(self, r: Routed, lo: Rank) -> float:
+    def _masks(self, r: Routed, view: Rank) -> float:
         """Dispatch and combine mask with their gradients: sequence × slots of all experts each."""
-        return 4 * lo.act * lo.recipe.seq_length * r.sent
+        return 4 * view.act * view.recipe.seq_length * r.sent
 
-    def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
-        sequences = most(1, lo.batch)
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Part, ...], Part]:
+        sequences = most(1, view.batch)
         length, slots = r.tokens // sequences, r.sent // sequences
 
         def product(name: str, m: int, n: int, k: int, layout: str) -> Gemm:
-            return Gemm(name=name, m=m, n=n, k=k, batch=sequences, dtype="bf16", layout=layout, out_bytes=lo.act)
+            return Gemm(name=name, m=m, n=n, k=k, batch=sequences, dtype="bf16", layout=layout, out_bytes=view.act)
 
-        mask = lo.act * sequences * length * slots
+        mask = view.act * sequences * length * slots
         dispatch = Part(
             name="moe.dispatch",
             forward=(
                 Stream(name="moe.mask", kind="elementwise", read=mask, write=2 * mask, launches=6),
-                product("moe.mask_in", slots, lo.hidden, length, "TN"),
-                *all_to_all("moe.dispatch", r, lo),
+                product("moe.mask_in", slots, view.hidden, length, "TN"),
+                *all_to_all("moe.dispatch", r, view),
             ),
             backward_input=(
-                *all_to_all("moe.dispatch.bwd", r, lo),
-                product("moe.mask_in.dgrad", length, lo.hidden, slots, "NN"),
+                *all_to_all("moe.dispatch.bwd", r, view),
+                product("moe.mask_in.dgrad", length, view.hidden, slots, "NN"),
             ),
             tags=MOE,
         )
         combine = Part(
             name="moe.combine",
-            forward=(*all_to_all("moe.combine", r, lo), product("moe.mask_out", length, lo.hidden, slots, "TN")),
+            forward=(*all_to_all("moe.combine", r, view), product("moe.mask_out", length, view.hidden, slots, "TN")),
             backward_input=(
-                product("moe.mask_out.dgrad", slots, lo.hidden, length, "NN"),
-                product("moe.mask_out.weights", length, slots, lo.hidden, "NN"),
+                product("moe.mask_out.dgrad", slots, view.hidden, length, "NN"),
+                product("moe.mask_out.weights", length, slots, view.hidden, "NN"),
                 Stream(name="moe.mask.bwd", kind="elementwise", read=2 * mask, write=mask, launches=4),
-                *all_to_all("moe.combine.bwd", r, lo),
+                *all_to_all("moe.combine.bwd", r, view),
             ),
             tags=MOE,
         )

@@ -49,110 +49,110 @@ class Fused(Dispatch):
     worst_case: ClassVar[bool] = False
     """Rows land in a buffer for the worst case, so the host asks for their number after the exchange."""
 
-    def layout(self, moe: MoE, r: Routed, lo: Rank) -> tuple[Operator, ...]:
+    def layout(self, moe: MoE, r: Routed, view: Rank) -> tuple[Operator, ...]:
         """Where each token goes, worked out before the exchange."""
         routes = 8.0 * moe.num_experts * r.tokens
         return (Stream(name="moe.layout", kind="router", read=routes, write=8.0 * r.tokens, launches=2),)
 
-    def weights_bytes(self, moe: MoE, lo: Rank) -> float:
+    def weights_bytes(self, moe: MoE, view: Rank) -> float:
         """Routing weights (and their gradients) that travel with a row."""
         return 0.0
 
-    def rows_sorted(self, name: str, landed: float, r: Routed, lo: Rank, launches: int) -> Stream:
+    def rows_sorted(self, name: str, landed: float, r: Routed, view: Rank, launches: int) -> Stream:
         """A row that landed is copied to each expert that wants it."""
-        return copy(name, "permute", landed, r.held, launches, lo)
+        return copy(name, "permute", landed, r.held, launches, view)
 
-    def rows_summed(self, name: str, landed: float, r: Routed, lo: Rank) -> Stream:
+    def rows_summed(self, name: str, landed: float, r: Routed, view: Rank) -> Stream:
         """Its copies are added up again."""
-        return sum_copies(name, r.held, landed, 1, lo)
+        return sum_copies(name, r.held, landed, 1, view)
 
-    def device_bytes(self, lo: Rank) -> float:
-        return _DEVICE if lo.recipe.ep > 1 else 0.0
+    def device_bytes(self, view: Rank) -> float:
+        return _DEVICE if view.recipe.ep > 1 else 0.0
 
-    def forward_buffers(self, moe: MoE, r: Routed, lo: Rank) -> float:
-        return _FUSED_EXCHANGE * sum(self.row_bytes(r, lo)) + self.outputs(moe, lo)
+    def forward_buffers(self, moe: MoE, r: Routed, view: Rank) -> float:
+        return _FUSED_EXCHANGE * sum(self.row_bytes(r, view)) + self.outputs(moe, view)
 
-    def compiled_buffers(self, r: Routed, lo: Rank) -> float:
+    def compiled_buffers(self, r: Routed, view: Rank) -> float:
         """A token is sent once to a rank, however many of its experts want it; of scatter-additions one accumulator is
         alive at a time."""
-        _, received = self.row_bytes(r, lo)
-        return 2 * lo.hidden_bytes + (received if lo.recipe.moe_dispatch_scatter_adds else 0.0)
+        _, received = self.row_bytes(r, view)
+        return 2 * view.hidden_bytes + (received if view.recipe.moe_dispatch_scatter_adds else 0.0)
 
-    def arrived(self, moe: MoE, r: Routed, lo: Rank) -> float:
+    def arrived(self, moe: MoE, r: Routed, view: Rank) -> float:
         """Rows that reach a rank: a token once, however many of its experts want it."""
-        everyone = r.tokens * lo.recipe.ep * lo.recipe.etp
-        copies = most(lo.recipe.etp, r.received / r.sent)
-        return least(everyone, r.tokens * distinct_destinations(moe, lo.recipe.ep) * copies)
+        everyone = r.tokens * view.recipe.ep * view.recipe.etp
+        copies = most(view.recipe.etp, r.received / r.sent)
+        return least(everyone, r.tokens * distinct_destinations(moe, view.recipe.ep) * copies)
 
-    def other_nodes(self, moe: MoE, lo: Rank) -> float:
+    def other_nodes(self, moe: MoE, view: Rank) -> float:
         """Expected nodes other than its own that one token reaches; expert ranks of a node are contiguous."""
-        return each(partial(self._other_nodes, moe, lo), lo.recipe.ep, lo.recipe.etp)
+        return each(partial(self._other_nodes, moe, view), view.recipe.ep, view.recipe.etp)
 
-    def _other_nodes(self, moe: MoE, lo: Rank, ep: int, etp: int) -> float:
+    def _other_nodes(self, moe: MoE, view: Rank, ep: int, etp: int) -> float:
         ranks = ep * etp
-        nodes = ceil(ranks / lo.node_ranks)
+        nodes = ceil(ranks / view.node_ranks)
         if nodes == 1 or moe.num_experts % nodes:
-            return 0.0 if nodes == 1 else distinct_destinations(moe, ep) * (1 - lo.node_ranks / ranks)
+            return 0.0 if nodes == 1 else distinct_destinations(moe, ep) * (1 - view.node_ranks / ranks)
         return distinct_destinations(moe, nodes) * (1 - 1 / nodes)
 
     def message(
-        self, name: str, moe: MoE, r: Routed, lo: Rank, launches: int, beside: tuple[str, ...], weights: float = 0.0
+        self, name: str, moe: MoE, r: Routed, view: Rank, launches: int, beside: tuple[str, ...], weights: float = 0.0
     ) -> tuple[Collective, ...]:
         """The exchange of those rows, ``weights`` bytes beside each, hidden behind the operators ``beside``."""
-        if lo.recipe.ep * lo.recipe.etp == 1:
+        if view.recipe.ep * view.recipe.etp == 1:
             return ()
-        row, rows = lo.act * lo.hidden + weights, self.arrived(moe, r, lo)
+        row, rows = view.act * view.hidden + weights, self.arrived(moe, r, view)
         return (
             Collective(
                 name=name,
                 kind="all_to_all",
-                group="ep" if lo.recipe.ep > 1 else "etp",
+                group="ep" if view.recipe.ep > 1 else "etp",
                 bytes=row * rows,
                 hides_behind=beside,
                 transport=self.transport,
-                nodes_bytes=row * r.tokens * self.other_nodes(moe, lo),
+                nodes_bytes=row * r.tokens * self.other_nodes(moe, view),
                 rows=rows,
                 launches=launches,
             ),
         )
 
-    def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
-        arrived = self.arrived(moe, r, lo)
-        landed = r.tokens * lo.recipe.ep * lo.recipe.etp if r.held > r.rows else arrived
-        weights = self.weights_bytes(moe, lo)
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Part, ...], Part]:
+        arrived = self.arrived(moe, r, view)
+        landed = r.tokens * view.recipe.ep * view.recipe.etp if r.held > r.rows else arrived
+        weights = self.weights_bytes(moe, view)
 
         def message(name: str, launches: int, beside: tuple[str, ...], weights: float) -> tuple[Collective, ...]:
-            return self.message(name, moe, r, lo, launches, beside, weights)
+            return self.message(name, moe, r, view, launches, beside, weights)
 
         # DeepEP's host spins on the count of rows that will arrive before it launches the dispatch (csrc/deep_ep.cpp);
         # with a receive buffer for the worst case (stage 2, and HybridEP) the host asks after it, at stage 3 never
-        late = self.worst_case or (lo.recipe.sync_free_stage or 0) >= 2
-        wait = counts_read(r, lo, 3)
-        prepare = Part(name="moe.layout", forward=self.layout(moe, r, lo), tags=PREPROCESS)
+        late = self.worst_case or (view.recipe.sync_free_stage or 0) >= 2
+        wait = counts_read(r, view, 3)
+        prepare = Part(name="moe.layout", forward=self.layout(moe, r, view), tags=PREPROCESS)
         dispatch = Part(
             name="moe.dispatch",
             forward=(
                 *(() if late else wait),
-                *message("moe.dispatch", 2, behind(lo, FC1), weights),
+                *message("moe.dispatch", 2, behind(view, FC1), weights),
                 *(wait if late else ()),
-                self.rows_sorted("moe.permute", landed, r, lo, 5),
+                self.rows_sorted("moe.permute", landed, r, view, 5),
             ),
             backward_input=(
-                self.rows_summed("moe.permute.bwd", landed, r, lo),
-                *scatter_adds(r, lo),
-                *message("moe.dispatch.bwd", 1, behind(lo, FC1_BACKWARD), weights),
+                self.rows_summed("moe.permute.bwd", landed, r, view),
+                *scatter_adds(r, view),
+                *message("moe.dispatch.bwd", 1, behind(view, FC1_BACKWARD), weights),
             ),
             tags=MOE,
         )
         combine = Part(
             name="moe.combine",
             forward=(
-                self.rows_summed("moe.unpermute", landed, r, lo),
-                *message("moe.combine", 1, behind(lo, FC2), 0.0),
+                self.rows_summed("moe.unpermute", landed, r, view),
+                *message("moe.combine", 1, behind(view, FC2), 0.0),
             ),
             backward_input=(
-                *message("moe.combine.bwd", 1, behind(lo, FC2_BACKWARD), 0.0),
-                self.rows_sorted("moe.unpermute.bwd", landed, r, lo, 1),
+                *message("moe.combine.bwd", 1, behind(view, FC2_BACKWARD), 0.0),
+                self.rows_sorted("moe.unpermute.bwd", landed, r, view, 1),
             ),
             tags=MOE,
         )
@@ -184,22 +184,22 @@ class HybridEP(Fused):
     worst_case: ClassVar[bool] = True
     pads: ClassVar[bool] = True  # pad_multiple
 
-    def layout(self, moe: MoE, r: Routed, lo: Rank) -> tuple[Operator, ...]:
+    def layout(self, moe: MoE, r: Routed, view: Rank) -> tuple[Operator, ...]:
         """One byte for each token of the group and each expert, gathered and scanned."""
-        ranks = lo.recipe.ep * lo.recipe.etp
+        ranks = view.recipe.ep * view.recipe.etp
         routes = 1.0 * moe.num_experts * r.tokens * ranks
         scan = Stream(name="moe.layout", kind="router", read=routes, write=8.0 * r.tokens * ranks, launches=3)
         if ranks == 1:
             return (scan,)
-        group = "ep" if lo.recipe.ep > 1 else "etp"
+        group = "ep" if view.recipe.ep > 1 else "etp"
         return (Collective(name="moe.routes_ag", kind="all_gather", group=group, bytes=routes), scan)
 
-    def weights_bytes(self, moe: MoE, lo: Rank) -> float:
+    def weights_bytes(self, moe: MoE, view: Rank) -> float:
         """A row carries fp32 weights of all experts of its node (``expert_output_prob``)."""
-        return 4.0 * moe.num_experts * least(1.0, lo.node_ranks / (lo.recipe.ep * lo.recipe.etp))
+        return 4.0 * moe.num_experts * least(1.0, view.node_ranks / (view.recipe.ep * view.recipe.etp))
 
-    def rows_sorted(self, name: str, landed: float, r: Routed, lo: Rank, launches: int) -> Stream:
-        return copy(name, "permute", landed, r.held, least(2, launches), lo)
+    def rows_sorted(self, name: str, landed: float, r: Routed, view: Rank, launches: int) -> Stream:
+        return copy(name, "permute", landed, r.held, least(2, launches), view)
 
-    def rows_summed(self, name: str, landed: float, r: Routed, lo: Rank) -> Stream:
-        return copy(name, "permute", r.held, landed, 1, lo)
+    def rows_summed(self, name: str, landed: float, r: Routed, view: Rank) -> Stream:
+        return copy(name, "permute", r.held, landed, 1, view)

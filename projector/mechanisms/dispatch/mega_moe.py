@@ -46,17 +46,17 @@ class MegaMoE(Fused):
     name: ClassVar[str] = "mega_moe"
     word: ClassVar[str] = "mega_moe"
 
-    def device_bytes(self, lo: Rank) -> float:
+    def device_bytes(self, view: Rank) -> float:
         """The symmetric heap that all layers share: rows dispatched forward and backward, slots of the combine."""
-        moe = lo.model.moe
-        if moe is None or lo.recipe.ep == 1:
+        moe = view.model.moe
+        if moe is None or view.recipe.ep == 1:
             return 0.0
-        row = lo.act * (moe.moe_latent_size or lo.hidden)
-        return (2 * row + _INDICES) * self._pool(moe, lo) + row * lo.shard_tokens * moe.computed_topk
+        row = view.act * (moe.moe_latent_size or view.hidden)
+        return (2 * row + _INDICES) * self._pool(moe, view) + row * view.shard_tokens * moe.computed_topk
 
-    def experts(self, parts: tuple[Part, Part, Part], moe: MoE, r: Routed, lo: Rank) -> tuple[Part, Part, Part]:
+    def experts(self, parts: tuple[Part, Part, Part], moe: MoE, r: Routed, view: Rank) -> tuple[Part, Part, Part]:
         first, act, second = parts
-        wider = self._pool(moe, lo) / r.held
+        wider = self._pool(moe, view) / r.held
         saves = tuple(each._replace(bytes=each.bytes * wider) for each in act.saves if each.input)
         # the gradient of that, and of the activation's output beside the output made again
         made = sum(each.bytes for each in saves) + 2 * wider * sum(each.bytes for each in act.makes)
@@ -67,39 +67,39 @@ class MegaMoE(Fused):
             replace(second, saves=_gradients(second)),
         )
 
-    def forward_buffers(self, moe: MoE, r: Routed, lo: Rank) -> float:
-        return lo.act * moe.moe_ffn_hidden_size * self._pool(moe, lo) + self.outputs(moe, lo)
+    def forward_buffers(self, moe: MoE, r: Routed, view: Rank) -> float:
+        return view.act * moe.moe_ffn_hidden_size * self._pool(moe, view) + self.outputs(moe, view)
 
-    def backward_buffers(self, r: Routed, lo: Rank, planned: bool) -> float:
+    def backward_buffers(self, r: Routed, view: Rank, planned: bool) -> float:
         return 0.0  # gradients of rows land in the heap
 
-    def _pool(self, moe: MoE, lo: Rank) -> int:
+    def _pool(self, moe: MoE, view: Rank) -> int:
         """Rows of a buffer."""
-        here = moe.num_experts // lo.recipe.ep
-        landing = lo.recipe.ep * lo.shard_tokens * least(ceil(moe.computed_topk), here)
+        here = moe.num_experts // view.recipe.ep
+        landing = view.recipe.ep * view.shard_tokens * least(ceil(moe.computed_topk), here)
         return ceil((landing + here * (_BLOCK - 1)) / _BLOCK) * _BLOCK
 
-    def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
-        if lo.recipe.ep * lo.recipe.etp > lo.node_ranks:
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Part, ...], Part]:
+        if view.recipe.ep * view.recipe.etp > view.node_ranks:
             raise Unsupported("MegaMoE: its peers share the memory of one node")
-        landed = self.arrived(moe, r, lo)
-        prepare = Part(name="moe.layout", forward=self.layout(moe, r, lo), tags=PREPROCESS)
+        landed = self.arrived(moe, r, view)
+        prepare = Part(name="moe.layout", forward=self.layout(moe, r, view), tags=PREPROCESS)
         dispatch = Part(
             name="moe.dispatch",
-            forward=self.message("moe.dispatch", moe, r, lo, 0, ("experts.fc1",)),
+            forward=self.message("moe.dispatch", moe, r, view, 0, ("experts.fc1",)),
             backward_input=(
-                *self.message("moe.dispatch.bwd", moe, r, lo, 0, ("experts.fc1.dgrad",)),
-                copy("moe.permute.bwd", "permute", landed, r.tokens, 1, lo),
+                *self.message("moe.dispatch.bwd", moe, r, view, 0, ("experts.fc1.dgrad",)),
+                copy("moe.permute.bwd", "permute", landed, r.tokens, 1, view),
             ),
             tags=MOE,
         )
         combine = Part(
             name="moe.combine",
             forward=(
-                *self.message("moe.combine", moe, r, lo, 0, ("experts.fc2",)),
-                copy("moe.unpermute", "permute", landed, r.tokens, 1, lo),
+                *self.message("moe.combine", moe, r, view, 0, ("experts.fc2",)),
+                copy("moe.unpermute", "permute", landed, r.tokens, 1, view),
             ),
-            backward_input=self.message("moe.combine.bwd", moe, r, lo, 0, ("experts.fc2.dgrad",)),
+            backward_input=self.message("moe.combine.bwd", moe, r, view, 0, ("experts.fc2.dgrad",)),
             tags=MOE,
         )
         return (prepare, dispatch), combine

@@ -87,12 +87,12 @@ class Routed:
     fixed: bool
 
 
-def routed(moe: MoE, lo: Rank, uneven: float, static_shapes: bool) -> Routed:
+def routed(moe: MoE, view: Rank, uneven: float, static_shapes: bool) -> Routed:
     """How many rows this rank sends and computes, from top-k, capacity factor and the padding of quantised GEMMs.
 
     ``uneven``: coefficient of variation of the loads of experts.
     """
-    recipe, tokens = lo.recipe, lo.shard_tokens
+    recipe, tokens = view.recipe, view.shard_tokens
     sent, fixed = ceil(tokens * moe.computed_topk), False
     experts = most(1, moe.num_experts // recipe.ep)
     fullest = fullest_rank(uneven, experts, recipe.ep, sent)
@@ -106,8 +106,8 @@ def routed(moe: MoE, lo: Rank, uneven: float, static_shapes: bool) -> Routed:
             fullest = least(fullest, factor)
     received = ceil(sent * fullest) * recipe.etp
     rows = received
-    if lo.quantised:
-        unit = _ROW_ALIGNMENT.get(lo.cast_recipe, _FP8_ALIGNMENT)
+    if view.quantised:
+        unit = _ROW_ALIGNMENT.get(view.cast_recipe, _FP8_ALIGNMENT)
         rows = ceil(received / experts / unit) * unit * experts
     worst = ceil(tokens * least(moe.computed_topk, experts)) * recipe.etp * recipe.ep
     held = worst if static_shapes and not fixed else rows

@@ -139,15 +139,15 @@ def test_mega_moe_has_rows_for_every_copy_on_one_rank(ep: int, copies: int) -> N
     neither the dispatched rows nor the activated ones; two pools and the slots of the combine lie in a heap."""
     flex = {"ep": ep, "moe_token_dispatcher_type": "flex", "moe_grouped_gemm": "fused"}
     case = resolved(DEEPSEEK_V3, **flex, moe_flex_dispatcher_backend="mega_moe")
-    lo, here = local(case), 256 // ep
-    rows = -(-(ep * lo.shard_tokens * copies + here * 255) // 256) * 256
+    view, here = local(case), 256 // ep
+    rows = -(-(ep * view.shard_tokens * copies + here * 255) // 256) * 256
     saved = {each.tensor: each.bytes for each in layer(EXPERTS, case).saves if each.since == "forward"}
     assert saved["experts.fc1.out"] == pytest.approx(2 * rows * 2 * 2048)
     assert not {"experts.in", "experts.act.out", "experts.act.unweighted", "experts.act.gate"} & saved.keys()
     (moment,) = {each.bytes for each in layer(EXPERTS, case).backward_transients if each.bytes > 3 * rows * 2048}
     assert moment == pytest.approx(2 * rows * 4 * 2048)
-    heap = case.execution.dispatch.device_bytes(lo)
-    assert heap == pytest.approx(2 * 7168 * (2 * rows + 8 * lo.shard_tokens) + 16 * rows)
+    heap = case.execution.dispatch.device_bytes(view)
+    assert heap == pytest.approx(2 * 7168 * (2 * rows + 8 * view.shard_tokens) + 16 * rows)
     assert case.execution.dispatch.device_bytes(local(resolved(DEEPSEEK_V3, **(flex | {"ep": 1})))) == 0.0
 
 

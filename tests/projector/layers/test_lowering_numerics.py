@@ -194,29 +194,29 @@ def case(loss: str, **how: Any) -> Any:
 
 
 def of(loss: str, **how: Any) -> tuple[Local, Any]:
-    lo = local(case(loss, **how))
-    return lo, cross_entropy(lo)
+    view = local(case(loss, **how))
+    return view, cross_entropy(view)
 
 
 def test_a_chunk_of_logits_is_as_large_as_the_hidden_states() -> None:
     """16,384 tokens, 128,256 words, width 4,096: 32 times the width, so 512 tokens at a time (Liger's own rule)."""
-    lo, part = of("liger")
-    weight = float(lo.vocab * lo.hidden)
+    view, part = of("liger")
+    weight = float(view.vocab * view.hidden)
     assert part.saves[0].bytes == pytest.approx(2.0 * 16384 * 4096 + 2.0 * weight)
-    assert part.forward_transient.bytes == pytest.approx(2.0 * 512 * lo.vocab + 6.0 * weight)
+    assert part.forward_transient.bytes == pytest.approx(2.0 * 512 * view.vocab + 6.0 * weight)
     (added,) = [op for op in part.forward if op.name == "loss.accumulate"]
     assert added.read == pytest.approx(32 * 8.0 * weight)
 
 
 def test_a_frozen_weight_has_no_gradient() -> None:
-    lo, part = of("liger", lora=LoRA(dim=16, targets=("linear_qkv",)))
-    assert part.saves[0].bytes == pytest.approx(lo.hidden_bytes)
+    view, part = of("liger", lora=LoRA(dim=16, targets=("linear_qkv",)))
+    assert part.saves[0].bytes == pytest.approx(view.hidden_bytes)
     assert not [op for op in part.forward if op.name == "loss.accumulate"]
 
 
 def test_logits_that_are_made_again_leave_two_numbers_a_token() -> None:
-    lo, part = of("linear")
-    assert part.saves[0].bytes == 8.0 * lo.tokens
+    view, part = of("linear")
+    assert part.saves[0].bytes == 8.0 * view.tokens
     assert part.backward_input[0].name == "output.again"
 
 
@@ -245,8 +245,8 @@ def test_a_split_vocabulary_is_refused(loss: str) -> None:
 def test_ligers_loss_on_whole_logits_overwrites_their_fp32_copy() -> None:
     """Of each logit 4 bytes live from forward to backward; 2 beside them, first its own, then its gradient's. It is read in
     16 bits, twice in fp32, and its gradient is scaled and cast: no pass more."""
-    lo, part = of("liger_cross_entropy")
-    logits = float(lo.tokens * lo.vocab)
+    view, part = of("liger_cross_entropy")
+    logits = float(view.tokens * view.vocab)
     assert part.saves[0].bytes == 4 * logits
     assert part.forward_transient.bytes == part.backward_transient.bytes == 2 * logits
     (forward,), (backward,) = (
@@ -262,8 +262,8 @@ def test_automodels_loss_of_experts_stays_in_bf16() -> None:
     for name in ("llama3_8b", "qwen3_30b_a3b"):
         recipe = Recipe(micro_batch_size=4, global_batch_size=32, seq_length=4096)
         run = resolve(Workload(model=zoo.load(name), recipe=recipe, gpus=8, framework="automodel"), "nvidia", "hopper")
-        lo = local(run)
-        found[run.execution.fusion.loss] = (cross_entropy(lo), lo.tokens * lo.vocab)
+        view = local(run)
+        found[run.execution.fusion.loss] = (cross_entropy(view), view.tokens * view.vocab)
     (full, many), (half, few) = found["fp32"], found["bf16"]
     assert half.saves[0].bytes / few == 2.0 == full.saves[0].bytes / many / 2
     moved = [sum(op.read + op.write for op in (part.forward[0], part.backward_input[0])) for part in (half, full)]

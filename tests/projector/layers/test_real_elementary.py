@@ -104,8 +104,8 @@ def here(**model: Any) -> Any:
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_activation_of_kimi_k3(weighted: bool) -> None:
-    lo = here(activation_situ_beta=4.0)
-    part = mlp.activation("act", WIDTH, ROWS, lo, frozenset(), reads="fc1.out", weighted=weighted)
+    view = here(activation_situ_beta=4.0)
+    part = mlp.activation("act", WIDTH, ROWS, view, frozenset(), reads="fc1.out", weighted=weighted)
     inputs = [torch.randn(ROWS, 2 * WIDTH, dtype=torch.bfloat16)]
     if weighted:
         inputs.append(torch.rand(ROWS, 1))
@@ -116,8 +116,8 @@ def test_the_activation_of_kimi_k3(weighted: bool) -> None:
 
 @pytest.mark.parametrize("candidates", [2, 4])
 def test_the_residual_of_kimi_k3(candidates: int) -> None:
-    lo = here(attn_res_block_size=12)
-    part = attention_residual.mixer("norm.mix", candidates, ROWS, lo)
+    view = here(attn_res_block_size=12)
+    part = attention_residual.mixer("norm.mix", candidates, ROWS, view)
     bank = torch.randn(ROWS, candidates - 1, WIDTH, dtype=torch.bfloat16)
     stream, *vectors = (torch.randn(*shape, WIDTH, dtype=torch.bfloat16) for shape in ((ROWS,), (), ()))
     found = counted(mixed, bank, stream, *vectors)

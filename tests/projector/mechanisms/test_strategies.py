@@ -154,12 +154,12 @@ FILES = {
 """,
     "dispatch": _HEAD.format(base="dispatch.alltoall", kind="AllToAll")
     + """
-    def exchanged(self, moe, r, lo):
-        parts, combine = super().exchanged(moe, r, lo)
+    def exchanged(self, moe, r, view):
+        parts, combine = super().exchanged(moe, r, view)
         wide = [replace(op, bytes=8.0 * op.bytes) if hasattr(op, "hides_behind") else op for op in combine.forward]
         return parts, replace(combine, forward=tuple(wide))
 
-    def device_bytes(self, lo):
+    def device_bytes(self, view):
         return 4e9
 """,
     "fusion": _HEAD.format(base="fusion", kind="TransformerEngine")
