@@ -108,9 +108,9 @@ class Ran:
         without, narrow = eager(resolved, source, asked), _by_torch(asked, source)
         execution = resolved.execution
         if "torch_compile" in without:
-            execution = execution.but(fusion={"elementwise": False, "loss_compiled": False})
+            execution = execution.evolve(fusion={"elementwise": False, "loss_compiled": False})
         if narrow:
-            execution = execution.but(fusion={"elementary_casts": True})
+            execution = execution.evolve(fusion={"elementary_casts": True})
         self._ran = replace(resolved, workload=_workload(resolved, asked, without, narrow), execution=execution)
         self._whole, self._here = _Priced(resolved, cluster), _Priced(self._ran, cluster)
 

@@ -51,7 +51,7 @@ def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
     stages = stages_of(resolved)
     execution = _quiet(resolved.execution)
     if cluster.gpu.vendor == "cpu":  # what moves data is the core that computes: nothing hides
-        execution = execution.but(data_parallel={"overlap": 0.0})
+        execution = execution.evolve(data_parallel={"overlap": 0.0})
     price = Price(resolved, cluster, timings, asked)
     clock = Live(
         {}, frozenset(), price, execution, phases=_phases(resolved, stages, asked, timings, simulated, cluster)
@@ -160,7 +160,7 @@ def _stage_seconds(resolved: Resolved, stages: Sequence[Named], clock: Clock) ->
 def _quiet(execution: Execution) -> Execution:
     """The framework without host costs of its own: measured times have them."""
     own = ("launch_us", "collective_us", "sync_us", "layer_us", "gc_steps", "step_ms")
-    return execution.but(runtime=dict.fromkeys(own, 0.0))
+    return execution.evolve(runtime=dict.fromkeys(own, 0.0))
 
 
 class _Alike(Clock):

@@ -24,7 +24,7 @@ from projector.collectives.bounds import bandwidth_bound
 from projector.collectives.network import Cost, Network, network
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import Cluster, Efficiency, GroupShape
-from projector.memo import Recent, Same
+from projector.memo import BoundedCache, IdentityKey
 from projector.operators.types import Collective
 from projector.size import each_row, least, root
 
@@ -95,11 +95,11 @@ class _Known:
     """What groups of one shape cost on one cluster: seconds of a number of bytes by kind and transport, and networks."""
 
     def __init__(self) -> None:
-        self.prices: Recent[Callable[[float], float]] = Recent(4096)
-        self.networks: Recent[Network] = Recent(1024)
+        self.prices: BoundedCache[Callable[[float], float]] = BoundedCache(4096)
+        self.networks: BoundedCache[Network] = BoundedCache(1024)
 
 
-_KNOWN: Recent[_Known] = Recent(16)
+_KNOWN: BoundedCache[_Known] = BoundedCache(16)
 
 
 class Pricing:
@@ -119,7 +119,7 @@ class Pricing:
         self._dispatch_units = dispatch_units
         self._cluster = cluster
         self._efficiency = efficiency
-        self._known = _KNOWN.get((Same(cluster), Same(efficiency)), _Known)
+        self._known = _KNOWN.get((IdentityKey(cluster), IdentityKey(efficiency)), _Known)
 
     def seconds(self, op: Collective) -> float:
         """Seconds of one operator (see :func:`seconds`)."""

@@ -16,7 +16,7 @@ from projector.io.typed import of_type
 from projector.mechanisms.attention_kernels import epoch
 from projector.mechanisms.execution import Execution, merged
 from projector.mechanisms.fusion import MATERIALISED
-from projector.memo import Recent, but
+from projector.memo import BoundedCache, evolve
 from projector.workload.checks import range_problems
 from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
@@ -56,11 +56,11 @@ def _alike(workload: Workload, vendor: str, arch: str, host: str) -> Resolved:
     if unstated:
         implied = _by_size(workload)
         sizes |= {name: implied[name] for name in unstated}
-    return but(alike, workload=but(workload, recipe=but(alike.workload.recipe, **sizes)))
+    return evolve(alike, workload=evolve(workload, recipe=evolve(alike.workload.recipe, **sizes)))
 
 
 _sizes = attrgetter(*LAYOUT_SIZES)
-_ALIKE: Recent[tuple[Resolved, tuple[str, ...]]] = Recent(1024)
+_ALIKE: BoundedCache[tuple[Resolved, tuple[str, ...]]] = BoundedCache(1024)
 
 
 def _first(workload: Workload, vendor: str, arch: str, host: str) -> tuple[Resolved, tuple[str, ...]]:
@@ -204,11 +204,11 @@ def _attention(execution: Execution, workload: Workload, recipe: Recipe, arch: s
     """The stack's date, and Primus-Turbo's attention on AMD: AITER's kernels, whose dQ atomics its scripts keep in fp32 on
     gfx942, and Triton's where a head has a learned sink (AMD-AGI/Primus
     primus/backends/megatron/core/extensions/primus_turbo.py)."""
-    dated = execution.but(kernels={"built": epoch(workload.framework_date)})
+    dated = execution.evolve(kernels={"built": epoch(workload.framework_date)})
     if not recipe.use_turbo_attention or execution.kernels.attention not in _ROCM_ATTENTION:
         return dated
     family = "triton" if workload.model.attention_sinks else "aiter_python" if arch == "gfx950" else "aiter"
-    return dated.but(kernels={"attention": family})
+    return dated.evolve(kernels={"attention": family})
 
 
 def experts_follow(workload: Workload, where: str) -> tuple[Workload, tuple[str, ...]]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.frameworks.types import Resolved
-from projector.memo import but
+from projector.memo import evolve
 from projector.size import column
 from projector.workload.declared import about_of
 from projector.workload.recipe import Recipe
@@ -72,4 +72,4 @@ def in_columns(one: Resolved, cells: NDArray[np.int64]) -> Resolved:
     row for each (``cells``: :func:`numbers` of them). All other fields are those of ``one``."""
     *sizes, gpus = map(column, cells)
     given = dict(zip(_NUMBERS, sizes, strict=True))
-    return but(one, workload=but(one.workload, recipe=but(one.workload.recipe, **given), gpus=gpus))
+    return evolve(one, workload=evolve(one.workload, recipe=evolve(one.workload.recipe, **given), gpus=gpus))

@@ -18,7 +18,7 @@ from projector.kernels.protocol import ComputeOp, FloatArray, Times
 from projector.kernels.tiles import tiles
 from projector.mechanisms import Execution
 from projector.mechanisms.attention_kernels import UNFUSED, choose
-from projector.memo import Same
+from projector.memo import IdentityKey
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 from projector.size import real, rows, table
 
@@ -244,11 +244,11 @@ class Simulated:
 
 def shared(gpu: Gpu, efficiency: Efficiency, execution: Execution) -> Simulated:
     """Returns the model of this device, parameters and execution, with what it remembers from earlier projections."""
-    return _shared(Same(gpu), Same(efficiency), execution)
+    return _shared(IdentityKey(gpu), IdentityKey(efficiency), execution)
 
 
 @lru_cache(maxsize=64)
-def _shared(gpu: Same[Gpu], efficiency: Same[Efficiency], execution: Execution) -> Simulated:
+def _shared(gpu: IdentityKey[Gpu], efficiency: IdentityKey[Efficiency], execution: Execution) -> Simulated:
     return Simulated(gpu.value, efficiency.value, execution)
 
 

@@ -31,7 +31,7 @@ from projector.layers.moe import moe_layer
 from projector.layers.norms import beside
 from projector.layers.recompute import recomputed
 from projector.layers.towers import entering, frozen, leaving, merged
-from projector.memo import but, remembered
+from projector.memo import evolve, remembered
 from projector.operators.part import Block, Part, Recomputed, block
 from projector.operators.saved import once
 from projector.operators.types import Stream
@@ -173,13 +173,13 @@ def _seen_by(kind: LayerKind, resolved: Resolved) -> Resolved:
     model = work.model.within(kind)
     if kind.tower:
         recipe = kind.tower.seen(work.recipe)
-        return but(resolved, workload=but(work, model=model, recipe=recipe))
-    return resolved if model is work.model else but(resolved, workload=but(work, model=model))
+        return evolve(resolved, workload=evolve(work, model=model, recipe=recipe))
+    return resolved if model is work.model else evolve(resolved, workload=evolve(work, model=model))
 
 
 def _in_bf16(resolved: Resolved) -> Resolved:
     work = resolved.workload
-    return but(resolved, workload=but(work, recipe=but(work.recipe, precision="bf16")))
+    return evolve(resolved, workload=evolve(work, recipe=evolve(work.recipe, precision="bf16")))
 
 
 @remembered(_KEPT)

@@ -52,9 +52,9 @@ class Execution(HashedOnce):
     @classmethod
     def of(cls, **stated: Mapping[str, Any]) -> Execution:
         """From what a profile says, which :func:`problems` found sound."""
-        return cls().but(**stated)
+        return cls().evolve(**stated)
 
-    def but(self, **stated: Mapping[str, Any]) -> Execution:
+    def evolve(self, **stated: Mapping[str, Any]) -> Execution:
         """With other parameters, or other strategies where ``strategy`` names one (which then starts with its own)."""
         chosen: dict[str, Any] = {place: _chosen(getattr(self, place), place, how) for place, how in stated.items()}
         return replace(self, **chosen)
@@ -80,7 +80,7 @@ class Execution(HashedOnce):
 def _chosen(before: Strategy, place: str, stated: Mapping[str, Any]) -> Strategy:
     parameters = {key: value for key, value in stated.items() if key != STRATEGY}
     if stated.get(STRATEGY, before.name) == before.name:
-        return before.but(parameters)
+        return before.evolve(parameters)
     return _kinds(place)[stated[STRATEGY]](**parameters)
 
 

@@ -29,7 +29,7 @@ class Kernels(Strategy):
     def run_by(self, recipe: Recipe) -> Kernels:
         """With the FlashAttention that a recipe names."""
         named = recipe.attention_backend in ("fa2", "fa3", "fa4")
-        return self.but({"attention": recipe.attention_backend}) if named else self
+        return self.evolve({"attention": recipe.attention_backend}) if named else self
 
     def grouped_by(self, recipe: Recipe) -> str:
         """What grouped products run on: the recipe's choice where it is one; from sync-free stage 2 on one kernel that reads

@@ -23,7 +23,7 @@ class Strategy:
 
     name: ClassVar[str]
 
-    def but(self, parameters: Mapping[str, Any]) -> Self:
+    def evolve(self, parameters: Mapping[str, Any]) -> Self:
         """The same strategy with other parameters."""
         return dataclasses.replace(self, **parameters)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from projector.frameworks.types import Resolved
-from projector.memo import Same
+from projector.memo import IdentityKey
 from projector.parameter import parameter
 from projector.workload.layer_kinds import Recurrent
 from projector.workload.model import Model
@@ -46,11 +46,11 @@ def kind(resolved: Resolved) -> str:
 
 def uncounted(model: Model) -> bool:
     """Whether nobody has counted what its layers save."""
-    return _uncounted(Same(model))
+    return _uncounted(IdentityKey(model))
 
 
 @lru_cache(maxsize=256)
-def _uncounted(same: Same[Model]) -> bool:
+def _uncounted(same: IdentityKey[Model]) -> bool:
     model = same.value
     mixers = (kind.mixer for kind in model.layer_kinds)
     several = model.residual_width > model.hidden_size

@@ -20,7 +20,7 @@ from projector.collectives.placement import ranks_per_node
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster, Gpu
-from projector.memo import but
+from projector.memo import evolve
 from projector.search import axes as choices
 from projector.search.axes import Axis, Option
 from projector.search.layouts import layouts
@@ -128,7 +128,7 @@ def searched(base: Workload) -> frozenset[str]:
 def with_fields(base: Workload, fields: Option) -> Workload:
     """``base`` with these recipe fields (and ``gpus``)."""
     recipe = {name: value for name, value in fields.items() if name != "gpus"}
-    return but(base, gpus=fields.get("gpus", base.gpus), recipe=but(base.recipe, **recipe))
+    return evolve(base, gpus=fields.get("gpus", base.gpus), recipe=evolve(base.recipe, **recipe))
 
 
 def _on_a_rank(shape: Option) -> Hashable:
@@ -176,7 +176,7 @@ def space(
     neutral = {
         name: getattr(base.recipe, name) if default is MISSING else default for name, default in defaults.items()
     }
-    bare = but(base, recipe=but(base.recipe, **neutral))
+    bare = evolve(base, recipe=evolve(base.recipe, **neutral))
     made = Space(
         base=bare,
         sizes=sizes,

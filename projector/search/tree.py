@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
-from projector.memo import but
+from projector.memo import evolve
 from projector.search.axes import Option
 from projector.search.nodes import LAYOUT
 from projector.search.space import Space, with_fields
@@ -175,7 +175,7 @@ def _of_shape(load: Workload) -> list[Problem]:
     recipe = load.recipe
     if load.gpus % recipe.replica_ranks:
         return [Problem("", "gpus", load.gpus, "a multiple of tp · pp · cp")]
-    return arguments.of_workload(but(load, recipe=but(recipe, allow_uneven_pipeline_split=True)))
+    return arguments.of_workload(evolve(load, recipe=evolve(recipe, allow_uneven_pipeline_split=True)))
 
 
 def _words(problem: Problem) -> tuple[str, str]:

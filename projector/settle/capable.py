@@ -14,7 +14,7 @@ from projector.frameworks.types import Resolved
 from projector.hardware import host_link
 from projector.hardware.architectures import ATTENTION, PRECISIONS, TRANSPORTS, known, precisions
 from projector.hardware.types import Cluster, Gpu
-from projector.memo import but
+from projector.memo import evolve
 from projector.memory.plan import RankMemory, plan
 from projector.workload.recipe import Recipe
 
@@ -99,7 +99,7 @@ def host_bytes(resolved: Resolved, cluster: Cluster) -> float:
     would have. Ranks of one stage fill hosts first (tp, cp and dp before pp)."""
     workload = resolved.workload
     wide = {"use_precision_aware_optimizer": False} if workload.recipe.optimizer_cpu_offload else {}
-    bare = but(resolved, workload=but(workload, recipe=but(workload.recipe, **OFFLOADS, **wide)))
+    bare = evolve(resolved, workload=evolve(workload, recipe=evolve(workload.recipe, **OFFLOADS, **wide)))
     kept = [[_movable(rank) for rank in plan(each, cluster.gpu).ranks] for each in (bare, resolved)]
     saved = [max(0.0, here - left) for here, left in zip(*kept, strict=True)]
     ranks = min(workload.gpus, cluster.gpus_per_host)

@@ -15,7 +15,7 @@ from projector.hardware import efficiency, host_link
 from projector.hardware.types import Cluster, Gpu
 from projector.layers.mask import mask_bytes, meant
 from projector.layers.optimizers import MUON
-from projector.memo import Same, but
+from projector.memo import IdentityKey, evolve
 from projector.memory.plan import plan
 from projector.settle import arguments, capable, scheduling
 from projector.workload.layer_kinds import Recurrent
@@ -49,7 +49,7 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
     if beyond and not published:
         raise InputError(beyond)
     if beyond:
-        resolved = but(resolved, assumed=(*resolved.assumed, *map(capable.doubt, beyond)))
+        resolved = evolve(resolved, assumed=(*resolved.assumed, *map(capable.doubt, beyond)))
     unknown = (each.expected for each in broken(_TWO_STACKS, resolved.workload))
     conflict = scheduling.conflict(resolved.workload.recipe) or next(unknown, "")
     if conflict:
@@ -77,16 +77,16 @@ def _masked(resolved: Resolved) -> Resolved:
     name, size = "create_attention_mask_in_dataloader", mask_bytes(resolved) / 2.0**30
     if meant(resolved):
         words = f"{name}=True ({size:.3g} GiB a micro-batch, the default of this framework)"
-        return but(resolved, assumed=(*resolved.assumed, words))
+        return evolve(resolved, assumed=(*resolved.assumed, words))
     words = (
         f"{name}=False (the default of this framework is a mask of {size:,.0f} GiB, more than the inputs of all layers)"
     )
-    workload = but(resolved.workload, recipe=but(resolved.workload.recipe, **{name: False}))
-    return but(resolved, workload=workload, assumed=(*resolved.assumed, words))
+    workload = evolve(resolved.workload, recipe=evolve(resolved.workload.recipe, **{name: False}))
+    return evolve(resolved, workload=workload, assumed=(*resolved.assumed, words))
 
 
 @lru_cache(maxsize=256)
-def _unmeasured(model: Same[Model]) -> tuple[str, ...]:
+def _unmeasured(model: IdentityKey[Model]) -> tuple[str, ...]:
     """What stands for kernels that no table here holds, one entry for each kind of them."""
     mixers = dict.fromkeys(
         kind.mixer.name for kind in model.value.layer_kinds if isinstance(kind.mixer, Recurrent | BlockAttention)
@@ -106,8 +106,8 @@ def _placed(resolved: Resolved, cluster: Cluster) -> Resolved:
     recipe = resolved.workload.recipe
     if recipe.optimizer_cpu_offload or recipe.offload_optimizer_states or recipe.cpu_offloading_num_layers:
         host_link.separate(cluster)
-    assumed = (*resolved.assumed, *_unmeasured(Same(resolved.workload.model)), *_borrowed(cluster.gpu))
-    return but(resolved, assumed=assumed, **_around(cluster, resolved.workload.gpus))
+    assumed = (*resolved.assumed, *_unmeasured(IdentityKey(resolved.workload.model)), *_borrowed(cluster.gpu))
+    return evolve(resolved, assumed=assumed, **_around(cluster, resolved.workload.gpus))
 
 
 def _around(cluster: Cluster, gpus: int) -> dict[str, Any]:

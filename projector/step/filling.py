@@ -32,7 +32,7 @@ def idle(resolved: Resolved) -> Resolved | None:
     return replace(
         resolved,
         workload=replace(resolved.workload, recipe=routed),
-        execution=resolved.execution.but(dispatch={"dispersion": _ALL_ON_ONE}),
+        execution=resolved.execution.evolve(dispatch={"dispersion": _ALL_ON_ONE}),
     )
 
 

@@ -20,7 +20,7 @@ from projector.kernels.protocol import KernelModel
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated, shared
 from projector.layers.step import optimizer
-from projector.memo import Recent, Same
+from projector.memo import BoundedCache, IdentityKey
 from projector.memory.holding import placement
 from projector.operators.types import Collective, HostWork, Operator
 from projector.operators.weights import Held
@@ -32,7 +32,7 @@ from projector.step.stages import Part, StageTime
 from projector.step.timing import Clock
 from projector.workload.composition import compositions
 
-_PRICES: Recent[Pricing] = Recent(1024)
+_PRICES: BoundedCache[Pricing] = BoundedCache(1024)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class Priced:
         return replace(layers, kernels=ChainMap(slowed(seconds, self.slowest), layers.kernels))  # type: ignore[arg-type]
 
 
-_PRICED: Recent[Priced] = Recent(128)
+_PRICED: BoundedCache[Priced] = BoundedCache(128)
 
 
 def priced(
@@ -108,7 +108,7 @@ def priced(
             idle = filling.seconds(full, bare, resolved.workload.recipe.pp)
         return Priced(resolved, stages, idle, layers, model, price, slow)
 
-    key = Same(cluster), Same(efficiency), settings, Same(model), resolved
+    key = IdentityKey(cluster), IdentityKey(efficiency), settings, IdentityKey(model), resolved
     return make() if own else _PRICED.get(key, make)
 
 
@@ -117,7 +117,7 @@ def pricing(resolved: Resolved, cluster: Cluster, efficiency: Efficiency) -> Pri
     recipe, apart = resolved.workload.recipe, resolved.execution.data_parallel.across_nodes
     groups = place(recipe, resolved.workload.gpus, cluster, shards_apart=apart)
     units = recipe.moe_deepep_num_sms
-    key = Same(cluster), Same(efficiency), units, tuple(groups.values())
+    key = IdentityKey(cluster), IdentityKey(efficiency), units, tuple(groups.values())
     return _PRICES.get(key, lambda: Pricing(groups, cluster, efficiency, units))
 
 

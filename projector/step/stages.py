@@ -12,7 +12,7 @@ from projector import pipeline
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.layers import lower
-from projector.memo import Same
+from projector.memo import IdentityKey
 from projector.operators.part import Block
 from projector.operators.types import Collective, Gemm, GroupedGemm, HostWork, Operator
 from projector.operators.weights import Held, held
@@ -177,7 +177,7 @@ def block_time(resolved: Resolved, part: Part, clock: Clock, ledger: list[Messag
     first = now[: len(now) - len(postponed)]
     beside = cover(part.block, clock, bool(recipe.delay_wgrad_compute)) if pairs_up(recipe) else None
     covered = (beside.forward, beside.backward) if beside else (None, None)
-    key = Same(part.block.forward), layer
+    key = IdentityKey(part.block.forward), layer
     forward = clock.forwards.get(key) if ledger is None and beside is None else None
     if forward is None:
         forward = clock.phase(part.block.forward, layer=layer, graphed=graphed, covered=covered[0], ledger=ledger)

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
-from projector.memo import Recent
+from projector.memo import BoundedCache
 from projector.workload.layout import LAID_OUT, Chunk, chunks
 from projector.workload.model import LayerKind, Model
 from projector.workload.recipe import Recipe
@@ -39,8 +39,8 @@ class Composition:
 
 
 _Stages = tuple[tuple[Chunk, ...], tuple[Composition, ...]]
-_STAGES: Recent[_Stages] = Recent(4096)
-_COMPOSITIONS: Recent[Composition] = Recent(4096)
+_STAGES: BoundedCache[_Stages] = BoundedCache(4096)
+_COMPOSITIONS: BoundedCache[Composition] = BoundedCache(4096)
 
 _LAID_OUT = attrgetter(
     *LAID_OUT,

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
-from projector.memo import Recent
+from projector.memo import BoundedCache
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 
@@ -70,7 +70,7 @@ _Mistake = tuple[str, object, str]
 
 
 _Laid = tuple[tuple[Chunk, ...], list[_Mistake]]
-_LAID: Recent[_Laid] = Recent(4096)
+_LAID: BoundedCache[_Laid] = BoundedCache(4096)
 LAID_OUT = (
     *("pp", "vpp", "pipeline_model_parallel_layout", "pipeline_remainder", "allow_uneven_pipeline_split"),
     *("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from projector.errors import Problem
 from projector.io.typed import of_type
-from projector.memo import Recent, Same, but
+from projector.memo import BoundedCache, IdentityKey, evolve
 from projector.workload import layout, rules
 from projector.workload.checks import LIMITS, range_problems, unreported, word_problems
 from projector.workload.model import Model
@@ -28,12 +28,14 @@ def problems(workload: Workload, where: str = "", split: bool | None = None) -> 
     found, sound = _of_values(workload, where)
     if sound:
         model, recipe = workload.model, workload.recipe
-        alone, layers = _of_model(Same(model), where)
+        alone, layers = _of_model(IdentityKey(model), where)
         found += alone
         found += layers or broken(rules.DIVISIONS, workload, where)
         if not (alone or layers):  # where a layer has no sizes, nobody can split the layers
             open_ = split is not None and recipe.allow_uneven_pipeline_split is None
-            found += layout.problems(model, but(recipe, allow_uneven_pipeline_split=split) if open_ else recipe, where)
+            found += layout.problems(
+                model, evolve(recipe, allow_uneven_pipeline_split=split) if open_ else recipe, where
+            )
         found += broken(rules.TOGETHER, workload, where)
         if recipe.tensor_parallel_algorithm or recipe.tp2 > 1 or recipe.summa_panels:
             found += broken(rules.SUMMA, workload, where)
@@ -67,8 +69,8 @@ def _of_values(workload: Workload, where: str) -> tuple[list[Problem], bool]:
 LAYOUT_SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "global_batch_size", "seq_length")
 _sizes = attrgetter(*LAYOUT_SIZES)
 _rest = attrgetter(*(f.name for f in fields(Recipe) if f.name not in LAYOUT_SIZES))
-_FORMS: Recent[object] = Recent(4096)
-_SOUND: Recent[bool] = Recent(4096)
+_FORMS: BoundedCache[object] = BoundedCache(4096)
+_SOUND: BoundedCache[bool] = BoundedCache(4096)
 """Models, and values of recipes without their sizes, of which no single value is wrong. Frozen, so they stay so."""
 
 
@@ -89,7 +91,7 @@ def known(workload: Workload) -> bool:
     if {*map(type, sizes)} != {int} or min(sizes) < 1 or max(sizes) > _SMALL:
         return False
     try:
-        found = Same(model) in _SOUND and form(recipe) in _SOUND
+        found = IdentityKey(model) in _SOUND and form(recipe) in _SOUND
     except TypeError:  # a value without a hash is none that was sound
         return False
     if found:
@@ -106,7 +108,7 @@ _SMALL = 1_000_000  # what every size may be, see LIMITS
 
 def remember(workload: Workload) -> None:
     """That no single value of it is wrong."""
-    for key in (Same(workload.model), form(workload.recipe)):
+    for key in (IdentityKey(workload.model), form(workload.recipe)):
         _SOUND.get(key, lambda: True)
 
 
@@ -145,7 +147,7 @@ def _gpus(gpus: int, where: str) -> list[Problem]:
 
 
 @lru_cache(maxsize=256)
-def _of_model(model: Same[Model], where: str) -> tuple[list[Problem], list[Problem]]:
+def _of_model(model: IdentityKey[Model], where: str) -> tuple[list[Problem], list[Problem]]:
     """Mistakes of the model alone: of its sizes, and of its layers."""
     alone = Workload(model=model.value, recipe=Recipe(micro_batch_size=1, global_batch_size=1, seq_length=1), gpus=1)
     return broken(rules.MODEL, alone, where), broken(rules.LAYERS, alone, where)

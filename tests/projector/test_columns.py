@@ -24,7 +24,7 @@ from projector.frameworks.scope import but_for_sizes, in_columns
 from projector.hardware import catalogue
 from projector.hardware.efficiency import of as efficiency_of
 from projector.kernels.settings import DEFAULT
-from projector.memo import Recent, but, lasting, passing
+from projector.memo import BoundedCache, evolve, lasting, passing
 from projector.operators.part import Block
 from projector.settle.workload import settle, settled
 from projector.step.columns import additive
@@ -72,10 +72,10 @@ def layouts(view: Resolved, number: int, draw: random.Random) -> list[Resolved]:
             sizes["tp"] = recipe.tp * draw.choice((1, 2, 4))
         if model.moe and model.moe.num_experts % (2 * recipe.ep) == 0:
             sizes["ep"] = recipe.ep * draw.choice((1, 2))
-        changed = but(recipe, **sizes)
-        work = but(view.workload, recipe=changed, gpus=changed.replica_ranks * (sizes.get("ep") or 1))
-        changed = but(changed, global_batch_size=changed.micro_batch_size * work.dp * view.workload.num_microbatches)
-        found.append(but(view, workload=but(work, recipe=changed)))
+        changed = evolve(recipe, **sizes)
+        work = evolve(view.workload, recipe=changed, gpus=changed.replica_ranks * (sizes.get("ep") or 1))
+        changed = evolve(changed, global_batch_size=changed.micro_batch_size * work.dp * view.workload.num_microbatches)
+        found.append(evolve(view, workload=evolve(work, recipe=changed)))
     return found
 
 
@@ -157,7 +157,7 @@ def test_rows_that_disagree_are_traced_apart(values: list[int], edge: int, parts
 
 
 def test_what_is_remembered_in_passing_is_forgotten_and_stays_in_its_thread() -> None:
-    known: Recent[object] = Recent(8)
+    known: BoundedCache[object] = BoundedCache(8)
     with passing():
         inside = known.get("a", object)
         assert known.get("a", object) is inside

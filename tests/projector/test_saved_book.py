@@ -159,7 +159,7 @@ def test_the_closed_form_of_a_layer_whose_scores_are_written(tp: int, sequence_p
     sizes = {"micro_batch_size": 2, "global_batch_size": 64, "seq_length": 1024, "tp": tp}
     how = Recipe(**sizes, sequence_parallel=sequence_parallel, attention_dropout=0.1)
     made = resolve(Workload(model=model, recipe=how, gpus=64), "nvidia", "hopper")
-    made = replace(made, execution=made.execution.but(fusion={"attention_materialised": True}))
+    made = replace(made, execution=made.execution.evolve(fusion={"attention_materialised": True}))
     s, b, h, a = 1024, 2, 4096, 32
     split = tp if sequence_parallel else 1
     expected = s * b * h * (8 / split + 24 / tp + 5 * a * s / (h * tp)) + 16 * s * b / split
@@ -183,7 +183,7 @@ def test_a_layer_norm_keeps_no_copy_in_fp32_however_the_framework_fuses() -> Non
     upcast = {}
     for kind in ("RMSNorm", "LayerNorm"):
         made = resolve(Workload(model=replace(model, normalization=kind), recipe=how, gpus=64), "nvidia", "hopper")
-        made = replace(made, execution=made.execution.but(fusion={"norm": False}))
+        made = replace(made, execution=made.execution.evolve(fusion={"norm": False}))
         upcast[kind] = nbytes(each for each in lower.layer(decoder(False), made).saves if "upcast" in each.tensor)
     assert upcast == {"RMSNorm": 2 * 4 * 4096 * 4096, "LayerNorm": 0}
 

@@ -78,7 +78,7 @@ class PlannedPool(Allocator):
 
     def run_by(self, recipe: Recipe) -> Self:
         share = recipe.device_memory_fraction
-        return self.but({"pool_fraction": share}) if share else self
+        return self.evolve({"pool_fraction": share}) if share else self
 
 
 # PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp): freed blocks stay with the process.
@@ -125,7 +125,7 @@ class Caching(Allocator):
     records_streams: bool = False
 
     def run_by(self, recipe: Recipe) -> Self:
-        return self.but({"records_streams": False}) if recipe.tp_comm_overlap else self
+        return self.evolve({"records_streams": False}) if recipe.tp_comm_overlap else self
 
     def reserved(self, allocated: float, tp: int, ragged: bool) -> float:
         slack = most(0.0, self.reserved_over_allocated + (_TP1 if tp == 1 else _TP) - 1.0)

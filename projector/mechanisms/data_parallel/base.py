@@ -119,7 +119,7 @@ class DataParallel(Strategy):
             said["unsharded_pipeline"] = said["keeps_gathered"] = not recipe.fsdp_reshard_after_forward
         if recipe.defer_fsdp_grad_sync is not None:
             said["defers_sync"] = recipe.defer_fsdp_grad_sync
-        return self.but(said)
+        return self.evolve(said)
 
     def shards(self, workload: Workload) -> tuple[int, int]:
         """Ranks that share one optimizer state, dense (of dp · cp) and expert (of expert data parallelism)."""

@@ -23,5 +23,5 @@ def of_degree(strategy: DataParallel, degree: str | None) -> DataParallel:
     if kind is MegatronFSDP and not strategy.master_bytes:
         kind = FSDP2
     if kind is Zero2 and isinstance(strategy, FSDP1 | FSDP2):
-        return strategy.but({"keeps_gathered": True})
+        return strategy.evolve({"keeps_gathered": True})
     return strategy if strategy.degree == kind.degree else kind(**strategy.carried(kind))

@@ -110,7 +110,7 @@ class XlaFSDP(FullySharded):
         said: dict[str, Any] = {"gather_combine_bytes": float(recipe.xla_gpu_all_gather_combine_threshold_bytes or 0)}
         if recipe.xla_gpu_enable_pipelined_all_gather and recipe.xla_gpu_enable_while_loop_double_buffering:
             said["prefetches"] = True
-        return super().run_by(recipe).but(said)
+        return super().run_by(recipe).evolve(said)
 
     def reduces_beside_backward(self, recipe: Recipe) -> bool:
         return self.prefetches

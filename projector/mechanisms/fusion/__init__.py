@@ -85,7 +85,7 @@ class Fusion(Strategy):
             said["elementwise"] = True
         if (materialised := MATERIALISED.get(recipe.attention_backend or "")) is not None:
             said["attention_materialised"] = materialised
-        return self.but(said)
+        return self.evolve(said)
 
     def added(self, name: str, elements: float, fresh: float, buffer: float, launches: int = 1) -> tuple[Stream, ...]:
         """The kernels that add a gradient of ``fresh`` bytes an element to a buffer of ``buffer`` (Megatron-LM without

@@ -108,7 +108,7 @@ class Eager(Runtime):
     def run_by(self, recipe: Recipe) -> Runtime:
         if "full_iteration" in (recipe.cuda_graph_scope or ()):
             return FullIterationGraph(**self.carried(FullIterationGraph))
-        return self.but({"unbound_host_factor": 1.0}) if recipe.numa_binding else self
+        return self.evolve({"unbound_host_factor": 1.0}) if recipe.numa_binding else self
 
     def seconds(self, op: Operator) -> float:
         """Its launches, and what the framework's modules cost around them."""

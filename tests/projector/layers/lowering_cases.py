@@ -71,7 +71,7 @@ def resolved(model: Model, gpus: int = 512, execution: Execution | None = None, 
 
 
 def with_execution(case: Resolved, **change: Any) -> Resolved:
-    return replace(case, execution=case.execution.but(**change).run_by(case.workload.recipe))
+    return replace(case, execution=case.execution.evolve(**change).run_by(case.workload.recipe))
 
 
 def flops(ops: Iterable[Operator], prefix: str = "") -> float:

@@ -202,7 +202,7 @@ def test_mask_products_grow_with_the_square_of_the_sequence() -> None:
 def test_a_gather_based_framework_has_no_mask_products() -> None:
     load = compiled_case(**CAPACITY)
     assert load.execution.dispatch.name == "einsum"
-    gathers = replace(load, execution=load.execution.but(dispatch={"masks": False}).run_by(load.workload.recipe))
+    gathers = replace(load, execution=load.execution.evolve(dispatch={"masks": False}).run_by(load.workload.recipe))
     assert flops(lower.layer(MODEL.layer_kinds[-1], gathers), "moe.mask") == 0
 
 
@@ -210,7 +210,7 @@ def test_static_shapes_hold_the_worst_case_but_multiply_only_what_arrived() -> N
     load = compiled_case()
     static = lower.layer(MODEL.layer_kinds[-1], load)
     exact = lower.layer(
-        MODEL.layer_kinds[-1], replace(load, execution=load.execution.but(dispatch={"static_shapes": False}))
+        MODEL.layer_kinds[-1], replace(load, execution=load.execution.evolve(dispatch={"static_shapes": False}))
     )
 
     def act(block: Block) -> Stream:

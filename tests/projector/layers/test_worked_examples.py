@@ -227,7 +227,7 @@ def test_what_makes_no_sense_without_a_mask_is_refused() -> None:
     assert "without a causal mask" in said(window_size=1024)
     assert "nothing is predicted" in said(mtp_num_layers=1)
     eager = resolved(VIT, seq_length=64800, cp=2)
-    eager = replace(eager, execution=eager.execution.but(fusion={"eager_ring": True}))
+    eager = replace(eager, execution=eager.execution.evolve(fusion={"eager_ring": True}))
     with pytest.raises(Unsupported, match="without a causal mask"):
         lower.layer(VIT.layer_kinds[0], eager)
     with pytest.raises(InputError):

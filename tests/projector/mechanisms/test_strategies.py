@@ -124,8 +124,8 @@ def test_a_strategy_named_anew_starts_with_its_own_parameters() -> None:
     assert merged(base, {"fusion": {"strategy": "xla"}})["fusion"] == {"strategy": "xla"}
     assert merged(base, {"runtime": {"step_ms": 1.0}})["runtime"] == {"launch_us": 3.0, "step_ms": 1.0}
     made = Execution.of(fusion={"strategy": "torch_eager", "norm": False})
-    assert made.but(fusion={"qkv": True}).fusion.norm is False
-    assert made.but(fusion={"strategy": "xla"}).fusion.norm is True
+    assert made.evolve(fusion={"qkv": True}).fusion.norm is False
+    assert made.evolve(fusion={"strategy": "xla"}).fusion.norm is True
 
 
 # A strategy is one file: written into its folder and named by a profile, it is what runs.

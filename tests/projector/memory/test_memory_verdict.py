@@ -230,7 +230,7 @@ def test_the_recipe_states_the_pool() -> None:
 )
 def test_only_buffers_that_change_size_fragment(changes: dict[str, Any], slack: float) -> None:
     case = resolved(deepseek_v3(8, 1), recipe(**changes), 64, allocator={"ragged_slack": 0.2})
-    usual = dataclasses.replace(case, execution=case.execution.but(allocator={"ragged_slack": 0.0}))
+    usual = dataclasses.replace(case, execution=case.execution.evolve(allocator={"ragged_slack": 0.0}))
     assert reserved_bytes(case, 1e9) == pytest.approx(reserved_bytes(usual, 1e9) + slack * 1e9)
     found, base = (verdict(each, 50e9, GPU) for each in (case, usual))
     assert found.required - base.required == pytest.approx(slack * 50e9)
