@@ -13,8 +13,7 @@ import numpy as np
 from harness.contracts import frame
 from harness.contracts.runs import BREAKDOWN
 from harness.report.parallelism import DEGREES, order
-from harness.report.plot import GREY, LIGHT, PALE, blank, grid, plain
-from harness.report.plot_rows import ratio_lines
+from harness.report.plot import BLUE, GREY, LIGHT, PALE, VERMILION, blank, grid, plain
 from harness.report.spec import NOT_STATED, values
 
 if TYPE_CHECKING:
@@ -120,35 +119,60 @@ PARTS = dict(
 )
 KINDS = {"allocated": LIGHT.mark(0), "reserved": LIGHT.mark(5), "device": LIGHT.mark(2), "": LIGHT.mark(7)}
 MOST_BARS, ACROSS = 30, 3
-
-
-def errors_by_kind(rows: pd.DataFrame, title: str) -> Figure | None:
-    """Two panels, projected over measured TGS by GPU and by framework. None: nothing compared."""
-    return _panels(rows, {"gpu": "GPU", "framework": "framework"}, title, across=2)
+_TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 def errors_by_parallelism(rows: pd.DataFrame, title: str) -> Figure | None:
-    """A panel a degree: TP, PP, EP, CP and the sharding of the data-parallel state. None: nothing compared."""
-    return _panels(rows, {key: words for key, (words, _) in DEGREES.items()}, title, across=ACROSS)
-
-
-def _panels(rows: pd.DataFrame, kinds: Mapping[str, str], title: str, across: int) -> Figure | None:
-    """``kinds``: title of a panel by the column that :func:`values` knows."""
+    """A panel a degree (TP, PP, EP, CP, the sharding of the data-parallel state), and one of frameworks. None: nothing
+    compared."""
+    kinds = {**{key: words for key, (words, _) in DEGREES.items()}, "framework": "framework"}
     rows = rows[rows["error"].notna()]
     if rows.empty:
         return None
     split = [frame.parts(rows.assign(of=values(rows, key)), ["of"]) for key in kinds]
     lines = [sorted(parts, key=lambda item: order(item[0][0].replace(NOT_STATED, "")), reverse=True) for parts in split]
-    starts = range(0, len(kinds), across)
-    heights = [max(len(made) for made in lines[i : i + across]) for i in starts]
-    figure = blank(3.9 * across, 0.6 + sum(0.9 + 0.24 * h for h in heights))
-    panels = grid(figure, len(kinds), across, height_ratios=[h + 3 for h in heights])
+    starts = range(0, len(kinds), ACROSS)
+    heights = [max(len(made) for made in lines[i : i + ACROSS]) for i in starts]
+    figure = blank(3.9 * ACROSS, 0.6 + sum(0.9 + 0.24 * h for h in heights))
+    panels = grid(figure, len(kinds), ACROSS, height_ratios=[h + 3 for h in heights])
     for axes, name, made in zip(panels, kinds.values(), lines, strict=True):
-        ratio_lines(axes, {value: members for (value,), members in made})
+        ratios = {of: 1.0 + members["error"].to_numpy(dtype=float) for (of,), members in made}
+        _lines(axes, ratios)
         axes.set_title(name, fontsize=10)
     figure.suptitle(title, fontsize=11)
     figure.supxlabel("projected / measured tokens/s/GPU (band: ±10 %; box: quartiles; orange: median)", fontsize=9)
     return figure
+
+
+def _lines(axes: Any, ratios: Mapping[str, Any]) -> None:
+    plain(axes)
+    axes.axvspan(0.9, 1.1, color=PALE, zorder=0)
+    axes.axvline(1.0, color=GREY, linewidth=0.8, zorder=1)
+    grey = {"color": "#777777", "linewidth": 0.9}
+    axes.boxplot(
+        list(ratios.values()),
+        orientation="horizontal",
+        positions=range(len(ratios)),
+        widths=0.6,
+        showfliers=False,
+        medianprops={"color": VERMILION, "linewidth": 1.6},
+        boxprops=grey,
+        whiskerprops=grey,
+        capprops=grey,
+        manage_ticks=False,
+        zorder=4,
+    )
+    for i, found in enumerate(ratios.values()):
+        offsets = i + 0.22 * np.sin(2.4 * np.arange(len(found)))
+        axes.scatter(found, offsets, s=7, color=BLUE, alpha=0.55 if len(found) < 100 else 0.3, linewidths=0, zorder=3)
+    low, high = min(r.min() for r in ratios.values()), max(r.max() for r in ratios.values())
+    ends = min(0.8, low) / 1.08, max(1.25, high) * 1.08
+    axes.set_xscale("log")
+    axes.set_xticks(_TICKS, [f"{t:g}×" for t in _TICKS])
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(*ends)
+    axes.set_yticks(range(len(ratios)), [f"{m} ({len(found)})" for m, found in ratios.items()])
+    axes.set_ylim(-0.7, len(ratios) - 0.3)
 
 
 def memory(rows: pd.DataFrame, title: str) -> Figure | None:

@@ -1,19 +1,19 @@
-"""The four plots of a post, each of one predictor's held-out rows, in light or dark: measured × projected, error by source,
-order inside groups by name, and what changes gain.
+"""The four plots of a post, each of one predictor's held-out rows, in light or dark: projected / measured by GPU and by
+source, order inside groups by name, and what changes gain.
 """
 
 from __future__ import annotations
 
-import math
 import textwrap
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.contracts import frame
-from harness.report.plot import LIGHT, Theme, blank, log_ticks, plain
+from harness.report.plot import LIGHT, Theme, blank, plain
 from harness.report.spec import values
-from harness.report.table import percent, signed
+from harness.report.table import percent
 from harness.score import whatif
 from projector.errors import cut
 
@@ -23,16 +23,12 @@ if TYPE_CHECKING:
 
 #: The plots of a post by what stands in their file names, with their captions.
 PLOTS = {
-    "hero": "every run, measured and projected",
+    "hero": "every run, projected over measured",
     "sources": "error by source of the measurement",
     "what-if": "what a change gains, measured and projected",
     "orders": "the order of alternatives, measured and projected",
 }
 
-_FAR = 2.0  # projected over measured, or the reverse: such a row says by how much
-_MOST_FAR = 12
-_LINE = 0.03  # of the axis: the height of a line of small print
-_ROOM = 0.45  # of the axis: enough for a name
 _EDGES = 0.5, 2.0  # of an axis of ratios; what lies beyond stands at the edge with its figure
 _LETTERS_AN_INCH, _NAME = 14, 34  # of small print; of a run or a source
 _TICKS = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
@@ -47,160 +43,78 @@ def titled(figure: Figure, theme: Theme, title: str, words: str) -> None:
 
 
 def hero(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
-    """Every row measured × projected with its interval, coloured by GPU. None: nothing compared.
-
-    The axes span what was measured, and upwards the intervals. A projection beyond them stands at the edge, and a row
-    that is off by more than a factor of two says by how much, unless a worse one stands on the same line.
-    """
+    """A line a GPU: every row's projected / measured (:func:`_strips`). None: nothing compared."""
     known = rows[rows["error"].notna()]
     if known.empty:
         return None
-    figure = blank(8.4, 6.3, theme)
-    axes = figure.add_subplot()
-    plain(axes, theme)
-    ends = float(known["measured_tgs"].min()) / 1.4, float(known["measured_tgs"].max()) * 1.4
-    axes.fill_between(ends, [0.9 * v for v in ends], [1.1 * v for v in ends], color=theme.band, zorder=0, linewidth=0)
-    axes.plot(ends, ends, color=theme.faint, linewidth=0.9, zorder=1)
-    spans = known[known["interval_low"].notna()]
-    heights = min(ends[0], spans["interval_low"].min() / 1.1), max(ends[1], spans["interval_high"].max() * 1.1)
-    axes.vlines(
-        spans["measured_tgs"],
-        spans["interval_low"],
-        spans["interval_high"],
-        color=theme.faint,
-        linewidth=0.5,
-        alpha=0.15,
-    )
-    parts = sorted(frame.parts(known, ["gpu"]), key=lambda item: -len(item[1]))
-    for i, ((gpu,), members) in enumerate(parts):
-        colour, marker = theme.mark(i)
-        y = members["projected_tgs"].clip(*heights)
-        label = f"{gpu or 'not stated'} ({len(members)})"
-        axes.scatter(
-            members["measured_tgs"],
-            y,
-            s=17,
-            color=colour,
-            marker=marker,
-            linewidths=0,
-            alpha=0.85,
-            label=label,
-            zorder=3,
-        )
-    _outliers(axes, known, ends, heights, theme)
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=heights)
-    log_ticks(*ends, (axes.xaxis,))
-    log_ticks(*heights, (axes.yaxis,))
-    axes.set_xlabel("measured tokens/s/GPU", fontsize=10, color=theme.ink)
-    axes.set_ylabel("projected tokens/s/GPU", fontsize=10, color=theme.ink)
-    axes.legend(
-        loc="center left",
-        bbox_to_anchor=(1.0, 0.5),
-        fontsize=8.5,
-        frameon=False,
-        labelcolor=theme.ink,
-        handletextpad=0.2,
-    )
-    size = known["error"].abs()
-    name = known["predictor"].iloc[0]
-    titled(
-        figure,
+    size, name = known["error"].abs(), known["predictor"].iloc[0]
+    return _strips(
+        {gpu or "not stated": members for (gpu,), members in frame.parts(known, ["gpu"])},
         theme,
-        f"{len(known)} training runs, measured and projected",
-        f"{name}, held out: median error {percent(float(size.median()))}, mean {percent(float(size.mean()))}. "
-        "Line: exact; band: ±10 %; bars: 90 % intervals.",
+        f"{len(known)} training runs: projected over measured, by GPU",
+        f"{name}, held out: median error {percent(float(size.median()))}, mean {percent(float(size.mean()))}. ",
     )
-    return figure
 
 
-def _outliers(
-    axes: Any, known: pd.DataFrame, ends: tuple[float, float], heights: tuple[float, float], theme: Theme
-) -> None:
-    """The error beside the worst rows, where no worse one has its own, and a triangle at the edge where a projection lies
-    beyond it."""
-    taken: dict[bool, list[float]] = {True: [], False: []}
-    for row in frame.lines(_worst(known)):
-        y = min(max(row.projected_tgs, heights[0]), heights[1])
-        if y != row.projected_tgs:
-            axes.scatter(
-                [row.measured_tgs],
-                [y],
-                s=60,
-                marker="^" if y == heights[1] else "v",
-                color=theme.wrong,
-                clip_on=False,
-                zorder=4,
-            )
-        # On the side of the mark that is away from the crowd along the line, where there is room for a name.
-        left = y > row.measured_tgs
-        height = math.log(y / heights[0]) / math.log(heights[1] / heights[0])
-        if any(abs(height - other) < _LINE for other in taken[left]):
-            continue
-        taken[left].append(height)
-        room = math.log(row.measured_tgs / ends[0]) / math.log(ends[1] / ends[0])
-        name = cut(row.run_id, _NAME) if (room if left else 1.0 - room) > _ROOM else ""
-        words = (name, signed(row.error, 0)) if left else (signed(row.error, 0), name)
-        axes.annotate(
-            "  ".join(filter(None, words)),
-            (row.measured_tgs, y),
-            xytext=(-6 if left else 6, 0),
-            textcoords="offset points",
-            ha="right" if left else "left",
-            va="center",
-            fontsize=8,
-            color=theme.ink,
-        )
-
-
-def _far(error: pd.Series[Any]) -> pd.Series[bool]:
-    return (error > _FAR - 1.0) | (error < 1.0 / _FAR - 1.0)
-
-
-def _worst(known: pd.DataFrame) -> pd.DataFrame:
-    far = known[_far(known["error"])]
-    order = np.log1p(far["error"].to_numpy(dtype=float))
-    return far.iloc[np.argsort(-np.abs(order), kind="stable")[:_MOST_FAR]]
+def models(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
+    """A line a model (:func:`_strips`), those with most rows. None: nothing compared."""
+    return _most(rows.assign(of=rows["model"]), theme, "Error by model", "models", 40)
 
 
 def sources(rows: pd.DataFrame, theme: Theme = LIGHT, most: int = 24) -> Figure | None:
-    """A line a publisher of measurements: every row's projected / measured, the quartiles and the median; the
-    largest mean error first. None: nothing compared."""
-    known = rows[rows["error"].notna()]
-    if known.empty:
+    """A line a publisher of measurements (:func:`_strips`), those with most rows. None: nothing compared."""
+    named = rows.assign(of=values(rows, "publisher").map(_place))
+    return _most(named, theme, "Error by source of the measurement", "sources", most)
+
+
+def _most(rows: pd.DataFrame, theme: Theme, title: str, words: str, most: int) -> Figure | None:
+    """:func:`_strips` of what the column ``of`` tells apart, at most so many lines. None: nothing compared."""
+    by = {name or "not stated": members for (name,), members in frame.parts(rows[rows["error"].notna()], ["of"])}
+    if not by:
         return None
-    named = known.assign(publisher=values(known, "publisher").map(_place))
-    by = [(name, members["error"]) for (name,), members in frame.parts(named, ["publisher"])]
-    ordered = sorted(by, key=lambda item: (-len(item[1]), item[0]))[:most]
-    ordered.sort(key=lambda item: (float(item[1].abs().mean()), item[0]))
-    figure = blank(8.4, 1.5 + 0.3 * len(ordered), theme)
+    kept = sorted(by, key=lambda name: (-len(by[name]), name))[:most]
+    left_out = f"{len(by) - len(kept)} {words} with fewer rows are left out. " if len(by) > len(kept) else ""
+    return _strips({name: by[name] for name in kept}, theme, title, left_out)
+
+
+def _strips(groups: Mapping[str, pd.DataFrame], theme: Theme, title: str, words: str) -> Figure:
+    """A line a group, the largest mean error on top: every row's projected / measured, quartiles and median, and how far
+    the 90 % interval of the usual run lets the ratio be."""
+    ordered = sorted(groups.items(), key=lambda item: (float(item[1]["error"].abs().mean()), item[0]))
+    figure = blank(8.4, 1.6 + 0.3 * len(ordered), theme)
     axes = figure.add_subplot()
     plain(axes, theme)
     axes.axvspan(0.9, 1.1, color=theme.band, zorder=0, linewidth=0)
     axes.axvline(1.0, color=theme.faint, linewidth=0.9, zorder=1)
-    for place, (_, errors) in enumerate(ordered):
-        _strip(axes, place, 1.0 + errors.to_numpy(dtype=float), theme)
+    for place, (_, members) in enumerate(ordered):
+        _strip(axes, place, 1.0 + members["error"].to_numpy(dtype=float), theme)
+        if ends := _allowed(members):
+            axes.plot(np.clip(ends, *_EDGES), (place, place), "|-", color=theme.faint, linewidth=0.9, zorder=2)
     axes.set_xscale("log")
     axes.set_xlim(_EDGES[0] / 1.04, _EDGES[1] * 1.04)
     axes.set_xticks(_TICKS, [f"{t:g}×" for t in _TICKS])
     axes.set_xticks([], minor=True)
-    axes.set_yticks(range(len(ordered)), [f"{name} ({len(e)})" for name, e in ordered], color=theme.ink, fontsize=9)
+    places = range(len(ordered))
+    axes.set_yticks(places, [f"{name} ({len(rows)})" for name, rows in ordered], color=theme.ink, fontsize=9)
     axes.set_ylim(-0.7, len(ordered) - 0.3)
     axes.set_xlabel("projected / measured tokens/s/GPU", fontsize=9, color=theme.ink)
     right = axes.secondary_yaxis("right")
-    right.set_yticks(
-        range(len(ordered)), [percent(float(e.abs().mean())) for _, e in ordered], color=theme.ink, fontsize=9
-    )
+    means = [percent(float(rows["error"].abs().mean())) for _, rows in ordered]
+    right.set_yticks(places, means, color=theme.ink, fontsize=9)
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
-    left_out = f" {len(by) - len(ordered)} sources with fewer rows are left out." if len(by) > len(ordered) else ""
-    titled(
-        figure,
-        theme,
-        "Error by source of the measurement",
-        "A dot is a run, a box the quartiles; right: mean error, held out. Triangles: beyond the axis, with their value."
-        + left_out,
-    )
+    words += "A dot is a run, a box the quartiles, a thin bar what the 90 % interval of the usual run allows; "
+    titled(figure, theme, title, words + "right: mean error, held out. Triangles: beyond the axis, with their value.")
     return figure
+
+
+def _allowed(rows: pd.DataFrame) -> tuple[float, float] | None:
+    """Returns the ends of projected / measured that the 90 % interval of the usual row allows; None: no row has one."""
+    spans = rows[rows["interval_low"].notna()]
+    if spans.empty:
+        return None
+    low, high = (float((spans["projected_tgs"] / spans[f"interval_{end}"]).median()) for end in ("high", "low"))
+    return low, high
 
 
 def _place(publisher: str) -> str:

@@ -138,19 +138,12 @@ def _plots(evaluation: Evaluation) -> list[Picture]:
 
 def main_plots(evaluation: Evaluation, name: str) -> list[Picture]:
     """The two plots that are drawn of every predictor."""
-    from harness.report import plot_rows
+    from harness.report import plot_post
 
     mine = frame.part(evaluation.once, predictor=name, fit="heldout")
-    title = f"{name}, held out"
     return [
-        Picture(
-            f"{name}-measured", f"{name}: projected over measured", lambda: plot_rows.measured_projected(mine, title)
-        ),
-        Picture(
-            f"{name}-models",
-            f"{name}: error by model",
-            lambda: plot_rows.errors_by_model(mine, f"{title}: error by model"),
-        ),
+        Picture(f"{name}-measured", f"{name}: error by GPU", partial(plot_post.hero, mine)),
+        Picture(f"{name}-models", f"{name}: error by model", partial(plot_post.models, mine)),
     ]
 
 
@@ -159,10 +152,12 @@ def _detail_plots(evaluation: Evaluation, name: str) -> list[Picture]:
 
     title = f"{name}, held out"
     held, raw = (frame.part(evaluation.once, predictor=name, fit=fit) for fit in ("heldout", "uncalibrated"))
-    kinds = f"{title}: error by GPU and framework"
     made: tuple[tuple[str, str, Callable[[], Figure | None]], ...] = (
-        ("kinds", "error by GPU and framework", lambda: details.errors_by_kind(held, kinds)),
-        ("parallelism", "error by parallelism", lambda: details.errors_by_parallelism(held, f"{title}: parallelism")),
+        (
+            "parallelism",
+            "error by parallelism and framework",
+            lambda: details.errors_by_parallelism(held, f"{title}: parallelism"),
+        ),
         ("memory", "projected over measured memory", lambda: details.memory(raw, f"{name}: memory")),
         (
             "steps",

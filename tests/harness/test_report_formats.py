@@ -151,7 +151,6 @@ def test_tables_for_a_paper_have_main_columns_only(evaluation: Evaluation) -> No
 def test_every_plot_is_drawn_the_same_twice(evaluation: Evaluation) -> None:
     held = frame.part(evaluation.frame, predictor="simulate", fit="heldout")
     draw: tuple[Callable[[], object], ...] = (
-        lambda: plot_details.errors_by_kind(held, "t"),
         lambda: plot_details.errors_by_parallelism(held, "t"),
         lambda: plot_details.memory(held, "t"),
         lambda: plot_details.steps(held, "t"),
@@ -164,7 +163,6 @@ def test_every_plot_is_drawn_the_same_twice(evaluation: Evaluation) -> None:
 
 def test_nothing_to_draw_is_no_plot(make_row: Callable[..., Row]) -> None:
     rows = frame.of([make_row("x", 1.0, None)])
-    assert plot_details.errors_by_kind(rows, "t") is None
     assert plot_details.errors_by_parallelism(rows, "t") is None
     assert plot_details.memory(rows, "t") is None
     assert plot_details.steps(rows, "t") is None

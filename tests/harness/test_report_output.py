@@ -14,7 +14,7 @@ import pytest
 from harness.contracts import frame
 from harness.contracts.results import COLUMNS
 from harness.evaluation.evaluate import Evaluation
-from harness.report import files, html, junit, markdown, plot, plot_rows, provenance, terminal, view
+from harness.report import files, html, junit, markdown, plot, plot_post, provenance, terminal, view
 from harness.report.table import Report
 from harness.score import gate
 from projector.errors import InputError
@@ -149,11 +149,11 @@ def test_junit_has_a_case_a_check(evaluation: Evaluation) -> None:
 
 def test_plots_are_png_and_reproducible(make_row) -> None:
     rows = frame.of([make_row(f"r{i}", 10.0**i, 10.0**i * 1.2, gpu=f"gpu{i % 5}") for i in range(1, 6)])
-    for draw in (plot_rows.measured_projected, plot_rows.errors_by_model):
-        first, second = (plot.png(draw(rows, "t")) for _ in range(2))
+    for draw in (plot_post.hero, plot_post.models):
+        first, second = (plot.png(draw(rows)) for _ in range(2))
         assert first.startswith(b"\x89PNG")
         assert first == second
-        assert draw(frame.of([make_row("x", 1, None)]), "t") is None
+        assert draw(frame.of([make_row("x", 1, None)])) is None
 
 
 def test_a_png_has_the_colours_that_matplotlib_saves(make_row) -> None:
@@ -161,8 +161,8 @@ def test_a_png_has_the_colours_that_matplotlib_saves(make_row) -> None:
 
     rows = frame.of([make_row(f"r{i}", 10.0**i, 10.0**i * 1.2) for i in range(1, 4)])
     saved = io.BytesIO()
-    plot_rows.measured_projected(rows, "t").savefig(saved, dpi=60)
-    figure = plot_rows.measured_projected(rows, "t")
+    plot_post.hero(rows).savefig(saved, dpi=60)
+    figure = plot_post.hero(rows)
     one, other = (Image.open(each).convert("RGB") for each in (saved, io.BytesIO(plot.png(figure, 60))))
     assert one.size == other.size
     assert max(high for _, high in ImageChops.difference(one, other).getextrema()) < 40  # of 255: fewer colours

@@ -5,13 +5,6 @@ const label = (x, y, text, extra = '') => `<text x="${at(x)}" y="${at(y)}" ${ext
 const line = (x1, y1, x2, y2, kind) => `<path class="${kind}" d="M${at(x1)} ${at(y1)}L${at(x2)} ${at(y2)}"/>`;
 const empty = (host, text) => { host.innerHTML = `<p class="note">${escaped(text)}</p>`; host.marks = []; };
 const circle = (x, y, r = 2.6) => `M${at(x - r)} ${at(y)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`;
-const triangle = (x, y, r = 3.4) => `M${at(x - r)} ${at(y + r * .75)}h${2 * r}L${at(x)} ${at(y - r)}z`;
-const square = (x, y, r = 2.5) => `M${at(x - r)} ${at(y - r)}h${2 * r}v${2 * r}h${-2 * r}z`;
-
-const linearTicks = high => {
-  const raw = high / 6, unit = 10 ** Math.floor(Math.log10(raw)), step = unit * [1, 2, 5, 10].find(s => s * unit >= raw);
-  return Array.from({length: Math.floor(high / step) + 1}, (_, i) => i * step);
-};
 
 // One line a value of `key`: every row's projected / measured, the quartiles and median, the mean |error| and the number.
 // `field`: the relative error drawn, `error` of throughput or `gibError` of memory. `first`: as the first chart of the page,
@@ -109,25 +102,4 @@ function stacked(host, bars, marked) {
   });
   if (marked) body += line(x(1), top - 4, x(1), h, 'exact') + label(x(1), 12, 'measured step', 'text-anchor="middle" class="faint"');
   host.innerHTML = svg(w, h, 'parts of the projected step', body);
-}
-
-const KINDS = {allocated: ['#0072B2', circle], reserved: ['#E69F00', square], device: ['#009E73', triangle], '': ['#999999', circle]};
-function memory(host, rows) {
-  const drawn = rows.filter(r => r.gibError !== null);
-  if (!drawn.length) return empty(host, 'No row of this selection has both a measured and a projected memory.');
-  const w = host.clientWidth, h = Math.min(430, Math.max(320, w * .8)), left = 46, right = w - 10, top = 8, bottom = h - 42;
-  const high = 1.06 * Math.max(...drawn.flatMap(r => [r.gib, r.measured_gib]));
-  const x = v => left + (right - left) * v / high, y = v => bottom - (bottom - top) * v / high;
-  let body = `<path class="band" d="M${left} ${bottom}L${at(x(high / 1.1))} ${top}H${right}V${at(y(.9 * high))}z"/>`;
-  for (const t of linearTicks(high)) body += line(x(t), top, x(t), bottom, 'axis') + line(left, y(t), right, y(t), 'axis')
-    + label(x(t), bottom + 15, t, 'text-anchor="middle" class="faint"') + label(left - 6, y(t) + 4, t, 'text-anchor="end" class="faint"');
-  body += line(left, bottom, right, top, 'exact');
-  host.marks = drawn.map(row => ({x: x(row.measured_gib), y: y(row.gib), row}));
-  for (const [kind, members] of grouped(drawn, 'memory_kind')) {
-    const [colour, mark] = KINDS[kind] || KINDS[''];
-    body += `<path fill="${colour}" opacity=".8" d="${members.map(r => mark(x(r.measured_gib), y(r.gib))).join('')}"/>`;
-  }
-  body += label((left + right) / 2, h - 8, 'measured GiB of the fullest or the named rank', 'text-anchor="middle"')
-    + `<text transform="translate(12 ${at((top + bottom) / 2)}) rotate(-90)" text-anchor="middle">projected GiB</text>`;
-  host.innerHTML = svg(w, h, `projected against measured memory of ${drawn.length} rows`, body);
 }

@@ -2,7 +2,7 @@
 const DATA = JSON.parse(document.getElementById('data').textContent);
 const REFUSED = new Set(['unsupported', 'invalid', 'no-measurement']);
 const FACETS = {gpu: 'GPU', framework: 'framework', family: 'family', model: 'model', status: 'status', precision: 'precision',
-  suite: 'suite', tp: 'TP', pp: 'PP', ep: 'EP', cp: 'CP', sharding: 'data-parallel sharding'};
+  suite: 'suite', tp: 'TP', pp: 'PP', ep: 'EP', cp: 'CP', sharding: 'data-parallel sharding', memory_kind: 'memory measured as'};
 
 const words = column => column.at.map(i => column.words[i]);
 const RUNS = (() => {

@@ -2,8 +2,8 @@
 const $ = id => document.getElementById(id);
 const NAMES = Object.keys(DATA.predictors);
 const START = {predictor: NAMES[0], fit: DATA.fits.includes('heldout') ? 'heldout' : DATA.fits[0], filters: {}, text: '', sort: '-error',
-  parts: 'model', groups: 'large', plot: 'gpu', run: ''};
-const CHOICES = {predictor: NAMES, fit: DATA.fits, parts: ['model', 'gpu', 'framework', 'rows'], groups: ['large', 'worst', 'all'], plot: ['gpu', 'family', 'framework']};
+  parts: 'model', groups: 'large', run: ''};
+const CHOICES = {predictor: NAMES, fit: DATA.fits, parts: ['model', 'gpu', 'framework', 'rows'], groups: ['large', 'worst', 'all']};
 let state = {...START};
 
 function fromAddress() {
@@ -72,8 +72,9 @@ function drawSaid(s) {
     + `<b>${s.within}</b> within ±10 %` + (s.spans ? `, <b>${percent(s.inside / s.spans, 0)}</b> of measurements inside their 90 % interval` : '') + `; <b>${s.refused}</b> not projected.`;
 }
 
-const BY = [['by-model', 'model'], ['by-tp', 'tp', 'number'], ['by-pp', 'pp', 'number'],
+const BY = [['by-family', 'family'], ['by-framework', 'framework'], ['by-model', 'model'], ['by-tp', 'tp', 'number'], ['by-pp', 'pp', 'number'],
   ['by-ep', 'ep', 'number'], ['by-cp', 'cp', 'number'], ['by-sharding', 'sharding']];
+const MEMORY = [['by-memory', 'model'], ['by-kind', 'memory_kind']];
 
 function drawGroups(rows) {
   const members = grouped(rows.filter(r => r.group && r.error !== null), 'group');
@@ -128,7 +129,7 @@ function drawRefusals(rows) {
 function drawFirst(all, rows) {
   const of = [state.predictor, {heldout: 'held out'}[state.fit] || state.fit].join(', ');
   document.querySelectorAll('.of').forEach(s => { s.textContent = of; });
-  byValue($('hero'), rows, state.plot, '', 'error', 20);
+  byValue($('hero'), rows, 'gpu', '', 'error', 20);
   heat($('heat'), all, state.filters);
 }
 
@@ -165,8 +166,7 @@ function update() {
   for (const [id, key, by] of BY) byValue($(id), rows, key, by);
   drawGroups(rows);
   if (state.parts !== 'rows') drawParts(rows);
-  memory($('memory-chart'), rows);
-  byValue($('by-memory'), rows, 'model', '', 'gibError');
+  for (const [id, key] of MEMORY) byValue($(id), rows, key, '', 'gibError');
   drawRefusals(rows);
   document.documentElement.style.setProperty('--bar', $('bar').offsetHeight + 'px');
 }
@@ -189,10 +189,10 @@ function start() {
   show = rowTable($('rows'), resort, find);
   opened = drawer(() => ({rows: listed, every: rowsOf(state.predictor, state.fit)}), row => { state.run = row ? row.id : ''; toAddress(); });
   walkHeat($('heat'), choose);
-  for (const id of ['parts-chart', 'memory-chart']) hover($(id), find);
-  for (const [id, key] of [...BY, ['by-memory', 'model'], ['hero']]) {
+  hover($('parts-chart'), find);
+  for (const [id, key] of [...BY, ...MEMORY, ['hero', 'gpu']]) {
     hover($(id), find);
-    $(id).addEventListener('click', e => { const t = e.target.closest('[data-filter]'); if (t) toggle(key || state.plot, t.dataset.filter); });
+    $(id).addEventListener('click', e => { const t = e.target.closest('[data-filter]'); if (t) toggle(key, t.dataset.filter); });
   }
   state = fromAddress();
   update();

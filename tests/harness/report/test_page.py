@@ -173,7 +173,7 @@ def test_on_paper_the_explorer_is_off_and_tables_are_whole(look: Any) -> None:
     with look() as sight:
         sight.page.emulate_media(media="print")
         sight.js("() => dispatchEvent(new Event('beforeprint'))")
-        hidden = ["nav", "#explore", "#bar", "#theme", "#plot", "#drawer"]
+        hidden = ["nav", "#explore", "#bar", "#theme", "#drawer"]
         assert [s for s in hidden if sight.page.locator(s).first.is_visible()] == []
         assert sight.page.locator("#heat").is_visible()
         assert (
@@ -248,10 +248,7 @@ def test_clicks_sort_filter_and_write_the_address(look: Any) -> None:
         assert took < 2000
         assert sight.js("probe.shown()") == str(RUNS // 4)
         sight.press("Escape")
-        sight.page.locator("#plot").select_option("framework")
-        assert sight.address == "#filter=gpu:b200&plot=framework&sort=measured"
-        sight.page.locator("#hero [data-filter=megatron-lm]").dispatch_event("click")
-        sight.page.locator("#plot").select_option("gpu")
+        sight.page.locator("#by-framework [data-filter=megatron-lm]").dispatch_event("click")
         assert sight.address == "#filter=gpu:b200;framework:megatron-lm&sort=measured"
         sight.page.locator("#chips button").first.click()
         assert sight.address == "#filter=framework:megatron-lm&sort=measured"

@@ -121,15 +121,13 @@ def test_texts_stay_inside_the_picture_and_apart(held: Any, name: str) -> None:
     assert clashes == []
 
 
-def test_an_outlier_beyond_the_axis_stands_at_its_edge_with_its_value() -> None:
-    figure = plot_post.hero(some(("usual", 100.0, 105.0), ("other", 200.0, 190.0), ("wild", 150.0, 60000.0)))
-    (axes,) = figure.axes
-    assert axes.get_ylim()[1] == pytest.approx(280.0)
-    assert any("+39900 %" in words for words in texts(figure))
-    edges = [
-        c.get_offsets().data.tolist() for c in axes.collections if c.get_clip_path() is None or not c.get_clip_on()
-    ]
-    assert [[150.0, pytest.approx(280.0)]] in edges
+def test_a_line_is_as_long_as_the_interval_of_the_usual_run_allows() -> None:
+    rows = some(("a", 100.0, 110.0), ("b", 200.0, 190.0)).assign(
+        interval_low=[88.0, 152.0], interval_high=[137.5, 237.5]
+    )
+    (axes,) = plot_post.hero(rows).axes
+    bars = [line.get_xdata() for line in axes.lines if line.get_marker() == "|"]
+    assert [each.tolist() for each in bars] == [[pytest.approx(0.8), pytest.approx(1.25)]]
 
 
 def test_a_ratio_beyond_the_axis_is_marked_with_its_value() -> None:
