@@ -11,14 +11,11 @@ from projector.cli import expected, report
 from projector.cli.ask import Answer
 from projector.cli.parser import wrapped
 from projector.cli.plan_view import lasting, tokens
-from projector.cli.search_view import exactness, too_close
+from projector.cli.search_view import exactness, misfit, too_close
 from projector.cli.search_view import one as configuration
 from projector.hardware.yaml_file import WHAT_IF
 from projector.io.table import NONE, Column, Line, Table, factor, gib, percent
 from projector.search.words import words
-
-#: What a search says of a space in which nothing fits (:mod:`projector.search.unfit`), by the first word of the key.
-_REFUSED = {"memory": "None of {found} needs {expected}", "nearest": "The {key}: {found}. It fits with {expected}"}
 
 
 def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[Line | Table]:
@@ -32,10 +29,13 @@ def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[
             yield from (Line(line) for line in wrapped(each.command))
         return
     (answer,) = answers
+    case = answer.case
     if answer.found is None:
-        yield from _misfit(answer)
+        assert answer.refused is not None
+        yield from misfit(case, answer.refused)
+        yield Line("--gpus min finds the fewest GPUs on which it fits")
         return
-    best, case = answer.best, answer.case
+    best = answer.best
     made = best.projection
     yield next(report.head(case, made))
     yield Line(f"{made.memory.verdict}, of {gib(made.memory.usable)}", report.verdict(case, made).style)
@@ -56,16 +56,6 @@ def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[
 def _start(answer: Answer) -> Iterator[Line]:
     yield Line("Start from:", "bold")
     yield from (Line(line) for line in wrapped(answer.command))
-
-
-def _misfit(answer: Answer) -> Iterator[Line]:
-    work, cluster = answer.case.workload, answer.case.cluster
-    yield Line(f"Does not fit: {work.model.name} on {work.gpus} × {cluster.gpu.title}, in any layout", "bad")
-    assert answer.refused is not None
-    for each in answer.refused.problems:
-        told = _REFUSED.get(each.key.partition(" ")[0], "{}")
-        yield Line(told.format(each, key=each.key, found=each.found, expected=each.expected))
-    yield Line("--gpus min finds the fewest GPUs on which it fits")
 
 
 def _run(answer: Answer, options: argparse.Namespace) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +102,11 @@ def _run(options: argparse.Namespace) -> None:
         if not found.best:
             from projector.search.unfit import unfit
 
-            raise unfit(found, case.cluster, options.memory_margin, case.settings)
+            refused = unfit(found, case.cluster, options.memory_margin, case.settings)
+            if options.json:
+                raise refused
+            show(search_view.misfit(case, refused), sys.stderr)
+            raise InputError([])
     start = command.words(case, found.best[0].workload, options)
     shown = partial(search_view.as_page, case, found, options.top, wrapped(start))
     if options.json:

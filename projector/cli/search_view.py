@@ -8,6 +8,7 @@ from typing import Any
 
 from projector.cli import expected
 from projector.cli.inputs import Case
+from projector.errors import InputError
 from projector.io.table import Line, Table, factor, figure, gib, listed, number1, number3, signed, text
 from projector.search.axes import Option
 from projector.search.first_run import FirstRun, first_run
@@ -15,6 +16,10 @@ from projector.search.found import Best, Found
 from projector.search.words import words
 from projector.workload.schema import recipe_to_mapping
 
+_HOST, _HOST_TOLD = (
+    "% of the optimizer on the host",
+    "% of the optimizer's states kept in memory of the host (CPU offload)",
+)
 _MOVES = 4  # parts of the step in the sentence on the next layout
 
 
@@ -54,15 +59,34 @@ def counted(found: Found) -> str:
 def exactness(found: Found) -> str:
     """How far the best can be from the best of all, in a sentence."""
     if found.gap is None:
-        most = f"; at the device's peak rate {_times(found.most)} as fast" if found.most is not None else ""
-        return f"The best of {found.seconds:.1f} CPU s of search, not of all{most}"
+        most = f"; none could be more than {_times(found.most)} as fast, all work at peak rate" if found.most else ""
+        return f"The best layout found in {found.seconds:.1f} CPU s; not all were looked at{most}"
     if found.gap > 0:
-        return f"The best of {found.seconds:.1f} CPU s of search; nothing left out is more than {_times(found.gap)} as fast"
+        return f"The best layout found in {found.seconds:.1f} CPU s; no other is more than {_times(found.gap)} as fast"
     return f"Exact: none of {found.counts.points:,} combinations is better"
 
 
 def _times(gap: float) -> str:
     return f"{1 / (1 - gap):.2f} times"
+
+
+def misfit(case: Case, refused: InputError) -> Iterator[Line]:
+    """What :func:`projector.search.unfit.unfit` says of a space in which nothing fits, in sentences."""
+    work, gpu = case.workload, case.cluster.gpu
+    yield Line(f"Does not fit: {work.model.name} on {work.gpus} × {gpu.title}, in any layout tried", "bad")
+    for each in refused.problems:
+        kind = each.key.partition(" ")[0]
+        if each.where == "--budget":
+            yield Line(f"Not all layouts were tried in {each.found}: a larger --budget may find one that fits")
+        elif kind == "memory":
+            yield Line(f"None of {each.found} needs {each.expected}")
+        elif kind == "nearest":
+            yield Line(f"The {each.key} needs {each.found}")
+            changes = each.expected.split("; or ")
+            yield Line("Any one of these changes makes it fit:" if len(changes) > 1 else "What makes it fit:")
+            yield from (Line(f"  * {change.replace(_HOST, _HOST_TOLD)}") for change in changes)
+        else:
+            yield Line(f"Ruled out, {each.found}: {each.expected}")
 
 
 def too_close(found: Found) -> str:

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs
-from projector.cli.parser import Parser, add_command, add_json, whole
+from projector.cli.parser import Parser, add_command, add_json, price, whole
 
 if TYPE_CHECKING:
     from projector.io.table import Line, Table
+    from projector.plan.forecast import Figures
+    from projector.plan.price import Price
+    from projector.search.sweep.grid import Grid
 
 Frame = Any  # of pandas: the types of its columns are those of a file
 
@@ -40,6 +43,7 @@ def register(parser: Parser) -> None:
     parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler (tcp://…) in place of processes here")
     parser.add_argument("--plots", metavar="DIR", help="figures of what the grid has, as PNG")
     parser.add_argument("--page", metavar="FILE", help="the same figures and the table as one HTML page")
+    parser.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
     runs.add_runs(parser)
     add_json(parser)
 
@@ -65,7 +69,7 @@ def _run(options: argparse.Namespace) -> None:
     finally:
         kept.close()
     frame = frame[frame["key"].isin({grid.key_of(point) for point in made.points()})] if before else frame
-    best = study.best(frame, made, Knowledge(runs=own.runs))
+    best = _whole(study.best(frame, made, Knowledge(runs=own.runs)), made, options.price)
     figures = plots.figures(frame, best, made.tokens) if options.plots or options.page else {}
     files = looks.save(figures, folder(options.plots, "--plots")) if options.plots else []
     if options.page:
@@ -79,6 +83,29 @@ def _run(options: argparse.Namespace) -> None:
         show((*_page(frame, best, new, options.out, files), *runs.lines(own)))
 
 
+def _whole(best: Frame, made: Grid, price: Price | None) -> Frame:
+    """Returns ``best`` with days, MWh and, where there is a price, cost of the whole run (``run.days``, …): what ``projector
+    plan`` has in the middle. Without tokens in the grid as many as ``projector ask`` takes."""
+    from projector.plan.assumptions import ASSUMPTIONS, ends
+    from projector.plan.forecast import Run, figures
+    from projector.plan.usual import tokens_of_a_run
+    from projector.search.sweep.systems import system
+    from projector.workload import zoo
+
+    def one(row: Any) -> Figures:
+        gpu = system(str(row["system"])).gpu
+        tokens = made.tokens or tokens_of_a_run(zoo.load(str(row["model"])))
+        step = row["tgs"] * row["step_seconds"] * row["gpus"]
+        values = {
+            name: ends(each)[1] for name, each in {**ASSUMPTIONS, **(price.at(gpu.name) if price else {})}.items()
+        }
+        run = Run(tokens=tokens, tokens_per_step=step, gpus=row["gpus"], watts=gpu.tdp_watts)
+        return figures(run, {**values, "step_seconds": row["expected.middle"]})
+
+    found = [one(row) for _, row in best.iterrows()]
+    return best.assign(**{f"run.{name}": [getattr(each, name) for each in found] for name in ("days", "mwh", "cost")})
+
+
 def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> Iterator[Line | Table]:
     from math import log
 
@@ -90,6 +117,7 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
     told = ", ".join(f"{number:,} {status}" for status, number in counts.items())
     yield Line(f"{len(frame):,} points ({new:,} new): {told}", "title")
     scales = [name for name in frame if name.startswith("scale.")]
+    models = list(best["model"].unique()) if len(best) else []
 
     def system(row: Any) -> str:
         return Path(row["system"]).stem + "".join(f" {name[6:]} x{row[name]:g}" for name in scales if row[name] != 1)
@@ -98,21 +126,30 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
         return factor(0.5 * log(row["expected.high"] / row["expected.low"]))
 
     made = (
-        text("model", lambda row: row["model"], minor=1),
+        *([text("model", lambda row: row["model"])] if len(models) > 1 else ()),
         text("system", system),
         figure("GPUs", lambda row: row["gpus"]),
         text("layout", lambda row: brief(layout(row))),
-        figure("tokens/s/GPU", lambda row: number1(row["tgs"])),
-        figure("expected (s)", lambda row: number3(row["expected.middle"])),
+        figure("tokens/s/GPU", lambda row: number1(row["tgs"] * row["step_seconds"] / row["expected.middle"])),
         figure("90 %", within),
         *([figure("gap", lambda row: row["gap"], percent, minor=1)] if "gap" in best else ()),
+        figure("days", lambda row: number1(row["run.days"])),
+        figure("MWh", lambda row: number1(row["run.mwh"])),
+        *(
+            [figure("cost", lambda row: f"{row['run.cost']:,.0f}")]
+            if len(best) and best["run.cost"].notna().all()
+            else ()
+        ),
+        figure("expected (s)", lambda row: number3(row["expected.middle"]), minor=1),
         figure("GiB", lambda row: gib(row["memory"]), minor=2),
-        figure("step (s)", lambda row: number3(row["step_seconds"]), minor=3),
+        figure("projected (s)", lambda row: number3(row["step_seconds"]), minor=3),
     )
     places = dict.fromkeys(str(each if each.suffix == ".html" else each.parent) for each in figures)
-    note = f"all points: {out}" + (f"; figures: {', '.join(places)}" if places else "")
+    note = f"Speed, days, energy: as measured runs let expect them. All points: {out}"
+    note += f"; figures: {', '.join(places)}" if places else ""
     rows = (row for _, row in best.iterrows())
-    yield listed("The fastest point of each model, system and number of GPUs", rows, made, note)
+    of = f"{models[0]}: the fastest point of each" if len(models) == 1 else "The fastest point of each model,"
+    yield listed(f"{of} system and number of GPUs", rows, made, note)
 
 
 def _document(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> dict[str, Any]:

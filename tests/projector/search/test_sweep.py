@@ -275,3 +275,20 @@ def test_the_page_of_a_search_has_the_look_of_all_pages(chromium: Any, tmp_path:
     page.locator("#theme").click()
     assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if theme == "light" else "light")
     page.close()
+
+
+def test_the_whole_run_of_a_row_is_that_of_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = {"global_batch_size": 256, "seq_length": 8192, "tp": 2, "data_parallel_sharding": "optim"}
+    recipe["micro_batch_size"] = 1
+    content = {"sweep": 1, "model": "llama3.1_8b", "system": "h100", "gpus": 64, "tokens": "1T", "recipe": recipe}
+    assert (
+        main(["sweep", str(written(tmp_path, content)), "--out", str(tmp_path / "o.jsonl"), "--price", "2.5", "--json"])
+        == 0
+    )
+    (row,) = json.loads(capsys.readouterr().out)["best"]
+    words = "plan --model llama3.1_8b --gpu h100 --gpus 64 --gbs 256 --seq 8192 --tp 2 --use-distributed-optimizer"
+    assert main([*words.split(), "--tokens", "1T", "--price", "2.5", "--json"]) == 0
+    middle = json.loads(capsys.readouterr().out)["forecast"]["middle"]
+    assert [row[f"run.{name}"] for name in ("days", "mwh", "cost")] == [
+        pytest.approx(middle[name], rel=1e-3) for name in ("days", "mwh", "cost")
+    ]
