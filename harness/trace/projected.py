@@ -17,7 +17,7 @@ from projector.projection import Projection, project
 from projector.step.communication import Traffic
 from projector.step.cycle import by_rank
 from projector.step.priced import Priced, priced
-from projector.step.stages import Part
+from projector.step.stages import StageBlock
 from projector.workload.workload import Workload
 
 _STREAMS = {
@@ -108,7 +108,7 @@ def planned(
     return Planned(made, found.model, costs, (attention[0], attention[1]))
 
 
-def _is_layer(part: Part) -> bool:
+def _is_layer(part: StageBlock) -> bool:
     """Not an end of the model, nor a prediction module with its loss."""
     return part.layers > 0 and not part.block.name.startswith("mtp")
 

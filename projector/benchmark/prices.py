@@ -18,7 +18,7 @@ from projector.hardware.types import Cluster, GroupShape
 from projector.operators.types import Collective
 from projector.pipeline.types import Compiled
 from projector.step.cycle import compiled_schedule
-from projector.step.stages import Part, parts
+from projector.step.stages import StageBlock, parts
 from projector.workload.composition import compositions
 
 _SURROUNDING = ("dp", "dp_shard", "dp_replicate", "edp", "edp_shard", "edp_replicate")
@@ -109,10 +109,10 @@ class Named:
     """One virtual stage: its blocks and their names (``embedding``, ``layer …``, ``head``)."""
 
     keys: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[StageBlock, ...]
     wanted: tuple[PartWanted, ...]
 
-    def each(self) -> Iterator[tuple[str, Part, PartWanted | None]]:
+    def each(self) -> Iterator[tuple[str, StageBlock, PartWanted | None]]:
         """Name and block of each, and the layer that stands for it (None: an end of the model)."""
         layers = {part.key: part for part in self.wanted}
         return ((key, part, layers.get(key)) for key, part in zip(self.keys, self.parts, strict=True))

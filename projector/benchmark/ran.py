@@ -22,7 +22,7 @@ from projector.kernels.protocol import KernelModel
 from projector.kernels.simulate import Simulated
 from projector.layers import lower
 from projector.operators.types import Collective, HostWork, Operator
-from projector.step.stages import Part
+from projector.step.stages import StageBlock
 from projector.step.timing import Clock, Phase
 from projector.workload.workload import Workload
 
@@ -130,21 +130,21 @@ class Ran:
         found = self._part(key, wanted)
         return found.block.kept_bytes if found.recomputed else found.block.saved_bytes
 
-    def whole(self, part: Part) -> tuple[Phase, Phase]:
+    def whole(self, part: StageBlock) -> tuple[Phase, Phase]:
         """Forward and backward of a block as the whole run executes it."""
         return self._whole.phase(part.block.forward), self._whole.phase(part.backward)
 
     def restored(
-        self, key: str, wanted: PartWanted | None, part: Part, forward: float, backward: float
+        self, key: str, wanted: PartWanted | None, part: StageBlock, forward: float, backward: float
     ) -> tuple[Phase, Phase]:
         """Phases of ``part`` in the whole run, of which ``forward`` and ``backward`` seconds were measured."""
         there, here = self.whole(part), self.phases(key, wanted)
         return _difference(forward, there[0], here[0]), _difference(backward, there[1], here[1])
 
-    def _part(self, key: str, wanted: PartWanted | None) -> Part:
+    def _part(self, key: str, wanted: PartWanted | None) -> StageBlock:
         if wanted is None:
-            return Part(lower.embedding(self._ran) if key == "embedding" else lower.head(self._ran), False, 0)
-        return Part(lower.layer(wanted.kind, self._ran), wanted.replayed)
+            return StageBlock(lower.embedding(self._ran) if key == "embedding" else lower.head(self._ran), False, 0)
+        return StageBlock(lower.layer(wanted.kind, self._ran), wanted.replayed)
 
 
 def _difference(measured: float, whole: Phase, ran: Phase) -> Phase:

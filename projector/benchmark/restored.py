@@ -17,7 +17,7 @@ from projector.hardware.types import Cluster
 from projector.layers.step import optimizer
 from projector.mechanisms import Execution
 from projector.operators.types import Collective, Operator
-from projector.operators.weights import Held
+from projector.operators.weights import WeightSet
 from projector.projection import Projection
 from projector.step.cycle import compiled_schedule
 from projector.step.run import Step, run_step
@@ -193,10 +193,10 @@ def _phases(
     return found
 
 
-def _held(resolved: Resolved, stages: Sequence[Named]) -> list[Held]:
+def _held(resolved: Resolved, stages: Sequence[Named]) -> list[WeightSet]:
     each = [owned(resolved, stage.parts) for stage in stages]
     placement = compiled_schedule(resolved).schedule.placement
-    return [sum((each[v] for v in own), Held({})) for own in placement]
+    return [sum((each[v] for v in own), WeightSet({})) for own in placement]
 
 
 def _weight_share(simulated: Projection) -> float:

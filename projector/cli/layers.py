@@ -37,12 +37,12 @@ def _run(options: argparse.Namespace) -> None:
     from projector.cli.inputs import blamed, read_case
     from projector.hardware.efficiency import of
     from projector.io.terminal import show
-    from projector.settle.workload import settled
+    from projector.settle.workload import settle
     from projector.step.work import works
 
     case = read_case(options)
     with blamed(options):
-        resolved = settled(case.workload, case.cluster, published=False)
+        resolved = settle(case.workload, case.cluster)
         found = works(resolved, case.cluster, of(case.cluster.gpu), "simulate", case.settings)
     if options.csv:
         _write(options.csv, found)

@@ -15,7 +15,7 @@ from projector.errors import Unsupported
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Operator, Stream
 from projector.operators.weights import Weight
@@ -41,7 +41,7 @@ _COSTS: dict[str, tuple[Cost, Cost]] = parameter(
 """Forward and backward of each element-wise module."""
 
 
-def around(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
+def around(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
     """``parts`` of a layer with what of the three its model has."""
     model = view.model
     if model.hidden_size_per_layer_input and view.recipe.pp > 1:
@@ -61,12 +61,12 @@ def around(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
     return (*parts, *_embedded(view)) if model.hidden_size_per_layer_input else parts
 
 
-def entry(view: Local) -> tuple[Part, ...]:
+def entry(view: Local) -> tuple[Module, ...]:
     """Returns the embedding in every stream: through a product of each but the first, brought to its magnitude."""
     return tuple(each for i in range(1, view.model.altup_num_inputs) for each in _turned(f"altup.entry{i}", "", view))
 
 
-def leaving(view: Local) -> tuple[Part, ...]:
+def leaving(view: Local) -> tuple[Module, ...]:
     """The mean of the streams, each but the first through a product of its own."""
     n = view.model.altup_num_inputs
     if not n:
@@ -76,10 +76,10 @@ def leaving(view: Local) -> tuple[Part, ...]:
     back = Stream("altup.mean.bwd", "elementwise", x, n * x)
     mean = Stream("altup.mean", "elementwise", n * x, x)
     saved = Saved("altup.leaving.streams", n * x, input=True)
-    return (*turned, Part("altup.mean", forward=(mean,), backward_input=(back,), saves=(saved,)))
+    return (*turned, Module("altup.mean", forward=(mean,), backward_input=(back,), saves=(saved,)))
 
 
-def embeddings(view: Local) -> tuple[Part, ...]:
+def embeddings(view: Local) -> tuple[Module, ...]:
     """Returns one narrow embedding of a token for every layer, summed with a projection of the common one."""
     width = view.model.num_layers * view.model.hidden_size_per_layer_input
     if not width:
@@ -91,7 +91,7 @@ def embeddings(view: Local) -> tuple[Part, ...]:
         dense = Stream("per_layer_embedding.bwd", "gather", 2 * tensor, view.act * weight.elements + tensor, launches=2)
         buffer = view.execution.data_parallel.grad_bytes
         back = (dense, *view.execution.fusion.added("per_layer_embedding.grad_add", weight.elements, view.act, buffer))
-    table = Part(
+    table = Module(
         "per_layer_embedding",
         forward=(Stream("per_layer_embedding", "gather", tensor, tensor),),
         backward_input=back,
@@ -113,7 +113,7 @@ def embeddings(view: Local) -> tuple[Part, ...]:
     )
 
 
-def _predicted(view: Local) -> tuple[Part, ...]:
+def _predicted(view: Local) -> tuple[Module, ...]:
     """All streams from all of them, by a map of each token that the stream at hand makes."""
     n, x = view.model.altup_num_inputs, view.hidden_bytes
     mapped = n * n
@@ -127,7 +127,7 @@ def _predicted(view: Local) -> tuple[Part, ...]:
     )
 
 
-def _corrected(view: Local) -> tuple[Part, ...]:
+def _corrected(view: Local) -> tuple[Module, ...]:
     """All predictions moved by what the layer added to its own, each by its share."""
     n, x = view.model.altup_num_inputs, view.hidden_bytes
     router = (replace(part, weights=()) for part in _routed("altup.correct", "mlp_residual.out", view))
@@ -140,7 +140,7 @@ def _corrected(view: Local) -> tuple[Part, ...]:
     )
 
 
-def _routed(name: str, reads: str, view: Local) -> tuple[Part, ...]:
+def _routed(name: str, reads: str, view: Local) -> tuple[Module, ...]:
     """Numbers of a token, one a stream, from the norm of a hidden state; both routers of a layer share their weights."""
     n = view.model.altup_num_inputs
     scaled, squashed = f"{name}.scaled", f"{name}.modalities"
@@ -149,11 +149,11 @@ def _routed(name: str, reads: str, view: Local) -> tuple[Part, ...]:
         norm(f"{name}.norm", view.hidden, view.shard_tokens, view, branch=False, reads=reads),
         _part(f"{name}.scale", "router", view.hidden_bytes, view, makes=(scaled, view.hidden_bytes)),
         _linear(f"{name}.router", view.hidden, n, scaled, view),
-        Part(squashed, saves=(tanh,), makes=(Saved(squashed, view.act * n * view.shard_tokens),)),
+        Module(squashed, saves=(tanh,), makes=(Saved(squashed, view.act * n * view.shard_tokens),)),
     )
 
 
-def _laurel(part: Part, view: Local) -> tuple[Part, ...]:
+def _laurel(part: Module, view: Local) -> tuple[Module, ...]:
     """After attention's residual: the normed input, and the same through a narrow product, added to it."""
     if part.name != "attn_residual":
         return ()
@@ -165,11 +165,11 @@ def _laurel(part: Part, view: Local) -> tuple[Part, ...]:
     )
 
 
-def _embedded(view: Local) -> tuple[Part, ...]:
+def _embedded(view: Local) -> tuple[Module, ...]:
     """The layer's own embedding, gated by the state, added to the streams that no layer reads (without AltUp: to it)."""
     p, x, n = view.model.hidden_size_per_layer_input, view.hidden_bytes, most(2, view.model.altup_num_inputs)
     narrow = view.act * p * view.shard_tokens
-    scaled: tuple[Part, ...] = ()
+    scaled: tuple[Module, ...] = ()
     reads = "mlp_residual.out"
     if view.model.altup_num_inputs:
         reads, kept = "altup.scaled", Saved("altup.first", x)
@@ -190,11 +190,11 @@ def _embedded(view: Local) -> tuple[Part, ...]:
         norm(
             "post_per_layer_norm", view.hidden, view.shard_tokens, view, branch=False, reads="per_layer_projection.out"
         ),
-        Part("per_layer_add", forward=(add,), backward_input=(back,)),
+        Module("per_layer_add", forward=(add,), backward_input=(back,)),
     )
 
 
-def _turned(name: str, reads: str, view: Local) -> tuple[Part, ...]:
+def _turned(name: str, reads: str, view: Local) -> tuple[Module, ...]:
     """Returns a square product and the magnitude of another tensor; its output and its multiple are kept."""
     x = view.hidden_bytes
     kept = (
@@ -207,7 +207,7 @@ def _turned(name: str, reads: str, view: Local) -> tuple[Part, ...]:
     )
 
 
-def _linear(name: str, inputs: int, outputs: int, reads: str, view: Local) -> Part:
+def _linear(name: str, inputs: int, outputs: int, reads: str, view: Local) -> Module:
     """A product that no precision narrows, on this rank's share of the sequence."""
     return linear(Linear(name, (outputs,), inputs, view.shard_tokens, plain=True, reads=reads), view)
 
@@ -220,7 +220,7 @@ def _part(
     *,
     saves: Iterable[Saved] = (),
     makes: tuple[str, float] | None = None,
-) -> Part:
+) -> Module:
     """Element-wise functions on ``tensor`` bytes; a compiler reads and writes once, and twice in its backward."""
     forward, backward = _COSTS[cost]
     if view.compiled:
@@ -229,7 +229,7 @@ def _part(
     def stream(name: str, each: Cost) -> Stream:
         return Stream(name, "elementwise", each[0] * tensor, each[1] * tensor, launches=each[2])
 
-    return Part(
+    return Module(
         name,
         forward=(stream(name, forward),),
         backward_input=(stream(f"{name}.bwd", backward),),

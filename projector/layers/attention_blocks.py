@@ -19,7 +19,7 @@ from projector.layers.attention_core import Heads, attend, remembering
 from projector.layers.attention_gqa import ATTN
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.parameter import parameter
@@ -36,7 +36,7 @@ _TOPK_PASSES, _TOPK_LAUNCHES = parameter(
 )
 
 
-def attention(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """That of a grouped-query layer with another core. Raises :class:`Unsupported` for MoBA under context parallelism."""
     sizes = kind.mixer
     assert isinstance(sizes, BlockAttention)
@@ -48,14 +48,14 @@ def attention(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     at = [part.name for part in parts].index("core_attn")
     d = view.model.kv_channels
     heads = Heads(view.heads, view.kv_heads, d, d)
-    gates: tuple[Part, ...] = ()
+    gates: tuple[Module, ...] = ()
     if sizes.compressed:
         spec = Linear("branch_gates", (3 * view.heads,), view.hidden, view.tokens, "column", reads="input_norm.out")
         gates = (linear(spec, view, ATTN),)
     return (*parts[:at], *gates, _core(sizes, heads, view), *parts[at + 1 :])
 
 
-def _core(sizes: BlockAttention, heads: Heads, view: Local) -> Part:
+def _core(sizes: BlockAttention, heads: Heads, view: Local) -> Module:
     """Pooled keys, scores of blocks, the choice, attention to the chosen; with ``compressed`` all three branches."""
     seq, block, act = view.recipe.seq_length, sizes.block_size, view.act
     entries, rows = most(1, seq // block), -(-seq // view.recipe.cp)
@@ -79,7 +79,7 @@ def _core(sizes: BlockAttention, heads: Heads, view: Local) -> Part:
     main, main_back = attend("core_attn", replace(heads, keys=sizes.keys(seq)), view, seq_q=rows, seq_k=seq)
     forward: tuple[Operator, ...] = (pool, scores, choose, main)
     backward: tuple[Operator, ...] = (main_back,)
-    part = Part("core_attn", tags=ATTN | {"core_attn", "context"})
+    part = Module("core_attn", tags=ATTN | {"core_attn", "context"})
     kept: tuple[Saved, ...] = (Saved("blocks.chosen", chosen),)
     if sizes.compressed:
         near, near_back = attend("blocks.window", replace(heads, window=sizes.window_size), view, seq_q=rows, seq_k=seq)

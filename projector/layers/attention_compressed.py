@@ -21,7 +21,7 @@ from projector.layers.indexer import indexer, target
 from projector.layers.linear import Linear, batched, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Stream
 from projector.operators.weights import Weight
@@ -29,7 +29,7 @@ from projector.workload.layer_kinds import LayerKind
 from projector.workload.sparse import OVERLAPPING, Compressed, CompressedAttention
 
 
-def attention(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """Returns the attention half of a layer, from its input norm to the residual addition. Raises :class:`Unsupported`
     where a rank has fewer tokens than the next one needs."""
     sizes, mixer = view.model.compressed, kind.mixer
@@ -57,7 +57,7 @@ def attention(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     )
 
 
-def _boundary(rows: int, view: Local) -> tuple[Part, ...]:
+def _boundary(rows: int, view: Local) -> tuple[Module, ...]:
     """Hidden states before a rank's own from the rank that has them, and their gradients back."""
     if not rows:
         return ()
@@ -66,7 +66,7 @@ def _boundary(rows: int, view: Local) -> tuple[Part, ...]:
     join = Stream("cp.boundary.cat", "copy", tensor, tensor)
     back = Stream("cp.boundary.add", "elementwise", 2 * nbytes, nbytes)
     return (
-        Part(
+        Module(
             "cp.boundary",
             forward=(send, join),
             backward_input=(replace(send, name="cp.boundary.grad"), back),
@@ -75,7 +75,7 @@ def _boundary(rows: int, view: Local) -> tuple[Part, ...]:
     )
 
 
-def _gathered(sizes: Compressed, ratio: int, d: int, view: Local) -> tuple[Part, ...]:
+def _gathered(sizes: Compressed, ratio: int, d: int, view: Local) -> tuple[Module, ...]:
     """Entries of all ranks, and of the indexer's keys where it chooses; their gradients back, of the latter if it learns."""
     if not ratio or view.recipe.cp == 1:
         return ()
@@ -84,10 +84,10 @@ def _gathered(sizes: Compressed, ratio: int, d: int, view: Local) -> tuple[Part,
     gather = Collective("cp.ag", "all_gather", "cp", row * (d + more), launches=1 + bool(more))
     learned = d + (more if sizes.trained else 0)
     scatter = Collective("cp.grad_rs", "reduce_scatter", "cp", row * learned)
-    return (Part("cp.entries", forward=(gather,), backward_input=(scatter,), tags=ATTN),)
+    return (Module("cp.entries", forward=(gather,), backward_input=(scatter,), tags=ATTN),)
 
 
-def _query(sizes: Compressed, d: int, view: Local) -> tuple[Part, ...]:
+def _query(sizes: Compressed, d: int, view: Local) -> tuple[Module, ...]:
     """Down, norm, up, a norm of each head without a weight, rotation of its last dimensions."""
     rank, width = sizes.q_lora_rank, view.heads * d
     down = Linear("q_down", (rank,), view.hidden, view.shard_tokens, reads="input_norm.out")
@@ -102,7 +102,7 @@ def _query(sizes: Compressed, d: int, view: Local) -> tuple[Part, ...]:
         makes=(("q_heads.in", width),),
     )
     tensor = view.act * width * view.tokens
-    heads = Part(
+    heads = Module(
         "q_heads",
         forward=(Stream("q_heads", "norm", tensor, tensor),),
         backward_input=(Stream("q_heads.bwd", "norm", 2 * tensor, tensor),),
@@ -119,17 +119,17 @@ def _query(sizes: Compressed, d: int, view: Local) -> tuple[Part, ...]:
     )
 
 
-def _turned(name: str, rotated: int, width: int, view: Local) -> Part:
+def _turned(name: str, rotated: int, width: int, view: Local) -> Module:
     """Rotation of ``rotated`` of ``width`` elements of a token; unfused the tensor is put together again."""
     forward, backward = rotary(name, rotated * view.tokens, view)
     if not (view.recipe.apply_rope_fusion or view.compiled):
         tensor = view.act * width * view.tokens
         joined = Stream(f"{name}.cat", "copy", tensor, tensor)
         forward, backward = (*forward, joined), (joined, *backward)
-    return Part(name, forward=forward, backward_input=backward, tags=ATTN)
+    return Module(name, forward=forward, backward_input=backward, tags=ATTN)
 
 
-def _shared_head(d: int, view: Local) -> tuple[Part, ...]:
+def _shared_head(d: int, view: Local) -> tuple[Module, ...]:
     spec = Linear("kv", (d,), view.hidden, view.tokens, reads="input_norm.out")
     return (
         linear(spec, view, ATTN | {"qkv_linear"}),
@@ -137,7 +137,7 @@ def _shared_head(d: int, view: Local) -> tuple[Part, ...]:
     )
 
 
-def compressor(name: str, ratio: int, d: int, view: Local) -> tuple[Part, ...]:
+def compressor(name: str, ratio: int, d: int, view: Local) -> tuple[Module, ...]:
     """Pools every ``ratio`` tokens into one entry by a softmax over gates: two products, learned positions, a
     norm.
 
@@ -146,7 +146,7 @@ def compressor(name: str, ratio: int, d: int, view: Local) -> tuple[Part, ...]:
     wide = d * (2 if ratio < OVERLAPPING else 1)
     spec = Linear(name, (2 * wide,), view.hidden, view.tokens, parts=(wide, wide), reads="input_norm.out")
     tensor, rows = view.act * 2 * wide * view.tokens, -(-view.tokens // ratio)
-    pool = Part(
+    pool = Module(
         f"{name}.pool",
         forward=(Stream(f"{name}.pool", "softmax", tensor, view.act * d * rows),),
         backward_input=(Stream(f"{name}.pool.bwd", "softmax", tensor + view.act * d * rows, tensor),),
@@ -158,12 +158,12 @@ def compressor(name: str, ratio: int, d: int, view: Local) -> tuple[Part, ...]:
     return (linear(spec, view, ATTN), pool, norm(f"{name}_norm", d, rows, view, branch=False, tags=ATTN))
 
 
-def _keys(sizes: Compressed, ratio: int, d: int, view: Local) -> Part:
+def _keys(sizes: Compressed, ratio: int, d: int, view: Local) -> Module:
     """Returns the raw and compressed keys rotated, in one tensor."""
     forward, backward = rotary("rope_k", sizes.qk_pos_emb_head_dim * (view.tokens + _beside(sizes, ratio, view)), view)
     nbytes = _key_bytes(sizes, ratio, d, view)
     joined = Stream("keys.cat", "copy", nbytes, nbytes)
-    return Part(
+    return Module(
         "keys",
         forward=(*forward, joined),
         backward_input=(replace(joined, name="keys.cat.bwd"), *backward),
@@ -186,19 +186,19 @@ def _heads(sizes: Compressed, ratio: int, d: int, view: Local) -> Heads:
     return Heads(view.heads, 1, d, d, keys=sizes.keys(ratio, view.recipe.seq_length, view.recipe.cp))
 
 
-def _core(sizes: Compressed, ratio: int, d: int, view: Local) -> Part:
+def _core(sizes: Compressed, ratio: int, d: int, view: Local) -> Module:
     """Returns one softmax over window, entries and the learned sink."""
     seq = view.recipe.seq_length
     heads = _heads(sizes, ratio, d, view)
     forward, backward = attend("core_attn", heads, view, seq_q=-(-seq // view.recipe.cp), seq_k=seq)
-    part = Part("core_attn", forward=(forward,), backward_input=(backward,), tags=ATTN | {"core_attn", "context"})
+    part = Module("core_attn", forward=(forward,), backward_input=(backward,), tags=ATTN | {"core_attn", "context"})
     part = remembering(part, heads, view)
     one = Saved("k", _key_bytes(sizes, ratio, d, view), input=True)  # keys and values are one tensor
     saves = tuple(one if each.name == "k" else each for each in part.saves if each.name != "v")
     return replace(part, saves=saves, weights=(Weight("sinks", view.heads, split="rows"),))
 
 
-def _output(sizes: Compressed, d: int, view: Local) -> tuple[Part, ...]:
+def _output(sizes: Compressed, d: int, view: Local) -> tuple[Module, ...]:
     """Groups of heads projected to a low rank each, then all of them to the hidden width."""
     groups = -(-sizes.o_groups // view.tp)
     inputs, rank = view.heads * d // groups, sizes.o_lora_rank

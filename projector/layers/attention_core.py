@@ -9,7 +9,7 @@ from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.layers.local import Local
 from projector.layers.quantise import operand_bytes, received
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Attention
 from projector.parameter import parameter
@@ -106,16 +106,16 @@ def _score_bytes(view: Local) -> float:
     return cast + (2.0 * view.act + _DROPOUT_MASK if view.recipe.attention_dropout else view.act)
 
 
-def core(heads: Heads, view: Local, tags: frozenset[str]) -> Part:
+def core(heads: Heads, view: Local, tags: frozenset[str]) -> Module:
     """Attention of whole sequences held by this rank."""
     seq = view.recipe.seq_length
     if view.recipe.document_lengths:
         return _packed(heads, view, tags, view.recipe.document_lengths)
     forward, backward = attend("core_attn", heads, view, seq_q=seq, seq_k=seq)
-    return Part("core_attn", forward=(forward,), backward_input=(backward,), tags=tags)
+    return Module("core_attn", forward=(forward,), backward_input=(backward,), tags=tags)
 
 
-def _packed(heads: Heads, view: Local, tags: frozenset[str], lengths: tuple[int, ...]) -> Part:
+def _packed(heads: Heads, view: Local, tags: frozenset[str], lengths: tuple[int, ...]) -> Module:
     """Documents side by side in one sequence, each attending to itself: one call for all of them, whose work is that of
     each length (NVIDIA/Megatron-LM@d98e8a64dd core/packed_seq_params.py; variable-length kernels skip what is between)."""
     if view.execution.fusion.attention_materialised:
@@ -129,12 +129,12 @@ def _packed(heads: Heads, view: Local, tags: frozenset[str], lengths: tuple[int,
     first = [tuple(replace(op, launches=alone.launches) for op, alone in zip(calls[0], one, strict=True))]
     rest = [tuple(replace(op, launches=0) for op in call) for call in calls[1:]]
     forward, backward = zip(*first, *rest, strict=True)
-    return Part("core_attn", forward=forward, backward_input=backward, tags=tags)
+    return Module("core_attn", forward=forward, backward_input=backward, tags=tags)
 
 
 def remembering(
-    part: Part, heads: Heads, view: Local, *, name: str = "core_attn", prefix: str = "", length: int | None = None
-) -> Part:
+    part: Module, heads: Heads, view: Local, *, name: str = "core_attn", prefix: str = "", length: int | None = None
+) -> Module:
     """``part`` with what attention saves, however it is computed: queries, keys and values after rotation, the output
     (one storage with the input of the projection) and the fp32 log-sum-exp, or the scores where they are written.
     ``name``: what the storages of the attention are called, ``prefix``: those of its inputs; ``length``: keys of a sequence

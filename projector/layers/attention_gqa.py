@@ -13,7 +13,7 @@ from projector.layers.context_parallel import core_attention
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual, sandwich, vectors
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Operator, Stream
 from projector.operators.weights import Weight
@@ -41,7 +41,7 @@ def applies(model: Model) -> bool:
     return model.mla is None
 
 
-def attention(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """Returns the attention half of a layer of ``kind``, from its input norm to the residual addition."""
     model, d = view.model, view.model.kv_channels
     query, key = view.heads * d, view.kv_heads * d
@@ -95,7 +95,7 @@ def attention(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     )
 
 
-def _relative(view: Local) -> tuple[Part, ...]:
+def _relative(view: Local) -> tuple[Module, ...]:
     """Relative positions on the scores of every head: read by the kernel, or added where scores are written; backward sums
     the gradient of the scores over the batch and adds it to that of the layers after (TransformerEngine's
     ``post_scale_bias``; transformers models/t5/modeling_t5.py)."""
@@ -105,17 +105,17 @@ def _relative(view: Local) -> tuple[Part, ...]:
     scores = view.batch * table if view.execution.fusion.attention_materialised else 0.0
     add = Stream("relative.add", "elementwise", table + scores, scores, launches=whole(scores > 0))
     back = Stream("relative.grad_add", "elementwise", 2 * table + scores, 2 * table, launches=2)
-    return (Part("relative.add", forward=(add,), backward_input=(back,), tags=ATTN | {"core_attn"}),)
+    return (Module("relative.add", forward=(add,), backward_input=(back,), tags=ATTN | {"core_attn"}),)
 
 
-def fork(view: Local) -> Part:
+def fork(view: Local) -> Module:
     """The normed input feeds the projections of queries and of keys and values: backward adds their two gradients."""
     tensor = view.act * view.hidden * view.shard_tokens
     add = Stream("mla_inputs.grad_add", "elementwise", 2 * tensor, tensor)
-    return Part("mla_inputs", backward_input=(add,), tags=ATTN)
+    return Module("mla_inputs", backward_input=(add,), tags=ATTN)
 
 
-def queries(rank: int | None, width: int, view: Local) -> tuple[Part, ...]:
+def queries(rank: int | None, width: int, view: Local) -> tuple[Module, ...]:
     """Queries of ``width`` from a latent of ``rank`` with a norm of its own, or straight from the layer's input."""
     up = Linear(
         "q_up" if rank else "q_proj",
@@ -140,7 +140,7 @@ def queries(rank: int | None, width: int, view: Local) -> tuple[Part, ...]:
     )
 
 
-def _shared(qkv: Linear, query: int, key: int, view: Local) -> tuple[Part, ...]:
+def _shared(qkv: Linear, query: int, key: int, view: Local) -> tuple[Module, ...]:
     """Queries, keys and values from one input: in one linear, or queries through a latent and keys and values apart."""
     rank = view.model.share_q_dim
     if not rank:
@@ -156,7 +156,7 @@ def _shared(qkv: Linear, query: int, key: int, view: Local) -> tuple[Part, ...]:
     return fork(view), *queries(rank, query, view), linear(kv, view, QKV)
 
 
-def gated(width: int, view: Local, gate: str, *, keeps: bool = False) -> Part:
+def gated(width: int, view: Local, gate: str, *, keeps: bool = False) -> Module:
     """The output of attention, ``width`` elements of a token, times the sigmoid of storage ``gate`` (Qwen3-Next;
     NVIDIA/Megatron-LM@d98e8a64dd core/transformer/attention.py, ``attention_output_gate``): one kernel where a compiler
     joins it, else two. ``keeps``: the product of two kernels keeps the sigmoid for its backward."""
@@ -165,7 +165,7 @@ def gated(width: int, view: Local, gate: str, *, keeps: bool = False) -> Part:
     backward = Stream(
         "attn_gate.bwd", "elementwise", (3 + 2 * apart) * tensor, (2 + apart) * tensor, launches=1 + 2 * apart
     )
-    return Part(
+    return Module(
         "attn_gate",
         forward=(forward,),
         backward_input=(backward,),
@@ -179,30 +179,30 @@ def gated(width: int, view: Local, gate: str, *, keeps: bool = False) -> Part:
     )
 
 
-def _sinks(view: Local) -> tuple[Part, ...]:
+def _sinks(view: Local) -> tuple[Module, ...]:
     """Returns a learned logit of every head."""
     weight = Weight("sinks", view.heads, split="rows")
-    return (Part("sinks", weights=(weight,)),) if view.model.attention_sinks else ()
+    return (Module("sinks", weights=(weight,)),) if view.model.attention_sinks else ()
 
 
-def _split(query: int, key: int, view: Local) -> Part:
+def _split(query: int, key: int, view: Local) -> Module:
     """Q, K, V as views of one tensor: Q of grouped heads must be copied; backward joins the three gradients."""
     if not view.execution.fusion.qkv or view.compiled:
-        return Part("split_qkv")
+        return Module("split_qkv")
     q, all_three = view.act * query * view.tokens, view.act * (query + 2 * key) * view.tokens
     grouped = view.heads > view.kv_heads
     forward = (Stream("split_qkv", "copy", q, q),) if grouped else ()
     backward = Stream("split_qkv.bwd", "copy", all_three, all_three)
-    return Part("split_qkv", forward=forward, backward_input=(backward,), tags=ATTN)
+    return Module("split_qkv", forward=forward, backward_input=(backward,), tags=ATTN)
 
 
-def _qk_norm(query: int, key: int, view: Local) -> tuple[Part, ...]:
+def _qk_norm(query: int, key: int, view: Local) -> tuple[Module, ...]:
     if not view.model.qk_layernorm:
         return ()
     keys = 2 if view.model.v_layernorm else 1
     tensor, launches = view.act * (query + keys * key) * view.tokens, 1 + keys
     return (
-        Part(
+        Module(
             "qk_norm",
             forward=(Stream("qk_norm", "norm", tensor, tensor, launches=launches),),
             backward_input=(Stream("qk_norm.bwd", "norm", 2 * tensor, tensor, launches=2 * launches),),
@@ -219,13 +219,13 @@ def _qk_norm(query: int, key: int, view: Local) -> tuple[Part, ...]:
     )
 
 
-def rope(elements: int, view: Local, tags: frozenset[str]) -> tuple[Part, ...]:
+def rope(elements: int, view: Local, tags: frozenset[str]) -> tuple[Module, ...]:
     """Returns the rotary embedding of queries and keys, ``elements`` of a token in both together; nothing where it is
     not used."""
     if not uses_rotary(view):
         return ()
     forward, backward = rotary("rope", elements * view.tokens, view)
-    return (Part("rope", forward=forward, backward_input=backward, tags=tags),)
+    return (Module("rope", forward=forward, backward_input=backward, tags=tags),)
 
 
 def rotary(name: str, elements: int, view: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
@@ -253,7 +253,7 @@ def rotary(name: str, elements: int, view: Local) -> tuple[tuple[Operator, ...],
 # reads the values as they are. The last layers of Gemma 3n (``num_kv_shared_layers``) read both after norm and rotation.
 
 
-def _received(key: int, view: Local) -> Part:
+def _received(key: int, view: Local) -> Module:
     """Keys and values, each ``key`` elements of a token, of the layer that made them: its replay does not make them again,
     and backward adds this layer's two gradients to those that are there. Raises :class:`Unsupported` under context
     parallelism."""
@@ -263,10 +263,10 @@ def _received(key: int, view: Local) -> Part:
     add = Stream("shared_kv.grad_add", "elementwise", 4 * each, 2 * each, launches=2)
     reads = tuple(Saved(f"shared_kv.{name}", each, input=True) for name in ("k", "v"))
     makes = tuple(Saved(name, each) for name in ("k", "v"))
-    return Part("shared_kv", backward_input=(add,), reads=reads, makes=makes, tags=frozenset({"attn"}))
+    return Module("shared_kv", backward_input=(add,), reads=reads, makes=makes, tags=frozenset({"attn"}))
 
 
-def _without_shared(core: Part, view: Local) -> Part:
+def _without_shared(core: Module, view: Local) -> Module:
     """Core attention whose values, and keys if they are shared after their rotation, the layer that made them has saved; a
     narrowed copy is this layer's own."""
     if view.recipe.fp8_dot_product_attention:
@@ -275,10 +275,10 @@ def _without_shared(core: Part, view: Local) -> Part:
     return replace(core, saves=tuple(each for each in core.saves if each.tensor not in shared))
 
 
-def _unused(key: int, view: Local) -> tuple[Part, ...]:
+def _unused(key: int, view: Local) -> tuple[Module, ...]:
     """Products of keys and values that no layer uses, but that are trained along: Gemma 3n's layers hold them
     (huggingface/transformers@00aa0f5d models/gemma3n/modeling_gemma3n.py, ``Gemma3nTextAttention``)."""
     if not view.model.num_kv_shared_layers:
         return ()
     weight = Weight("unused_kv", 2 * key, view.hidden, role="linear", split="rows")
-    return (Part("unused_kv", weights=(weight,)),)
+    return (Module("unused_kv", weights=(weight,)),)

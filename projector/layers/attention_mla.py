@@ -15,7 +15,7 @@ from projector.layers.indexer import indexer
 from projector.layers.linear import Linear, batched, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual, sandwich
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Operator, Stream
 from projector.parameter import parameter
@@ -33,7 +33,7 @@ def applies(model: Model) -> bool:
     return model.mla is not None
 
 
-def attention(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """Returns the attention half of a layer, from its input norm to the residual addition."""
     mla = view.model.mla
     assert mla is not None
@@ -66,7 +66,7 @@ def attention(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     )
 
 
-def _gate_projection(mla: MLA, view: Local) -> tuple[Part, ...]:
+def _gate_projection(mla: MLA, view: Local) -> tuple[Module, ...]:
     if not mla.mla_use_output_gate:
         return ()
     width = view.heads * mla.v_head_dim
@@ -82,7 +82,7 @@ def _gate_projection(mla: MLA, view: Local) -> tuple[Part, ...]:
     return (linear(spec, view, ATTN),)
 
 
-def _key_value(mla: MLA, view: Local) -> tuple[Part, ...]:
+def _key_value(mla: MLA, view: Local) -> tuple[Module, ...]:
     rank, rope = mla.kv_lora_rank, mla.qk_pos_emb_head_dim
     down = Linear(
         "kv_down", (rank + rope,), view.hidden, view.shard_tokens, target="linear_kv_down_proj", reads="input_norm.out"
@@ -103,7 +103,7 @@ def _key_value(mla: MLA, view: Local) -> tuple[Part, ...]:
         linear(down, view, ATTN | {"qkv_linear"}),
         # the latent is a strided view: the norm saves a copy, a replay starts from the whole (TransformerEngine
         # pytorch/ops and module/layernorm_linear.py work on contiguous tensors)
-        Part(
+        Module(
             "kv_split",
             forward=(Stream("kv_split", "copy", latent, latent, launches=2),),
             backward_input=(Stream("kv_split.bwd", "copy", latent, latent, launches=1),),
@@ -117,12 +117,12 @@ def _key_value(mla: MLA, view: Local) -> tuple[Part, ...]:
     )
 
 
-def _positional_key(rope: int, view: Local) -> Part:
+def _positional_key(rope: int, view: Local) -> Module:
     """The part of the key with position is one head for all: gathered over the shards, its gradient scattered."""
     if not view.sp:
-        return Part("k_pe")
+        return Module("k_pe")
     nbytes = view.act * rope * view.tokens
-    return Part(
+    return Module(
         "k_pe",
         forward=(Collective("k_pe.ag", "all_gather", "tp", nbytes),),
         backward_input=(Collective("k_pe.rs", "reduce_scatter", "tp", nbytes),),
@@ -130,7 +130,7 @@ def _positional_key(rope: int, view: Local) -> Part:
     )
 
 
-def _rope(mla: MLA, view: Local) -> Part:
+def _rope(mla: MLA, view: Local) -> Module:
     """Rotation of the positional parts and the assembly of keys and values for every head.
 
     Fused: queries rotated in place (4·n·dr bytes a token), keys and values written contiguous. Unfused: the halves are
@@ -146,12 +146,12 @@ def _rope(mla: MLA, view: Local) -> Part:
         read, write, launches = read + more, write + more, _UNFUSED_LAUNCHES
     forward: Operator = Stream("rope", "rope", read, write, launches=launches)
     backward: Operator = Stream("rope.bwd", "rope", write, read, launches=launches)
-    return Part("rope", forward=(forward,), backward_input=(backward,), tags=UP | {"qkv_proj"})
+    return Module("rope", forward=(forward,), backward_input=(backward,), tags=UP | {"qkv_proj"})
 
 
 def _absorbed(
-    query: tuple[Part, ...], latent: tuple[Part, ...], proj: Linear, mla: MLA, view: Local
-) -> tuple[Part, ...]:
+    query: tuple[Module, ...], latent: tuple[Module, ...], proj: Linear, mla: MLA, view: Local
+) -> tuple[Module, ...]:
     """Attends to keys that an indexer chooses (DeepSeek-V3.2, arXiv:2512.02556). ``query``, ``latent``: parts of latent
     attention, the last of ``latent`` its up-projection.
 
@@ -167,7 +167,7 @@ def _absorbed(
     forward, backward = attend("core_attn", heads, view, seq_q=-(-seq // view.recipe.cp), seq_k=seq)
     there, back = _gathered(rank + rope + sizes.index_head_dim, rank + rope, view)
     core = remembering(
-        Part("core_attn", forward=(*there, forward), backward_input=(backward, *back), tags=ATTN | {"core_attn"}),
+        Module("core_attn", forward=(*there, forward), backward_input=(backward, *back), tags=ATTN | {"core_attn"}),
         heads,
         view,
     )
@@ -197,7 +197,7 @@ def _gathered(keys: int, latent: int, view: Local) -> tuple[tuple[Operator, ...]
     return (gather, copy), (again, scatter)
 
 
-def _joined(mla: MLA, view: Local) -> Part:
+def _joined(mla: MLA, view: Local) -> Module:
     """Returns the positional halves rotated and joined with the latents."""
     rank, rope = mla.kv_lora_rank, mla.qk_pos_emb_head_dim
     query, key = view.act * view.tokens * view.heads * (rank + rope), view.act * view.tokens * (rank + rope)
@@ -207,4 +207,4 @@ def _joined(mla: MLA, view: Local) -> Part:
         Saved("k", key),
         Saved("q_up.out", view.act * view.tokens * view.heads * mla.qk_head_dim),
     )
-    return Part("rope", forward=(op,), backward_input=(replace(op, name="rope.bwd"),), makes=made, tags=ATTN)
+    return Module("rope", forward=(op,), backward_input=(replace(op, name="rope.bwd"),), makes=made, tags=ATTN)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from projector.layers.local import Local
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Stream
 from projector.operators.weights import Weight
@@ -34,7 +34,7 @@ _EAGER, _EAGER_BACK, _EAGER_SAVED = parameter(
 _BACKWARD = parameter(2.0, kind="assumed", source="reads candidates and their gradients, writes the gradients")
 
 
-def mixed(part: Part, rows: int, view: Local) -> Part:
+def mixed(part: Module, rows: int, view: Local) -> Module:
     """``part``, the norm of a sub-layer, behind the mixture that feeds it."""
     before = mixer(f"{part.name}.mix", view.model.residual_candidates, rows, view)
     return replace(
@@ -47,7 +47,7 @@ def mixed(part: Part, rows: int, view: Local) -> Part:
     )
 
 
-def mixer(name: str, candidates: int, rows: int, view: Local) -> Part:
+def mixer(name: str, candidates: int, rows: int, view: Local) -> Module:
     """Of ``candidates`` tensors of ``rows`` tokens one. It saves the running sum, the weights, and of the bank, which is one
     tensor in ``attn_res_block_size`` layers, its share."""
     elements = real(rows) * view.hidden
@@ -61,7 +61,7 @@ def mixer(name: str, candidates: int, rows: int, view: Local) -> Part:
             for read, write, own_read, own_write, launches in (_EAGER, _EAGER_BACK)
         )
     bank = view.act * elements / most(1, view.model.attn_res_block_size)
-    return Part(
+    return Module(
         name,
         forward=(_stream(name, forward),),
         backward_input=(_stream(f"{name}.bwd", backward),),

@@ -21,7 +21,7 @@ from projector.layers.attention_core import Heads, attend, core, remembering
 from projector.layers.context_parallel_torch import ring
 from projector.layers.local import Local
 from projector.layers.quantise import quantised, received, sent
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.types import Attention, Collective, Operator, Stream
 from projector.parameter import parameter
 from projector.size import most, whole
@@ -37,7 +37,7 @@ _TOUCHED = parameter(
 )
 
 
-def core_attention(heads: Heads, view: Local, tags: frozenset[str]) -> Part:
+def core_attention(heads: Heads, view: Local, tags: frozenset[str]) -> Module:
     """Core attention under the recipe's ``cp`` and ``cp_comm_type``."""
     inputs, outputs = _elements(heads, view)
     return remembering(quantised(_attention(heads, view, tags), inputs, outputs, view), heads, view)
@@ -48,7 +48,7 @@ def _elements(heads: Heads, view: Local) -> tuple[int, int]:
     return view.tokens * (heads.heads * heads.qk + heads.kv_width), view.tokens * heads.heads * heads.v
 
 
-def _attention(heads: Heads, view: Local, tags: frozenset[str]) -> Part:
+def _attention(heads: Heads, view: Local, tags: frozenset[str]) -> Module:
     cp = view.recipe.cp
     if view.summa:  # the grid's second dimension splits the sequence
         return _gathered(heads, view, view.recipe.tp2, tags, "tp2")
@@ -86,7 +86,7 @@ def _ring_steps(cp: int) -> list[tuple[bool, int]]:
     return steps
 
 
-def _ring(heads: Heads, view: Local, cp: int, tags: frozenset[str]) -> Part:
+def _ring(heads: Heads, view: Local, cp: int, tags: frozenset[str]) -> Module:
     """Ring attention over ``cp`` ranks, each with ``seq_length/cp`` tokens of every sequence."""
     seq, eager = view.recipe.seq_length // cp, view.execution.fusion.eager_ring
     if eager and not view.model.causal:
@@ -118,7 +118,7 @@ def _ring(heads: Heads, view: Local, cp: int, tags: frozenset[str]) -> Part:
     launches = _CORRECTION_LAUNCHES * (cp - 1)
     forward.append(_elementwise("cp.correct", launches, partial * (1 + 2 * touched), partial * (1 + touched)))
     backward.append(_elementwise("cp.grad_sum", launches, gradients * (1 + 2 * touched), gradients * (1 + touched)))
-    return Part("core_attn", forward=tuple(forward), backward_input=tuple(backward), tags=tags)
+    return Module("core_attn", forward=tuple(forward), backward_input=tuple(backward), tags=tags)
 
 
 def _elementwise(name: str, launches: int, read: float, write: float) -> Stream:
@@ -129,7 +129,7 @@ def _send(name: str, nbytes: float, beside: str, launches: int) -> Collective:
     return Collective(name, "send_recv", "cp", nbytes, hides_behind=(beside,), launches=launches)
 
 
-def _gathered(heads: Heads, view: Local, cp: int, tags: frozenset[str], group: str = "cp") -> Part:
+def _gathered(heads: Heads, view: Local, cp: int, tags: frozenset[str], group: str = "cp") -> Module:
     """Keys and values of the whole sequence on every rank; the two chunks of a rank attend in two calls, in one where
     nothing is masked."""
     seq, chunk = view.recipe.seq_length, view.recipe.seq_length // (2 * cp)
@@ -144,7 +144,7 @@ def _gathered(heads: Heads, view: Local, cp: int, tags: frozenset[str], group: s
     copy = Stream("cp.reorder", "copy", gathered, gathered, launches=2)
     gather = Collective("cp.ag", "all_gather", group, gathered, launches=2)
     scatter = Collective("cp.grad_rs", "reduce_scatter", group, gathered, launches=2)
-    return Part(
+    return Module(
         "core_attn",
         forward=(gather, copy, *(call[0] for call in calls)),
         backward_input=(
@@ -157,7 +157,7 @@ def _gathered(heads: Heads, view: Local, cp: int, tags: frozenset[str], group: s
     )
 
 
-def _ulysses(heads: Heads, view: Local, inner: int, outer: int, tags: frozenset[str]) -> Part:
+def _ulysses(heads: Heads, view: Local, inner: int, outer: int, tags: frozenset[str]) -> Module:
     """Heads split over ``inner`` ranks that then see their common sequence; a ring over ``outer`` ranks around it."""
     inputs, outputs = _elements(heads, view)
     mine = replace(heads, heads=most(1, heads.heads // inner), kv_heads=most(1, heads.kv_heads // inner))
@@ -174,7 +174,7 @@ def _ulysses(heads: Heads, view: Local, inner: int, outer: int, tags: frozenset[
     # TransformerEngine < 2.8 saves the output behind the exchange alone and brings it back beside its gradient
     kept = outer > 1 or view.execution.fusion.cp_a2a_keeps_output
     again = () if kept else exchange("cp.a2a_out_again", received(view) * outputs, 1)
-    return Part(
+    return Module(
         "core_attn",
         forward=(
             *exchange("cp.a2a_in", sent(view) * inputs, 3),
@@ -197,7 +197,7 @@ def _ulysses(heads: Heads, view: Local, inner: int, outer: int, tags: frozenset[
 # data_schedule_utils.py (``dcp_gpus_needed``): a document runs on the smallest power of two of ranks of which none
 # holds more than ``max_seqlen_per_dp_cp_rank`` tokens. The scheduler fills the ranks of dp·cp with documents until
 # their work is alike: of every sample a rank does 1/cp: of ``n`` documents on ``g`` ranks each, its part of n·g/cp.
-Split = Callable[[Heads, Local, frozenset[str]], Part]
+Split = Callable[[Heads, Local, frozenset[str]], Module]
 
 
 def ranks_of(length: int, most: int) -> int:
@@ -205,7 +205,7 @@ def ranks_of(length: int, most: int) -> int:
     return 1 << (-(-length // most) - 1).bit_length()
 
 
-def by_length(split: Split, heads: Heads, view: Local, tags: frozenset[str]) -> Part:
+def by_length(split: Split, heads: Heads, view: Local, tags: frozenset[str]) -> Module:
     """``split``: attention of a recipe whose one document is its sequence. Raises :class:`Unsupported` where no lengths are
     stated or latent attention would be split (megatron/core/transformer/multi_latent_attention.py refuses it, too)."""
     recipe = view.recipe
@@ -225,7 +225,7 @@ def by_length(split: Split, heads: Heads, view: Local, tags: frozenset[str]) -> 
         seen.add(ranks)
         forward += [_part_of(op, length, share, calls) for op in one.forward]
         backward += [_part_of(op, length, share, calls) for op in one.backward_input]
-    return Part("core_attn", forward=tuple(forward), backward_input=tuple(backward), tags=tags)
+    return Module("core_attn", forward=tuple(forward), backward_input=tuple(backward), tags=tags)
 
 
 def _part_of(op: Operator, length: int, share: float, calls: bool) -> Operator:

@@ -14,7 +14,7 @@ packing of what is not gathered again.
 from __future__ import annotations
 
 from projector.layers.local import Local
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.types import Attention, Collective, Operator, Stream
 from projector.parameter import parameter
 
@@ -49,7 +49,7 @@ def ring(
     elements: tuple[float, float],
     view: Local,
     tags: frozenset[str],
-) -> Part:
+) -> Module:
     """Returns the attention of one rank. ``calls``: forward and backward of each step, ``sizes``: how many steps each
     stands for; ``elements``: of the rank's queries, and of its keys and values with repeated heads."""
     queries, keys = elements
@@ -78,7 +78,7 @@ def ring(
             )
         )
     merged, *sums = _joined(queries, keys, view) if view.compiled else _elementary(queries, keys, view)
-    return Part(
+    return Module(
         "core_attn",
         forward=(*gathered("", calls[0][0].name), *(call[0] for call in calls), merged),
         backward_input=(*gathered("grad_", calls[0][1].name), *backward, *sums),

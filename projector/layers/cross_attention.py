@@ -12,7 +12,7 @@ from projector.layers.attention_core import Heads, attend, remembering
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.types import Stream
 
 ENCODED = "encoder.out"
@@ -25,7 +25,7 @@ def encoder_length(view: Local) -> int:
     return view.recipe.encoder_seq_length or view.recipe.seq_length
 
 
-def cross_attention(view: Local) -> tuple[Part, ...]:
+def cross_attention(view: Local) -> tuple[Module, ...]:
     """From its norm to the residual addition."""
     d, length = view.model.kv_channels, encoder_length(view)
     query, key, tokens = view.heads * d, view.kv_heads * d, view.batch * length
@@ -33,7 +33,7 @@ def cross_attention(view: Local) -> tuple[Part, ...]:
     bias = view.model.add_bias_linear or view.model.add_qkv_bias
     heads = Heads(view.heads, view.kv_heads, d, d)
     forward, backward = attend("cross_attn", heads, view, seq_q=view.recipe.seq_length, seq_k=length, causal=False)
-    core = Part("cross_attn", forward=(forward,), backward_input=(backward,), tags=CROSS | {"core_attn"})
+    core = Module("cross_attn", forward=(forward,), backward_input=(backward,), tags=CROSS | {"core_attn"})
     queries = Linear(
         "cross_q", (query,), view.hidden, view.tokens, "column", bias=bias, after_norm=True, reads="pre_cross_norm.out"
     )
@@ -61,7 +61,7 @@ def cross_attention(view: Local) -> tuple[Part, ...]:
     )
 
 
-def _without_memory(kv: Part, there: Local) -> Part:
+def _without_memory(kv: Module, there: Local) -> Module:
     """Keys and values whose input the encoder has saved (a narrowed copy is this layer's own); backward adds their gradient
     to that of the layers after."""
     tensor = there.hidden_bytes

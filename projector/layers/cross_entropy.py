@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from projector.errors import Unsupported
 from projector.layers.local import Local
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved, Transient
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.parameter import parameter
@@ -59,7 +59,7 @@ _METRIC = parameter(
 )
 
 
-def cross_entropy(view: Local) -> Part:
+def cross_entropy(view: Local) -> Module:
     """Returns the loss on this rank's logits: the recipe's ``cross_entropy_fusion`` or, if none, the framework's
     ``loss``."""
     chosen = _chosen(view)
@@ -71,7 +71,7 @@ def cross_entropy(view: Local) -> Part:
     if view.tp > 1:
         nbytes = 4.0 * view.tokens * passes.reductions
         reduce = (Collective("loss.reduce", "all_reduce", "tp", nbytes, launches=passes.reductions),)
-    return Part(
+    return Module(
         "loss",
         forward=(
             _stream("loss", passes.forward, logits),

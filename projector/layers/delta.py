@@ -10,7 +10,7 @@ from projector.dataclass import dataclass
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.recurrent import Kernels, chain, exchanged, gated_norm, per_rank, projection
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Operator
 from projector.operators.weights import Weight
@@ -48,7 +48,7 @@ class _Rule:
         return 2.0 * self.heads * (3 * c * k + 2 * c * v + 3 * k * v + c * c / 3)
 
 
-def gated(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def gated(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """Returns a Gated DeltaNet layer's mixer, from its norm to its residual."""
     m = kind.mixer
     assert isinstance(m, GatedDeltaNet)
@@ -64,7 +64,7 @@ def gated(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     return chain("gdn", view, (projection("in_proj", width, view, DELTA),), (core, after), out, DELTA)
 
 
-def kimi(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def kimi(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """Returns a Kimi Delta Attention layer's mixer, from its norm to its residual."""
     m = kind.mixer
     assert isinstance(m, KimiDelta)
@@ -95,7 +95,7 @@ def kimi(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     return chain("kda", view, inputs, (core, after), out, DELTA)
 
 
-def _low_rank(name: str, rank: int, width: int, view: Local, *, fused: bool, bias: bool = False) -> list[Part]:
+def _low_rank(name: str, rank: int, width: int, view: Local, *, fused: bool, bias: bool = False) -> list[Module]:
     """Returns a projection through ``rank``: the first half whole on every rank, on its shard of the sequence, where it
     is not a part of the one projection (``fused``)."""
     read = "in_proj.out" if fused else f"{name}_a.out"
@@ -108,7 +108,7 @@ def _low_rank(name: str, rank: int, width: int, view: Local, *, fused: bool, bia
 
 def _core(
     rule: _Rule, width: int, inputs: tuple[tuple[str, int], ...], vectors: tuple[Weight, ...], view: Local
-) -> Part:
+) -> Module:
     """Convolution, norms of queries and keys, gates, and the rule. ``width``: what exchanges of sequence for heads carry;
     ``inputs``: projections that it reads, and their elements of a token."""
     values = rule.heads * rule.value
@@ -121,7 +121,7 @@ def _core(
         "delta.decay": rule.decay + 4.0 * rule.heads,
         "delta.inverse": view.act * rule.chunk * rule.heads,
     }
-    return Part(
+    return Module(
         "delta",
         forward=forward,
         backward_input=backward,

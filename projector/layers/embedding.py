@@ -7,7 +7,7 @@ from dataclasses import replace
 from projector.layers import altup, hyper
 from projector.layers.local import Local
 from projector.layers.norms import norm
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Transient
 from projector.operators.types import Collective, Operator, Stream
 from projector.operators.weights import Weight
@@ -25,7 +25,7 @@ _MASK_LAUNCHES = parameter(
 )
 
 
-def embed(view: Local) -> tuple[Part, ...]:
+def embed(view: Local) -> tuple[Module, ...]:
     """Returns the rows gathered for ``tokens`` ids, summed over the tensor-parallel group, plus learned positions;
     these alone without a vocabulary.
 
@@ -35,7 +35,7 @@ def embed(view: Local) -> tuple[Part, ...]:
     """
     positions, added = _positions(view)
     if not view.vocab:
-        part = Part("embedding", forward=added, weights=positions, tags=frozenset({"embedding"}))
+        part = Module("embedding", forward=added, weights=positions, tags=frozenset({"embedding"}))
         return (part,) if positions else ()
     tensor = view.act * view.hidden * view.tokens
     forward: list[Operator] = [
@@ -56,7 +56,7 @@ def embed(view: Local) -> tuple[Part, ...]:
     )
     if view.trainable:
         backward += _gradient(tensor, view)
-    table = Part(
+    table = Module(
         "embedding",
         forward=(*forward, *added),
         backward_input=tuple(backward),

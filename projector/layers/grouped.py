@@ -14,14 +14,14 @@ from projector.layers.lora import expert_adapter, one_module
 from projector.layers.quantise import cast, operand_bytes, weight_cast
 from projector.mechanisms.dispatch.exchange import MOE
 from projector.mechanisms.dispatch.routing import Routed
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Gemm, GroupedGemm, Operator, Stream
 from projector.operators.weights import Weight
 from projector.size import real
 
 
-def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Routed, view: Local) -> Part:
+def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Routed, view: Local) -> Module:
     """One linear of all local experts on storage ``reads``; ``outputs`` has two widths where gate and up are separate
     products."""
     backend = view.execution.kernels.grouped_by(view.recipe)
@@ -65,7 +65,7 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
     if len(outputs) > 1:
         tensor = view.act * r.held * inputs
         backward.append(Stream(f"{name}.dgrad_add", "elementwise", 2 * tensor, tensor))
-    part = Part(
+    part = Module(
         name,
         forward=(
             *cast(f"{name}.cast", r.rows * inputs, view),
@@ -83,7 +83,7 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
     return replace(part, saves=(*part.saves, *extra.saves))
 
 
-def _remembering(part: Part, width: int, inputs: int, reads: str, r: Routed, view: Local) -> Part:
+def _remembering(part: Module, width: int, inputs: int, reads: str, r: Routed, view: Local) -> Module:
     """``part`` with what it saves, as any linear: its input, quantised where the products are, and while a weight gradient
     waits the gradient of its output; frozen experts neither, but the input where a Function saves it all the same
     (tgale96/grouped_gemm grouped_gemm/ops.py, ``GroupedGemm.forward``)."""
@@ -141,7 +141,7 @@ def _weighted_bias(name: str, view: Local) -> bool:
     return view.model.add_bias_linear and not view.execution.fusion.expert_bias and name.startswith("experts.fc2")
 
 
-def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, view: Local) -> Part:
+def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, view: Local) -> Module:
     """The same linear as products of all held rows with each expert's weights: ``experts`` times the work."""
 
     def gemm(suffix: str, i: int, m: int, n: int, k: int, layout: str) -> Gemm:
@@ -149,7 +149,7 @@ def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, view: L
         return Gemm(label, m, n, k, batch=r.experts, dtype=view.linear_dtype, scaling=view.scaling, layout=layout)
 
     rows = range(len(outputs))
-    return Part(
+    return Module(
         name,
         forward=tuple(gemm("", i, r.held, outputs[i], inputs, "TN") for i in rows),
         backward_input=tuple(gemm(".dgrad", i, r.held, inputs, outputs[i], "NN") for i in rows),

@@ -11,7 +11,7 @@ from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.mlp import activation
 from projector.layers.norms import norm
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Gemm, HostWork
 from projector.operators.weights import Weight, stored_at
@@ -19,7 +19,7 @@ from projector.operators.weights import Weight, stored_at
 HEAD = frozenset({"head"})
 
 
-def output(view: Local) -> tuple[Part, ...]:
+def output(view: Local) -> tuple[Module, ...]:
     """Final norm, output GEMM (never quantised) and cross-entropy; the norm alone without a vocabulary."""
     before = _transform(view)
     last = norm("final_norm", view.hidden, view.shard_tokens, view, branch=False, tags=HEAD, **_reads(before))
@@ -56,7 +56,7 @@ def output(view: Local) -> tuple[Part, ...]:
     )
 
 
-def _transform(view: Local) -> tuple[Part, ...]:
+def _transform(view: Local) -> tuple[Module, ...]:
     """The linear and the activation before the norm of BERT's head, whole on every tensor-parallel rank and run on its
     shard of the sequence (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/models/bert/bert_lm_head.py)."""
     if not view.model.masked_lm_head:
@@ -67,11 +67,11 @@ def _transform(view: Local) -> tuple[Part, ...]:
     return linear(dense, kept, HEAD), act
 
 
-def _reads(before: tuple[Part, ...]) -> dict[str, str]:
+def _reads(before: tuple[Module, ...]) -> dict[str, str]:
     return {"reads": "lm_act.out"} if before else {}
 
 
-def _next_sentence(view: Local) -> tuple[Part, ...]:
+def _next_sentence(view: Local) -> tuple[Module, ...]:
     """Returns a linear on the first token of every sequence, and one to two classes (pooler and ``binary_head``
     there)."""
     if not view.model.bert_binary_head:
@@ -79,7 +79,7 @@ def _next_sentence(view: Local) -> tuple[Part, ...]:
     h = view.hidden
     heads = (("pooler", h), ("binary_head", 2))
     return tuple(
-        Part(
+        Module(
             name,
             forward=(Gemm(name, view.batch, n, h, dtype=view.dtype),),
             backward_input=(Gemm(f"{name}.dgrad", view.batch, h, n, dtype=view.dtype, layout="NN"),),
@@ -92,7 +92,7 @@ def _next_sentence(view: Local) -> tuple[Part, ...]:
     )
 
 
-def _mixture(view: Local) -> tuple[Part, ...]:
+def _mixture(view: Local) -> tuple[Module, ...]:
     """The head mixes all checkpoints of the residual, where layers do."""
     if not view.model.attn_res_block_size:
         return ()
@@ -100,9 +100,9 @@ def _mixture(view: Local) -> tuple[Part, ...]:
     return (attention_residual.mixer("final_norm.mix", candidates, view.shard_tokens, view),)
 
 
-def _check(view: Local) -> tuple[Part, ...]:
+def _check(view: Local) -> tuple[Module, ...]:
     """The loss of every micro-batch read by the host to look for NaN (Megatron-LM pretrain_gpt.py, loss_func)."""
     if not view.recipe.check_for_nan_in_loss_and_grad:
         return ()
     wait = HostWork("loss.nan_check", sync=True)
-    return (Part("loss.nan_check", forward=(wait,), tags=HEAD),)
+    return (Module("loss.nan_check", forward=(wait,), tags=HEAD),)

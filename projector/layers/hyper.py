@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from projector.layers.local import Local
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Gemm, Operator, Stream
 from projector.operators.weights import Weight
@@ -36,7 +36,7 @@ _BACKWARD = parameter(
 )
 
 
-def collapsed(part: Part, rows: int, view: Local) -> Part:
+def collapsed(part: Module, rows: int, view: Local) -> Module:
     """``part``, the norm of a sub-layer, behind the sum of the streams that feeds it."""
     n, name = view.model.hyper_connections, part.name
     outputs, inputs = n * n + 2 * n, n * view.hidden
@@ -55,24 +55,24 @@ def collapsed(part: Part, rows: int, view: Local) -> Part:
     )
 
 
-def spread(name: str, rows: int, view: Local, tags: frozenset[str], makes: str) -> Part:
+def spread(name: str, rows: int, view: Local, tags: frozenset[str], makes: str) -> Module:
     """In place of a residual addition: the output over all streams, beside the streams mixed."""
     streams = real(rows) * view.model.hyper_connections * view.hidden
     op, back = _stream(name, _SPREAD if view.execution.fusion.hyper_connections else _SPREAD_EAGER, streams, view)
     out = Saved(f"{name}.output", view.hidden_bytes)
     made = Saved(makes.removesuffix(".in") + ".streams", view.act * streams)
     op = replace(op, read=op.read + view.hidden_bytes)
-    return Part(name, forward=(op,), backward_input=(back,), saves=(out,), makes=(made,), tags=tags)
+    return Module(name, forward=(op,), backward_input=(back,), saves=(out,), makes=(made,), tags=tags)
 
 
-def entry(view: Local) -> tuple[Part, ...]:
+def entry(view: Local) -> tuple[Module, ...]:
     """Returns the embedding copied to every stream."""
     n = view.model.hyper_connections
     if not n:
         return ()
     x = view.hidden_bytes
     return (
-        Part(
+        Module(
             "hc.entry",
             forward=(Stream("hc.entry", "copy", x, n * x),),
             backward_input=(Stream("hc.entry.bwd", "elementwise", n * x, x),),
@@ -80,7 +80,7 @@ def entry(view: Local) -> tuple[Part, ...]:
     )
 
 
-def leaving(name: str, view: Local) -> tuple[Part, ...]:
+def leaving(name: str, view: Local) -> tuple[Module, ...]:
     """The weighted sum of the streams at the end of the model."""
     n = view.model.hyper_connections
     if not n:
@@ -89,7 +89,7 @@ def leaving(name: str, view: Local) -> tuple[Part, ...]:
     op, back = _stream(name, _MAP if view.execution.fusion.hyper_connections else _MAP_EAGER, streams, view)
     products = _products(name, n, n * view.hidden, view.shard_tokens, view)
     return (
-        Part(
+        Module(
             name,
             forward=(op, products[0]),
             backward_input=(back, products[1]),

@@ -14,7 +14,7 @@ from projector.layers.attention_core import Heads, attend
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.parameter import parameter
@@ -29,12 +29,12 @@ _TOPK_PASSES, _TOPK_LAUNCHES = parameter(
     source="radix selection reads the scores twice; mask, fill, gather",
 )
 
-Compressor = Callable[[str, int, int, Local], tuple[Part, ...]]
+Compressor = Callable[[str, int, int, Local], tuple[Module, ...]]
 
 
 def indexer(
     sizes: Indexer, ratio: int, q_rank: int, view: Local, compressor: Compressor | None = None, seen: float = 0.5
-) -> tuple[Part, ...]:
+) -> tuple[Module, ...]:
     """``ratio``: tokens of a key (1: every token has one); ``q_rank``: width of the query latent it starts from; ``seen``:
     share of all keys that a query of this rank has before it.
 
@@ -52,7 +52,7 @@ def indexer(
     return tuple(_detached(part, sizes.trained) for part in parts)
 
 
-def _scores(sizes: Indexer, ratio: int, seen: float, view: Local) -> Part:
+def _scores(sizes: Indexer, ratio: int, seen: float, view: Local) -> Module:
     """Products with all keys so far, their weighted sum over heads, the best of them. Half of the square is below the
     mask; written are fp32 sums over heads."""
     seq, heads, d = view.recipe.seq_length, sizes.index_n_heads, sizes.index_head_dim
@@ -84,7 +84,7 @@ def _scores(sizes: Indexer, ratio: int, seen: float, view: Local) -> Part:
     chosen = Saved("indexer.chosen", 4.0 * view.tokens * least(sizes.index_topk, keys))
     # written by every head, they are kept for the gradient of the ReLU
     signs = (Saved("indexer.heads", 8.0 * heads * pairs),) if sizes.trained and unfused else ()
-    return Part(
+    return Module(
         "indexer.scores",
         forward=(product, *unfused, select),
         backward_input=backward,
@@ -93,7 +93,7 @@ def _scores(sizes: Indexer, ratio: int, seen: float, view: Local) -> Part:
     )
 
 
-def target(sizes: Indexer, heads: Heads, view: Local) -> tuple[Part, ...]:
+def target(sizes: Indexer, heads: Heads, view: Local) -> tuple[Module, ...]:
     """What a trained indexer learns: where attention's softmax looks, summed over heads, on the chosen keys.
 
     Scores of queries and keys once more, which no attention kernel hands out; then the divergence, both in fused kernels
@@ -109,7 +109,7 @@ def target(sizes: Indexer, heads: Heads, view: Local) -> tuple[Part, ...]:
     shared = Collective("indexer.target.ar", "all_reduce", "tp", nbytes)  # heads of all ranks
     forward = (again, *((shared,) if view.tp > 1 else ()), loss)
     kept = Saved("indexer.target", nbytes)
-    return (Part("indexer.target", forward=forward, saves=(kept,), tags=INDEXER),)
+    return (Module("indexer.target", forward=forward, saves=(kept,), tags=INDEXER),)
 
 
 def _heads(heads: int, pairs: float) -> tuple[Stream, ...]:
@@ -118,7 +118,7 @@ def _heads(heads: int, pairs: float) -> tuple[Stream, ...]:
     return (Stream("indexer.heads", "elementwise", nbytes, nbytes, launches=3),)
 
 
-def _detached(part: Part, trained: bool) -> Part:
+def _detached(part: Module, trained: bool) -> Module:
     """No gradient passes to what feeds it; untrained, none to its weights, and nothing is kept for one."""
     if trained:
         products = tuple(op for op in part.backward_input if not op.name.endswith(".dgrad"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from projector.layers.local import Local
 from projector.layers.recurrent import Kernels, chain, exchanged, gated_norm, per_rank, projection
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Operator
 from projector.workload.layer_kinds import Lightning
@@ -17,7 +17,7 @@ from projector.workload.model import LayerKind
 LIGHTNING = frozenset({"lightning", "attn"})
 
 
-def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """From the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, Lightning)
@@ -28,7 +28,7 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     return chain("lightning", view, inputs, (_core(m, inner, view), after), out, LIGHTNING)
 
 
-def _core(m: Lightning, inner: int, view: Local) -> Part:
+def _core(m: Lightning, inner: int, view: Local) -> Module:
     """Returns the activation of queries, keys and values, and the recurrence; it saves what enters and what it
     activates."""
     kernel, row = Kernels("lightning", m.chunk, view), view.act * inner
@@ -48,7 +48,7 @@ def _core(m: Lightning, inner: int, view: Local) -> Part:
     )
     forward, backward = exchanged("lightning", 3 * inner, inner, 1, view, (forward, backward))
     tokens = view.tokens
-    return Part(
+    return Module(
         "lightning",
         forward=forward,
         backward_input=backward,

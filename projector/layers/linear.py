@@ -25,7 +25,7 @@ from projector.layers.quantise import (
     rescale,
     weight_cast,
 )
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.operators.weights import Weight
@@ -84,14 +84,14 @@ class Linear:
         return tuple(f"{self.name}.{i}" for i in range(len(self.outputs)))
 
 
-def linear(spec: Linear, view: Local, tags: frozenset[str] = frozenset()) -> Part:
+def linear(spec: Linear, view: Local, tags: frozenset[str] = frozenset()) -> Module:
     """Returns all operators of ``spec`` on one rank, its adapter included where the recipe trains one on
     ``spec.target``."""
     if view.summa:
         return _on_a_grid(spec, view, tags)
     extra = adapter(spec.target, spec.name, spec.parallel, spec.rows, spec.width, spec.inputs, spec.reads, view)
     weight = _weight(spec, view) if view.trainable else ()
-    return Part(
+    return Module(
         spec.name,
         forward=(*_forward(spec, view), *extra.forward, *_leave(spec, view)),
         backward_input=(*_backward(spec, view), *extra.backward_input, *_leave_backward(spec, view)),
@@ -103,7 +103,7 @@ def linear(spec: Linear, view: Local, tags: frozenset[str] = frozenset()) -> Par
     )
 
 
-def _on_a_grid(spec: Linear, view: Local, tags: frozenset[str]) -> Part:
+def _on_a_grid(spec: Linear, view: Local, tags: frozenset[str]) -> Module:
     """Both sides of the weight are divided: outputs over tp, inputs over tp2."""
     row = spec.parallel == "row"
     inputs = spec.inputs * view.tp if row else spec.inputs
@@ -305,7 +305,7 @@ def _weight(spec: Linear, view: Local) -> tuple[Operator, ...]:
     return tuple(ops)
 
 
-def batched(name: str, count: int, inputs: int, outputs: int, reads: str, view: Local, tags: frozenset[str]) -> Part:
+def batched(name: str, count: int, inputs: int, outputs: int, reads: str, view: Local, tags: frozenset[str]) -> Module:
     """``count`` linears ``inputs`` → ``outputs``, each with a matrix of its own, as one batched product of storage
     ``reads``."""
 
@@ -321,7 +321,7 @@ def batched(name: str, count: int, inputs: int, outputs: int, reads: str, view: 
         weight = (gemm(".wgrad", outputs, inputs, rows, "NT", out_bytes, accumulate), *added)
     into = Saved(f"{name}.in", row * inputs, storage=reads, until="weight_gradient", input=True)
     gradient = Saved(f"{name}.out_grad", row * outputs, since="backward", until="weight_gradient")
-    return Part(
+    return Module(
         name,
         forward=(gemm("", rows, outputs, inputs, "TN"),),
         backward_input=(gemm(".dgrad", rows, inputs, outputs, "NN"),),

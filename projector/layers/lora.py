@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from projector.layers.local import Local
 from projector.mechanisms.dispatch.routing import Routed
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Gemm, GroupedGemm, Operator, Stream
 from projector.operators.weights import Weight
@@ -30,12 +30,14 @@ from projector.size import most, real
 Product = Callable[[str, int, int, int, str], Gemm | GroupedGemm]
 
 
-def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs: int, reads: str, view: Local) -> Part:
+def adapter(
+    target: str, name: str, parallel: str, rows: int, width: int, inputs: int, reads: str, view: Local
+) -> Module:
     """The adapter of linear ``name`` [width, inputs] on ``rows`` tokens of storage ``reads``; empty when ``target`` is
     not adapted."""
     spec = view.recipe.lora
     if spec is None or target not in spec.targets:
-        return Part(f"{name}.lora")
+        return Module(f"{name}.lora")
     rank, row = spec.dim, parallel == "row"
     reduce: tuple[Operator, ...] = ()
     if row and view.tp > 1:
@@ -65,12 +67,12 @@ def one_module(view: Local) -> bool:
     return view.recipe.moe_grouped_gemm == "legacy" and (view.recipe.sync_free_stage or 0) < 2
 
 
-def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, view: Local) -> Part:
+def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, view: Local) -> Module:
     """Returns the adapters of linear ``name`` of all local experts, ``experts.fc1`` or ``experts.fc2``; empty where
     nothing is."""
     spec, row = view.recipe.lora, name.endswith("fc2")
     if spec is None or f"linear_{name.removeprefix('experts.')}" not in spec.targets or one_module(view):
-        return Part(f"{name}.lora")
+        return Module(f"{name}.lora")
     backend = view.execution.kernels.grouped_by(view.recipe)
     each = backend == "loop" or not spec.share_expert_adapters  # a module for every expert has an adapter of its own
     rank, etp = spec.dim, view.recipe.etp
@@ -134,7 +136,7 @@ def _beside(
     between: tuple[Operator, ...] = (),
     beyond: tuple[Operator, ...] = (),
     after: tuple[Operator, ...] = (),
-) -> Part:
+) -> Module:
     """Returns the operators of both factors on ``rows`` (of the input, of the output); ``widths``: input, rank, output.
     ``before``, ``between``, ``beyond``: messages around them forward, ``after``: at the end of the backward."""
     (m, out_m), (inputs, rank, width) = rows, widths
@@ -142,7 +144,7 @@ def _beside(
     added = view.act * dropped
     up = product(f"{name}.lora_b", out_m, width, rank, "TN")
     fused = view.execution.adapters.fused and view.tp == 1 and isinstance(up, Gemm)
-    return Part(
+    return Module(
         f"{name}.lora",
         forward=(
             *_dropout(f"{name}.lora_dropout", dropped, view),

@@ -32,7 +32,7 @@ from projector.layers.norms import beside
 from projector.layers.recompute import recomputed
 from projector.layers.towers import entering, frozen, leaving, merged
 from projector.memo import evolve, remembered
-from projector.operators.part import Block, Part, Recomputed, block
+from projector.operators.module import Block, Module, Recomputed, block
 from projector.operators.saved import once
 from projector.operators.types import Stream
 from projector.workload.layer_kinds import (
@@ -53,7 +53,7 @@ from projector.workload.workload import Workload
 
 _KEPT = 512  # blocks of each kind, so that a search cannot fill the memory
 
-Builder = Callable[[LayerKind, Local], tuple[Part, ...]]
+Builder = Callable[[LayerKind, Local], tuple[Module, ...]]
 ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
     (attention_mla.applies, attention_mla.attention),
     (attention_gqa.applies, attention_gqa.attention),
@@ -114,7 +114,7 @@ def mtp_layer(resolved: Resolved) -> Block:
     return _under(block("mtp_layer", parts, offloaded=_offloaded(view)), parts, resolved)
 
 
-def _end(name: str, build: Callable[[Local], tuple[Part, ...]], resolved: Resolved) -> Block:
+def _end(name: str, build: Callable[[Local], tuple[Module, ...]], resolved: Resolved) -> Block:
     """An end of the model, which a graph of the layers passes by."""
     view = local(resolved)
     parts = frozen(build(view), view, forward_only=name == "embedding" and view.model.vision is None)
@@ -122,7 +122,7 @@ def _end(name: str, build: Callable[[Local], tuple[Part, ...]], resolved: Resolv
     return _sharded(_beside_reference(made, build, view), view, resolved.workload)
 
 
-def _beside_reference(made: Block, build: Callable[[Local], tuple[Part, ...]], view: Local) -> Block:
+def _beside_reference(made: Block, build: Callable[[Local], tuple[Module, ...]], view: Local) -> Block:
     """``made`` after a forward of the frozen reference, without adapters, of the same sequences, which saves nothing
     (modelscope/ms-swift@3602360a5 swift/megatron/trainers/dpo_trainer.py: under ``no_grad``, in the same pass)."""
     if not view.recipe.reference:
@@ -133,7 +133,7 @@ def _beside_reference(made: Block, build: Callable[[Local], tuple[Part, ...]], v
 
 
 @remembered(_KEPT)
-def _prediction(resolved: Resolved) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+def _prediction(resolved: Resolved) -> tuple[tuple[Module, ...], tuple[Module, ...]]:
     """(parts of the layer of a depth, the same with what stands before it)."""
     kind = resolved.workload.model.mtp_kind
     view = local(_seen_by(kind, resolved))
@@ -141,7 +141,7 @@ def _prediction(resolved: Resolved) -> tuple[tuple[Part, ...], tuple[Part, ...]]
     return inner, prediction.depth(inner, view)
 
 
-def _repeated(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
+def _repeated(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
     """``parts`` whose weights are those of every other depth, where depths share them."""
     if not view.model.mtp_use_repeated_layer:
         return parts
@@ -151,7 +151,7 @@ def _repeated(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
     )
 
 
-def _under(made: Block, parts: tuple[Part, ...], resolved: Resolved) -> Block:
+def _under(made: Block, parts: tuple[Module, ...], resolved: Resolved) -> Block:
     """Whole-layer recompute takes a prediction module along layer by layer (``uniform``) and passes it by under ``block``
     (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/transformer/multi_token_prediction.py, ``_checkpointed_forward``)."""
     recipe = resolved.workload.recipe
@@ -183,7 +183,7 @@ def _in_bf16(resolved: Resolved) -> Resolved:
 
 
 @remembered(_KEPT)
-def _layer_parts(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def _layer_parts(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     model = view.model
     if model.unsupported:
         raise Unsupported(", ".join(model.unsupported))
@@ -191,7 +191,7 @@ def _layer_parts(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     return altup.around(beside(parts, view) if model.parallel_residual else parts, view)
 
 
-def _mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def _mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     chosen = view.model.indexer is not None or not isinstance(kind.mixer, Attention | Recurrent | None)
     if view.recipe.document_lengths and chosen:
         raise Unsupported(f"packed documents in layers of {kind.name}")
@@ -203,7 +203,7 @@ def _mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
 
 
 @remembered(_KEPT)
-def _mixed(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def _mixed(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """The first half of a layer, which is the same with and without experts."""
     return MIXERS[type(kind.mixer)](kind, view)
 
@@ -219,11 +219,11 @@ def attends(kind: LayerKind) -> bool:
     return isinstance(kind.mixer, Attention | BlockAttention | CompressedAttention | SharedBlock | Parallel)
 
 
-def _attention(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def _attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     return next(parts for applies, parts in ATTENTIONS if applies(view.model))(kind, view)
 
 
-def _attention_beside_mamba(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def _attention_beside_mamba(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """Attention and Mamba-2 heads side by side on one norm; their outputs are summed (Falcon-H1, arXiv:2507.22448).
 
     transformers models/falcon_h1/modeling_falcon_h1.py (``FalconH1DecoderLayer``); NVIDIA-NeMo/Megatron-Bridge@067f987d
@@ -240,7 +240,7 @@ def _attention_beside_mamba(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     # the gradients of both meet at the norm
     backward = Stream("heads.grad_add", "elementwise", 2 * x, x)
     first = replace(first, backward_input=(backward, *first.backward_input))
-    return (first, *attention, *heads, Part("heads", forward=(forward,)), last)
+    return (first, *attention, *heads, Module("heads", forward=(forward,)), last)
 
 
 MIXERS: Mapping[type, Builder] = MappingProxyType(
@@ -261,7 +261,7 @@ MIXERS: Mapping[type, Builder] = MappingProxyType(
 """Who builds the first half of a layer, by its mixer."""
 
 
-def _mlp(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def _mlp(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     if kind.mlp is None:
         return ()
     if not kind.moe:
@@ -275,7 +275,7 @@ def _offloaded(view: Local) -> frozenset[str]:
     return frozenset(view.recipe.offload_modules or ())
 
 
-def _graphed(parts: tuple[Part, ...], view: Local, whole: bool = True) -> frozenset[str]:
+def _graphed(parts: tuple[Module, ...], view: Local, whole: bool = True) -> frozenset[str]:
     """Names of the operators whose launches a graph replaces, by the modules of ``cuda_graph_scope``."""
     scope = frozenset(view.recipe.cuda_graph_scope or ())
     everything = "full_iteration" in scope or ("full" in scope and whole)

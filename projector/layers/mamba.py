@@ -10,7 +10,7 @@ from __future__ import annotations
 from projector.dataclass import dataclass
 from projector.layers.local import Local
 from projector.layers.recurrent import Kernels, chain, exchanged, gated_norm, per_rank, projection
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved, Transient
 from projector.operators.types import Operator
 from projector.operators.weights import Weight
@@ -44,7 +44,7 @@ class _Sizes:
         return self.inner + self.convolved + self.heads
 
 
-def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """From the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, Mamba2)
@@ -58,14 +58,14 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     return chain("mamba", view, (into,), (_ssd(m, x, view), *after), out, MAMBA)
 
 
-def _ssd(m: Mamba2, x: _Sizes, view: Local) -> Part:
+def _ssd(m: Mamba2, x: _Sizes, view: Local) -> Module:
     """Convolution and scan, one autograd function: it saves the projection's output and its own before the gate."""
     forward, backward = exchanged(
         "ssd", x.projected, x.inner, 5, view, (tuple(_forward(m, x, view)), tuple(_backward(m, x, view)))
     )
     tensor = view.act * x.inner * view.tokens
     vectors = (Weight(f"ssd.{name}", x.heads, split="rows") for name in ("dt_bias", "A_log", "D"))
-    return Part(
+    return Module(
         "ssd",
         forward=forward,
         backward_input=backward,

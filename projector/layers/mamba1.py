@@ -15,7 +15,7 @@ from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm
 from projector.layers.recurrent import Kernels, chain, per_rank, projection
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Operator
 from projector.operators.weights import Weight
@@ -36,7 +36,7 @@ _FLOPS, _BACKWARD = parameter(
 )
 
 
-def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """From the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, Mamba1)
@@ -73,12 +73,12 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     return chain("mamba", view, (projection("in_proj", 2 * d, view, MAMBA),), inner, out, MAMBA)
 
 
-def _split(part: Part, side: str) -> Part:
+def _split(part: Module, side: str) -> Module:
     """Its matrix and bias cut over tp, whose messages are written down apart."""
     return replace(part, weights=tuple(replace(weight, split=side) for weight in part.weights))
 
 
-def _summed(part: Part, width: int, view: Local, *, kept: bool) -> Part:
+def _summed(part: Module, width: int, view: Local, *, kept: bool) -> Module:
     """Sums over the channels of all ranks, forward, and of what they make of the sum, backward."""
     part = part if kept else replace(part, saves=(), makes=(Saved("x_proj.out", view.act * width * view.tokens),))
     if view.tp == 1:
@@ -88,11 +88,11 @@ def _summed(part: Part, width: int, view: Local, *, kept: bool) -> Part:
     return replace(part, forward=(*part.forward, there), backward_input=(back, *part.backward_input))
 
 
-def _convolution(m: Mamba1, d: int, view: Local) -> Part:
+def _convolution(m: Mamba1, d: int, view: Local) -> Module:
     kernel, row = Kernels("mamba_conv", _CHUNK, view), view.act * d
     forward: tuple[Operator, ...] = (kernel("fwd", row, row),)
     again = () if m.norms else (kernel("again", row, row),)
-    return Part(
+    return Module(
         "mamba_conv",
         forward=forward,
         backward_input=(*again, kernel("bwd", 2 * row, row, launches=2)),
@@ -106,7 +106,7 @@ def _convolution(m: Mamba1, d: int, view: Local) -> Part:
     )
 
 
-def _scan(m: Mamba1, d: int, view: Local) -> Part:
+def _scan(m: Mamba1, d: int, view: Local) -> Module:
     """Returns the scan with step sizes, skip and gate; it saves what enters, its output before the gate and states of
     chunks."""
     kernel, row, states = Kernels("mamba_scan", _CHUNK, view), view.act * d, view.act * m.state_dim
@@ -123,7 +123,7 @@ def _scan(m: Mamba1, d: int, view: Local) -> Part:
     if m.norms:
         reads = {"in_proj.out": 2 * row, "mamba_conv.out": row, "dt_proj.out": row}
         reads |= {"b_norm.out": states, "c_norm.out": states}
-    return Part(
+    return Module(
         "mamba_scan",
         forward=(forward,),
         backward_input=(backward,),

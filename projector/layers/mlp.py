@@ -8,7 +8,7 @@ from dataclasses import replace
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual, sandwich
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved, Transient
 from projector.operators.types import Stream
 from projector.parameter import parameter
@@ -48,7 +48,7 @@ _SITU_WEIGHTED, _SITU_WEIGHTED_BACK = parameter(
 )
 
 
-def mlp(view: Local) -> tuple[Part, ...]:
+def mlp(view: Local) -> tuple[Module, ...]:
     """Returns the feed-forward half of a dense layer, from its norm to the residual addition."""
     return (
         norm("pre_mlp_norm", view.hidden, view.shard_tokens, view, tags=MLP | {"mlp_norm"}),
@@ -58,7 +58,7 @@ def mlp(view: Local) -> tuple[Part, ...]:
     )
 
 
-def _thinned(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
+def _thinned(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
     """With a gate from which a multiple of its own mean and deviation is taken, what is left below zero cut (Gemma 3n)."""
     if not view.model.sparse_activation:
         return parts
@@ -66,7 +66,7 @@ def _thinned(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
     (output,) = act.makes
     half = output.bytes
     (read, write, launches), (back_read, back_write, back_launches) = _CUT if not view.compiled else _CUT_COMPILED
-    cut = Part(
+    cut = Module(
         "gate_cut",
         forward=(Stream("gate_cut", "elementwise", read * half, write * half, launches=launches),),
         backward_input=(
@@ -78,7 +78,7 @@ def _thinned(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
     return fc1, cut, act, fc2
 
 
-def _moments(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
+def _moments(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
     """Returns the data gradient of FC2; the activation's, its halves beside the incoming one, the input of FC2 freed;
     with sequence parallelism the gathered norm output and data gradient of FC1."""
     fc1, *_, act, fc2 = parts
@@ -99,7 +99,7 @@ def _moments(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
 
 def feed_forward(
     prefix: str, ffn_hidden_size: int, view: Local, tags: frozenset[str], *, after_norm: bool = True
-) -> tuple[Part, ...]:
+) -> tuple[Module, ...]:
     """FC1, activation and FC2 of width ``ffn_hidden_size`` split over the tensor-parallel group.
 
     ``after_norm``: the norm before FC1 is fused with it (not so where a router reads the normed tensor as well).
@@ -139,7 +139,7 @@ def feed_forward(
 
 def activation(
     name: str, width: int, rows: int, view: Local, tags: frozenset[str], *, reads: str, weighted: bool = False
-) -> Part:
+) -> Module:
     """The activation between the two linears on ``rows`` × ``width`` of storage ``reads``; ``weighted``: times the
     router's probability.
 
@@ -163,7 +163,7 @@ def activation(
     if _interpreted(view) and not weighted:
         forward, backward = _SCRIPTED, _SCRIPTED_BACK
     probability = 4.0 * rows if weighted else 0.0
-    return Part(
+    return Module(
         name,
         forward=(
             Stream(name, "activation", forward[0] * tensor + probability, forward[1] * tensor, launches=forward[2]),
@@ -185,7 +185,7 @@ def activation(
     )
 
 
-def _situ(name: str, elements: int, view: Local, tags: frozenset[str], reads: str, weighted: bool) -> Part:
+def _situ(name: str, elements: int, view: Local, tags: frozenset[str], reads: str, weighted: bool) -> Module:
     """Returns the activation of Kimi K3 on ``elements`` of either half, function by function."""
     tensor = view.act * elements
     more = (_SITU_WEIGHTED, _SITU_WEIGHTED_BACK) if weighted else ()
@@ -198,7 +198,7 @@ def _situ(name: str, elements: int, view: Local, tags: frozenset[str], reads: st
         read, write, launches = passes
         return Stream(name, "elementwise", read * elements, write * elements, launches=whole(launches))
 
-    return Part(
+    return Module(
         name,
         forward=(stream(name, forward),),
         backward_input=(stream(f"{name}.bwd", backward),),

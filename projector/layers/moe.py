@@ -15,7 +15,7 @@ from projector.layers.norms import norm, residual, sandwich
 from projector.layers.router import router
 from projector.mechanisms.dispatch.exchange import MOE
 from projector.mechanisms.dispatch.routing import Routed
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved, Transient
 from projector.operators.types import HostWork, Operator, Stream
 from projector.operators.weights import Weight
@@ -23,7 +23,7 @@ from projector.parameter import parameter
 from projector.workload.model import MoE
 
 
-def moe_layer(moe: MoE, view: Local) -> tuple[Part, ...]:
+def moe_layer(moe: MoE, view: Local) -> tuple[Module, ...]:
     """Returns the feed-forward half of an MoE layer, from its norm to the residual addition."""
     inside = replace(view, hidden=moe.moe_latent_size) if moe.moe_latent_size else view
     x = inside.experts
@@ -63,14 +63,14 @@ def moe_layer(moe: MoE, view: Local) -> tuple[Part, ...]:
     )
 
 
-def _identity(moe: MoE, view: Local) -> tuple[Part, ...]:
+def _identity(moe: MoE, view: Local) -> tuple[Module, ...]:
     """Experts that return their input: it times the sum of their weights, added (transformers 5.23.0
     models/longcat_flash/modeling_longcat_flash.py, ``identity_expert``). Backward: of the input and of the weights."""
     if not moe.zero_expert_num:
         return ()
     tensor = view.act * view.hidden * view.shard_tokens
     return (
-        Part(
+        Module(
             "zero_experts",
             forward=(Stream("zero_experts", "elementwise", 2 * tensor, tensor),),
             backward_input=(Stream("zero_experts.bwd", "elementwise", 3 * tensor, tensor),),
@@ -80,7 +80,7 @@ def _identity(moe: MoE, view: Local) -> tuple[Part, ...]:
     )
 
 
-def _latent(moe: MoE, view: Local) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+def _latent(moe: MoE, view: Local) -> tuple[tuple[Module, ...], tuple[Module, ...]]:
     """The projections into the width in which experts work and out of it, whole on every tensor-parallel rank and run on
     its shard of the sequence (NVIDIA/Megatron-LM@d98e8a64dd core/transformer/moe/moe_layer.py, ``fc1_latent_proj``)."""
     if not moe.moe_latent_size:
@@ -102,11 +102,11 @@ _MODULES = parameter(
 )
 
 
-def _modules(view: Local) -> tuple[Part, ...]:
+def _modules(view: Local) -> tuple[Module, ...]:
     """Host work of the Python modules and autograd functions around the kernels of an MoE layer."""
     total = view.execution.runtime.moe_layer_us
     return tuple(
-        Part(
+        Module(
             f"{scope}.modules",
             forward=(HostWork(f"{scope}.modules", share * total),),
             backward_input=(HostWork(f"{scope}.modules.bwd", share * total),),
@@ -117,7 +117,7 @@ def _modules(view: Local) -> tuple[Part, ...]:
     )
 
 
-def _weighted(r: Routed, view: Local) -> tuple[Part, ...]:
+def _weighted(r: Routed, view: Local) -> tuple[Module, ...]:
     """What experts return times its probability, where that is not their activation's: one product in 16 bits (transformers
     models/qwen3_moe) or in one kernel, else cast, product in fp32, cast (pytorch/torchtitan@b39377f9f torchtitan/models/moe/
     moe.py, ``score_before_experts`` false). Backward the same and a sum for the gradient of the probability, which needs the
@@ -130,7 +130,7 @@ def _weighted(r: Routed, view: Local) -> tuple[Part, ...]:
         ((10.0, 10.0, 3), (18.0, 10.0, 5)) if cast else ((2.0, 2.0, 1), (4.0, 2.0, 1 if view.compiled else 2))
     )
     return (
-        Part(
+        Module(
             "moe.weighted",
             forward=(_product("moe.weighted", elements, forward),),
             backward_input=(_product("moe.weighted.bwd", elements, backward),),
@@ -145,7 +145,7 @@ def _product(name: str, elements: float, cost: tuple[float, float, int]) -> Stre
     return Stream(name, "elementwise", read * elements, write * elements, launches=launches)
 
 
-def _first(part: Part, width: int, r: Routed, view: Local) -> Part:
+def _first(part: Module, width: int, r: Routed, view: Local) -> Module:
     """``part``, the first linear, in one compiled step: beside the buffers of the exchange the gradients of its products
     (the activation is gone) and one input gradient for each."""
     if not view.execution.allocator.planned:
@@ -157,7 +157,7 @@ def _first(part: Part, width: int, r: Routed, view: Local) -> Part:
     return replace(part, backward_transient=Transient("moe_backward", alive))
 
 
-def _expert_activation(width: int, r: Routed, view: Local) -> Part:
+def _expert_activation(width: int, r: Routed, view: Local) -> Module:
     """Activation times the router's probability, in one kernel for all experts unless they run one after the other."""
     tags, reads = MOE | {"moe_act", "fused_group_mlp"}, "experts.fc1.out"
     part = _clamped(
@@ -184,7 +184,7 @@ def _expert_activation(width: int, r: Routed, view: Local) -> Part:
     return replace(part, forward=_times(part.forward, r.experts), backward_input=_times(part.backward_input, r.experts))
 
 
-def _clamped(part: Part, width: int, r: Routed, view: Local) -> Part:
+def _clamped(part: Module, width: int, r: Routed, view: Local) -> Module:
     """Clamps before the activation, in eager mode (NVIDIA/Megatron-LM core/fusions/fused_bias_geglu.py,
     ``weighted_bias_quick_geglu_impl``): each half of the rows is clamped where it lies, the halves are concatenated.
 
@@ -211,7 +211,7 @@ def _times(ops: tuple[Operator, ...], calls: int) -> tuple[Operator, ...]:
     return tuple(replace(op, launches=op.launches * calls) for op in ops)
 
 
-def _padding(name: str, r: Routed, view: Local) -> tuple[Part, ...]:
+def _padding(name: str, r: Routed, view: Local) -> tuple[Module, ...]:
     """Returns the rows per expert rounded up for quantised GEMMs: a copy in and out, unless the dispatcher does it or
     one kernel takes ragged sizes."""
     fused = view.execution.kernels.grouped_by(view.recipe) == "fused"
@@ -220,7 +220,7 @@ def _padding(name: str, r: Routed, view: Local) -> tuple[Part, ...]:
     row = view.act * view.hidden
     read, write = (r.received, r.rows) if name == "moe.pad" else (r.rows, r.received)
     return (
-        Part(
+        Module(
             name,
             forward=(Stream(name, "permute", row * read, row * write),),
             backward_input=(Stream(f"{name}.bwd", "permute", row * write, row * read),),
@@ -229,7 +229,7 @@ def _padding(name: str, r: Routed, view: Local) -> tuple[Part, ...]:
     )
 
 
-def _shared(moe: MoE, view: Local) -> tuple[Part, ...]:
+def _shared(moe: MoE, view: Local) -> tuple[Module, ...]:
     """Experts that every token visits: a dense network on the tensor-parallel group, its gate, the final addition."""
     if not moe.moe_shared_expert_intermediate_size:
         return ()
@@ -237,7 +237,7 @@ def _shared(moe: MoE, view: Local) -> tuple[Part, ...]:
     tensor = view.act * view.hidden * view.shard_tokens
     add = 2 if moe.moe_shared_expert_gate else 1  # gate: a row product and a multiplication
     parts = feed_forward("shared.", moe.moe_shared_expert_intermediate_size, view, tags, after_norm=False)
-    total = Part(
+    total = Module(
         "shared.add",
         forward=(Stream("shared.add", "elementwise", 2 * add * tensor, add * tensor, launches=add),),
         backward_input=(

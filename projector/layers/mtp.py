@@ -14,7 +14,7 @@ from projector.layers.head import output
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Operator, Stream
 from projector.operators.weights import borrowed
@@ -24,7 +24,7 @@ MTP = frozenset({"mtp"})
 _ROLL_LAUNCHES = parameter(6, unit="launches", kind="derived", source="ids, labels and mask moved by one token")
 
 
-def depth(layer: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
+def depth(layer: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
     """All parts of one prediction depth around ``layer`` (the kind of the last decoder layer), but its output layer."""
     ids = 8.0 * view.tokens
     roll = Stream("mtp.roll", "copy", 3 * ids, 3 * ids, launches=_ROLL_LAUNCHES)
@@ -40,11 +40,11 @@ def depth(layer: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
         reads="mtp.concat.out",
     )
     return (
-        Part("mtp.roll", forward=(roll,), tags=MTP),
+        Module("mtp.roll", forward=(roll,), tags=MTP),
         *(replace(part, weights=borrowed(part.weights), backward_transient=None) for part in embed(view)),
         norm("mtp.enorm", view.hidden, view.shard_tokens, view, branch=False, tags=MTP),
         norm("mtp.hnorm", view.hidden, view.shard_tokens, view, branch=False, tags=MTP),
-        Part(
+        Module(
             "mtp.concat",
             forward=(concat,),
             backward_input=(Stream("mtp.concat.bwd", "copy", joined, joined, launches=2),),
@@ -58,12 +58,12 @@ def depth(layer: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
     )
 
 
-def loss(view: Local) -> tuple[Part, ...]:
+def loss(view: Local) -> tuple[Module, ...]:
     """Output layer and loss of a depth, with the model's weights."""
     return tuple(replace(part, weights=borrowed(part.weights)) for part in output(view))
 
 
-def _collect(view: Local) -> tuple[Part, ...]:
+def _collect(view: Local) -> tuple[Module, ...]:
     """The projection's output, split by columns, gathered so that the layer sees the whole width."""
     if view.tp == 1:
         return ()
@@ -72,4 +72,4 @@ def _collect(view: Local) -> tuple[Part, ...]:
     back: tuple[Operator, ...] = ()
     if view.sp:
         back = (Collective("mtp.gather.bwd", "all_gather", "tp", nbytes),)
-    return (Part("mtp.gather", forward=gather, backward_input=back, tags=MTP),)
+    return (Module("mtp.gather", forward=gather, backward_input=back, tags=MTP),)

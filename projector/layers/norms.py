@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from projector.layers import attention_residual, hyper
 from projector.layers.local import Local
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Operator, Stream
 from projector.operators.weights import Weight
@@ -34,7 +34,7 @@ def norm(
     branch: bool = True,
     reads: str = "",
     tags: frozenset[str] = frozenset(),
-) -> Part:
+) -> Module:
     """Returns a norm over ``width`` of ``rows`` tokens: it saves its input and its statistics.
 
     ``branch``: its input also feeds a residual, so that backward adds two gradients. ``reads``: storage of its input where
@@ -61,7 +61,7 @@ def norm(
         width, rows = -(-width // view.tp), view.tokens
         backward_ops.insert(0, _across(f"{name}.grad_statistics", rows))
     weight = view.execution.fusion.added(f"{name}.grad_add", width, buffer, buffer) if view.trainable else ()
-    part = Part(
+    part = Module(
         name,
         forward=(_across(f"{name}.statistics", rows), forward) if view.summa else (forward,),
         backward_input=tuple(backward_ops),
@@ -90,7 +90,7 @@ def _saves(name: str, width: int, rows: int, reads: str, fused: bool, view: Loca
     return saves if fused else (*saves, Saved(f"{name}.upcast", 4.0 * width * rows))
 
 
-def sandwich(name: str, view: Local, tags: frozenset[str] = frozenset(), reads: str = "") -> tuple[Part, ...]:
+def sandwich(name: str, view: Local, tags: frozenset[str] = frozenset(), reads: str = "") -> tuple[Module, ...]:
     """The second norm of a sub-layer, on its output, where the model has one (Gemma, Grok)."""
     return (
         (norm(name, view.hidden, view.shard_tokens, view, branch=False, reads=reads, tags=tags),)
@@ -105,7 +105,7 @@ def vectors(name: str, width: int, view: Local) -> tuple[Weight, ...]:
     return (Weight(f"{name}.weight", number * width),) if number else ()
 
 
-def beside(parts: tuple[Part, ...], view: Local) -> tuple[Part, ...]:
+def beside(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
     """``parts`` of a layer whose two halves read one norm and are added to the residual together (arXiv:2204.02311): the
     second norm and the first addition are gone, the gradients of both halves meet at the norm."""
     x = view.hidden_bytes
@@ -141,7 +141,7 @@ def _branch_add(name: str, tensor: float, compiled: bool) -> Stream:
     return Stream(f"{name}.branch_add", "elementwise", 2 * tensor, tensor)
 
 
-def residual(name: str, view: Local, tags: frozenset[str] = frozenset(), makes: str = "") -> Part:
+def residual(name: str, view: Local, tags: frozenset[str] = frozenset(), makes: str = "") -> Module:
     """Output of a sub-layer added to the residual stream, on the sequence-parallel shard. ``makes``: what reads the sum.
 
     Compiled: one kernel with the norm that follows, which then need not read the sum again. The bias before it is added
@@ -158,4 +158,4 @@ def residual(name: str, view: Local, tags: frozenset[str] = frozenset(), makes: 
         op = Stream(name, "elementwise", 2 * tensor, tensor)
     else:
         op = Stream(name, "elementwise", 3 * tensor, 2 * tensor, launches=2)
-    return Part(name, forward=(op,), makes=(Saved(makes or f"{name}.out", tensor),), tags=tags)
+    return Module(name, forward=(op,), makes=(Saved(makes or f"{name}.out", tensor),), tags=tags)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from projector.dataclass import dataclass
 from projector.operators.rank import WIDTH
-from projector.operators.weights import Held, Weight
+from projector.operators.weights import Weight, WeightSet
 from projector.size import least
 from projector.workload.recipe import Recipe
 
@@ -194,7 +194,7 @@ def kind(recipe: Recipe) -> Rule:
     return RULES[recipe.optimizer or "adam"]
 
 
-def divided(recipe: Recipe, weights: Held) -> Iterator[tuple[Rule, Held]]:
+def divided(recipe: Recipe, weights: WeightSet) -> Iterator[tuple[Rule, WeightSet]]:
     """The rules of a run with the weights that each updates."""
     rule = kind(recipe)
     if not rule.rest:
@@ -202,10 +202,10 @@ def divided(recipe: Recipe, weights: Held) -> Iterator[tuple[Rule, Held]]:
         return
     matrices = weights.only(*MATRICES)
     yield rule, matrices
-    yield RULES[rule.rest], Held({each: n for each, n in weights.weights.items() if each not in matrices.weights})
+    yield RULES[rule.rest], WeightSet({each: n for each, n in weights.weights.items() if each not in matrices.weights})
 
 
-def moments(recipe: Recipe, rule: Rule, weights: Held, dense: int, expert: int) -> float:
+def moments(recipe: Recipe, rule: Rule, weights: WeightSet, dense: int, expert: int) -> float:
     """Bytes of the states that one rank keeps of ``weights``, shared by ``dense`` and ``expert`` ranks."""
     own = weights.dense / dense + weights.expert / expert
     return sum(
@@ -226,7 +226,7 @@ def _bytes(state: State, weight: Weight, ranks: int) -> float:
     return state.width * weight.count * (weight.rows / ranks + weight.columns)
 
 
-def scratch(recipe: Recipe, weights: Held, dense: int, expert: int, bf16_moments: bool = True) -> float:
+def scratch(recipe: Recipe, weights: WeightSet, dense: int, expert: int, bf16_moments: bool = True) -> float:
     """Bytes that an eager step adds while it lasts: states widened and working tensors, of all weights at once or of the
     largest tensor where each has kernels of its own."""
     found = 4.0 * len(widened(recipe, bf16_moments)) * (weights.dense / dense + weights.expert / expert)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from projector.layers.local import Local
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.types import Stream
 from projector.parameter import parameter
 from projector.size import real
@@ -134,7 +134,7 @@ def received(view: Local) -> float:
     return 1.0 if _delayed(view) else view.act
 
 
-def quantised(part: Part, inputs: int, outputs: int, view: Local) -> Part:
+def quantised(part: Module, inputs: int, outputs: int, view: Local) -> Module:
     """``part``, whose Q, K, V have ``inputs`` elements on this rank and whose output ``outputs``, with its casts."""
     if not _eight_bit(view):
         return part

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from projector.mechanisms.single import Recompute
-from projector.operators.part import Part, Recomputed, forward_of
+from projector.operators.module import Module, Recomputed, forward_of
 from projector.operators.saved import Saved, costliest, nbytes, once
 from projector.operators.types import Attention, Collective, Gemm, HostWork, Operator
 from projector.parameter import parameter
@@ -35,7 +35,7 @@ _PLAIN = Recompute()
 _WITHOUT_OUTPUT = frozenset({"layernorm", "mla_up_proj", "moe_act"})
 
 
-def recomputed(parts: tuple[Part, ...], recipe: Recipe, how: Recompute = _PLAIN) -> Recomputed:
+def recomputed(parts: tuple[Module, ...], recipe: Recipe, how: Recompute = _PLAIN) -> Recomputed:
     """What a recomputed layer of ``parts`` replays and keeps: all of it (``full``) or the modules that
     ``recompute_modules`` names by their tags.
 
@@ -55,7 +55,7 @@ def recomputed(parts: tuple[Part, ...], recipe: Recipe, how: Recompute = _PLAIN)
     return _modules(parts, saves, modules)
 
 
-def _whole(parts: tuple[Part, ...], saves: tuple[Saved, ...], names: frozenset[str], how: Recompute) -> Recomputed:
+def _whole(parts: tuple[Module, ...], saves: tuple[Saved, ...], names: frozenset[str], how: Recompute) -> Recomputed:
     """The layer's input stays, what no part of it makes, and the named outputs."""
     made = _made(parts)
     named = [part for part in parts if part.tags & names]
@@ -71,7 +71,7 @@ def _whole(parts: tuple[Part, ...], saves: tuple[Saved, ...], names: frozenset[s
     return _result(operators, saves, kept, parts)
 
 
-def _until_saved(parts: tuple[Part, ...], stops: str) -> tuple[Operator, ...]:
+def _until_saved(parts: tuple[Module, ...], stops: str) -> tuple[Operator, ...]:
     """The operators that a replay reaches which stops with the last tensor that a layer saves; the sum of the experts'
     rows saves their places (torch's scatter, TransformerEngine's unpermute)."""
     operators: list[Operator] = []
@@ -87,7 +87,7 @@ def _until_saved(parts: tuple[Part, ...], stops: str) -> tuple[Operator, ...]:
     return tuple(operators[:reached] if stops else operators)
 
 
-def _modules(parts: tuple[Part, ...], saves: tuple[Saved, ...], modules: frozenset[str]) -> Recomputed:
+def _modules(parts: tuple[Module, ...], saves: tuple[Saved, ...], modules: frozenset[str]) -> Recomputed:
     """Replayed modules drop what they make, but for what others read of it; their own inputs stay."""
     again = [part for part in parts if part.tags & modules]
     made = _made(again)
@@ -98,7 +98,7 @@ def _modules(parts: tuple[Part, ...], saves: tuple[Saved, ...], modules: frozens
     return _result(forward_of(again), saves, kept, again)
 
 
-def _every_other_product(parts: tuple[Part, ...], saves: tuple[Saved, ...], how: Recompute) -> Recomputed:
+def _every_other_product(parts: tuple[Module, ...], saves: tuple[Saved, ...], how: Recompute) -> Recomputed:
     """torchtitan's operator-selective checkpoint: the layer's input, attention, what a reduce-scatter leaves and every
     second product but the router's are kept; products of grouped experts and gathered sequences are not
     (pytorch/torchtitan@b5bcd76c torchtitan/distributed/activation_checkpoint.py: aten.mm and aten.linear alone,
@@ -142,7 +142,7 @@ def _scatters(op: Operator) -> bool:
 
 
 def _result(
-    operators: tuple[Operator, ...], saves: tuple[Saved, ...], kept: tuple[Saved, ...], again: Iterable[Part]
+    operators: tuple[Operator, ...], saves: tuple[Saved, ...], kept: tuple[Saved, ...], again: Iterable[Module]
 ) -> Recomputed:
     stays = {each.tensor for each in kept}
     return Recomputed(
@@ -153,11 +153,11 @@ def _result(
     )
 
 
-def _own(part: Part) -> tuple[Saved, ...]:
+def _own(part: Module) -> tuple[Saved, ...]:
     return tuple(each for each in part.saves if not each.input and each.since == "forward")
 
 
-def _made(parts: Iterable[Part]) -> frozenset[str]:
+def _made(parts: Iterable[Module]) -> frozenset[str]:
     """Storages that a replay of the parts makes again."""
     return frozenset(each.tensor for part in parts for each in (*part.makes, *_own(part)))
 

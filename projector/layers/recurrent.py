@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual, sandwich
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Operator, Scan, Stream
 from projector.operators.weights import Weight
@@ -49,8 +49,8 @@ class Kernels:
 
 
 def chain(
-    name: str, view: Local, inputs: Sequence[Part], core: Sequence[Part], output: Part, tags: frozenset[str]
-) -> tuple[Part, ...]:
+    name: str, view: Local, inputs: Sequence[Module], core: Sequence[Module], output: Module, tags: frozenset[str]
+) -> tuple[Module, ...]:
     """Returns a mixer from its norm to its residual: ``inputs`` project, ``core`` mixes, ``output`` projects back."""
     return (
         norm("input_norm", view.hidden, view.shard_tokens, view, tags=tags | {"attn_norm"}),
@@ -62,7 +62,7 @@ def chain(
     )
 
 
-def projection(name: str, width: int, view: Local, tags: frozenset[str], *, into: str = "") -> Part:
+def projection(name: str, width: int, view: Local, tags: frozenset[str], *, into: str = "") -> Module:
     """Returns a linear of the normed input to ``width`` of this rank (column), or with ``into`` from that storage back
     (row)."""
     spec = Linear(
@@ -77,7 +77,7 @@ def projection(name: str, width: int, view: Local, tags: frozenset[str], *, into
     return linear(spec, view, tags)
 
 
-def gated_norm(width: int, weight: int, view: Local, tags: frozenset[str], gate: str = "") -> Part:
+def gated_norm(width: int, weight: int, view: Local, tags: frozenset[str], gate: str = "") -> Module:
     """The norm over heads or groups after a recurrence, times a gate of storage ``gate`` where it has one.
 
     ``width``: elements of a token on this rank; ``weight``: elements that it learns there.
@@ -89,7 +89,7 @@ def gated_norm(width: int, weight: int, view: Local, tags: frozenset[str], gate:
         Saved("gated_norm.statistics", 4.0 * view.tokens),
     ]
     saves += [Saved("gated_norm.gate", tensor, storage=gate, input=True)] if gate else []
-    return Part(
+    return Module(
         "gated_norm",
         forward=(Stream("gated_norm", "norm", reads * tensor, tensor),),
         backward_input=(Stream("gated_norm.bwd", "norm", (1 + reads) * tensor, reads * tensor, launches=2),),

@@ -7,7 +7,7 @@ over the tensor-parallel group and sees the sequence shard.
 from __future__ import annotations
 
 from projector.layers.local import Local
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.operators.weights import Weight
@@ -30,7 +30,7 @@ _UNFUSED_PASSES = parameter(
 )
 
 
-def router(moe: MoE, view: Local) -> Part:
+def router(moe: MoE, view: Local) -> Module:
     """Router GEMM and top-k. ``moe_router_dtype`` fp32: bf16 operands, fp32 output forward; fp32 operands backward."""
     rows, experts, h = view.shard_tokens, moe.scored, view.hidden
     high = view.recipe.moe_router_dtype in ("fp32", "fp64")
@@ -46,7 +46,7 @@ def router(moe: MoE, view: Local) -> Part:
     tensor = view.act * h * rows
     backward.append(Stream("router.grad_add", "elementwise", 2 * tensor, tensor))
     weight = (Gemm("router.wgrad", experts, h, rows, dtype=grad, layout="NT", out_bytes=out),)
-    return Part(
+    return Module(
         "router",
         forward=(
             Gemm("router", rows, experts, h, dtype=view.dtype, out_bytes=out),

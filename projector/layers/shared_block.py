@@ -18,7 +18,7 @@ from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.mlp import MLP, feed_forward
 from projector.layers.norms import norm
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Stream
 from projector.operators.weights import stored_at
@@ -26,7 +26,7 @@ from projector.workload.layer_kinds import SharedBlock
 from projector.workload.model import LayerKind
 
 
-def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """From the layer's input to the residual addition after the Mamba-2 mixer."""
     m = kind.mixer
     assert isinstance(m, SharedBlock)
@@ -76,13 +76,13 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     )
 
 
-def _shared(part: Part, m: SharedBlock) -> Part:
+def _shared(part: Module, m: SharedBlock) -> Module:
     """Its weights one tensor with those of every other use of the block."""
     weights = tuple(each for weight in part.weights for each in stored_at((weight,), f"shared{m.block}.{weight.name}"))
     return replace(part, weights=weights)
 
 
-def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, view: Local) -> tuple[Part, ...]:
+def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, view: Local) -> tuple[Module, ...]:
     """Through ``rank`` beside a product of ``width`` outputs, to which its output is added."""
     down = Linear(f"{name}_a", (rank,), inputs, view.shard_tokens, reads=reads)
     up = Linear(f"{name}_b", (width,), rank, view.tokens, "column", reads=f"{name}_a.out")
@@ -93,14 +93,14 @@ def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, view: Lo
     return (
         linear(down, view, ATTN),
         linear(up, view, ATTN),
-        Part(f"{name}_add", forward=(add,), backward_input=(back,)),
+        Module(f"{name}_add", forward=(add,), backward_input=(back,)),
     )
 
 
-def _beside_embedding(x: float) -> Part:
+def _beside_embedding(x: float) -> Module:
     """Returns the layer's input and the embedding as one tensor; backward adds both halves of its gradient to
     theirs."""
-    return Part(
+    return Module(
         "shared_input",
         forward=(Stream("shared_input", "copy", 2 * x, 2 * x),),
         backward_input=(Stream("shared_input.bwd", "elementwise", 4 * x, 2 * x, launches=2),),
@@ -109,6 +109,6 @@ def _beside_embedding(x: float) -> Part:
     )
 
 
-def _added(x: float) -> Part:
+def _added(x: float) -> Module:
     add = Stream("shared_add", "elementwise", 2 * x, x)
-    return Part("shared_add", forward=(add,), makes=(Saved("input_norm.in", x),))
+    return Module("shared_add", forward=(add,), makes=(Saved("input_norm.in", x),))

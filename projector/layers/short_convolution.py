@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from projector.layers.local import Local
 from projector.layers.recurrent import Kernels, chain, exchanged, per_rank, projection
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.weights import Weight
 from projector.workload.layer_kinds import ShortConvolution
@@ -16,7 +16,7 @@ from projector.workload.model import LayerKind
 CONV = frozenset({"conv"})
 
 
-def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """From the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, ShortConvolution)
@@ -25,7 +25,7 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     return chain("conv", view, (into,), (_core(m, width, view),), out, CONV)
 
 
-def _core(m: ShortConvolution, width: int, view: Local) -> Part:
+def _core(m: ShortConvolution, width: int, view: Local) -> Module:
     """Returns the product of two views, the convolution, the product with the third; both products save what they
     multiply."""
     kernel, row = Kernels("conv", view.recipe.seq_length, view), view.act * width
@@ -37,7 +37,7 @@ def _core(m: ShortConvolution, width: int, view: Local) -> Part:
         kernel("join.bwd", 3 * row, 3 * row),
     )
     before, after = exchanged("conv", 3 * width, width, 1, view, (forward, backward))
-    return Part(
+    return Module(
         "conv",
         forward=before,
         backward_input=after,

@@ -10,7 +10,7 @@ from projector.frameworks.types import Resolved
 from projector.layers.optimizers import MUON, Rule, divided, moments, widened
 from projector.operators.rank import WIDTH
 from projector.operators.types import Operator, Stream
-from projector.operators.weights import Held
+from projector.operators.weights import WeightSet
 from projector.parameter import parameter
 from projector.size import most, whole
 
@@ -37,7 +37,7 @@ def fraction_on_host(resolved: Resolved) -> float:
     return 1.0 if recipe.optimizer_offload_fraction is None else recipe.optimizer_offload_fraction
 
 
-def optimizer(resolved: Resolved, part: Held) -> tuple[Operator, ...]:
+def optimizer(resolved: Resolved, part: WeightSet) -> tuple[Operator, ...]:
     """What the device does between the last gradient and the next forward: norm, clip, the passes of the update rule, cast,
     whole-buffer passes. Muon's products and the host's part come on top."""
     recipe, execution = resolved.workload.recipe, resolved.execution
@@ -66,7 +66,7 @@ def optimizer(resolved: Resolved, part: Held) -> tuple[Operator, ...]:
     return tuple(ops)
 
 
-def _accumulated(resolved: Resolved, part: Held) -> list[Operator]:
+def _accumulated(resolved: Resolved, part: WeightSet) -> list[Operator]:
     """Gradients of each later micro-batch added to those that are kept from the first: by autograd, tensor by tensor
     (pytorch/pytorch torch/csrc/autograd/functions/accumulate_grad.h, ``accumulateGrad``); a rank's shards of what each
     micro-batch reduces, beside its backward (torch distributed/fsdp: _fully_shard/_fsdp_collectives.py ``foreach_reduce``,
@@ -80,7 +80,7 @@ def _accumulated(resolved: Resolved, part: Held) -> list[Operator]:
     return [_pass("accumulate", later * kept, 2 * grad, grad, later * launches)]
 
 
-def _update(resolved: Resolved, rule: Rule, part: Held, main: float, on_device: float) -> list[Operator]:
+def _update(resolved: Resolved, rule: Rule, part: WeightSet, main: float, on_device: float) -> list[Operator]:
     """The passes of one update rule over the weights that a rank has of ``part``."""
     dense, expert = resolved.execution.data_parallel.shards(resolved.workload)
     own = (part.dense / dense + part.expert / expert) * on_device

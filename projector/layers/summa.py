@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from projector.layers.local import Local
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved, Transient
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.operators.weights import Weight
@@ -36,7 +36,7 @@ def product(
     makes: tuple[Saved, ...],
     bias: bool,
     tags: frozenset[str],
-) -> Part:
+) -> Module:
     """Returns the linear of ``inputs`` (undivided) to ``outputs`` (those of this rank), on ``rows`` of this rank."""
     n, count = sum(outputs), view.panels
     panel = -(-inputs // count)
@@ -52,7 +52,7 @@ def product(
     added = view.execution.fusion.added(f"{name}.wgrad.add", own, view.act, view.execution.data_parallel.grad_bytes)
     row = Stream(f"{name}.bias_grad", "elementwise", view.act * rows * n, 0.0)
     buffers = Transient(f"{name}.panels", 2 * (wide + tall) / count)  # one in use, one on its way
-    return Part(
+    return Module(
         name,
         forward=(
             *_paneled(f"{name}.input", "broadcast", "tp", wide, gemms, view),

@@ -10,7 +10,7 @@ from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.mlp import activation
 from projector.layers.norms import norm
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Stream
 from projector.operators.weights import Weight, borrowed
@@ -21,7 +21,7 @@ from projector.workload.towers import Vision
 VISION = frozenset({"vision"})
 
 
-def entering(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def entering(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """An encoder looks its tokens up in the decoder's table, a vision tower cuts images into patches; each stack of relative
     positions makes them once."""
     if not kind.first:
@@ -32,7 +32,7 @@ def entering(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     return *(replace(part, weights=borrowed(part.weights)) for part in words), *_relative(kind, view)
 
 
-def leaving(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def leaving(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """The norm after an encoder, whose output stays for the keys and values of every layer that attends to it; the projector
     of a vision tower."""
     if not kind.last:
@@ -43,7 +43,7 @@ def leaving(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     return (replace(part, saves=(*part.saves, Saved(ENCODED, view.hidden_bytes, until="weight_gradient"))),)
 
 
-def frozen(parts: tuple[Part, ...], view: Local, *, forward_only: bool) -> tuple[Part, ...]:
+def frozen(parts: tuple[Module, ...], view: Local, *, forward_only: bool) -> tuple[Module, ...]:
     """``parts`` whose weights are not trained; ``forward_only``: nor is anything before them, so that they save nothing."""
     if view.trainable or view.recipe.lora is not None:
         return parts
@@ -56,7 +56,7 @@ def frozen(parts: tuple[Part, ...], view: Local, *, forward_only: bool) -> tuple
     )
 
 
-def merged(view: Local) -> tuple[Part, ...]:
+def merged(view: Local) -> tuple[Module, ...]:
     """Tokens of images in their places among the embeddings of words: a tensor of zeros, words and images written into it;
     backward reads the images' gradient out of it (NVIDIA/Megatron-LM@00caa53a megatron/core/models/multimodal/
     llava_model.py, ``_preprocess_data``)."""
@@ -66,10 +66,10 @@ def merged(view: Local) -> tuple[Part, ...]:
     images = view.act * view.hidden * view.recipe.micro_batch_size * view.recipe.images * view.model.vision.image_tokens
     forward = Stream("image_merge", "copy", whole, 2 * whole, launches=3)
     backward = Stream("image_merge.bwd", "gather", images, images)
-    return (Part("image_merge", forward=(forward,), backward_input=(backward,), tags=VISION),)
+    return (Module("image_merge", forward=(forward,), backward_input=(backward,), tags=VISION),)
 
 
-def _patches(tower: Vision, view: Local) -> tuple[Part, ...]:
+def _patches(tower: Vision, view: Local) -> tuple[Module, ...]:
     """Patches through a convolution, which is a product, whole on every rank (torch's Conv2d there), the class token before
     them, learned positions, the norm. No gradient leaves it: what it reads are pixels."""
     h, rows = tower.hidden_size, view.batch * tower.patches
@@ -92,12 +92,12 @@ def _patches(tower: Vision, view: Local) -> tuple[Part, ...]:
     forward = Stream("vision.tokens", "elementwise", 3 * tensor, 2 * tensor, launches=len(names))
     sums = Stream("vision.tokens.bwd", "elementwise", 2 * tensor, tensor, launches=2)
     back = (sums,) if view.trainable else ()
-    added = Part("vision.tokens", forward=(forward,), backward_weight=back, weights=tuple(weights), tags=VISION)
+    added = Module("vision.tokens", forward=(forward,), backward_weight=back, weights=tuple(weights), tags=VISION)
     before = norm("vision.pre_norm", h, view.tokens, view, branch=False, tags=VISION)
     return (product, added, *((before,) if tower.pre_norm else ()))
 
 
-def _projector(tower: Vision, view: Local) -> tuple[Part, ...]:
+def _projector(tower: Vision, view: Local) -> tuple[Module, ...]:
     """Without the class token, neighbours joined, two linears with an activation (NVIDIA/Megatron-LM@00caa53a
     megatron/core/models/vision/multimodal_projector.py). It is trained whether the tower is or not."""
     n, wide = view.batch * tower.image_tokens, -(-tower.projector_hidden_size // view.tp)
@@ -115,14 +115,14 @@ def _projector(tower: Vision, view: Local) -> tuple[Part, ...]:
     up = linear(first, own, VISION)
     return (
         *(last if tower.post_norm else ()),
-        Part("projector.in", forward=(copy,), backward_input=back, tags=VISION),
+        Module("projector.in", forward=(copy,), backward_input=back, tags=VISION),
         replace(up, backward_input=()) if alone else up,
         activation("projector.act", wide, n, own, VISION, reads="projector.fc1.out"),
         linear(second, own, VISION),
     )
 
 
-def _relative(kind: LayerKind, view: Local) -> tuple[Part, ...]:
+def _relative(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """Returns a number of each head for each distance, laid out as scores (NVIDIA/Megatron-LM@00caa53a
     megatron/core/models/common/embeddings/relative_pos_embedding.py): bucketed, looked up, copied head by head, kept
     for the layers of the stack."""
@@ -139,4 +139,4 @@ def _relative(kind: LayerKind, view: Local) -> tuple[Part, ...]:
     back = Stream("relative.bwd", "gather", 2 * scores, scores, launches=2)
     table = Weight(name, view.model.relative_attention_num_buckets, view.heads, split="columns")
     kept = Saved("relative.out", scores)
-    return (Part("relative", forward=forward, backward_input=(back,), weights=(table,), saves=(kept,)),)
+    return (Module("relative", forward=forward, backward_input=(back,), weights=(table,), saves=(kept,)),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projector.operators.part import Block
+from projector.operators.module import Block
 from projector.parameter import parameter
 from projector.workload.recipe import Recipe
 

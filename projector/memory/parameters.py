@@ -10,7 +10,7 @@ from typing import NamedTuple
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.layers import lower
-from projector.operators.weights import Held, Weight, held
+from projector.operators.weights import Weight, WeightSet, held
 from projector.size import most
 from projector.workload.composition import Composition
 from projector.workload.model import LayerKind
@@ -22,8 +22,8 @@ class StageParameters:
     ``unit``, the largest layer (one unit of sharded data parallelism), of ``embedding`` and ``head``, the units at the
     ends of the model where the rank holds them, and of ``adapters``."""
 
-    weights: Held
-    trained: Held
+    weights: WeightSet
+    trained: WeightSet
     unit: float
     embedding: float
     head: float

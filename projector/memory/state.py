@@ -10,7 +10,7 @@ from projector.layers.step import fraction_on_host
 from projector.memory.offload import moved
 from projector.memory.parameters import StageParameters
 from projector.operators.rank import WIDTH
-from projector.operators.weights import Held
+from projector.operators.weights import WeightSet
 from projector.size import most
 from projector.workload.recipe import Recipe
 
@@ -60,7 +60,7 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     sharing = resolved.execution.data_parallel
     trained = parameters.trained
 
-    def spread(of: Held, what: str) -> float:
+    def spread(of: WeightSet, what: str) -> float:
         return sharing.resident(what, resolved.workload, of.dense, of.expert)
 
     here = 0.0 if moved(recipe) else 1.0 - fraction_on_host(resolved)
@@ -102,7 +102,9 @@ def _per_element(resolved: Resolved) -> _PerElement:
     return _PerElement(weight, gradient, 2.0 if halved else main)
 
 
-def _quantised_storage(resolved: Resolved, weights: Held, gpu_arch: str, weight_bytes: float) -> tuple[float, float]:
+def _quantised_storage(
+    resolved: Resolved, weights: WeightSet, gpu_arch: str, weight_bytes: float
+) -> tuple[float, float]:
     """(bytes saved because linear weights are stored in 8 bits, bytes of quantised copies kept across micro-batches).
 
     Hopper's 8-bit GEMM takes one operand layout only, so per-tensor scaling keeps a transposed copy; MXFP8 and
@@ -135,7 +137,7 @@ def _quantised_weight_bytes(recipe: Recipe, gpu_arch: str) -> tuple[float, float
     return 1.0, 1.0 if gpu_arch in ("hopper", "ada") else 0.0
 
 
-def _step_bytes(resolved: Resolved, each: _PerElement, shard: float, trained: Held) -> float:
+def _step_bytes(resolved: Resolved, each: _PerElement, shard: float, trained: WeightSet) -> float:
     """The optimizer works on an fp32 copy of the shard's gradient unless the gradient is fp32 or the update kernel
     reads it as it is (Megatron-LM core/optimizer/distrib_optimizer.py), as one that keeps no whole master does."""
     recipe = resolved.workload.recipe
@@ -147,7 +149,7 @@ def _step_bytes(resolved: Resolved, each: _PerElement, shard: float, trained: He
     return (0.0 if as_it_is else 4.0 * shard) + extra
 
 
-def _construction(weights: Held, each: _PerElement) -> float:
+def _construction(weights: WeightSet, each: _PerElement) -> float:
     """Module parameters live on while the flat buffers of the dense, then of the expert group are allocated."""
     twice = 2 * each.weight + each.gradient
     return most(

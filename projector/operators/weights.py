@@ -60,12 +60,12 @@ def borrowed(weights: Iterable[Weight]) -> tuple[Weight, ...]:
 
 
 @dataclass(frozen=True)
-class Held:
+class WeightSet:
     """Every distinct weight that modules of a rank hold together, and how many of it there are."""
 
     weights: Mapping[Weight, int]
 
-    def __add__(self, other: Held) -> Held:
+    def __add__(self, other: WeightSet) -> WeightSet:
         return _together([*self.weights.items(), *other.weights.items()])
 
     @cached_property
@@ -95,16 +95,16 @@ class Held:
         return self.dense + self.expert
 
     @property
-    def trained(self) -> Held:
+    def trained(self) -> WeightSet:
         """Those that are not frozen."""
         return self._where([not weight.frozen for weight in self.weights])
 
-    def only(self, *roles: str) -> Held:
+    def only(self, *roles: str) -> WeightSet:
         return self._where([weight.role in roles for weight in self.weights])
 
-    def _where(self, chosen: Sequence[bool]) -> Held:
+    def _where(self, chosen: Sequence[bool]) -> WeightSet:
         """Itself where it is all of them, as it mostly is: what is summed of it stays known."""
-        return self if all(chosen) else Held(dict(compress(self.weights.items(), chosen)))
+        return self if all(chosen) else WeightSet(dict(compress(self.weights.items(), chosen)))
 
     @property
     def products(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -126,12 +126,12 @@ class Held:
         return sum(weight.count * number for weight, number in self.weights.items() if weight.expert == expert)
 
 
-def held(groups: Iterable[tuple[Iterable[Weight], int]]) -> Held:
+def held(groups: Iterable[tuple[Iterable[Weight], int]]) -> WeightSet:
     """``groups``: the weights of a module and how many of it the rank has."""
     return _together((weight, number) for weights, number in groups for weight in weights)
 
 
-def _together(weights: Iterable[tuple[Weight, int]]) -> Held:
+def _together(weights: Iterable[tuple[Weight, int]]) -> WeightSet:
     """The sum of them, each named storage once."""
     found: dict[Weight, int] = {}
     seen: set[str] = set()
@@ -144,4 +144,4 @@ def _together(weights: Iterable[tuple[Weight, int]]) -> Held:
         elif weight.storage not in seen:
             seen.add(weight.storage)
             found[weight] = 1
-    return Held(found)
+    return WeightSet(found)

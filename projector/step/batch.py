@@ -21,7 +21,7 @@ from projector.layers.step import optimizer
 from projector.memory.holding import Pipeline, pipeline, placement, tuned
 from projector.memory.parameters import Contents, weights_of
 from projector.operators.types import Collective, HostWork, Operator
-from projector.operators.weights import Held, held
+from projector.operators.weights import WeightSet, held
 from projector.pipeline import Schedule, choose, periodic
 from projector.pipeline.exchange import Exchange, finish
 from projector.size import Rows, part, trace
@@ -213,7 +213,7 @@ class _Once:
         names = {name for what in ranks for name, _ in what.blocks}
         weights = {name: weights_of(run, name).weights for name in names}
 
-        def whole(run: Resolved, alike: Sequence[Contents], place: Rows, those: Rows) -> Held:
+        def whole(run: Resolved, alike: Sequence[Contents], place: Rows, those: Rows) -> WeightSet:
             counts = numbered([what.blocks for what in alike], place)
             return trained_of(run, held((part(weights[name], those), number) for name, number in counts))
 
@@ -242,7 +242,7 @@ class _Once:
         those: Rows,
         by_rank: Mapping[Contents, Floats],
         by_stage: Mapping[tuple[Contents, bool], Floats],
-        whole: Callable[..., Held],
+        whole: Callable[..., WeightSet],
         storage: bool,
     ) -> Iterator[_Arrays]:
         ranks = np.stack([by_rank[what][:, group] for what in where.contents], axis=-1)
@@ -265,7 +265,7 @@ class _Once:
         for own, (between, sent) in trace(build, len(group)):
             yield those[group[own]], ranks[:, own], chunks[:, own], between, sent
 
-    def _clock(self, run: Resolved, places: Rows, whole: Held | None = None) -> Clock:
+    def _clock(self, run: Resolved, places: Rows, whole: WeightSet | None = None) -> Clock:
         """For what those runs do once a step with ``whole``."""
         ops: dict[Operator, None] = {}
         if whole is not None:

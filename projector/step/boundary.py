@@ -9,7 +9,7 @@ from projector.collectives.placement import hop
 from projector.frameworks.types import Resolved
 from projector.mechanism import mechanism
 from projector.operators.types import Collective
-from projector.operators.weights import Held
+from projector.operators.weights import WeightSet
 from projector.pipeline.types import Schedule
 from projector.workload.composition import compositions
 
@@ -50,7 +50,7 @@ def _entered(resolved: Resolved, stages: int) -> list[int]:
 
 
 @mechanism(off=())
-def copies(resolved: Resolved, schedule: Schedule, rank: int, held: Held) -> tuple[Collective, ...]:
+def copies(resolved: Resolved, schedule: Schedule, rank: int, held: WeightSet) -> tuple[Collective, ...]:
     """The gradients ``held`` of a rank whose stages stand on another one too: each of the two sends the other its shard."""
     if schedule.copies == 1:
         return ()
@@ -63,7 +63,7 @@ def copies(resolved: Resolved, schedule: Schedule, rank: int, held: Held) -> tup
 
 
 @mechanism(off=lambda *given: ((),) * len(given[-1]))
-def tied(resolved: Resolved, schedule: Schedule, held: Sequence[Held]) -> tuple[tuple[Collective, ...], ...]:
+def tied(resolved: Resolved, schedule: Schedule, held: Sequence[WeightSet]) -> tuple[tuple[Collective, ...], ...]:
     """Of every pipeline rank, that ``held`` what it trains: the sums of the gradients of tensors that other ranks hold, too:
     the vocabulary at both ends of a tied model, or under a prediction depth. One after the reduction, beside nothing.
 

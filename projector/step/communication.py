@@ -17,7 +17,7 @@ from projector.operators.types import Collective
 from projector.pipeline.types import Schedule
 from projector.step.boundary import activations, copies, tied
 from projector.step.run import GROUP_KEY, Step, owned_by_rank
-from projector.step.stages import Part, messages
+from projector.step.stages import StageBlock, messages
 from projector.step.timing import Clock
 
 OTHERS = "wait for other ranks"
@@ -45,7 +45,7 @@ class Traffic:
 
 
 def traffic(
-    resolved: Resolved, stages: Sequence[Sequence[Part]], clock: Clock, price: Pricing, step: Step
+    resolved: Resolved, stages: Sequence[Sequence[StageBlock]], clock: Clock, price: Pricing, step: Step
 ) -> tuple[Traffic, ...]:
     """The collectives of ``step``, by part, the longest first. ``stages``: blocks by virtual stage."""
     schedule = step.timeline.compiled.schedule
@@ -76,7 +76,7 @@ def _row(op: Collective, seconds: float, hidden: float, count: float, price: Pri
 
 
 def _inside(
-    resolved: Resolved, own: Sequence[Sequence[Part]], clock: Clock, price: Pricing, m: int
+    resolved: Resolved, own: Sequence[Sequence[StageBlock]], clock: Clock, price: Pricing, m: int
 ) -> Iterator[Traffic]:
     """What the forwards and backwards of the rank's stages issue."""
     for stage in own:
@@ -110,7 +110,7 @@ def _boundaries(resolved: Resolved, schedule: Schedule, step: Step, clock: Clock
 
 def _exchange(
     resolved: Resolved,
-    stages: Sequence[Sequence[Part]],
+    stages: Sequence[Sequence[StageBlock]],
     inside: Sequence[Traffic],
     step: Step,
     clock: Clock,

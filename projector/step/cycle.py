@@ -14,7 +14,7 @@ from projector.frameworks.types import Resolved
 from projector.layers.step import optimizer
 from projector.memory.holding import tuned
 from projector.operators.types import Collective
-from projector.operators.weights import Held
+from projector.operators.weights import WeightSet
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
 from projector.pipeline.types import Compiled, Costs, Schedule
@@ -94,7 +94,7 @@ def figures(time: StageTime) -> Sequence[float]:
     return *phases, forward.saved, inputs.saved, forward.host_excess, time.backward.host_excess
 
 
-def cycle(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[Held], clock: Clock) -> Cycle:
+def cycle(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[WeightSet], clock: Clock) -> Cycle:
     """What the schedule of one run is evaluated with. ``times``, ``trained``: one per virtual stage."""
     schedule = compiled_schedule(resolved).schedule
     stages = Stages(*np.array([figures(time) for time in times]).T)
@@ -113,17 +113,17 @@ def cycle(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[Held
     )
 
 
-def rank_figures(resolved: Resolved, clock: Clock, whole: Held) -> Sequence[float]:
+def rank_figures(resolved: Resolved, clock: Clock, whole: WeightSet) -> Sequence[float]:
     """Of a rank that trains ``whole``: its seconds as of :class:`Around`, and elements."""
     return *around(resolved, clock, whole), whole.dense + whole.expert
 
 
-def stage_figures(resolved: Resolved, own: Held, stage: int) -> Sequence[float]:
+def stage_figures(resolved: Resolved, own: WeightSet, stage: int) -> Sequence[float]:
     """Elements that a virtual ``stage`` trains, and their :meth:`DataParallel.buckets`."""
     return own.dense + own.expert, *resolved.execution.data_parallel.buckets(resolved.workload, own, stage)
 
 
-def shared(resolved: Resolved, clock: Clock, schedule: Schedule, held: Sequence[Held]) -> tuple[Floats, Floats]:
+def shared(resolved: Resolved, clock: Clock, schedule: Schedule, held: Sequence[WeightSet]) -> tuple[Floats, Floats]:
     """``[…, pp]``: seconds in which each rank exchanges the gradients of what it ``held`` with the other rank of its
     stages, and with those that hold the same tensor."""
     twice = [copies(resolved, schedule, rank, whole) for rank, whole in enumerate(held)]
@@ -187,14 +187,14 @@ def compiled_schedule(resolved: Resolved, microbatches: int | None = None) -> Co
     return pipeline.compile(name, recipe.pp, recipe.vpp, m, group, extra, paired=bool(extra))
 
 
-def by_rank(each: Sequence[Held], placement: Sequence[Sequence[int]]) -> tuple[Held, ...]:
+def by_rank(each: Sequence[WeightSet], placement: Sequence[Sequence[int]]) -> tuple[WeightSet, ...]:
     """The weights of every pipeline rank from those of its virtual stages; one object for ranks that hold the same ones."""
-    known: dict[tuple[int, ...], Held] = {}
+    known: dict[tuple[int, ...], WeightSet] = {}
     for own in placement:
         parts = [each[v] for v in own]
         key = tuple(map(id, parts))
         if key not in known:
-            known[key] = parts[0] if len(parts) == 1 else sum(parts, Held({}))
+            known[key] = parts[0] if len(parts) == 1 else sum(parts, WeightSet({}))
     return tuple(known[tuple(id(each[v]) for v in own)] for own in placement)
 
 
@@ -262,7 +262,7 @@ class Around(NamedTuple):
     optimizer: float
 
 
-def around(resolved: Resolved, clock: Clock, whole: Held) -> Around:
+def around(resolved: Resolved, clock: Clock, whole: WeightSet) -> Around:
     """Of a rank that holds ``whole``. What it depends on beside weights must stand in the key of
     :mod:`projector.step.batch`, by which runs share it."""
     workload, sharing = resolved.workload, resolved.execution.data_parallel

@@ -17,7 +17,7 @@ from projector.frameworks.types import Resolved
 from projector.layers.optimizers import MATRICES, MUON
 from projector.mechanism import mechanism
 from projector.operators.types import Gemm
-from projector.operators.weights import Held
+from projector.operators.weights import WeightSet
 from projector.parameter import parameter
 from projector.step.timing import Clock
 
@@ -25,7 +25,7 @@ _ITERATIONS = parameter(5, kind="published", source="muon_num_ns_steps of Megatr
 _LAUNCHES = parameter(5, unit="launches", kind="derived", source="of an iteration: its three products and two sums")
 
 
-def products(resolved: Resolved, part: Held) -> tuple[tuple[Gemm, float], ...]:
+def products(resolved: Resolved, part: WeightSet) -> tuple[tuple[Gemm, float], ...]:
     """Every product of a rank's step with how often it runs (a share where ranks divide the matrices among them)."""
     recipe = resolved.workload.recipe
     if recipe.optimizer not in MUON or recipe.lora is not None:
@@ -41,7 +41,7 @@ def products(resolved: Resolved, part: Held) -> tuple[tuple[Gemm, float], ...]:
 
 
 @mechanism(off=0.0)
-def seconds(resolved: Resolved, part: Held, clock: Clock) -> float:
+def seconds(resolved: Resolved, part: WeightSet, clock: Clock) -> float:
     """Seconds of the products of a rank, at least those of its costliest matrix; the host issues each of them."""
     found = products(resolved, part)
     if not found:
@@ -61,7 +61,7 @@ def _iteration(m: int, n: int) -> tuple[Gemm, Gemm, Gemm]:
     )
 
 
-def _matrices(resolved: Resolved, part: Held) -> Iterator[tuple[int, int, float, bool]]:
+def _matrices(resolved: Resolved, part: WeightSet) -> Iterator[tuple[int, int, float, bool]]:
     """(rows, columns, how many on this rank, of routed experts) of every kind of matrix."""
     recipe = resolved.workload.recipe
     for weight, number in part.only(*MATRICES).weights.items():

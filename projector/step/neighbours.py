@@ -19,7 +19,7 @@ from dataclasses import field
 from projector import pipeline
 from projector.dataclass import dataclass
 from projector.mechanism import mechanism
-from projector.operators.part import Block
+from projector.operators.module import Block
 from projector.operators.types import Collective, Operator
 from projector.size import least, most
 from projector.step.timing import CONTENTION, SLOWED, Clock

@@ -20,8 +20,8 @@ from projector.layers.optimizers import divided, moments
 from projector.layers.step import fraction_on_host
 from projector.mechanism import mechanism
 from projector.memory.offload import moved, taken
-from projector.operators.part import Block
-from projector.operators.weights import Held
+from projector.operators.module import Block
+from projector.operators.weights import WeightSet
 from projector.parameter import parameter
 
 _PARAMETER = 4.0  # bytes of a parameter that comes back: the fp32 copy of the host
@@ -33,7 +33,7 @@ _CHUNKS = parameter(
 
 
 @mechanism(off=0.0)
-def optimizer_seconds(resolved: Resolved, part: Held) -> float:
+def optimizer_seconds(resolved: Resolved, part: WeightSet) -> float:
     """Seconds that a rank waits for its host between the last gradient and the next forward."""
     recipe, x = resolved.workload.recipe, resolved.execution.data_parallel
     own = x.resident("states", resolved.workload, part.dense, part.expert)

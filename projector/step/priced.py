@@ -23,12 +23,12 @@ from projector.layers.step import optimizer
 from projector.memo import BoundedCache, IdentityKey
 from projector.memory.holding import placement
 from projector.operators.types import Collective, HostWork, Operator
-from projector.operators.weights import Held
+from projector.operators.weights import WeightSet
 from projector.step import filling, muon
 from projector.step.cycle import by_rank, figures
 from projector.step.problem import Layers, Stage
 from projector.step.slowest import slowed, slowest
-from projector.step.stages import Part, StageTime
+from projector.step.stages import StageBlock, StageTime
 from projector.step.timing import Clock
 from projector.workload.composition import compositions
 
@@ -54,11 +54,11 @@ class Priced:
         return [stage.time for stage in self.stages]
 
     @property
-    def held(self) -> list[Held]:
+    def held(self) -> list[WeightSet]:
         return [stage.held for stage in self.stages]
 
     @property
-    def parts(self) -> list[tuple[Part, ...]]:
+    def parts(self) -> list[tuple[StageBlock, ...]]:
         return [stage.parts for stage in self.stages]
 
     @cached_property

@@ -9,11 +9,11 @@ from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.kernels.protocol import KernelModel
 from projector.operators.types import Collective
-from projector.operators.weights import Held
+from projector.operators.weights import WeightSet
 from projector.step.neighbours import pairs_up
 from projector.step.slowest import slowed
 from projector.step.stages import (
-    Part,
+    StageBlock,
     StageTime,
     after_exchange,
     assembled,
@@ -54,11 +54,11 @@ class Stage:
     """One virtual stage of ``run``: its blocks in order, and one micro-batch of it."""
 
     run: Resolved
-    parts: tuple[Part, ...]
+    parts: tuple[StageBlock, ...]
     time: StageTime
 
     @cached_property
-    def held(self) -> Held:
+    def held(self) -> WeightSet:
         """Its weights with gradients."""
         return owned(self.run, self.parts)
 
@@ -77,7 +77,7 @@ class Layers:
         collective: Callable[[Collective], float],
         slowest: float = 1.0,
     ) -> None:
-        self.parts: dict[Hashable, Part] = {}
+        self.parts: dict[Hashable, StageBlock] = {}
         for kind in kinds:
             blocks = zip(counted_names(kind), counted_parts(run, kind), strict=True)
             self.parts |= {name: part for (name, _), (part, _) in blocks}

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
-from projector.operators.weights import Held
+from projector.operators.weights import WeightSet
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import finish, spans
 from projector.pipeline.trace import Span
 from projector.step.cycle import by_rank, compiled_schedule, cycle
-from projector.step.stages import Part, StageTime, owned
+from projector.step.stages import StageBlock, StageTime, owned
 from projector.step.timing import Clock
 
 Floats = NDArray[np.float64]
@@ -48,12 +48,12 @@ class Step:
         return replace(self, seconds=self.seconds + seconds, breakdown={**self.breakdown, "bubble_s": bubble})
 
 
-def owned_by_rank(resolved: Resolved, stages: Sequence[Sequence[Part]]) -> tuple[Held, ...]:
+def owned_by_rank(resolved: Resolved, stages: Sequence[Sequence[StageBlock]]) -> tuple[WeightSet, ...]:
     """Elements with gradients on every pipeline rank: its virtual stages together."""
     return by_rank([owned(resolved, stage) for stage in stages], compiled_schedule(resolved).schedule.placement)
 
 
-def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[Held], clock: Clock) -> Step:
+def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[WeightSet], clock: Clock) -> Step:
     """Evaluates the schedule over the stages between gradient reduction and optimizer of one step and the next.
 
     ``times``, ``trained``: one per virtual stage.

@@ -13,9 +13,9 @@ from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.layers import lower
 from projector.memo import IdentityKey
-from projector.operators.part import Block
+from projector.operators.module import Block
 from projector.operators.types import Collective, Gemm, GroupedGemm, HostWork, Operator
-from projector.operators.weights import Held, held
+from projector.operators.weights import WeightSet, held
 from projector.step.neighbours import cover, pairs_up
 from projector.step.one_iteration import ANYTHING, Limit, limit
 from projector.step.timing import CONTENTION, NOTHING, SLOWED, Clock, Message, Phase, apart, chain
@@ -25,7 +25,7 @@ from projector.workload.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StageBlock:
     """One block of a stage. ``recomputed``: its forward is replayed before its backward; ``layers``: 1 for a layer."""
 
     block: Block
@@ -70,22 +70,22 @@ class StageTime:
         return apart(self.inputs, self.weight)
 
 
-def parts(resolved: Resolved, chunk: Composition) -> tuple[Part, ...]:
+def parts(resolved: Resolved, chunk: Composition) -> tuple[StageBlock, ...]:
     """The blocks of a virtual stage in order: embedding, layers, MTP modules, head."""
     return tuple(part for part, number in counted_parts(resolved, chunk) for _ in range(number))
 
 
-def counted_parts(resolved: Resolved, chunk: Composition) -> Iterator[tuple[Part, int]]:
+def counted_parts(resolved: Resolved, chunk: Composition) -> Iterator[tuple[StageBlock, int]]:
     """The same, equal neighbours as one, and how many they are."""
     if chunk.embedding:
-        yield Part(lower.embedding(resolved), False, 0), 1
+        yield StageBlock(lower.embedding(resolved), False, 0), 1
     for layer, number in chunk.runs:
-        yield Part(lower.layer(layer.kind, resolved, layer.narrow), layer.recomputed), number
+        yield StageBlock(lower.layer(layer.kind, resolved, layer.narrow), layer.recomputed), number
     depths, again = chunk.mtp
     if depths:
-        yield Part(lower.mtp(resolved), again), depths
+        yield StageBlock(lower.mtp(resolved), again), depths
     if chunk.head:
-        yield Part(lower.head(resolved), False, 0), 1
+        yield StageBlock(lower.head(resolved), False, 0), 1
 
 
 def counted_names(chunk: Composition) -> list[tuple[Hashable, int]]:
@@ -97,7 +97,7 @@ def counted_names(chunk: Composition) -> list[tuple[Hashable, int]]:
     return [*names, ("head", 1)] if chunk.head else names
 
 
-def compute_operators(blocks: Iterable[Part]) -> Iterator[Operator]:
+def compute_operators(blocks: Iterable[StageBlock]) -> Iterator[Operator]:
     """Every operator of ``blocks`` that a kernel model prices, repeats inside a block included, what blocks share once."""
     seen = set[int]()
     for part in blocks:
@@ -108,19 +108,19 @@ def compute_operators(blocks: Iterable[Part]) -> Iterator[Operator]:
                 yield from (op for op in ops if not isinstance(op, Collective | HostWork))
 
 
-def owned(resolved: Resolved, stage: Sequence[Part]) -> Held:
+def owned(resolved: Resolved, stage: Sequence[StageBlock]) -> WeightSet:
     """The weights of a virtual stage that receive gradients on one rank."""
     number = Counter(id(part.block) for part in stage)
     blocks = {id(part.block): part.block for part in stage}
     return trained_of(resolved, held((block.weights, number[key]) for key, block in blocks.items()))
 
 
-def trained_of(resolved: Resolved, weights: Held) -> Held:
+def trained_of(resolved: Resolved, weights: WeightSet) -> WeightSet:
     """All of them but the frozen, or the adapters alone."""
     return weights.trained if resolved.workload.recipe.lora is None else weights.only("adapter")
 
 
-def stage_time(resolved: Resolved, stage: Sequence[Part], clock: Clock) -> StageTime:
+def stage_time(resolved: Resolved, stage: Sequence[StageBlock], clock: Clock) -> StageTime:
     """One virtual stage from its blocks in order."""
     times = {part.key: block_time(resolved, part, clock) for part in {part.key: part for part in stage}.values()}
     each = [(part, times[part.key]) for part in stage]
@@ -128,7 +128,7 @@ def stage_time(resolved: Resolved, stage: Sequence[Part], clock: Clock) -> Stage
     return awaited(resolved, made, each)
 
 
-def awaited(resolved: Resolved, made: StageTime, blocks: Sequence[tuple[Part, StageTime]]) -> StageTime:
+def awaited(resolved: Resolved, made: StageTime, blocks: Sequence[tuple[StageBlock, StageTime]]) -> StageTime:
     """A stage made of ``blocks`` in this order, with what it waits for beside them."""
     forward, backward = waits_for_host(resolved, blocks)
     return replace(made, forward=made.forward.waiting(forward), inputs=made.inputs.waiting(backward))
@@ -156,7 +156,7 @@ def after_exchange(resolved: Resolved) -> bool:
     return recipe.pp > 1 and its_own and execution.pipeline.batch_p2p_sync and not execution.runtime.whole_step
 
 
-def messages(resolved: Resolved, part: Part, clock: Clock) -> tuple[Message, ...]:
+def messages(resolved: Resolved, part: StageBlock, clock: Clock) -> tuple[Message, ...]:
     """Every collective of one block in one micro-batch, in order."""
     ledger: list[Message] = []
     block_time(resolved, part, clock, ledger)
@@ -168,7 +168,7 @@ def splits(recipe: Recipe) -> bool:
     return pipeline.generator(pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).split
 
 
-def block_time(resolved: Resolved, part: Part, clock: Clock, ledger: list[Message] | None = None) -> StageTime:
+def block_time(resolved: Resolved, part: StageBlock, clock: Clock, ledger: list[Message] | None = None) -> StageTime:
     """One block, one micro-batch."""
     recipe, graphed, layer = resolved.workload.recipe, part.block.graphed, part.layers > 0
     later = _deferred(resolved, part)
@@ -200,7 +200,7 @@ def block_time(resolved: Resolved, part: Part, clock: Clock, ledger: list[Messag
     )
 
 
-def _deferred(resolved: Resolved, part: Part) -> tuple[Operator, ...]:
+def _deferred(resolved: Resolved, part: StageBlock) -> tuple[Operator, ...]:
     """Weight gradients of the output layer that ``defer_embedding_wgrad_compute`` collects until the last backward of
     the step (NVIDIA/Megatron-LM core/pipeline_parallel/schedules.py, ``finish_embedding_wgrad_compute``)."""
     recipe = resolved.workload.recipe
@@ -210,7 +210,7 @@ def _deferred(resolved: Resolved, part: Part) -> tuple[Operator, ...]:
 
 
 def _unit_collectives(
-    resolved: Resolved, weights: Held, trained: Held
+    resolved: Resolved, weights: WeightSet, trained: WeightSet
 ) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
     """Weight gathers and gradient reductions that one unit of a sharded framework issues in each micro-batch."""
     workload, sharing = resolved.workload, resolved.execution.data_parallel
@@ -231,7 +231,7 @@ def _after(phase: Phase, collectives: Sequence[Collective], clock: Clock, ledger
     return replace(phase, segments=(*before, after), exposed=exposed)
 
 
-def _shard_overlap(resolved: Resolved, part: Part) -> float:
+def _shard_overlap(resolved: Resolved, part: StageBlock) -> float:
     """Share of a unit's weight traffic that runs beside its compute: less where a compiler cannot move it past the custom
     calls of dropless experts (those of a capacity factor are products that it knows)."""
     opaque = resolved.workload.recipe.moe_expert_capacity_factor is None and part.block.owned.expert > 0
@@ -239,7 +239,7 @@ def _shard_overlap(resolved: Resolved, part: Part) -> float:
 
 
 def _limits(
-    resolved: Resolved, part: Part, backward: Sequence[Operator], gathers: Sequence[Collective], clock: Clock
+    resolved: Resolved, part: StageBlock, backward: Sequence[Operator], gathers: Sequence[Collective], clock: Clock
 ) -> tuple[Limit, Limit]:
     """What gathers of a unit may run beside its forward and its ``backward``: all, where they are started a unit ahead. A
     replay with products uses every weight before the backward does."""

@@ -11,7 +11,7 @@ from projector.size import most
 from projector.step.offload import layer_seconds
 
 if TYPE_CHECKING:
-    from projector.step.stages import Part, StageTime
+    from projector.step.stages import StageBlock, StageTime
 
 
 def offloads(resolved: Resolved) -> bool:
@@ -21,7 +21,7 @@ def offloads(resolved: Resolved) -> bool:
 
 
 @mechanism(off=(0.0, 0.0))
-def waits_for_host(resolved: Resolved, blocks: Sequence[tuple[Part, StageTime]]) -> tuple[float, float]:
+def waits_for_host(resolved: Resolved, blocks: Sequence[tuple[StageBlock, StageTime]]) -> tuple[float, float]:
     """Seconds that forward and backward of a stage of these ``blocks`` wait for activations on their way to host memory and
     back: what one layer leaves there travels while another computes (see :mod:`projector.step.offload`)."""
     if not offloads(resolved):

@@ -13,7 +13,7 @@ from projector.kernels.settings import Settings
 from projector.kernels.traffic import unique_bytes
 from projector.operators.types import Collective, HostWork, Operator
 from projector.step.priced import Priced, priced
-from projector.step.stages import Part, StageTime, messages, stage_time
+from projector.step.stages import StageBlock, StageTime, messages, stage_time
 
 #: What binds, with the words of what is scaled to see it.
 _BINDS = {
@@ -97,7 +97,7 @@ def _better(cluster: Cluster, words: Sequence[str]) -> Cluster:
     return cluster
 
 
-def _works(resolved: Resolved, part: Part, made: Priced, better: Mapping[str, Priced]) -> Iterator[Work]:
+def _works(resolved: Resolved, part: StageBlock, made: Priced, better: Mapping[str, Priced]) -> Iterator[Work]:
     hidden: dict[Operator, list[float]] = {}
     for message in messages(resolved, part, made.clock):
         hidden.setdefault(message.op, []).append(message.hidden)
@@ -110,7 +110,7 @@ def _works(resolved: Resolved, part: Part, made: Priced, better: Mapping[str, Pr
             yield _work(resolved, op, "sharding", seconds, made, better)
 
 
-def _phases(part: Part) -> Iterator[tuple[str, Sequence[Operator]]]:
+def _phases(part: StageBlock) -> Iterator[tuple[str, Sequence[Operator]]]:
     block = part.block
     yield "forward", block.forward
     yield "recompute", block.recompute if part.recomputed else ()

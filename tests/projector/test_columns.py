@@ -25,7 +25,7 @@ from projector.hardware import catalogue
 from projector.hardware.efficiency import of as efficiency_of
 from projector.kernels.settings import DEFAULT
 from projector.memo import BoundedCache, evolve, lasting, passing
-from projector.operators.part import Block
+from projector.operators.module import Block
 from projector.settle.workload import settle, settled
 from projector.step.columns import additive
 from projector.step.priced import priced

@@ -12,7 +12,7 @@ from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
 from projector.intake import huggingface
 from projector.layers import lower
-from projector.operators.part import Block
+from projector.operators.module import Block
 from projector.operators.types import Gemm
 from projector.projection import project
 from projector.workload import zoo

@@ -16,10 +16,10 @@ from projector.layers import lower
 from projector.layers.local import local
 from projector.layers.lower import embedding, head, layer, mtp
 from projector.memory.parameters import contents, stage
-from projector.operators.part import Part, forward_of
+from projector.operators.module import Module, forward_of
 from projector.operators.saved import Saved, nbytes, once
 from projector.operators.types import Gemm, GroupedGemm
-from projector.operators.weights import Held, Weight, held
+from projector.operators.weights import Weight, WeightSet, held
 from projector.step.stages import owned, parts
 from projector.workload import zoo
 from projector.workload.composition import compositions
@@ -41,7 +41,7 @@ def case(name: str, execution: dict[str, object] | None = None, **fields: object
     return replace(made, execution=replace(made.execution, **(execution or {})))
 
 
-def layers(name: str, **fields: object) -> Iterator[tuple[LayerKind, Resolved, tuple[Part, ...]]]:
+def layers(name: str, **fields: object) -> Iterator[tuple[LayerKind, Resolved, tuple[Module, ...]]]:
     made = case(name, **fields)
     model = made.workload.model
     for kind in dict.fromkeys((*model.tower_kinds, *model.layer_kinds)):
@@ -52,7 +52,7 @@ def names(saves: tuple[Saved, ...]) -> set[str]:
     return {each.tensor for each in saves}
 
 
-def products(part: Part) -> bool:
+def products(part: Module) -> bool:
     return any(isinstance(op, Gemm | GroupedGemm) for op in part.backward_weight)
 
 
@@ -213,7 +213,7 @@ def test_what_a_prediction_module_drops_is_what_it_replays() -> None:
 # One book of weights: what is trained in time is what lies in memory, and all of it is the model.
 
 
-def one_rank(model, **recipe) -> Held:
+def one_rank(model, **recipe) -> WeightSet:
     stated = {"global_batch_size": 8, "make_vocab_size_divisible_by": 1} | recipe
     case = resolve(workload(model, **stated), "nvidia", "hopper")
     groups = [(layer(kind, case).weights, n) for kind, n in Counter((*model.tower_kinds, *model.layer_kinds)).items()]

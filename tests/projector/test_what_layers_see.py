@@ -15,7 +15,7 @@ from projector.errors import InputError, Unsupported
 from projector.frameworks import Resolved, resolve
 from projector.frameworks.scope import OUTSIDE_A_LAYER
 from projector.layers import lower
-from projector.operators.part import Block
+from projector.operators.module import Block
 from projector.settle.workload import settle
 from projector.workload.recipe import Recipe
 from tests.workloads import workload

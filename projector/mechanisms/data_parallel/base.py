@@ -13,7 +13,7 @@ from projector.dataclass import dataclass
 from projector.mechanisms.strategy import Strategy
 from projector.operators.rank import WIDTH
 from projector.operators.types import Collective, Operator
-from projector.operators.weights import Held
+from projector.operators.weights import WeightSet
 from projector.parameter import parameter
 from projector.size import least, most
 from projector.workload.recipe import Recipe
@@ -145,7 +145,7 @@ class DataParallel(Strategy):
         by_dense, by_expert = self.shards(workload)
         return dense / by_dense + expert / by_expert
 
-    def reduction(self, workload: Workload, part: Held, name: str = "grad") -> tuple[Collective, ...]:
+    def reduction(self, workload: Workload, part: WeightSet, name: str = "grad") -> tuple[Collective, ...]:
         """Reduction of the gradients ``part``: reduce-scatter where state is sharded, all-reduce elsewhere.
 
         Where several groups hold a whole state each, the shards are all-reduced between them after that.
@@ -165,7 +165,7 @@ class DataParallel(Strategy):
                 ops.append(op)
         return tuple(ops)
 
-    def gather(self, workload: Workload, part: Held, name: str = "param") -> tuple[Collective, ...]:
+    def gather(self, workload: Workload, part: WeightSet, name: str = "param") -> tuple[Collective, ...]:
         """All-gather of the weights ``part`` over the ranks that share them; nothing where every rank keeps its own."""
         if not self.divided:
             return ()
@@ -180,7 +180,7 @@ class DataParallel(Strategy):
             if _ranks(workload, group) > groups
         )
 
-    def gathered_bytes(self, part: Held, *, expert: bool) -> float:
+    def gathered_bytes(self, part: WeightSet, *, expert: bool) -> float:
         """On the wire, of one whole copy of the dense or the expert weights of ``part``."""
         products = part.only("linear").sum(expert=expert) if self.product_gather_bytes else 0.0
         return part.sum(expert=expert) * self.gather_bytes + products * (self.layer_gather_bytes - self.gather_bytes)
@@ -190,7 +190,7 @@ class DataParallel(Strategy):
         """Bytes of a gathered weight of a layer: nearly all weights of a layer have products."""
         return self.product_gather_bytes or self.gather_bytes
 
-    def _shared(self, workload: Workload, part: Held, name: str) -> Iterator[tuple[str, str, float, int]]:
+    def _shared(self, workload: Workload, part: WeightSet, name: str) -> Iterator[tuple[str, str, float, int]]:
         """(name, group, elements, groups with a whole state) of the dense and expert weights that several ranks
         have."""
         dense, expert = self.copies(workload)
@@ -199,7 +199,7 @@ class DataParallel(Strategy):
         if part.expert and _ranks(workload, "edp") > 1:
             yield f"{name}_expert", "edp", part.expert, expert
 
-    def buckets(self, workload: Workload, part: Held, stage: int) -> tuple[float, float]:
+    def buckets(self, workload: Workload, part: WeightSet, stage: int) -> tuple[float, float]:
         """Of the weights ``part`` of a virtual ``stage``: the share of their reduction that is its last bucket, and of their
         gather that is its first."""
         return _BUCKET_SHARE, _BUCKET_SHARE

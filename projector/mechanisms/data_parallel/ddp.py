@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from projector.dataclass import dataclass
 from projector.mechanisms.data_parallel.base import DataParallel
 from projector.operators.types import Collective
-from projector.operators.weights import Held
+from projector.operators.weights import WeightSet
 from projector.size import most, real
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -44,7 +44,7 @@ class DDP(DataParallel):
         quantised = found.product_gather_bytes > 0 and recipe.precision == "mxfp8"
         return replace(found, product_gather_bytes=found.gather_bytes) if quantised else found
 
-    def buckets(self, workload: Workload, part: Held, stage: int) -> tuple[float, float]:
+    def buckets(self, workload: Workload, part: WeightSet, stage: int) -> tuple[float, float]:
         """Buckets are filled in the order of the backward, those of the first virtual stage alone; every other one is a
         single bucket. The embedding comes last. Where products are gathered in FP8, all that is not FP8 joins the last
         bucket of what is (``partition_buckets``; training/models/dist_utils.py).
@@ -67,13 +67,13 @@ class DDP(DataParallel):
             gathered = [gathered[0] + nbytes, gathered[1] + self.gathered_bytes(part, expert=expert)]
         return (reduced[0] / reduced[1], gathered[0] / gathered[1]) if reduced[1] else (1.0, 1.0)
 
-    def reduction(self, workload: Workload, part: Held, name: str = "grad") -> tuple[Collective, ...]:
+    def reduction(self, workload: Workload, part: WeightSet, name: str = "grad") -> tuple[Collective, ...]:
         return self._called(super().reduction(workload, part, name), workload, part)
 
-    def gather(self, workload: Workload, part: Held, name: str = "param") -> tuple[Collective, ...]:
+    def gather(self, workload: Workload, part: WeightSet, name: str = "param") -> tuple[Collective, ...]:
         return self._called(super().gather(workload, part, name), workload, part)
 
-    def _called(self, ops: tuple[Collective, ...], workload: Workload, part: Held) -> tuple[Collective, ...]:
+    def _called(self, ops: tuple[Collective, ...], workload: Workload, part: WeightSet) -> tuple[Collective, ...]:
         """Bucket by bucket: the tensor that fills a bucket closes it, and stands over by half on average."""
         size = self._bucket(workload)
         if not size or not workload.recipe.overlap_grad_reduce or workload.recipe.pp > 1:

@@ -10,7 +10,7 @@ from projector.dataclass import dataclass
 from projector.mechanisms.data_parallel.base import Gathered
 from projector.mechanisms.data_parallel.sharded import FullySharded
 from projector.operators.types import Collective, Operator, Stream
-from projector.operators.weights import Held
+from projector.operators.weights import WeightSet
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -90,11 +90,11 @@ class SimpleFSDP(FSDP2):
     name: ClassVar[str] = "simple_fsdp"
     wraps_stages: bool = False
 
-    def reduction(self, workload: Workload, part: Held, name: str = "grad") -> tuple[Collective, ...]:
+    def reduction(self, workload: Workload, part: WeightSet, name: str = "grad") -> tuple[Collective, ...]:
         reduce = super().reduction
         return tuple(op for each in _apart(part) for op in reduce(workload, each, name))
 
-    def gather(self, workload: Workload, part: Held, name: str = "param") -> tuple[Collective, ...]:
+    def gather(self, workload: Workload, part: WeightSet, name: str = "param") -> tuple[Collective, ...]:
         gather = super().gather
         return tuple(op for each in _apart(part) for op in gather(workload, each, name))
 
@@ -105,5 +105,5 @@ class SimpleFSDP(FSDP2):
         return (), (), cast
 
 
-def _apart(part: Held) -> Iterator[Held]:
-    return (Held({weight: 1}) for weight, number in part.weights.items() for _ in range(number))
+def _apart(part: WeightSet) -> Iterator[WeightSet]:
+    return (WeightSet({weight: 1}) for weight, number in part.weights.items() for _ in range(number))

@@ -9,7 +9,7 @@ from projector.dataclass import dataclass
 from projector.mechanisms.dispatch.base import Dispatch
 from projector.mechanisms.dispatch.exchange import MOE, copy, counts_read, permute_launches, sum_copies
 from projector.mechanisms.dispatch.routing import Routed
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.rank import Rank
 from projector.operators.types import Collective, Operator
 from projector.workload.model import MoE
@@ -26,7 +26,7 @@ class AllGather(Dispatch):
         _, received = self.row_bytes(r, view)
         return 2 * view.hidden_bytes * view.recipe.ep * view.recipe.etp + received + self.outputs(moe, view)
 
-    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Part, ...], Part]:
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:
         ranks = view.recipe.ep * view.recipe.etp
         everyone = r.tokens * ranks
         group = "ep" if view.recipe.ep > 1 else "etp"
@@ -38,7 +38,7 @@ class AllGather(Dispatch):
                 return ()
             return (Collective(name=name, kind=kind, group=group, bytes=nbytes, launches=launches),)
 
-        dispatch = Part(
+        dispatch = Module(
             name="moe.dispatch",
             forward=(
                 *message("moe.dispatch", "all_gather", 3),
@@ -51,7 +51,7 @@ class AllGather(Dispatch):
             ),
             tags=MOE,
         )
-        combine = Part(
+        combine = Module(
             name="moe.combine",
             forward=(
                 sum_copies("moe.unpermute", r.received, everyone, collect, view),

@@ -22,7 +22,7 @@ from projector.mechanisms.dispatch.exchange import (
     sum_copies,
 )
 from projector.mechanisms.dispatch.routing import Routed
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.rank import Rank
 from projector.operators.types import Collective, Operator, Stream
 from projector.workload.model import MoE
@@ -54,21 +54,21 @@ class AllToAll(Dispatch):
         sent, received = self.row_bytes(r, view)
         return 2 * sent + (0.0 if r.fixed else 2 * received)
 
-    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Part, ...], Part]:
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:
         scatter, collect, spread = permute_launches(view)
         into = copy("moe.permute", "permute", r.tokens, r.sent, scatter, view)
         back = sum_copies("moe.unpermute", r.sent, r.tokens, collect, view)
         sort = (copy("moe.sort", "permute", r.held, r.held, 2, view),) if r.experts > 1 else ()
         unsort = (copy("moe.unsort", "permute", r.held, r.held, 2, view),) if r.experts > 1 else ()
         beside, beside_backward = behind(view, FC1), behind(view, FC1_BACKWARD)
-        prepare = Part(
+        prepare = Module(
             name="moe.permute",
             forward=(*_preprocess(moe, view), into),
             # with the gradients of the routing weights, which travel beside the tokens
             backward_input=(sum_copies("moe.permute.bwd", r.sent, r.tokens, collect + 2, view),),
             tags=PREPROCESS,
         )
-        dispatch = Part(
+        dispatch = Module(
             name="moe.dispatch",
             forward=(
                 *counts_read(r, view, 4),
@@ -83,7 +83,7 @@ class AllToAll(Dispatch):
             ),
             tags=MOE,
         )
-        combine = Part(
+        combine = Module(
             name="moe.combine",
             forward=(
                 *unsort,

@@ -9,7 +9,7 @@ from typing import ClassVar
 from projector.dataclass import dataclass
 from projector.mechanisms.dispatch.routing import Routed, routed
 from projector.mechanisms.strategy import Strategy
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.rank import Rank
 from projector.operators.saved import Saved, Transient
 from projector.workload.model import MoE
@@ -48,7 +48,7 @@ class Dispatch(Strategy, ABC):
         """How many rows a rank sends and computes."""
         return routed(moe, view, self.unevenness(view.recipe), self.static_shapes)
 
-    def parts(self, moe: MoE, r: Routed, view: Rank, planned: bool) -> tuple[tuple[Part, ...], Part]:
+    def parts(self, moe: MoE, r: Routed, view: Rank, planned: bool) -> tuple[tuple[Module, ...], Module]:
         """(dispatch, combine): what runs between router and experts and between experts and the sum, with their roles, what
         they save, make and hold for a moment. ``planned``: a compiler places the buffers of the step."""
         dispatch, combine = self.exchanged(moe, r, view)
@@ -77,7 +77,7 @@ class Dispatch(Strategy, ABC):
         return (*dispatch[:-1], last), combine
 
     @abstractmethod
-    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Part, ...], Part]:
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:
         """The operators of dispatch and combine."""
 
     @abstractmethod
@@ -101,7 +101,9 @@ class Dispatch(Strategy, ABC):
         """Its buffers outside the framework's allocator."""
         return 0.0
 
-    def experts(self, parts: tuple[Part, Part, Part], moe: MoE, r: Routed, view: Rank) -> tuple[Part, Part, Part]:
+    def experts(
+        self, parts: tuple[Module, Module, Module], moe: MoE, r: Routed, view: Rank
+    ) -> tuple[Module, Module, Module]:
         """First linear, activation and second linear of the experts, with what they save where the exchange has a say."""
         return parts
 

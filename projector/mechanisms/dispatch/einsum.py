@@ -14,7 +14,7 @@ from projector.dataclass import dataclass
 from projector.mechanisms.dispatch.base import Dispatch
 from projector.mechanisms.dispatch.exchange import MOE, all_to_all
 from projector.mechanisms.dispatch.routing import Routed
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.rank import Rank
 from projector.operators.types import Gemm, Stream
 from projector.size import most
@@ -39,7 +39,7 @@ class Einsum(Dispatch):
         """Dispatch and combine mask with their gradients: sequence × slots of all experts each."""
         return 4 * view.act * view.recipe.seq_length * r.sent
 
-    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Part, ...], Part]:
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:
         sequences = most(1, view.batch)
         length, slots = r.tokens // sequences, r.sent // sequences
 
@@ -47,7 +47,7 @@ class Einsum(Dispatch):
             return Gemm(name=name, m=m, n=n, k=k, batch=sequences, dtype="bf16", layout=layout, out_bytes=view.act)
 
         mask = view.act * sequences * length * slots
-        dispatch = Part(
+        dispatch = Module(
             name="moe.dispatch",
             forward=(
                 Stream(name="moe.mask", kind="elementwise", read=mask, write=2 * mask, launches=6),
@@ -60,7 +60,7 @@ class Einsum(Dispatch):
             ),
             tags=MOE,
         )
-        combine = Part(
+        combine = Module(
             name="moe.combine",
             forward=(*all_to_all("moe.combine", r, view), product("moe.mask_out", length, view.hidden, slots, "TN")),
             backward_input=(

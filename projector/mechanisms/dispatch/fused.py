@@ -22,7 +22,7 @@ from projector.mechanisms.dispatch.exchange import (
     sum_copies,
 )
 from projector.mechanisms.dispatch.routing import Routed, distinct_destinations
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.rank import Rank
 from projector.operators.types import Collective, Operator, Stream
 from projector.parameter import parameter
@@ -116,7 +116,7 @@ class Fused(Dispatch):
             ),
         )
 
-    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Part, ...], Part]:
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:
         arrived = self.arrived(moe, r, view)
         landed = r.tokens * view.recipe.ep * view.recipe.etp if r.held > r.rows else arrived
         weights = self.weights_bytes(moe, view)
@@ -128,8 +128,8 @@ class Fused(Dispatch):
         # with a receive buffer for the worst case (stage 2, and HybridEP) the host asks after it, at stage 3 never
         late = self.worst_case or (view.recipe.sync_free_stage or 0) >= 2
         wait = counts_read(r, view, 3)
-        prepare = Part(name="moe.layout", forward=self.layout(moe, r, view), tags=PREPROCESS)
-        dispatch = Part(
+        prepare = Module(name="moe.layout", forward=self.layout(moe, r, view), tags=PREPROCESS)
+        dispatch = Module(
             name="moe.dispatch",
             forward=(
                 *(() if late else wait),
@@ -144,7 +144,7 @@ class Fused(Dispatch):
             ),
             tags=MOE,
         )
-        combine = Part(
+        combine = Module(
             name="moe.combine",
             forward=(
                 self.rows_summed("moe.unpermute", landed, r, view),

@@ -21,7 +21,7 @@ from projector.errors import Unsupported
 from projector.mechanisms.dispatch.exchange import MOE, PREPROCESS, copy
 from projector.mechanisms.dispatch.fused import Fused
 from projector.mechanisms.dispatch.routing import Routed
-from projector.operators.part import Part
+from projector.operators.module import Module
 from projector.operators.rank import Rank
 from projector.operators.saved import Saved, Transient
 from projector.parameter import parameter
@@ -54,7 +54,9 @@ class MegaMoE(Fused):
         row = view.act * (moe.moe_latent_size or view.hidden)
         return (2 * row + _INDICES) * self._pool(moe, view) + row * view.shard_tokens * moe.computed_topk
 
-    def experts(self, parts: tuple[Part, Part, Part], moe: MoE, r: Routed, view: Rank) -> tuple[Part, Part, Part]:
+    def experts(
+        self, parts: tuple[Module, Module, Module], moe: MoE, r: Routed, view: Rank
+    ) -> tuple[Module, Module, Module]:
         first, act, second = parts
         wider = self._pool(moe, view) / r.held
         saves = tuple(each._replace(bytes=each.bytes * wider) for each in act.saves if each.input)
@@ -79,12 +81,12 @@ class MegaMoE(Fused):
         landing = view.recipe.ep * view.shard_tokens * least(ceil(moe.computed_topk), here)
         return ceil((landing + here * (_BLOCK - 1)) / _BLOCK) * _BLOCK
 
-    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Part, ...], Part]:
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:
         if view.recipe.ep * view.recipe.etp > view.node_ranks:
             raise Unsupported("MegaMoE: its peers share the memory of one node")
         landed = self.arrived(moe, r, view)
-        prepare = Part(name="moe.layout", forward=self.layout(moe, r, view), tags=PREPROCESS)
-        dispatch = Part(
+        prepare = Module(name="moe.layout", forward=self.layout(moe, r, view), tags=PREPROCESS)
+        dispatch = Module(
             name="moe.dispatch",
             forward=self.message("moe.dispatch", moe, r, view, 0, ("experts.fc1",)),
             backward_input=(
@@ -93,7 +95,7 @@ class MegaMoE(Fused):
             ),
             tags=MOE,
         )
-        combine = Part(
+        combine = Module(
             name="moe.combine",
             forward=(
                 *self.message("moe.combine", moe, r, view, 0, ("experts.fc2",)),
@@ -105,6 +107,6 @@ class MegaMoE(Fused):
         return (prepare, dispatch), combine
 
 
-def _gradients(part: Part) -> tuple[Saved, ...]:
+def _gradients(part: Module) -> tuple[Saved, ...]:
     """Of what a linear saves all but its input."""
     return tuple(each for each in part.saves if not each.input)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from projector.dataclass import dataclass
 from projector.mechanisms.strategy import Strategy
 from projector.operators.types import Stream
-from projector.operators.weights import Held
+from projector.operators.weights import WeightSet
 from projector.size import distinct
 from projector.workload.recipe import Recipe
 
@@ -95,7 +95,7 @@ class Fusion(Strategy):
         read, write = (fresh + buffer) * elements, buffer * elements
         return (Stream(name=name, kind="elementwise", read=read, write=write, launches=launches),)
 
-    def placeholders(self, weights: Held) -> float:
+    def placeholders(self, weights: WeightSet) -> float:
         """Bytes of the weight gradients that fused accumulation returns in name only: one 2-byte tensor per *distinct*
         matrix shape, for ever in a process-wide table (TransformerEngine pytorch/module/base.py, get_dummy_wgrad)."""
         if self.wgrad_accumulation != "fused" or self.dummy_wgrad == "none":

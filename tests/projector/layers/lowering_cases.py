@@ -8,7 +8,7 @@ from typing import Any
 
 from projector.frameworks.types import Resolved
 from projector.mechanisms import Execution
-from projector.operators.part import Block
+from projector.operators.module import Block
 from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator, Stream
 from projector.workload.model import MLA, Model, MoE, decoder
 from projector.workload.recipe import Recipe

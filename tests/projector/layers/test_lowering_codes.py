@@ -26,7 +26,7 @@ from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
 from projector.layers.lower import layer
 from projector.mechanisms import Execution
-from projector.operators.part import Block
+from projector.operators.module import Block
 from projector.operators.types import GroupedGemm, Stream
 from projector.workload import zoo
 from projector.workload.lora import LoRA

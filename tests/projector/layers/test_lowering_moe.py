@@ -17,7 +17,7 @@ from projector.layers import lower
 from projector.layers.local import local
 from projector.layers.lower import layer
 from projector.mechanisms.dispatch.routing import expert_loads, fullest_rank, kept_share
-from projector.operators.part import Block
+from projector.operators.module import Block
 from projector.operators.types import Collective, Gemm, GroupedGemm, Stream
 from projector.workload import zoo
 from tests.workloads import workload

@@ -24,7 +24,7 @@ from lowering_cases import (
 from projector.hardware import catalogue
 from projector.layers import lower
 from projector.layers.lower import embedding, head, layer
-from projector.operators.part import Block
+from projector.operators.module import Block
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 from projector.projection import project
 from projector.workload import zoo

@@ -19,7 +19,7 @@ from projector.layers.optimizers import RULES, divided, kind, moments, scratch
 from projector.layers.step import optimizer
 from projector.memory.plan import MemoryPlan, plan
 from projector.operators.types import Stream
-from projector.operators.weights import Held, Weight, held
+from projector.operators.weights import Weight, WeightSet, held
 from projector.projection import project
 from projector.step.muon import products
 from projector.workload import zoo
@@ -49,7 +49,7 @@ def planned(**how: Any) -> MemoryPlan:
     return plan(resolved(**how), H100.gpu)
 
 
-def passes(case: Resolved, part: Held) -> dict[str, Stream]:
+def passes(case: Resolved, part: WeightSet) -> dict[str, Stream]:
     ops = optimizer(case, part)
     assert len({op.name for op in ops}) == len(ops)
     return {op.name: op for op in ops if isinstance(op, Stream)}
@@ -65,7 +65,7 @@ MIXED = held(
 )
 
 
-def kept(name: str, weights: Held = MATRIX, dense: int = 1, **how: Any) -> float:
+def kept(name: str, weights: WeightSet = MATRIX, dense: int = 1, **how: Any) -> float:
     how = recipe(optimizer=name, **how)
     return sum(moments(how, rule, part, dense, 1) for rule, part in divided(how, weights))
 
@@ -169,7 +169,7 @@ def test_llama2_7b_in_bf16_as_torchao_measured_it() -> None:
     assert (bf16 - kept("adam_4bit", weights)) / GIB == pytest.approx(51.6 - 33.2, rel=0.02)
 
 
-def traffic(case: Resolved, part: Held = MIXED) -> float:
+def traffic(case: Resolved, part: WeightSet = MIXED) -> float:
     return sum(op.read + op.write for op in passes(case, part).values())
 
 
@@ -263,7 +263,7 @@ def test_working_tensors_of_a_step() -> None:
     ranks=st.integers(1, 64),
 )  # fmt: skip
 def test_more_weights_keep_and_move_more(name: str, rows: int, columns: int, number: int, ranks: int) -> None:
-    def of(count: int) -> Held:
+    def of(count: int) -> WeightSet:
         return held([([Weight(name="w", rows=rows, columns=columns, role="linear")], count)])
 
     few, many = of(number), of(number + 1)

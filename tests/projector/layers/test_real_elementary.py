@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from projector.frameworks import resolve  # noqa: E402
 from projector.layers import attention_residual, local, mlp  # noqa: E402
-from projector.operators.part import Part  # noqa: E402
+from projector.operators.module import Module  # noqa: E402
 from projector.operators.types import Stream  # noqa: E402
 from projector.workload import zoo  # noqa: E402
 from tests.workloads import workload  # noqa: E402
@@ -88,7 +88,7 @@ def mixed(bank: Any, stream: Any, norm: Any, score: Any) -> Any:
     return (shares @ wide).squeeze(-2).to(stream.dtype)
 
 
-def compared(part: Part, found: tuple[Traffic, Traffic, float]) -> None:
+def compared(part: Module, found: tuple[Traffic, Traffic, float]) -> None:
     for ops, traffic in zip((part.forward, part.backward_input), found, strict=False):
         assert isinstance(traffic, Traffic)
         (op,) = (each for each in ops if isinstance(each, Stream))

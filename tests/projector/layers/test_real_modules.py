@@ -10,7 +10,7 @@ import pytest
 from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
 from projector.layers.lower import head, layer, mtp_layer
-from projector.operators.part import Block
+from projector.operators.module import Block
 from projector.operators.types import Attention, Gemm, GroupedGemm, Operator
 from projector.workload.model import MLA, Model, MoE
 from projector.workload.recipe import Recipe

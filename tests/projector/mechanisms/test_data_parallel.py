@@ -14,7 +14,7 @@ from projector.hardware import catalogue
 from projector.mechanisms.data_parallel import DataParallel, of_degree
 from projector.mechanisms.strategy import found_in
 from projector.memory.plan import plan
-from projector.operators.weights import Held, Weight, held
+from projector.operators.weights import Weight, WeightSet, held
 from projector.projection import project
 from projector.settle.workload import settled
 from projector.workload.recipe import Recipe
@@ -26,7 +26,7 @@ DEGREES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
 EVERYTHING = frozenset({"weights", "gradients", "states"})
 
 
-def weights(dense: int, expert: int) -> Held:
+def weights(dense: int, expert: int) -> WeightSet:
     return held([([Weight(name="dense", rows=dense), Weight(name="experts", rows=expert, expert=True)], 1)])
 
 
@@ -70,7 +70,7 @@ def test_a_group_of_one_sends_nothing(name: str) -> None:
 LAYERS = (("embedding", 60, "embedding"), ("output", 60, "output"), ("norm", 4, "vector"), ("fc1", 800, "linear"))
 
 
-def model_of(experts: int = 0) -> Held:
+def model_of(experts: int = 0) -> WeightSet:
     ends = [Weight(name=name, rows=rows, role=role) for name, rows, role in LAYERS]
     return held([([*ends, Weight(name="experts", rows=experts, role="linear", expert=True)], 1)])
 
@@ -107,7 +107,7 @@ def test_every_bucket_is_a_call(name: str) -> None:
     layers = held([([Weight(name=name, rows=rows, role=role) for name, rows, role in LAYERS], 100)])
     for op in (*sharing.reduction(work, layers), *sharing.gather(work, layers)):
         assert op.calls == round(92400 / (40 + stands_over))
-    experts = Held({Weight(name="experts", rows=10, count=64, expert=True): 10})
+    experts = WeightSet({Weight(name="experts", rows=10, count=64, expert=True): 10})
     assert [op.calls for op in sharing.reduction(work, experts)] == [round(6400 / (40 + 5))]
 
 
@@ -182,7 +182,7 @@ def test_scatter_and_gather_carry_what_one_all_reduce_does(name: str) -> None:
     assert sent == pytest.approx(wire(plain.reduction(work, part)))
 
 
-def traffic(sharing: DataParallel, work: Workload, part: Held) -> float:
+def traffic(sharing: DataParallel, work: Workload, part: WeightSet) -> float:
     """Bytes of a step's reductions and gathers: per pass and micro-batch where the strategy says so."""
     recipe, m = work.recipe, work.num_microbatches
     reduced = wire(sharing.reduction(work, part)) * (m if sharing.reduces_every_microbatch(work) else 1)

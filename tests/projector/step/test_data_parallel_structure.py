@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups, hop
-from projector.errors import InputError
 from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue, host_link
@@ -18,7 +17,7 @@ from projector.hardware.types import Cluster, Fabric, GroupShape
 from projector.layers import lower
 from projector.layers.step import optimizer
 from projector.operators.types import Collective, Stream
-from projector.operators.weights import Held, Weight, held
+from projector.operators.weights import Weight, WeightSet, held
 from projector.projection import Projection, project
 from tests.workloads import sharded as workload
 
@@ -26,7 +25,7 @@ H100 = catalogue.default_cluster("h100_sxm")
 GB200 = catalogue.default_cluster("gb200")
 
 
-def held_elements(dense: int, expert: int) -> Held:
+def held_elements(dense: int, expert: int) -> WeightSet:
     """So many elements outside and of routed experts."""
     return held([([Weight(name="dense", rows=dense), Weight(name="experts", rows=expert, expert=True)], 1)])
 
@@ -54,11 +53,11 @@ def shards(case: Resolved) -> tuple[int, int]:
     return case.execution.data_parallel.shards(case.workload)
 
 
-def reduction(case: Resolved, part: Held) -> tuple[Collective, ...]:
+def reduction(case: Resolved, part: WeightSet) -> tuple[Collective, ...]:
     return case.execution.data_parallel.reduction(case.workload, part)
 
 
-def gather(case: Resolved, part: Held) -> tuple[Collective, ...]:
+def gather(case: Resolved, part: WeightSet) -> tuple[Collective, ...]:
     return case.execution.data_parallel.gather(case.workload, part)
 
 
@@ -253,11 +252,6 @@ def test_more_units_for_the_dispatch_speed_it_up() -> None:
     few, usual = made(**case, moe_deepep_num_sms=4), made(**case)
     assert few.breakdown["ep_s"] > usual.breakdown["ep_s"]
     assert made(**case, moe_deepep_num_sms=20).step_seconds == pytest.approx(usual.step_seconds)
-
-
-def test_sizes_that_do_not_divide_are_refused() -> None:
-    with pytest.raises(InputError, match="instances"):
-        groups(resolved(num_distributed_optimizer_instances=3).workload.recipe, 64, H100)
 
 
 def test_a_mask_that_nobody_asked_for_is_said_where_it_is_large() -> None:

@@ -14,7 +14,7 @@ from projector import memo
 from projector.hardware import catalogue
 from projector.layers import lower
 from projector.mechanisms import Execution
-from projector.operators.part import Block, Part, block
+from projector.operators.module import Block, Module, block
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.projection import Projection, project
 from projector.step.neighbours import cover, pairs_up
@@ -155,7 +155,7 @@ def test_no_step_knows_an_operator_by_its_name(dispatcher: str, monkeypatch: pyt
             return project(sharded("deepseek_v2_lite", ep=8, global_batch_size=512, **how), H100)
 
     def other(
-        name: str, parts: tuple[Part, ...], graphed: frozenset[str] = frozenset(), *given: Any, **named: Any
+        name: str, parts: tuple[Module, ...], graphed: frozenset[str] = frozenset(), *given: Any, **named: Any
     ) -> Block:
         changed = (
             replace(part, **{phase: tuple(map(renamed, getattr(part, phase))) for phase in PHASES}) for part in parts

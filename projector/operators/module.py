@@ -14,11 +14,11 @@ from functools import cached_property
 from projector.dataclass import dataclass
 from projector.operators.saved import Saved, Transient, costliest, once
 from projector.operators.types import Operator
-from projector.operators.weights import Held, Weight, held
+from projector.operators.weights import Weight, WeightSet, held
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Module:
     """Operators of one module on one rank, the weights it holds there and the tensors it saves for its backward.
 
     ``makes``: its outputs, as far as other modules save them or a policy may keep them: a replay makes them again.
@@ -105,12 +105,12 @@ class Block:
         return sum(each.bytes for each in self.saves if each.until == "weight_gradient")
 
     @property
-    def held(self) -> Held:
+    def held(self) -> WeightSet:
         """Returns all of its weights, those borrowed from other parts of the model included."""
         return held([(self.weights, 1)])
 
     @cached_property
-    def owned(self) -> Held:
+    def owned(self) -> WeightSet:
         """The weights that this part of the model owns."""
         return held([([w for w in self.weights if not w.borrowed], 1)])
 
@@ -127,13 +127,13 @@ class Block:
         )
 
 
-def forward_of(parts: Iterable[Part]) -> tuple[Operator, ...]:
+def forward_of(parts: Iterable[Module]) -> tuple[Operator, ...]:
     """Forward operators of the parts in order."""
     return tuple(op for part in parts for op in part.forward)
 
 
 def block(
-    name: str, parts: tuple[Part, ...], graphed: frozenset[str] = frozenset(), offloaded: frozenset[str] = frozenset()
+    name: str, parts: tuple[Module, ...], graphed: frozenset[str] = frozenset(), offloaded: frozenset[str] = frozenset()
 ) -> Block:
     """The :class:`Block` that executes ``parts`` in order forward and in reverse order backward, and keeps what they save.
 
