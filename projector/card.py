@@ -51,7 +51,7 @@ def text(made: Projection) -> str:
 
 
 def values(made: Projection) -> dict[str, Any]:
-    """Figures and the recipe as JSON values; seconds, bytes, tokens a second and GPU."""
+    """Returns the figures and the recipe as JSON values; seconds, bytes, tokens a second and GPU."""
     work, memory = made.resolved.workload, made.memory
     return {
         "model": work.model.name,
@@ -75,7 +75,8 @@ def values(made: Projection) -> dict[str, Any]:
 
 
 def html(made: Projection) -> str:
-    """The same lines with the breakdown as a bar. It takes its ink from the page, so that it suits a dark one, too."""
+    """Returns the same lines with the breakdown as a bar. It takes its ink from the page, so that it suits a dark one,
+    too."""
     shares = _shares(made)
     bar = "".join(
         f'<span title="{_part(name, share)}" style="width:{100 * share:.2f}%;background:{colour}"></span>'

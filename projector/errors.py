@@ -74,7 +74,7 @@ class InputError(ValueError):
         return InputError, (self.problems,)  # as it comes back from another process
 
     def lines(self) -> list[str]:
-        """What to print, one mistake a line; of thousands the first, and how many more."""
+        """Returns what to print, one mistake a line; of thousands the first, and how many more."""
         shown = [str(problem) for problem in self.problems[:_MOST_PROBLEMS]]
         more = len(self.problems) - len(shown)
         return [*shown, f"and {more} more mistakes"] if more else shown

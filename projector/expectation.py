@@ -50,13 +50,13 @@ class Knowledge:
         return runs[0] if len(runs) == 1 else None
 
     def expect(self, made: Projection, assumed: Collection[str] = ()) -> Expectation:
-        """The step of a projection, in seconds. ``assumed``: by the reader of its configuration."""
+        """Returns the step of a projection, in seconds. ``assumed``: by the reader of its configuration."""
         return self.of(self.facts(made, assumed))
 
     def of(self, facts: Facts) -> Expectation:
-        """The step of a projection, in seconds. One run of the user's own is trusted: the step is what was measured
-        times the ratio of the two, so that the run itself is expected to take what it took. Several are weighed
-        against each other."""
+        """Returns the step of a projection, in seconds. One run of the user's own is trusted: the step is what was
+        measured times the ratio of the two, so that the run itself is expected to take what it took. Several are
+        weighed against each other."""
         known = self.posterior
         if self.anchor is None:
             found = known.expect(facts)
@@ -78,11 +78,11 @@ class Knowledge:
         return replace(self, timed=(*self.timed, *timed))
 
     def ratio(self, target: Projection, base: Projection, assumed: Collection[str] = ()) -> Expectation:
-        """The step of ``target``, a variant of ``base``, over that of ``base``: what both share cancels."""
+        """Returns the step of ``target``, a variant of ``base``, over that of ``base``: what both share cancels."""
         return self.posterior.ratio(self.facts(target, assumed), self.facts(base, assumed), variant=True)
 
     def facts(self, made: Projection, assumed: Collection[str] = ()) -> Facts:
-        """What the posterior sees of a projection."""
+        """Returns what the posterior sees of a projection."""
         texts = (*assumed, *made.assumed)
         return facts_of(made.resolved.workload, made.cluster, made.step_seconds, made.breakdown, texts, self.law)
 
@@ -103,9 +103,9 @@ def facts_of(
     unread: Collection[str] = (),
     source: str = "own",
 ) -> Facts:
-    """What the posterior sees of any projection of ``workload``. ``breakdown``: exposed seconds by part, empty where
-    there is none; ``law``: coefficients of :mod:`projector.reference_law`; ``unread``: words of the input that nobody
-    understood."""
+    """Returns what the posterior sees of any projection of ``workload``. ``breakdown``: exposed seconds by part, empty
+    where there is none; ``law``: coefficients of :mod:`projector.reference_law`; ``unread``: words of the input that
+    nobody understood."""
     processor = cluster.gpu.vendor == "cpu"
     return Facts(
         step_seconds=step_seconds,
@@ -122,15 +122,16 @@ def facts_of(
 
 
 def crossing(workload: Workload, domain: int) -> frozenset[str]:
-    """Which exchanges, ``ep`` and ``dp``, leave the ``domain`` of GPUs that a fast fabric joins. Ranks of tensor and
-    expert parallelism are neighbours; those of data parallelism are the farthest apart."""
+    """Returns which exchanges, ``ep`` and ``dp``, leave the ``domain`` of GPUs that a fast fabric joins. Ranks of
+    tensor and expert parallelism are neighbours; those of data parallelism are the farthest apart."""
     recipe = workload.recipe
     experts = recipe.ep * (recipe.etp or 1)
     return frozenset(name for name, wide in (("ep", experts), ("dp", workload.gpus)) if wide > domain)
 
 
 def kinds(assumed: Collection[str]) -> set[str]:
-    """The :data:`projector.posterior.ASSUMPTIONS` among assumed entries such as ``micro_batch_size=1 (not stated)``."""
+    """Returns the :data:`projector.posterior.ASSUMPTIONS` among assumed entries such as ``micro_batch_size=1 (not
+    stated)``."""
     return {kind for kind, words in _KINDS for entry in assumed if words.match(entry)}
 
 

@@ -40,11 +40,13 @@ _GIB = 2.0**30
 def project(
     workload: Workload | None = None, cluster: Cluster | str | None = None, mode: str = "simulate", **words: Any
 ) -> Projection:
-    """One training step: of a typed ``workload`` on a ``cluster`` (:func:`projector.projection.project`), or of words.
+    """Returns one training step: of a typed ``workload`` on a ``cluster`` (:func:`projector.projection.project`), or of
+    words.
 
     >>> project(model="llama3_70b", gpu="h100", gpus=512, tp=8, pp=4, seq_length=8192)
 
-    Raises :class:`InputError` with every word that is unknown or wrong."""
+    Raises :class:`InputError` with every word that is unknown or wrong.
+    """
     if workload is not None:
         return projection.project(workload, cluster, mode, **words)  # type: ignore[arg-type]
     if cluster is not None:
@@ -63,8 +65,8 @@ def project(
 def search(
     *, budget: float | None = 10.0, top: int = 10, objective: str = "tgs", memory_margin: float = 0.0, **words: Any
 ) -> Found:
-    """The best configurations; recipe fields among the words are held. ``budget``: CPU seconds (None: until no other is
-    better). Raises :class:`InputError` where nothing fits, with what would."""
+    """Returns the best configurations; recipe fields among the words are held. ``budget``: CPU seconds (None: until no
+    other is better). Raises :class:`InputError` where nothing fits, with what would."""
     from projector.cli.layout import held
     from projector.search.found import Limits
     from projector.search.found import search as found_in
@@ -119,7 +121,7 @@ def expect(
     runs: str | Path | Iterable[str | Path | tuple[Projection, float]] = (),
     assumed: Collection[str] = (),
 ) -> Expectation:
-    """The step to expect of a projection, in seconds, with its 90 % interval.
+    """Returns the step to expect of a projection, in seconds, with its 90 % interval.
 
     >>> expect(p, runs="train.log")
 

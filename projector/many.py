@@ -62,7 +62,7 @@ class Many:
 
     @cached_property
     def ranking(self) -> tuple[int, ...]:
-        """Rows that are ``ok``, the highest tokens/s/GPU first."""
+        """Returns the rows that are ``ok``, the highest tokens/s/GPU first."""
         return tuple(int(i) for i in np.argsort(-self.tgs, kind="stable") if self.status[i] == "ok")
 
     @cached_property
@@ -133,12 +133,12 @@ class _Race:
 
     @property
     def heat(self) -> int:
-        """How many to look at next: all, or those that there is room for, then some at a time."""
+        """Returns how many to look at next: all, or those that there is room for, then some at a time."""
         return _AT_ONCE if self._best is None else max(self._best - len(self._speeds), _HEAT)
 
     @property
     def reach(self) -> float:
-        """What the last of the best reaches; 0 where there is room."""
+        """Returns what the last of the best reaches; 0 where there is room."""
         return self._speeds[-1] if self._best and len(self._speeds) == self._best else 0.0
 
     def time(self, speeds: Iterable[float]) -> None:
@@ -171,7 +171,8 @@ class _Rows:
         self.reject(row, "unsupported" if isinstance(error, Unsupported) else "invalid", str(error))
 
     def fits(self, row: int, need: Need, bound: str = "") -> bool:
-        """Whether a row fits in memory; it is rejected where it does not, or where a ``bound`` says that it cannot."""
+        """Returns whether a row fits in memory; it is rejected where it does not, or where a ``bound`` says that it
+        cannot."""
         if need.margin < 0:
             self.reject(
                 row, "out-of-memory", f"{bound}{need.required / 2**30:.1f} GiB of {need.usable / 2**30:.1f} GiB"
@@ -235,7 +236,7 @@ def _time(
     """Step seconds of rows whose stages are priced."""
 
     def fits(place: int, order: Schedule) -> bool:
-        """Whether the ``place``-th of them does, in an ``order`` that was made for its times."""
+        """Returns whether the ``place``-th of them does, in an ``order`` that was made for its times."""
         row, run, _ = steps[place]
         [held] = laid([run], cluster.gpu)
         if isinstance(held, InputError | Unsupported):

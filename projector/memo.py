@@ -21,8 +21,9 @@ DERIVED = (_HASH, "_form", "_known")
 
 
 def evolve(value: T, **changes: object) -> T:
-    """:func:`dataclasses.replace` for frozen dataclasses of many fields without slots or ``__post_init__``, 20 times as
-    fast: a search makes three copies of every configuration."""
+    """Returns a copy of a frozen dataclass with ``changes``, as :func:`dataclasses.replace` does, but 20 times as
+    fast where it has many fields: a search makes three copies of every configuration. The class has neither slots
+    nor a ``__post_init__``."""
     made = object.__new__(type(value))
     kept = value.__dict__ | changes
     for name in DERIVED:

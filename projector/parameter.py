@@ -71,7 +71,7 @@ class _Sourced:
         raise AttributeError(f"a parameter is fixed: {name}")
 
     def said(self, source: str) -> Self:
-        """The same number with another source."""
+        """Returns the same number with another source."""
         return type(self)(self.value, self.kind, source, self.low, self.high, self.unit, self.scored)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -117,7 +117,7 @@ def parameter(
 
 
 def read(cell: object, where: str, key: str, problems: list[Problem]) -> Parameter:
-    """The parameter ``key`` of a file; every mistake of its cell goes to ``problems``."""
+    """Returns the parameter ``key`` of a file; every mistake of its cell goes to ``problems``."""
     if not isinstance(cell, Mapping):
         problems.append(Problem(where, key, cell, "a mapping with value, kind and source"))
         return Parameter(0.0)
@@ -166,13 +166,14 @@ def _wrong(made: Parameter | Count) -> Iterator[tuple[str, object, str]]:
 
 
 def named_unit(name: str) -> str:
-    """The unit that a name carries, such as us in ``gemm.launch_us.cublaslt``; 1 where it carries none."""
+    """Returns the unit that a name carries, such as us in ``gemm.launch_us.cublaslt``; 1 where it carries none."""
     words = (word for part in reversed(name.split(".")) if "_" in part for word in part.split("_")[1:])
     return next((_UNITS[word] for word in words if word in _UNITS), "1")
 
 
 def declared(module: str) -> Mapping[str, Parameter | Count]:
-    """The parameters of an imported module by name: ``_SHARE``, ``_LINK.volta``. One without a name is an error."""
+    """Returns the parameters of an imported module by name: ``_SHARE``, ``_LINK.volta``. One without a name is an
+    error."""
     mine = {id(each): each for each in _DECLARED.get(module, ())}
     found: dict[str, Parameter | Count] = {}
 

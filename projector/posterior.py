@@ -153,7 +153,8 @@ class Expectation:
 
 
 def shares(breakdown: Mapping[str, float], crossing: Collection[str] = ()) -> dict[str, float]:
-    """The shares of a step by part from its breakdown (``compute_s`` …, exposed seconds). The bubble follows the rest.
+    """Returns the shares of a step by part from its breakdown (``compute_s`` …, exposed seconds). The bubble follows
+    the rest.
 
     ``crossing``: exchanges (``ep``, ``dp``) that leave the node. Without a breakdown all is compute.
     """
@@ -229,10 +230,10 @@ class Posterior:
         return wide._expectation(z, facts.step_seconds, REPEAT**2, self.basis(facts), self.tail[self.own > 0], most)
 
     def ratio(self, target: Facts, anchor: Facts, variant: bool = False, most: float = math.inf) -> Expectation:
-        """The ratio of two measured steps, target over anchor: what both share cancels. Of a run to itself it is
-        exactly 1. ``variant``: the target is the anchor's run with a setting changed, so what is special about the run
-        is shared, too; else a change of a run that was slower than expected would seem to gain by chance. ``most``: the half
-        width that it may have in ln."""
+        """Returns the ratio of two measured steps, target over anchor: what both share cancels. Of a run to itself it
+        is exactly 1. ``variant``: the target is the anchor's run with a setting changed, so what is special about the
+        run is shared, too; else a change of a run that was slower than expected would seem to gain by chance. ``most``:
+        the half width that it may have in ln."""
         wide = self._with([*target.effects, *anchor.effects])
         z = np.subtract(*wide._design([target, anchor]))
         if variant:
@@ -243,7 +244,7 @@ class Posterior:
         return wide._expectation(z, target.step_seconds / anchor.step_seconds, noise, self.basis(target), tail, most)
 
     def basis(self, facts: Facts) -> str:
-        """One sentence: which measured runs an expectation rests on."""
+        """Returns one sentence: which measured runs an expectation rests on."""
         own = f"{self.own} {'run' if self.own == 1 else 'runs'} of your own and " if self.own else ""
         own = f"its layers, timed on this device, and {own}" if self.timed else own
         for key, name in (
@@ -325,7 +326,7 @@ def _outlying(residual: Array, variance: Array) -> Array:
 
 
 def cause(term: str) -> str:
-    """The words for a term: what a user can look into."""
+    """Returns the words for a term: what a user can look into."""
     part = term.partition(",")[0]
     words = {
         "compute": "kernels",
@@ -350,7 +351,7 @@ def cause(term: str) -> str:
 
 @lru_cache(maxsize=1)
 def load() -> Posterior:
-    """What the package carries. Raises :class:`InputError` for a broken file."""
+    """Returns what the package carries. Raises :class:`InputError` for a broken file."""
     return parse(_FILE.read_text(encoding="utf-8"), str(_FILE))
 
 
@@ -381,7 +382,8 @@ def parse(text: str, where: str) -> Posterior:
 
 
 def text(known: Posterior) -> str:
-    """The file of a posterior: one line an effect, its mean and the lower triangle of the covariance to six digits."""
+    """Returns the file of a posterior: one line an effect, its mean and the lower triangle of the covariance to six
+    digits."""
     head = {
         "evidence": dict(known.evidence),
         "tail": [round(each, 4) for each in known.tail],

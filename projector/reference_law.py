@@ -23,7 +23,7 @@ _PRECISIONS = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "fp
 
 
 def features(workload: Workload, gpu: Gpu) -> dict[str, float]:
-    """What ln(MFU) of a run is linear in, by name."""
+    """Returns what ln(MFU) of a run is linear in, by name."""
     model, recipe = workload.model, workload.recipe
     moe = model.moe is not None
     waves = workload.recipe.pp - 1

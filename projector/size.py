@@ -110,7 +110,7 @@ class Column:
 
 
 def raw(value: Any) -> Any:
-    """The values of a column, or the number itself."""
+    """Returns the values of a column, or the number itself."""
     return value.values if isinstance(value, Column) else value
 
 
@@ -135,12 +135,12 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
 
 
 def are_columns(*values: Any) -> bool:
-    """Whether any of them has a number for each layout."""
+    """Returns whether any of them has a number for each layout."""
     return any(isinstance(value, Column) for value in values)
 
 
 def agreed(answers: NDArray[np.bool_]) -> bool:
-    """What all rows answer. Raises :class:`Split` where they disagree."""
+    """Returns what all rows answer. Raises :class:`Split` where they disagree."""
     if answers.all():
         return True
     if answers.any():
@@ -149,7 +149,7 @@ def agreed(answers: NDArray[np.bool_]) -> bool:
 
 
 def most(*values: N) -> N:
-    """The largest, row by row."""
+    """Returns the largest of the values, row by row."""
     for value in values:
         if type(value) is Column:
             return _folded(np.maximum, values)
@@ -157,7 +157,7 @@ def most(*values: N) -> N:
 
 
 def least(*values: N) -> N:
-    """The smallest, row by row."""
+    """Returns the smallest of the values, row by row."""
     for value in values:
         if type(value) is Column:
             return _folded(np.minimum, values)
@@ -172,7 +172,7 @@ def _folded(function: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
 
 
 def ceil(value: float) -> int:
-    """The next whole number."""
+    """Returns the next whole number."""
     return math.ceil(value)
 
 
@@ -181,19 +181,19 @@ def _as(kind: Any, values: NDArray[Any]) -> Any:
 
 
 def whole(value: float) -> int:
-    """The whole number before it, towards zero."""
+    """Returns the whole number before the value, towards zero."""
     given: Any = value
     return _as(np.int64, np.trunc(given.values)) if isinstance(given, Column) else int(given)
 
 
 def real(value: float) -> float:
-    """The same as a real number."""
+    """Returns the same value as a real number."""
     given: Any = value
     return _as(np.float64, given.values) if isinstance(given, Column) else float(given)
 
 
 def root(value: float) -> float:
-    """Its square root."""
+    """Returns the square root."""
     given: Any = value
     return _as(np.float64, np.sqrt(given.values)) if isinstance(given, Column) else math.sqrt(given)
 
@@ -222,7 +222,8 @@ def each_row(function: Callable[[NDArray[np.float64]], NDArray[np.float64]], val
 
 
 def distinct(values: Iterable[T]) -> tuple[T, ...]:
-    """Those that equal none before them: compared, not hashed, since rows of a column may disagree about that."""
+    """Returns those that equal none before them: compared, not hashed, since rows of a column may disagree about
+    that."""
     found: list[T] = []
     for value in values:
         if value not in found:
@@ -231,13 +232,13 @@ def distinct(values: Iterable[T]) -> tuple[T, ...]:
 
 
 def column(values: Sequence[Any] | NDArray[Any]) -> Any:
-    """One number for each row: the plain number where all are alike."""
+    """Returns one number for each row: the plain number where all are alike."""
     cells = np.asarray(values)
     return cells[0].item() if (cells == cells[0]).all() else Column(cells)
 
 
 def part(value: T, those: Rows) -> T:
-    """``those`` rows of a column, or of every column in a tuple or a dataclass, however deep."""
+    """Returns ``those`` rows of a column, or of every column inside a tuple or a dataclass, however deep."""
     found: Any = value
     if isinstance(value, Column):
         found = column(value.values[those]) if value.values.ndim == 1 else Column(value.values[those])
@@ -274,7 +275,8 @@ def table(cells: Sequence[Sequence[Any]], number: int) -> NDArray[np.float64]:
 
 
 def trace(build: Callable[[Rows], T], number: int) -> Iterator[tuple[Rows, T]]:
-    """What ``build`` makes of rows that take the same branches: groups of the rows 0 … ``number`` − 1, each with its own.
+    """Yields what ``build`` makes of rows that take the same branches: groups of the rows 0 … ``number`` − 1, each with
+    its own.
 
     ``build`` is told row numbers, makes columns of their sizes, and is asked again for parts of them as often as it splits.
     """

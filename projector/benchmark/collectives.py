@@ -35,7 +35,7 @@ class Swept:
 
 
 def sizes(largest: int) -> tuple[int, ...]:
-    """Bytes from a kibibyte to ``largest``, each four times the one before."""
+    """Returns the bytes from a kibibyte to ``largest``, each four times the one before."""
     found = [_LEAST]
     while found[-1] * _STEP <= largest:
         found.append(found[-1] * _STEP)
@@ -43,7 +43,7 @@ def sizes(largest: int) -> tuple[int, ...]:
 
 
 def here(device: Device) -> int:
-    """Ranks that collectives can be timed with: those of the launcher, else one a device."""
+    """Returns the ranks that collectives can be timed with: those of the launcher, else one a device."""
     joined = launched.launched()
     return joined.size if joined else processes.available(device)
 
@@ -92,7 +92,7 @@ def sweep(
     device: Device,
     kept: Callable[[object], None] = unheard,  # noqa: ARG001
 ) -> list[list[float]]:
-    """What every rank runs: each collective in turn."""
+    """Returns what every rank runs: each collective in turn."""
     from projector.benchmark.exchange import run_collective
     from projector.benchmark.layers_parallel import Ranks
 

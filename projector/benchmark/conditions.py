@@ -106,7 +106,7 @@ class Live(Clock):
         return super().phase(operators, layer=layer, graphed=graphed, covered=covered, ledger=ledger)
 
     def work(self, operators: Iterable[Operator]) -> float:
-        """Seconds of a phase that was measured as a whole: nobody saw its operators one by one."""
+        """Returns the seconds of a phase that was measured as a whole: nobody saw its operators one by one."""
         found = self.phases.get(tuple(operators))
         return super().work(operators) if found is None else found.compute
 

@@ -39,7 +39,7 @@ class Device:
 
     @property
     def place(self) -> str:
-        """What torch calls it."""
+        """Returns what torch calls it."""
         return "cpu" if self.type == "cpu" else f"cuda:{self.index}"
 
     @property
@@ -53,7 +53,7 @@ class Device:
             self.torch.cuda.synchronize(self.index)
 
     def free_bytes(self) -> float:
-        """Memory that a process can still get, bytes."""
+        """Returns the memory that a process can still get, bytes."""
         if self.type == "cuda":
             return float(self.torch.cuda.mem_get_info(self.index)[0]) + float(
                 self.torch.cuda.memory_reserved(self.index) - self.torch.cuda.memory_allocated(self.index)
@@ -61,7 +61,7 @@ class Device:
         return _available_bytes()
 
     def cache_bytes(self) -> int:
-        """What a flush must exceed: the last cache before device memory, bytes."""
+        """Returns what a flush must exceed: the last cache before device memory, bytes."""
         if self.type == "cuda":
             chip = catalogue.gpu(self.gpu) if self.known else None
             stated = max(chip.l2_bytes, chip.llc_bytes) if chip else 0.0
@@ -83,7 +83,7 @@ class Device:
         )
 
     def software(self) -> str:
-        """Versions and environment, for the source of a measurement."""
+        """Returns the versions and environment, for the source of a measurement."""
         torch = self.torch
         words = [f"torch {torch.__version__}"]
         if self.type == "cuda":

@@ -41,7 +41,7 @@ class Job:
 
     @property
     def work(self) -> float:
-        """What orders jobs of one kind: FLOP, or bytes of a stream."""
+        """Returns what orders jobs of one kind: FLOP, or bytes of a stream."""
         return self.op.flops or float(getattr(self.op, "bytes", 0.0))
 
 

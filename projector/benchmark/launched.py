@@ -56,7 +56,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
 
 
 def first() -> bool:
-    """Whether this process prints and writes files: of several ranks the one of number 0."""
+    """Returns whether this process prints and writes files: of several ranks the one of number 0."""
     found = launched()
     return found is None or found.rank == 0
 

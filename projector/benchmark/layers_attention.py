@@ -63,7 +63,8 @@ def slopes(heads: int) -> list[float]:
 
 @lru_cache(maxsize=1)  # all layers of a rank share it
 def distances(heads: int, first: int, own: int, length: int, dtype: torch.dtype, place: torch.device) -> Tensor:
-    """What ALiBi adds to the scores of heads ``first`` to ``first + own``: [own, length, length], none for later keys."""
+    """Returns what ALiBi adds to the scores of heads ``first`` to ``first + own``: [own, length, length], none for
+    later keys."""
     at = torch.arange(length, device=place)
     apart = (at[:, None] - at).float()
     each = torch.tensor(slopes(heads)[first : first + own], device=place)[:, None, None]

@@ -25,14 +25,14 @@ from projector.benchmark.layers_parts import FeedForward, Made
 
 
 def used(made: Made) -> bool:
-    """Whether this run's framework splits modules so."""
+    """Returns whether this run's framework splits modules so."""
     ranks = made.ranks
     shared = ranks.tp.handle is not None  # also by one rank, which stands for the run's
     return made.execution.tensor_parallel.sharded_tensors and shared and not ranks.sequence_parallel
 
 
 def whole(made: Made) -> Made:
-    """How the modules are made before they are split."""
+    """Returns how the modules are made before they are split."""
     return replace(made, ranks=replace(made.ranks, tp=Group()))
 
 

@@ -28,7 +28,7 @@ _NARROW = ("fp8", "mxfp8")
 
 
 def installed() -> bool:
-    """Whether Megatron-Core can be imported here."""
+    """Returns whether Megatron-Core can be imported here."""
     try:
         return util.find_spec(_CORE) is not None
     except (ModuleNotFoundError, ValueError):
@@ -36,7 +36,7 @@ def installed() -> bool:
 
 
 def fused(place: str) -> bool:
-    """Whether Transformer Engine's parts run: it is installed, and ``place`` is a GPU."""
+    """Returns whether Transformer Engine's parts run: it is installed, and ``place`` is a GPU."""
     return util.find_spec("transformer_engine") is not None and place.startswith("cuda")
 
 
@@ -148,7 +148,7 @@ class _Layer(nn.Module):
 
 
 def settings(made: Made) -> dict[str, Any]:
-    """Arguments of ``TransformerConfig`` (``MLATransformerConfig``) for the shrunk workload."""
+    """Returns the arguments of ``TransformerConfig`` (``MLATransformerConfig``) for the shrunk workload."""
     model, recipe, mla, moe = made.model, made.workload.recipe, made.model.mla, made.model.moe
     found: dict[str, Any] = {
         "num_layers": max(1, model.num_layers),

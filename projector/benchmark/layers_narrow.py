@@ -130,12 +130,12 @@ def linear(x: Tensor, weight: Tensor, how: Way, kept: dict[int, tuple[Operand, O
 
 
 def written(recipe: Recipe) -> bool:
-    """Whether the scales of ``recipe`` are those of one of the ways here."""
+    """Returns whether the scales of ``recipe`` are those of one of the ways here."""
     return recipe.precision == "fp8" and (recipe.fp8_recipe or "tensorwise") in _SCALINGS
 
 
 def way(recipe: Recipe, device: Device, kept: bool = True) -> Way:
-    """How the linears of ``recipe`` run. Raises :class:`Unsupported` for a scaling that is not written here."""
+    """Returns how the linears of ``recipe`` run. Raises :class:`Unsupported` for a scaling that is not written here."""
     if not written(recipe):
         raise Unsupported(
             f"live layers in {recipe.precision} scaled {recipe.fp8_recipe} through torch: try --layers megatron"

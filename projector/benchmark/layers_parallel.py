@@ -59,7 +59,7 @@ def copy_to(x: Tensor, group: Group) -> Tensor:
 
 
 def reduce_from(x: Tensor, group: Group) -> Tensor:
-    """The sum of ``x`` over ``group``; its gradient passes as it is."""
+    """Returns the sum of ``x`` over ``group``; its gradient passes as it is."""
     return x if group.size == 1 else _both(x, partial(_summed, group=group), _same)
 
 
@@ -69,12 +69,12 @@ def gather_from(x: Tensor, group: Group) -> Tensor:
 
 
 def scatter_to(x: Tensor, group: Group) -> Tensor:
-    """This rank's tokens [n/size, …] of the sum over ``group``; gradients are gathered."""
+    """Returns this rank's tokens [n/size, …] of the sum over ``group``; gradients are gathered."""
     return x if group.size == 1 else _both(x, partial(_scattered, group=group), partial(_gathered, group=group))
 
 
 def exchange(x: Tensor, out: Sequence[int], into: Sequence[int], group: Group) -> Tensor:
-    """All-to-all of rows: ``into[i]`` rows of ``x`` go to rank i, ``out[i]`` rows come from it."""
+    """Returns all-to-all of rows: ``into[i]`` rows of ``x`` go to rank i, ``out[i]`` rows come from it."""
     if group.size == 1:
         return x
     there, back = (list(out), list(into)), (list(into), list(out))

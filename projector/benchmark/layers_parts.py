@@ -43,22 +43,22 @@ class Made:
 
     @property
     def tokens(self) -> int:
-        """Tokens of one micro-batch, before tensor parallelism splits them."""
+        """Returns the tokens of one micro-batch, before tensor parallelism splits them."""
         return self.workload.recipe.micro_batch_size * self.length
 
     @property
     def own_tokens(self) -> int:
-        """Tokens that a rank holds between layers."""
+        """Returns the tokens that a rank holds between layers."""
         return self.tokens // (self.ranks.tp.size if self.ranks.sequence_parallel else 1)
 
     @property
     def dtype(self) -> torch.dtype:
-        """What products run in."""
+        """Returns what products run in."""
         return torch_dtype(self.workload.recipe.precision)
 
     @property
     def weight_dtype(self) -> torch.dtype:
-        """What weights are kept in: fp32 where the framework casts them at every use."""
+        """Returns what weights are kept in: fp32 where the framework casts them at every use."""
         return torch.float32 if self.execution.data_parallel.parameter_bytes >= _FP32_BYTES else self.dtype
 
 

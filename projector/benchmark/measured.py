@@ -68,7 +68,7 @@ def project(
     budget: float = 2.0,
     most: int | None = None,
 ) -> Projection:
-    """One training step of ``workload`` on ``cluster``, from times taken on ``device`` and its neighbours.
+    """Returns one training step of ``workload`` on ``cluster``, from times taken on ``device`` and its neighbours.
 
     ``artifact``: a file of timings; one that exists is used in place of the device, else it is written. ``layers``: whose
     (:mod:`projector.benchmark.source`). ``budget``: seconds spent on each thing that is timed; ``most``: devices that do.
@@ -110,7 +110,7 @@ def measure(
 def keep(
     found: Mapping[str, Any], asked: Asked, notes: Sequence[str], device: Device, artifact: Path | None
 ) -> Measurement:
-    """What ranks found, in ``artifact``. ``asked``, ``notes``: of :func:`planned`."""
+    """Returns what ranks found, in ``artifact``. ``asked``, ``notes``: of :func:`planned`."""
     timings = Timings.of(found, asked)
     said = (*_instead(asked, timings.source, device), *notes, *timings.missing(asked))
     if artifact is not None and launched.first():
@@ -137,7 +137,8 @@ def _instead(asked: Asked, source: str, device: Device) -> tuple[str, ...]:
 def planned(
     workload: Workload, cluster: Cluster, device: Device, *, layers: str, budget: float, most: int | None = None
 ) -> tuple[Asked, tuple[str, ...]]:
-    """What :func:`measure` will time, and in what that differs from the whole. Raises, as it does, before anything runs."""
+    """Returns what :func:`measure` will time, and in what that differs from the whole. Raises, as it does, before
+    anything runs."""
     named, others = cluster.gpu.name in catalogue.gpu_names(), device.known and cluster.gpu.name != device.gpu
     if cluster.gpu.vendor != device.vendor or (named and (others or " MIG " in device.title)):
         expected = f"a cluster of {device.title}: times taken there say nothing of {cluster.gpu.title}"
@@ -166,8 +167,9 @@ def planned(
 
 
 def narrow(recipe: Recipe, tp: int, layers: str, device: Device) -> bool:
-    """Whether 8-bit linears are timed as such: by Transformer Engine in Megatron-Core's layers, in others by torch, of ranks
-    that share none of them and by scales that are written here. Raises :class:`Unsupported` for what ``device`` lacks."""
+    """Returns whether 8-bit linears are timed as such: by Transformer Engine in Megatron-Core's layers, in others by
+    torch, of ranks that share none of them and by scales that are written here. Raises :class:`Unsupported` for what
+    ``device`` lacks."""
     if recipe.precision in WIDE:
         return False
     from projector.benchmark import layers_megatron, layers_narrow

@@ -99,7 +99,7 @@ def _size(op: Collective, shapes: Mapping[str, GroupShape]) -> int:
 
 
 def is_message(op: Collective) -> bool:
-    """Whether it goes from one pipeline stage to the next."""
+    """Returns whether it goes from one pipeline stage to the next."""
     return op.kind == "send_recv"
 
 
@@ -119,7 +119,7 @@ class Named:
 
 
 def stages_of(resolved: Resolved) -> tuple[Named, ...]:
-    """The virtual stages in pipeline order."""
+    """Returns the virtual stages in pipeline order."""
     recipe = resolved.workload.recipe
     whole = recipe.recompute_granularity == "full"
     found = []
@@ -144,7 +144,7 @@ def layer_kinds(resolved: Resolved, stages: Sequence[Named]) -> tuple[PartWanted
 
 
 def updates(resolved: Resolved, stages: Sequence[Named], sharded: bool) -> tuple[StageWanted, ...]:
-    """What every pipeline rank updates. ``sharded``: layers are shards already when they are timed."""
+    """Returns what every pipeline rank updates. ``sharded``: layers are shards already when they are timed."""
     dense, expert = (1, 1) if sharded else resolved.execution.data_parallel.shards(resolved.workload)
     found = []
     for own in _placement(resolved):

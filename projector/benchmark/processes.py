@@ -57,7 +57,7 @@ class JobFile:
 
 
 def available(device: Device) -> int:
-    """Devices that can time at once: GPUs, or cores that this process may use."""
+    """Returns the devices that can time at once: GPUs, or cores that this process may use."""
     if device.type == "cuda":
         return int(device.torch.cuda.device_count())
     return cores()
@@ -72,7 +72,8 @@ def cores() -> int:
 
 
 def threads_of(device: Device, ranks: int) -> int:
-    """Threads of each of ``ranks`` processes of a host: torch's own number, at most an even share of the cores."""
+    """Returns the threads of each of ``ranks`` processes of a host: torch's own number, at most an even share of the
+    cores."""
     return max(1, min(int(device.torch.get_num_threads()), cores() // ranks))
 
 
@@ -109,7 +110,8 @@ def launch(job: JobFile, kept: Callable[[Any], None] | None = None, told: Callab
 
 
 def given(folder: Path) -> tuple[JobFile, Callable[..., Any]]:
-    """What :func:`launch` wrote into ``folder`` for its ranks, and the task: text, read by the type that the task takes."""
+    """Returns what :func:`launch` wrote into ``folder`` for its ranks, and the task: text, read by the type that the
+    task takes."""
     job = unpack((folder / _JOB).read_bytes(), JobFile)
     task, takes = _task(job.task)
     return replace(job, payload=unpack((folder / _PAYLOAD).read_bytes(), takes)), task
@@ -201,7 +203,7 @@ def _first_failure(ranks: Sequence[subprocess.Popen[bytes]], codes: Sequence[int
 
 
 def failure(where: str, log: Path, rank: int, code: int | None) -> Problem:
-    """What rank ``rank`` died of, by what it wrote into ``log`` and its exit ``code``."""
+    """Returns what rank ``rank`` died of, by what it wrote into ``log`` and its exit ``code``."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     plain = [re.sub(r"^\[rank[0-9]+\]:\s?", "", line) for line in lines]
     last = next((line for line in reversed(plain) if _ERROR.match(line)), "") or " | ".join(plain[-_LINES:])[-600:]

@@ -126,7 +126,8 @@ class Ran:
         return tuple(self._here.recorded(ops) for ops in (found.block.forward, found.backward))
 
     def saved(self, key: str, wanted: PartWanted | None) -> float:
-        """Bytes that the forward of a block in the run that was timed leaves for its backward, as the book has it."""
+        """Returns the bytes that the forward of a block in the run that was timed leaves for its backward, as the book
+        has it."""
         found = self._part(key, wanted)
         return found.block.kept_bytes if found.recomputed else found.block.saved_bytes
 

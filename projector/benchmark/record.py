@@ -54,7 +54,7 @@ class TableFile:
         return len(self._rows)
 
     def holds(self, op: ComputeOp, family: str) -> bool:
-        """Whether this kernel was timed live before, by this or an earlier run."""
+        """Returns whether this kernel was timed live before, by this or an earlier run."""
         return self._key(cells_of(op, family)) in self._live
 
     def add(self, op: ComputeOp, family: str, seconds: float, spread: float, condition: str, source: str) -> None:

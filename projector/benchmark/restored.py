@@ -31,7 +31,7 @@ _MOST_INTERRUPTED = 1.5  # a step beyond so many sums of its parts was disturbed
 def collectives_needed(
     resolved: Resolved, stages: Sequence[Named], cluster: Cluster, ranks: int, sharded: bool
 ) -> tuple[CollectiveWanted, ...]:
-    """What a step sends outside its layers, as ``ranks`` ranks can time it; alike ones once."""
+    """Returns what a step sends outside its layers, as ``ranks`` ranks can time it; alike ones once."""
     shapes = groups(resolved.workload.recipe, resolved.workload.gpus, cluster)
     found: dict[CollectiveWanted, None] = {}
 

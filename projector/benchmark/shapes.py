@@ -70,7 +70,7 @@ def usual() -> tuple[Workload, ...]:
 
 
 def of_file(path: Path) -> tuple[ComputeOp, ...]:
-    """Operators of a CSV file with the shape columns of a kernel table (times are not needed).
+    """Returns the operators of a CSV file with the shape columns of a kernel table (times are not needed).
 
     Raises :class:`InputError` with every row that cannot be read.
     """

@@ -41,8 +41,8 @@ class Shrunk:
 
 
 def shrink_to(workload: Workload, devices: int, narrow: bool = False) -> Shrunk:
-    """What ``devices`` devices can time together: as many ranks as the workload has, TP kept before EP. ``narrow``: 8-bit
-    linears run as such."""
+    """Returns what ``devices`` devices can time together: as many ranks as the workload has, TP kept before EP.
+    ``narrow``: 8-bit linears run as such."""
     recipe = workload.recipe
     tp = _largest(recipe.tp, min(devices, workload.gpus))
     ranks = min(devices, workload.gpus) // tp * tp

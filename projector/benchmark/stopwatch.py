@@ -75,7 +75,7 @@ class Stopwatch:
 
     @property
     def condition(self) -> str:
-        """How kernels are timed, for the column ``condition``; the number of runs follows it."""
+        """Returns how kernels are timed, for the column ``condition``; the number of runs follows it."""
         return f"live, {'cold' if self.flush else 'warm'} cache"
 
     def time(self, call: Call) -> Timing:

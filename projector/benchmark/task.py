@@ -196,7 +196,7 @@ class _Weights:
         return sum(torch.Size(shape).numel() for shape in self.of_experts)
 
     def part(self, stage: StageWanted) -> list[tuple[int, ...]]:
-        """What of it one rank updates."""
+        """Returns what of it one rank updates."""
         if stage.share == stage.expert_share == 1.0:
             return [*self.of_dense, *self.of_experts]
         return [(max(1, round(stage.share * self.dense + stage.expert_share * self.expert)),)]
@@ -284,7 +284,8 @@ class _Count:
 
 
 def saved_bytes(strip: Strip, draw: Callable[[], tuple[Any, Any]]) -> Mapping[str, float]:
-    """Bytes by part of one micro-batch, each storage once where it is first saved, weights and buffers left out."""
+    """Returns the bytes by part of one micro-batch, each storage once where it is first saved, weights and buffers left
+    out."""
     own = (*strip.parameters(), *strip.buffers())
     count: Any = _Count(frozenset(storage.data_ptr() for each in own for storage in _storages(each)))
     with torch.autograd.graph.saved_tensors_hooks(count.pack, lambda tensor: tensor):

@@ -73,7 +73,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def called(argv: list[str]) -> int:
-    """The same for a caller in Python: raises what is wrong."""
+    """Returns the same for a caller in Python: raises what is wrong."""
     parsed = parse(_parser(), argv)
     parsed.command(parsed)
     return 0

@@ -29,8 +29,8 @@ USUAL = {"micro_batch_size": 1, "global_batch_size": 1, "seq_length": int(SEQ_LE
 
 
 def changed(loaded: Loaded, options: argparse.Namespace, told: Said) -> Recipe:
-    """The recipe of the file, or of nothing, with the flags applied. Raises :class:`InputError` with everything that does
-    not fit."""
+    """Returns the recipe of the file, or of nothing, with the flags applied. Raises :class:`InputError` with everything
+    that does not fit."""
     problems: list[Problem] = []
     recipe = _stated(loaded, told, options.config or "command line", problems)
     if recipe is None:

@@ -26,8 +26,8 @@ _BESIDE = (
 
 
 def words(case: Case, load: Workload, options: argparse.Namespace) -> list[str]:
-    """The words of ``projector performance`` that project ``load``, which differs from ``case`` in recipe and GPUs alone.
-    Flags without which it would be the same are left out."""
+    """Returns the words of ``projector performance`` that project ``load``, which differs from ``case`` in recipe and
+    GPUs alone. Flags without which it would be the same are left out."""
     found = list[str]()
     for name in _BESIDE:
         if (value := getattr(options, name)) is not None:

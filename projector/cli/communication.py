@@ -38,7 +38,7 @@ _COLUMNS = (
 
 
 def table(rows: Sequence[Traffic]) -> Table:
-    """Collectives by group with a total."""
+    """Returns the collectives by group with a total."""
     note = "MiB of one message; ms of all in a step = hidden behind compute + exposed."
     made = listed("Communication of a step (busiest rank)", rows, _COLUMNS, note)
     total = (sum(row.seconds for row in rows), sum(row.hidden for row in rows), sum(row.exposed for row in rows))

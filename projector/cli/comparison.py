@@ -38,13 +38,13 @@ class Row:
 
     @property
     def runs(self) -> bool | None:
-        """Whether the framework of the job runs it; None where there is no projection."""
+        """Returns whether the framework of the job runs it; None where there is no projection."""
         made = self.projection
         return None if made is None else self.schedule in launch.schedules_of(made.resolved.workload.framework)
 
     @property
     def order(self) -> tuple[bool, int, float]:
-        """What the framework runs comes first, then by whether it fits, then by its step."""
+        """Returns what the framework runs comes first, then by whether it fits, then by its step."""
         if self.projection is None:
             return True, 2, float("inf")
         return not self.runs, self.projection.memory.order, self.projection.step_seconds
@@ -71,7 +71,7 @@ def single(case: Case) -> Row:
 
 
 def best(rows: tuple[Row, ...]) -> Row | None:
-    """The first of :attr:`Row.order`."""
+    """Returns the first of :attr:`Row.order`."""
     return min((row for row in rows if row.projection is not None), key=lambda row: row.order, default=None)
 
 

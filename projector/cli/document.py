@@ -51,8 +51,8 @@ def performance(case: Case, made: Projections) -> dict[str, Any]:
 
 
 def memory(case: Case, made: Projection) -> dict[str, Any]:
-    """Every pipeline rank: ``components`` sum to ``allocated``, all in bytes; ``activations_by_module``: of one micro-batch
-    on each rank."""
+    """Returns every pipeline rank: ``components`` sum to ``allocated``, all in bytes; ``activations_by_module``: of one
+    micro-batch on each rank."""
     modules = [dict(of_rank) for of_rank in by_module(made.resolved, case.cluster.gpu.arch)]
     return head("memory", case, made) | {"memory": _plan(case, made), "activations_by_module": modules}
 

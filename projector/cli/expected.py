@@ -28,7 +28,7 @@ def as_document(found: Expectation) -> dict[str, Any]:
 
 
 def lines(case: Case, made: Projection) -> Iterator[Line]:
-    """What to expect, where its uncertainty comes from, what it rests on, and whether it is unusual."""
+    """Yields what to expect, where its uncertainty comes from, what it rests on, and whether it is unusual."""
     found = expectation(case, made)
     yield from (Line(text) for text in told(found, made))
     yield Line(f"{sources(found)}. It rests on {found.rests_on}", "dim")

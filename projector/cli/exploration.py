@@ -40,7 +40,7 @@ class Explored:
 
 
 def explored(case: Case, mode: str) -> Explored:
-    """The walk from the case's configuration. Raises as :func:`project` does for the configuration itself."""
+    """Returns the walk from the case's configuration. Raises as :func:`project` does for the configuration itself."""
 
     def made(workload: Workload) -> Projection:
         return project(workload, case.cluster, mode, settings=case.settings)
@@ -51,7 +51,8 @@ def explored(case: Case, mode: str) -> Explored:
 
 
 def scaled(case: Case, nodes: int, projected: Callable[[Case], Projection]) -> tuple[Projection, float]:
-    """The same job on ``nodes`` hosts with as many samples for each GPU, and the target's efficiency over it."""
+    """Returns the same job on ``nodes`` hosts with as many samples for each GPU, and the target's efficiency over
+    it."""
     work = case.workload
     gpus = nodes * case.cluster.gpus_per_host
     recipe = replace(work.recipe, global_batch_size=max(1, work.recipe.global_batch_size * gpus // work.gpus))
@@ -60,7 +61,8 @@ def scaled(case: Case, nodes: int, projected: Callable[[Case], Projection]) -> t
 
 
 def table(case: Case, found: Explored) -> Iterator[Line | Table]:
-    """What the largest parts ask for; every change tried, those that stay marked, and what they come to together."""
+    """Yields what the largest parts ask for; every change tried, those that stay marked, and what they come to
+    together."""
     baseline, tried = found.baseline, found.tried
     yield _asked_for(found.symptoms)
     title = "Exploration: each change alone on the best configuration before it"

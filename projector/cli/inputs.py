@@ -174,7 +174,7 @@ def _placed(problem: Problem, options: argparse.Namespace) -> Problem:
 
 
 def collected(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
-    """What ``read`` gives; None, and its mistakes among ``problems``, where it raises :class:`InputError`."""
+    """Returns what ``read`` gives; None, and its mistakes among ``problems``, where it raises :class:`InputError`."""
     try:
         return read()
     except InputError as error:

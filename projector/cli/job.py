@@ -9,7 +9,7 @@ from projector.projection import Projection
 
 
 def tokens_per_second(made: Projection) -> float:
-    """Tokens/s of all GPUs together."""
+    """Returns the tokens/s of all GPUs together."""
     return made.tgs * made.resolved.workload.gpus
 
 

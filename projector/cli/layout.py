@@ -30,7 +30,7 @@ def jobs(options: argparse.Namespace) -> int:
 
 
 def held(case: Case, options: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
-    """Fields that a search would set and that flags hold, each to its value."""
+    """Returns the fields that a search would set and that flags hold, each to its value."""
     from projector.search.space import searched
 
     free, recipe = searched(case.workload), case.workload.recipe

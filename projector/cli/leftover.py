@@ -41,7 +41,7 @@ def counted(ignored: Sequence[str]) -> tuple[str, ...]:
 
 
 def left_open(stated: Workload, resolved: Resolved, arch: str) -> Mapping[str, object]:
-    """What decides most of time and memory and nobody stated, by field: the framework's own defaults; and
+    """Returns what decides most of time and memory and nobody stated, by field: the framework's own defaults; and
     ``attention_kernel``, ``framework_date``: the kernel that runs on ``arch`` then, and the month of the stack."""
     settled, moe = resolved.workload, bool(resolved.workload.model.moe)
     recipe, unfused = settled.recipe, resolved.execution.fusion.attention_materialised

@@ -79,7 +79,7 @@ def one_voice(timing: bool = True) -> Iterator[None]:
 
 
 def asked(options: argparse.Namespace) -> bool:
-    """Whether live times are wanted in place of tables."""
+    """Returns whether live times are wanted in place of tables."""
     if options.benchmark_gpus and not options.save_benchmark:
         expected = "--save-benchmark FILE: only that times layers on the devices at hand"
         raise InputError([Problem("--benchmark-gpus", "", options.benchmark_gpus, expected)])
@@ -89,7 +89,7 @@ def asked(options: argparse.Namespace) -> bool:
 def measurement(
     options: argparse.Namespace, workload: Workload, cluster: Cluster, device: Callable[[], Device]
 ) -> Measurement:
-    """The times that ``options`` name: of a file, or taken now (and kept where they say so)."""
+    """Returns the times that ``options`` name: of a file, or taken now (and kept where they say so)."""
     from projector.benchmark import measured
 
     file = options.load_benchmark or options.timed
@@ -156,7 +156,7 @@ def _mib(size: float) -> str:
 def document(
     found: Measurement, simulated: Projection, live: Projection, cluster: Cluster
 ) -> list[Mapping[str, object]]:
-    """The same as JSON values."""
+    """Returns the same as JSON values."""
     return [asdict(each) for each in _compared(found, simulated, live, cluster)]
 
 

@@ -42,7 +42,7 @@ def counted(made: Projection) -> list[Counted]:
 
 
 def table(found: list[Counted]) -> Table:
-    """One line a formula."""
+    """Returns one line a formula."""
     columns = (
         text("counted by", "formula"),
         figure("GFLOP a token", "gflop", number1),

@@ -64,7 +64,7 @@ def add_kernels(parser: Any) -> None:
 
 
 def read_settings(options: argparse.Namespace) -> Settings:
-    """The kernel settings that the flags of :func:`add_kernels` state.
+    """Returns the kernel settings that the flags of :func:`add_kernels` state.
 
     Where a flag says nothing, the variable that Primus reads for it does. Raises :class:`InputError` with every mistake.
     """

@@ -95,14 +95,14 @@ class Parser(argparse.ArgumentParser):
     fill: Callable[[Parser], object] | None = None
 
     def filled(self) -> Parser:
-        """This parser with all of its flags."""
+        """Returns this parser with all of its flags."""
         fill, self.fill = self.fill, None
         if fill is not None:
             fill(self)
         return self
 
     def flags(self) -> tuple[str, ...]:
-        """All of its flags, in order."""
+        """Returns all of its flags, in order."""
         return tuple(flag for action in arguments(self) for flag in action.option_strings)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
@@ -134,7 +134,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def wrapped(found: Sequence[str], width: int = 78, margin: str = "    ") -> list[str]:
-    """The lines of a command in a shell, each at most ``width`` wide, flags and their values together."""
+    """Returns the lines of a command in a shell, each at most ``width`` wide, flags and their values together."""
     lines, pairs = [""], list[str]()
     for word in map(shlex.quote, found):
         if pairs and pairs[-1].startswith("-") and " " not in pairs[-1] and not word.startswith("-"):
@@ -177,7 +177,7 @@ def add_command(
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """The flags of ``argv``. Raises :class:`InputError` with every word that no flag takes."""
+    """Returns the flags of ``argv``. Raises :class:`InputError` with every word that no flag takes."""
     words = [word if not _FLAG.match(word) else _dashed(word) for word in argv]
     parsed, rest = parser.parse_known_args(words)
     rest = _take_changes(parsed, rest)
@@ -353,7 +353,7 @@ def _quoted(text: str) -> str:
 
 
 def arguments(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
-    """The flags and arguments of a parser itself, in order.
+    """Returns the flags and arguments of a parser itself, in order.
 
     argparse has no public list of them. Its private one is the same from Python 3.11 to 3.14, and shtab reads it as well;
     it is read here and nowhere else.

@@ -178,7 +178,7 @@ def _change(value: float) -> str:
 
 
 def as_document(case: Case, made: Plan, price: Price | None) -> dict[str, Any]:
-    """The whole of it as JSON values."""
+    """Returns the whole of it as JSON values."""
     f, load = made.forecast, made.made.resolved.workload
     return document.head("plan", case, made.made) | {
         "tokens": made.tokens,

@@ -64,13 +64,13 @@ def _add_flags(group: Any, known: Field) -> None:
 
 
 def flags_of(known: Field) -> list[str]:
-    """The flags of a field: the short form first, as it is read in help, and those that switch it off."""
+    """Returns the flags of a field: the short form first, as it is read in help, and those that switch it off."""
     flags = [f"--{name.replace('_', '-')}" for name in reversed(known.names)]
     return [*flags, *(f"--no-{flag[2:]}" for flag in flags)] if known.kind is bool else flags
 
 
 def flag_of(known: Field) -> str:
-    """The flag of a field by Megatron-LM's name."""
+    """Returns the flag of a field by Megatron-LM's name."""
     return f"--{known.names[0].replace('_', '-')}"
 
 
@@ -159,7 +159,7 @@ def _scalar(kind: type, value: object) -> object:
 
 
 def wrong_value(known: Field, typed: object, found: object, where: str, key: str) -> list[Problem]:
-    """One problem at most, in the words of a recipe file, at the flag."""
+    """Returns one problem at most, in the words of a recipe file, at the flag."""
     name = known.path[0]
     if len(known.path) > 1:  # its other parts have flags of their own
         alone = known.many or type(typed) is known.kind

@@ -95,7 +95,7 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
 
 
 def stopwatch(device: Device, options: argparse.Namespace) -> Stopwatch:
-    """The stopwatch that the flags of :func:`add_timing` describe."""
+    """Returns the stopwatch that the flags of :func:`add_timing` describe."""
     from projector.benchmark.stopwatch import Stopwatch
 
     flush = device.type == "cuda" if options.flush is None else options.flush

@@ -32,8 +32,8 @@ _MFU = "MFU: model FLOPs of Megatron-LM's formula (April 2025) over the dense BF
 
 
 def performance(case: Case, made: Projections, help: Iterable[Line | Table] = ()) -> Iterator[Line | Table]:
-    """What ``performance`` shows, in order: the verdict, then what to expect, then how that comes about. ``help``: what
-    would make it fit, which stands before all speeds of a run that cannot be."""
+    """Yields what ``performance`` shows, in order: the verdict, then what to expect, then how that comes about.
+    ``help``: what would make it fit, which stands before all speeds of a run that cannot be."""
     first = made.first
     yield from head(case, first)
     yield verdict(case, first)
@@ -56,7 +56,7 @@ def performance(case: Case, made: Projections, help: Iterable[Line | Table] = ()
 
 
 def memory(case: Case, made: Projection, course: Iterable[Line] = ()) -> Iterator[Line | Table]:
-    """What ``memory`` shows, in order; ``course``: its lines on the memory through a step."""
+    """Yields what ``memory`` shows, in order; ``course``: its lines on the memory through a step."""
     yield from head(case, made)
     yield verdict(case, made)
     yield _ranks(case, made)
@@ -279,7 +279,7 @@ def _modules(made: Projection, found: Sequence[Mapping[str, float]]) -> Table:
 
 
 def verdict(case: Case, made: Projection) -> Line:
-    """Whether it fits, and by how much."""
+    """Returns whether it fits, and by how much."""
     plan = made.memory
     return Line(
         f"{plan.verdict}; at least {gib(plan.required)} GiB needed, {gib(plan.device)} GiB expected, "

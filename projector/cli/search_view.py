@@ -48,7 +48,7 @@ def as_page(case: Case, found: Found, top: int, start: Sequence[str]) -> Iterato
 
 
 def counted(found: Found) -> str:
-    """What became of the combinations."""
+    """Returns what became of the combinations."""
     c = found.counts
     return (
         f"{c.points:,} combinations, {c.enumerated:,} valid: {c.out_of_memory:,} out of memory, {c.bounded:,} bounded away, "
@@ -57,7 +57,7 @@ def counted(found: Found) -> str:
 
 
 def exactness(found: Found) -> str:
-    """How far the best can be from the best of all, in a sentence."""
+    """Returns how far the best can be from the best of all, in a sentence."""
     if found.gap is None:
         most = f"; none could be more than {_times(found.most)} as fast, all work at peak rate" if found.most else ""
         return f"The best layout found in {found.seconds:.1f} CPU s; not all were looked at{most}"
@@ -90,7 +90,7 @@ def misfit(case: Case, refused: InputError) -> Iterator[Line]:
 
 
 def too_close(found: Found) -> str:
-    """What is faster and may fit, or that nothing surely does."""
+    """Returns what is faster and may fit, or that nothing surely does."""
     if found.close is None:
         near = 100 * found.best[0].projection.memory.tolerance
         return f"Nothing fits by more than the {near:.0f} % that the memory model may be off: a trial says more."
@@ -167,7 +167,7 @@ def _binding(found: Found) -> Table:
 
 
 def as_document(case: Case, found: Found, objective: str, start: Sequence[str]) -> dict[str, Any]:
-    """The whole of it as JSON values."""
+    """Returns the whole of it as JSON values."""
     c = found.counts
     return {
         "schema_version": 1,

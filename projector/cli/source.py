@@ -27,8 +27,8 @@ class Source:
 
 
 def read_source(options: argparse.Namespace) -> Source:
-    """The file of ``--config``, or the architecture of ``--model``; a file among ``options.read`` is not read again. Raises
-    :class:`InputError` with every mistake."""
+    """Returns the file of ``--config``, or the architecture of ``--model``; a file among ``options.read`` is not read
+    again. Raises :class:`InputError` with every mistake."""
     problems: list[Problem] = []
     given = pairs(list(options.changes), "command line", problems)
     if options.config is None and options.model is None:
@@ -85,7 +85,8 @@ def _environment(words: Sequence[str]) -> dict[str, str]:
 
 
 def workload(path: str) -> Workload:
-    """The workload of any configuration file; devices that it does not state are the fewest that hold its groups.
+    """Returns the workload of any configuration file; devices that it does not state are the fewest that hold its
+    groups.
 
     Raises :class:`InputError` with every mistake.
     """

@@ -13,7 +13,8 @@ from projector.size import most
 
 
 def seconds(net: Network, inside: float, outside: float, units: float | None = None) -> float:
-    """Seconds of DeepEP for ``inside`` bytes that one rank puts on its node's links and ``outside`` bytes on its adapter.
+    """Returns the seconds of DeepEP for ``inside`` bytes that one rank puts on its node's links and ``outside`` bytes
+    on its adapter.
 
     ``units``: compute units that copy over the links (None: as many as it takes).
     """
@@ -35,7 +36,8 @@ def _level(net: Network) -> str:
 
 
 def low_latency_seconds(net: Network, nbytes: float) -> float:
-    """Seconds of the kernels that send every copy of ``nbytes`` straight to its rank; no round announces counts."""
+    """Returns the seconds of the kernels that send every copy of ``nbytes`` straight to its rank; no round announces
+    counts."""
     if net.nodes == 1:
         return _latency(net, "intra") + _legs(net, nbytes * (net.local - 1) / net.local, 0.0)
     return _latency(net, "intra") + _legs(net, 0.0, nbytes * (net.size - net.fewest) / net.size)

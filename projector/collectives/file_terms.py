@@ -33,7 +33,7 @@ _ELEMENT = 2.0  # bytes of a bf16 operand of the reduction
 
 
 def added(kind: str, net: Network, wire: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """The time with the terms of the file as a function of the bytes; ``wire`` is the time without them."""
+    """Returns the time with the terms of the file as a function of the bytes; ``wire`` is the time without them."""
     if kind not in _ROUNDS or not any(net.constants.states(name) for name in NAMES):
         return wire
 

@@ -40,7 +40,7 @@ ONE_SHOT = "one_shot"
 def seconds(
     op: Collective, groups: Mapping[str, GroupShape], cluster: Cluster, efficiency: Efficiency | None = None
 ) -> float:
-    """Seconds of one operator on the group that it names.
+    """Returns the seconds of one operator on the group that it names.
 
     With a token transport, ``bytes`` is what one rank holds for all peers, itself included, and ``nodes_bytes`` the
     part that leaves the node after deduplication (None: an even spread). For many operators of one run use
@@ -122,7 +122,7 @@ class Pricing:
         self._known = _KNOWN.get((IdentityKey(cluster), IdentityKey(efficiency)), _Known)
 
     def seconds(self, op: Collective) -> float:
-        """Seconds of one operator (see :func:`seconds`)."""
+        """Returns the seconds of one operator (see :func:`seconds`)."""
         shape = self._shape(op)
         if shape.size <= 1 or op.bytes <= 0:
             return 0.0

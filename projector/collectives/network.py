@@ -78,13 +78,15 @@ class Network:
         return min(min(self.link_rate(kind), self.rail_rate(kind)) * self.payload(protocol), self._cap(protocol))
 
     def link_rate(self, kind: str = "all_reduce") -> float:
-        """Bytes/s that one rank's links inside the node carry around a ring; infinite where nobody shares a node."""
+        """Returns the bytes/s that one rank's links inside the node carry around a ring; infinite where nobody shares a
+        node."""
         share = self.constants.get(f"link.intra.{kind}", self.constants["link.intra"])
         bridge = min(1.0, self.constants.get("bridge.ring", 1.0)) if self.bridged else 1.0
         return self.intra * min(1.0, share) * bridge
 
     def rail_rate(self, kind: str = "all_reduce") -> float:
-        """Bytes/s between nodes of all adapters of the group in its emptiest node; infinite inside one node.
+        """Returns the bytes/s between nodes of all adapters of the group in its emptiest node; infinite inside one
+        node.
 
         A single rank of a node receives and sends through one adapter; several receive through one and send by another.
         """
@@ -113,7 +115,7 @@ class Network:
         return found + pods * (self.hop("outer", protocol) + extra)
 
     def base(self, algorithm: str, protocol: str) -> float:
-        """Seconds that a call costs before its first hop: launch, and set-up of the algorithm."""
+        """Returns the seconds that a call costs before its first hop: launch, and set-up of the algorithm."""
         return (self.constants["collective.launch_us"] + self.constants[f"base_us.{algorithm}.{protocol}"]) * 1e-6
 
     def fill(self, protocol: str, level: str = "intra") -> float:
@@ -125,7 +127,7 @@ class Network:
         return 0.0 if protocol == "ll" else self.hop(level, protocol)
 
     def payload(self, protocol: str) -> float:
-        """Share of the link rate left for data under a protocol; less where it is slower between nodes."""
+        """Returns the share of the link rate left for data under a protocol; less where it is slower between nodes."""
         if protocol == "simple":
             return 1.0
         inside = self.constants.share(f"rate.{protocol}")

@@ -77,7 +77,8 @@ def groups(recipe: Parallelism, gpus: int, cluster: Cluster, *, shards_apart: bo
 def hop(
     first: int, second: int, stage: int, node: int, pod: int | None = None, domain: tuple[int, ...] | None = None
 ) -> str:
-    """Which of :data:`HOPS` the message between pipeline ranks ``first`` and ``second`` is, of ``stage`` ranks each.
+    """Returns which of :data:`HOPS` the message between pipeline ranks ``first`` and ``second`` is, of ``stage`` ranks
+    each.
 
     Each rank of a stage sends to the one in its place: the farthest of these pairs counts, since the stage waits for it.
     ``domain``: ranks of each group in a fast domain, whose blocks are what is numbered then.
@@ -98,7 +99,7 @@ def _together(first: int, second: int, stage: int, unit: int) -> bool:
 
 
 def ranks_per_node(gpus: int, cluster: Cluster) -> int:
-    """Ranks of the run in each node (NVLink domain).
+    """Returns the ranks of the run in each node (NVLink domain).
 
     A domain of several hosts is filled evenly: a run on more GPUs than one domain holds takes the largest divisor of
     ``gpus`` that fits, in whole hosts if it can (64 of the 72 of an NVL72 rack for a power of two), because job
@@ -176,7 +177,7 @@ def _in_blocks(
     units = gpus // block, node // block, None if pod is None else max(1, pod // block)
 
     def shape(first: int, last: int) -> GroupShape:
-        """The shape of the groups ``first`` to ``last`` (excluded) of the order, taken together."""
+        """Returns the shape of the groups ``first`` to ``last`` (excluded) of the order, taken together."""
         outer = shape_of(math.prod(blocks[:first]), math.prod(blocks[first:last]), *units)
         near = math.prod(domain[first:last])
         counts = outer.counts and tuple(near * count for count in outer.counts)

@@ -53,7 +53,8 @@ def shape_of(swept: Swept, cluster: Cluster) -> GroupShape:
 
 
 def modelled(swept: Swept, cluster: Cluster, nbytes: float) -> float:
-    """Seconds that the model gives a test at a size, with the algorithm that the test forced where the group runs it."""
+    """Returns the seconds that the model gives a test at a size, with the algorithm that the test forced where the
+    group runs it."""
     shape = shape_of(swept, cluster)
     ran = {cost.algorithm.partition(".")[0] for cost in costs(swept.kind, shape, cluster)}
     forced = swept.algorithm if swept.algorithm in ran else ""

@@ -27,7 +27,7 @@ class Layouts:
         self.one, self.cells = one, cells
 
     def run(self, those: Rows | slice = slice(None)) -> Resolved:
-        """Those rows of it."""
+        """Returns those rows of it."""
         return in_columns(self.one, self.cells[:, those])
 
     def folded(
@@ -66,8 +66,8 @@ def laid_out(
     build: Callable[[Layouts, Rows], T],
     wide: int,
 ) -> Iterator[tuple[Rows, T | InputError | Unsupported]]:
-    """What ``build`` makes of runs that are ``alike`` and take the same branches, at most ``wide`` of them, or why it
-    cannot; with their numbers among ``runs``, which it is told, too."""
+    """Yields what ``build`` makes of runs that are ``alike`` and take the same branches, at most ``wide`` of them, or
+    why it cannot; with their numbers among ``runs``, which it is told, too."""
     groups: dict[Hashable, list[int]] = {}
     for i, run in enumerate(runs):
         groups.setdefault(alike(run), []).append(i)

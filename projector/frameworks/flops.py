@@ -40,12 +40,12 @@ _EVERY_KIND = frozenset(
 
 
 def formulas() -> tuple[str, ...]:
-    """Names of all formulas."""
+    """Returns the names of all formulas."""
     return tuple(FORMULAS)
 
 
 def formula_for(framework: str, date: str = "") -> str:
-    """The formula of a framework at a date (``YYYY-MM``; empty: the newest).
+    """Returns the formula of a framework at a date (``YYYY-MM``; empty: the newest).
 
     Raises :class:`Unsupported` for a framework whose count is not known: then TFLOP/s cannot be turned into seconds.
     """
@@ -71,8 +71,9 @@ def flops_per_token(workload: Workload, formula: str | None = None) -> float:
 
 
 def step_seconds(workload: Workload, tflops: float, formula: str | None = None) -> float:
-    """Seconds of a step that reports ``tflops`` TFLOP/s per GPU. Raises :class:`Unsupported` for a model with an encoder:
-    a log's figure rests on its framework's count, which leaves that out or takes one stack's sizes for both."""
+    """Returns the seconds of a step that reports ``tflops`` TFLOP/s per GPU. Raises :class:`Unsupported` for a model
+    with an encoder: a log's figure rests on its framework's count, which leaves that out or takes one stack's sizes for
+    both."""
     if workload.model.tower_kinds:
         raise Unsupported("how a framework counts FLOP of an encoder is not known")
     return flops_per_token(workload, formula) * workload.tokens_per_step / (tflops * 1e12 * workload.gpus)

@@ -45,14 +45,15 @@ def names() -> tuple[str, ...]:
 
 @cache
 def load(name: str) -> Framework:
-    """The framework of that exact name. Raises :class:`InputError` for an unknown one (nearest names) or a bad file."""
+    """Returns the framework of that exact name. Raises :class:`InputError` for an unknown one (nearest names) or a bad
+    file."""
     if name not in names():
         raise InputError([Problem("framework", "name", name, nearest(name, names()))])
     return _read(_FOLDER / f"{name}.yaml")
 
 
 def named(text: str) -> str | None:
-    """The framework with exactly this name or alias; unlike :func:`find` no other text that holds one."""
+    """Returns the framework with exactly this name or alias; unlike :func:`find` no other text that holds one."""
     return _aliases().get(_plain(text))
 
 

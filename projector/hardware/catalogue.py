@@ -116,17 +116,17 @@ def _resized(base: Cluster, gpus_per_node: int) -> Cluster:
 
 
 def knows_gpu(name: str) -> bool:
-    """Whether ``name`` is in the catalogue, or the path of a file."""
+    """Returns whether ``name`` is in the catalogue, or the path of a file."""
     return name in gpu_names() or (is_path(name) and Path(name).is_file())
 
 
 def knows_cluster(name: str) -> bool:
-    """Whether ``name`` is in the catalogue, or the path of a file."""
+    """Returns whether ``name`` is in the catalogue, or the path of a file."""
     return name in cluster_names() or bool(machine_of(name)) or (is_path(name) and Path(name).is_file())
 
 
 def is_path(name: str) -> bool:
-    """Whether ``name`` is written as the path of a hardware file."""
+    """Returns whether ``name`` is written as the path of a hardware file."""
     return name.endswith(SUFFIXES)
 
 
@@ -175,7 +175,7 @@ def _plain(name: str) -> str:
 
 
 def machine_names() -> tuple[str, ...]:
-    """One name of each machine, in alphabetical order."""
+    """Returns one name of each machine, in alphabetical order."""
     return tuple(sorted(entry["names"][0] for entry in _table()))
 
 

@@ -62,7 +62,7 @@ def relative(device: Gpu, *without: str) -> str:
 
 
 def powered(parameters: Mapping[str, Parameter], watts_per_tflops: float) -> Mapping[str, Parameter]:
-    """The same with the clocks of another device, of that board power over dense BF16 peak, W s/TFLOP.
+    """Returns the same with the clocks of another device, of that board power over dense BF16 peak, W s/TFLOP.
 
     At its peak clock a chip of one generation spends about as much energy on an operation as another; below it power
     falls with the cube of the clock (:mod:`projector.hardware.clock`), so the share of the peak clock that a board

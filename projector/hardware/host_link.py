@@ -81,7 +81,7 @@ _UNIFIED = ("mi300a",)  # CPU and GPU on one package, one memory
 
 
 def bandwidth(cluster: Cluster) -> float:
-    """Bytes/s of a copy from pinned host memory to one device of ``cluster``."""
+    """Returns the bytes/s of a copy from pinned host memory to one device of ``cluster``."""
     if cluster.host_link is not None:
         return cluster.host_link
     return _SHARE * (_C2C if cluster.host == "grace" else _LINK.get(cluster.gpu.arch, _PCIE_5))
@@ -93,7 +93,7 @@ def copies(cluster: Cluster, ranks: int) -> float:
 
 
 def optimizer_traffic(cluster: Cluster, ranks: int) -> float:
-    """Bytes/s of host-memory traffic that the optimizer of one of the ``ranks`` of a host sustains."""
+    """Returns the bytes/s of host-memory traffic that the optimizer of one of the ``ranks`` of a host sustains."""
     return _OPTIMIZER * _memory(cluster) / max(1, ranks)
 
 

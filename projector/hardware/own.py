@@ -25,12 +25,12 @@ class Placed:
 
 
 def is_cluster(path: str) -> bool:
-    """Whether the file describes a cluster (it names a GPU) rather than a GPU. Raises :class:`InputError`."""
+    """Returns whether the file describes a cluster (it names a GPU) rather than a GPU. Raises :class:`InputError`."""
     return "gpu" in described(Path(path))
 
 
 def is_gpu(path: str) -> bool:
-    """Whether the file describes a GPU and nothing around it. Raises :class:`InputError`."""
+    """Returns whether the file describes a GPU and nothing around it. Raises :class:`InputError`."""
     return not is_cluster(path) and not tpe_file.is_its(described(Path(path)))
 
 

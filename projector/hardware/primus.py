@@ -39,7 +39,7 @@ def keys() -> Mapping[str, Any]:
 
 
 def felt_by(key: str) -> str:
-    """What feels a key; empty where all collectives do."""
+    """Returns what feels a key; empty where all collectives do."""
     return str({**keys()["numbers"], **keys()["words"]}[key].get("felt_by", ""))
 
 

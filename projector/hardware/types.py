@@ -211,6 +211,7 @@ class Efficiency:
         return priors()[name].value if found is None else found.value
 
     def get(self, name: str, default: float) -> float:
-        """What ``parameters`` state, else ``default``: for factors that change nothing where they are not stated."""
+        """Returns what ``parameters`` state, else ``default``: for factors that change nothing where they are not
+        stated."""
         found = self.parameters.get(name)
         return default if found is None else found.value

@@ -234,8 +234,8 @@ def keys_of(kind: Any) -> tuple[str, ...]:
 
 
 def written(item: Any, digits: int) -> dict[str, Any]:
-    """What a file states of an object, to so many digits: the inverse of :meth:`Reader.fields`. Fields that are as their
-    default is are left out."""
+    """Returns what a file states of an object, to so many digits: the inverse of :meth:`Reader.fields`. Fields that are
+    as their default is are left out."""
 
     def plain(value: Any, unit: float) -> Any:
         if isinstance(value, Mapping):

@@ -67,7 +67,7 @@ def parse_json(text: str, where: str, expected: str = "valid JSON") -> Any:
 
 
 def json_line(line: str) -> Any:
-    """What one line of a file of records says; None for one that was cut or damaged."""
+    """Returns what one line of a file of records says; None for one that was cut or damaged."""
     try:
         return json.loads(line)
     except ValueError:

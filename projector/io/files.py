@@ -94,7 +94,7 @@ def resolved(path: Path) -> Path:
 
 
 def kind_of_file(mode: int) -> str:
-    """What a file of ``st_mode`` is, in words; empty for a regular one."""
+    """Returns what a file of ``st_mode`` is, in words; empty for a regular one."""
     if stat.S_ISREG(mode):
         return ""
     return next((word for test, word in _KINDS if test(mode)), "a device")
@@ -152,7 +152,7 @@ def write_figure(path: str | Path, figure: Any) -> None:
 
 
 def figure_problems(path: Path) -> list[Problem]:
-    """Why no picture can stand at ``path``: an ending that is of no format, a folder that is missing."""
+    """Returns why no picture can stand at ``path``: an ending that is of no format, a folder that is missing."""
     problems = []
     if path.suffix.lower() not in _FIGURES:
         problems.append(Problem(str(path), "", path.suffix or "no ending", f"one of {', '.join(_FIGURES)}"))
@@ -197,8 +197,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def nearest_folder(name: str, packaged: Path, start: Path | None = None) -> Path | None:
-    """The folder ``name`` (``measured/kernels``) at or above ``start`` (default: the working directory), else in the
-    checkout, else ``packaged``, where an installed package has it; None where there is none of them."""
+    """Returns the folder ``name`` (``measured/kernels``) at or above ``start`` (default: the working directory), else
+    in the checkout, else ``packaged``, where an installed package has it; None where there is none of them."""
     here = (start or Path.cwd()).resolve()
     places = [*(folder / name for folder in (here, *here.parents, _ROOT)), packaged]
     return next((place for place in places if place.is_dir()), None)

@@ -26,14 +26,15 @@ _PLAIN: Mapping[Any, tuple[type, ...]] = {int: (int,), float: (float, int), str:
 
 
 def pack(value: T, kind: type[T]) -> bytes:
-    """The text of a ``value`` of ``kind``. Raises :class:`TypeError` where it is of another type."""
+    """Returns the text of a ``value`` of ``kind``. Raises :class:`TypeError` where it is of another type."""
     writer = _Writer([], {})
     whole = _codec(typing.cast(Any, kind)).write(value, writer)
     return json.dumps([writer.table, whole], separators=(",", ":")).encode()
 
 
 def unpack(data: bytes, kind: type[T]) -> T:
-    """The value of ``kind`` that :func:`pack` wrote. Raises :class:`ValueError` where the text holds anything else."""
+    """Returns the value of ``kind`` that :func:`pack` wrote. Raises :class:`ValueError` where the text holds anything
+    else."""
     try:
         table, whole = json.loads(data)
         return typing.cast(T, _codec(typing.cast(Any, kind)).read(whole, _Reader(table, {})))

@@ -16,7 +16,7 @@ class Rows:
         return {"rows": self.rows}
 
     def to_pandas(self) -> Any:
-        """The rows as a frame. Needs pandas."""
+        """Returns the rows as a frame. Needs pandas."""
         import pandas as pd
 
         return pd.DataFrame(self.rows)

@@ -68,7 +68,7 @@ class Cell:
 
 
 def at(item: Any, path: str) -> Any:
-    """What ``a.1.b`` names in an item, ``1`` a place in a tuple; None behind what is None."""
+    """Returns what ``a.1.b`` names in an item, ``1`` a place in a tuple; None behind what is None."""
     for name in path.split("."):
         if item is None:
             return None
@@ -130,7 +130,7 @@ def significant(value: float | None, digits: int = 4) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Tokens/s and the like: whole, with three digits at least, so that errors can be seen in it."""
+    """Returns the tokens/s and the like: whole, with three digits at least, so that errors can be seen in it."""
     return NONE if value is None else f"{value:.0f}" if abs(value) >= 100 else f"{value:#.3g}".rstrip(".")
 
 

@@ -24,7 +24,7 @@ _Check = Callable[[Any, str, str], list[Problem]]
 
 
 def is_a(kind: Any, value: object) -> bool:
-    """Whether a plain ``value`` is of ``kind``: ``int``, ``float``, ``bool`` or ``str``. True is no number."""
+    """Returns whether a plain ``value`` is of ``kind``: ``int``, ``float``, ``bool`` or ``str``. True is no number."""
     if kind is float:
         return type(value) in _NUMBERS and -_LARGEST < value < _LARGEST  # type: ignore[operator]
     if kind is int:

@@ -36,7 +36,7 @@ class Spread:
     count: FloatArray
 
     def total(self, values: FloatArray, operators: int) -> FloatArray:
-        """Sum over the experts of each operator, (operators,), of a value per entry (e,)."""
+        """Returns the sum over the experts of each operator, (operators,), of a value per entry (e,)."""
         found = np.bincount(self.owner, weights=values * self.count, minlength=operators)
         return found.astype(np.float64, copy=False)
 
@@ -148,7 +148,8 @@ def as_gemm(op: GroupedGemm) -> Gemm:
 
 
 def seconds(ops: Sequence[GroupedGemm], classes: Sequence[GroupedConstants], number: int = 1) -> FloatArray:
-    """Seconds of each operator, (n · number,) where sizes have ``number`` rows, with the constants of its class."""
+    """Returns the seconds of each operator, (n · number,) where sizes have ``number`` rows, with the constants of its
+    class."""
     if not ops:
         return np.zeros(0)
     kinds = {id(c): c for c in classes}

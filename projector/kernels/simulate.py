@@ -152,7 +152,7 @@ class Simulated:
         return found[:, 0] if given.number == 1 else found
 
     def columns(self, ops: Sequence[ComputeOp], number: int) -> FloatArray:
-        """Seconds of operators whose sizes are columns with ``number`` rows, (ops, number)."""
+        """Returns the seconds of operators whose sizes are columns with ``number`` rows, (ops, number)."""
         return self._together(arrange(ops, number))
 
     def _together(self, given: Arranged) -> FloatArray:

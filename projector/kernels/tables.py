@@ -52,14 +52,13 @@ class Measured:
 
 
 def tables_dir(start: Path | None = None) -> Path | None:
-    """The nearest ``measured/kernels`` folder at or above ``start`` (default: the working directory), else beside the
-    package, else the copy that an installed package carries.
-    """
+    """Returns the nearest ``measured/kernels`` folder at or above ``start`` (default: the working directory), else
+    beside the package, else the copy that an installed package carries."""
     return nearest_folder("measured/kernels", PACKAGED, start)
 
 
 def read(folder: Path) -> tuple[Measured, ...]:
-    """All rows of one GPU's folder, in file order. Raises ``InputError`` with every row that cannot be read."""
+    """Returns all rows of one GPU's folder, in file order. Raises ``InputError`` with every row that cannot be read."""
     rows: list[Measured] = []
     problems: list[Problem] = []
     for kind in KINDS:

@@ -8,7 +8,7 @@ from projector.operators.types import Attention, Gemm, Stream
 
 
 def unique_bytes(op: ComputeOp) -> float:
-    """Bytes that the operator cannot avoid moving: every operand read once, every result written once."""
+    """Returns the bytes that the operator cannot avoid moving: every operand read once, every result written once."""
     if isinstance(op, Stream):
         return op.bytes
     size = element_bytes(op.dtype)

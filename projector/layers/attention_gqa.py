@@ -109,7 +109,8 @@ def _relative(view: Local) -> tuple[Module, ...]:
 
 
 def fork(view: Local) -> Module:
-    """The normed input feeds the projections of queries and of keys and values: backward adds their two gradients."""
+    """Returns the normed input feeds the projections of queries and of keys and values: backward adds their two
+    gradients."""
     tensor = view.act * view.hidden * view.shard_tokens
     add = Stream("mla_inputs.grad_add", "elementwise", 2 * tensor, tensor)
     return Module("mla_inputs", backward_input=(add,), tags=ATTN)
@@ -157,9 +158,9 @@ def _shared(qkv: Linear, query: int, key: int, view: Local) -> tuple[Module, ...
 
 
 def gated(width: int, view: Local, gate: str, *, keeps: bool = False) -> Module:
-    """The output of attention, ``width`` elements of a token, times the sigmoid of storage ``gate`` (Qwen3-Next;
-    NVIDIA/Megatron-LM@d98e8a64dd core/transformer/attention.py, ``attention_output_gate``): one kernel where a compiler
-    joins it, else two. ``keeps``: the product of two kernels keeps the sigmoid for its backward."""
+    """Returns the output of attention, ``width`` elements of a token, times the sigmoid of storage ``gate``
+    (Qwen3-Next; NVIDIA/Megatron-LM@d98e8a64dd core/transformer/attention.py, ``attention_output_gate``): one kernel
+    where a compiler joins it, else two. ``keeps``: the product of two kernels keeps the sigmoid for its backward."""
     tensor, apart = view.act * width * view.tokens, 0 if view.compiled else 1
     forward = Stream("attn_gate", "elementwise", (2 + apart) * tensor, (1 + apart) * tensor, launches=1 + apart)
     backward = Stream(

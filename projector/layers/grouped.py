@@ -22,8 +22,8 @@ from projector.size import real
 
 
 def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Routed, view: Local) -> Module:
-    """One linear of all local experts on storage ``reads``; ``outputs`` has two widths where gate and up are separate
-    products."""
+    """Returns one linear of all local experts on storage ``reads``; ``outputs`` has two widths where gate and up are
+    separate products."""
     backend = view.execution.kernels.grouped_by(view.recipe)
     extra = expert_adapter(name, sum(outputs), inputs, reads, r, view)
     if backend == "masked":

@@ -81,7 +81,7 @@ def entry(view: Local) -> tuple[Module, ...]:
 
 
 def leaving(name: str, view: Local) -> tuple[Module, ...]:
-    """The weighted sum of the streams at the end of the model."""
+    """Returns the weighted sum of the streams at the end of the model."""
     n = view.model.hyper_connections
     if not n:
         return ()

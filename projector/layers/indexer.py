@@ -94,7 +94,7 @@ def _scores(sizes: Indexer, ratio: int, seen: float, view: Local) -> Module:
 
 
 def target(sizes: Indexer, heads: Heads, view: Local) -> tuple[Module, ...]:
-    """What a trained indexer learns: where attention's softmax looks, summed over heads, on the chosen keys.
+    """Returns what a trained indexer learns: where attention's softmax looks, summed over heads, on the chosen keys.
 
     Scores of queries and keys once more, which no attention kernel hands out; then the divergence, both in fused kernels
     (AMD-AGI/Primus@2028bbcd primus/backends/megatron/core/transformer/indexer_distill_loss.py; its eager body writes the

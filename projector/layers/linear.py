@@ -336,9 +336,9 @@ def batched(name: str, count: int, inputs: int, outputs: int, reads: str, view: 
 def accumulation(
     name: str, elements: float, view: Local, launches: int = 1, *, returned: bool = False
 ) -> tuple[float, bool, tuple[Stream, ...]]:
-    """How a weight gradient of ``elements`` reaches the gradient buffer: (bytes of an output element, added in the
-    GEMM's epilogue, kernels after it). ``returned``: the library hands it to autograd, which adds it in a kernel of its own.
-    """
+    """Returns how a weight gradient of ``elements`` reaches the gradient buffer: (bytes of an output element, added in
+    the GEMM's epilogue, kernels after it). ``returned``: the library hands it to autograd, which adds it in a kernel of
+    its own."""
     fusion, buffer = view.execution.fusion, view.execution.data_parallel.grad_bytes
     if fusion.wgrad_accumulation == "fused" and not returned:
         return buffer, True, ()

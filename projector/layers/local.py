@@ -36,7 +36,7 @@ def _precision(recipe: Recipe) -> tuple[str, str, str]:
 
 @remembered(1024)
 def local(resolved: Resolved) -> Local:
-    """The view of one rank of ``resolved`` (tokens and widths rounded up where a split leaves a remainder)."""
+    """Returns the view of one rank of ``resolved`` (tokens and widths rounded up where a split leaves a remainder)."""
     work, recipe, model = resolved.workload, resolved.workload.recipe, resolved.workload.model
     batch = recipe.micro_batch_size * recipe.sequences
     tokens = -(-recipe.seq_length * batch // recipe.token_ranks)

@@ -33,8 +33,8 @@ Product = Callable[[str, int, int, int, str], Gemm | GroupedGemm]
 def adapter(
     target: str, name: str, parallel: str, rows: int, width: int, inputs: int, reads: str, view: Local
 ) -> Module:
-    """The adapter of linear ``name`` [width, inputs] on ``rows`` tokens of storage ``reads``; empty when ``target`` is
-    not adapted."""
+    """Returns the adapter of linear ``name`` [width, inputs] on ``rows`` tokens of storage ``reads``; empty when
+    ``target`` is not adapted."""
     spec = view.recipe.lora
     if spec is None or target not in spec.targets:
         return Module(f"{name}.lora")
@@ -63,7 +63,8 @@ def adapter(
 
 
 def one_module(view: Local) -> bool:
-    """Whether weights of experts are parameters of one module, multiplied by the Function of tgale96/grouped_gemm."""
+    """Returns whether weights of experts are parameters of one module, multiplied by the Function of
+    tgale96/grouped_gemm."""
     return view.recipe.moe_grouped_gemm == "legacy" and (view.recipe.sync_free_stage or 0) < 2
 
 

@@ -82,7 +82,7 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
 
 @remembered(_KEPT)
 def residual_bytes(kind: LayerKind, resolved: Resolved) -> float:
-    """What enters a layer of ``kind``."""
+    """Returns what enters a layer of ``kind``."""
     return local(_seen_by(kind, resolved)).residual_bytes
 
 
@@ -108,7 +108,7 @@ def mtp(resolved: Resolved) -> Block:
 
 @remembered(_KEPT)
 def mtp_layer(resolved: Resolved) -> Block:
-    """The same without output layer and loss, which all depths and the model itself compute at the end."""
+    """Returns the same without output layer and loss, which all depths and the model itself compute at the end."""
     view = local(resolved)
     parts = _repeated(_prediction(resolved)[1], view)
     return _under(block("mtp_layer", parts, offloaded=_offloaded(view)), parts, resolved)
@@ -209,13 +209,14 @@ def _mixed(kind: LayerKind, view: Local) -> tuple[Module, ...]:
 
 
 def mixer_tensors(kind: LayerKind, resolved: Resolved) -> frozenset[str]:
-    """Names of the tensors that the first half of a layer saves; the others are of its MLP or its experts."""
+    """Returns the names of the tensors that the first half of a layer saves; the others are of its MLP or its
+    experts."""
     parts = _mixer(kind, local(_seen_by(kind, resolved)))
     return frozenset(saved.tensor for part in parts for saved in part.saves)
 
 
 def attends(kind: LayerKind) -> bool:
-    """Whether the mixer of ``kind`` is softmax attention."""
+    """Returns whether the mixer of ``kind`` is softmax attention."""
     return isinstance(kind.mixer, Attention | BlockAttention | CompressedAttention | SharedBlock | Parallel)
 
 

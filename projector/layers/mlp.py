@@ -140,8 +140,8 @@ def feed_forward(
 def activation(
     name: str, width: int, rows: int, view: Local, tags: frozenset[str], *, reads: str, weighted: bool = False
 ) -> Module:
-    """The activation between the two linears on ``rows`` × ``width`` of storage ``reads``; ``weighted``: times the
-    router's probability.
+    """Returns the activation between the two linears on ``rows`` × ``width`` of storage ``reads``; ``weighted``: times
+    the router's probability.
 
     Gated and fused: reads gate and up, writes one tensor (6 bytes an element in bf16); backward reads the gradient and
     both saved halves and writes both gradients (10 bytes).

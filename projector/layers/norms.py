@@ -100,7 +100,7 @@ def sandwich(name: str, view: Local, tags: frozenset[str] = frozenset(), reads: 
 
 
 def vectors(name: str, width: int, view: Local) -> tuple[Weight, ...]:
-    """What a normalisation over ``width`` learns."""
+    """Returns what a normalisation over ``width`` learns."""
     number = _VECTORS.get(view.model.normalization, 1)
     return (Weight(f"{name}.weight", number * width),) if number else ()
 

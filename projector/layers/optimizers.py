@@ -206,7 +206,7 @@ def divided(recipe: Recipe, weights: WeightSet) -> Iterator[tuple[Rule, WeightSe
 
 
 def moments(recipe: Recipe, rule: Rule, weights: WeightSet, dense: int, expert: int) -> float:
-    """Bytes of the states that one rank keeps of ``weights``, shared by ``dense`` and ``expert`` ranks."""
+    """Returns the bytes of the states that one rank keeps of ``weights``, shared by ``dense`` and ``expert`` ranks."""
     own = weights.dense / dense + weights.expert / expert
     return sum(
         sum(n * _bytes(state, weight, expert if weight.expert else dense) for weight, n in weights.weights.items())
@@ -227,8 +227,8 @@ def _bytes(state: State, weight: Weight, ranks: int) -> float:
 
 
 def scratch(recipe: Recipe, weights: WeightSet, dense: int, expert: int, bf16_moments: bool = True) -> float:
-    """Bytes that an eager step adds while it lasts: states widened and working tensors, of all weights at once or of the
-    largest tensor where each has kernels of its own."""
+    """Returns the bytes that an eager step adds while it lasts: states widened and working tensors, of all weights at
+    once or of the largest tensor where each has kernels of its own."""
     found = 4.0 * len(widened(recipe, bf16_moments)) * (weights.dense / dense + weights.expert / expert)
     for rule, part in divided(recipe, weights):
         if not rule.scratch:
@@ -240,7 +240,8 @@ def scratch(recipe: Recipe, weights: WeightSet, dense: int, expert: int, bf16_mo
 
 
 def state_width(recipe: Recipe, state: State) -> float:
-    """Bytes of an element of a state, in the type that the recipe states (read by the precision-aware optimizer alone)."""
+    """Returns the bytes of an element of a state, in the type that the recipe states (read by the precision-aware
+    optimizer alone)."""
     stated = state.stated and recipe.use_precision_aware_optimizer and getattr(recipe, state.stated)
     return WIDTH[stated] if stated else state.width
 

@@ -57,7 +57,7 @@ _OPERAND_BYTES = parameter(
 
 
 def operand_bytes(view: Local) -> float:
-    """Bytes of one element of a linear's operand as it is saved."""
+    """Returns the bytes of one element of a linear's operand as it is saved."""
     return _OPERAND_BYTES.get(view.cast_recipe, 1.0) if view.quantised else view.act
 
 
@@ -86,7 +86,8 @@ def rescale(name: str, elements: float, view: Local) -> tuple[Stream, ...]:
 
 
 def norm_emits_quantised(view: Local) -> bool:
-    """Whether the fused norm writes 8-bit output itself (its scale is known before the tensor: delayed, MXFP8)."""
+    """Returns whether the fused norm writes 8-bit output itself (its scale is known before the tensor: delayed,
+    MXFP8)."""
     turbo = view.recipe.use_turbo_rms_norm or view.recipe.use_turbo_gemm  # a norm of its own, in 16 bits
     fusion = view.execution.fusion
     known = view.cast_recipe == "delayed" or (view.cast_recipe == "mxfp8" and fusion.norm_casts_mxfp8)
@@ -94,8 +95,9 @@ def norm_emits_quantised(view: Local) -> bool:
 
 
 def activation_emits_quantised(view: Local) -> bool:
-    """Whether the activation writes the operand of the linear behind it, and backward of that before it: under scales that
-    are known before the tensor (TransformerEngine@v2.8 pytorch/ops/basic/activation.py, ``next_op_input_quantizer``)."""
+    """Returns whether the activation writes the operand of the linear behind it, and backward of that before it: under
+    scales that are known before the tensor (TransformerEngine@v2.8 pytorch/ops/basic/activation.py,
+    ``next_op_input_quantizer``)."""
     return view.quantised and view.execution.fusion.activation_casts and view.cast_recipe in ("delayed", "mxfp8")
 
 

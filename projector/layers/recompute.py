@@ -36,7 +36,7 @@ _WITHOUT_OUTPUT = frozenset({"layernorm", "mla_up_proj", "moe_act"})
 
 
 def recomputed(parts: tuple[Module, ...], recipe: Recipe, how: Recompute = _PLAIN) -> Recomputed:
-    """What a recomputed layer of ``parts`` replays and keeps: all of it (``full``) or the modules that
+    """Returns what a recomputed layer of ``parts`` replays and keeps: all of it (``full``) or the modules that
     ``recompute_modules`` names by their tags.
 
     ``how``: what a whole-layer replay leaves out of what only the layer's own output needs. ``recompute_saved`` names

@@ -30,7 +30,7 @@ def _weight_bytes(resolved: Resolved) -> tuple[float, float]:
 
 
 def fraction_on_host(resolved: Resolved) -> float:
-    """Share of the optimizer that the host runs."""
+    """Returns the share of the optimizer that the host runs."""
     recipe = resolved.workload.recipe
     if not recipe.optimizer_cpu_offload or recipe.optimizer in MUON:
         return 0.0
@@ -38,8 +38,8 @@ def fraction_on_host(resolved: Resolved) -> float:
 
 
 def optimizer(resolved: Resolved, part: WeightSet) -> tuple[Operator, ...]:
-    """What the device does between the last gradient and the next forward: norm, clip, the passes of the update rule, cast,
-    whole-buffer passes. Muon's products and the host's part come on top."""
+    """Returns what the device does between the last gradient and the next forward: norm, clip, the passes of the update
+    rule, cast, whole-buffer passes. Muon's products and the host's part come on top."""
     recipe, execution = resolved.workload.recipe, resolved.execution
     own = execution.data_parallel.resident("states", resolved.workload, part.dense, part.expert)
     launches = whole(own // _CHUNK) + 1

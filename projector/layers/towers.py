@@ -57,9 +57,9 @@ def frozen(parts: tuple[Module, ...], view: Local, *, forward_only: bool) -> tup
 
 
 def merged(view: Local) -> tuple[Module, ...]:
-    """Tokens of images in their places among the embeddings of words: a tensor of zeros, words and images written into it;
-    backward reads the images' gradient out of it (NVIDIA/Megatron-LM@00caa53a megatron/core/models/multimodal/
-    llava_model.py, ``_preprocess_data``)."""
+    """Returns the tokens of images in their places among the embeddings of words: a tensor of zeros, words and images
+    written into it; backward reads the images' gradient out of it (NVIDIA/Megatron-LM@00caa53a
+    megatron/core/models/multimodal/ llava_model.py, ``_preprocess_data``)."""
     if view.model.vision is None:
         return ()
     whole = view.gathered_bytes

@@ -45,7 +45,7 @@ class Kernel:
     pads: bool = False
 
     def wants(self) -> str:
-        """The preconditions in words."""
+        """Returns the preconditions in words."""
         spans = ("/".join(f"{a}" if a == b else f"{a}-{b}" for a, b in pair) for pair in self.widths)
         words = (
             " ".join(self.archs),
@@ -60,7 +60,7 @@ class Kernel:
         return ", ".join(word for word in words if word)
 
     def takes(self, op: Attention, arch: str, built: str) -> bool:
-        """Whether a build of ``built`` (month; empty: of today) runs ``op`` with it on ``arch``."""
+        """Returns whether a build of ``built`` (month; empty: of today) runs ``op`` with it on ``arch``."""
         qk, v = op.head_dim_qk, op.head_dim_v
         fits = (_within(qk, one) and _within(v, other) for one, other in self.widths)
         return (

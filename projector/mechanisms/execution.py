@@ -73,7 +73,7 @@ class Execution(HashedOnce):
         )
 
     def host_seconds(self, op: Operator) -> float:
-        """Host seconds to issue ``op``."""
+        """Returns the host seconds to issue ``op``."""
         return self.runtime.seconds(op)
 
 
@@ -118,8 +118,8 @@ _PLACES = tuple(field.name for field in fields(Execution))
 
 
 def problems(where: str, prefix: str, stated: Mapping[str, Any], base: Stated) -> list[Problem]:
-    """Mistakes in the mapping ``stated`` of a profile, whose strategies are those of ``base`` unless it names
-    others."""
+    """Returns the mistakes in the mapping ``stated`` of a profile, whose strategies are those of ``base`` unless it
+    names others."""
     found: list[Problem] = []
     for place, how in stated.items():
         if place not in _PLACES:

@@ -32,8 +32,8 @@ class Kernels(Strategy):
         return self.evolve({"attention": recipe.attention_backend}) if named else self
 
     def grouped_by(self, recipe: Recipe) -> str:
-        """What grouped products run on: the recipe's choice where it is one; from sync-free stage 2 on one kernel that reads
-        its sizes on the device (AMD-AGI/Primus primus/backends/megatron/core/extensions)."""
+        """Returns what grouped products run on: the recipe's choice where it is one; from sync-free stage 2 on one
+        kernel that reads its sizes on the device (AMD-AGI/Primus primus/backends/megatron/core/extensions)."""
         if (recipe.sync_free_stage or 0) >= 2:
             return "fused"
         if recipe.moe_grouped_gemm == "legacy":  # tgale96/grouped_gemm: an expert after another on a few streams

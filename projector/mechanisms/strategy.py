@@ -24,11 +24,11 @@ class Strategy:
     name: ClassVar[str]
 
     def evolve(self, parameters: Mapping[str, Any]) -> Self:
-        """The same strategy with other parameters."""
+        """Returns the same strategy with other parameters."""
         return dataclasses.replace(self, **parameters)
 
     def carried(self, to: type[Strategy]) -> dict[str, Any]:
-        """Parameters of this one that ``to`` has as well."""
+        """Returns the parameters of this one that ``to`` has as well."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(to) if hasattr(self, field.name)}
 
 
@@ -50,7 +50,7 @@ def found_in(name: str) -> Mapping[str, type[Strategy]]:
 
 
 def mistakes(where: str, place: str, kinds: Mapping[str, type[Strategy]], stated: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with a mapping that names a strategy and some of its parameters."""
+    """Returns what is wrong with a mapping that names a strategy and some of its parameters."""
     name = stated[STRATEGY]
     if name not in kinds:
         return [Problem(where, f"{place}.{STRATEGY}", name, nearest(str(name), tuple(kinds)))]

@@ -19,7 +19,8 @@ class TensorParallel(Strategy):
     backward_overlap: bool = True
 
     def copies(self, kind: str, batch: int) -> bool:
-        """Whether a collective along the sequence takes a copy of the whole tensor, because it joins another dimension."""
+        """Returns whether a collective along the sequence takes a copy of the whole tensor, because it joins another
+        dimension."""
         return False
 
 

@@ -41,7 +41,8 @@ def save(plan: MemoryPlan, lines: Sequence[RankTimeline], path: Path | str, titl
 
 
 def drawn(plan: MemoryPlan, lines: Sequence[RankTimeline], title: str) -> Any:
-    """The figure: every rank at its peak, and below it the course of a few ranks through a step (``lines``: none or all)."""
+    """Returns the figure: every rank at its peak, and below it the course of a few ranks through a step (``lines``:
+    none or all)."""
     from matplotlib.figure import Figure
 
     shown = _shown(plan) if lines else []

@@ -106,7 +106,7 @@ def pipeline(run: Resolved, placement: tuple[tuple[int, ...], ...], known: dict[
 
 @remembered(1024)
 def holdings(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> tuple[Holding, ...]:
-    """What every rank holds; one object for ranks that hold the same."""
+    """Returns what every rank holds; one object for ranks that hold the same."""
     own = pipeline(resolved, placement, {})
     each = []
     for inside, chunks in own.held:
@@ -127,18 +127,19 @@ def kept(resolved: Resolved, gpu_arch: str, own: Contents, of: Callable[[Hashabl
 
 
 def placement(resolved: Resolved) -> tuple[tuple[int, ...], ...]:
-    """The virtual stages of every pipeline rank, chunk by chunk."""
+    """Returns the virtual stages of every pipeline rank, chunk by chunk."""
     return played(resolved).placement
 
 
 def tuned(resolved: Resolved) -> bool:
-    """Whether the order of the schedule depends on the times of its stages."""
+    """Returns whether the order of the schedule depends on the times of its stages."""
     recipe = resolved.workload.recipe
     return generator(choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).tuned is not None
 
 
 def played(resolved: Resolved) -> InFlight:
-    """What is alive where in the order of its schedule for equal times. Raises :class:`InputError` where it cannot run."""
+    """Returns what is alive where in the order of its schedule for equal times. Raises :class:`InputError` where it
+    cannot run."""
     recipe = resolved.workload.recipe
     vpp = max(1, len(compositions(resolved.workload.model, recipe)[0]) // recipe.pp)
     group = recipe.microbatch_group_size_per_vp_stage
@@ -170,7 +171,7 @@ _THREADS = parameter(2, kind="published", source="the forward and the autograd t
 
 
 def workspace_bytes(resolved: Resolved, gpu_arch: str, *, moe: bool, head: bool) -> float:
-    """Bytes on one rank. ``moe``: it holds experts; ``head``: it holds the output layer."""
+    """Returns the bytes on one rank. ``moe``: it holds experts; ``head``: it holds the output layer."""
     workload = resolved.workload
     model, recipe, view = workload.model, workload.recipe, local(resolved)
     megatron = resolved.execution.data_parallel.megatron_core

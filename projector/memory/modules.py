@@ -15,9 +15,10 @@ _REST = "between"  # what stages hand to each other, and what enters layers that
 
 
 def by_module(resolved: Resolved, gpu_arch: str) -> tuple[Mapping[str, float], ...]:
-    """Bytes that one micro-batch keeps on each pipeline rank, in all of its chunks: by ``attention`` (or ``recurrent``: a
-    mixer without softmax), ``mlp``, ``experts`` (with router, exchange, shared experts), ``embedding``, ``head`` (and loss),
-    ``mtp`` and ``between``. They sum to what the memory plan multiplies by the micro-batches alive."""
+    """Returns the bytes that one micro-batch keeps on each pipeline rank, in all of its chunks: by ``attention`` (or
+    ``recurrent``: a mixer without softmax), ``mlp``, ``experts`` (with router, exchange, shared experts),
+    ``embedding``, ``head`` (and loss), ``mtp`` and ``between``. They sum to what the memory plan multiplies by the
+    micro-batches alive."""
     _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
     places = placement(resolved)
     found = []

@@ -13,15 +13,15 @@ _SMALLEST = 2.0**20  # elements: smaller tensors stay
 
 
 def moved(recipe: Recipe) -> bool:
-    """Whether optimizer states only live on the host: the device updates. Megatron-LM's layer-wise (Muon) optimizers
-    mean this by ``optimizer_cpu_offload``."""
+    """Returns whether optimizer states only live on the host: the device updates. Megatron-LM's layer-wise (Muon)
+    optimizers mean this by ``optimizer_cpu_offload``."""
     muon = recipe.optimizer in ("muon", "dist_muon") and bool(recipe.optimizer_cpu_offload)
     return bool(recipe.offload_optimizer_states) or muon
 
 
 def module_bytes(recipe: Recipe, layer: Block) -> float:
-    """Bytes of one layer that ``offload_modules`` takes to the host: inputs of the named modules (Megatron-LM
-    core/pipeline_parallel/fine_grained_activation_offload.py)."""
+    """Returns the bytes of one layer that ``offload_modules`` takes to the host: inputs of the named modules
+    (Megatron-LM core/pipeline_parallel/fine_grained_activation_offload.py)."""
     if recipe.recompute_granularity == "full":
         return 0.0
     least = _SMALLEST * (4.0 if recipe.precision == "fp32" else 2.0)
@@ -29,7 +29,7 @@ def module_bytes(recipe: Recipe, layer: Block) -> float:
 
 
 def taken(recipe: Recipe, layer: Block, position: int) -> float:
-    """Bytes of the layer at ``position`` of its stage that go to the host."""
+    """Returns the bytes of the layer at ``position`` of its stage that go to the host."""
     if position < (recipe.cpu_offloading_num_layers or 0):
         return layer.kept_bytes if recipe.recompute_granularity != "full" else layer.saved_bytes
     return module_bytes(recipe, layer)

@@ -45,7 +45,7 @@ class Contents(NamedTuple):
 
     @property
     def blocks(self) -> tuple[tuple[Hashable, int], ...]:
-        """Names of its blocks (:func:`weights_of`), and how many there are."""
+        """Returns the names of its blocks (:func:`weights_of`), and how many there are."""
         ends = ("embedding", int(self.embedding)), ("head", int(self.head)), ("mtp", self.mtp)
         return *self.layers, *((name, number) for name, number in ends if number)
 
@@ -84,7 +84,8 @@ def weights_of(resolved: Resolved, name: Hashable) -> Weights:
 
 
 def stage(resolved: Resolved, own: Contents, known: Callable[[Hashable], Weights] | None = None) -> StageParameters:
-    """Weights of one rank. ``known``: those of its blocks, where they were built before (:func:`weights_of`)."""
+    """Returns the weights of one rank. ``known``: those of its blocks, where they were built before
+    (:func:`weights_of`)."""
     of = known or partial(weights_of, resolved)
     count, embeds, heads, mtps = own
     units = [(of(kind), number) for kind, number in count] + ([(of("mtp"), mtps)] if mtps else [])

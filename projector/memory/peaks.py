@@ -35,7 +35,7 @@ class Fullest(NamedTuple):
 
 
 def fullest_of(runs: Sequence[Laid | Refusal], gpu: Gpu) -> list[Fullest | Refusal]:
-    """The same of many, each in the order of its schedule for equal times."""
+    """Returns the same of many, each in the order of its schedule for equal times."""
     alike: dict[InFlight, list[int]] = {}
     found: dict[int, Fullest | Refusal] = {}
     for i, run in enumerate(runs):
@@ -64,7 +64,7 @@ def _together(runs: Sequence[Laid], gpu: Gpu, flight: InFlight) -> list[tuple[fl
 
 
 def least(run: Laid, gpu: Gpu) -> Need:
-    """Whether the run could fit at all: with one micro-batch alive, the least of any order."""
+    """Returns whether the run could fit at all: with one micro-batch alive, the least of any order."""
     static, step, construction = run.held.fixed.T
     forward = run.held.chunks[:, :, 2].max(axis=1)
     most = np.maximum(static + np.maximum(step, forward), construction).max()

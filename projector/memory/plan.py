@@ -50,12 +50,12 @@ class RankMemory:
 
     @property
     def held(self) -> float:
-        """What the allocator sees at the most: live bytes and what it keeps of the other moment."""
+        """Returns what the allocator sees at the most: live bytes and what it keeps of the other moment."""
         return self.allocated + self.cached
 
     @property
     def static(self) -> float:
-        """Bytes that never leave: everything but activations and transients."""
+        """Returns the bytes that never leave: everything but activations and transients."""
         return self.allocated - self.components["activations"] - self.components["transient"]
 
 
@@ -93,7 +93,7 @@ class MemoryPlan:
 
     @property
     def verdict(self) -> str:
-        """Whether it fits, and by how much."""
+        """Returns whether it fits, and by how much."""
         size = f"{abs(self.margin_bytes) / _GIB:.2f} GiB {'to spare' if self.fits else 'too much'} on the fullest GPU"
         near = (
             f", and the model of memory is good to {100 * self.tolerance:.0f} %" if self.status == "too-close" else ""
@@ -111,7 +111,7 @@ class MemoryPlan:
 
     @property
     def words(self) -> str:
-        """The verdict in a few words."""
+        """Returns the verdict in a few words."""
         if self.status == "too-close":
             sizes = f"{self.required / _GIB:.1f} of {self.usable / _GIB:.1f} GiB"
             return f"{TOO_CLOSE}: {sizes} ± {100 * self.tolerance:.0f} %"
@@ -121,8 +121,8 @@ class MemoryPlan:
 
 
 def plan(resolved: Resolved, gpu: Gpu, schedule: Schedule | None = None) -> MemoryPlan:
-    """Peak memory per pipeline rank by replaying the schedule's order of forwards and backwards: that of ``schedule``
-    where it has been made for the times at hand, else the one for equal times.
+    """Returns the peak memory per pipeline rank by replaying the schedule's order of forwards and backwards: that of
+    ``schedule`` where it has been made for the times at hand, else the one for equal times.
 
     Raises :class:`projector.errors.InputError` where the layout or the schedule does not fit the sizes, or a value is
     not of its type.

@@ -36,12 +36,12 @@ class RankTimeline:
 
     @property
     def floor(self) -> float:
-        """All static bytes."""
+        """Returns all static bytes."""
         return sum(self.static.values())
 
     @property
     def peak(self) -> float:
-        """The highest number of bytes in the step."""
+        """Returns the highest number of bytes in the step."""
         return self.floor + (float(self.during.max()) if self.during.size else 0.0)
 
 

@@ -35,7 +35,7 @@ TOLERANCE = parameter(
 
 
 def kind(resolved: Resolved) -> str:
-    """What decides the error of a plan."""
+    """Returns what decides the error of a plan."""
     if uncounted(resolved.workload.model):
         return NEW
     if resolved.workload.recipe.lora:
@@ -45,7 +45,7 @@ def kind(resolved: Resolved) -> str:
 
 
 def uncounted(model: Model) -> bool:
-    """Whether nobody has counted what its layers save."""
+    """Returns whether nobody has counted what its layers save."""
     return _uncounted(IdentityKey(model))
 
 

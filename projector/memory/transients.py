@@ -35,15 +35,15 @@ def stale(resolved: Resolved, first: bool, last: bool) -> Stale:
 
 
 def boundary_tensors(resolved: Resolved, first: bool, last: bool) -> float:
-    """Bytes that the pipeline engine itself keeps of every micro-batch in flight: the output until its backward, and a
-    tensor towards the stage before (DeepSpeed: the received input, of which the stage works on a copy, runtime/pipe/
-    engine.py ``pipe_buffers``; torch: a buffer for its gradient, distributed/pipelining/stage.py)."""
+    """Returns the bytes that the pipeline engine itself keeps of every micro-batch in flight: the output until its
+    backward, and a tensor towards the stage before (DeepSpeed: the received input, of which the stage works on a copy,
+    runtime/pipe/ engine.py ``pipe_buffers``; torch: a buffer for its gradient, distributed/pipelining/stage.py)."""
     if not resolved.execution.pipeline.keeps_boundary_tensors or resolved.workload.recipe.pp == 1:
         return 0.0
     return ((not first) + (not last)) * local(resolved).residual_bytes
 
 
 def unsharded(resolved: Resolved, held: StageParameters) -> Gathered:
-    """What sharded data parallelism gathers of a rank's weights for a while."""
+    """Returns what sharded data parallelism gathers of a rank's weights for a while."""
     sharing, recipe = resolved.execution.data_parallel, resolved.workload.recipe
     return sharing.gathered(recipe, held.weights.total, held.unit, held.embedding, held.head)

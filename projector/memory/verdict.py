@@ -53,7 +53,7 @@ class Verdict:
 
 
 def reserved_bytes(resolved: Resolved, allocated: float) -> float:
-    """What the allocator holds at a peak of ``allocated`` bytes."""
+    """Returns what the allocator holds at a peak of ``allocated`` bytes."""
     return resolved.execution.allocator.reserved(allocated, resolved.workload.recipe.tp, _ragged(resolved))
 
 
@@ -91,14 +91,14 @@ def outside(resolved: Resolved) -> float:
 
 
 def device_bytes(resolved: Resolved, gpu: Gpu, allocated: float) -> float:
-    """What the device shows as used (nvidia-smi, rocm-smi): the allocator's, and all outside it."""
+    """Returns what the device shows as used (nvidia-smi, rocm-smi): the allocator's, and all outside it."""
     reserved = reserved_bytes(resolved, allocated)
     return resolved.execution.allocator.on_device(reserved, gpu.memory_bytes, outside(resolved))
 
 
 def need(resolved: Resolved, allocated: float, gpu: Gpu, beside: float | None = None) -> Need:
-    """What a peak of ``allocated`` bytes needs, beside what a run can have of the device. ``beside``: :func:`outside`, where
-    that is known."""
+    """Returns what a peak of ``allocated`` bytes needs, beside what a run can have of the device. ``beside``:
+    :func:`outside`, where that is known."""
     allocator, tp = resolved.execution.allocator, resolved.workload.recipe.tp
     beside = outside(resolved) if beside is None else beside
     required, expected = allocator.needed(allocated, tp, _ragged(resolved), beside)

@@ -92,7 +92,7 @@ class Block:
 
     @cached_property
     def kept_bytes(self) -> float:
-        """Bytes that stay saved between forward and backward under recompute."""
+        """Returns the bytes that stay saved between forward and backward under recompute."""
         return sum(each.bytes for each in self.kept)
 
     @property
@@ -111,7 +111,7 @@ class Block:
 
     @cached_property
     def owned(self) -> WeightSet:
-        """The weights that this part of the model owns."""
+        """Returns the weights that this part of the model owns."""
         return held([([w for w in self.weights if not w.borrowed], 1)])
 
     def under(self, again: Recomputed) -> Block:

@@ -55,7 +55,7 @@ class Rank:
 
     @property
     def summa(self) -> bool:
-        """Whether products are SUMMA's: on a grid of one row they are those of one dimension."""
+        """Returns whether products are SUMMA's: on a grid of one row they are those of one dimension."""
         return self.recipe.tp2 > 1
 
     @property
@@ -69,7 +69,7 @@ class Rank:
 
     @property
     def residual_bytes(self) -> float:
-        """What passes from layer to layer: all streams of the residual."""
+        """Returns what passes from layer to layer: all streams of the residual."""
         return self.act * self.shard_tokens * self.model.residual_width
 
     @property

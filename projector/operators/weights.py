@@ -50,7 +50,7 @@ class Weight:
 
 
 def stored_at(weights: Iterable[Weight], storage: str, borrowed: bool = False) -> tuple[Weight, ...]:
-    """The same weights, one tensor with all others of the name ``storage`` on their rank."""
+    """Returns the same weights, one tensor with all others of the name ``storage`` on their rank."""
     return tuple(replace(weight, storage=storage, borrowed=borrowed) for weight in weights)
 
 
@@ -87,7 +87,7 @@ class WeightSet:
 
     @cached_property
     def stored(self) -> Mapping[str, Weight]:
-        """Weights that have the name of a storage, by it."""
+        """Returns the weights that have the name of a storage, by it."""
         return {weight.storage: weight for weight in self.weights if weight.storage}
 
     @property
@@ -116,13 +116,13 @@ class WeightSet:
         return self._elements[expert]
 
     def typical(self, *, expert: bool) -> float:
-        """Elements of the tensor that an element drawn at random is of; 0 where there is none."""
+        """Returns the elements of the tensor that an element drawn at random is of; 0 where there is none."""
         each = [(w.elements * n, w.rows * w.columns) for w, n in self.weights.items() if w.expert == expert]
         whole = sum(elements for elements, _ in each)
         return sum(elements * size for elements, size in each) / whole if whole else 0.0
 
     def tensors(self, *, expert: bool) -> int:
-        """How many there are, each of its own."""
+        """Returns how many there are, each of its own."""
         return sum(weight.count * number for weight, number in self.weights.items() if weight.expert == expert)
 
 

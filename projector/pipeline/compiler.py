@@ -37,7 +37,7 @@ def compile_schedule(schedule: Schedule, paired: bool = False) -> Compiled:
 
 
 def deadlocks(schedule: Schedule) -> bool:
-    """Whether the ranks of ``schedule`` end up waiting for each other."""
+    """Returns whether the ranks of ``schedule`` end up waiting for each other."""
     flat = _Flat(schedule)
     return _levels(flat)[0] < flat.size
 

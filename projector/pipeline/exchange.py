@@ -134,8 +134,8 @@ def exposed(
     contention: float,
     idle: Floats | float = 0.0,
 ) -> Floats:
-    """What a communication adds to ``window`` seconds of work beside it, in which the device is ``idle`` for some: what is
-    longer than the work, and what the work loses by it beyond its idle time."""
+    """Returns what a communication adds to ``window`` seconds of work beside it, in which the device is ``idle`` for
+    some: what is longer than the work, and what the work loses by it beyond its idle time."""
     stretched = (window - idle) / (1.0 - contention)
     hidden = np.minimum(np.multiply(seconds, 1.0 - bucket), np.maximum(window, stretched))
     return np.asarray(seconds - hidden + np.maximum(0.0, contention * np.minimum(hidden, stretched) - idle))

@@ -42,7 +42,7 @@ class Optimum:
 
 
 def improve(schedule: Schedule, costs: Costs, limit: Sequence[int] | None = None, seconds: float = 10.0) -> Optimum:
-    """The fastest order with the placement, split and micro-batches of ``schedule``, searched for ``seconds``.
+    """Returns the fastest order with the placement, split and micro-batches of ``schedule``, searched for ``seconds``.
 
     ``limit[rank]``: chunks alive at most on each rank (default: what ``schedule`` holds at its own peak). Messages run
     beside compute. Never worse than ``schedule`` itself where that keeps to the limit. Raises :class:`InputError` when

@@ -48,7 +48,7 @@ class Replay:
 
 
 def replay(schedule: Schedule) -> Replay:
-    """What the orders of ``schedule`` keep alive."""
+    """Returns what the orders of ``schedule`` keep alive."""
     kind, here = schedule.flat.kind[:, None], schedule.flat.chunk[:, None] == np.arange(schedule.chunks)
     done = [np.cumsum(here & (kind == code), axis=0) - (here & (kind == code)) for code in (F, B, W)]
     pending = (done[B] - done[W]) if schedule.split else np.zeros_like(done[B])

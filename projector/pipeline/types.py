@@ -32,7 +32,8 @@ class Action(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def actions(kind: Kind, chunk: int, microbatches: int) -> tuple[Action, ...]:
-    """The actions of one kind on one chunk, in the order of micro-batches; made once, shared by all schedules."""
+    """Returns the actions of one kind on one chunk, in the order of micro-batches; made once, shared by all
+    schedules."""
     return tuple(Action(kind, chunk, number) for number in range(microbatches))
 
 
@@ -85,7 +86,7 @@ class Schedule:
 
     @property
     def copies(self) -> int:
-        """Ranks that hold the same virtual stage: 1, or 2 where micro-batches enter at both ends."""
+        """Returns the ranks that hold the same virtual stage: 1, or 2 where micro-batches enter at both ends."""
         return self.chunks // self.vpp
 
     @property
@@ -115,7 +116,7 @@ class Costs:
 
     @classmethod
     def equal(cls, stages: int, forward: float = 1.0, backward: float = 1.0, weight: float = 1.0) -> Costs:
-        """The same for every stage, messages for nothing."""
+        """Returns the same for every stage, messages for nothing."""
         return cls((forward,) * stages, (backward,) * stages, (weight,) * stages, (0.0,) * (stages - 1))
 
 
@@ -229,7 +230,7 @@ class Compiled:
         return {}
 
     def level_by_level(self, columns: int) -> Indices:
-        """The places of a table of so many columns, one after the other, in the order of levels."""
+        """Returns the places of a table of so many columns, one after the other, in the order of levels."""
         if columns not in self._levelled:
             level = np.repeat(np.arange(len(self.levels) - 1), np.diff(self.levels))
             self._levelled[columns] = np.argsort(np.tile(level, columns), kind="stable")
@@ -241,7 +242,7 @@ class Compiled:
         return (self.before + 1).tolist(), (self.source + 1).tolist()
 
     def own(self, rank: int) -> Indices:
-        """The actions of one rank in time."""
+        """Returns the actions of one rank in time."""
         bounds = self.schedule.flat.starts
         return self.by_rank[bounds[rank] : bounds[rank + 1]]
 

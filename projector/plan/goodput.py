@@ -26,7 +26,7 @@ _MOST = 2**22  # gaps between failures that are drawn at once
 
 
 def young(save: Numbers, mean: Numbers) -> Numbers:
-    """Seconds of work between saves, first order."""
+    """Returns the seconds of work between saves, first order."""
     return (2.0 * save * mean) ** 0.5
 
 
@@ -39,7 +39,7 @@ def daly(save: float, mean: float) -> float:
 
 
 def interval(save: Numbers, mean: Numbers) -> Numbers:
-    """The best seconds of work between saves: Newton's method from above, where it converges from one side."""
+    """Returns the best seconds of work between saves: Newton's method from above, where it converges from one side."""
     share = np.asarray(save, dtype=np.float64) / mean
     x = np.minimum(np.sqrt(2.0 * share), 1.0)
     for _ in range(_NEWTON):

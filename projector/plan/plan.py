@@ -75,7 +75,7 @@ def plan(
 
 
 def step_range(made: Projection, known: Knowledge, assumed: Sequence[str] = ()) -> Parameter:
-    """Seconds of a step as measured runs let expect them, with the interval."""
+    """Returns the seconds of a step as measured runs let expect them, with the interval."""
     found = known.expect(made, assumed)
     source = f"projected × {found.middle / made.step_seconds:.3f}, {100 * found.level:.0f} % interval; {found.rests_on}"
     return Parameter(found.middle, "derived", source, found.low, found.high, "s")

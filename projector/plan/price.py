@@ -40,7 +40,7 @@ class Price:
         return {**self.ranges, **({"price_per_gpu_hour": self.by_gpu[gpu]} if gpu in self.by_gpu else {})}
 
     def gpu_hour(self, gpu: str) -> float | None:
-        """The price of a GPU-hour alone; None where it is not stated."""
+        """Returns the price of a GPU-hour alone; None where it is not stated."""
         found = self.at(gpu).get("price_per_gpu_hour")
         return None if found is None else float(found)
 

@@ -44,7 +44,8 @@ class Rollout:
 
     @property
     def seconds(self) -> float:
-        """All answers, the GPUs evenly busy: the longest answers of a batch add to it what the given rate leaves out."""
+        """Returns all answers, the GPUs evenly busy: the longest answers of a batch add to it what the given rate
+        leaves out."""
         return self.answers * self.response / (self.rate * self.gpus)
 
 
@@ -110,7 +111,7 @@ def forward_seconds(made: Projection) -> float:
 
 
 def weight_seconds(made: Projection, cluster: Cluster, rollout: Rollout) -> float:
-    """The new weights in bf16, gathered once over the GPUs that train and, where others generate, those."""
+    """Returns the new weights in bf16, gathered once over the GPUs that train and, where others generate, those."""
     gpus = made.resolved.workload.gpus + rollout.gpus * rollout.apart
     size = _WEIGHT * count(made.resolved.workload.model).total
     shape = shape_of(1, gpus, gpus, ranks_per_node(gpus, cluster))

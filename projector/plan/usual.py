@@ -38,5 +38,6 @@ def samples_per_step(model: Model, seq_length: int, gpus: int) -> int:
 
 
 def tokens_of_a_run(model: Model) -> float:
-    """Tokens on which a model of this size is trained at the least: so many per parameter (of experts, those in use)."""
+    """Returns the tokens on which a model of this size is trained at the least: so many per parameter (of experts,
+    those in use)."""
     return PER_PARAMETER * float(count(model).active)

@@ -47,7 +47,8 @@ def answer(command: str, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def words(command: str, query: Mapping[str, str]) -> list[str]:
-    """The question as words of the command line. Raises :class:`InputError` with every word that is unknown or wrong."""
+    """Returns the question as words of the command line. Raises :class:`InputError` with every word that is unknown or
+    wrong."""
     problems: list[Problem] = []
     found: list[str] = []
     if command not in COMMANDS:
@@ -85,7 +86,7 @@ def _budget(value: str) -> str:
 
 
 def names_of(word: str) -> tuple[str, ...] | None:
-    """What may stand behind ``model``, ``gpu``, ``cluster`` or ``framework``; None for another word."""
+    """Returns what may stand behind ``model``, ``gpu``, ``cluster`` or ``framework``; None for another word."""
     from projector import frameworks
     from projector.hardware import catalogue
     from projector.workload import zoo
@@ -100,7 +101,7 @@ def names_of(word: str) -> tuple[str, ...] | None:
 
 
 def known() -> dict[str, Any]:
-    """The catalogue: names, and the fields of a recipe with their values."""
+    """Returns the catalogue: names, and the fields of a recipe with their values."""
     named = {f"{word}s": list(names_of(word) or ()) for word in ("model", "gpu", "cluster", "framework")}
     return {"schema_version": 1, **named, "fields": [_field(each) for each in fields()]}
 

@@ -118,7 +118,7 @@ def _file(name: str) -> bytes:
 
 @cache
 def openapi() -> Mapping[str, Any]:
-    """The API in words of OpenAPI 3.1."""
+    """Returns the API in words of OpenAPI 3.1."""
     from projector.serve import answers
 
     described = {

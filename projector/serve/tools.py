@@ -56,8 +56,9 @@ def server(seconds: float) -> Any:
 
 
 def score(log: str, config: str | None = None, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
-    """Whether the training run of a log is as fast as it should be: measured beside expected, by part, a verdict (normal,
-    slow, fast) and what most likely explains it. config: the launch script or configuration, where the log prints none."""
+    """Returns whether the training run of a log is as fast as it should be: measured beside expected, by part, a
+    verdict (normal, slow, fast) and what most likely explains it. config: the launch script or configuration, where the
+    log prints none."""
     from projector.cli import as_json
     from projector.cli.evidence import scored
 
@@ -70,7 +71,7 @@ def score(log: str, config: str | None = None, gpu: str | None = None, gpus: int
 
 
 def names(kind: str) -> list[str]:
-    """What the catalogue knows. kind: model, gpu, cluster or framework."""
+    """Returns what the catalogue knows. kind: model, gpu, cluster or framework."""
     from projector.serve.answers import names_of
 
     return list(names_of(kind) or ("model", "gpu", "cluster", "framework"))

@@ -92,7 +92,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def computed(command: str, query: Mapping[str, str]) -> Told:
-    """The answer in this process."""
+    """Returns the answer in this process."""
     from projector.cli import as_json
     from projector.serve import answers
 

@@ -38,7 +38,7 @@ def check(
 def around(
     cluster: Cluster, mode: str, settings: Settings = kernel_settings.DEFAULT, efficiency: Efficiency | None = None
 ) -> list[Problem]:
-    """What is wrong with all arguments but the workload."""
+    """Returns what is wrong with all arguments but the workload."""
     wrong = [*cluster_problems(cluster), *of_type(settings, Settings, "", "settings.")]
     if settings is not kernel_settings.DEFAULT and not wrong:
         try:
@@ -53,7 +53,7 @@ def around(
 
 
 def of_workload(workload: Workload) -> list[Problem]:
-    """What is wrong with a workload, the rules of its framework and schedule included."""
+    """Returns what is wrong with a workload, the rules of its framework and schedule included."""
     before = known(workload)
     typed = [] if before else of_type(workload, Workload, "")
     wrong = list(problems(workload, split=None if typed else _split_rule(workload.framework)))

@@ -94,9 +94,9 @@ def offloads(resolved: Resolved) -> tuple[str, ...]:
 
 
 def host_bytes(resolved: Resolved, cluster: Cluster) -> float:
-    """Bytes that the fullest host holds at least: of each of its ranks the states and activations that the peak of the
-    device has less than it would have without offload. An optimizer on the host has fp32 states, whatever the device's
-    would have. Ranks of one stage fill hosts first (tp, cp and dp before pp)."""
+    """Returns the bytes that the fullest host holds at least: of each of its ranks the states and activations that the
+    peak of the device has less than it would have without offload. An optimizer on the host has fp32 states, whatever
+    the device's would have. Ranks of one stage fill hosts first (tp, cp and dp before pp)."""
     workload = resolved.workload
     wide = {"use_precision_aware_optimizer": False} if workload.recipe.optimizer_cpu_offload else {}
     bare = evolve(resolved, workload=evolve(workload, recipe=evolve(workload.recipe, **OFFLOADS, **wide)))
@@ -114,7 +114,7 @@ def _movable(rank: RankMemory) -> float:
 
 
 def host_problems(resolved: Resolved, cluster: Cluster) -> list[Problem]:
-    """What offload asks of the hosts of ``cluster`` beyond their memory."""
+    """Returns what offload asks of the hosts of ``cluster`` beyond their memory."""
     fields = offloads(resolved)
     if not fields:
         return []

@@ -53,8 +53,8 @@ _DISPATCHERS: Mapping[str, tuple[str, ...]] = {
 
 
 def foreign(workload: Workload) -> tuple[str, ...]:
-    """What the (resolved) recipe asks for that its framework does not run, as texts for what is assumed: a plan may well
-    ask what another framework's schedule or dispatcher would bring."""
+    """Returns what the (resolved) recipe asks for that its framework does not run, as texts for what is assumed: a plan
+    may well ask what another framework's schedule or dispatcher would bring."""
     recipe, name, found = workload.recipe, workload.framework, []
     schedule = pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)
     able = _run_by(family(name))
@@ -77,7 +77,7 @@ def _run_by(kind: str, tuned: bool = True) -> tuple[str, ...]:
 
 
 def rules_of(framework: str) -> tuple[Rule, ...]:
-    """The rules of a framework; of one of which nothing is known, those that all have."""
+    """Returns the rules of a framework; of one of which nothing is known, those that all have."""
     return RULES.get(family(framework), _EVERY)
 
 

@@ -15,7 +15,7 @@ _sizes = attrgetter("pp", "vpp", "tp", "tp2", "cp", "micro_batch_size", "global_
 
 
 def problems(workload: Workload) -> list[Problem]:
-    """What keeps the schedule of the recipe from running on its sizes, in the words of an input file."""
+    """Returns what keeps the schedule of the recipe from running on its sizes, in the words of an input file."""
     recipe = workload.recipe
     sizes, text = _sizes(recipe), recipe.pipeline_schedule
     whole = {*map(type, sizes)} == {int} and min(sizes) >= 1
@@ -48,7 +48,7 @@ def _last_group(name: str, recipe: Recipe, m: int) -> list[Problem]:
 
 
 def conflict(recipe: Recipe) -> str | None:
-    """Why the schedule that runs does not go with the recompute of the recipe; ``None`` where it does.
+    """Returns why the schedule that runs does not go with the recompute of the recipe; ``None`` where it does.
 
     A whole layer that is recomputed lives only inside its own backward: its activations are rebuilt there and freed at
     its end, so a weight gradient that is put off finds none. Keeping them until ``W`` would keep what recompute saves.

@@ -15,9 +15,9 @@ from projector.workload.composition import compositions
 
 
 def activations(resolved: Resolved, schedule: Schedule) -> tuple[Collective | None, ...]:
-    """The activation of one micro-batch from each virtual stage to the next, ``stages − 1`` of them; None where both stand
-    on one rank (NVIDIA/Megatron-LM pipeline_parallel/schedules.py shapes): over the node's links, the network or between
-    pods, as the ranks of the two stages lie. Gradients are as large."""
+    """Returns the activation of one micro-batch from each virtual stage to the next, ``stages − 1`` of them; None where
+    both stand on one rank (NVIDIA/Megatron-LM pipeline_parallel/schedules.py shapes): over the node's links, the
+    network or between pods, as the ranks of the two stages lie. Gradients are as large."""
     workload, recipe = resolved.workload, resolved.workload.recipe
     tokens = recipe.seq_length * recipe.micro_batch_size * recipe.sequences / recipe.token_ranks
     tokens /= recipe.tp if recipe.sequence_parallel else 1

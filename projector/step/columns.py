@@ -40,9 +40,10 @@ _WIDE = 512  # rows of a column: what a layer's operators need stays within some
 def additive(
     runs: Sequence[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings
 ) -> list[Mapping[Hashable, Floats]]:
-    """What each block of each run adds to a stage (:func:`projector.step.problem.added`): ``[phase, device or
-    host]`` seconds by its name (:func:`projector.step.stages.counted_names`). Nothing of runs whose weights or gradients
-    travel with every micro-batch, nor of those that no model prices: they are for :func:`projector.step.priced.priced`."""
+    """Returns what each block of each run adds to a stage (:func:`projector.step.problem.added`): ``[phase, device or
+    host]`` seconds by its name (:func:`projector.step.stages.counted_names`). Nothing of runs whose weights or
+    gradients travel with every micro-batch, nor of those that no model prices: they are for
+    :func:`projector.step.priced.priced`."""
     found: list[Mapping[Hashable, Floats]] = [{} for _ in runs]
     still = [i for i, run in enumerate(runs) if not travels(run)]
     for own, made in _priced([runs[i] for i in still], cluster, efficiency, settings):

@@ -47,7 +47,7 @@ class Traffic:
 def traffic(
     resolved: Resolved, stages: Sequence[Sequence[StageBlock]], clock: Clock, price: Pricing, step: Step
 ) -> tuple[Traffic, ...]:
-    """The collectives of ``step``, by part, the longest first. ``stages``: blocks by virtual stage."""
+    """Returns the collectives of ``step``, by part, the longest first. ``stages``: blocks by virtual stage."""
     schedule = step.timeline.compiled.schedule
     own = [stages[v] for v in schedule.placement[step.rank]]
     inside = list(_inside(resolved, own, clock, price, schedule.each))

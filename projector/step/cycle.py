@@ -58,7 +58,7 @@ class Cycle:
         return arrival(self.exchange, self.compiled.schedule.placement, self.forward)
 
     def play(self, start: Arrival, messages: Floats) -> Timeline:
-        """The schedule with ``messages`` of these seconds."""
+        """Returns the schedule with ``messages`` of these seconds."""
         release = start.release if start.release.any() else None
         stages = self.forward, self.inputs, self.weight
         switches = self.overlap_p2p, self.overlap_flush
@@ -88,14 +88,14 @@ class Stages(NamedTuple):
 
 
 def figures(time: StageTime) -> Sequence[float]:
-    """The fields of :class:`Stages`, of one of them."""
+    """Returns the fields of :class:`Stages`, of one of them."""
     forward, inputs = time.forward, time.inputs
     phases = forward.seconds, inputs.seconds, time.weight.seconds, time.deferred
     return *phases, forward.saved, inputs.saved, forward.host_excess, time.backward.host_excess
 
 
 def cycle(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[WeightSet], clock: Clock) -> Cycle:
-    """What the schedule of one run is evaluated with. ``times``, ``trained``: one per virtual stage."""
+    """Returns what the schedule of one run is evaluated with. ``times``, ``trained``: one per virtual stage."""
     schedule = compiled_schedule(resolved).schedule
     stages = Stages(*np.array([figures(time) for time in times]).T)
     held = by_rank(trained, schedule.placement)
@@ -119,7 +119,7 @@ def rank_figures(resolved: Resolved, clock: Clock, whole: WeightSet) -> Sequence
 
 
 def stage_figures(resolved: Resolved, own: WeightSet, stage: int) -> Sequence[float]:
-    """Elements that a virtual ``stage`` trains, and their :meth:`DataParallel.buckets`."""
+    """Returns the elements that a virtual ``stage`` trains, and their :meth:`DataParallel.buckets`."""
     return own.dense + own.expert, *resolved.execution.data_parallel.buckets(resolved.workload, own, stage)
 
 
@@ -175,7 +175,8 @@ def _unpaired(recipe: Recipe, forward: Floats, inputs: Floats) -> Floats:
 
 
 def compiled_schedule(resolved: Resolved, microbatches: int | None = None) -> Compiled:
-    """The schedule of the recipe for its stages and micro-batches, or another number of them (compiled once per process).
+    """Returns the schedule of the recipe for its stages and micro-batches, or another number of them (compiled once per
+    process).
 
     With expert-parallel overlap each rank runs one forward more ahead, and forwards beside backwards from then on
     (Megatron-LM core/pipeline_parallel/schedules.py, combined_1f1b.py).
@@ -188,7 +189,8 @@ def compiled_schedule(resolved: Resolved, microbatches: int | None = None) -> Co
 
 
 def by_rank(each: Sequence[WeightSet], placement: Sequence[Sequence[int]]) -> tuple[WeightSet, ...]:
-    """The weights of every pipeline rank from those of its virtual stages; one object for ranks that hold the same ones."""
+    """Returns the weights of every pipeline rank from those of its virtual stages; one object for ranks that hold the
+    same ones."""
     known: dict[tuple[int, ...], WeightSet] = {}
     for own in placement:
         parts = [each[v] for v in own]
@@ -199,7 +201,7 @@ def by_rank(each: Sequence[WeightSet], placement: Sequence[Sequence[int]]) -> tu
 
 
 def between_steps(resolved: Resolved) -> float:
-    """Host seconds of a step around its operators."""
+    """Returns the host seconds of a step around its operators."""
     recipe, runtime = resolved.workload.recipe, resolved.execution.runtime
     return runtime.loop_seconds(resolved.workload.gpus, bool(recipe.manual_gc))
 
@@ -219,8 +221,9 @@ def _tuned(
 def exchange(
     resolved: Resolved, schedule: Schedule, ranks: Floats, own: Floats, between: Sequence[Floats], stages: Stages
 ) -> Exchange:
-    """Seconds of what surrounds the pipeline. A rank's buffers are reduced chunk by chunk: each by its elements. ``ranks``
-    ``[4, …, pp]``: :func:`rank_figures`; ``own`` ``[3, …, stages]``: :func:`stage_figures`; ``between``: :func:`shared`."""
+    """Returns the seconds of what surrounds the pipeline. A rank's buffers are reduced chunk by chunk: each by its
+    elements. ``ranks`` ``[4, …, pp]``: :func:`rank_figures`; ``own`` ``[3, …, stages]``: :func:`stage_figures`;
+    ``between``: :func:`shared`."""
     sharing, recipe, place = resolved.execution.data_parallel, resolved.workload.recipe, np.array(schedule.placement)
     reduce, fetch, steps, whole = ranks
     share = own[0][..., place] / np.where(whole > 0, whole, 1.0)[..., None]  # [..., pp, chunks]
@@ -247,7 +250,7 @@ def filled(values: Sequence[float]) -> Floats:
 
 
 def messages(resolved: Resolved, clock: Clock, schedule: Schedule) -> Floats:
-    """Seconds of one activation sent from each virtual stage to the next ``[…, stages − 1]``."""
+    """Returns the seconds of one activation sent from each virtual stage to the next ``[…, stages − 1]``."""
     host = resolved.execution.runtime.collective_us * 1e-6 if resolved.execution.pipeline.p2p_synchronous else 0.0
     sent = activations(resolved, schedule)
     priced = {id(op): clock.collective(op) + host if op else 0.0 for op in {id(op): op for op in sent}.values()}
@@ -279,5 +282,5 @@ def around(resolved: Resolved, clock: Clock, whole: WeightSet) -> Around:
 
 
 def together(clock: Clock, ops: Sequence[Collective]) -> float:
-    """Seconds of collectives one after the other."""
+    """Returns the seconds of collectives one after the other."""
     return sum(clock.collective(op) for op in ops)

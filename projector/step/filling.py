@@ -37,7 +37,7 @@ def idle(resolved: Resolved) -> Resolved | None:
 
 
 def seconds(full: Floats, empty: Floats, pp: int) -> float:
-    """Seconds that a step waits for stages without input. ``full``, ``empty`` ``[≥ 3, stages]``: of forward, backward
-    without and of the weight gradients of every virtual stage with input, and without."""
+    """Returns the seconds that a step waits for stages without input. ``full``, ``empty`` ``[≥ 3, stages]``: of
+    forward, backward without and of the weight gradients of every virtual stage with input, and without."""
     later = [np.maximum(0.0, empty[part].sum(axis=0) - full[part].sum(axis=0)) for part in (slice(0, 1), slice(1, 3))]
     return (pp - 1) * float((later[0] + later[1]).max(initial=0.0))

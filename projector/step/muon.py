@@ -42,7 +42,8 @@ def products(resolved: Resolved, part: WeightSet) -> tuple[tuple[Gemm, float], .
 
 @mechanism(off=0.0)
 def seconds(resolved: Resolved, part: WeightSet, clock: Clock) -> float:
-    """Seconds of the products of a rank, at least those of its costliest matrix; the host issues each of them."""
+    """Returns the seconds of the products of a rank, at least those of its costliest matrix; the host issues each of
+    them."""
     found = products(resolved, part)
     if not found:
         return 0.0

@@ -37,8 +37,8 @@ class Cover:
 
 
 def pairs_up(recipe: Recipe) -> bool:
-    """Whether forwards run beside backwards: without a pipeline, with virtual stages (Megatron-LM asks for them), or in a
-    schedule that is made of such pairs."""
+    """Returns whether forwards run beside backwards: without a pipeline, with virtual stages (Megatron-LM asks for
+    them), or in a schedule that is made of such pairs."""
     if not recipe.overlap_moe_expert_parallel_comm:
         return False
     several = recipe.pp == 1 or recipe.vpp > 1
@@ -46,13 +46,14 @@ def pairs_up(recipe: Recipe) -> bool:
 
 
 def pipelined(recipe: Recipe) -> bool:
-    """Whether the schedule of a pipeline decides which of them have a partner."""
+    """Returns whether the schedule of a pipeline decides which of them have a partner."""
     return pairs_up(recipe) and recipe.pp > 1
 
 
 @mechanism(off=lambda *_: Cover())
 def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
-    """What the exchanges of ``block`` hide behind a neighbour of its own kind; nothing for a block without exchange.
+    """Returns what the exchanges of ``block`` hide behind a neighbour of its own kind; nothing for a block without
+    exchange.
 
     ``delayed``: ``delay_wgrad_compute``. Seconds of compute stretch by
     :data:`projector.step.timing.CONTENTION`, those of an exchange by :data:`projector.step.timing.SLOWED`, as far as both

@@ -34,7 +34,7 @@ _CHUNKS = parameter(
 
 @mechanism(off=0.0)
 def optimizer_seconds(resolved: Resolved, part: WeightSet) -> float:
-    """Seconds that a rank waits for its host between the last gradient and the next forward."""
+    """Returns the seconds that a rank waits for its host between the last gradient and the next forward."""
     recipe, x = resolved.workload.recipe, resolved.execution.data_parallel
     own = x.resident("states", resolved.workload, part.dense, part.expert)
     link = min(resolved.host_bandwidth, resolved.host_copies)
@@ -57,6 +57,7 @@ def optimizer_seconds(resolved: Resolved, part: WeightSet) -> float:
 
 
 def layer_seconds(resolved: Resolved, layer: Block, position: int) -> float:
-    """Seconds that the link needs, one way, for what ``layer`` at ``position`` of its stage leaves in host memory."""
+    """Returns the seconds that the link needs, one way, for what ``layer`` at ``position`` of its stage leaves in host
+    memory."""
     nbytes = taken(resolved.workload.recipe, layer, position)
     return nbytes / min(resolved.host_bandwidth, resolved.host_copies)

@@ -85,7 +85,7 @@ def priced(
     settings: Settings,
     corrected: Callable[[KernelModel], KernelModel] | None = None,
 ) -> Priced:
-    """The step of ``resolved``, priced by the kernel model of ``mode``, with ``corrected`` over it.
+    """Returns the step of ``resolved``, priced by the kernel model of ``mode``, with ``corrected`` over it.
 
     Raises :class:`NoMeasurement` in ``benchmark`` mode on a GPU without measured tables.
     """

@@ -30,7 +30,7 @@ from projector.workload.composition import Composition
 
 
 def switches_of(resolved: Resolved) -> Hashable:
-    """What the time of a block depends on beside what modules see and how groups lie."""
+    """Returns what the time of a block depends on beside what modules see and how groups lie."""
     recipe, sharing = resolved.workload.recipe, resolved.execution.data_parallel
     return (
         pairs_up(recipe),
@@ -44,7 +44,7 @@ def switches_of(resolved: Resolved) -> Hashable:
 
 
 def travels(resolved: Resolved) -> bool:
-    """Whether weights or gradients travel with every micro-batch."""
+    """Returns whether weights or gradients travel with every micro-batch."""
     recipe, sharing = resolved.workload.recipe, resolved.execution.data_parallel
     return sharing.gathers_every_microbatch(recipe) or sharing.reduces_every_microbatch(resolved.workload)
 
@@ -102,6 +102,6 @@ class Layers:
 
 
 def added(time: StageTime) -> tuple[tuple[float, float], ...]:
-    """What a block adds to the device's and to the host's time of its stage: forward, backward without and of the weight
-    gradients where these are apart. A stage lasts as long as the larger sum, or longer."""
+    """Returns what a block adds to the device's and to the host's time of its stage: forward, backward without and of
+    the weight gradients where these are apart. A stage lasts as long as the larger sum, or longer."""
     return tuple((phase.device, sum(s.host for s in phase.segments)) for phase in time.phases)

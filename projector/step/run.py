@@ -49,7 +49,7 @@ class Step:
 
 
 def owned_by_rank(resolved: Resolved, stages: Sequence[Sequence[StageBlock]]) -> tuple[WeightSet, ...]:
-    """Elements with gradients on every pipeline rank: its virtual stages together."""
+    """Returns the elements with gradients on every pipeline rank: its virtual stages together."""
     return by_rank([owned(resolved, stage) for stage in stages], compiled_schedule(resolved).schedule.placement)
 
 

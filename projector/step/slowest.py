@@ -19,8 +19,8 @@ from projector.operators.types import Attention, Gemm, GroupedGemm, Operator
 
 @mechanism(off=1.0)
 def slowest(efficiency: Efficiency, gpus: int) -> float:
-    """Time of a product on the slowest of ``gpus`` chips over that on a usual one: 1 for one chip, or for chips whose
-    ``clock.spread`` (standard deviation of the sustained clock over its mean) is not stated."""
+    """Returns the time of a product on the slowest of ``gpus`` chips over that on a usual one: 1 for one chip, or for
+    chips whose ``clock.spread`` (standard deviation of the sustained clock over its mean) is not stated."""
     return 1.0 + efficiency.get("clock.spread", 0.0) * expected_maximum(gpus)
 
 

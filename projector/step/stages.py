@@ -66,12 +66,12 @@ class StageTime:
 
     @cached_property
     def backward(self) -> Phase:
-        """The whole backward."""
+        """Returns the whole backward."""
         return apart(self.inputs, self.weight)
 
 
 def parts(resolved: Resolved, chunk: Composition) -> tuple[StageBlock, ...]:
-    """The blocks of a virtual stage in order: embedding, layers, MTP modules, head."""
+    """Returns the blocks of a virtual stage in order: embedding, layers, MTP modules, head."""
     return tuple(part for part, number in counted_parts(resolved, chunk) for _ in range(number))
 
 
@@ -89,7 +89,7 @@ def counted_parts(resolved: Resolved, chunk: Composition) -> Iterator[tuple[Stag
 
 
 def counted_names(chunk: Composition) -> list[tuple[Hashable, int]]:
-    """Names of :func:`counted_parts`, in their order: equal where blocks of one layer problem are."""
+    """Returns the names of :func:`counted_parts`, in their order: equal where blocks of one layer problem are."""
     names: list[tuple[Hashable, int]] = [("embedding", 1)] if chunk.embedding else []
     names += chunk.runs
     if chunk.mtp[0]:
@@ -109,19 +109,19 @@ def compute_operators(blocks: Iterable[StageBlock]) -> Iterator[Operator]:
 
 
 def owned(resolved: Resolved, stage: Sequence[StageBlock]) -> WeightSet:
-    """The weights of a virtual stage that receive gradients on one rank."""
+    """Returns the weights of a virtual stage that receive gradients on one rank."""
     number = Counter(id(part.block) for part in stage)
     blocks = {id(part.block): part.block for part in stage}
     return trained_of(resolved, held((block.weights, number[key]) for key, block in blocks.items()))
 
 
 def trained_of(resolved: Resolved, weights: WeightSet) -> WeightSet:
-    """All of them but the frozen, or the adapters alone."""
+    """Returns the weights that are trained: all but the frozen ones, or the adapters alone where there are some."""
     return weights.trained if resolved.workload.recipe.lora is None else weights.only("adapter")
 
 
 def stage_time(resolved: Resolved, stage: Sequence[StageBlock], clock: Clock) -> StageTime:
-    """One virtual stage from its blocks in order."""
+    """Returns the times of one virtual stage, which is made of these blocks in order."""
     times = {part.key: block_time(resolved, part, clock) for part in {part.key: part for part in stage}.values()}
     each = [(part, times[part.key]) for part in stage]
     made = assembled(resolved, list(counted(time for _, time in each)), {part.block.name for part in stage})
@@ -148,8 +148,8 @@ def assembled(resolved: Resolved, blocks: Sequence[tuple[StageTime, int]], ends:
 
 
 def after_exchange(resolved: Resolved) -> bool:
-    """Whether the host waits for the device after each exchange between stages, so that what comes next begins with none of
-    its kernels issued (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/pipeline_parallel/p2p_communication.py,
+    """Returns whether the host waits for the device after each exchange between stages, so that what comes next begins
+    with none of its kernels issued (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/pipeline_parallel/p2p_communication.py,
     ``batch_p2p_sync``; not where interleaved stages send and receive one by one, ``overlap_p2p_comm``)."""
     recipe, execution = resolved.workload.recipe, resolved.execution
     its_own = recipe.pipeline_schedule in ("1f1b", "interleaved") and not recipe.overlap_p2p_comm
@@ -157,19 +157,19 @@ def after_exchange(resolved: Resolved) -> bool:
 
 
 def messages(resolved: Resolved, part: StageBlock, clock: Clock) -> tuple[Message, ...]:
-    """Every collective of one block in one micro-batch, in order."""
+    """Returns every collective of one block in one micro-batch, in order."""
     ledger: list[Message] = []
     block_time(resolved, part, clock, ledger)
     return tuple(ledger)
 
 
 def splits(recipe: Recipe) -> bool:
-    """Whether the schedule computes weight gradients apart from input gradients."""
+    """Returns whether the schedule computes weight gradients apart from input gradients."""
     return pipeline.generator(pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).split
 
 
 def block_time(resolved: Resolved, part: StageBlock, clock: Clock, ledger: list[Message] | None = None) -> StageTime:
-    """One block, one micro-batch."""
+    """Returns the times of one block for one micro-batch."""
     recipe, graphed, layer = resolved.workload.recipe, part.block.graphed, part.layers > 0
     later = _deferred(resolved, part)
     now = tuple(op for op in part.backward if op not in later)

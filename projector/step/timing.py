@@ -44,14 +44,14 @@ class Message:
 
 
 class Segment(NamedTuple):
-    """A stretch between two synchronisation points: device seconds and the host seconds needed to issue it. ``beside``:
-    device seconds more where no neighbour hides its exchanges. ``apart``: device seconds of traffic that was started
-    ahead, which time without a kernel takes up.
+    """A stretch between two synchronisation points: the seconds of the device, and those that the host needs to
+    issue its work. ``beside`` is what the device takes longer where no neighbour hides its exchanges; ``apart`` is
+    traffic that was started ahead and that fills time without a kernel.
 
-    ``issued``: when the device is done that has nothing to do at first: the largest, over its operators, of the host's
-    seconds up to one and the device's from it on. A stretch whose kernels are issued slowly at first lasts longer than
-    both of its sums, unless the host was ``ahead`` when it began. ``times``: how many such stretches there are, each between
-    synchronisations of its own; the other fields are those of one.
+    ``issued`` is the moment at which a device is done that has nothing to do at first: the largest, over its
+    operators, of the host's seconds up to one and the device's from it on. A stretch whose kernels are issued slowly
+    at first lasts longer than both of its sums, unless the host was ``ahead`` when it began. ``times``: how many
+    such stretches there are, each between synchronisations of its own; the other fields are those of one.
     """
 
     device: float
@@ -67,7 +67,8 @@ class Segment(NamedTuple):
 
     @property
     def ahead(self) -> Segment:
-        """The same, begun with the device still busy: no synchronisation went before."""
+        """Returns this stretch as it runs when it begins with the device still busy, because no synchronisation went
+        before."""
         return self._replace(issued=0.0)
 
     @property
@@ -75,18 +76,21 @@ class Segment(NamedTuple):
         return most(self.device + self.apart + self.beside, self.host, self.issued) * self.times
 
     def then(self, other: Segment) -> Segment:
-        """Both, with no synchronisation between: the host goes on issuing."""
+        """Returns this stretch and ``other`` after it, with no synchronisation between them, so that the host goes
+        on issuing."""
         late = most(self.issued + other.device, self.host + other.issued)
         sums = self.device + other.device, self.host + other.host, self.beside + other.beside
         return Segment(*sums, late, self.apart + other.apart)
 
     def repeated(self, number: int) -> Segment:
-        """So many of it one after the other: whoever is slower, device or host, decides when the last begins."""
+        """Returns ``number`` such stretches, one after the other: the slower of device and host decides when the
+        last one begins."""
         late = self.issued + (number - 1) * most(self.device, self.host)
         return Segment(number * self.device, number * self.host, number * self.beside, late, number * self.apart)
 
     def running(self, seconds: float, host: float = 0.0, launches: int = 1) -> Segment:
-        """This and an operator whose ``launches`` share its seconds of the device and of the host."""
+        """Returns this stretch with one operator more at its end, whose ``launches`` share its seconds of the device
+        and of the host."""
         device, issuing, late = _running(self.device, self.host, self.issued, seconds, host, launches)
         return Segment(device, issuing, self.beside, late, self.apart)
 
@@ -103,10 +107,11 @@ def _running(
 
 @dataclass(frozen=True)
 class Phase:
-    """Forward or backward of a block or chunk. ``exposed``: communication seconds inside ``device``, by group.
+    """The forward or the backward of a block or of a chunk, as a row of segments. ``exposed`` holds the seconds of
+    communication inside ``device``, by group.
 
-    ``measured``: device seconds that rest on measured kernels. ``wait``: seconds lost at synchronisation
-    points. ``drained``: the device has nothing to do when it begins.
+    ``measured``: device seconds that rest on measured kernels. ``wait``: seconds lost at synchronisation points.
+    ``drained``: the device has nothing to do when the phase begins.
     """
 
     segments: tuple[Segment, ...]
@@ -122,8 +127,8 @@ class Phase:
 
     @property
     def begun(self) -> tuple[Segment, ...]:
-        """Its segments; before its own first synchronisation the host is where the phase before left it: ahead, unless the
-        device was drained."""
+        """Returns the segments as they run: before the first synchronisation the host is where the phase before left
+        it, which is ahead of the device unless the device was drained."""
         return self.segments if self.drained else (*(s.ahead for s in self.segments[:1]), *self.segments[1:])
 
     @cached_property
@@ -131,15 +136,15 @@ class Phase:
         return sum((s.device + s.apart) * s.times for s in self.segments)
 
     def waiting(self, seconds: float) -> Phase:
-        """The same, and ``seconds`` more in which the device waits."""
+        """Returns this phase with ``seconds`` more in which the device waits."""
         return replace(self, wait=self.wait + seconds) if seconds else self
 
     def synchronised(self, seconds: float) -> Phase:
-        """The same behind a synchronisation of ``seconds``."""
+        """Returns this phase as it runs behind a synchronisation that takes ``seconds``."""
         return replace(self, wait=self.wait + seconds, drained=True)
 
     def repeated(self, number: int) -> Phase:
-        """So many of it one after the other, the host ahead across the seams."""
+        """Returns ``number`` such phases, one after the other, without a synchronisation where they meet."""
         if not self.segments:
             return self
         first, *rest = self.segments
@@ -159,7 +164,7 @@ class Phase:
 
     @property
     def host_excess(self) -> float:
-        """Seconds that the host adds: the device waits for it."""
+        """Returns the seconds that the host adds: the device waits for it."""
         return self.seconds - self.device
 
 
@@ -183,7 +188,8 @@ class Clock:
         covered: Mapping[str, tuple[float, float]] | None = None,
         ledger: list[Message] | None = None,
     ) -> Phase:
-        """Seconds of ``operators`` run one after the other, those with ``hides_behind`` beside the ones they name.
+        """Returns the seconds of ``operators`` run one after the other, those with ``hides_behind`` beside the ones
+        they name.
 
         ``layer``: add the module overhead of one layer; ``graphed``: names of operators that a graph replays.
         ``covered``: by name of a collective, its seconds hidden behind compute of another phase, and what that loses; such
@@ -228,7 +234,7 @@ class Clock:
         return Phase(tuple(segments), compute, exposed, measured, wait)
 
     def work(self, operators: Iterable[Operator]) -> float:
-        """Compute seconds of ``operators``."""
+        """Returns the seconds in which ``operators`` compute."""
         return sum(self.kernels[op] for op in operators if not isinstance(op, Collective | HostWork))
 
     def _beside(self, operators: Iterable[Operator]) -> dict[str, float]:

@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
 
 def offloads(resolved: Resolved) -> bool:
-    """Whether activations of some layers are on the host meanwhile."""
+    """Returns whether activations of some layers are on the host meanwhile."""
     recipe = resolved.workload.recipe
     return bool(recipe.cpu_offloading_num_layers or recipe.offload_modules)
 
 
 @mechanism(off=(0.0, 0.0))
 def waits_for_host(resolved: Resolved, blocks: Sequence[tuple[StageBlock, StageTime]]) -> tuple[float, float]:
-    """Seconds that forward and backward of a stage of these ``blocks`` wait for activations on their way to host memory and
-    back: what one layer leaves there travels while another computes (see :mod:`projector.step.offload`)."""
+    """Returns the seconds that forward and backward of a stage of these ``blocks`` wait for activations on their way to
+    host memory and back: what one layer leaves there travels while another computes (see
+    :mod:`projector.step.offload`)."""
     if not offloads(resolved):
         return 0.0, 0.0
     forward = backward = 0.0

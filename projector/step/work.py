@@ -69,7 +69,7 @@ class BlockWork:
 def works(
     resolved: Resolved, cluster: Cluster, efficiency: Efficiency, mode: str, settings: Settings
 ) -> tuple[BlockWork, ...]:
-    """Every kind of block of the model, in its order. Raises as :func:`projector.step.priced.priced` does."""
+    """Returns every kind of block of the model, in its order. Raises as :func:`projector.step.priced.priced` does."""
     made = priced(resolved, cluster, efficiency, mode, settings)
     better = {
         bound: priced(resolved, _better(cluster, words), efficiency, mode, settings) for bound, words in _BINDS.items()

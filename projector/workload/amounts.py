@@ -21,7 +21,8 @@ def tokens(text: str) -> float | None:
 
 
 def count(value: object) -> object:
-    """``"32k"`` (tokens or samples) as the whole number 32,768, also in a list; any other value as it stands."""
+    """Returns ``"32k"`` (tokens or samples) as the whole number 32,768, also inside a list; any other value comes
+    back as it stands."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(count, value))
     match = _COUNT.fullmatch(value.strip()) if isinstance(value, str) else None

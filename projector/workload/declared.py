@@ -57,7 +57,8 @@ def about(
     essential: bool = False,
     **names: str,
 ) -> Mapping[str, About]:
-    """Metadata of a dataclass field. Several names, settings or effects are one text with blanks between them."""
+    """Returns the metadata of a dataclass field. Several names, settings or effects are one text with blanks between
+    them."""
     return {
         _KEY: About(
             help=help,
@@ -82,7 +83,7 @@ def recipe_field(help: str, affects: str, kind: str = "", *, default: Any = None
 
 @cache
 def about_of(kind: Any) -> Mapping[str, About]:
-    """What the fields of a dataclass say, in their order; nothing of one that says nothing."""
+    """Returns what the fields of a dataclass say, in their order; nothing of one that says nothing."""
     return MappingProxyType(dict(_of(kind)))
 
 

@@ -21,7 +21,8 @@ _PART = re.compile(r"(?:(tp2)[:=]|(tp|cp|dp|pp)[:=]?)(\d{1,6})")  # tp24: 24 ran
 
 
 def inside(text: str | None) -> tuple[int, ...] | None:
-    """Ranks of each group of :data:`ORDER` in a domain; None where nothing is said. Raises ValueError with what is wrong."""
+    """Returns the ranks of each group of :data:`ORDER` in a domain; None where nothing is said. Raises ValueError with
+    what is wrong."""
     if text is None:
         return None
     found: dict[str, int] = {}
@@ -42,8 +43,8 @@ def written(domain: Mapping[str, int]) -> str:
 
 
 def mistakes(recipe: Recipe, dp: int, domain: int | None = None) -> Iterator[tuple[str, str]]:
-    """Yields what is expected of the ``fast_domain`` of a recipe with ``dp`` data-parallel ranks, and what was found.
-    ``domain``: ranks of a run in each domain (None: not known)."""
+    """Yields what is expected of the ``fast_domain`` of a recipe with ``dp`` data-parallel ranks, and what was
+    found. ``domain``: how many ranks of a run lie in each domain (None: nobody knows)."""
     text = recipe.fast_domain or ""
     try:
         ranks = inside(text) or ()

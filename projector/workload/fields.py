@@ -41,7 +41,7 @@ class Field:
 
     @property
     def expected(self) -> str:
-        """What a value must be, in words."""
+        """Returns what a value must be, in words."""
         if self.choices:
             return ("words of " if self.many else "one of ") + ", ".join(self.choices)
         one, several = _WORDS[self.kind]
@@ -58,7 +58,7 @@ _WORDS = {
 
 @cache
 def fields() -> tuple[Field, ...]:
-    """Every field of a recipe, in its order; the parts of a nested one each by itself."""
+    """Returns every field of a recipe, in its order; the parts of a nested one each by itself."""
     return tuple(_of(Recipe, ()))
 
 

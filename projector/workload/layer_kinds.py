@@ -38,7 +38,7 @@ class Attention:
         return "attention" if not self.latent else "latent_attention"
 
     def differs(self) -> dict[str, object]:
-        """Fields of the model that are others in this layer."""
+        """Returns the fields of the model that are others in this layer."""
         names = ("num_attention_heads", "num_query_groups", "kv_channels", "attention_sinks", "attention_k_eq_v")
         found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return found | ({"mla": None} if self.latent is False else {})
@@ -97,7 +97,8 @@ class Mamba1(_Own):
         return "mamba1"
 
     def parameters(self, hidden: int) -> int:
-        """Projections, convolution with bias, step sizes with bias, A of each channel and state, D, the norms."""
+        """Returns the projections, convolution with bias, step sizes with bias, A of each channel and state, D, the
+        norms."""
         d, narrow = self.inner, self.dt_rank + 2 * self.state_dim
         projected = 3 * hidden * d + d * narrow + (self.dt_rank + 1) * d
         return projected + (self.conv_width + 1) * d + d * self.state_dim + d + (narrow if self.norms else 0)
@@ -125,11 +126,12 @@ class Mamba2(_Own):
 
     @property
     def convolved(self) -> int:
-        """Channels of the convolution: x, B and C."""
+        """Returns the channels of the convolution: x, B and C."""
         return self.inner + 2 * self.mamba_num_groups * self.mamba_state_dim
 
     def parameters(self, hidden: int) -> int:
-        """Projections, convolution with bias, dt_bias, A and D of each head, the weight of the gated norm."""
+        """Returns the projections, convolution with bias, dt_bias, A and D of each head, the weight of the gated
+        norm."""
         heads = self.mamba_num_heads
         projected = hidden * (self.inner + self.convolved + heads) + self.inner * hidden
         norm = self.inner if self.grouped_norm else 0
@@ -160,7 +162,8 @@ class GatedDeltaNet(_Own):
         return self.linear_num_value_heads * self.linear_value_head_dim
 
     def parameters(self, hidden: int) -> int:
-        """Projections of q, k, v, z, beta and alpha, convolution without bias, A and dt_bias, the norm, the output."""
+        """Returns the projections of q, k, v, z, beta and alpha, convolution without bias, A and dt_bias, the norm, the
+        output."""
         heads = self.linear_num_value_heads
         projected = hidden * (2 * self.keys + 2 * self.values + 2 * heads) + self.values * hidden
         convolution = self.linear_conv_kernel_dim * (2 * self.keys + self.values)
@@ -189,7 +192,7 @@ class KimiDelta(_Own):
 
     @property
     def value(self) -> int:
-        """Width of a value head."""
+        """Returns the width of a value head."""
         return self.value_dim or self.head_dim
 
     @property
@@ -340,7 +343,7 @@ class LayerKind(HashedOnce):
         return ("_".join(words) or "empty") + (f"_w{self.window}" if self.window else "")
 
     def differs(self) -> dict[str, object]:
-        """Fields of the model that are others in this layer: heads and widths."""
+        """Returns the fields of the model that are others in this layer: heads and widths."""
         parts = (self.tower, self.mixer, self.mlp)
         found = {name: value for part in parts if part for name, value in part.differs().items()}
         return found | ({"residual_candidates": self.residual_candidates} if self.residual_candidates > 1 else {})

@@ -50,7 +50,8 @@ _REPEAT = re.compile(r"\(([^()]*)\)(\d{1,4})")
 
 
 def expand(text: str, longest: int = 20_000) -> str:
-    """Letters of ``text`` with its repeats written out, without boundaries of stages. Text it cannot read stays as it is."""
+    """Returns the letters of ``text`` with its repeats written out and without boundaries of stages. Text that it
+    cannot read stays as it is."""
     letters = text.replace("|", "").replace(" ", "")
     while (found := _REPEAT.search(letters)) and len(found[1]) * int(found[2]) <= longest:
         letters = letters[: found.start()] + found[1] * int(found[2]) + letters[found.end() :]
@@ -58,7 +59,7 @@ def expand(text: str, longest: int = 20_000) -> str:
 
 
 def misread(text: str, known: Mapping[str, str], layers: int) -> str:
-    """What ``text`` should have been: letters of ``known``, as many as ``layers``; nothing where it is that."""
+    """Returns what ``text`` should have been: letters of ``known``, as many as ``layers``; nothing where it is that."""
     letters = expand(text)
     unknown = sorted(set(letters) - set(known))
     if unknown:

@@ -37,7 +37,8 @@ class Chunk:
 
 
 def chunks(model: Model, recipe: Recipe) -> tuple[Chunk, ...]:
-    """One :class:`Chunk` per virtual stage in pipeline order. Raises :class:`InputError` when the layers do not fit.
+    """Returns one :class:`Chunk` per virtual stage in pipeline order. Raises :class:`InputError` when the layers do not
+    fit.
 
     In order of precedence: ``pipeline_model_parallel_layout``; the layer counts of the first and last stage; an even
     split, in which embedding and loss count as a layer each when ``account_for_…`` says so. Layers that do not divide
@@ -53,13 +54,14 @@ def chunks(model: Model, recipe: Recipe) -> tuple[Chunk, ...]:
 
 
 def problems(model: Model, recipe: Recipe, where: str, prefix: str = "recipe.") -> tuple[Problem, ...]:
-    """What keeps ``model`` from being laid out by ``recipe``, in the words of an input file."""
+    """Returns what keeps ``model`` from being laid out by ``recipe``, in the words of an input file."""
     _, mistakes = _chunks(model, recipe)
     return tuple(Problem(where, prefix + key, value, expected) for key, value, expected in mistakes)
 
 
 def virtual_stages(recipe: Recipe) -> int:
-    """Model chunks per pipeline rank: ``vpp``, or what a layout string makes it (its stages over pp)."""
+    """Returns how many chunks of the model a pipeline rank holds: ``vpp``, or the stages of a layout string over
+    ``pp``."""
     if recipe.pipeline_model_parallel_layout is None:
         return max(1, recipe.vpp)
     stages, _ = _stages(recipe.pipeline_model_parallel_layout)
@@ -247,7 +249,7 @@ _LONGEST = 100_000  # symbols: a bound on nonsense, 10 times the layers of the d
 
 
 def parse_layout(layout: str | Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """One string of part letters per virtual stage, in pipeline order.
+    """Returns one string of part letters per virtual stage, in pipeline order.
 
     ``layout``: the string form, or one list of part names per stage (``[["embedding", "decoder"], …]``; letters are
     understood, too). Raises ValueError with what is wrong.
@@ -268,7 +270,7 @@ def parse_layout(layout: str | Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 
 def expand_layout(text: str) -> str:
-    """``text`` with all repetitions written out."""
+    """Returns ``text`` with all repetitions written out. Raises ValueError with what is wrong."""
     expanded, rest = _sequence(text.replace(",", "").replace(" ", ""), 0)
     if rest:
         raise ValueError(f"unexpected {rest[0]!r}")

@@ -72,13 +72,13 @@ class MoE:
 
     @property
     def scored(self) -> int:
-        """Experts that the router scores."""
+        """Returns the experts that the router scores."""
         return self.num_experts + self.zero_expert_num
 
     @property
     def computed_topk(self) -> float:
-        """Experts of a token that compute: their even share of the chosen ones (a token of LongCat-Flash has 8 of 12, to
-        which its router is steered: arXiv:2509.01322, section 2.1.1)."""
+        """Returns the experts of a token that compute: their even share of the chosen ones (a token of LongCat-Flash
+        has 8 of 12, to which its router is steered: arXiv:2509.01322, section 2.1.1)."""
         return self.moe_router_topk * self.num_experts / self.scored if self.zero_expert_num else self.moe_router_topk
 
 
@@ -206,7 +206,7 @@ class Model(HashedOnce):
 
     @cached_property
     def tower_kinds(self) -> tuple[LayerKind, ...]:
-        """The same of the layers of an encoder or a vision tower, on the first stage before these."""
+        """Returns the same of the layers of an encoder or a vision tower, on the first stage before these."""
         seen = self.vision and replace(self.vision, output_size=self.vision.output_size or self.hidden_size)
         tower = self.encoder or seen
         if tower is None:
@@ -223,7 +223,8 @@ class Model(HashedOnce):
         return (replace(kinds[0], first=True), *kinds[1:]) if relative and kinds else kinds
 
     def candidates(self, layer: int) -> int:
-        """The running sum and the checkpoints before ``layer`` (attention residuals); 1 where there are none."""
+        """Returns the running sum and the checkpoints before ``layer`` (attention residuals); 1 where there are
+        none."""
         block = self.attn_res_block_size
         return 1 + -(-layer // block) if block else 1
 
@@ -241,7 +242,7 @@ class Model(HashedOnce):
 
     @cached_property
     def uniform(self) -> bool:
-        """Whether every layer has attention and an MLP or experts, none a recurrence or one of both alone."""
+        """Returns whether every layer has attention and an MLP or experts, none a recurrence or one of both alone."""
         kinds = dict.fromkeys(self.layer_kinds)
         return not any(kind.mlp is None or isinstance(kind.mixer, Recurrent | BlockAttention | None) for kind in kinds)
 
@@ -327,12 +328,12 @@ class Model(HashedOnce):
 
     @property
     def residual_width(self) -> int:
-        """Elements of a token that pass from layer to layer."""
+        """Returns the elements of a token that pass from layer to layer."""
         return self.hidden_size * max(1, self.hyper_connections, self.altup_num_inputs)
 
     @property
     def head_dim_qk(self) -> int:
-        """Width of one query or key head (MLA: the part without position and the part with it together)."""
+        """Returns the width of one query or key head (MLA: the part without position and the part with it together)."""
         return self.mla.qk_head_dim + self.mla.qk_pos_emb_head_dim if self.mla else self.kv_channels
 
     @property

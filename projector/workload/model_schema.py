@@ -24,7 +24,8 @@ def model_from_mapping(mapping: Mapping[str, object], where: str, prefix: str) -
 
 
 def model_to_mapping(model: Model) -> dict[str, object]:
-    """Every field of ``model`` that differs from its default, as plain YAML types (inverse of :func:`parse_model`)."""
+    """Returns every field of ``model`` that differs from its default, as plain YAML types (inverse of
+    :func:`parse_model`)."""
     return to_mapping(model)
 
 

@@ -26,7 +26,7 @@ def expand(value: object, num_layers: int) -> tuple[tuple[int, ...], str]:
 
 
 def numbers(value: object, num_layers: int) -> object:
-    """``value`` with an expression such as ``"[0]*2+[4,128]*20"`` written out; what is none stays as it is."""
+    """Returns ``value`` with an expression such as ``"[0]*2+[4,128]*20"`` written out; anything else stays as it is."""
     found = _literal(value, num_layers) if isinstance(value, str) else value
     return value if found is None else found
 

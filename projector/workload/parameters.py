@@ -27,7 +27,7 @@ class LayerCount:
 
     @property
     def dense(self) -> int:
-        """What every rank of an expert-parallel group holds: all but the routed experts."""
+        """Returns what every rank of an expert-parallel group holds: all but the routed experts."""
         return self.total - self.experts
 
 

@@ -378,7 +378,7 @@ class Recipe:
 
     @property
     def replica_ranks(self) -> int:
-        """Ranks that hold one copy of the model: tp · tp2 · cp · pp."""
+        """Returns the ranks that hold one copy of the model: tp · tp2 · cp · pp."""
         return self.tp * self.tp2 * self.cp * self.pp
 
     def fewest_gpus(self, moe: bool) -> int:
@@ -387,30 +387,32 @@ class Recipe:
 
     @property
     def panels(self) -> int:
-        """Panels of SUMMA: as stated, else the fewest that have one owner in every row and column of the grid."""
+        """Returns the panels of SUMMA: as stated, else the fewest that have one owner in every row and column of the
+        grid."""
         return self.summa_panels or lcm(self.tp, self.tp2)
 
     @property
     def domain(self) -> tuple[int, ...] | None:
-        """Ranks of tp, tp2, cp, dp and pp that share a fast domain; None where ``fast_domain`` is not stated."""
+        """Returns the ranks of tp, tp2, cp, dp and pp that share a fast domain; None where ``fast_domain`` is not
+        stated."""
         return domains.inside(self.fast_domain)
 
     @property
     def sequences(self) -> int:
-        """Sequences of one sample: two where preferences are trained."""
+        """Returns the sequences of one sample: two where preferences are trained."""
         return 2 if self.rlhf_type else 1
 
     @property
     def images(self) -> int:
-        """Images of one sample."""
+        """Returns the images of one sample."""
         return self.sequences * (1 if self.images_per_sample is None else self.images_per_sample)
 
     @property
     def reference(self) -> bool:
-        """Whether every micro-batch also passes forward through the frozen model that training started from."""
+        """Returns whether every micro-batch also passes forward through the frozen model that training started from."""
         return self.rlhf_type is not None and not self.reference_free
 
     @property
     def token_ranks(self) -> int:
-        """Ranks that share the tokens of a sequence beside tensor parallelism: tp2 · cp."""
+        """Returns the ranks that share the tokens of a sequence beside tensor parallelism: tp2 · cp."""
         return self.tp2 * self.cp

@@ -27,10 +27,9 @@ Condition = Callable[[Model, Recipe, Workload], object]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``key``: the field to blame (``recipe.tp``). ``broken``: whether the rule is, or the cases in which it is: one thing,
-    or a list. ``expected`` and ``found`` are format strings over ``m``, ``r``, ``w`` and the case, ``{0}``; what is found is
-    the value of the key unless ``found`` says otherwise.
-    """
+    """One rule. ``key`` is the field to blame (``recipe.tp``). ``broken`` returns something true where a workload
+    breaks the rule: one case of it, or a list of cases. ``expected`` and ``found`` are format strings over ``m``,
+    ``r``, ``w`` and the case, which is ``{0}``; an empty ``found`` stands for the value of the key."""
 
     key: str
     broken: Condition
@@ -91,7 +90,8 @@ def problems(rules: Iterable[Rule], workload: Workload, where: str = "") -> list
 
 
 def broken_rows(rules: Sequence[Rule], layouts: Workload, number: int) -> NDArray[np.bool_]:
-    """``[number]``: which of ``layouts``, a workload of columns with so many rows, break any of these rules."""
+    """Returns ``[number]``, which layouts break any of these rules. ``layouts`` is a workload whose sizes are
+    columns with so many rows."""
     found = np.zeros(number, np.bool_)
     for rule in rules:
         for those, wrong in trace(lambda rows: _breaks(rule, part(layouts, rows)), number):  # noqa: B023

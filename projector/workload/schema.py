@@ -54,7 +54,8 @@ def _as_fields(mapping: Mapping[object, object], where: str, prefix: str, twice:
 
 
 def counted(name: object, value: object) -> object:
-    """``value`` of the recipe field ``name``: ``32k`` as 32,768 where the field counts tokens or samples."""
+    """Returns ``value`` of the recipe field ``name``, with ``32k`` read as 32,768 where the field counts tokens or
+    samples."""
     told = about_of(Recipe).get(str(name))
     return amounts.count(value) if told and told.unit in ("tokens", "samples") else value
 
@@ -79,5 +80,6 @@ def parse_model(value: object, where: str, prefix: str = "model.") -> tuple[Mode
 
 
 def recipe_to_mapping(recipe: Recipe) -> dict[str, object]:
-    """The fields of ``recipe`` that differ from their default, as plain YAML types: what :func:`parse_recipe` reads."""
+    """Returns the fields of ``recipe`` that differ from their default, as plain YAML types: :func:`parse_recipe`
+    reads them back."""
     return to_mapping(recipe)

@@ -18,7 +18,7 @@ class Indexer:
     trained: bool = False
 
     def parameters(self, hidden: int, q_rank: int) -> int:
-        """Projections of queries, of the one key head and of the heads' weights, the norm of keys."""
+        """Returns the projections of queries, of the one key head and of the heads' weights, the norm of keys."""
         own = self.index_n_heads * self.index_head_dim
         return q_rank * own + hidden * (self.index_head_dim + self.index_n_heads) + self.index_head_dim
 

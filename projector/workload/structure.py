@@ -87,7 +87,7 @@ def _required(kind: Any) -> tuple[str, ...]:
 
 
 def to_mapping(item: Any) -> dict[str, object]:
-    """The fields of a dataclass that differ from their default, as plain YAML types."""
+    """Returns the fields of a dataclass that differ from their default, as plain YAML types."""
     out: dict[str, object] = {}
     kind: Any = type(item)
     for name, default in _defaults(kind):

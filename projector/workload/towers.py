@@ -22,7 +22,7 @@ class Encoder:
         return "encoder"
 
     def differs(self) -> dict[str, object]:
-        """Fields of the model that are others in its layers."""
+        """Returns the fields of the model that are others in its layers."""
         return {"causal": False}
 
     def seen(self, recipe: Recipe) -> Recipe:
@@ -30,7 +30,7 @@ class Encoder:
         return replace(recipe, seq_length=recipe.encoder_seq_length or recipe.seq_length)
 
     def recomputes(self, _: Recipe) -> bool:
-        """Whether recompute reaches its layers."""
+        """Returns whether recompute reaches its layers."""
         return True
 
 
@@ -65,7 +65,7 @@ class Vision:
 
     @property
     def patches(self) -> int:
-        """How many patches one image is cut into."""
+        """Returns how many patches one image is cut into."""
         return (self.image_size // self.patch_size) ** 2
 
     @property
@@ -75,17 +75,17 @@ class Vision:
 
     @property
     def tokens(self) -> int:
-        """How many tokens one image is in the layers of the tower."""
+        """Returns how many tokens one image is in the layers of the tower."""
         return self.patches + self.class_token
 
     @property
     def image_tokens(self) -> int:
-        """How many tokens one image is in the sequence of the language model."""
+        """Returns how many tokens one image is in the sequence of the language model."""
         return self.patches // self.spatial_merge_size**2
 
     @property
     def merged(self) -> int:
-        """Width of a token at the projector."""
+        """Returns the width of a token at the projector."""
         return self.hidden_size * self.spatial_merge_size**2
 
     def differs(self) -> dict[str, object]:
@@ -93,7 +93,7 @@ class Vision:
         return {}
 
     def sizes(self) -> dict[str, Any]:
-        """Fields of a model of its layers alone."""
+        """Returns the fields of a model of its layers alone."""
         return {
             "num_layers": self.num_layers,
             "hidden_size": self.hidden_size,
@@ -125,8 +125,8 @@ class Vision:
         )
 
     def recomputes(self, recipe: Recipe) -> bool:
-        """Whether recompute reaches its layers: where ``recompute_vision`` says so, and never frozen ones, which save
-        nothing."""
+        """Returns whether recompute reaches its layers: where ``recompute_vision`` says so, and never frozen ones,
+        which save nothing."""
         return bool(recipe.recompute_vision) and not recipe.freeze_vision_model
 
     @property

@@ -43,7 +43,8 @@ def problems(workload: Workload, where: str = "", split: bool | None = None) -> 
 
 
 def value_problems(workload: Workload) -> tuple[Problem, ...]:
-    """Mistakes of single values: types, words, ranges. (Not of what goes together: :func:`problems`.)"""
+    """Returns the mistakes of single values: wrong types, words that nobody knows, numbers out of range. What goes
+    together is left to :func:`problems`."""
     return tuple(_of_values(workload, "")[0])
 
 
@@ -75,7 +76,8 @@ _SOUND: BoundedCache[bool] = BoundedCache(4096)
 
 
 def known(workload: Workload) -> bool:
-    """Whether all single values but the number of GPUs were looked at before: those of a search differ in sizes alone."""
+    """Returns whether all single values but the number of GPUs were looked at before: those of a search differ in sizes
+    alone."""
     if getattr(workload, "__dict__", _NOTHING).get(_KNOWN):
         return True
     model, recipe = getattr(workload, "model", None), getattr(workload, "recipe", None)
@@ -113,10 +115,12 @@ def remember(workload: Workload) -> None:
 
 
 def form(recipe: Recipe) -> Hashable:
-    """One object for all recipes that differ in :data:`LAYOUT_SIZES` alone: a key that costs nothing to compare.
+    """Returns the object that stands for all recipes which differ in :data:`LAYOUT_SIZES` alone: a key that costs
+    nothing to compare.
 
-    Values count with their types: 1, 1.0 and True are equal, but not equally right. Raises TypeError for a value without a
-    hash."""
+    Values count with their types: 1, 1.0 and True are equal, but not equally right. Raises TypeError for a value
+    without a hash.
+    """
     found = recipe.__dict__.get(_FORM)
     if found is None:
         rest = _rest(recipe)

@@ -103,7 +103,7 @@ def find(text: str) -> str | None:
 
 
 def expected(text: str) -> str:
-    """What to tell somebody who wrote ``text`` for a model name."""
+    """Returns what to tell somebody who wrote ``text`` for a model name."""
     guess = find(text)
     return f"a zoo name; nearest: {guess}" if guess else nearest(text, names())
 

@@ -88,7 +88,8 @@ def _offered() -> Mapping[str, EntryPoint]:
 
 
 def names() -> tuple[str, ...]:
-    """Names that :func:`factory` knows: our own model first, then ours, then those that other packages offer."""
+    """Returns the names that :func:`factory` knows: our own model first, then ours, then those that other packages
+    offer."""
     return tuple(dict.fromkeys((BUILTIN, *_OURS, *sorted(_offered()))))
 
 

@@ -29,19 +29,19 @@ class Allocator(Strategy, ABC):
     states_first: bool = False
 
     def usable(self, memory: float, left: float) -> float:
-        """What a run can allocate on a device of ``memory`` bytes, of which the driver leaves ``left``."""
+        """Returns what a run can allocate on a device of ``memory`` bytes, of which the driver leaves ``left``."""
         return left
 
     @abstractmethod
     def reserved(self, allocated: float, tp: int, ragged: bool) -> float:
-        """What the allocator holds at a peak of ``allocated`` bytes."""
+        """Returns what the allocator holds at a peak of ``allocated`` bytes."""
 
     @abstractmethod
     def needed(self, allocated: float, tp: int, ragged: bool, outside: float) -> tuple[float, float]:
-        """What such a peak needs of the usable bytes at the least, and as a rule."""
+        """Returns what such a peak needs of the usable bytes at the least, and as a rule."""
 
     def on_device(self, reserved: float, memory: float, outside: float) -> float:
-        """What the device shows as used (nvidia-smi, rocm-smi)."""
+        """Returns what the device shows as used (nvidia-smi, rocm-smi)."""
         return reserved + outside
 
     def run_by(self, recipe: Recipe) -> Self:

@@ -122,7 +122,8 @@ class DataParallel(Strategy):
         return self.evolve(said)
 
     def shards(self, workload: Workload) -> tuple[int, int]:
-        """Ranks that share one optimizer state, dense (of dp · cp) and expert (of expert data parallelism)."""
+        """Returns the ranks that share one optimizer state, dense (of dp · cp) and expert (of expert data
+        parallelism)."""
         if not self.divided:
             return 1, 1
         dense, expert = self.copies(workload)
@@ -138,7 +139,7 @@ class DataParallel(Strategy):
         return dense, dense if workload.edp % dense == 0 else 1
 
     def resident(self, what: str, workload: Workload, dense: float, expert: float) -> float:
-        """Elements of ``what`` (as in ``divided``) that one rank keeps, of those that the model has on its
+        """Returns the elements of ``what`` (as in ``divided``) that one rank keeps, of those that the model has on its
         coordinates."""
         if what not in self.divided:
             return dense + expert
@@ -187,7 +188,7 @@ class DataParallel(Strategy):
 
     @property
     def layer_gather_bytes(self) -> float:
-        """Bytes of a gathered weight of a layer: nearly all weights of a layer have products."""
+        """Returns the bytes of a gathered weight of a layer: nearly all weights of a layer have products."""
         return self.product_gather_bytes or self.gather_bytes
 
     def _shared(self, workload: Workload, part: WeightSet, name: str) -> Iterator[tuple[str, str, float, int]]:
@@ -205,36 +206,38 @@ class DataParallel(Strategy):
         return _BUCKET_SHARE, _BUCKET_SHARE
 
     def main_weight(self, recipe: Recipe) -> tuple[float, bool]:
-        """Bytes of the optimizer's own copy of a weight (0: it has none), and whether the precision-aware optimizer keeps
-        only what bf16 lacks of it and updates the model's own beside it, in one kernel (TransformerEngine
-        pytorch/optimizers/fused_adam.py, ``store_param_remainders``; set by Megatron-LM)."""
+        """Returns the bytes of the optimizer's own copy of a weight (0: it has none), and whether the precision-aware
+        optimizer keeps only what bf16 lacks of it and updates the model's own beside it, in one kernel
+        (TransformerEngine pytorch/optimizers/fused_adam.py, ``store_param_remainders``; set by Megatron-LM)."""
         if not self.master_bytes or not recipe.use_precision_aware_optimizer:
             return self.master_bytes, False
         main = least(self.master_bytes, WIDTH[recipe.main_params_dtype or "fp32"])
         return main, main >= 4.0 and recipe.precision not in ("fp16", "fp32") and not recipe.fp8_param_gather
 
     def gathers_every_microbatch(self, recipe: Recipe) -> bool:
-        """Whether weights are gathered unit by unit for each pass, instead of once per step."""
+        """Returns whether weights are gathered unit by unit for each pass, instead of once per step."""
         return False
 
     def reduces_every_microbatch(self, workload: Workload) -> bool:
-        """Whether gradients are reduced in each micro-batch, instead of after the last."""
+        """Returns whether gradients are reduced in each micro-batch, instead of after the last."""
         return "gradients" in self.divided
 
     def keeps_whole_gradients(self, workload: Workload) -> bool:
-        """Whether gradients that ranks share out are whole between micro-batches, in the type of their reduction."""
+        """Returns whether gradients that ranks share out are whole between micro-batches, in the type of their
+        reduction."""
         return False
 
     def reduces_beside_backward(self, recipe: Recipe) -> bool:
-        """Whether a reduction in each micro-batch runs beside the compute of its unit."""
+        """Returns whether a reduction in each micro-batch runs beside the compute of its unit."""
         return True
 
     def overlaps_last_reduction(self, recipe: Recipe) -> bool:
-        """Whether a reduction after the last micro-batch runs beside its backward, bucket by bucket."""
+        """Returns whether a reduction after the last micro-batch runs beside its backward, bucket by bucket."""
         return bool(recipe.overlap_grad_reduce)
 
     def hidden_share(self, opaque: bool) -> float:
-        """Share of a unit's weight traffic that runs beside its compute; ``opaque``: a compiler cannot look into it."""
+        """Returns the share of a unit's weight traffic that runs beside its compute; ``opaque``: a compiler cannot look
+        into it."""
         return self.overlap * (self.opaque_overlap if opaque else 1.0)
 
     def copied(
@@ -244,13 +247,13 @@ class DataParallel(Strategy):
         return (), (), ()
 
     def gathered(self, recipe: Recipe, whole: float, unit: float, embedding: float, head: float) -> Gathered:
-        """What a rank of ``whole`` weights holds of them for a while; ``unit``: the largest layer; the ends of the
-        model."""
+        """Returns what a rank of ``whole`` weights holds of them for a while; ``unit``: the largest layer; the ends of
+        the model."""
         return Gathered()
 
     @property
     def optimizer_grad_bytes(self) -> float:
-        """Bytes of one gradient as the optimizer reads it."""
+        """Returns the bytes of one gradient as the optimizer reads it."""
         return 4.0
 
 

@@ -35,9 +35,9 @@ class FullySharded(DataParallel):
         return self.defers_sync and workload.recipe.pp == 1 and workload.num_microbatches > 1
 
     def gathered(self, recipe: Recipe, whole: float, unit: float, embedding: float, head: float) -> Gathered:
-        """The current unit and the prefetched one; in backward also the unit's gradient and, when it is reduced in a
-        wider type, that copy. The head stays gathered from its forward to its backward (torchtitan models/llama3/infra/
-        parallelize.py)."""
+        """Returns the current unit and the prefetched one; in backward also the unit's gradient and, when it is reduced
+        in a wider type, that copy. The head stays gathered from its forward to its backward (torchtitan
+        models/llama3/infra/ parallelize.py)."""
         if self._kept(recipe):
             everything = (self.layer_gather_bytes + self.reduce_bytes) * whole
             return Gathered(everything, everything, everything, everything)

@@ -45,7 +45,7 @@ class Dispatch(Strategy, ABC):
         return self.real_data_dispersion if recipe.mock_data is False else self.dispersion
 
     def routed(self, moe: MoE, view: Rank) -> Routed:
-        """How many rows a rank sends and computes."""
+        """Returns how many rows a rank sends and computes."""
         return routed(moe, view, self.unevenness(view.recipe), self.static_shapes)
 
     def parts(self, moe: MoE, r: Routed, view: Rank, planned: bool) -> tuple[tuple[Module, ...], Module]:
@@ -78,23 +78,25 @@ class Dispatch(Strategy, ABC):
 
     @abstractmethod
     def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:
-        """The operators of dispatch and combine."""
+        """Returns the operators of dispatch and combine."""
 
     @abstractmethod
     def forward_buffers(self, moe: MoE, r: Routed, view: Rank) -> float:
         """Bytes alive beside the saved tensors when the experts' outputs are combined."""
 
     def backward_buffers(self, r: Routed, view: Rank, planned: bool) -> float:
-        """Bytes alive in the backward of the combine: the gradient of the unpermuted tokens, its exchange and its copy."""
+        """Returns the bytes alive in the backward of the combine: the gradient of the unpermuted tokens, its exchange
+        and its copy."""
         sent, received = self.row_bytes(r, view)
         return self.compiled_buffers(r, view) if planned else sent + 2 * received
 
     def compiled_buffers(self, r: Routed, view: Rank) -> float:
-        """The same in one compiled step: what carries rows between ranks beside the experts' input gradients."""
+        """Returns the same in one compiled step: what carries rows between ranks beside the experts' input
+        gradients."""
         return 2 * sum(self.row_bytes(r, view))
 
     def ragged(self, recipe: Recipe) -> bool:
-        """Whether buffers of dropless experts differ in size from micro-batch to micro-batch."""
+        """Returns whether buffers of dropless experts differ in size from micro-batch to micro-batch."""
         return False
 
     def device_bytes(self, view: Rank) -> float:

@@ -34,7 +34,7 @@ def behind(view: Rank, beside_shared: tuple[str, ...]) -> tuple[str, ...]:
 def all_to_all(
     name: str, r: Routed, view: Rank, beside: tuple[str, ...] = (), transport: str = "nccl"
 ) -> tuple[Collective, ...]:
-    """Rows of all routed copies, of the fullest rank in the group."""
+    """Returns the rows of all routed copies, of the fullest rank in the group."""
     if view.recipe.ep == 1:
         return ()
     nbytes = view.act * view.hidden * most(r.sent, r.received / view.recipe.etp)
@@ -75,7 +75,8 @@ def copy(name: str, kind: str, read_rows: float, write_rows: float, launches: in
 
 @mechanism(off=())
 def scatter_adds(r: Routed, view: Rank) -> tuple[Stream, ...]:
-    """Gradients of a gather as a compiler writes them: rows of the whole buffer added into their sources."""
+    """Returns the gradients of a gather as a compiler writes them: rows of the whole buffer added into their
+    sources."""
     count = view.recipe.moe_dispatch_scatter_adds or 0
     row = view.act * view.hidden * r.held
     return tuple(Stream(name=f"moe.scatter_add{i}", kind="scatter", read=2 * row, write=row) for i in range(count))

@@ -79,7 +79,7 @@ class Fused(Dispatch):
         return 2 * view.hidden_bytes + (received if view.recipe.moe_dispatch_scatter_adds else 0.0)
 
     def arrived(self, moe: MoE, r: Routed, view: Rank) -> float:
-        """Rows that reach a rank: a token once, however many of its experts want it."""
+        """Returns the rows that reach a rank: a token once, however many of its experts want it."""
         everyone = r.tokens * view.recipe.ep * view.recipe.etp
         copies = most(view.recipe.etp, r.received / r.sent)
         return least(everyone, r.tokens * distinct_destinations(moe, view.recipe.ep) * copies)
@@ -98,7 +98,7 @@ class Fused(Dispatch):
     def message(
         self, name: str, moe: MoE, r: Routed, view: Rank, launches: int, beside: tuple[str, ...], weights: float = 0.0
     ) -> tuple[Collective, ...]:
-        """The exchange of those rows, ``weights`` bytes beside each, hidden behind the operators ``beside``."""
+        """Returns the exchange of those rows, ``weights`` bytes beside each, hidden behind the operators ``beside``."""
         if view.recipe.ep * view.recipe.etp == 1:
             return ()
         row, rows = view.act * view.hidden + weights, self.arrived(moe, r, view)
@@ -185,7 +185,7 @@ class HybridEP(Fused):
     pads: ClassVar[bool] = True  # pad_multiple
 
     def layout(self, moe: MoE, r: Routed, view: Rank) -> tuple[Operator, ...]:
-        """One byte for each token of the group and each expert, gathered and scanned."""
+        """Returns one byte for each token of the group and each expert, gathered and scanned."""
         ranks = view.recipe.ep * view.recipe.etp
         routes = 1.0 * moe.num_experts * r.tokens * ranks
         scan = Stream(name="moe.layout", kind="router", read=routes, write=8.0 * r.tokens * ranks, launches=3)

@@ -47,7 +47,8 @@ class MegaMoE(Fused):
     word: ClassVar[str] = "mega_moe"
 
     def device_bytes(self, view: Rank) -> float:
-        """The symmetric heap that all layers share: rows dispatched forward and backward, slots of the combine."""
+        """Returns the symmetric heap that all layers share: rows dispatched forward and backward, slots of the
+        combine."""
         moe = view.model.moe
         if moe is None or view.recipe.ep == 1:
             return 0.0

@@ -38,7 +38,8 @@ def expected_maximum(draws: int) -> float:
 
 @mechanism(off=1.0)
 def fullest_rank(dispersion: float, experts: int, ranks: int, rows: float) -> float:
-    """Rows of the fullest of ``ranks`` ranks over the mean, each with ``experts`` experts and ``rows`` rows on average."""
+    """Returns the rows of the fullest of ``ranks`` ranks over the mean, each with ``experts`` experts and ``rows`` rows
+    on average."""
     if ranks <= 1 or dispersion <= 0.0:
         return 1.0
     spread = root(dispersion**2 / experts + 1.0 / most(rows, 1.0))
@@ -57,7 +58,8 @@ def expert_loads(dispersion: float, experts: int) -> tuple[float, ...]:
 
 
 def kept_share(dispersion: float, experts: int, capacity_factor: float) -> float:
-    """Share of routed rows that experts of ``capacity_factor`` times the mean load take; the rest is dropped."""
+    """Returns the share of routed rows that experts of ``capacity_factor`` times the mean load take; the rest is
+    dropped."""
     loads = expert_loads(dispersion, experts)
     return sum(min(load, capacity_factor) for load in loads) / experts
 
@@ -88,7 +90,8 @@ class Routed:
 
 
 def routed(moe: MoE, view: Rank, uneven: float, static_shapes: bool) -> Routed:
-    """How many rows this rank sends and computes, from top-k, capacity factor and the padding of quantised GEMMs.
+    """Returns how many rows this rank sends and computes, from top-k, capacity factor and the padding of quantised
+    GEMMs.
 
     ``uneven``: coefficient of variation of the loads of experts.
     """

@@ -88,16 +88,18 @@ class Fusion(Strategy):
         return self.evolve(said)
 
     def added(self, name: str, elements: float, fresh: float, buffer: float, launches: int = 1) -> tuple[Stream, ...]:
-        """The kernels that add a gradient of ``fresh`` bytes an element to a buffer of ``buffer`` (Megatron-LM without
-        ``gradient_accumulation_fusion``: 2 + 4 read and 4 written per weight); none where autograd keeps the gradient."""
+        """Returns the kernels that add a gradient of ``fresh`` bytes an element to a buffer of ``buffer`` (Megatron-LM
+        without ``gradient_accumulation_fusion``: 2 + 4 read and 4 written per weight); none where autograd keeps the
+        gradient."""
         if self.wgrad_accumulation == "none":
             return ()
         read, write = (fresh + buffer) * elements, buffer * elements
         return (Stream(name=name, kind="elementwise", read=read, write=write, launches=launches),)
 
     def placeholders(self, weights: WeightSet) -> float:
-        """Bytes of the weight gradients that fused accumulation returns in name only: one 2-byte tensor per *distinct*
-        matrix shape, for ever in a process-wide table (TransformerEngine pytorch/module/base.py, get_dummy_wgrad)."""
+        """Returns the bytes of the weight gradients that fused accumulation returns in name only: one 2-byte tensor per
+        *distinct* matrix shape, for ever in a process-wide table (TransformerEngine pytorch/module/base.py,
+        get_dummy_wgrad)."""
         if self.wgrad_accumulation != "fused" or self.dummy_wgrad == "none":
             return 0.0
         shapes, inside = weights.products

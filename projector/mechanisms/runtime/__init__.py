@@ -68,17 +68,17 @@ class Runtime(Strategy, ABC):
     gc_steps: float = 0.0
 
     def run_by(self, recipe: Recipe) -> Runtime:
-        """What a recipe's binding and graphs make of it."""
+        """Returns what a recipe's binding and graphs make of it."""
         return self
 
     @property
     def layer_seconds(self) -> float:
-        """Host seconds of a layer beyond its operators, in forward or in backward."""
+        """Returns the host seconds of a layer beyond its operators, in forward or in backward."""
         return self.layer_us * 1e-6
 
     @abstractmethod
     def seconds(self, op: Operator) -> float:
-        """Host seconds to issue ``op``."""
+        """Returns the host seconds to issue ``op``."""
 
     def loop_seconds(self, ranks: int, aligned: bool) -> float:
         """Host seconds of a step that no operator stands for: logging, barriers, the loop itself, and what ``ranks`` ranks

@@ -33,7 +33,8 @@ def names(*, unlisted: bool = False) -> tuple[str, ...]:
 
 
 def words() -> tuple[str, ...]:
-    """What a recipe may call them: their names with hyphens, and the aliases that differ by more than hyphens."""
+    """Returns what a recipe may call them: their names with hyphens, and the aliases that differ by more than
+    hyphens."""
     found: dict[str, str] = {}
     for spelling in _spellings():
         found.setdefault(spelling.replace("-", ""), spelling)

@@ -21,7 +21,7 @@ def table(microbatches: int, vpp: int, group: int) -> list[tuple[int, int]]:
 
 
 def lanes(microbatches: int, vpp: int, group: int) -> tuple[list[Action], list[Action]]:
-    """The forwards and the backwards of every rank in the order of :func:`table`."""
+    """Returns the forwards and the backwards of every rank in the order of :func:`table`."""
     forward: list[Action] = []
     backward: list[Action] = []
     for first in range(0, microbatches, group):

@@ -29,7 +29,7 @@ def alternate(*lanes: Sequence[Action]) -> Iterator[Action]:
 
 
 def weights(backward: Sequence[Action]) -> list[Action]:
-    """The weight gradients of input gradients, in their order."""
+    """Returns the weight gradients of input gradients, in their order."""
     top = 1 + max((action.microbatch for action in backward), default=-1)
     pools = [actions("W", chunk, top) for chunk in range(1 + max((action.chunk for action in backward), default=-1))]
     return [pools[chunk][microbatch] for _, chunk, microbatch in backward]

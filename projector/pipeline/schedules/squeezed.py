@@ -20,7 +20,8 @@ _LAST, _W = 3, 4  # the last pass of a micro-batch; weight gradients, in the ord
 
 
 def squeezed(pp: int, microbatches: int, block: Callable[[int], Sequence[int]]) -> tuple[tuple[Action, ...], ...]:
-    """The order of every rank; ``block(rank)``: the slots of F of chunk 0 and 1, B of chunk 1 and 0 of one micro-batch.
+    """Returns the order of every rank; ``block(rank)``: the slots of F of chunk 0 and 1, B of chunk 1 and 0 of one
+    micro-batch.
 
     From ``2·pp`` micro-batches on the two ends do not meet.
     """
@@ -28,7 +29,7 @@ def squeezed(pp: int, microbatches: int, block: Callable[[int], Sequence[int]]) 
 
 
 def in_full(pp: int, microbatches: int, block: Callable[[int], Sequence[int]]) -> list[tuple[Action, ...]]:
-    """The same by moving every micro-batch."""
+    """Returns the same by moving every micro-batch."""
     firsts = [block(rank) for rank in range(pp)]
     lanes = [[list(range(slot, slot + _PERIOD * microbatches, _PERIOD)) for slot in first] for first in firsts]
     ranks = [_Rank(own) for own in lanes]

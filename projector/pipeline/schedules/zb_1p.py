@@ -8,7 +8,8 @@ from projector.pipeline.types import Costs, Generator, Schedule
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """The order for equal times, pp micro-batches alive at most; ``group`` and ``extra_warmup`` do not apply."""
+    """Returns the order for equal times, pp micro-batches alive at most; ``group`` and ``extra_warmup`` do not
+    apply."""
     del vpp, group, extra_warmup
     return greedy("zb_1p", pp, microbatches, pp)
 

@@ -52,8 +52,8 @@ def greedy(
 
 
 def fastest(name: str, by_hand: Schedule, limit: int, costs: Costs, half: bool = False) -> Schedule:
-    """The least makespan for ``costs``, messages beside compute: of ``by_hand``, which keeps to ``limit``, and of what
-    the rules give. Of equal ones that whose ranks work in the shortest span.
+    """Returns the least makespan for ``costs``, messages beside compute: of ``by_hand``, which keeps to ``limit``, and
+    of what the rules give. Of equal ones that whose ranks work in the shortest span.
 
     ``half``: where it is faster, the limit is kept with half of a micro-batch given back by its B, as the authors'
     planner is configured (sail-sg/zero-bubble-pipeline-parallelism@39f2c18 scheduler/graph.py: ``mem_b``, ``mem_w``).

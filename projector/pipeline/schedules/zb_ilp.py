@@ -22,7 +22,7 @@ _SECONDS = 4.0
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """The order for equal times: that of ZB-2p, which is optimal for them."""
+    """Returns the order for equal times: that of ZB-2p, which is optimal for them."""
     made = zb_2p.build(pp, vpp, microbatches, group, extra_warmup)
     return _named(made)
 
@@ -40,7 +40,7 @@ def tuned(pp: int, microbatches: int, costs: Costs) -> Schedule:
 
 
 def gap(schedule: Schedule, costs: Costs, makespan: float) -> float:
-    """Share of ``makespan`` by which no order at all could be shorter."""
+    """Returns the share of ``makespan`` by which no order at all could be shorter."""
     parts = (costs.forward, costs.backward_input, costs.backward_weight, costs.p2p)
     least = float(lower_bound(schedule.placement, schedule.microbatches, *parts, True))
     return max(0.0, 1.0 - least / makespan) if makespan > 0 else 0.0
