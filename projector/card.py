@@ -139,7 +139,8 @@ def _parts(made: Projection) -> str:
 
 
 def figure(made: Projection, what: str) -> Any:
-    """A matplotlib figure of ``what``: ``step``, ``timeline`` or ``memory``. Raises :class:`InputError` for another word."""
+    """Returns a matplotlib figure of ``what``: ``step``, ``timeline`` or ``memory``. Raises :class:`InputError` for
+    another word."""
     from projector.memory import draw as memory
     from projector.memory.timeline import memory_timeline
     from projector.pipeline import draw as pipeline

@@ -16,12 +16,13 @@ _MOST_PROBLEMS = 100
 
 
 def cut(text: str, most: int) -> str:
-    """``text``, of a longer one its first characters and ``…``: ``most`` of them in all."""
+    """Returns ``text``, or of a longer one its first characters and ``…``: ``most`` characters in all."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def plain(text: object, most: int = _MOST_TEXT) -> str:
-    """``text`` for one line of a terminal or a log: control characters escaped, cut behind ``most`` characters."""
+    """Returns ``text`` for one line of a terminal or a log: control characters are escaped, and it is cut behind
+    ``most`` characters."""
     line = cut(str(text), most)
     return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
@@ -49,7 +50,7 @@ _SHORT = _short()
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake: the file (or other origin), the key inside it, what stood there and what was expected."""
+    """One mistake: it names the file (or other origin), the key inside it, what stood there and what was expected."""
 
     where: str
     key: str

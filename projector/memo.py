@@ -33,14 +33,14 @@ def evolve(value: T, **changes: object) -> T:
 
 
 def collect_seldom() -> None:
-    """For processes that project: nearly all that they make is kept or freed by its count, so that looking for circles as
-    often as Python does by itself takes a third of their time."""
+    """Makes Python look for circles of garbage less often. A process that projects keeps nearly all that it makes,
+    or frees it by its count: by default the look takes a third of its time."""
     gc.set_threshold(50_000, 20, 50)
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """For a bounded number of configurations: the same, and not looked for at all until they are done."""
+    """Turns the look for circles of garbage off while a bounded number of configurations is worked on."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -139,7 +139,7 @@ def _once(scratch: dict[Hashable, Any], owner: int, key: Hashable, make: Callabl
 
 
 def remembered(size: int) -> Callable[[F], F]:
-    """:func:`functools.lru_cache` for functions that work on columns, too."""
+    """Returns a decorator as :func:`functools.lru_cache` is, for functions that work on columns, too."""
 
     def wrap(build: F) -> F:
         known = lru_cache(maxsize=size)(build)

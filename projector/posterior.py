@@ -356,7 +356,7 @@ def load() -> Posterior:
 
 
 def parse(text: str, where: str) -> Posterior:
-    """A posterior from its file. Raises :class:`InputError` naming what is wrong."""
+    """Returns the posterior that a file says. Raises :class:`InputError` that names what is wrong."""
     try:
         data = parse_json(text, where)
         effects = tuple((str(term), str(level)) for term, level in data["effects"])

@@ -72,8 +72,8 @@ class Projection:
         return html(self)
 
     def plot(self, what: str = "step") -> Any:
-        """A matplotlib figure: the parts of a ``step``, the ``timeline`` of the pipeline, or the ``memory`` of its ranks.
-        Raises :class:`InputError` for another word."""
+        """Returns a matplotlib figure of the parts of a ``step``, the ``timeline`` of the pipeline, or the
+        ``memory`` of its ranks. Raises :class:`InputError` for another word."""
         from projector.card import figure
 
         return figure(self, what)

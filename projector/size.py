@@ -216,7 +216,7 @@ def each(function: Callable[..., float], *values: float) -> float:
 
 
 def each_row(function: Callable[[NDArray[np.float64]], NDArray[np.float64]], value: Any) -> Any:
-    """A function of arrays, asked once for all rows."""
+    """Returns what a function of arrays gives, which is asked once for all rows."""
     found = function(np.asarray(raw(value), np.float64))
     return Column(found) if isinstance(value, Column) else float(found)
 
@@ -259,12 +259,12 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def rows(value: Any, number: int) -> NDArray[np.float64]:
-    """``[number]``: the values of every row."""
+    """Returns ``[number]``: the values of every row."""
     return np.broadcast_to(np.asarray(raw(value), np.float64), (number,))
 
 
 def table(cells: Sequence[Sequence[Any]], number: int) -> NDArray[np.float64]:
-    """``[fields, operators · number]``: the fields of each operator (``cells``), each with a value for every row."""
+    """Returns ``[fields, operators · number]``: the fields of each operator (``cells``), each with a value for every row."""
     if number == 1:
         return np.array(cells, np.float64).reshape(len(cells), -1).T
     found = np.empty((len(cells[0]) if cells else 0, len(cells), number))

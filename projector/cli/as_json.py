@@ -15,7 +15,7 @@ def aside(json_wanted: bool) -> AbstractContextManager[object]:
 
 
 def write(content: Mapping[str, Any]) -> None:
-    """One document on stdout; figures that are no number in JSON (infinity, NaN) are null."""
+    """Writes one document to stdout; figures that are no number in JSON (infinity, NaN) become null."""
     json.dump(plain(content), sys.stdout, indent=2, allow_nan=False, default=str)
     sys.stdout.write("\n")
 

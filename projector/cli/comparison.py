@@ -51,7 +51,7 @@ class Row:
 
 
 def alive(timeline: Timeline) -> NDArray[np.float64]:
-    """``[pp]``: the most chunks alive at once on a rank."""
+    """Returns ``[pp]``: the most chunks alive at once on a rank."""
     return pipeline.peak(timeline.compiled, 1.0)
 
 

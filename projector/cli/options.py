@@ -32,7 +32,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def selection() -> Parser:
-    """A parser of nothing but a configuration and its devices."""
+    """Returns a parser of nothing but a configuration and its devices."""
     parser = Parser(add_help=False, allow_abbrev=False)
     add_selection(parser)
     parser.set_defaults(options=parser.flags)

@@ -84,11 +84,7 @@ class Shown(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with mistakes in one line: no usage block in front of what is wrong.
-
-    ``examples``: command lines behind the program's name that work from the project's folder; help starts with them.
-    ``commands``: of a whole program; ``fill``: adds the flags of a command when they are first needed.
-    """
+    """A parser of argparse that says mistakes in one line, without a block of usage in front of what is wrong."""
 
     examples: Sequence[str] = ()
     commands: Sequence[Command] = ()
@@ -222,7 +218,7 @@ def _take_changes(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:
-    """A whole number within bounds, for argparse."""
+    """Returns a reader of whole numbers within bounds, for argparse."""
     words = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
 
     def read(text: str) -> int:
@@ -250,7 +246,7 @@ def quantity(unit: str, low: float, high: float) -> Callable[[str], float]:
 
 
 def tokens(text: str) -> float:
-    """``15T``, ``300B``, ``14.8e12``, for argparse."""
+    """Reads ``15T``, ``300B`` or ``14.8e12``, for argparse."""
     from projector.workload import amounts
 
     number = amounts.tokens(text)
@@ -273,7 +269,7 @@ def price(text: str) -> Price:
 
 
 def add_json(parser: Any) -> None:
-    """``--json``, for a parser or one of its groups."""
+    """Adds ``--json`` to a parser or to one of its groups."""
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout instead of tables")
 
 

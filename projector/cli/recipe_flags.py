@@ -42,7 +42,7 @@ class _Store(argparse.Action):
 
 
 def add_field_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of all recipe fields: those that most runs state, and the others, which ``--help-all`` shows."""
+    """Adds the flags of all recipe fields: those that most runs state, and the others, which ``--help-all`` shows."""
     parser.set_defaults(stated={})
     usual = parser.add_argument_group("how it is trained (each field of a recipe has a flag: --help-all)")
     further = parser.add_argument_group("further fields of a recipe")

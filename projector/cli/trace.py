@@ -57,7 +57,7 @@ def write_trace(made: Projection, path: str) -> None:
 
 
 def kept_by_stage(made: Projection) -> NDArray[np.float64]:
-    """``[stages]``: bytes that one micro-batch keeps on each virtual stage between forward and backward."""
+    """Returns ``[stages]``: bytes that one micro-batch keeps on each virtual stage between forward and backward."""
     import numpy as np
 
     from projector.memory.chunks import chunk_memory
@@ -76,7 +76,7 @@ def kept_by_stage(made: Projection) -> NDArray[np.float64]:
 
 
 def static_by_rank(made: Projection) -> NDArray[np.float64]:
-    """``[pp]``: bytes on each rank that never leave."""
+    """Returns ``[pp]``: bytes on each rank that never leave."""
     import numpy as np
 
     return np.array([rank.static for rank in made.memory.ranks])

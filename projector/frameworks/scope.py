@@ -63,7 +63,7 @@ def told_once(resolved: Resolved) -> Hashable:
 
 
 def numbers(runs: Sequence[Resolved]) -> NDArray[np.int64]:
-    """``[numbers, runs]``: what :func:`in_columns` makes columns of."""
+    """Returns ``[numbers, runs]``: what :func:`in_columns` makes columns of."""
     return np.array([_numbers(run.workload) for run in runs], np.int64).reshape(len(runs), -1).T
 
 

@@ -86,7 +86,8 @@ def _words(error: Exception) -> str:
 
 
 def resolved(path: Path) -> Path:
-    """``path`` without links and dots; as it stands where the system refuses to look (a null byte, a loop of links)."""
+    """Returns ``path`` without links and dots, or as it stands where the system refuses to look (a null byte, a loop
+    of links)."""
     try:
         return path.resolve()
     except (OSError, ValueError, RuntimeError):
@@ -145,7 +146,7 @@ def folder(path: str | Path, flag: str) -> Path:
 
 
 def write_figure(path: str | Path, figure: Any) -> None:
-    """A Matplotlib figure as PNG, SVG or PDF, by the ending of ``path``; whole or not at all."""
+    """Writes a Matplotlib figure as PNG, SVG or PDF, by the ending of ``path``; whole or not at all."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format=Path(path).suffix[1:].lower(), dpi=150)
     write_whole(path, drawn.getvalue())

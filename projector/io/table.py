@@ -103,7 +103,7 @@ def listed(title: str, items: Iterable[T], made: Sequence[Cell], note: str = "",
 
 
 def without(table: Table, *dropped: int) -> Table:
-    """``table`` less the columns at these places."""
+    """Returns ``table`` less the columns at these places."""
     kept = [i for i in range(len(table.columns)) if i not in dropped]
     rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
     return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)

@@ -36,7 +36,7 @@ def is_a(kind: Any, value: object) -> bool:
 
 @cache
 def hints(kind: Any) -> dict[str, Any]:
-    """Field name to annotation of a dataclass."""
+    """Returns the annotation of each field of a dataclass, by name."""
     found = typing.get_type_hints(kind)
     return {field.name: found[field.name] for field in dataclasses.fields(kind)}
 

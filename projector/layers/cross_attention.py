@@ -26,7 +26,7 @@ def encoder_length(view: Local) -> int:
 
 
 def cross_attention(view: Local) -> tuple[Module, ...]:
-    """From its norm to the residual addition."""
+    """Returns the modules of cross-attention, from its norm to the residual addition."""
     d, length = view.model.kv_channels, encoder_length(view)
     query, key, tokens = view.heads * d, view.kv_heads * d, view.batch * length
     there = replace(view, tokens=tokens, shard_tokens=-(-tokens // view.tp) if view.sp else tokens)

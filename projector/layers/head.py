@@ -20,7 +20,8 @@ HEAD = frozenset({"head"})
 
 
 def output(view: Local) -> tuple[Module, ...]:
-    """Final norm, output GEMM (never quantised) and cross-entropy; the norm alone without a vocabulary."""
+    """Returns the final norm, the output product (which is never quantised) and the cross-entropy; the norm alone
+    where the model has no vocabulary."""
     before = _transform(view)
     last = norm("final_norm", view.hidden, view.shard_tokens, view, branch=False, tags=HEAD, **_reads(before))
     if not view.vocab:

@@ -37,7 +37,7 @@ _BACKWARD = parameter(
 
 
 def collapsed(part: Module, rows: int, view: Local) -> Module:
-    """``part``, the norm of a sub-layer, behind the sum of the streams that feeds it."""
+    """Returns ``part``, the norm of a sub-layer, behind the sum of the streams that feeds it."""
     n, name = view.model.hyper_connections, part.name
     outputs, inputs = n * n + 2 * n, n * view.hidden
     streams = real(rows) * inputs
@@ -56,7 +56,8 @@ def collapsed(part: Module, rows: int, view: Local) -> Module:
 
 
 def spread(name: str, rows: int, view: Local, tags: frozenset[str], makes: str) -> Module:
-    """In place of a residual addition: the output over all streams, beside the streams mixed."""
+    """Returns what takes the place of a residual addition: the output is added to all streams, beside the streams
+    mixed."""
     streams = real(rows) * view.model.hyper_connections * view.hidden
     op, back = _stream(name, _SPREAD if view.execution.fusion.hyper_connections else _SPREAD_EAGER, streams, view)
     out = Saved(f"{name}.output", view.hidden_bytes)

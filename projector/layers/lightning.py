@@ -18,7 +18,7 @@ LIGHTNING = frozenset({"lightning", "attn"})
 
 
 def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
-    """From the input norm to the residual addition."""
+    """Returns the modules of the mixer, from the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, Lightning)
     inner = per_rank(m.num_heads, view) * m.head_dim

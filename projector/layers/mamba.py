@@ -45,7 +45,7 @@ class _Sizes:
 
 
 def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
-    """From the input norm to the residual addition."""
+    """Returns the modules of the mixer, from the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, Mamba2)
     heads, groups = per_rank(m.mamba_num_heads, view), per_rank(m.mamba_num_groups, view)

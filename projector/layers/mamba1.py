@@ -37,7 +37,7 @@ _FLOPS, _BACKWARD = parameter(
 
 
 def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
-    """From the input norm to the residual addition."""
+    """Returns the modules of the mixer, from the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, Mamba1)
     if view.recipe.cp > 1:

@@ -100,10 +100,7 @@ def _moments(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
 def feed_forward(
     prefix: str, ffn_hidden_size: int, view: Local, tags: frozenset[str], *, after_norm: bool = True
 ) -> tuple[Module, ...]:
-    """FC1, activation and FC2 of width ``ffn_hidden_size`` split over the tensor-parallel group.
-
-    ``after_norm``: the norm before FC1 is fused with it (not so where a router reads the normed tensor as well).
-    """
+    """Returns FC1, the activation and FC2, whose width ``ffn_hidden_size`` is split over the tensor-parallel group."""
     width = -(-ffn_hidden_size // view.tp)
     gated, bias = view.model.gated_linear_unit, view.model.add_bias_linear
     outputs = (width,) if not gated else (2 * width,) if view.execution.fusion.gate_up else (width, width)

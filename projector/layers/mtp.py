@@ -59,7 +59,7 @@ def depth(layer: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
 
 
 def loss(view: Local) -> tuple[Module, ...]:
-    """Output layer and loss of a depth, with the model's weights."""
+    """Returns the output layer and the loss of one depth, which use the model's weights."""
     return tuple(replace(part, weights=borrowed(part.weights)) for part in output(view))
 
 

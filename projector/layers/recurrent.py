@@ -19,7 +19,7 @@ from projector.operators.weights import Weight
 
 
 def per_rank(size: int, view: Local) -> int:
-    """Heads, groups or channels of one tensor-parallel rank."""
+    """Returns how many heads, groups or channels one tensor-parallel rank has."""
     return -(-size // view.tp)
 
 

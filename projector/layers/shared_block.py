@@ -27,7 +27,7 @@ from projector.workload.model import LayerKind
 
 
 def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
-    """From the layer's input to the residual addition after the Mamba-2 mixer."""
+    """Returns the modules from the layer's input to the residual addition after the Mamba-2 mixer."""
     m = kind.mixer
     assert isinstance(m, SharedBlock)
     if view.recipe.pp > 1:

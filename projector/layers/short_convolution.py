@@ -17,7 +17,7 @@ CONV = frozenset({"conv"})
 
 
 def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
-    """From the input norm to the residual addition."""
+    """Returns the modules of the mixer, from the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, ShortConvolution)
     width = per_rank(view.hidden, view)

@@ -60,7 +60,7 @@ class Execution(HashedOnce):
         return replace(self, **chosen)
 
     def run_by(self, recipe: Recipe) -> Execution:
-        """With the parameters and strategies that words of ``recipe`` name."""
+        """Returns the execution with the parameters and strategies that words of ``recipe`` name."""
         return replace(
             self,
             kernels=self.kernels.run_by(recipe),
@@ -99,7 +99,8 @@ def _kinds(place: str) -> Mapping[str, type[Strategy]]:
 
 
 def merged(base: Stated, more: Stated) -> dict[str, Mapping[str, Any]]:
-    """``more`` over ``base``: parameter by parameter, afresh where another strategy is named."""
+    """Returns ``base`` with ``more`` over it: parameter by parameter, or afresh where ``more`` names another
+    strategy."""
     whole = dict(base)
     for place, stated in more.items():
         old = base.get(place, {})
@@ -109,7 +110,7 @@ def merged(base: Stated, more: Stated) -> dict[str, Mapping[str, Any]]:
 
 
 def strategies() -> Mapping[str, Mapping[str, type[Strategy]]]:
-    """Of every mechanism its strategies by name."""
+    """Returns the strategies of every mechanism, by name."""
     return {place: _kinds(place) for place in _PLACES}
 
 

@@ -118,7 +118,8 @@ class _Fold:
         self._savings = {name: saving(run, name) for name in names if tensors and name != "mtp"}
 
     def kept(self, asked: Iterable[tuple[Contents, Iterable[int]]]) -> dict[Contents, Floats]:
-        """``[7, rows]``: what a rank never gives back, what the optimizer step adds, the peak of the construction; what is
+        """Returns ``[7, rows]``: what a rank never gives back, what the optimizer step adds, the peak of the
+        construction; what is
         gathered of its weights."""
 
         def build(run: Resolved, alike: Sequence[Contents], place: Rows, those: Rows) -> tuple[float, ...]:
@@ -131,7 +132,7 @@ class _Fold:
     def chunks(
         self, asked: Iterable[tuple[_Asked, Iterable[int]]], kept: Mapping[Contents, Floats]
     ) -> dict[_Asked, Floats]:
-        """``[4, rows]``: see :attr:`ChunkMemory.sizes`."""
+        """Returns ``[4, rows]``: see :attr:`ChunkMemory.sizes`."""
         grouped = (self._runs.one.workload.recipe.recompute_num_layers or 1) > 1
 
         def shape(key: _Asked) -> Hashable:

@@ -83,7 +83,7 @@ class Pipeline:
 
     @cached_property
     def ranks(self) -> NDArray[np.intp]:
-        """``[pp]``: which of :attr:`held` each rank has."""
+        """Returns ``[pp]``: which of :attr:`held` each rank has."""
         places = {own: place for place, (_, own) in enumerate(self.held)}
         return np.array([places[own] for own in self.chunks])
 

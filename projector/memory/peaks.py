@@ -21,7 +21,8 @@ _WIDE = 256  # runs on one schedule together
 
 
 def fullest(run: Laid, gpu: Gpu, schedule: Schedule) -> tuple[float, Need]:
-    """Allocated bytes of the fullest rank, and whether they fit: what :func:`plan` says of a run, in short."""
+    """Returns the allocated bytes of the fullest rank, and whether they fit: what :func:`plan` says of a run, in
+    short."""
     return _together([run], gpu, situations(schedule))[0]
 
 
@@ -91,7 +92,7 @@ class _Everywhere:
         )
 
     def peaks(self, each: Floats) -> Floats:
-        """``[runs, pp]``: bytes at the costliest situation of each rank. ``each`` ``[runs, pp, chunks, 4]``: see
+        """Returns ``[runs, pp]``: bytes at the costliest situation of each rank. ``each`` ``[runs, pp, chunks, 4]``: see
         :class:`projector.memory.holding.Sizes`."""
         total = each[:, self._rank, self._chunk, np.where(self._forward, 2, 3)]
         total += (self._alive * each[..., 0][:, self._rank]).sum(axis=2)

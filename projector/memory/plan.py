@@ -104,7 +104,7 @@ class MemoryPlan:
         return f"{self.words}; {self.required / _GIB:.2f} of {self.usable / _GIB:.2f} GiB"
 
     def plot(self) -> Any:
-        """A matplotlib figure: every pipeline rank at its peak. Needs matplotlib."""
+        """Returns a matplotlib figure with every pipeline rank at its peak. Needs matplotlib."""
         from projector.memory.draw import drawn
 
         return drawn(self, (), "")

@@ -84,7 +84,7 @@ def communicator_bytes(resolved: Resolved) -> float:
 
 
 def outside(resolved: Resolved) -> float:
-    """Context and communication buffers: bytes of the device outside the framework's allocator."""
+    """Returns the bytes of the device outside the framework's allocator: context and communication buffers."""
     allocator = resolved.execution.allocator
     peers = resolved.workload.recipe.ep - 1
     return allocator.context_bytes + allocator.peer_bytes * peers + communicator_bytes(resolved)

@@ -20,7 +20,7 @@ def lower_bound(
     p2p: ArrayLike = 0.0,
     split: bool = False,
 ) -> Floats:
-    """``[…]``: seconds that any order of these actions takes at least.
+    """Returns ``[…]``: seconds that any order of these actions takes at least.
 
     ``microbatches``: a number, or one per run ``[…]``. ``placement[rank][chunk]``: virtual stages (``Schedule.placement``,
     :func:`projector.pipeline.types.loop_placement`). Durations ``[…, stages]`` and ``p2p`` (scalar or ``[stages − 1]``)

@@ -31,7 +31,7 @@ def shorter(name: str, pp: int, vpp: int, microbatches: int, group: int | None) 
 
 
 def later(timeline: Timeline, microbatches: Indices, group: int | None) -> Floats:
-    """``[batch]``: seconds by which schedules of so many ``microbatches`` end after the one of ``timeline``, as
+    """Returns ``[batch]``: seconds by which schedules of so many ``microbatches`` end after the one of ``timeline``, as
     :func:`shorter` cut it; NaN where it does not repeat itself."""
     schedule = timeline.compiled.schedule
     unit, _ = _period(schedule.name, schedule.pp, schedule.vpp, group)

@@ -33,7 +33,8 @@ class Replay:
     pending: Floats
 
     def kept(self, saved: Floats, owed: Floats) -> tuple[Floats, Floats]:
-        """``[…, actions]``: bytes before and after each action. ``[…, stages]``: those of a micro-batch from its forward
+        """Returns ``[…, actions]``: bytes before and after each action. ``[…, stages]``: those of a micro-batch from
+        its forward
         to its backward (``saved``), and from there to its weight gradient (``owed``)."""
         starts = self.schedule.flat.starts
         before = np.empty((*np.broadcast_shapes(saved.shape[:-1], owed.shape[:-1]), len(self.alive)))
@@ -68,7 +69,8 @@ def resident(compiled: Compiled, delta_forward: ArrayLike, released_by_input: Ar
 
 
 def peak(compiled: Compiled, delta_forward: ArrayLike, released_by_input: ArrayLike = 0.0) -> Floats:
-    """``[…, pp]``: the most bytes alive on each rank at once, given what :func:`resident` is: while a backward runs, what
+    """Returns ``[…, pp]``: the most bytes alive on each rank at once, given what :func:`resident` is: while a backward
+    runs, what
     its forward kept is still there. Raises :class:`InputError` on a wrong shape."""
     saved = _per_stage("delta_forward", delta_forward, compiled)
     early = _per_stage("released_by_input", released_by_input, compiled)

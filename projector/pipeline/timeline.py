@@ -38,14 +38,14 @@ class Timeline:
         return f"Timeline: {schedule.name}, {schedule.pp} ranks, {schedule.microbatches} micro-batches"
 
     def plot(self) -> Any:
-        """A matplotlib figure: a line a pipeline rank. Needs matplotlib."""
+        """Returns a matplotlib figure with a line for each pipeline rank. Needs matplotlib."""
         from projector.pipeline.draw import drawn
 
         return drawn([self], titles=[repr(self)])
 
     @cached_property
     def start(self) -> Floats:
-        """``[…, actions]``: when each action starts (exactly the recurrence, not ``end`` minus a duration)."""
+        """Returns ``[…, actions]``: when each action starts (exactly the recurrence, not ``end`` minus a duration)."""
         plan = self.compiled
         mine = np.where(plan.before >= 0, self.end[..., plan.before] + self.blocked, 0.0)
         other = np.where(plan.source >= 0, self.end[..., plan.source] + self.transfer, 0.0)
@@ -59,7 +59,7 @@ class Timeline:
 
     @cached_property
     def duration(self) -> Floats:
-        """``[…, actions]``: how long each action lasts."""
+        """Returns ``[…, actions]``: how long each action lasts."""
         return paired_durations(self.compiled, self.durations, self.hidden)
 
     @cached_property
@@ -79,56 +79,57 @@ class Timeline:
 
     @cached_property
     def makespan(self) -> Floats:
-        """``[…]``: when the last action of any rank ends."""
+        """Returns ``[…]``: when the last action of any rank ends."""
         return np.asarray(self.rank_end.max(axis=-1))
 
     @cached_property
     def rank_busy(self) -> Floats:
-        """``[…, pp]``: seconds in which a rank computes."""
+        """Returns ``[…, pp]``: seconds in which a rank computes."""
         return self._per_rank(np.add, self.duration)
 
     @cached_property
     def rank_start(self) -> Floats:
-        """``[…, pp]``: when a rank starts its first action."""
+        """Returns ``[…, pp]``: when a rank starts its first action."""
         return self._per_rank(np.minimum, self.start)
 
     @cached_property
     def rank_end(self) -> Floats:
-        """``[…, pp]``: when a rank ends its last action."""
+        """Returns ``[…, pp]``: when a rank ends its last action."""
         plan = self.compiled
         return self.end[..., plan.by_rank[[*(plan.rank_starts[1:] - 1), -1]]]
 
     @property
     def rank_span(self) -> Floats:
-        """``[…, pp]``: from the first start to the last end of a rank."""
+        """Returns ``[…, pp]``: from the first start to the last end of a rank."""
         return self.rank_end - self.rank_start
 
     @property
     def bubble_of_makespan(self) -> Floats:
-        """``[…, pp]``: the share of the makespan in which a rank does not compute (0 when nothing takes time)."""
+        """Returns ``[…, pp]``: the share of the makespan in which a rank does not compute (0 when nothing takes time)."""
         return _idle(self.rank_busy, self.makespan[..., None])
 
     @property
     def bubble_of_span(self) -> Floats:
-        """``[…, pp]``: the same within the rank's own span, as zero-bubble papers count (arXiv 2401.10241)."""
+        """Returns ``[…, pp]``: the same within the rank's own span, as zero-bubble papers count (arXiv 2401.10241)."""
         return _idle(self.rank_busy, self.rank_span)
 
     @property
     def bubble(self) -> Floats:
-        """``[…]``: the share of all ranks' time that is not compute."""
+        """Returns ``[…]``: the share of all ranks' time that is not compute."""
         return np.asarray(self.bubble_of_makespan.mean(axis=-1))
 
     @cached_property
     def last_backward(self) -> Floats:
-        """``[…, stages]``: when the last weight gradient of a virtual stage is complete, so its reduction may start."""
+        """Returns ``[…, stages]``: when the last weight gradient of a virtual stage is complete, so its reduction
+        may start."""
         return self.last_end("W" if self.compiled.schedule.split else "B")
 
     def first_start(self, kind: Kind) -> Floats:
-        """``[…, stages]``: when a virtual stage first starts an action of this kind (infinite if it has none)."""
+        """Returns ``[…, stages]``: when a virtual stage first starts an action of this kind (infinite if it has none)."""
         return self._per_stage(np.minimum, self.start, kind, np.inf)
 
     def last_end(self, kind: Kind) -> Floats:
-        """``[…, stages]``: when a virtual stage ends its last action of this kind (−infinite if it has none)."""
+        """Returns ``[…, stages]``: when a virtual stage ends its last action of this kind (−infinite if it has none)."""
         placement = np.asarray(self.compiled.schedule.placement)
         last = self.compiled.last_of[KINDS.index(kind)]
         found = np.full((*self.end.shape[:-1], self.compiled.stages), -np.inf)
@@ -158,7 +159,7 @@ class Timeline:
 
 
 def paired_durations(compiled: Compiled, table: Floats, hidden: Floats | None) -> Floats:
-    """``[…, actions]``: seconds of each action out of the table F | B | W; a forward with a partner takes both."""
+    """Returns ``[…, actions]``: seconds of each action out of the table F | B | W; a forward with a partner takes both."""
     seconds = table[..., compiled.duration_index]
     forward, backward = compiled.pairs
     if len(forward):

@@ -77,7 +77,7 @@ class Schedule:
 
     @cached_property
     def home(self) -> tuple[tuple[int, int], ...]:
-        """``[stages]``: (rank, chunk) where micro-batch 0 meets each virtual stage."""
+        """Returns ``[stages]``: (rank, chunk) where micro-batch 0 meets each virtual stage."""
         columns = enumerate(zip(*self.placement, strict=True))
         found = sorted(
             (chunk // self.vpp, stage, rank, chunk) for chunk, own in columns for rank, stage in enumerate(own)

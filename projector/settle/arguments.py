@@ -53,7 +53,7 @@ def around(
 
 
 def of_workload(workload: Workload) -> list[Problem]:
-    """Returns what is wrong with a workload, the rules of its framework and schedule included."""
+    """Returns what is wrong with a workload, by the rules of its framework and of its schedule, too."""
     before = known(workload)
     typed = [] if before else of_type(workload, Workload, "")
     wrong = list(problems(workload, split=None if typed else _split_rule(workload.framework)))

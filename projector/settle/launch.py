@@ -31,7 +31,7 @@ ANALYTIC = "analytic"
 
 
 def family(framework: str) -> str:
-    """``megatron``, ``primus``, ``torchtitan``, or the framework's own name."""
+    """Returns the family of a framework: ``megatron``, ``primus``, ``torchtitan``, or its own name."""
     if framework == "primus":
         return framework
     return "megatron" if framework.startswith(_MEGATRON) else framework

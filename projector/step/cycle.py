@@ -65,11 +65,11 @@ class Cycle:
         return pipeline.evaluate(self.compiled, *stages, messages, *switches, release=release, hidden=self.hidden)
 
     def last(self, end: Finish) -> Floats:
-        """``[…]``: when the last rank has done what it owes to this step."""
+        """Returns ``[…]``: when the last rank has done what it owes to this step."""
         return np.asarray(np.maximum(end.ends.max(axis=-1), (end.ends + self.deferred).max(axis=-1)))
 
     def seconds(self, start: Arrival, end: Finish) -> Floats:
-        """``[…]``: from one step to the next."""
+        """Returns ``[…]``: from one step to the next."""
         return np.asarray(start.base + self.last(end) + self.between + self.unpaired)
 
 
@@ -124,7 +124,7 @@ def stage_figures(resolved: Resolved, own: WeightSet, stage: int) -> Sequence[fl
 
 
 def shared(resolved: Resolved, clock: Clock, schedule: Schedule, held: Sequence[WeightSet]) -> tuple[Floats, Floats]:
-    """``[…, pp]``: seconds in which each rank exchanges the gradients of what it ``held`` with the other rank of its
+    """Returns ``[…, pp]``: seconds in which each rank exchanges the gradients of what it ``held`` with the other rank of its
     stages, and with those that hold the same tensor."""
     twice = [copies(resolved, schedule, rank, whole) for rank, whole in enumerate(held)]
     again = tied(resolved, schedule, held)
@@ -245,7 +245,7 @@ def exchange(
 
 
 def filled(values: Sequence[float]) -> Floats:
-    """``[…, values]``: numbers, or columns of them."""
+    """Returns ``[…, values]``: numbers, or columns of them."""
     return np.stack(np.broadcast_arrays(*[np.asarray(raw(value), np.float64) for value in values]), axis=-1)
 
 

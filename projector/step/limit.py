@@ -19,7 +19,7 @@ Seconds = tuple[Floats, Floats, Floats]
 
 
 def shortest(runs: Sequence[Resolved], stages: Sequence[Seconds]) -> Floats:
-    """``[runs]``: seconds that a step takes at least, in whatever order, by the seconds of its ``stages``."""
+    """Returns ``[runs]``: seconds that a step takes at least, in whatever order, by the seconds of its ``stages``."""
     found = np.array([between_steps(run) for run in runs])
     alike: dict[tuple[object, bool], list[int]] = {}
     for i, run in enumerate(runs):

@@ -25,7 +25,7 @@ def slowest(efficiency: Efficiency, gpus: int) -> float:
 
 
 def slowed(seconds: Mapping[Operator, float], factor: float) -> Mapping[Operator, float]:
-    """``seconds`` of operators, those of products and attention times ``factor``."""
+    """Returns the ``seconds`` of operators, with those of products and attention times ``factor``."""
     if factor == 1.0:
         return seconds
     return {

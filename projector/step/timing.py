@@ -270,7 +270,7 @@ NOTHING = Phase((), 0.0)
 
 
 def apart(first: Phase, second: Phase) -> Phase:
-    """Two phases as one, between which other work is issued: the host time of neither is covered by the other."""
+    """Returns two phases as one, between which other work is issued: neither covers the host time of the other."""
     if not second.segments:
         return first
     whole = chain((first, second))
@@ -278,7 +278,8 @@ def apart(first: Phase, second: Phase) -> Phase:
 
 
 def chain(phases: Iterable[Phase]) -> Phase:
-    """Phases one after the other: without a synchronisation point between them the host runs ahead across the seam."""
+    """Returns phases one after the other as one phase: without a synchronisation point between them the host runs
+    ahead where they meet."""
     segments: list[Segment] = [Segment(0.0, 0.0)]
     compute = measured = wait = 0.0
     exposed: dict[str, float] = {}

@@ -49,7 +49,7 @@ class Work:
 
     @property
     def intensity(self) -> float | None:
-        """FLOP for a byte of device memory; None where nothing is computed."""
+        """Returns the FLOP for a byte of device memory; None where nothing is computed."""
         return self.flops / self.bytes if self.flops and self.bytes else None
 
 

@@ -14,7 +14,8 @@ from projector.workload.structure import parse_dataclass, to_mapping
 
 
 def model_from_mapping(mapping: Mapping[str, object], where: str, prefix: str) -> tuple[Model | None, list[Problem]]:
-    """Read a full model mapping. Fields that follow from others may be left out: see :func:`_with_derived`."""
+    """Reads a full model mapping. Fields that follow from others may be left out: see :func:`_with_derived`. Returns
+    the model, or None, and every mistake."""
     given, problems = _with_derived(mapping, where, prefix)
     model, more = parse_dataclass(Model, given, where, prefix)
     problems += more
@@ -30,7 +31,8 @@ def model_to_mapping(model: Model) -> dict[str, object]:
 
 
 def merge(base: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
-    """``base`` with ``changes``: nested mappings field by field; a pattern of MoE layers follows a new layer count.
+    """Returns ``base`` with ``changes``: nested mappings change field by field; a pattern of MoE layers follows a
+    new layer count.
 
     A pattern written for another number of layers keeps its head (the dense layers stand first): it is cut, or
     continued with its last value.

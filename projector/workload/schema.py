@@ -20,7 +20,7 @@ from projector.workload.structure import parse_dataclass, to_mapping
 
 
 def parse_recipe(mapping: object, where: str, prefix: str = "recipe.") -> tuple[Recipe | None, list[Problem]]:
-    """Read a :class:`Recipe`. Returns ``(None, problems)`` when anything is wrong, else ``(recipe, [])``."""
+    """Reads a :class:`Recipe`. Returns ``(None, problems)`` where anything is wrong, else ``(recipe, [])``."""
     if isinstance(mapping, Mapping) and isinstance(domain := mapping.get("fast_domain"), Mapping):
         mapping = {**mapping, "fast_domain": ".".join(f"{name}:{ranks}" for name, ranks in domain.items())}
     twice = list[Problem]()

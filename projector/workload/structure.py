@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 
 def parse_dataclass(kind: type[T], mapping: object, where: str, prefix: str) -> tuple[T | None, list[Problem]]:
-    """Read the dataclass ``kind`` strictly: unknown keys, missing fields and wrong types are problems."""
+    """Reads the dataclass ``kind`` strictly. Returns it, or None, and every mistake: unknown keys, missing fields,
+    wrong types."""
     if not isinstance(mapping, Mapping):
         return None, [Problem(where, prefix.rstrip("."), mapping, f"a mapping of {kind.__name__} fields")]
     fields = hints(typing.cast(Any, kind))
