@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from projector.benchmark.device import Device
@@ -32,7 +33,8 @@ def jobs(op: Attention, device: Device) -> tuple[Job, ...]:
     keys = width * op.seq_k * op.kv_heads * (op.head_dim_qk + op.head_dim_v)
     nbytes = (queries + keys) * (3 if op.backward else 1)
     return tuple(
-        Job("attention", op, name, nbytes, _builder(op, device, backend)) for name, backend in _families(op, device)
+        Job("attention", op, name, nbytes, partial(_build, op, device, backend))
+        for name, backend in _families(op, device)
     )
 
 
@@ -48,10 +50,6 @@ def _families(op: Attention, device: Device) -> Iterator[tuple[str, str | None]]
         return
     chosen = getattr(device.torch.backends.cuda, "preferred_rocm_fa_library", lambda: "aotriton")()
     yield ("ck" if "ck" in str(chosen).lower() else "aotriton"), "FLASH_ATTENTION"
-
-
-def _builder(op: Attention, device: Device, backend: str | None) -> Callable[[], Ready]:
-    return lambda: _build(op, device, backend)
 
 
 def _build(op: Attention, device: Device, backend: str | None) -> Ready:

@@ -39,7 +39,10 @@ def fitted(swept: Sequence[Swept], gpu: Gpu) -> Joined:
     """The figures with the least mean error in the logarithm, each refined in turn: bandwidth and latency of all kinds
     together, then the rate of each. ``swept`` holds one at least."""
     ranks = max(each.asked.size for each in swept)
-    kinds = {kind: [each for each in swept if each.asked.kind == kind] for kind in dict.fromkeys(map(_kind, swept))}
+    kinds = {
+        kind: [each for each in swept if each.asked.kind == kind]
+        for kind in dict.fromkeys(each.asked.kind for each in swept)
+    }
     bandwidth, latency = 1e10, 1e-5
     for _ in range(_ROUNDS):
         bandwidth = min(_BANDWIDTHS, key=lambda b: _loss(kinds.values(), gpu, float(b), latency))
@@ -56,10 +59,6 @@ def fitted(swept: Sequence[Swept], gpu: Gpu) -> Joined:
         errors.append(np.abs(np.expm1(_errors(*times))))
     error = float(np.median(np.concatenate(errors)))
     return Joined(ranks, float(max(rates.values())), float(latency), error, len(swept), parameters)
-
-
-def _kind(each: Swept) -> str:
-    return each.asked.kind
 
 
 def _share(kind: str) -> str:

@@ -139,12 +139,9 @@ def _gemms(device: Device, dtype: str, edge: int) -> Iterator[Job]:
     for size in (edge, edge // 2, edge // 4, edge // 8):
         for m, n, k in ((size, size, size), (size, 2 * size, size // 2), (2 * size, size // 2, size)):
             narrow = dtype == "fp8"
-            op = Gemm("", m, n, k, dtype=dtype, scaling="tensorwise" if narrow else "", out_bytes=_out(dtype))
+            scaling, out = "tensorwise" if narrow else "", 4.0 if dtype == "fp32" else 2.0
+            op = Gemm("", m, n, k, dtype=dtype, scaling=scaling, out_bytes=out)
             yield from gemm.jobs(op, device)
-
-
-def _out(dtype: str) -> float:
-    return 4.0 if dtype == "fp32" else 2.0
 
 
 def _attentions(device: Device, edge: int) -> Iterator[Job]:

@@ -4,7 +4,7 @@ between two priced runs, the one that is projected and the one that ran."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from projector.benchmark.conditions import measured_phase
@@ -65,7 +65,8 @@ def refuse(resolved: Resolved) -> None:
     model, recipe = resolved.workload.model, resolved.workload.recipe
     odd = [kind for kind in dict.fromkeys(model.layer_kinds) if not kind.plain or kind.window is not None]
     parts = [each for each in (model, model.moe, model.mla) if each is not None]
-    lacking = [f.name for part in parts for f in fields(part) if f.name not in _MADE and _stated(part, f)]
+    stated = [f.name for part in parts for f in fields(part) if getattr(part, f.name) != f.default]
+    lacking = [name for name in stated if name not in _MADE]
     why = {
         f"live layers with {', '.join(lacking)}": bool(lacking),
         "live layers of multi-token prediction": bool(model.mtp_num_layers),
@@ -78,10 +79,6 @@ def refuse(resolved: Resolved) -> None:
     found = [text for text, applies in why.items() if applies]
     if found:
         raise Unsupported("; ".join(found))
-
-
-def _stated(part: Any, field: Field[Any]) -> bool:
-    return bool(getattr(part, field.name) != field.default)
 
 
 def eager(resolved: Resolved, source: str, asked: Asked) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def words(command: str, query: Mapping[str, str]) -> list[str]:
             if type(number) not in (int, *(() if whole else (float,))) or not low <= float(str(number)) <= high:
                 word = "whole number" if whole else "number"
                 problems.append(Problem("", name, value, f"a {word} from {low:g} to {high:g}"))
-            found += [f"--{name}", _budget(value) if (command, name) == ("search", "budget") else value]
+            found += [f"--{name}", f"{value}s" if (command, name) == ("search", "budget") else value]
         elif known is not None or (name.startswith(_HARDWARE) and isinstance(literal(value), (int, float))):
             found += ["--set", f"{known.key if known else name}={value}"]
         else:
@@ -79,10 +79,6 @@ def words(command: str, query: Mapping[str, str]) -> list[str]:
     if command == "search" and "budget" not in query:
         found += ["--budget", "1s"]
     return found
-
-
-def _budget(value: str) -> str:
-    return f"{value}s"
 
 
 def names_of(word: str) -> tuple[str, ...] | None:

@@ -11,7 +11,7 @@ from projector.io.typed import of_type
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
 from projector.settle import launch, scheduling
-from projector.workload import fast_domain
+from projector.workload.rules import domain_mistakes
 from projector.workload.validate import known, problems, remember
 from projector.workload.workload import Workload
 
@@ -29,7 +29,7 @@ def check(
     wrong = [*around(cluster, mode, settings, efficiency), *of_workload(workload)]
     if not wrong and workload.recipe.fast_domain is not None:
         domain = ranks_per_node(workload.gpus, cluster)
-        expected = fast_domain.mistakes(workload.recipe, workload.dp, domain)
+        expected = domain_mistakes(workload.recipe, workload.dp, domain)
         wrong += [Problem("", "recipe.fast_domain", found, text) for text, found in expected]
     if wrong:
         raise InputError(wrong)

@@ -7,13 +7,8 @@ arXiv:2410.00273, section 3). Where nothing is said ranks fill domains in the or
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from projector.workload.recipe import Recipe
 
 #: Groups in the order in which ranks are numbered, fastest first.
 ORDER = ("tp", "tp2", "cp", "dp", "pp")
@@ -40,28 +35,6 @@ def written(domain: Mapping[str, int]) -> str:
     parts = (f"{name}:{domain[name]}" if name == "tp2" else f"{name}{domain[name]}" for name in ORDER
              if domain.get(name, 1) != 1)  # fmt: skip
     return ".".join(parts) or "tp1"
-
-
-def mistakes(recipe: Recipe, dp: int, domain: int | None = None) -> Iterator[tuple[str, str]]:
-    """Yields what is expected of the ``fast_domain`` of a recipe with ``dp`` data-parallel ranks, and what was
-    found. ``domain``: how many ranks of a run lie in each domain (None: nobody knows)."""
-    text = recipe.fast_domain or ""
-    try:
-        ranks = inside(text) or ()
-    except ValueError as error:
-        yield str(error), text
-        return
-    sizes = {"tp": recipe.tp, "tp2": recipe.tp2, "cp": recipe.cp, "dp": dp, "pp": recipe.pp}
-    for name, near in zip(ORDER, ranks, strict=True):
-        if sizes[name] % near:
-            yield f"a divisor of {name} = {sizes[name]}", f"{name}{near}"
-    if domain is not None and domain % math.prod(ranks):
-        yield f"ranks whose product divides the {domain} of a domain", text
-    if recipe.ep > 1 and ranks[ORDER.index("pp")] > 1:
-        yield "one stage in a domain where experts are spread (ep)", f"pp{ranks[-1]}"
-    copies = recipe.num_distributed_optimizer_instances or 1
-    if copies > 1 or recipe.data_parallel_shard_size not in (None, dp * recipe.cp):
-        yield "none with shards of a part of the data-parallel ranks", text
 
 
 def placements(domain: int, names: tuple[str, ...] = ("tp", "cp", "dp", "pp")) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
-from projector.workload.fast_domain import mistakes
+from projector.workload import fast_domain
 from projector.workload.layer_kinds import (
     Attention,
     Dense,
@@ -91,6 +91,28 @@ def _split_in(model: Model, mixer: object, mlp: object) -> Iterator[Dividend]:
         yield Dividend(f"{mixer.name}.num_heads", mixer.num_heads)
     if isinstance(mlp, Dense):
         yield Dividend("ffn_hidden_size", model.ffn_hidden_size)
+
+
+def domain_mistakes(recipe: Recipe, dp: int, domain: int | None = None) -> Iterator[tuple[str, str]]:
+    """Yields what is expected of the ``fast_domain`` of a recipe with ``dp`` data-parallel ranks, and what was
+    found. ``domain``: how many ranks of a run lie in each domain (None: nobody knows)."""
+    text = recipe.fast_domain or ""
+    try:
+        ranks = fast_domain.inside(text) or ()
+    except ValueError as error:
+        yield str(error), text
+        return
+    sizes = {"tp": recipe.tp, "tp2": recipe.tp2, "cp": recipe.cp, "dp": dp, "pp": recipe.pp}
+    for name, near in zip(fast_domain.ORDER, ranks, strict=True):
+        if sizes[name] % near:
+            yield f"a divisor of {name} = {sizes[name]}", f"{name}{near}"
+    if domain is not None and domain % math.prod(ranks):
+        yield f"ranks whose product divides the {domain} of a domain", text
+    if recipe.ep > 1 and ranks[fast_domain.ORDER.index("pp")] > 1:
+        yield "one stage in a domain where experts are spread (ep)", f"pp{ranks[-1]}"
+    copies = recipe.num_distributed_optimizer_instances or 1
+    if copies > 1 or recipe.data_parallel_shard_size not in (None, dp * recipe.cp):
+        yield "none with shards of a part of the data-parallel ranks", text
 
 
 def _summa(r: Recipe) -> bool:
@@ -282,7 +304,7 @@ SUMMA = (
 )
 FAST_DOMAIN = Rule(
     "recipe.fast_domain",
-    lambda m, r, w: r.fast_domain is not None and _whole(r, w) and list(mistakes(r, w.dp)), "{0[0]}", "{0[1]}")
+    lambda m, r, w: r.fast_domain is not None and _whole(r, w) and list(domain_mistakes(r, w.dp)), "{0[0]}", "{0[1]}")
 #: Rules of what goes together.
 TOGETHER = (
     *(_of_tower(name)

@@ -197,12 +197,10 @@ def _join(words: Sequence[str]) -> str:
     """Words run together, but two numbers stay apart: ``llama 3 8b`` is not ``llama 38b``."""
     joined = ""
     for word in words:
-        joined += "_" + word if joined[-1:].isalnum() and _numeric(joined) and word[0].isdigit() else word
+        joined += (
+            "_" + word if joined[-1:].isalnum() and re.search(r"\d[bmt]?$", joined) and word[0].isdigit() else word
+        )
     return joined
-
-
-def _numeric(joined: str) -> bool:
-    return bool(re.search(r"\d[bmt]?$", joined))
 
 
 def _fits(pattern: str, run: str) -> bool:
