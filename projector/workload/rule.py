@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.errors import Problem
-from projector.size import part, trace
+from projector.memo import evolve
+from projector.size import Column, Rows, part, trace
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -92,10 +93,18 @@ def problems(rules: Iterable[Rule], workload: Workload, where: str = "") -> list
 def broken_rows(rules: Sequence[Rule], layouts: Workload, number: int) -> NDArray[np.bool_]:
     """Returns ``[number]``, which layouts break any of these rules. ``layouts`` is a workload whose sizes are
     columns with so many rows."""
+    columns = {name: value for name, value in vars(layouts.recipe).items() if type(value) is Column}
+
+    def at(rows: Rows) -> Workload:
+        if len(rows) == number:
+            return layouts
+        sizes = {name: part(value, rows) for name, value in columns.items()}
+        return evolve(layouts, gpus=part(layouts.gpus, rows), recipe=evolve(layouts.recipe, **sizes))
+
     found = np.zeros(number, np.bool_)
     for rule in rules:
-        for those, wrong in trace(lambda rows: _breaks(rule, part(layouts, rows)), number):  # noqa: B023
-            found[those] |= wrong
+        for rows, wrong in trace(lambda rows: _breaks(rule, at(rows)), number):  # noqa: B023
+            found[rows] |= wrong
     return found
 
 
