@@ -6,14 +6,12 @@ Names and values: ``dialects/accelerate.yaml``.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from projector.errors import InputError, Problem
+from projector.errors import InputError
 from projector.intake.dialect import Settings, dialect
-from projector.intake.script_files import text_beside
+from projector.intake.script_files import mapping_beside
 from projector.intake.shell.launch import Launch, Step, Way
 from projector.intake.values import literal, section
-from projector.io.files import as_mapping, parse_yaml
 
 _COUNTS = ("num_processes", "num_machines")
 
@@ -30,7 +28,7 @@ def handed_on(launch: Launch, way: Way) -> tuple[Launch, dict[str, object], tupl
         return launch, {}, ()
     options = dict(launch.steps[at].options)
     name = options.pop("config_file", "")
-    stated = _of_file(name, launch, way) if name else {}
+    stated = mapping_beside(name, launch, way, launch.place, "config_file") if name else {}
     said = {key: literal(value) for key, value in options.items() if key not in _COUNTS}
     where = way.unknowns.shown(name) or launch.place
     job = Settings(dialect("accelerate"), {**stated, **said}, where)
@@ -51,13 +49,6 @@ def handed_on(launch: Launch, way: Way) -> tuple[Launch, dict[str, object], tupl
         steps[at] = Step("accelerate", {**counts, **options})
         launch = replace(launch, steps=tuple(steps))
     return launch, given, left.unmodelled
-
-
-def _of_file(name: str, launch: Launch, way: Way) -> dict[str, object]:
-    text, shown = text_beside(name, launch, way), way.unknowns.shown(name)
-    if text is None:
-        raise InputError([Problem(launch.place, "config_file", shown, "that file beside the script")])
-    return dict(as_mapping(parse_yaml(text, shown), Path(shown).name, "a mapping"))
 
 
 def _zero(job: Settings) -> dict[str, object]:

@@ -17,12 +17,11 @@ from projector.errors import InputError, Problem
 from projector.intake import maxtext, nanotron, nemo
 from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
-from projector.intake.script_files import text_beside, values_of
+from projector.intake.script_files import mapping_beside, text_beside, values_of
 from projector.intake.script_problems import flag, hydra, uncounted
 from projector.intake.shell.launch import Launch, Way, ranks
 from projector.intake.shell.unknown import is_known
 from projector.intake.values import literal
-from projector.io.files import parse_yaml
 from projector.workload.model import Model
 
 _HYDRA = re.compile(r"\+*(?:trainer|model)\.\w+(?:\.\w+)*=")
@@ -67,14 +66,12 @@ def _is_maxtext(launch: Launch) -> bool:
 def _maxtext(launch: Launch, way: Way, where: str, model: Model | None) -> Loaded:
     named = bool(re.match(r"[^=]+\.ya?ml$", launch.arguments[0] if launch.arguments else ""))
     name, words = (launch.arguments[0], launch.arguments[1:]) if named else ("base.yml", launch.arguments)
-    text = text_beside(name, launch, way)
-    if text is None and posixpath.basename(name) != "base.yml":
-        raise InputError([Problem(where, launch.place, way.unknowns.shown(name), "that file beside the script")])
+    own = text_beside(name, launch, way) is None and posixpath.basename(name) == "base.yml"
     stated = stated_words(words, way, where, lambda key: key in dialect("maxtext").deciding or "parallelism" in key)
-    content = _mapping(text, name) if text else {"base_config": "base.yml"}
+    content = {"base_config": name} if own else mapping_beside(name, launch, way, where, launch.place)
     env = {name: way.unknowns.shown(value) for name, value in launch.environment.items()}
     loaded = maxtext.load(content, where, gpus=None, model=model, words=stated, env=env)
-    return loaded if text else replace(loaded, assumed=(f"{name}=base.yml as MaxText has it", *loaded.assumed))
+    return loaded if not own else replace(loaded, assumed=(f"{name}=base.yml as MaxText has it", *loaded.assumed))
 
 
 def _of_nanotron(launch: Launch) -> str:
@@ -85,10 +82,7 @@ def _of_nanotron(launch: Launch) -> str:
 
 def _nanotron(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
     name = _of_nanotron(launch)
-    shown, text = way.unknowns.shown(name), text_beside(name, launch, way)
-    if text is None:
-        raise InputError([Problem(where, "config_file", shown, "that file beside the script")])
-    content = _mapping(text, name)
+    shown, content = way.unknowns.shown(name), mapping_beside(name, launch, way, where, "config_file")
     if not dialect("nanotron").fits(content):
         raise InputError([Problem(where, "config_file", shown, "a nanotron configuration")])
     loaded = nanotron.load(content, where, model=model)
@@ -114,13 +108,13 @@ def _nemo(launch: Launch, way: Way, where: str, model: Model | None, gpus_given:
         path = next(iter(values_of(launch, "config_path")), "")
         names = [posixpath.join(base, path, name) for base in (folder, "")] if name else []
     names = [name if name.endswith((".yaml", ".yml")) else f"{name}.yaml" for name in names]
-    text = next((text for name in names if (text := text_beside(name, launch, way)) is not None), None)
-    if text is None:
+    there = next((name for name in names if text_beside(name, launch, way) is not None), "")
+    if not there:
         raise InputError([hydra(launch, way, where)])
     stated = stated_words(
         words, way, where, lambda key: bool(_NEMO_DECIDES.fullmatch(key)) and not (gpus_given and "num_" in key)
     )
-    content = _mapping(text, names[0])
+    content = mapping_beside(there, launch, way, where, launch.place)
     stated = {key: value for key, value in stated.items() if not key.startswith("run.")}  # what it is called
     for key, value in stated.items():
         put(content, key.split("."), value)
@@ -131,13 +125,6 @@ def _nemo(launch: Launch, way: Way, where: str, model: Model | None, gpus_given:
             raise InputError([uncounted(way.unknowns.within(count), where)])
         return replace(loaded, gpus=int(count), assumed=(f"gpus={count} ({how})", *loaded.assumed))
     return loaded
-
-
-def _mapping(text: str, where: str) -> dict[str, object]:
-    content = parse_yaml(text, where)
-    if not isinstance(content, Mapping):
-        raise InputError([Problem(where, "", type(content).__name__, "a mapping")])
-    return {str(key): value for key, value in content.items()}
 
 
 def put(content: dict[str, object], path: Sequence[str], value: object) -> None:

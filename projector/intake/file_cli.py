@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from projector.dataclass import dataclass
@@ -19,12 +19,11 @@ from projector.errors import InputError, Problem, Unsupported
 from projector.intake import accelerate, config_cli, gpt_neox, litgpt, torchtune
 from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_trainer
 from projector.intake.loaded import Loaded
-from projector.intake.script_files import text_beside, values_of
+from projector.intake.script_files import mapping_beside, options, values_of
 from projector.intake.script_problems import uncounted
 from projector.intake.shell.launch import Launch, Way, product, ranks
 from projector.intake.shell.launchers import launched
 from projector.intake.shell.unknown import is_known
-from projector.io.files import as_mapping, parse_yaml
 from projector.workload.model import Model
 
 _TRAINER = {"--model_name_or_path", "--per_device_train_batch_size"}
@@ -75,14 +74,14 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
 def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str, object]:
     """What the files hold together."""
     content: dict[str, object] = {}
-    problems = []
+    problems: list[Problem] = []
     for name in names:
-        text = text_beside(name, launch, way)
-        shown = way.unknowns.shown(name)
-        if text is None:
-            problems.append(Problem(where, launch.place, shown, "that file beside the script"))
+        try:
+            stated = mapping_beside(name, launch, way, where, launch.place)
+        except InputError as error:
+            problems += error.problems
             continue
-        stated = as_mapping(parse_yaml(text, shown), shown, "a mapping")
+        shown = way.unknowns.shown(name)
         problems += [Problem(shown, key, "stated in two files", "one of them") for key in stated if key in content]
         content |= stated
     if problems:
@@ -145,14 +144,10 @@ def _of_litgpt(launch: Launch) -> list[str]:
     return [*(f"model_name={word}" for word in words[1:2] if not word.startswith("-")), *_options(words)]
 
 
-def _options(words: list[str]) -> list[str]:
-    """``--key value`` and ``--key=value`` as ``key=value``, but for the file's own."""
-    found = []
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        name, equals, value = word[2:].partition("=")
-        if word.startswith("--") and name not in ("config", "launcher"):
-            found.append(f"{name.replace('-', '_')}={value if equals else following}")
-    return found
+def _options(words: Sequence[str], own: Sequence[str] = ("config", "launcher")) -> list[str]:
+    """``--key value``, ``--key=value`` and switches that stand alone as ``key=value``, but for a tool's ``own``."""
+    given = {name: values for name, values in options(words).items() if name not in own}
+    return [f"{name.replace('-', '_')}={values[0] if values else 'true'}" for name, values in given.items()]
 
 
 def _first_file(launch: Launch) -> list[str]:
@@ -178,15 +173,8 @@ def _stated_gpus(_launch: Launch, _content: Mapping[str, object], _way: Way) -> 
 
 
 def _of_parser(launch: Launch) -> list[str]:
-    """``--key value``, ``--key=value`` and switches that stand alone, of transformers' ``HfArgumentParser``."""
-    words, found = list(launch.arguments), []
-    for word, following in zip(words, [*words[1:], "--"], strict=True):
-        name, equals, value = word[2:].partition("=")
-        if word.startswith("--"):
-            found.append(
-                f"{name.replace('-', '_')}={value if equals else 'true' if following.startswith('--') else following}"
-            )
-    return found
+    """Of transformers' ``HfArgumentParser``."""
+    return _options(launch.arguments, ())
 
 
 _TOOLS = (

@@ -11,10 +11,10 @@ from projector.errors import InputError, Problem, Unsupported
 from projector.intake import deepspeed_config
 from projector.intake.dialect import BUNDLES, Settings, dialect
 from projector.intake.loaded import Loaded
+from projector.intake.named_models import published
 from projector.intake.shell.unknown import Unknowns
 from projector.intake.values import Reader
 from projector.io.files import as_mapping, parse_yaml, read_text
-from projector.workload import zoo
 from projector.workload.model import Model
 
 #: Linear layers of a decoder by the names of its modules.
@@ -103,14 +103,6 @@ def _adapters(job: Settings, rank: object, targets: object, every: bool) -> None
 def loose(tokens: object) -> str:
     """What to tell of samples that are not packed, whose lengths nothing states: the longest decide the memory."""
     return f"samples shorter than {tokens} tokens (all are counted as that long)"
-
-
-def published(name: str, where: str, key: str, problems: list[Problem]) -> Model | None:
-    """The zoo's model of a hub's ``name``; a problem where it has none."""
-    if found := zoo.named(name):
-        return zoo.load(found)
-    problems.append(Problem(where, key, name or "nothing", "--model NAME|FILE: a model of the zoo, or its config.json"))
-    return None
 
 
 def finished(

@@ -75,13 +75,6 @@ def _baichuan(c: Reader) -> _Fields:
     return {**llama(c), "position_embedding_type": "rope" if rotary else "alibi"}
 
 
-def _phi(c: Reader) -> _Fields:
-    """Phi-1 and Phi-2: attention and MLP beside one another on one norm, biases everywhere, the output layer's left out."""
-    return {**llama(c), **classic(c), "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings"),
-            "qk_layernorm": bool(c.flag("qk_layernorm")), "parallel_residual": True,
-            "unmodelled": ("the bias of the output layer: left out",)}  # fmt: skip
-
-
 def _gptj(c: Reader) -> _Fields:
     found = {**gpt2(c), "position_embedding_type": "rope", "parallel_residual": True}
     biases = "biases of attention (there are none) and of the output layer: as those of the MLP, and left out"
@@ -164,16 +157,6 @@ def _step3(c: Reader) -> _Fields:
     return found | {"moe": moe | shared | {"moe_layer_freq": freq}}
 
 
-def _bert(c: Reader) -> _Fields:
-    """BERT (arXiv:1810.04805), trained on masked words alone: every token sees every other; its norms stand behind attention
-    and MLP, as many as before them."""
-    found = {**classic(c), **llama(c), "causal": False, "embedding_layernorm": True, "masked_lm_head": True}
-    named = {"gated_linear_unit": False, "normalization": "LayerNorm", "add_bias_linear": True, "add_qkv_bias": False}
-    tied = {"untie_embeddings_and_output_weights": c.flag("tie_word_embeddings") is False}
-    segments = {"num_tokentypes": c.integer("type_vocab_size"), "position_embedding_type": "learned_absolute"}
-    return found | named | tied | segments
-
-
 def _t5(c: Reader) -> dict[str, object]:
     """T5, version 1.1, FLAN-T5 (transformers models/t5/configuration_t5.py) and mT5, whose defaults are version 1.1's."""
     later = c.word("model_type") == "mt5"
@@ -237,13 +220,11 @@ DECODERS: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
         "chatglm": _chatglm,
         "baichuan": _baichuan,
         "qwen": _qwen,
-        "phi": _phi,
         "gptj": _gptj,
         "deepseek": _deepseek_moe,
         "nemotron-nas": _searched,
         "longcat_flash": _longcat,
         "step3_text": _step3,
-        **dict.fromkeys(("bert", "roberta", "xlm-roberta"), _bert),
         **dict.fromkeys(STACKED, _t5),
     }
 )

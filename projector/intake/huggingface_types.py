@@ -79,20 +79,6 @@ def _several(groups: int | None) -> int | None:
     return groups if groups and groups > 1 else None
 
 
-def _gemma3(c: Reader) -> _Fields:
-    tied = c.flag("tie_word_embeddings")
-    return {
-        **llama(c),
-        "qk_layernorm": True,
-        "sandwich_norm": True,
-        "kv_channels": c.integer("head_dim") or 256,
-        "vocab_size": c.integer("vocab_size") or 262208,
-        "window_size": c.integer("sliding_window"),
-        "window_attn_skip_freq": c.integer("sliding_window_pattern", "_sliding_window_pattern") or 6,
-        "untie_embeddings_and_output_weights": not (tied if tied is not None else True),
-    }
-
-
 _GEMMA3N = {
     "altup_num_inputs": 4,
     "laurel_rank": 64,
@@ -104,7 +90,7 @@ _GEMMA3N = {
 
 def _gemma3n(c: Reader) -> _Fields:
     """The language model of Gemma 3n; the width of the MLP is one or one a layer."""
-    found, layers = _gemma3(c), min(c.integer("num_hidden_layers") or 0, 10_000)
+    found, layers = llama(c), min(c.integer("num_hidden_layers") or 0, 10_000)
     kinds, window = c.words("layer_types"), c.integer("sliding_window") or 512
     if kinds is None:
         kinds = tuple(("sliding", "full")[(i + 1) % 5 == 0] for i in range(layers))
@@ -122,8 +108,10 @@ def _gemma3n(c: Reader) -> _Fields:
             own["ffn_hidden_size"] = widths
     stated = {name: c.integer(name) for name in _GEMMA3N}
     found |= {name: usual if stated[name] is None else stated[name] for name, usual in _GEMMA3N.items()}
-    plain = {"window_size": None, "window_attn_skip_freq": None, "vocab_size": c.integer("vocab_size") or 262400}
-    return found | plain | {"v_layernorm": True, "per_layer": own}
+    norms = dict.fromkeys(("qk_layernorm", "sandwich_norm", "v_layernorm"), True)
+    tied = {"untie_embeddings_and_output_weights": c.flag("tie_word_embeddings") is False}
+    plain = {"kv_channels": found["kv_channels"] or 256, "vocab_size": found["vocab_size"] or 262400}
+    return found | norms | tied | plain | {"per_layer": own}
 
 
 def gpt2(c: Reader) -> _Fields:
@@ -246,10 +234,8 @@ MODEL_TYPES: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
         "gpt_neox": _gpt_neox,
         "mpt": _mpt,
         "bloom": _bloom,
-        "gemma3": _gemma3,
         "gemma3n": _gemma3n,
         "gemma3n_text": _gemma3n,
-        "gemma3_text": _gemma3,
         "nemotron_h": _hybrid,
     }
 )

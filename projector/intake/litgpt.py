@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from projector.errors import Problem, Unsupported
 from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
-from projector.workload import zoo
+from projector.intake.named_models import published
 from projector.workload.model import Model
 from projector.workload.optimizers import named
 
@@ -23,13 +23,9 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     devices, nodes = (args.integer(name) if args.raw(name) != "auto" else None for name in ("devices", "num_nodes"))
     gpus = None if devices is None else devices * (nodes or 1)
     name = args.text("model_name")
-    problems = []
-    if model is None and (found := zoo.named(name)):
-        model = zoo.load(found)
-    if model is None:
-        expected = "--model NAME|FILE: a model of the zoo, or its config.json"
-        problems.append(Problem(where, "model_name", name or "nothing", expected))
-    elif args.flag("tie_embeddings") and model.untie_embeddings_and_output_weights:
+    problems: list[Problem] = []
+    model = model or published(name, where, "model_name", problems)
+    if model is not None and args.flag("tie_embeddings") and model.untie_embeddings_and_output_weights:
         expected = "a model whose output layer is its embedding: --model FILE"
         problems.append(Problem(where, "train.tie_embeddings", True, expected))
     called = args.raw("optimizer.class_path") or args.raw("optimizer")

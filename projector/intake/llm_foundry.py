@@ -11,8 +11,8 @@ from projector.errors import InputError, Problem, Unsupported
 from projector.intake import huggingface
 from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
+from projector.intake.named_models import published
 from projector.intake.values import section
-from projector.workload import zoo
 from projector.workload.model import Model
 
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
@@ -63,11 +63,8 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     problems: list[Problem] = []
     told: tuple[str, ...] = ()
     of_hub = given["name"] == "hf_causal_lm"
-    if model is None and of_hub and not zoo.named(hub):
-        expected = "--model NAME|FILE: a model of the zoo, or its config.json"
-        problems.append(Problem(where, "model", hub or "nothing", expected))
-    elif model is None and of_hub:
-        model = zoo.load(zoo.named(hub) or "")
+    if model is None and of_hub:
+        model = published(hub, where, "model", problems)
     elif model is None and not (args.problems or job.unread(written=True).problems):
         neutral = {name.removeprefix("model.") for name in job.dialect.neutral if name.startswith("model.")}
         shape = {key: value for key, value in given.items() if key not in {*neutral, "name"}}

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake.assemble import Origin, assemble
 from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
-from projector.intake.script_files import text_beside
+from projector.intake.named_models import published
+from projector.intake.script_files import mapping_beside, options
 from projector.intake.script_problems import uncounted, unsettled
 from projector.intake.shell.launch import Launch, Way, product
 from projector.intake.shell.unknown import Unknown, Unknowns, is_known
 from projector.intake.values import literal
-from projector.io.files import as_mapping, parse_yaml
-from projector.workload import zoo
 from projector.workload.model import Model
 
 
@@ -47,7 +46,7 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     """The workload of ``launch``. Raises :class:`InputError` for what only the run knows, :class:`Unsupported` for other
     trainings, and for samples that are not packed: how many tokens they have nothing says."""
     launch = _with_file(launch, way, where)
-    given = _options(launch.arguments[1:])
+    given = options(launch.arguments[1:])
     args: dict[str, object] = {}
     unknown: dict[str, tuple[Unknown, ...]] = {}
     for name, values in given.items():
@@ -98,11 +97,7 @@ def _with_file(launch: Launch, way: Way, where: str) -> Launch:
     method, *words = launch.arguments
     if not words or not re.fullmatch(r"[^-].*\.(?:ya?ml|json)", words[0]):
         return launch
-    text = text_beside(words[0], launch, way)
-    if text is None:
-        shown = way.unknowns.shown(words[0])
-        raise InputError([Problem(where, launch.place, f"megatron {method} {shown}", "that file beside the script")])
-    content = dict(as_mapping(parse_yaml(text, words[0]), words[0], "a mapping"))
+    content = mapping_beside(words[0], launch, way, where, launch.place)
     environment = content.pop("ENV", None)
     stated = {str(k): str(v) for k, v in environment.items()} if isinstance(environment, Mapping) else {}
     before = [word for key, value in content.items() for word in (f"--{key}", *_words(value))]
@@ -113,18 +108,6 @@ def _words(value: object) -> list[str]:
     if isinstance(value, list):
         return [str(each) for each in value]
     return [json.dumps(value) if isinstance(value, Mapping) else str(value)]
-
-
-def _options(words: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    name = ""
-    for word in words:
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            found[name] = [value] if equals else []
-        elif name:
-            found[name].append(word)
-    return found
 
 
 def _arguments(job: Settings, base: Model) -> dict[str, object]:
@@ -150,10 +133,11 @@ def _arguments(job: Settings, base: Model) -> dict[str, object]:
 def _published(args: Mapping[str, object], unknown: Mapping[str, object], where: str) -> Model:
     """The model of the zoo whose name or alias is all that ``--model`` says, but for the edition."""
     text = str(args.get("model") or args.get("mcore_model") or args.get("load") or "")
-    if found := zoo.named(text):
-        return zoo.load(found)
-    shown = "a variable that nothing sets" if "model" in unknown else text or "nothing"
-    raise InputError([Problem(where, "model", shown, "--model NAME|FILE: a model of the zoo, or its config.json")])
+    problems: list[Problem] = []
+    found = published("a variable that nothing sets" if "model" in unknown else text, where, "model", problems)
+    if found is None:
+        raise InputError(problems)
+    return found
 
 
 def _processes(name: str, launch: Launch, way: Way) -> str:

@@ -20,6 +20,18 @@ def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return found
 
 
+#: What to say where a file means a model that the zoo has not.
+OTHERS = "--model NAME|FILE: a model of the zoo, or its config.json"
+
+
+def published(name: str, where: str, key: str, problems: list[Problem]) -> Model | None:
+    """The zoo's model that ``name``, a hub's or a tool's, is but for its edition; a problem where there is none."""
+    if found := zoo.named(name):
+        return zoo.load(found)
+    problems.append(Problem(where, key, name or "nothing", OTHERS))
+    return None
+
+
 def model_named(
     texts: tuple[str, ...], where: str, key: str, changes: Mapping[str, object], *, written: str = ""
 ) -> Model:

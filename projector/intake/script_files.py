@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from projector.errors import InputError, Problem
 from projector.intake import deepspeed_config, megatron_args
 from projector.intake.shell.launch import Launch, Way
 from projector.intake.shell.state import State
 from projector.intake.shell.unknown import MARK, Unknown
+from projector.io.files import as_mapping, parse_yaml
 
 
 def from_files(
@@ -20,16 +21,40 @@ def from_files(
         name = files.get(option)
         if not isinstance(name, str):
             continue
-        text = text_beside(name, launch, way)
-        if text is None:
-            raise InputError([Problem(where, option, name, "that file beside the script")])
-        args = {**megatron_args.parse(text), **args}
+        args = {**megatron_args.parse(needed(name, launch, way, where, option)), **args}
     return args
 
 
 def text_beside(name: str, launch: Launch, way: Way) -> str | None:
     """The text of a file that the script wrote or that lies beside it."""
     return way.files.read(name, State(cwd=launch.cwd)) if way.files else None
+
+
+def needed(name: str, launch: Launch, way: Way, where: str, key: str) -> str:
+    """As :func:`text_beside`. Raises :class:`InputError` without the file, which ``key`` names."""
+    text = text_beside(name, launch, way)
+    if text is None:
+        raise InputError([Problem(where, key, way.unknowns.shown(name), "that file beside the script")])
+    return text
+
+
+def mapping_beside(name: str, launch: Launch, way: Way, where: str, key: str) -> dict[str, object]:
+    """What :func:`needed` has, as the mapping of a YAML or JSON file."""
+    shown = way.unknowns.shown(name)
+    return dict(as_mapping(parse_yaml(needed(name, launch, way, where, key), shown), shown, "a mapping"))
+
+
+def options(words: Sequence[str]) -> dict[str, list[str]]:
+    """The words behind each ``--option``, of ``--option=value`` that one; of two the last counts."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            found[name] = [value] if equals else []
+        elif name:
+            found[name].append(word)
+    return found
 
 
 def of_deepspeed(

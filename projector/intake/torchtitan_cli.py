@@ -14,6 +14,7 @@ from projector.errors import InputError, Problem
 from projector.intake import torchtitan, torchtitan_registry
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import flat
+from projector.intake.script_files import options
 from projector.intake.shell.unknown import Unknowns, is_known
 from projector.intake.values import literal
 from projector.workload.model import Model
@@ -98,16 +99,8 @@ def _registered(stated: Mapping[str, object]) -> dict[str, object] | None:
 
 
 def _options(words: Sequence[str]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    at = 0
-    while at < len(words):
-        word = words[at]
-        at += 1
-        if not word.startswith("--"):
-            continue
-        name, equals, value = word[2:].partition("=")
-        if not equals and at < len(words) and not words[at].startswith("--"):
-            value, equals = words[at], "="
-            at += 1
-        found[name.replace("-", "_")] = literal(value) if equals and is_known(value) else value if equals else True
-    return found
+    named = {name.replace("-", "_"): values for name, values in options(words).items()}
+    return {
+        name: True if not values else literal(values[0]) if is_known(values[0]) else values[0]
+        for name, values in named.items()
+    }

@@ -9,6 +9,7 @@ from dataclasses import replace
 from projector.errors import Problem, Unsupported
 from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
+from projector.intake.named_models import OTHERS
 from projector.intake.values import section
 from projector.workload import zoo
 from projector.workload.model import Model
@@ -42,7 +43,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
         job.doubts.append(f"optimizer={optimizer} (pages on the device)")
     model = model or _published(builder, job.dialect.tables["without_window"])
     if model is None:
-        problems.append(Problem(where, "model", builder, "--model NAME|FILE: a model of the zoo, or its config.json"))
+        problems.append(Problem(where, "model", builder, OTHERS))
     return job.loaded(
         model,
         problems=problems,

@@ -20,11 +20,6 @@ _TIMER = re.compile(
 _ENGINE = re.compile(
     rf"steps: ([0-9]{{1,15}}) loss: {NUMBER}?.{{0,40}}? iter time \(s\): {NUMBER} samples/sec: {NUMBER}"
 )
-_THEIRS = ("samples per second:", "TFLOPs:", "elapsed time per iteration (s)", "elapsed_time_per_iteration_ms=")
-MARKS = (
-    *("CurrSamplesPerSec=", "iter time (s):", *_THEIRS),
-    *("[deepspeed]", "DeepSpeed info", " deepspeed_config ...."),
-)
 _MOST_WAITING = 200_000  # steps of the timer kept until it is clear that Megatron prints none
 _PEAK = re.compile(rf"MaxMemAllocated={NUMBER}GB")
 

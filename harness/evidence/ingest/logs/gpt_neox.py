@@ -17,9 +17,7 @@ from projector.intake.values import literal
 
 NAME = "gpt-neox"
 
-_BEFORE = re.compile(r"\bsamples/sec: [0-9.]{1,20} \| iteration\s")
 _SAID = re.compile(r"\.{0,3}(?:updated|default)$")
-_OWN = ("NeoXArgs.", "global_num_gpus ....")
 
 
 def events(lines: Lines) -> Iterator[Event]:

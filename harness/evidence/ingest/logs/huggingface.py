@@ -23,7 +23,6 @@ from harness.evidence.ingest.logs.words import WORDS, one_of
 from projector.dataclass import dataclass
 
 NAME = "hf-trainer"
-MARKS = ("'train_steps_per_second'", "***** Running training *****", "{'loss':", "TrainOutput(")
 
 _SECONDS = re.compile(rf"'train_runtime': '?{NUMBER}")
 _RATE = re.compile(rf"'train_steps_per_second': '?{NUMBER}")

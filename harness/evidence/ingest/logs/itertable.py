@@ -9,8 +9,6 @@ from harness.evidence.ingest.logs.events import Event, Fact, Step
 from harness.evidence.ingest.logs.numbers import finite
 from harness.evidence.ingest.logs.protocol import Lines
 
-NAME = "iteration-table"
-
 _HEADER = re.compile(r"^\s{0,9}\|\s{0,9}(?:iter|iteration|step)s?\s{0,9}\|", re.IGNORECASE)
 _ROW = re.compile(r"^\s{0,9}\|\s{0,9}([0-9]{1,15})\b[^|]{0,30}\|")
 _CELL = re.compile(r"(?<!\\)\|")

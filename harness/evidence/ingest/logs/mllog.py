@@ -95,7 +95,6 @@ def layout(line: str) -> Mapping[str, int]:
 NAME = "mllog"
 
 _MARK = ":::MLLOG"
-_STEPS = ("train_step_time", "train_step_timing", '"throughput"', '"block_stop"', '"eval_stop"')
 _TIMES = ("train_step_time", "train_step_timing", "train_step_timing in s")
 _LONGEST = 100_000  # characters of one entry
 _MOST = 200_000  # readings kept of one kind
