@@ -65,8 +65,8 @@ def load(
         expected = "it stated: the file is an architecture alone without a batch and a length"
         missing = [Problem(where, key, "nothing", expected) for key in _STATED]
         raise InputError([*job.unread(written=True).problems, *missing])
-    each = _closed(content, "ici") or _EACH
-    hosts = _closed(content, "dcn")
+    each, hosts = (math.prod(_level(job, level, None).values()) for level in ("ici", "dcn"))
+    each = each or _EACH
     counted = gpus if gpus is not None else each * hosts if hosts else None
     if gpus is not None and hosts and gpus != each * hosts:
         found = f"{gpus}, and axes whose product is {each * hosts}"
@@ -142,15 +142,6 @@ def _sizes(content: Mapping[str, object], words: Mapping[str, object]) -> tuple[
 def _repeated() -> Mapping[str, list[object]]:
     tables = dialect("maxtext").tables
     return {**{key: [value] for key, value in tables["sizes"].items()}, **tables["repeated"]}
-
-
-def _closed(content: Mapping[str, object], level: str) -> int | None:
-    """The product of the axes of a level, None where one of them takes what is left."""
-    stated = {key: value for key, value in content.items() if key.startswith(f"{level}_") and _AXIS.fullmatch(key)}
-    default = {"ici": "ici_fsdp_parallelism", "dcn": "dcn_data_parallelism"}[level]
-    sizes = [stated.get(default, -1), *(value for key, value in stated.items() if key != default)]
-    whole = [size for size in sizes if type(size) is int and 0 < size < 1_000_000]
-    return math.prod(whole) if len(whole) == len(sizes) else None
 
 
 def _mesh(job: Settings, gpus: int | None, each: int) -> dict[str, int]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 from projector.intake.tables import table, words
+from projector.intake.values import integers_of
 
 _MOST_LAYERS = 10_000
 #: The layers of each pipeline stage: of MindSpeed, of LoongForge, of FlagScale.
@@ -57,7 +58,7 @@ def another_model(given: Mapping[str, object]) -> tuple[str, ...]:
         found += [
             reason for pattern, reason in table("megatron", "other_layers").items() if re.fullmatch(pattern, name)
         ]
-    experts = _integers(str(given.get("num_experts", "")).replace(" ", ","))
+    experts = integers_of(str(given.get("num_experts", "")).replace(" ", ",")) or ()
     if len(set(experts)) > 1:
         found.append(f"unlike numbers of experts in its layers ({min(experts)} to {max(experts)})")
     if given.get("mlp_type") == "residual":
@@ -116,7 +117,7 @@ def _stages(args: dict[str, object]) -> dict[str, object]:
         return args
     if args.get("recompute_method") == "chunk":
         args |= _replayed(args, counts, pp)
-    replayed = _integers(args.get("custom_pipeline_recompute_layers"))
+    replayed = list(integers_of(args.get("custom_pipeline_recompute_layers")) or ())
     if len(replayed) == len(counts) and all(map(int.__le__, replayed, counts)):
         args |= _first_of_each(replayed, counts)
         args.pop("custom_pipeline_recompute_layers")
@@ -145,7 +146,7 @@ def _even(args: Mapping[str, object], layers: int, pp: int) -> list[int]:
 def _no_ops(args: dict[str, object], layers: int, pp: int) -> list[int] | None:
     """MindSpeed's ``--noop-layers``: places in the order of layers that are counted and hold nothing."""
     given = args.get("noop_layers")
-    places = _integers(given)
+    places = integers_of(given)
     stages = _even(args, layers, pp)
     if not places or not stages or not all(0 <= place < layers for place in places):
         return None
@@ -159,7 +160,7 @@ def _no_ops(args: dict[str, object], layers: int, pp: int) -> list[int] | None:
 
 def _listed(args: Mapping[str, object], layers: int, pp: int) -> list[int] | None:
     """The layers of each pipeline stage, one by one, where a stage is not cut again."""
-    counts = next((counts for name in _LISTED if (counts := _integers(args.get(name)))), [])
+    counts = list(next((counts for name in _LISTED if (counts := integers_of(args.get(name)))), ()))
     several = "num_virtual_stages_per_pipeline_rank" in args or "num_layers_per_virtual_pipeline_stage" in args
     return counts if len(counts) == pp and sum(counts) == layers and not several else None
 
@@ -197,16 +198,3 @@ def _replayed(args: Mapping[str, object], counts: list[int], pp: int) -> dict[st
     if type(chunks) is int and 0 < chunks * pp < len(counts):
         found["recompute_layer_ids"] = list(range(sum(counts[: chunks * pp])))
     return found
-
-
-def _integers(value: object) -> list[int]:
-    """Whole numbers of a list or of a text such as ``17,20``; [] of anything else."""
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        value = ",".join(value)
-    if type(value) is int:
-        return [value]
-    if isinstance(value, str) and re.fullmatch(r"\s*\d{1,5}(\s*,\s*\d{1,5})*\s*", value):
-        return [int(part) for part in value.split(",")]
-    if isinstance(value, (list, tuple)) and all(type(item) is int for item in value):
-        return list(value)
-    return []

@@ -124,7 +124,7 @@ class Reader:
 
     def integers(self, *names: str) -> tuple[int, ...] | None:
         """A list of whole numbers, or one text of them separated by commas."""
-        return self._first(names, _integers, "a list of whole numbers")
+        return self._first(names, integers_of, "a list of whole numbers")
 
     def _first(self, names: Sequence[str], read: Callable[[object], T | None], expected: str) -> T | None:
         """What ``read`` makes of the first of ``names`` that has a value; a problem where it makes nothing of it."""
@@ -191,8 +191,11 @@ def _words(value: object) -> tuple[str, ...] | None:
     return None
 
 
-def _integers(value: object) -> tuple[int, ...] | None:
-    if isinstance(value, str) and re.fullmatch(r"\s*\d+(\s*,\s*\d+)*\s*", value):
+def integers_of(value: object) -> tuple[int, ...] | None:
+    """Whole numbers of a list, or of one text or texts of them separated by commas; None of anything else."""
+    if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value):
+        value = ",".join(value)
+    if isinstance(value, str) and re.fullmatch(r"\s*\d{1,15}(\s*,\s*\d{1,15})*\s*", value):
         value = [int(part) for part in value.split(",")]
     if type(value) is int:
         value = [value]
