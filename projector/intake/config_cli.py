@@ -39,7 +39,7 @@ def takes(launch: Launch) -> bool:
     )
 
 
-def load(launch: Launch, way: Way, where: str, model: Model | None, *, gpus_given: bool) -> Loaded:
+def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
     """The workload of ``launch``. Raises :class:`InputError` for a file that is not at hand, and what only a run knows."""
     if _is_maxtext(launch):
         return _maxtext(launch, way, where, model)

@@ -51,9 +51,9 @@ def takes(launch: Launch) -> bool:
     return launch.program.rpartition("/")[2] == "nemo" and launch.arguments[:1] == ("llm",)
 
 
-def load(launch: Launch, way: Way, where: str, model: Model | None) -> Loaded:
-    """The workload of a command line. Raises :class:`InputError` for a factory that is not known, :class:`Unsupported` for
-    fine-tuning."""
+def load(launch: Launch, way: Way, where: str, model: Model | None, _gpus_given: bool) -> Loaded:
+    """The workload of a command line, which says itself on how many GPUs. Raises :class:`InputError` for a factory that is
+    not known, :class:`Unsupported` for fine-tuning."""
     _, kind, *words = launch.arguments
     words = [word for word in words if word not in ("-y", "--yes")]
     factory = next((b for a, b in zip(words, [*words[1:], ""], strict=True) if a == "--factory"), "")

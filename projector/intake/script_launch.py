@@ -29,6 +29,8 @@ from projector.intake.shell.unknown import is_known
 from projector.intake.stack_age import era
 from projector.workload.model import Model
 
+#: What reads a command line as it stands, by its program.
+TOOLS = (nemo_recipes, config_cli, file_cli, megatron_swift)
 _T5 = re.compile(r"(?<![a-z])t5[^/]*$", re.IGNORECASE)
 #: One of these stands on every command line of Megatron-LM, its forks, or a file of arguments.
 _MEGATRONS = frozenset(
@@ -44,14 +46,9 @@ _BERT_UNCASED, _BERT_CASED = 30522, 28996
 
 def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
     """The workload of one launch. Raises :class:`InputError` with what is missing, :class:`Unsupported`."""
-    if nemo_recipes.takes(launch):
-        return nemo_recipes.load(launch, way, where, model)
-    if config_cli.takes(launch):
-        return config_cli.load(launch, way, where, model, gpus_given=gpus_given)
-    if file_cli.takes(launch):
-        return file_cli.load(launch, way, where, model, gpus_given)
-    if megatron_swift.takes(launch):
-        return megatron_swift.load(launch, way, where, model, gpus_given)
+    if tool := next((each for each in TOOLS if each.takes(launch)), None):
+        read: Loaded = tool.load(launch, way, where, model, gpus_given)
+        return read
     line = megatron_cli.parse(launch.arguments, way.unknowns)
     if torchtitan_cli.is_torchtitan(launch.program, launch.arguments):
         return _torchtitan(launch, way, where, model, gpus_given)

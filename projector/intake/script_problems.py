@@ -67,24 +67,11 @@ def flag(marks: Sequence[Unknown]) -> str:
     return " ".join(settle) or "a script that states it"
 
 
-class _Asked(dict[str, object]):
-    """Arguments that remember which names were looked for."""
-
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)
-        self.names: set[str] = set()
-
-    def __contains__(self, key: object) -> bool:
-        self.names.add(str(key))
-        return super().__contains__(key)
-
-
 def unsettled(
     args: Mapping[str, object], unknown: Mapping[str, tuple[Unknown, ...]], model: Model | None, where: str
 ) -> list[Problem]:
     """A problem for every argument that decides something and whose value only the run knows."""
-    asked = _Asked({**args, **dict.fromkeys(unknown)})
-    reader = Reader(asked)
+    reader = Reader({**args, **dict.fromkeys(unknown)})
     recipe_fields(reader, None)
     if model is None:
         model_fields(reader)
@@ -94,6 +81,6 @@ def unsettled(
             continue
         decides = ("zero_stage", "deepspeed_config", "num_key_value_heads", "checkpoint_activations")
         accumulated = name == "gradient_accumulation_steps" and not args.get("global_batch_size")
-        if name in asked.names or name in decides or accumulated:
+        if name in reader.used or name in decides or accumulated:
             problems.append(Problem(where, name, "; ".join(str(item) for item in marks), flag(marks)))
     return problems

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
-from projector.intake import config_cli, file_cli, megatron_swift, nemo_recipes
+from projector.intake import file_cli
 from projector.intake.loaded import Loaded
 from projector.intake.other_tools import another_tool
-from projector.intake.script_launch import loaded_of
+from projector.intake.script_launch import TOOLS, loaded_of
 from projector.intake.shell.control import TooLong, Unreadable
 from projector.intake.shell.launch import Evaluation, Launch, Way
 from projector.intake.shell.unknown import MARK
@@ -184,9 +184,7 @@ def _trains(launch: Launch, way: Way) -> bool:
     program = posixpath.basename(MARK.sub("", launch.program))
     if not program or (_NOT.search(program) and not re.search(r"pretrain|finetune", program)):
         return False
-    if "torchtitan.train" in launch.program or any(
-        tool.takes(launch) for tool in (config_cli, file_cli, megatron_swift, nemo_recipes)
-    ):
+    if "torchtitan.train" in launch.program or any(tool.takes(launch) for tool in TOOLS):
         return True
     names = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in launch.arguments if word.startswith("--")}
     if names & set(_TELLS):
