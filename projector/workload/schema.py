@@ -25,7 +25,7 @@ def parse_recipe(mapping: object, where: str, prefix: str = "recipe.") -> tuple[
         mapping = {**mapping, "fast_domain": ".".join(f"{name}:{ranks}" for name, ranks in domain.items())}
     twice = list[Problem]()
     if isinstance(mapping, Mapping):
-        mapping = _as_fields(mapping, where, prefix, twice)
+        mapping = as_fields(mapping, where, prefix, twice)
         mapping = {key: counted(key, value) for key, value in mapping.items()}
     recipe, problems = parse_dataclass(Recipe, mapping, where, prefix)
     problems = [*twice, *problems]
@@ -35,7 +35,7 @@ def parse_recipe(mapping: object, where: str, prefix: str = "recipe.") -> tuple[
     return (None if problems else recipe), problems
 
 
-def _as_fields(mapping: Mapping[object, object], where: str, prefix: str, twice: list[Problem]) -> dict[object, object]:
+def as_fields(mapping: Mapping[str, object], where: str, prefix: str, twice: list[Problem]) -> dict[str, object]:
     """``mapping`` with what is written under another spelling of a field (``lora_rank``) at the field's place
     (``lora.dim``); what stands under both ends in ``twice``."""
     found = {key: dict(value) if isinstance(value, Mapping) else value for key, value in mapping.items()}

@@ -20,7 +20,7 @@ from projector.intake import detect
 from projector.intake.loaded import Loaded
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
-from projector.workload.schema import parse_model, parse_recipe, recipe_to_mapping
+from projector.workload.schema import as_fields, counted, parse_model, parse_recipe, recipe_to_mapping
 
 _TEXTS = ("id", "gpu", "cluster", "framework", "version", "date", "group", "notes")
 _KEYS = (*_TEXTS, "gpus", "gpus_per_node", "model", "recipe")
@@ -136,7 +136,11 @@ def _recipe(given: object, values: dict[str, object], where: str) -> list[Proble
     """A whole recipe, or a part of one that the log's own arguments complete."""
     if not isinstance(given, Mapping):
         return [Problem(where, "recipe", given, "a mapping")]
-    values["stated"] = dict(given)
+    twice: list[Problem] = []
+    given = as_fields(given, where, "recipe.", twice)
+    values["stated"] = given = {name: counted(name, value) for name, value in given.items()}
+    if twice:
+        return twice
     if all(given.get(name) is not None for name in _NEEDED):
         values["recipe"], wrong = parse_recipe(given, where)
         return wrong

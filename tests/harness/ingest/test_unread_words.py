@@ -219,3 +219,14 @@ def test_a_word_of_the_file_beside_a_log_is_said_too(tmp_path: Path) -> None:
     assert {text.replace("=", ": ", 1) for text in told.unmodelled} == set(run.unread)
     assert any("zqkv" in text for text in run.unread)
     assert set(told.assumed) <= set(run.assumed)
+
+
+def test_a_recipe_beside_a_log_has_the_names_that_a_case_has(tmp_path: Path) -> None:
+    beside = tmp_path / "recipe.yaml"
+    beside.write_text("recipe: {seq: 4k, mbs: 1, gbs: 64, lora_rank: 8}")
+    context = read_context(beside)
+    assert context.stated == {"seq_length": 4096, "micro_batch_size": 1, "global_batch_size": 64, "lora": {"dim": 8}}
+    assert context.recipe is not None
+    beside.write_text("recipe: {seq: 4096, seq_length: 4096}")
+    with pytest.raises(InputError, match="one name of the field seq_length"):
+        read_context(beside)
