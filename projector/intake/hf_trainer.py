@@ -25,6 +25,8 @@ _LINEARS = {
     "lm_head": "output_layer",
 }  # fmt: skip
 ALL_LINEARS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+#: huggingface/transformers v4.36.0 (December 2023): its models without another word call scaled_dot_product_attention.
+_SINCE = "attention of transformers 4.36 and later (before it scores lie in memory: --attention-backend unfused)"
 _EVERYWHERE = "over all ranks without --data-parallel-shard-size"
 _ABOVE = 4  # folders in which a path of the configuration is looked for
 
@@ -117,6 +119,8 @@ def finished(
     framework = "deepspeed" if job.stated.get("deepspeed") else "pytorch"
     typed = job.fields["precision"] != "fp32" or job.args.has("bf16", "fp16", "pure_bf16")
     plain = () if typed else ("precision=fp32 (neither bf16 nor fp16 is stated)",)
+    if job.fields.get("attention_backend") is None:
+        plain = (*plain, _SINCE)
     return job.loaded(
         model,
         told=told,
