@@ -256,8 +256,12 @@ class Settings:
         words = self.dialect.tables[table]
         word = (self.args.word(setting) or "").lower()
         if word not in words:
-            self.args.problems.append((setting, word, f"one of {', '.join(words)}"))
+            self._expected(setting, word, words)
         return words.get(word)
+
+    def _expected(self, setting: str, found: object, table: Iterable[object]) -> None:
+        words = [str(each).lower() for each in table if each is not None]
+        self.args.problems.append((setting, found, f"one of {', '.join(words)}"))
 
     def _meaning(self, setting: str, table: Mapping[object, Any]) -> Mapping[str, object]:
         """The fields that the value of ``setting`` means; a problem where the dialect has no such value."""
@@ -269,12 +273,10 @@ class Settings:
             if means == "doubtful":
                 self.doubts.append(f"{setting}={known_settings.shown(value)}")
             elif means == "needed":
-                words = [str(each).lower() for each in table if each is not None]
-                self.args.problems.append((setting, "nothing", f"one of {', '.join(words)}"))
+                self._expected(setting, "nothing", table)
             return means if isinstance(means, Mapping) else {}
         if value is not None and "_" not in table:
-            words = [str(each).lower() for each in table if each is not None]
-            self.args.problems.append((setting, value, f"one of {', '.join(words)}"))
+            self._expected(setting, value, table)
         return {} if value is None else table.get("_", {})
 
     def loaded(

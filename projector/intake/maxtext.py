@@ -273,8 +273,9 @@ def _model(job: Settings, named: str) -> Model:
     name = args.text("model_name").replace("-Instruct", "") or "default"  # as MaxText finds that model's file
     says = job.stated
     if job.below is not None or name != "default":  # where a preset repeats a default it says nothing of a named model
+        idle = {} if name == "default" else _repeated()
         under = {
-            key: value for key, value in (job.below or {}).items() if key not in says and not _idle(name, key, value)
+            key: value for key, value in (job.below or {}).items() if key not in says and value not in idle.get(key, ())
         }
         args = Reader({key: value for key, value in {**under, **says}.items() if value is not None})
     changes: dict[str, object] = {}
@@ -299,10 +300,6 @@ def _model(job: Settings, named: str) -> Model:
     usual = {tables["fields"][word]: value for word, value in tables["sizes"].items()}
     sizes = _scaled({**usual, **changes}, scale, job.where)
     return _custom(job, args, named, sizes, _scaled(routed, scale, job.where), shared)
-
-
-def _idle(name: str, key: str, value: object) -> bool:
-    return name != "default" and value in _repeated().get(key, ())
 
 
 def _scaled(sizes: Mapping[str, object], scale: int, where: str) -> dict[str, object]:

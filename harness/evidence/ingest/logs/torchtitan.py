@@ -14,6 +14,7 @@ from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 from harness.evidence.ingest.logs.titan_model import Printed, a_llama, architecture, built, llama
 from harness.evidence.ingest.logs.words import WORDS
+from projector.intake import named_models
 from projector.intake.values import literal
 from projector.workload import zoo
 
@@ -34,18 +35,7 @@ def in_line(line: str) -> Mapping[str, object]:
 
 def flat(config: Any) -> Mapping[str, object]:
     """Settings by ``section.name`` of a nested configuration; empty for what is none."""
-    return dict(_flat(config, "", 0)) if isinstance(config, Mapping) else {}
-
-
-_DEEPEST = 6
-
-
-def _flat(config: Mapping[Any, Any], before: str, depth: int) -> Iterator[tuple[str, object]]:
-    for name, value in config.items():
-        if isinstance(value, Mapping) and value and depth < _DEEPEST:
-            yield from _flat(value, f"{before}{name}.", depth + 1)
-        else:
-            yield f"{before}{name}", value
+    return named_models.flat(config) if isinstance(config, Mapping) else {}
 
 
 NAME = "torchtitan"
@@ -176,7 +166,7 @@ def _quantised(line: str) -> dict[str, object]:
         return {}
     word = (match[1] or match[2] or match[3] or "tensorwise").lower()
     if "fp4" in word:
-        return {"fp4": word}
+        return {"fp4": word.removesuffix("linear")}
     return {"fp8": "hybrid", "fp8_recipe": "mxfp8" if "mx" in word else word.removesuffix("_with_gw_hp")}
 
 
