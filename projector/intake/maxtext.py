@@ -101,8 +101,9 @@ def _loaded(
     tp, pp = axes["tensor"] * axes["tensor_sequence"], axes["pipeline"]
     cp = axes["context"] * axes["context_usp_ulysses"]
     flags, wrong = of_xla(env)
-    args.problems += wrong
-    fields |= flags
+    started = Reader(env)
+    fields |= {**flags, "device_memory_fraction": started.number("XLA_PYTHON_CLIENT_MEM_FRACTION")}
+    args.problems += [*wrong, *started.problems]
     fields |= {
         "micro_batch_size": _micro_batch(args, batch * tp * cp * pp, pp),
         "global_batch_size": max(1, round(batch * steps * (gpus or 1))),
@@ -110,7 +111,6 @@ def _loaded(
         "cp": cp,
         "pp": pp,
         "ep": axes["expert"],
-        "device_memory_fraction": _pool(args, env),
     }
     if cp > 1:
         fields["cp_comm_type"] = job.one_of("context_parallel_strategy", "context")
@@ -256,15 +256,6 @@ def of_xla(env: Mapping[str, str]) -> tuple[dict[str, object], list[tuple[str, o
     args = Reader({**told, **{name: value if is_told else "true" for name, is_told, value in parts}})
     fields = aliases.stated(args, "xla")
     return fields, args.problems
-
-
-def _pool(args: Reader, env: Mapping[str, str]) -> float | None:
-    text = env.get("XLA_PYTHON_CLIENT_MEM_FRACTION", "")
-    try:
-        return float(text) if text else None
-    except ValueError:
-        args.problems.append(("XLA_PYTHON_CLIENT_MEM_FRACTION", text, "a share of the device's memory"))
-        return None
 
 
 def _model(job: Settings, named: str) -> Model:

@@ -121,7 +121,7 @@ def _hybrid(args: Reader, text: str, hidden: object) -> dict[str, object]:
     if wrong:
         args.problems.append((_PATTERNS[0], text, "an attention and an MLP or experts in every depth after /"))
     if (args.integer("num_experts") or 0) > 1 and "E" not in letters and not any("E" in depth for depth in depths):
-        args.problems.append(("num_experts", args.raw("num_experts"), f"E for their layers in {_PATTERNS[0]}={text}"))
+        args.problems.append(("num_experts", args.raw("num_experts"), f"E for their layers in the pattern {text}"))
     if depths:
         found["mtp_num_layers"] = len(depths)
     if args.flag("mtp_use_repeated_layer"):

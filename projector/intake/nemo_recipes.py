@@ -17,6 +17,7 @@ from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.shell.launch import Launch, Way
 from projector.intake.tables import table
+from projector.intake.values import program
 from projector.workload import zoo
 from projector.workload.model import Model
 
@@ -82,10 +83,7 @@ def is_recipe(text: str) -> bool:
 def of_python(text: str, where: str, model: Model | None) -> Loaded:
     """The workload of a program with one recipe and settings of it that are literals; others are told. Raises as
     :func:`load`."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        raise InputError([Problem(where, "", str(error)[:120], "a Python program")]) from None
+    tree = program(text, where)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _kind(node)]
     if len(calls) != 1:
         raise InputError([Problem(where, "", f"{len(calls)} recipes", "one call of pretrain_recipe")])

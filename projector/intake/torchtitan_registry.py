@@ -14,6 +14,7 @@ from typing import Any
 from projector.errors import InputError, Problem
 from projector.intake.dialect import dialect
 from projector.intake.named_models import flat
+from projector.intake.values import program
 
 _WORDS = dialect("torchtitan").tables["registry"]
 _REGISTRY = re.compile(r"\bTrainer\.Config\b[\s\S]*\bmodel_registry\(")
@@ -29,10 +30,7 @@ def settings(text: str, name: str, where: str) -> tuple[dict[str, object], tuple
 
     Raises :class:`InputError` for a text that is no Python, a function that is not there, and a converter nobody knows.
     """
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise InputError([Problem(where, "", str(error)[:120], "a Python program")]) from None
+    tree = program(text, where)
     made = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.args.args]
     functions = {node.name: node for node in made if node.returns and "Config" in ast.unparse(node.returns)}
     if name not in functions:

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from projector.errors import InputError, Problem
+
 T = TypeVar("T")
 
 _ENUM = re.compile(r"^[A-Za-z_]\w*\.([A-Za-z_]\w*)$")
@@ -40,6 +42,14 @@ def literal(text: object) -> object:
         return float(bare)
     except ValueError:
         return bare
+
+
+def program(text: str, where: str) -> ast.Module:
+    """The syntax tree of a Python program, which is read and not run. Raises :class:`InputError` for what is none."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise InputError([Problem(where, "", str(error)[:120], "a Python program")]) from None
 
 
 def section(content: object, key: str) -> Mapping[str, Any]:
