@@ -116,6 +116,9 @@ def _tokenizer(job: Settings) -> dict[str, object]:
     stated = {
         name: job.args.raw(f"tokenizer.{name}") for name in ("library", "type", "model", "vocab_file", "merge_file")
     }
+    libraries = job.dialect.tables["libraries"]
+    if stated["library"] not in (None, *libraries):
+        job.args.problems.append(("tokenizer.library", stated["library"], f"one of {', '.join(libraries)}"))
     if stated["library"] == "huggingface":
         return {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": stated["type"]}
     if stated["library"] == "sentencepiece":

@@ -246,9 +246,7 @@ UNTYPED = {name: frozenset[str]() for name in FILES} | {
     "gpt_neox": frozenset({"tokenizer_type"}),
     "litgpt": frozenset({"data", "optimizer"}),
     "llm_foundry": frozenset({"model.ffn_config", "model.attn_config"}),
-    "nemo": frozenset(
-        {"name", "restore_from_path", "tokenizer", *(f"tokenizer.{key}" for key in ("library", "model", "type"))}
-    ),
+    "nemo": frozenset({"name", "restore_from_path", "tokenizer", *(f"tokenizer.{key}" for key in ("model", "type"))}),
     "torchtitan": frozenset(
         {
             "model.hf_assets_path",
