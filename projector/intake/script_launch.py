@@ -31,6 +31,9 @@ from projector.workload.model import Model
 
 #: What reads a command line as it stands, by its program.
 TOOLS = (nemo_recipes, config_cli, file_cli, megatron_swift)
+#: Switches of Transformer Engine's attention, all on unless one says otherwise, and what those that are on leave.
+_SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN")
+_LEFT: Mapping[tuple[str, ...], str] = {("0", "1"): "fused", ("1", "0"): "flash", ("0", "0"): "unfused"}
 _T5 = re.compile(r"(?<![a-z])t5[^/]*$", re.IGNORECASE)
 #: One of these stands on every command line of Megatron-LM, its forks, or a file of arguments.
 _MEGATRONS = frozenset(
@@ -70,6 +73,7 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     other = megatron_forks.another_model(args)
     if other and model is None:
         raise Unsupported(f"{posixpath.basename(launch.program)} trains a model with {', '.join(other)}")
+    switched = _attention(args, launch.environment)
     contradictions = broken({**args, **dict.fromkeys(unknown, "?")})
     args = megatron_cli.with_defaults(args)
     count, how = ranks(launch, way.unknowns, way.written)
@@ -102,7 +106,7 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     counted = (f"gpus={gpus} ({how})",) if gpus is not None else ()
     month, told = era(launch.arguments) if loaded.framework == "megatron-lm" else ("", "")
     dated = (f"framework_date={month} (the last that took {told})",) if month else ()
-    assumed = (*counted, *dated, *deepspeed, *loaded.assumed)
+    assumed = (*counted, *dated, *switched, *deepspeed, *loaded.assumed)
     return replace(loaded, samples_per_rank=each, framework_date=month or loaded.framework_date, assumed=assumed)
 
 
@@ -121,6 +125,18 @@ def _encoder_decoder(args: dict[str, object], launch: Launch, where: str) -> dic
         args.setdefault("vocab_size", words + (extra if type(extra) is int else 0))
         del args["tokenizer_type"]
     return args
+
+
+def _attention(args: dict[str, object], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Puts the kernels into ``args`` that switches of Transformer Engine leave, where no argument names them
+    (NVIDIA/TransformerEngine docs/envvars.rst); what was assumed."""
+    said = {name: environment[name] for name in _SWITCHES if environment.get(name) in ("0", "1")}
+    backend = _LEFT.get(tuple(said.get(name, "1") for name in _SWITCHES))
+    named = args.get("attention_backend", "auto") != "auto" or args.get("use_flash_attn")
+    if backend is None or named or args.get("transformer_impl") == "local":
+        return ()
+    args["attention_backend"] = backend
+    return (f"attention_backend={backend} ({', '.join(f'{name}={value}' for name, value in said.items())})",)
 
 
 def _torchtitan(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:

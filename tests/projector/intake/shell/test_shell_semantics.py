@@ -288,3 +288,26 @@ def test_no_pattern_of_a_script_warns_its_reader(regex: str, tmp_path: Path) -> 
     script = tmp_path / "train.sh"
     script.write_text(f"X=$(echo abc | sed 's/{regex}//')\nif [[ abc =~ {regex} ]]; then exit 1; fi\n{_TRAINS}")
     assert load(script).recipe is not None
+
+
+@pytest.mark.parametrize(
+    ("before", "more", "backend"),
+    [
+        ("", "", None),
+        ("export NVTE_FUSED_ATTN=0", "", "flash"),
+        ("export NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=1", "", "fused"),
+        ("export NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=0", "", "unfused"),
+        ("export NVTE_FLASH_ATTN=1", "", None),
+        ("export NVTE_FUSED_ATTN=0", "--attention-backend fused", "fused"),
+        ("export NVTE_FUSED_ATTN=0", "--transformer-impl local", None),
+    ],
+)
+def test_switches_of_the_engine_leave_a_kernel_of_attention(
+    tmp_path: Path, before: str, more: str, backend: str | None
+) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(f"{before}\n{_TRAINS.strip()} {more}\n")
+    loaded = load(script)
+    assert loaded.recipe is not None
+    assert loaded.recipe.attention_backend == backend
+    assert any("NVTE_" in text for text in loaded.assumed) == (backend is not None and not more)
