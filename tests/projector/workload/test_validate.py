@@ -55,6 +55,8 @@ def test_real_configurations_pass(model, gpus, recipe):
         ({"pp": 5, "gpus": 5}, "recipe.pp", "to divide num_layers = 32"),
         ({"gpus": 12, "tp": 8}, "gpus", "tp · pp · cp = 8"),
         ({"global_batch_size": 60}, "recipe.global_batch_size", "micro_batch_size · dp = 1 · 8 = 8"),
+        ({"global_batch_size": 6}, "recipe.global_batch_size", "at most 6 GPUs are useful"),
+        ({"micro_batch_size": 2, "global_batch_size": 12, "tp": 1}, "recipe.global_batch_size", "at most 6 GPUs"),
         ({"cp": 8, "seq_length": 1000}, "recipe.cp", "seq_length"),
         ({"tp": 8, "seq_length": 1004, "sequence_parallel": True}, "recipe.tp", "sequence_parallel"),
         ({"ep": 2}, "recipe.ep", "no experts"),
