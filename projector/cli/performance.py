@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from projector.cli import runs, written
+from projector.cli import runs, slow, written
 from projector.cli.live import add_live, asked, one_voice
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, whole
@@ -80,6 +80,7 @@ def register(parser: Parser) -> None:
     )
     group.add_argument("--mfu", action="store_true", help="MFU by each published formula, side by side")
     group.add_argument("--strict", action="store_true", help="refuse what is assumed")
+    slow.add_slow(group)
     runs.add_runs(group)
     written.add_write(group)
     group.add_argument(
@@ -200,6 +201,14 @@ def _further(case: Case, options: argparse.Namespace, made: Projections, own: ru
         counts = mfu.counted(made.first)
         blocks.append(mfu.table(counts))
         values["mfu_by_formula"] = mfu.as_document(counts)
+    if wrong := slow.told(options):
+        if asked(options):
+            raise InputError(
+                [Problem("--slow-rank, --slow-link", "", "layers timed live", "kernels from models or tables")]
+            )
+        steps = slow.found(wrong, case, made.first, mode)
+        blocks += slow.table(wrong, *steps)
+        values["slow"] = slow.as_document(wrong, *steps)
     if options.explore:
         found = exploration.explored(case, mode)
         blocks += exploration.table(case, found)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ from projector.step.timing import CONTENTION, Clock
 from projector.workload.recipe import Recipe
 
 Floats = NDArray[np.float64]
+#: No rank has a clock of its own.
+NONE: Mapping[int, Clock] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +97,15 @@ def figures(time: StageTime) -> Sequence[float]:
     return *phases, forward.saved, inputs.saved, forward.host_excess, time.backward.host_excess
 
 
-def cycle(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[WeightSet], clock: Clock) -> Cycle:
-    """Returns what the schedule of one run is evaluated with. ``times``, ``trained``: one per virtual stage."""
+def cycle(
+    resolved: Resolved,
+    times: Sequence[StageTime],
+    trained: Sequence[WeightSet],
+    clock: Clock,
+    clocks: Mapping[int, Clock] = NONE,
+    order: Compiled | None = None,
+) -> Cycle:
+    """What the schedule of one run is evaluated with, as :func:`projector.step.run.run_step` is told."""
     schedule = compiled_schedule(resolved).schedule
     stages = Stages(*np.array([figures(time) for time in times]).T)
     held = by_rank(trained, schedule.placement)
@@ -103,14 +113,16 @@ def cycle(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[Weig
     ranks, own = (
         np.array(part).T
         for part in (
-            [each[id(whole)] for whole in held],
+            [
+                rank_figures(resolved, clocks[rank], whole) if rank in clocks else each[id(whole)]
+                for rank, whole in enumerate(held)
+            ],
             [stage_figures(resolved, part, v) for v, part in enumerate(trained)],
         )
     )
     between = shared(resolved, clock, schedule, held)
-    return assembled(
-        resolved, stages, messages(resolved, clock, schedule), exchange(resolved, schedule, ranks, own, between, stages)
-    )
+    surrounding = exchange(resolved, schedule, ranks, own, between, stages)
+    return assembled(resolved, stages, messages(resolved, clock, schedule), surrounding, order=order)
 
 
 def rank_figures(resolved: Resolved, clock: Clock, whole: WeightSet) -> Sequence[float]:
@@ -138,15 +150,16 @@ def assembled(
     surrounding: Exchange,
     microbatches: int | NDArray[np.int64] | None = None,
     shown: int | None = None,
+    order: Compiled | None = None,
 ) -> Cycle:
     """``microbatches``: of every run of a batch that is alike ``resolved`` otherwise; ``shown``: of the schedule that stands
-    for the whole one (:mod:`projector.pipeline.periodic`)."""
+    for the whole one (:mod:`projector.pipeline.periodic`); ``order``: the schedule, where it is made already."""
     recipe = resolved.workload.recipe
     forward, inputs, hidden = stages.forward, stages.inputs, None
     saved = stages.forward_saved, stages.inputs_saved
     if pipelined(recipe):  # forwards and backwards that run alone expose it
         forward, inputs, hidden = forward + saved[0], inputs + saved[1], saved
-    compiled = _tuned(resolved, forward, inputs, stages.weight, messages, shown)
+    compiled = order or _tuned(resolved, forward, inputs, stages.weight, messages, shown)
     schedule = compiled.schedule
     flush = not resolved.execution.pipeline.p2p_synchronous
     m = np.asarray(resolved.workload.num_microbatches if microbatches is None else microbatches) // schedule.copies

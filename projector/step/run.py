@@ -14,7 +14,8 @@ from projector.operators.weights import WeightSet
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import finish, spans
 from projector.pipeline.trace import Span
-from projector.step.cycle import by_rank, compiled_schedule, cycle
+from projector.pipeline.types import Compiled
+from projector.step.cycle import NONE, by_rank, compiled_schedule, cycle
 from projector.step.stages import StageBlock, StageTime, owned
 from projector.step.timing import Clock
 
@@ -53,12 +54,20 @@ def owned_by_rank(resolved: Resolved, stages: Sequence[Sequence[StageBlock]]) ->
     return by_rank([owned(resolved, stage) for stage in stages], compiled_schedule(resolved).schedule.placement)
 
 
-def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[WeightSet], clock: Clock) -> Step:
+def run_step(
+    resolved: Resolved,
+    times: Sequence[StageTime],
+    trained: Sequence[WeightSet],
+    clock: Clock,
+    clocks: Mapping[int, Clock] = NONE,
+    order: Compiled | None = None,
+) -> Step:
     """Evaluates the schedule over the stages between gradient reduction and optimizer of one step and the next.
 
-    ``times``, ``trained``: one per virtual stage.
+    ``times``, ``trained``: one per virtual stage; ``clocks``: of pipeline ranks that are not like the others; ``order``: of
+    the schedule, where it was made for other times.
     """
-    runs = cycle(resolved, times, trained, clock)
+    runs = cycle(resolved, times, trained, clock, clocks, order)
     schedule, exchange = runs.compiled.schedule, runs.exchange
     placement, m = schedule.placement, schedule.each
     start = runs.arrival()

@@ -193,3 +193,21 @@ def test_without_a_layout_one_that_fits_is_chosen_and_said():
     assert (held["recipe"]["global_batch_size"], held["recipe"]["recompute_granularity"]) == (64, "full")
     alone = projector("performance", *job, "--tp", "4", "--json").document
     assert (alone["parallelism"]["tp"], alone["parallelism"]["pp"]) == (4, 1)  # a stated layout is not completed
+
+
+def test_what_a_slow_rank_and_a_slow_link_do():
+    asked = ("performance", "--config", DEEPSEEK, "--slow-rank", "3=1.5", "--slow-link", "inter=2")
+    document = projector(*asked, "--json").document
+    slow, usual = document["slow"], document["projections"]["simulate"]["step_seconds"]
+    assert (slow["ranks"], slow["links"], slow["longest_rank"]) == ({"3": 1.5}, {"inter": 2.0}, 3)
+    assert slow["slowdown"] == pytest.approx(slow["step_seconds"] / usual)
+    assert slow["slowdown"] > 1.0
+    assert sum(slow["moved"].values()) == pytest.approx(slow["step_seconds"] - usual)
+    out = projector(*asked).out
+    assert "If slow: pipeline rank 3 × 1.5, inter links × 2" in out
+    assert f"takes {slow['slowdown']:.3f} times as long" in " ".join(out.split())
+
+
+def test_factors_below_one_and_unknown_links_are_refused():
+    lines = projector("performance", "--config", DEEPSEEK, "--slow-rank", "1=0.5", "--slow-link", "nvlink=2").refused()
+    assert [line.split(":")[0] for line in lines] == ["--slow-rank", "--slow-link"]

@@ -1,0 +1,123 @@
+"""``performance --slow-rank`` and ``--slow-link``: what one slow rank or one slow kind of link does to the step."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from projector.card import PARTS
+from projector.errors import InputError, Problem
+from projector.io.table import Line, Table, figure, listed, number3, signed, text
+
+if TYPE_CHECKING:
+    from projector.cli.inputs import Case
+    from projector.projection import Projection
+    from projector.step.run import Step
+    from projector.step.straggler import Slow
+
+_MOST = 1000.0
+_LEAST = 1e-9  # share of a step below which a part has not moved
+
+
+def add_slow(group: Any) -> None:
+    """The two flags, for one group of a parser."""
+    group.add_argument(
+        "--slow-rank",
+        action="append",
+        default=[],
+        metavar="RANK=FACTOR",
+        help="what if the kernels of this pipeline rank take FACTOR times as long; may be given again",
+    )
+    group.add_argument(
+        "--slow-link",
+        action="append",
+        default=[],
+        metavar="KIND=FACTOR",
+        help="what if a byte takes FACTOR times as long over intra (in a node or NVLink domain), inter (between them) "
+        "or outer (between pods) links; may be given again",
+    )
+
+
+def told(options: argparse.Namespace) -> Slow | None:
+    """What the flags say is slow; None where they say nothing. Raises :class:`InputError` with every mistake."""
+    from projector.step.straggler import LINKS, Slow
+
+    problems: list[Problem] = []
+    ranks: dict[int, float] = {}
+    links: dict[str, float] = {}
+    for word in options.slow_rank:
+        name, factor = _split("--slow-rank", word, problems)
+        if factor and not (name.isascii() and name.isdecimal() and len(name) < 10):
+            problems.append(Problem("--slow-rank", "", name, "a pipeline rank, from 0 on"))
+        elif factor:
+            ranks[int(name)] = factor
+    for word in options.slow_link:
+        name, factor = _split("--slow-link", word, problems)
+        if factor and name not in LINKS:
+            problems.append(Problem("--slow-link", "", name, f"one of {', '.join(LINKS)}"))
+        elif factor:
+            links[name] = factor
+    if problems:
+        raise InputError(problems)
+    return Slow(ranks=ranks, links=links) if ranks or links else None
+
+
+def _split(flag: str, word: str, problems: list[Problem]) -> tuple[str, float]:
+    """A name and its factor; 0 where that is wrong, which ``problems`` say then."""
+    name, _, factor = word.partition("=")
+    try:
+        found = float(factor)
+    except ValueError:
+        found = float("nan")
+    if 1.0 <= found <= _MOST:
+        return name.strip(), found
+    problems.append(Problem(flag, name, factor or "nothing", f"a factor from 1 to {_MOST:g}"))
+    return name, 0.0
+
+
+def table(slow: Slow, before: Step, after: Step) -> Iterator[Line | Table]:
+    """Every part of the step that moves, and what becomes of the run."""
+    which = [f"pipeline rank {rank} × {factor:g}" for rank, factor in slow.ranks.items()]
+    which += [f"{name} links × {factor:g}" for name, factor in slow.links.items()]
+    moved = [(PARTS[key], was, after.breakdown[key]) for key, was in before.breakdown.items()]
+    moved = [row for row in moved if abs(row[2] - row[1]) > _LEAST * before.seconds]
+    columns = (
+        text("part", lambda row: row[0]),
+        figure("seconds", lambda row: row[1], number3),
+        figure("then", lambda row: row[2], number3),
+        figure("of the step", lambda row: signed((row[2] - row[1]) / before.seconds)),
+    )
+    rows = [*moved, ("step", before.seconds, after.seconds)]
+    yield listed(f"If slow: {', '.join(which)}", rows, columns, _sentence(before, after))
+
+
+def _sentence(before: Step, after: Step) -> str:
+    times = after.seconds / before.seconds
+    if times == 1.0:
+        return "Nothing of this step waits for it: the run is as fast as before."
+    rank = f" The parts are those of rank {after.rank}, which then works longest (before: {before.rank})."
+    same = before.rank == after.rank
+    return (
+        f"The whole run takes {times:.3f} times as long while it lasts: all replicas wait for the slowest at every "
+        f"optimizer step.{'' if same else rank}"
+    )
+
+
+def as_document(slow: Slow, before: Step, after: Step) -> dict[str, object]:
+    return {
+        "ranks": {str(rank): factor for rank, factor in slow.ranks.items()},
+        "links": dict(slow.links),
+        "step_seconds": after.seconds,
+        "slowdown": after.seconds / before.seconds,
+        "breakdown": dict(after.breakdown),
+        "moved": {key: after.breakdown[key] - was for key, was in before.breakdown.items()},
+        "longest_rank": after.rank,
+    }
+
+
+def found(slow: Slow, case: Case, made: Projection, mode: str) -> tuple[Step, Step]:
+    """The step of ``made`` before and after. Raises :class:`InputError` for a rank or a link that the run has not."""
+    from projector.step.straggler import disturbed
+
+    return disturbed(made.resolved, case.cluster, mode, case.settings, slow)
