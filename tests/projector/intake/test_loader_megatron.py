@@ -95,6 +95,13 @@ def test_query_groups_need_their_flag_as_in_megatron():
         assert loaded.model.num_query_groups == groups
 
 
+@pytest.mark.parametrize("flag", ["swiglu", "geglu", "quick_geglu", "glu_activation"])
+def test_each_word_of_a_gate_is_one(flag):
+    """Two products before the activation and, without a width of its own, two thirds of 4H."""
+    model = megatron_args.from_mapping(MINIMAL | {flag: True}, "args").model
+    assert (model.gated_linear_unit, model.ffn_hidden_size) == (True, 2688)
+
+
 def test_gated_default_width():
     """Megatron-LM validate_args: two thirds of 4H, rounded down to 64."""
     loaded = megatron_args.from_mapping(MINIMAL | {"swiglu": True}, "args")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from statistics import NormalDist
+from typing import Any
 
 import pytest
 
 from projector.hardware import catalogue
 from projector.layers import lower
 from projector.layers.step import optimizer
-from projector.memory.plan import plan
+from projector.memory.plan import RankMemory, plan
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 from projector.operators.weights import Weight, held
 from projector.projection import project
+from projector.step.boundary import activations
+from projector.step.cycle import compiled_schedule
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -153,3 +158,101 @@ def test_a_scan_of_mamba2_costs_its_chunk_and_twice_its_states() -> None:
     channels, states, chunk = 2 * 2048, 128, 256
     assert scan.flops == pytest.approx(TOKENS * channels * (chunk + 2 * states))
     assert [op for op in made.forward if isinstance(op, Gemm)]
+
+
+def test_every_product_of_mamba2_with_its_states_costs_twice_their_width() -> None:
+    """Per channel and token: 2N each of the states, again and of the gradients of states, x, B and C; C of what stays inside
+    a chunk: x beside its states, the products and the decay."""
+    model = zoo.load("mamba2_1.3b")
+    made = lower.layer(model.layer_kinds[0], resolved(model, 8))
+    found = {
+        op.name: op.flops / TOKENS / 4096 for op in (*made.forward, *made.backward_input) if isinstance(op, Stream)
+    }
+    states, chunk = 2 * 128, 256
+    by_hand = {"ssd.states": states, "ssd.states.again": states, "ssd.bwd.states": states, "ssd.bwd.x": chunk + states}
+    by_hand |= {"ssd.bwd.b": states, "ssd.bwd.c": states, "ssd.bwd.products": chunk, "ssd.bwd.decay": chunk}
+    assert {name: found[name] for name in by_hand} == pytest.approx(by_hand)
+
+
+def test_a_capacity_without_padding_drops_what_is_beyond_it() -> None:
+    """Loads of 128 experts at the quantiles of a lognormal distribution whose deviation is its mean: what lies above the
+    factor is not sent, and no rank computes more than the factor. A factor above every load drops nothing."""
+    sigma = math.log(2.0) ** 0.5
+    drawn = [math.exp(sigma * NormalDist().inv_cdf((i + 0.5) / 128)) for i in range(128)]
+    loads = [load / (sum(drawn) / 128) for load in drawn]
+    free = with_execution(
+        resolved(QWEN_MOE, 8, ep=8, moe_router_force_load_balancing=False), dispatch={"dispersion": 1.0}
+    )
+
+    def made(factor: float | None) -> tuple[float, float]:
+        recipe = replace(free.workload.recipe, moe_expert_capacity_factor=factor)
+        ops = lower.layer(EXPERTS, replace(free, workload=replace(free.workload, recipe=recipe))).forward
+        rows = next(op.rows for op in ops if isinstance(op, GroupedGemm))
+        return rows, next(op.bytes for op in ops if op.name == "moe.dispatch_probs")  # type: ignore[union-attr]
+
+    for factor in (1.0, 1.5, 2.0):
+        kept = sum(min(load, factor) for load in loads) / 128
+        rows, weights = made(factor)
+        assert weights == pytest.approx(4.0 * TOKENS * 8 * kept, rel=1e-3)
+        assert rows <= factor * kept * TOKENS * 8 + 1
+    assert made(1e3) == pytest.approx(made(None), rel=1e-4)
+
+
+def test_fp32_keeps_four_bytes_of_each_and_no_copy() -> None:
+    recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=2048, precision="fp32",
+                    data_parallel_sharding="no_shard")  # fmt: skip
+    made = project(Workload(model=zoo.load("llama3_8b"), recipe=recipe, gpus=8), H100).memory.ranks[0]
+    parts = [made.components.get(name, 0.0) for name in ("weights", "gradients", "master_weights", "moments")]
+    assert parts == pytest.approx([4 * made.parameters, 4 * made.parameters, 0.0, 8 * made.parameters])
+
+
+def test_a_frozen_reference_gathers_its_weights_once_more() -> None:
+    """Fully sharded: gathered for its forward and for the model's, and once for the backward."""
+
+    def gathers(reference: bool) -> float:
+        sizes: dict[str, Any] = {"micro_batch_size": 1, "global_batch_size": 8, "seq_length": 2048}
+        how = {"data_parallel_sharding": "optim_grads_params", "rlhf_type": "dpo", "reference_free": not reference}
+        recipe = Recipe(**sizes, recompute_granularity="none", **how)  # type: ignore[arg-type]
+        made = project(
+            Workload(model=zoo.load("llama3_8b"), recipe=recipe, gpus=8, framework="torchtitan"),
+            H100,
+            communication=True,
+        )
+        return sum(one.bytes * one.count for one in made.communication if one.operation == "all_gather")
+
+    assert gathers(True) == pytest.approx(1.5 * gathers(False))
+
+
+SHARDED = {"micro_batch_size": 1, "data_parallel_sharding": "optim", "recompute_granularity": "full"}
+
+
+def rank_of(gpus: int, seq_length: int, **recipe: object) -> RankMemory:
+    fields: dict[str, Any] = {**SHARDED, "global_batch_size": gpus, "seq_length": seq_length, **recipe}
+    work = Workload(model=zoo.load("llama3_8b"), recipe=Recipe(**fields), gpus=gpus, framework="megatron-lm")
+    return project(work, H100).memory.ranks[0]
+
+
+@pytest.mark.parametrize(("narrow", "nbytes"), [(False, 8), (True, 6)])
+def test_flat_buffers_stand_beside_the_parameters_that_they_replace(narrow: bool, nbytes: int) -> None:
+    """Weights twice in 16 bits and the gradient buffer: the peak where 64 ranks share all states and activations are few."""
+    made = rank_of(64, 128, grad_reduce_in_bf16=narrow)
+    assert made.event == "construction"
+    assert made.allocated == nbytes * made.parameters
+
+
+def test_the_optimizers_copy_of_narrow_gradients_stays_with_the_allocator() -> None:
+    """fp32 of a share of 16-bit gradients, 4 bytes over 8 ranks, that activations do not get back; none of those that are
+    fp32 or read as they are."""
+    assert rank_of(8, 4096, grad_reduce_in_bf16=True).cached == pytest.approx(4 / 8 * 8_030_261_248, rel=1e-3)
+    assert rank_of(8, 4096).cached == 0.0
+    assert rank_of(8, 4096, grad_reduce_in_bf16=True, use_precision_aware_optimizer=True).cached == 0.0
+
+
+def test_a_frozen_reference_sends_its_activations_along_forward_only() -> None:
+    """Through a pipeline: forward two tensors, backward one gradient, in the mean one and a half."""
+    sizes = []
+    for free in (True, False):
+        case = resolved(LLAMA_70B, 8, pp=4, rlhf_type="dpo", reference_free=free)
+        sent = activations(case, compiled_schedule(case).schedule)
+        sizes.append([op.bytes for op in sent if op is not None])
+    assert sizes[1] == [1.5 * each for each in sizes[0]]
