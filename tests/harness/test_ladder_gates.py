@@ -20,9 +20,9 @@ NEAR = 0.03
 OFF = {
     "dsv2lite-mi355x-step-deepep": 0.046,
     "dsv2lite-mi355x-step-syncfree1": 0.034,
-    "dsv2-236b-mi355x-4n-3-launchopt": 0.043,
-    "dsv2-236b-mi355x-4n-4-vpp3": 0.057,
-    "dsv2-236b-mi355x-4n-5-syncfree1": 0.033,
+    "dsv2-236b-mi355x-4n-2-deepep": 0.06,
+    "dsv2-236b-mi355x-4n-4-vpp3": 0.053,
+    "dsv2-236b-mi355x-4n-5-syncfree1": 0.031,
 }
 
 
