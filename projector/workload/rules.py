@@ -166,8 +166,9 @@ def _sized(letter: str, name: str) -> Rule:
 def _each_layer(name: str) -> Rule:
     return Rule(
         f"model.per_layer.{name}",
-        lambda m, r, w: m.per_layer and len(getattr(m.per_layer, name)) not in (0, m.num_layers),
+        lambda m, r, w: m.per_layer and (n := len(getattr(m.per_layer, name))) not in (0, m.num_layers) and n,
         "one entry a layer: {m.num_layers}",
+        "{0} entries",
     )
 
 
@@ -212,13 +213,15 @@ MODEL = (
 #: Rules of what says which layers a model has; where one is broken nothing can be said of layers.
 LAYERS = (
     Rule("model.moe.moe_layer_freq",
-         lambda m, r, w: m.moe and not (len(m.moe.moe_layer_freq) == m.num_layers and {0, 1} >= {*m.moe.moe_layer_freq}),
-         "one 0 or 1 per layer: {m.num_layers}"),
+         lambda m, r, w: m.moe and not (len(m.moe.moe_layer_freq) == m.num_layers and {0, 1} >= {*m.moe.moe_layer_freq})
+         and [len(m.moe.moe_layer_freq)],
+         "one 0 or 1 per layer: {m.num_layers}", "{0} entries"),
     *(_letters(name, letters) for name, letters in _LETTERS.items()),
     *(_sized(letter, name) for letter, name in SIZES.items()),
     Rule("model.compressed.compress_ratios",
-         lambda m, r, w: m.compressed and len(m.compressed.compress_ratios) - m.num_layers not in (0, 1),
-         "one entry for each of {m.num_layers} layers, and one for multi-token prediction"),
+         lambda m, r, w: m.compressed and len(m.compressed.compress_ratios) - m.num_layers not in (0, 1)
+         and [len(m.compressed.compress_ratios)],
+         "one entry for each of {m.num_layers} layers, and one for multi-token prediction", "{0} entries"),
     *(_each_layer(field.name) for field in fields(PerLayer)),
 )
 #: Rules of what divides what.
