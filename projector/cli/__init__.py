@@ -63,6 +63,9 @@ COMMANDS = (
     Command(
         "frameworks", "the frameworks that are known, and where their behaviour is taken from", "check", "catalogues"
     ),
+    Command(
+        "support", "whether a framework can train a model on a GPU, since when, and what was measured of it", "check"
+    ),
     Command("constants", "every constant of the models: value, unit, kind, range, source"),
 )
 

@@ -22,21 +22,12 @@ _LEAST = 1e-9  # share of a step below which a part has not moved
 
 def add_slow(group: Any) -> None:
     """The two flags, for one group of a parser."""
-    group.add_argument(
-        "--slow-rank",
-        action="append",
-        default=[],
-        metavar="RANK=FACTOR",
-        help="what if the kernels of this pipeline rank take FACTOR times as long; may be given again",
-    )
-    group.add_argument(
-        "--slow-link",
-        action="append",
-        default=[],
-        metavar="KIND=FACTOR",
-        help="what if a byte takes FACTOR times as long over intra (in a node or NVLink domain), inter (between them) "
-        "or outer (between pods) links; may be given again",
-    )
+    words = {
+        "--slow-rank": ("RANK=X", "if kernels of a pipeline rank take X times as long"),
+        "--slow-link": ("KIND=X", "if bytes do so over intra, inter or outer links"),
+    }
+    for flag, (metavar, help) in words.items():
+        group.add_argument(flag, action="append", default=[], metavar=metavar, help=help)
 
 
 def told(options: argparse.Namespace) -> Slow | None:

@@ -242,13 +242,18 @@ def epoch(date: str | None) -> str:
     return max((month for month in _MONTHS if month <= date[:7]), default="") or "0000-00"
 
 
+def taker(preferred: str, built: str, arch: str, op: Attention) -> Kernel | None:
+    """The first kernel of the stack's list that takes the call as it is; None where none does or no list is known."""
+    return next((kernel for kernel in KERNELS.get(preferred, ()) if kernel.takes(op, arch, built)), None)
+
+
 @mechanism(off=lambda preferred, *call: (preferred.removesuffix("_python"), call[-1]))
 def choose(preferred: str, built: str, arch: str, op: Attention) -> tuple[str, Attention]:
     """(Family of the kernel that runs, the operator as that kernel executes it)."""
     chain = KERNELS.get(preferred)
     if chain is None:
         return preferred, op
-    found = next((kernel for kernel in chain if kernel.takes(op, arch, built)), None)
+    found = taker(preferred, built, arch, op)
     if op.dtype not in _WIDE and (found is None or found.family == UNFUSED):
         return choose(preferred, built, arch, replace(op, dtype="bf16"))
     if found is None:

@@ -40,8 +40,12 @@ def family(framework: str) -> str:
 def schedules_of(framework: str, *, tuned: bool = True) -> tuple[str, ...]:
     """Pipeline schedules that ``framework`` runs; those of Megatron-LM where nothing is known of it. ``tuned``: also those
     whose order is made for the durations at hand, which takes too long for each of a search's thousands."""
-    kind = family(framework)
-    return _run_by(kind, tuned) or _run_by("megatron", tuned)
+    return own_schedules(framework, tuned=tuned) or _run_by("megatron", tuned)
+
+
+def own_schedules(framework: str, *, tuned: bool = True) -> tuple[str, ...]:
+    """The same; none where nothing is known of it."""
+    return _run_by(family(framework), tuned)
 
 
 #: Token dispatchers, and libraries of the flex one, by family of frameworks; of the others nothing is known.
@@ -50,6 +54,13 @@ _DISPATCHERS: Mapping[str, tuple[str, ...]] = {
     "primus": ("allgather", "alltoall", "deepep", "hybridep", "mega_moe"),
     "torchtitan": ("alltoall", "deepep", "hybridep"),
 }
+#: All that any framework has.
+DISPATCHERS = tuple(dict.fromkeys(name for names in _DISPATCHERS.values() for name in names))
+
+
+def dispatchers_of(framework: str) -> tuple[str, ...]:
+    """Token dispatchers, and libraries of the flex one, that ``framework`` has; none where nothing is known of it."""
+    return _DISPATCHERS.get(family(framework), ())
 
 
 def foreign(workload: Workload) -> tuple[str, ...]:
@@ -63,7 +74,7 @@ def foreign(workload: Workload) -> tuple[str, ...]:
     library = recipe.moe_token_dispatcher_type
     if library == "flex":
         library = recipe.moe_flex_dispatcher_backend or "deepep"
-    dispatchers = _DISPATCHERS.get(family(name))
+    dispatchers = dispatchers_of(name)
     if workload.model.moe and dispatchers and library not in dispatchers:
         found.append(
             f"moe_token_dispatcher_type={library}, which {name} does not run (it runs {', '.join(dispatchers)})"

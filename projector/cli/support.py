@@ -1,0 +1,130 @@
+"""``projector support MODEL GPU FRAMEWORK``: can it, since when, what was measured of it, and what is not modelled."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from projector.cli.parser import Parser, add_command, add_json
+from projector.errors import InputError, Problem, nearest
+from projector.io.table import Line, Table, listed, text
+
+if TYPE_CHECKING:
+    from projector.hardware.types import Cluster
+    from projector.settle.support import Support
+    from projector.workload.model import Model
+
+_ABOUT = """\
+Whether a framework can train a model on a GPU, from the tables that projections rest on: types of matrix products,
+attention kernels, dispatchers of tokens, pipeline schedules; since which month builds have it, where a table tells;
+and how many measured runs stand behind a projection of it. Whether it fits is the question of projector ask.
+
+Exit code 0 with an answer, yes or no; 2 when a name is wrong."""
+_WORDS = {True: "yes", False: "no", None: "not known"}
+
+
+def register(parser: Parser) -> None:
+    add_command(parser, _run, examples=("deepseek_v3 h100 megatron-lm", "llama3.1_8b mi300x primus --json"))
+    parser.description = _ABOUT
+    parser.add_argument("model", metavar="MODEL", help="of projector models")
+    parser.add_argument("gpu", metavar="GPU", help="of projector gpus, or a cluster")
+    parser.add_argument("framework", metavar="FRAMEWORK", help="of projector frameworks")
+    parser.add_argument(
+        "--framework-date", default="", metavar="YYYY-MM", help="the month of the stack; default: today"
+    )
+    add_json(parser)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from projector.cli import as_json
+    from projector.io.terminal import show
+    from projector.settle.support import supported
+
+    model, cluster, framework = _named(options)
+    found = supported(model, cluster, framework, options.framework_date)
+    if options.json:
+        as_json.write(
+            {
+                "command": "support",
+                "model": model.name,
+                "gpu": cluster.gpu.name,
+                "framework": framework,
+                "supported": not found.refused,
+                "refused": list(found.refused),
+                "answers": [asdict(answer) for answer in found.answers],
+                "measured": measured(cluster.gpu.name, framework),
+                "not_modelled": list(found.open),
+            }
+        )
+    else:
+        show(_page(model, cluster, framework, found))
+
+
+def _named(options: argparse.Namespace) -> tuple[Model, Cluster, str]:
+    """Raises :class:`InputError` with every name that means nothing."""
+    from projector import frameworks
+    from projector.hardware import catalogue
+    from projector.workload import zoo
+    from projector.workload.workload import MONTH, is_month
+
+    problems: list[Problem] = []
+    name, framework = zoo.find(options.model), frameworks.named(options.framework)
+    if name is None:
+        problems.append(Problem("MODEL", "", options.model, zoo.expected(options.model)))
+    if framework is None:
+        expected = nearest(options.framework, frameworks.names())
+        problems.append(Problem("FRAMEWORK", "", options.framework, expected))
+    if options.framework_date and not is_month(options.framework_date):
+        problems.append(Problem("--framework-date", "", options.framework_date, MONTH))
+    try:
+        cluster = catalogue.cluster(options.gpu)
+    except InputError as error:
+        problems += [Problem("GPU", "", each.found, each.expected) for each in error.problems]
+    if name is None or framework is None or problems:
+        raise InputError(problems)
+    return zoo.load(name), cluster, framework
+
+
+def measured(gpu: str, framework: str) -> dict[str, dict[str, int] | str]:
+    """Runs and sources of the posterior: of this framework on this GPU, of either elsewhere; and the first looks that all
+    intervals rest on."""
+    from projector import posterior
+
+    known = posterior.load()
+    keys = {"both": f"{gpu} × {framework}", "gpu": gpu, "framework": framework}
+    counts = {name: known.counts.get(key, (0, 0)) for name, key in keys.items()}
+    return {
+        **{name: {"runs": runs, "sources": sources} for name, (runs, sources) in counts.items()},
+        "first_looks": known.evidence.get("first looks", ""),
+    }
+
+
+def _page(model: Model, cluster: Cluster, framework: str, found: Support) -> Iterator[Line | Table]:
+    gpu = cluster.gpu
+    yield Line(f"{model.name} on {gpu.title} with {framework}: {'no' if found.refused else 'yes'}", "bold")
+    yield from (Line(f"Refused: {reason}", "bad") for reason in found.refused)
+    columns = (
+        text("", lambda answer: answer.topic),
+        text("what", lambda answer: answer.name),
+        text("can", lambda answer: _WORDS[answer.runs]),
+        text("how", lambda answer: answer.how),
+        text("since", lambda answer: answer.since, minor=1),
+    )
+    note = "Since: the first month of builds that have it, where a table tells. Sources: --json."
+    yield listed("What it can", found.answers, columns, note)
+    yield Line("")
+    counts = measured(gpu.name, framework)
+    words = {"both": f"{framework} on {gpu.name}", "gpu": f"{gpu.name} in all", "framework": f"{framework} in all"}
+    yield Line("Measured: " + "; ".join(_counted(counts[key], name) for key, name in words.items()))
+    yield Line(f"Widths of intervals come from first looks: {counts['first_looks']}", "dim")
+    yield from (Line(f"Not modelled or assumed: {each}") for each in found.open)
+
+
+def _counted(count: object, name: str) -> str:
+    assert isinstance(count, dict)
+    runs, sources = count["runs"], count["sources"]
+    if not runs:
+        return f"no run of {name}"
+    return f"{runs} run{'s' * (runs > 1)} of {name} ({sources} source{'s' * (sources > 1)})"

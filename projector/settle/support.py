@@ -1,0 +1,122 @@
+"""What a framework can run of a model on a GPU, from the tables that projections rest on: nothing here is decided anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from projector.dataclass import dataclass
+from projector.errors import InputError, Unsupported
+from projector.frameworks import Resolved, load
+from projector.hardware.architectures import ATTENTION, PRECISIONS, TRANSPORTS, known, precisions
+from projector.hardware.types import Cluster, Gpu
+from projector.layers.lower import layer
+from projector.mechanisms.attention_kernels import UNFUSED, choose, taker
+from projector.operators.types import Attention
+from projector.pipeline import generator
+from projector.settle import launch
+from projector.settle.workload import settle
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+_PLAIN = ("alltoall", "allgather")  # collectives of the library: every GPU has them
+_SEQUENCE = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """``topic`` (``precision``, ``attention``, ``dispatcher``, ``schedule``) and ``name`` of what is asked; ``runs``:
+    whether, None where no table knows; ``how``: in words; ``since``: month of the first build that has it, empty where
+    no table tells; ``source``: who says so."""
+
+    topic: str
+    name: str
+    runs: bool | None
+    how: str = ""
+    since: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Support:
+    """``refused``: why no layout of it is projected, in words, none where it is; ``open``: what is projected as something
+    near, or assumed."""
+
+    answers: tuple[Answer, ...]
+    refused: tuple[str, ...]
+    open: tuple[str, ...]
+
+
+def supported(model: Model, cluster: Cluster, framework: str, date: str = "") -> Support:
+    """Of one sample on one GPU of ``cluster``, whether it fits or not. Raises :class:`InputError` for another
+    framework than those that have a file."""
+    load(framework)
+    recipe = Recipe(micro_batch_size=1, global_batch_size=1, seq_length=_SEQUENCE)
+    workload = Workload(model=model, recipe=recipe, gpus=1, framework=framework, framework_date=date)
+    gpu, resolved, refused = cluster.gpu, None, tuple(model.unsupported)
+    try:
+        resolved = settle(workload, cluster)
+    except InputError as error:
+        refused = tuple(error.lines())
+    except Unsupported as error:
+        refused = refused or (str(error),)
+    answers = [*_precisions(gpu)]
+    answers += _attention(resolved, gpu) if resolved else ()
+    answers += _dispatchers(framework, gpu) if model.moe else ()
+    answers += _schedules(framework)
+    left = (*model.unmodelled, *(resolved.assumed if resolved else ()))
+    return Support(answers=tuple(answers), refused=refused, open=left)
+
+
+def _precisions(gpu: Gpu) -> Iterator[Answer]:
+    able, source = precisions(gpu), "; ".join(gpu.sources[:1])
+    for name in PRECISIONS:
+        how = f"{gpu.peak[name] / 1e12:,.0f} TFLOP/s dense" if name in gpu.peak else f"not of {gpu.arch}'s matrix units"
+        yield Answer(topic="precision", name=name, runs=name in able, how=how, source=source)
+
+
+def _attention(resolved: Resolved, gpu: Gpu) -> Iterator[Answer]:
+    """The kernels that the stack runs on this model, then those that a recipe may ask for."""
+    kernels = resolved.execution.kernels
+    blocks = [layer(kind, resolved) for kind in dict.fromkeys(resolved.workload.model.layer_kinds)]
+    ops = (op for block in blocks for op in (*block.forward, *block.backward_input) if isinstance(op, Attention))
+    seen: dict[tuple[str, str], Answer] = {}
+    for op in ops:
+        family = choose(kernels.attention, kernels.built, gpu.arch, op)[0] if op.flash else UNFUSED
+        found = taker(kernels.attention, kernels.built, gpu.arch, op) if op.flash else None
+        which = "backward" if op.backward else "forward"
+        answer = Answer(
+            topic="attention",
+            name=f"{which} of this model",
+            runs=family != UNFUSED,
+            how=f"{family}, heads of {op.head_dim_qk}/{op.head_dim_v} in {op.dtype}",
+            since=found.since if found else "",
+            source=found.source if found else "",
+        )
+        seen.setdefault((which, answer.how), answer)
+    yield from seen.values()
+    listed = known(gpu.arch, ATTENTION)
+    for name in ("fa2", "fa3", "fa4", "fused"):
+        runs, how = None if listed is None else name in listed, f"kernels for {gpu.arch}"
+        how = how if runs else f"no {how}" if listed is not None else f"nothing is known of {gpu.arch}"
+        yield Answer(topic="attention", name=name, runs=runs, how=how, source=(listed or {}).get(name, ""))
+
+
+def _dispatchers(framework: str, gpu: Gpu) -> Iterator[Answer]:
+    """Those that any framework here has, by whether this one has it and the GPU can."""
+    own, able = launch.dispatchers_of(framework), known(gpu.arch, TRANSPORTS)
+    for name in launch.DISPATCHERS:
+        library = name in _PLAIN or (None if able is None else name in able)
+        runs = library if own and name in own else False if own or library is False else None
+        how = "" if runs else f"not in {framework}" if own and name not in own else f"no kernels for {gpu.arch}"
+        how = how if runs is not None else f"nothing is known of {gpu.arch if own else framework}"
+        source = "" if name in _PLAIN else (able or {}).get(name, "")
+        yield Answer(topic="dispatcher", name=name, runs=runs, how=how, source=source)
+
+
+def _schedules(framework: str) -> Iterator[Answer]:
+    own = set(launch.own_schedules(framework))
+    for name in launch.schedules_of(framework):
+        made = generator(name)
+        how = "" if own else f"as in Megatron-LM: nothing is known of {framework}"
+        yield Answer(topic="schedule", name=name, runs=True if own else None, how=how, source=made.source)
