@@ -64,7 +64,16 @@ class Knowledge:
             free = known.before.expect(facts).half_width if known.before else math.inf
             of, measured = known.ratio(facts, self.anchor.facts, most=free), self.anchor.measured_seconds
             found = replace(of, low=of.low * measured, middle=of.middle * measured, high=of.high * measured)
-        return replace(found, unusual=reference_law.words(facts.law))
+        return replace(found, unusual=reference_law.words(facts.law), grade=self.grade(facts))
+
+    def grade(self, facts: Facts) -> str:
+        """Of what kind the evidence is (:data:`projector.posterior.GRADES`): the worst that holds of it."""
+        if facts.assumed:
+            return posterior.ASSUMED
+        alike = (run.facts.gpu == facts.gpu and run.facts.framework == facts.framework for run in self.runs)
+        if self.timed or any(alike):
+            return posterior.HERE
+        return posterior.MODELLED if self.posterior.nearest(facts) is None else posterior.ELSEWHERE
 
     def after_timing(self, made: Projection, live: Projection) -> Knowledge:
         """The same after layers of the step were timed: what kernels and host take is observed part by part. ``live``:

@@ -45,6 +45,9 @@ Effect: TypeAlias = tuple[str, str]
 PARTS = ("compute", "host", "tp", "ep", "ep between nodes", "cp", "pp", "dp", "dp between nodes", "optimizer", "other")
 #: Kinds of input that can be assumed or not understood, each an effect of its own.
 ASSUMPTIONS = ("size", "layout", "recompute", "unread")
+#: What a figure is, the best first: runs of the user's own or layers timed on this device; runs of others on this GPU or
+#: under this framework; neither; and whatever stands on an assumed size, layout or recompute.
+GRADES = HERE, ELSEWHERE, MODELLED, ASSUMED = "measured here", "measured elsewhere", "modelled", "assumed"
 LEVEL = parameter(0.9, kind="assumed", source="share of runs that an interval is to hold: what the field reports")
 FREEDOM = parameter(4.0, kind="assumed", source="degrees of freedom of Student's t: runs that lie far off count less")
 REPEAT = parameter(
@@ -135,7 +138,8 @@ class Expectation:
     """Seconds of a step, or a ratio of two, that measured runs let expect: its middle and the ends of the interval.
 
     ``parts``: half width in ln by cause, whose squares add up to that of the whole. ``rests_on``: which runs it rests
-    on, as words. ``unusual``: a sentence where the projection lies far from what runs like it reach.
+    on, as words; ``grade``: of what kind that is, one of :data:`GRADES`. ``unusual``: a sentence where the projection
+    lies far from what runs like it reach.
     """
 
     low: float
@@ -144,6 +148,7 @@ class Expectation:
     level: float = LEVEL
     parts: Mapping[str, float] = field(default_factory=dict)
     rests_on: str = ""
+    grade: str = ""
     unusual: str = ""
 
     @property
@@ -243,18 +248,24 @@ class Posterior:
         tail = self.tail[self.own > 0 and not variant]
         return wide._expectation(z, target.step_seconds / anchor.step_seconds, noise, self.basis(target), tail, most)
 
-    def basis(self, facts: Facts) -> str:
-        """Returns one sentence: which measured runs an expectation rests on."""
-        own = f"{self.own} {'run' if self.own == 1 else 'runs'} of your own and " if self.own else ""
-        own = f"its layers, timed on this device, and {own}" if self.timed else own
+    def nearest(self, facts: Facts) -> tuple[str, int, int] | None:
+        """Returns the nearest kind of runs that were measured, how many they are and of how many sources; None: none is near."""
         for key, name in (
             (f"{facts.gpu} × {facts.framework}", f"{facts.framework} on {facts.gpu}"),
             (facts.gpu, f"{facts.gpu} under other frameworks"),
             (facts.framework, f"{facts.framework} on other GPUs"),
         ):
             if key in self.counts and not facts.processor:
-                rows, sources = self.counts[key]
-                return f"{own}{rows} measured runs of {name}, from {sources} {'source' if sources == 1 else 'sources'}"
+                return (name, *self.counts[key])
+        return None
+
+    def basis(self, facts: Facts) -> str:
+        """Returns one sentence: which measured runs an expectation rests on."""
+        own = f"{self.own} {'run' if self.own == 1 else 'runs'} of your own and " if self.own else ""
+        own = f"its layers, timed on this device, and {own}" if self.timed else own
+        if (found := self.nearest(facts)) is not None:
+            name, rows, sources = found
+            return f"{own}{rows} measured runs of {name}, from {sources} {'source' if sources == 1 else 'sources'}"
         if facts.processor:
             return f"{own}nothing that was learnt on GPUs: this is a CPU"
         return (

@@ -22,8 +22,8 @@ def expectation(case: Case, made: Projection) -> Expectation:
 
 
 def as_document(found: Expectation) -> dict[str, Any]:
-    """``level``, ``low``, ``middle``, ``high``; ``parts``: half width in ln by cause; ``rests_on``; ``unusual``: a
-    sentence or null."""
+    """``level``, ``low``, ``middle``, ``high``; ``parts``: half width in ln by cause; ``rests_on``, ``grade``;
+    ``unusual``: a sentence or null."""
     return asdict(found) | {"unusual": found.unusual or None}
 
 
@@ -31,7 +31,7 @@ def lines(case: Case, made: Projection) -> Iterator[Line]:
     """Yields what to expect, where its uncertainty comes from, what it rests on, and whether it is unusual."""
     found = expectation(case, made)
     yield from (Line(text) for text in told(found, made))
-    yield Line(f"{sources(found)}. It rests on {found.rests_on}", "dim")
+    yield Line(f"{sources(found)}. Evidence: {found.grade}. It rests on {found.rests_on}", "dim")
     if found.unusual:
         yield Line(f"Unusual: {found.unusual}", "bad")
 

@@ -57,15 +57,14 @@ def register(parser: Parser) -> None:
         "--profiling-mode",
         choices=(SIMULATE, BENCHMARK, BOTH),
         default=SIMULATE,
-        help="kernels from models, from measured tables of this GPU (an error without), or both; default: simulate",
+        help="kernels from models, measured tables of this GPU, or both; default: simulate",
     )
     add_live(group)
     add_json(group)
     group.add_argument(
         "--explore",
         action="store_true",
-        help="what each change of layout, schedule, recompute, precision, experts, exchanges or batch would gain on the "
-        "best before it",
+        help="what each change of layout, schedule, recompute, precision, experts or batch would gain",
     )
     group.add_argument(
         "--communication",
@@ -86,7 +85,7 @@ def register(parser: Parser) -> None:
     group.add_argument(
         "--trace",
         metavar="FILE",
-        help="write the pipeline's timeline, for ui.perfetto.dev (mode both: the simulated one)",
+        help="write the pipeline's timeline, for ui.perfetto.dev",
     )
 
 

@@ -182,3 +182,15 @@ def test_half_an_anchor_is_refused(
         code = int(str(stopped.code))
     assert code == 2
     assert found in capsys.readouterr().err
+
+
+def test_the_grade_of_a_figure_is_the_worst_that_holds_of_it(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def grade(*words: str) -> str:
+        return expected(said(capsys, *words))["grade"]
+
+    assert grade("--config", case) == "measured elsewhere"
+    assert grade("--anchor", case, "--anchor-step", "3.5") == "measured here"
+    assert grade("--config", case, "--anchor", case, "--anchor-step", "3.5", "--gpu", "b200") == "measured elsewhere"
+
+    assert run(["performance", "--config", case]) == 0
+    assert "Evidence: measured elsewhere." in " ".join(capsys.readouterr().out.split())
