@@ -100,12 +100,17 @@ def _run(options: argparse.Namespace) -> None:
             problems += error.problems
     if problems:
         raise InputError(dict.fromkeys(problems))
-    if options.write and len(answers) == 1 and answers[0].found is not None:
-        written.write(options.write, answers[0].case, answers[0].best.workload, options)
+    fits = options.write and len(answers) == 1 and answers[0].found is not None
+    paths = written.write(options.write, answers[0].case, answers[0].best.workload, options) if fits else ()
     if options.json:
         as_json.write(ask_view.as_document(answers))
     else:
-        show(ask_view.as_page(answers, options))
+        show(
+            (
+                *ask_view.as_page(answers, options),
+                *written.lines(paths, answers[0].case),
+            )
+        )
 
 
 def answered(options: argparse.Namespace) -> Answer:

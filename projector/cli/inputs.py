@@ -27,6 +27,7 @@ from projector.intake.loaded import Loaded
 from projector.kernels.settings import DEFAULT, Settings
 from projector.plan.usual import samples_per_step
 from projector.settle import capable
+from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import MONTH, Workload, is_month
@@ -84,8 +85,11 @@ def read_case(options: argparse.Namespace) -> Case:
     if "global_batch_size" not in told.flags:
         recipe = loaded.batched(recipe, gpus) if loaded.recipe else _batched(model or loaded.model, recipe, gpus)
     chosen = _chosen(recipe, told.flags) if loaded.recipe is None else ()
+    model = model or loaded.model
+    if model.family == model.name and not zoo.named(model.name):
+        model = replace(model, family=zoo.family_of(model))
     workload = Workload(
-        model=model or loaded.model,
+        model=model,
         recipe=recipe,
         gpus=gpus,
         framework=framework,

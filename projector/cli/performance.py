@@ -118,13 +118,18 @@ def _projected(options: argparse.Namespace) -> None:
         case = replace(case, known=case.known.after_timing(made.first, made.by_mode[BENCHMARK]))
     if options.trace:
         write_trace(made.first, options.trace)
-    if options.write:
-        written.write(options.write, case, case.workload, options)
+    paths = written.write(options.write, case, case.workload, options)
     further = _further(case, options, made, own)
     if options.json:
         as_json.write({**document.performance(case, made), **further.values})
     else:
-        show((*report.performance(case, made, further.help), *further.blocks))
+        show(
+            (
+                *report.performance(case, made, further.help),
+                *further.blocks,
+                *written.lines(paths, case),
+            )
+        )
 
 
 def _stated(case: Case, made: Projection) -> None:

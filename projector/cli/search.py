@@ -126,7 +126,8 @@ def _run(options: argparse.Namespace) -> None:
         if options.page:
             page.write(Path(options.page), f"Search: {title}", shown(), figures)
     if options.write:
-        written.write(options.write, case, found.best[0].workload, options)
+        paths = written.write(options.write, case, found.best[0].workload, options)
+        show(() if options.json else written.lines(paths, case))
 
 
 def _limits(options: argparse.Namespace) -> Limits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from projector.workload.workload import Workload
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
+    from projector.io.table import Line
 
 #: Kinds of files by the word that asks for one, with the name that it gets; a path of such an ending asks for its kind, too.
 NAMES: Mapping[str, str] = {
@@ -35,6 +36,17 @@ NAMES: Mapping[str, str] = {
 }
 _ENDINGS = {".sh": "run.sh", ".sbatch": "sbatch"}
 _HELP = "case, run.sh, sbatch, pytorchjob, megatron, primus, torchtitan, nemo: what starts it; or a path"
+#: Frameworks that take arguments of Megatron-LM.
+_MEGATRON = (
+    "megatron-lm",
+    "megatron-bridge",
+    "megatron-deepspeed",
+    "primus",
+    "nemo",
+    "mlperf",
+    "flagscale",
+    "analytic",
+)
 #: Fields of a model that are arguments of Megatron-LM as they stand.
 _PLAIN = (
     *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "kv_channels"),
@@ -70,6 +82,12 @@ def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Na
     for word in () if problems else words:
         kind = kind_of(word)
         assert kind is not None
+        runs = load.framework.startswith("torchtitan") if kind == "torchtitan" else load.framework in _MEGATRON
+        if kind != "case" and not runs:
+            problems.append(
+                Problem("--write", "", word, f"a file that starts a run of {load.framework}; case is of any")
+            )
+            continue
         path = Path(NAMES[kind] if word in NAMES else word)
         try:
             made[path] = _checked(kind, path.name, case, load, options)
@@ -82,6 +100,17 @@ def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Na
         if path.suffix == ".sh":
             path.chmod(0o755)
     return tuple(made)
+
+
+def lines(paths: Sequence[Path], case: Case) -> Iterator[Line]:
+    """What is said of the files that were written. One that another framework reads has its defaults."""
+    from projector.io.table import Line
+
+    framework = case.workload.framework
+    foreign = [str(path) for path in paths if (kind := kind_of(path.name)) in ("primus", "nemo") and kind != framework]
+    note = f"; to project {' and '.join(foreign)} as shown here, say --framework {framework}" if foreign else ""
+    if paths:
+        yield Line(f"Written: {', '.join(map(str, paths))}{note}")
 
 
 def _checked(kind: str, name: str, case: Case, load: Workload, options: argparse.Namespace) -> str:
@@ -140,7 +169,8 @@ def arguments(load: Workload) -> dict[str, Any]:
     """Megatron-LM's arguments of model and recipe, by name."""
     from projector.search import launchable
 
-    made = {**_architecture(load.model), **launchable.arguments(load)}
+    none = {"attention_dropout": 0.0, "hidden_dropout": 0.0}  # Megatron-LM's own are 0.1
+    made = {**_architecture(load.model), **none, **launchable.arguments(load)}
     if made.get("recompute_granularity") == "full" and load.recipe.recompute_method is None:
         made |= {"recompute_method": "uniform", "recompute_num_layers": load.recipe.recompute_num_layers or 1}
     if load.recipe.moe_grouped_gemm not in (None, "loop"):
@@ -156,7 +186,7 @@ def _architecture(model: Model) -> dict[str, Any]:
     if model.num_query_groups != model.num_attention_heads:
         made |= {"group_query_attention": True, "num_query_groups": model.num_query_groups}
     if model.moe is not None:
-        made |= {name: getattr(model.moe, name) for name in _EXPERTS}
+        made |= {name: value for name in _EXPERTS if (value := getattr(model.moe, name))}  # size 0 builds experts
         freq = [int(each) for each in model.moe.moe_layer_freq]
         made["moe_layer_freq"] = f"[{','.join(map(str, freq))}]" if not all(freq) else None
     if model.mla is not None:
@@ -280,8 +310,21 @@ def _nemo(load: Workload, cluster: Cluster) -> str:
     return _yaml(content)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes text of several lines as it stands, and nothing as a reference to what stands above."""
+
+    def ignore_aliases(self, _: object) -> bool:
+        return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
 def _yaml(content: Mapping[str, Any]) -> str:
-    return str(yaml.safe_dump(dict(content), sort_keys=False, width=100))
+    return str(yaml.dump(dict(content), Dumper=_Dumper, sort_keys=False, width=100))
 
 
 def _primus(load: Workload, _: Cluster) -> str:

@@ -17,10 +17,14 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
+from projector.workload.parameters import count
 
 _ENTRY_KEYS = ("aliases", "parameters_published", "parameters_active", "template")
 _NAME = re.compile(r"^ +(?:- )?name: *([^\s#]+)", re.MULTILINE)
 _EDITION = re.compile(r"[-_](base|instruct|chat|hf|it|pt|thinking|bf16|\d{4})(?=[-_]|$)", re.IGNORECASE)  # of one shape
+
+
+_PADDING = 0.01  # of parameters or a vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,29 @@ def _number(raw: Mapping[str, Any], key: str) -> float | None:
 def is_template(name: str) -> bool:
     """Tells whether ``name`` fixes only a family's style: layers, widths and heads must come from who uses it."""
     return entry(name).template
+
+
+def family_of(model: Model) -> str:
+    """Returns the family of the published architectures that ``model`` is by its sizes (parameters and vocabulary, which is
+    padded, to 1 %), else its own: a launch script states sizes and no name."""
+    written = re.compile(rf"\bhidden_size: *{model.hidden_size}\b")
+    texts = {path: path.read_text(encoding="utf-8") for path in dict.fromkeys(_files().values())}
+    every = [entry(name) for path, text in texts.items() if written.search(text) for name in _described(path)]
+    alike = {
+        each.model.family
+        for each in every
+        if not each.template
+        and _sizes(each.model) == _sizes(model)
+        and abs(count(each.model).main / count(model).main - 1.0) < _PADDING
+        and abs(each.model.vocab_size / model.vocab_size - 1.0) < _PADDING
+    }
+    return alike.pop() if len(alike) == 1 else model.family
+
+
+def _sizes(model: Model) -> tuple[object, ...]:
+    experts = model.moe and (model.moe.num_experts, model.moe.moe_router_topk, model.moe.moe_ffn_hidden_size)
+    heads = (model.num_attention_heads, model.num_query_groups, model.mla is not None)
+    return (model.num_layers, model.hidden_size, model.ffn_hidden_size, *heads, experts)
 
 
 def named(text: str) -> str | None:

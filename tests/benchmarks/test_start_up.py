@@ -1,4 +1,4 @@
-"""What a command costs before and beside its own work: processor time of whole processes over that of importing NumPy."""
+"""What a command costs before and beside its own work: processor time of whole processes over that of a fixed loop."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 LLAMA = (
     "--model llama3.1_8b --gpu h100 --gpus 64 --tp 2 --mbs 1 --gbs 512 --seq-length 8192 --data-parallel-sharding optim"
 )
-MOST = {
-    "-c from\tprojector\timport\tproject": 2.5, "-m projector --help": 0.8, "-m harness --help": 0.8,
-    f"-m projector performance {LLAMA}": 4.8, "-m projector performance --config examples/deepseek_v3_h100.yaml": 4.8,
-    "-m harness run --help": 3.5, "-m projector ask --model llama3.1_8b --gpu h100 --gpus 8 --budget 0": 6.5,
-    "-m projector search --model qwen3_235b_a22b --gpu b200 --gpus 256 --gbs 4096 --seq 4k --budget 0.1s": 20.0,
+MOST = {  # a loop takes 0.06 s on two cores of a server: help 0.1 s, performance 0.6 s, a first answer 2 s
+    "-c from\tprojector\timport\tproject": 5.2, "-m projector --help": 1.5, "-m harness --help": 1.6,
+    f"-m projector performance {LLAMA}": 9.0, "-m projector performance --config examples/deepseek_v3_h100.yaml": 9.5,
+    "-m harness run --help": 8.0, "-m projector ask --model llama3.1_8b --gpu h100 --gpus 8 --budget 0": 14.0,
+    "-m projector search --model qwen3_235b_a22b --gpu b200 --gpus 256 --gbs 4096 --seq 4k --budget 0.1s": 32.0,
 }  # fmt: skip
 
 
@@ -41,7 +42,17 @@ def seconds(words: str, environment: dict[str, str]) -> float:
     return min(found)
 
 
+def loop() -> float:
+    """Returns the least processor seconds of a fixed loop of plain Python: how fast this machine is just now."""
+    found = []
+    for _ in range(6):
+        began = time.process_time()
+        sum(number % 7 for number in range(2_000_000))
+        found.append(time.process_time() - began)
+    return min(found)
+
+
 @pytest.mark.parametrize("words", MOST)
 def test_a_command_starts_fast(words: str, environment: dict[str, str]) -> None:
-    ratio = seconds(words, environment) / seconds("-c import\tnumpy", environment)
-    assert ratio < MOST[words], f"{ratio:.2f} times an import of NumPy"
+    ratio = seconds(words, environment) / loop()
+    assert ratio < MOST[words], f"{ratio:.2f} times the loop"

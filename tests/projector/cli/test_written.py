@@ -75,8 +75,8 @@ def test_scripts_say_what_they_need_to_run(tmp_path: Path) -> None:
     [
         (DENSE, ("kubernetes",), "--write: found 'kubernetes'"),
         (EXPERTS, ("run.sh", "nemo"), "qk_layernorm: another value when it is read back"),
-        (SHARDED, ("nemo",), "data_parallel_sharding: another value"),
-        (EXPERTS, ("torchtitan",), "a model of torchtitan's own flavors"),
+        (SHARDED, ("nemo",), "a file that starts a run of torchtitan"),
+        (EXPERTS, ("torchtitan",), "a file that starts a run of megatron-lm"),
     ],
 )
 def test_what_a_kind_of_file_cannot_say_is_refused_and_nothing_is_written(
@@ -111,3 +111,14 @@ def test_kinds_by_their_words_and_names() -> None:
         "best": None,
         "x.yaml": None,
     }
+
+
+def test_a_script_is_expected_to_do_what_its_model_does(tmp_path: Path) -> None:
+    """Sizes in a script and the name that has them are one model, to what is learnt from measured runs too."""
+    wanted, *read = (
+        command_line.run("projector", "performance", *words, "--json", cwd=tmp_path).stdout
+        for words in ((*DENSE, "--write", "run.sh"), ("--config", "run.sh", *LLAMA[2:6]))
+    )
+    figures = [json.loads(each)["projections"]["simulate"]["expected"] for each in (wanted, *read)]
+    assert figures[0]["high"] == pytest.approx(figures[1]["high"], rel=1e-9)
+    assert "--hidden-dropout 0.0" in (tmp_path / "run.sh").read_text()

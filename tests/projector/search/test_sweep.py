@@ -288,7 +288,7 @@ def test_the_whole_run_of_a_row_is_that_of_plan(tmp_path: Path, capsys: pytest.C
     (row,) = json.loads(capsys.readouterr().out)["best"]
     words = "plan --model llama3.1_8b --gpu h100 --gpus 64 --gbs 256 --seq 8192 --tp 2 --use-distributed-optimizer"
     assert main([*words.split(), "--tokens", "1T", "--price", "2.5", "--json"]) == 0
-    middle = json.loads(capsys.readouterr().out)["forecast"]["middle"]
+    middle = json.loads(capsys.readouterr().out)["figures"]["middle"]
     assert [row[f"run.{name}"] for name in ("days", "mwh", "cost")] == [
         pytest.approx(middle[name], rel=1e-3) for name in ("days", "mwh", "cost")
     ]
