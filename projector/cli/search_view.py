@@ -59,7 +59,7 @@ def counted(found: Found) -> str:
 def exactness(found: Found) -> str:
     """Returns how far the best can be from the best of all, in a sentence."""
     if found.gap is None:
-        most = f"; none could be more than {_times(found.most)} as fast, all work at peak rate" if found.most else ""
+        most = f"; none can be more than {_times(found.most)} as fast (all GPUs at peak rate)" if found.most else ""
         return f"The best layout found in {found.seconds:.1f} CPU s; not all were looked at{most}"
     if found.gap > 0:
         return f"The best layout found in {found.seconds:.1f} CPU s; no other is more than {_times(found.gap)} as fast"

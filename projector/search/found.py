@@ -35,7 +35,7 @@ from projector.settle.workload import settled
 from projector.workload.workload import Workload
 
 _RATE = 10_000  # combinations that are bounded or projected in a CPU second, at the least
-_LARGE = 500_000  # combinations of a space that is worth several processes
+_LARGE = 1 << 19  # combinations of a space that is worth several processes
 _OPENING = 4.0  # CPU seconds, before several processes look for the best without a limit
 
 
