@@ -16,6 +16,9 @@ COMMANDS = (
     ),
     Command("suites", "the suites that run knows by name", "check"),
     Command("ingest", "read training logs and results tables, write measured runs", "make"),
+    Command(
+        "submit", "pack a folder of measured results into one file that others ingest, without whose they are", "make"
+    ),
     Command("measure", "train on the devices at hand and read the log back as a run", "make"),
     Command("calibrate", "fit the posterior to measured runs and report its error on rows that nobody had seen"),
     Command("kernels", "score the kernel models on tables of measured kernels"),

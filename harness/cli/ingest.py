@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,12 @@ def register(parser: Parser) -> None:
     log = "measured/logs/cpu_gpt.log.gz"
     flags = add_command(parser, command, examples=(log, f"{log} --out out/my_runs.yaml --no-plot --json"))
     parser.description = _ABOUT
-    flags.path("paths", metavar="FILE", help="a training log, or a YAML, JSON or CSV table", nargs="+")
+    flags.path(
+        "paths",
+        metavar="FILE",
+        help="a training log, a YAML, JSON or CSV table, or what harness submit wrote",
+        nargs="+",
+    )
     flags.path("--out", metavar="PATH", help="a YAML file, or a folder; without it nothing is written")
     flags.path("--map", metavar="FILE", help="YAML that renames columns and names the files")
     add_said(flags)
@@ -57,6 +63,31 @@ def register(parser: Parser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
+    from harness.evidence import submission
+
+    with tempfile.TemporaryDirectory() as where:
+        others: dict[Path, Path] = {}
+        args.paths = list(_unpacked(args.paths, Path(where), others))
+        if args.out is not None and args.out.suffix not in (".yaml", ".yml"):
+            submission.place(others, args.out)
+        return _ingested(args)
+
+
+def _unpacked(paths: Sequence[Path], where: Path, others: dict[Path, Path]) -> Iterator[Path]:
+    """``paths``, of a submission its files of runs; ``others`` takes what else is in it, by its name there."""
+    from harness.evidence import submission
+
+    for number, path in enumerate(paths):
+        if not submission.is_submission(path):
+            yield path
+            continue
+        into = where / str(number)
+        runs, rest = submission.unpack(path, into)
+        others |= {each.relative_to(into): each for each in rest}
+        yield from runs
+
+
+def _ingested(args: argparse.Namespace) -> int:
     from harness.evidence.ingest.command import ingest
     from harness.evidence.ingest.stream import is_long
 

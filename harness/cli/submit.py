@@ -1,0 +1,61 @@
+"""``harness submit``: a folder of measured results as one file that another's ``harness ingest`` reads."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli.common import Parser, add_command
+from projector.cli import as_json
+from projector.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from harness.evidence.submission import Packed
+
+_ABOUT = """\
+Packs runs (tables and logs), tables of kernels and files of machines below a folder into one zip of text, which
+harness ingest FILE reads: the runs, and with --out FOLDER the other files beside them.
+
+Paths outside the system's folders keep their last part alone; hosts, users, mail and network addresses become words.
+How many were replaced is said, and so is what stays behind. Look into the file before you send it (unzip -p): a name
+that no pattern knows stays.
+
+Exit code 2 where nothing can be packed."""
+
+
+def register(parser: Parser) -> None:
+    flags = add_command(parser, command, examples=("node --out node.zip",))
+    parser.description = _ABOUT
+    flags.path("folder", metavar="DIR", help="what was measured, such as the folders of --out of record, probe and run")
+    flags.path("--out", metavar="FILE", help="a file that ends in .zip; default: DIR.zip")
+
+
+def command(args: argparse.Namespace) -> int:
+    from harness.evidence.submission import pack
+
+    out = args.out or Path(f"{args.folder.resolve().name or 'results'}.zip")
+    if out.suffix != ".zip":
+        raise InputError([Problem("--out", "", str(out), "a file that ends in .zip")])
+    made = pack(args.folder, out)
+    if args.json:
+        as_json.write({"command": "submit", "written": str(out), **asdict(made)})
+    else:
+        print(*_lines(made, out), sep="\n")
+    return 0
+
+
+def _files(number: int) -> str:
+    return f"{number} file{'s' * (number != 1)}"
+
+
+def _lines(made: Packed, out: Path) -> Iterator[str]:
+    total = sum(made.runs.values())
+    beside = f"{_files(len(made.files))} beside them"
+    yield f"{out}: {total} measured run{'s' * (total != 1)} of {_files(len(made.runs))}, and {beside}"
+    replaced = ", ".join(f"{number} × {kind}" for kind, number in made.stripped.items())
+    yield f"Replaced: {replaced or 'nothing that names a person or a place was found'}"
+    yield from (f"Left out: {name}" for name in made.left)
+    yield "Look into it before you send it (unzip -p): a name that no pattern knows stays."
