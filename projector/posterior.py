@@ -249,7 +249,7 @@ class Posterior:
         return wide._expectation(z, target.step_seconds / anchor.step_seconds, noise, self.basis(target), tail, most)
 
     def nearest(self, facts: Facts) -> tuple[str, int, int] | None:
-        """Returns the nearest kind of runs that were measured, their number and that of their sources; None: none is near."""
+        """Returns the nearest kind of runs that were measured, their number and their sources; None: none is near."""
         for key, name in (
             (f"{facts.gpu} × {facts.framework}", f"{facts.framework} on {facts.gpu}"),
             (facts.gpu, f"{facts.gpu} under other frameworks"),

@@ -27,7 +27,9 @@ Exit code 2 where nothing can be packed."""
 
 
 def register(parser: Parser) -> None:
-    flags = add_command(parser, command, examples=("measured/logs --out out/logs.zip", "measured/logs --out out/logs.zip --json"))
+    flags = add_command(
+        parser, command, examples=("measured/logs --out out/logs.zip", "measured/logs --out out/logs.zip --json")
+    )
     parser.description = _ABOUT
     flags.path("folder", metavar="DIR", help="what was measured, such as the folders of --out of record, probe and run")
     flags.path("--out", metavar="FILE", help="a file that ends in .zip; default: DIR.zip")
