@@ -79,15 +79,16 @@ CLEAR = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """Changes from on to off, so that what helps is positive but for ``tau``. ``error``: of the mean over sources of their
-    mean |error| of throughput, with its bootstrap interval over sources; ``moved``: rows whose throughput changes;
-    ``helped``, ``hurt``: sources that are clearly worse and better without it, most first; ``lost``: rows that then have no
-    projection; ``memory``: of the mean |error| of peaks; ``whatif``: of the median error of gains inside a group. None where
-    there is nothing to compare."""
+    """Changes from on to off, so that what helps is positive but for ``tau``. ``error``: of the mean over sources of
+    their mean |error| of throughput, with its bootstrap interval over sources; ``moved``: rows whose throughput
+    changes, ``touched``: their sources; ``helped``, ``hurt``: sources that are clearly worse and better without it,
+    most first; ``lost``: rows that then have no projection; ``memory``: of the mean |error| of peaks; ``whatif``: of
+    the median error of gains inside a group. None where there is nothing to compare."""
 
     error: float
     interval: tuple[float, float] | None
     moved: int
+    touched: tuple[str, ...]
     helped: tuple[str, ...]
     hurt: tuple[str, ...]
     lost: int
@@ -108,6 +109,7 @@ def worth(on: pd.DataFrame, off: pd.DataFrame, publisher: Mapping[str, str]) -> 
         error=float(changes.mean()) if len(changes) else 0.0,
         interval=resample.of_mean(changes.tolist(), LEVEL),
         moved=len(moved),
+        touched=tuple(sorted({publisher[run] for run in moved})),
         helped=tuple(order[order > CLEAR].index[::-1]),
         hurt=tuple(order[order < -CLEAR].index),
         lost=len(before.index.difference(after.index)),

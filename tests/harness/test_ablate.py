@@ -39,6 +39,7 @@ def test_a_source_weighs_as_one_and_what_helps_is_positive() -> None:
     assert found.error == pytest.approx((0.1 - 0.1 + 0.0) / 3)
     assert (found.helped, found.hurt) == (("a/a",), ("b/b",))
     assert (found.moved, found.lost) == (4, 0)
+    assert set(found.touched) >= {*found.helped, *found.hurt}
     assert found.interval is not None
     assert found.interval[0] < found.error < found.interval[1]
 
@@ -47,7 +48,7 @@ def test_a_source_weighs_as_one_and_what_helps_is_positive() -> None:
 def test_what_changes_nothing_is_worth_nothing(errors: list[tuple[float, str]]) -> None:
     rows, publisher = of_errors(errors), {f"r{i}": source for i, (_, source) in enumerate(errors)}
     found = worth(rows, rows, publisher)
-    assert (found.error, found.moved, found.lost) == (0.0, 0, 0)
+    assert (found.error, found.moved, found.touched, found.lost) == (0.0, 0, (), 0)
     assert not found.helped + found.hurt
     assert {found.tau, found.memory, found.whatif} <= {0.0, None}
 
