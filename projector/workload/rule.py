@@ -1,24 +1,18 @@
 """A rule that a workload keeps, as a plain value: when it is broken, what is to blame, what is expected there.
 
-A condition is Python over the fields of a model ``m``, its recipe ``r`` and their workload ``w``. It holds for one layout,
-and for columns of them (:mod:`projector.size`): :func:`broken_rows` asks it once for thousands.
+A condition is Python over the fields of a model ``m``, its recipe ``r`` and their workload ``w``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from operator import attrgetter
 from types import CodeType, FunctionType
 from typing import cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from projector.dataclass import dataclass
 from projector.errors import Problem
-from projector.memo import evolve
-from projector.size import Column, Rows, part, trace
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -88,25 +82,3 @@ def problems(rules: Iterable[Rule], workload: Workload, where: str = "") -> list
         if rule.broken(model, recipe, workload):
             found += rule.problems(workload, where)
     return found
-
-
-def broken_rows(rules: Sequence[Rule], layouts: Workload, number: int) -> NDArray[np.bool_]:
-    """Returns ``[number]``, which layouts break any of these rules. ``layouts`` is a workload whose sizes are
-    columns with so many rows."""
-    columns = {name: value for name, value in vars(layouts.recipe).items() if type(value) is Column}
-
-    def at(rows: Rows) -> Workload:
-        if len(rows) == number:
-            return layouts
-        sizes = {name: part(value, rows) for name, value in columns.items()}
-        return evolve(layouts, gpus=part(layouts.gpus, rows), recipe=evolve(layouts.recipe, **sizes))
-
-    found = np.zeros(number, np.bool_)
-    for rule in rules:
-        for rows, wrong in trace(lambda rows: _breaks(rule, at(rows)), number):  # noqa: B023
-            found[rows] |= wrong
-    return found
-
-
-def _breaks(rule: Rule, layouts: Workload) -> bool:
-    return bool(rule.broken(layouts.model, layouts.recipe, layouts))

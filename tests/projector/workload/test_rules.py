@@ -6,15 +6,13 @@ import random
 from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from projector.settle import launch
-from projector.size import column
 from projector.workload import rules, zoo
 from projector.workload.checks import CHOICES
 from projector.workload.recipe import Recipe
-from projector.workload.rule import Rule, broken_rows
+from projector.workload.rule import Rule
 from projector.workload.validate import LAYOUT_SIZES
 from projector.workload.workload import Workload
 
@@ -77,21 +75,6 @@ def test_no_rule_depends_on_a_field_that_it_is_not_said_to_read(seed: int) -> No
             read |= {name: getattr(one.recipe, name) for name in names}
         alike = replace(one, recipe=replace(other.recipe, **read))
         assert broken(rule, one) == broken(rule, alike), rule.key
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_columns_of_layouts_are_answered_as_each_layout_alone(seed: int) -> None:
-    """Divisibility, what goes together, and what frameworks refuse; every rule apart, and all of them at once."""
-    held = drawn(seed)
-    rng = random.Random(seed)
-    loads = [replace(held, gpus=rng.choice((8, 12, 64)), recipe=replace(held.recipe, **sizes(rng))) for _ in range(200)]
-    columns: dict[str, Any] = {name: column([getattr(load.recipe, name) for load in loads]) for name in LAYOUT_SIZES}
-    layouts = replace(held, gpus=column([load.gpus for load in loads]), recipe=replace(held.recipe, **columns))
-    asked = (*rules.DIVISIONS, *rules.TOGETHER, *rules.SUMMA)
-    alone = {rule: np.array([bool(rule.problems(load)) for load in loads]) for rule in asked}
-    for rule, expected in alone.items():
-        assert (broken_rows([rule], layouts, len(loads)) == expected).all(), (rule.key, rule.expected)
-    assert (broken_rows(asked, layouts, len(loads)) == np.logical_or.reduce(list(alone.values()))).all()
 
 
 def test_every_case_of_a_rule_is_told_with_what_was_found() -> None:
