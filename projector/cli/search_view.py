@@ -16,10 +16,6 @@ from projector.search.found import Best, Found
 from projector.search.words import words
 from projector.workload.schema import recipe_to_mapping
 
-_HOST, _HOST_TOLD = (
-    "% of the optimizer on the host",
-    "% of the optimizer's states kept in memory of the host (CPU offload)",
-)
 _MOVES = 4  # parts of the step in the sentence on the next layout
 
 
@@ -84,7 +80,7 @@ def misfit(case: Case, refused: InputError) -> Iterator[Line]:
             yield Line(f"The {each.key} needs {each.found}")
             changes = each.expected.split("; or ")
             yield Line("Any one of these changes makes it fit:" if len(changes) > 1 else "What makes it fit:")
-            yield from (Line(f"  * {change.replace(_HOST, _HOST_TOLD)}") for change in changes)
+            yield from (Line(f"  * {change}") for change in changes)
         else:
             yield Line(f"Ruled out, {each.found}: {each.expected}")
 

@@ -158,7 +158,7 @@ def _joined(parts: Sequence[Change]) -> Change | None:
         factor *= part.more_gpus
     return Change(
         kind=" + ".join(part.kind for part in parts),
-        label=" and ".join(part.label for part in parts),
+        label=" + ".join(part.label for part in parts),
         fields=tuple(fields.items()),
         more_gpus=factor,
     )

@@ -156,7 +156,7 @@ def _optimizer_offload(resolved: Resolved, _: Cluster) -> Options:
         if quarter > done:
             further = {"optimizer_cpu_offload": True, "overlap_cpu_optimizer_d2h_h2d": True}
             aware = {"use_precision_aware_optimizer": True}  # Megatron-LM optimizer_config.py asks for it
-            words = f"{100 * quarter:.0f} % of the optimizer on the host"
+            words = f"{100 * quarter:.0f} % of the optimizer's states in host memory"
             yield words, {"optimizer_offload_fraction": quarter, **further, **aware}
 
 
@@ -166,7 +166,7 @@ def _activation_offload(resolved: Resolved, _: Cluster) -> Options:
     if recipe.pp > 1 or recipe.recompute_granularity != "none" or recipe.cuda_graph_scope or not _megatron(resolved):
         return
     for n in range((recipe.cpu_offloading_num_layers or 0) + 1, model.num_layers):
-        yield f"activations of {n} layers on the host", {"cpu_offloading_num_layers": n}
+        yield f"activations of {n} layers in host memory", {"cpu_offloading_num_layers": n}
 
 
 def _mask(resolved: Resolved, _: Cluster) -> Options:

@@ -300,7 +300,7 @@ def test_a_space_that_memory_empties_names_the_nearest_and_what_would_fit() -> N
     assert least.margin < 0
     assert f"{found.counts.enumerated:,} combinations" in said
     assert f"{least.required / 2**30:.1f} GiB, {-least.margin / 2**30:.1f} GiB too much" in said
-    assert "on the host" in said
+    assert "in host memory" in said
 
 
 @pytest.mark.parametrize(("layers", "mtp", "stages"), [(61, 1, 16), (61, 1, 8), (80, 0, 12), (32, 0, 7), (5, 2, 4)])
