@@ -256,3 +256,15 @@ def test_a_frozen_reference_sends_its_activations_along_forward_only() -> None:
         sent = activations(case, compiled_schedule(case).schedule)
         sizes.append([op.bytes for op in sent if op is not None])
     assert sizes[1] == [1.5 * each for each in sizes[0]]
+
+
+def test_context_parallelism_of_sparse_attention_gathers_latent_keys_and_returns_their_gradients() -> None:
+    """Of every token of the sequence, in 16 bits: a latent (512), its position (64) and the indexer's key (128), which a
+    frozen indexer gets no gradient of."""
+    model, cp = zoo.load("deepseek_v3.2"), 4
+    made = lower.layer(EXPERTS, resolved(model, cp=cp))
+    sent = {op.name: op.bytes for op in (*made.forward, *made.backward_input) if op.name.startswith("cp.")}
+    tokens = 2 * TOKENS  # bytes of a number each: all shards together
+    assert sent["cp.ag"] == tokens * (512 + 64 + 128)
+    assert sent["cp.grad_rs"] == tokens * (512 + 64)
+    assert "cp.ag" not in {op.name for op in lower.layer(EXPERTS, resolved(model)).forward}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from projector.operators.types import Stream
 from projector.operators.weights import Weight, WeightSet, held
 from projector.projection import project
 from projector.step.muon import products
+from projector.step.muon import seconds as muon_seconds
 from projector.workload import zoo
 from projector.workload.checks import CHOICES
 from projector.workload.optimizers import OPTIMIZERS, named
@@ -277,6 +279,18 @@ def test_step_time_follows_the_bytes() -> None:
         return project(workload(optimizer=name, data_parallel_sharding="optim"), H100).breakdown["optimizer_s"]
 
     assert seconds("sgd_no_momentum") < seconds("sgd") < seconds("adam") < seconds("adafactor") < seconds("muon")
+
+
+def test_orthogonal_updates_take_at_least_all_products_of_the_costliest_matrix() -> None:
+    """A matrix is one rank's, however many ranks there are: five iterations of X·Xᵀ, A·A and A·X. The device here takes
+    a second for each row of a product."""
+    many = dataclasses.replace(workload(optimizer="dist_muon", data_parallel_sharding="optim"), gpus=4096)
+    case = resolve(many, "nvidia", "hopper")
+    small, large = (Weight(name=f"fc{i}", rows=64 * i, columns=32 * i, role="linear") for i in (1, 2))
+    kernels = type("Kernels", (), {"__getitem__": lambda self, op: float(op.m)})()
+    clock: Any = SimpleNamespace(kernels=kernels)
+    assert muon_seconds(case, held([([small, large], 1)]), clock) == pytest.approx(5 * 3 * 64)
+    assert muon_seconds(case, held([([large], 1)]), clock) == pytest.approx(5 * 3 * 64)
 
 
 def test_a_host_that_has_the_states_is_sent_as_many_bytes() -> None:
