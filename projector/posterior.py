@@ -21,7 +21,6 @@ it. Nothing else corrects a projection.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
@@ -390,24 +389,3 @@ def parse(text: str, where: str) -> Posterior:
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         keys = "evidence, deviations, tail, counts, law, effects, mean and covariance"
         raise InputError([Problem(where, "", f"{type(error).__name__}: {error}", keys)]) from error
-
-
-def text(known: Posterior) -> str:
-    """Returns the file of a posterior: one line an effect, its mean and the lower triangle of the covariance to six
-    digits."""
-    head = {
-        "evidence": dict(known.evidence),
-        "tail": [round(each, 4) for each in known.tail],
-        "deviations": {term: round(value, 4) for term, value in known.deviations.items()},
-        "law": {name: round(value, 5) for name, value in known.law.items()},
-        "counts": {key: list(pair) for key, pair in known.counts.items()},
-        "effects": [list(effect) for effect in known.effects],
-        "mean": _digits(known.mean),
-    }
-    lines = [f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()]
-    rows = [json.dumps(_digits(known.covariance[i, : i + 1])) for i in range(len(known.effects))]
-    return "{\n" + ",\n".join(lines) + ',\n "covariance": [\n' + ",\n".join(rows) + "\n]}\n"
-
-
-def _digits(values: Array) -> list[float]:
-    return [float(f"{value:.6g}") for value in values.tolist()]

@@ -75,7 +75,7 @@ def command(args: argparse.Namespace) -> int:
     if args.against:
         lines.append(_same(known, posterior.parse(read_text(args.against, "a posterior"), str(args.against)), rows))
     if args.out:
-        write_whole(args.out, posterior.text(known))
+        write_whole(args.out, posterior_file.text(known))
     report = Report(title=f"Calibration of {NAME}", lines=tuple(lines), tables=tuple(tables))
     say(args, report, most=None, written=str(args.out or ""))
     return 1 if any(line.startswith("FAIL") for line in lines) else 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.calibrate import learn, weights
 from harness.contracts.estimates import Observation
@@ -68,3 +70,24 @@ def _excess(run: MeasuredRun, row: Observation, law: Mapping[str, float]) -> flo
     gpu = cluster_of(run.cluster, run.gpu, run.gpus_per_node).gpu
     by_law = reference_law.log_step(law, run.workload, gpu, _flops(run))
     return reference_law.excess(by_law, math.log(row.facts.step_seconds))
+
+
+def text(known: Posterior) -> str:
+    """Returns the file of a posterior: one line an effect, its mean and the lower triangle of the covariance to six
+    digits."""
+    head = {
+        "evidence": dict(known.evidence),
+        "tail": [round(each, 4) for each in known.tail],
+        "deviations": {term: round(value, 4) for term, value in known.deviations.items()},
+        "law": {name: round(value, 5) for name, value in known.law.items()},
+        "counts": {key: list(pair) for key, pair in known.counts.items()},
+        "effects": [list(effect) for effect in known.effects],
+        "mean": _digits(known.mean),
+    }
+    lines = [f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()]
+    rows = [json.dumps(_digits(known.covariance[i, : i + 1])) for i in range(len(known.effects))]
+    return "{\n" + ",\n".join(lines) + ',\n "covariance": [\n' + ",\n".join(rows) + "\n]}\n"
+
+
+def _digits(values: NDArray[np.float64]) -> list[float]:
+    return [float(f"{value:.6g}") for value in values.tolist()]

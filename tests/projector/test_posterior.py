@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.evaluation import posterior_file
 from projector import posterior
 from projector.errors import InputError
 from projector.posterior import REPEAT, Expectation, Facts, Posterior, Run
@@ -122,7 +123,7 @@ def test_an_unknown_framework_is_wider_than_a_known_one() -> None:
 
 def test_the_file_is_what_it_was_written_from() -> None:
     known = posterior.load()
-    again = posterior.parse(posterior.text(known), "again")
+    again = posterior.parse(posterior_file.text(known), "again")
     target = Facts(step_seconds=1.0, shares={"compute": 0.9, "tp": 0.1}, gpu="b200", framework="nemo", family="moe")
     same(known.expect(target), again.expect(target))
 
