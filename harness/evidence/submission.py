@@ -108,7 +108,7 @@ def unpack(path: Path, into: Path) -> tuple[list[Path], list[Path]]:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_text(archive.read(name).decode("utf-8"), encoding="utf-8")
             return made
-    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, RuntimeError) as error:
         expected = "what `harness submit` writes"
         raise InputError([Problem(str(path), "", f"{type(error).__name__}: {error}", expected)]) from None
 

@@ -113,17 +113,12 @@ def _arguments(job: Settings, model: Model | None) -> dict[str, object]:
 
 
 def _tokenizer(job: Settings) -> dict[str, object]:
-    stated = {
-        name: job.args.raw(f"tokenizer.{name}") for name in ("library", "type", "model", "vocab_file", "merge_file")
-    }
-    libraries = job.dialect.tables["libraries"]
-    if stated["library"] not in (None, *libraries):
-        job.args.problems.append(("tokenizer.library", stated["library"], f"one of {', '.join(libraries)}"))
-    if stated["library"] == "huggingface":
-        return {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": stated["type"]}
-    if stated["library"] == "sentencepiece":
-        return {"tokenizer_type": "GPTSentencePieceTokenizer", "tokenizer_model": stated["model"]}
-    return {"tokenizer_type": stated["type"], "vocab_file": stated["vocab_file"], "merge_file": stated["merge_file"]}
+    library, *others = (f"tokenizer.{name}" for name in ("library", "type", "model", "vocab_file", "merge_file"))
+    name, model, vocabulary, merges = map(job.args.raw, others)
+    own = None if job.args.raw(library) is None else job.one_of(library, "libraries")
+    if own is not None:
+        return {"tokenizer_type": own, "tokenizer_model": name if own == "HuggingFaceTokenizer" else model}
+    return {"tokenizer_type": name, "vocab_file": vocabulary, "merge_file": merges}
 
 
 def _optimizer(job: Settings) -> dict[str, object]:

@@ -141,6 +141,19 @@ def test_a_zip_that_is_no_submission_is_refused(tmp_path: Path, text: str | None
     assert main(["ingest", str(bad)]) == 2
 
 
+@pytest.mark.parametrize(("places", "value"), [((6, 8), 1), ((8, 10), 99)], ids=["encrypted", "unknown compression"])
+def test_a_zip_that_cannot_be_unpacked_here_is_refused(tmp_path: Path, places: tuple[int, int], value: int) -> None:
+    """``places``: of the field in the header of a file, and in its entry of the directory (PKWARE, APPNOTE 4.3)."""
+    bad = tmp_path / "bad.zip"
+    with zipfile.ZipFile(bad, "w") as archive:
+        archive.writestr("submission.json", "{}")
+    content = bytearray(bad.read_bytes())
+    for start, place in zip((content.find(b"PK\3\4"), content.find(b"PK\1\2")), places, strict=True):
+        content[start + place] = value
+    bad.write_bytes(content)
+    assert main(["ingest", str(bad)]) == 2
+
+
 def test_nothing_to_pack_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for wrong in (tmp_path / "nowhere", tmp_path / "empty"):
