@@ -22,6 +22,7 @@ from projector.pipeline.types import Costs, Schedule
 from projector.settle import arguments
 from projector.settle.workload import settled
 from projector.step.communication import Traffic, traffic
+from projector.step.cycle import cycle
 from projector.step.priced import priced
 from projector.step.run import run_step
 from projector.workload.workload import Workload
@@ -114,7 +115,7 @@ def project(
     made = priced(resolved, cluster, efficiency, mode, settings, corrected)
     resolved = made.resolved  # the object that caches know
     clock = made.clock
-    step = run_step(resolved, made.times, made.held, clock).waiting(made.idle)
+    step = run_step(cycle(resolved, made.times, made.held, clock), made.times).waiting(made.idle)
     flops = flops_per_token(workload, "megatron-2026-05") * workload.tokens_per_step
     passes = (3 * _WITHOUT_WEIGHT_GRADIENT if workload.recipe.lora is not None else 3) + workload.recipe.reference
     flops *= passes / 3

@@ -19,7 +19,7 @@ from projector.mechanisms import Execution
 from projector.operators.types import Collective, Operator
 from projector.operators.weights import WeightSet
 from projector.projection import Projection
-from projector.step.cycle import compiled_schedule
+from projector.step.cycle import compiled_schedule, cycle
 from projector.step.run import Step, run_step
 from projector.step.stages import owned, stage_time
 from projector.step.timing import Clock, Phase
@@ -149,7 +149,7 @@ def _share(step: Step, price: Price) -> float:
 
 def _stepped(resolved: Resolved, stages: Sequence[Named], clock: Clock) -> Step:
     times = [stage_time(resolved, stage.parts, clock) for stage in stages]
-    return run_step(resolved, times, [owned(resolved, stage.parts) for stage in stages], clock)
+    return run_step(cycle(resolved, times, [owned(resolved, stage.parts) for stage in stages], clock), times)
 
 
 def _stage_seconds(resolved: Resolved, stages: Sequence[Named], clock: Clock) -> tuple[tuple[float, float], ...]:

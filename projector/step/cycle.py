@@ -105,7 +105,8 @@ def cycle(
     clocks: Mapping[int, Clock] = NONE,
     order: Compiled | None = None,
 ) -> Cycle:
-    """What the schedule of one run is evaluated with, as :func:`projector.step.run.run_step` is told."""
+    """Returns what the schedule of one run is evaluated with. ``times``, ``trained``: one per virtual stage; ``clocks``: of
+    pipeline ranks that are not like the others; ``order``: of the schedule, where it was made for other times."""
     schedule = compiled_schedule(resolved).schedule
     stages = Stages(*np.array([figures(time) for time in times]).T)
     held = by_rank(trained, schedule.placement)

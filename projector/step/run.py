@@ -14,10 +14,8 @@ from projector.operators.weights import WeightSet
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import finish, spans
 from projector.pipeline.trace import Span
-from projector.pipeline.types import Compiled
-from projector.step.cycle import NONE, by_rank, compiled_schedule, cycle
+from projector.step.cycle import Cycle, by_rank, compiled_schedule
 from projector.step.stages import StageBlock, StageTime, owned
-from projector.step.timing import Clock
 
 Floats = NDArray[np.float64]
 
@@ -54,20 +52,9 @@ def owned_by_rank(resolved: Resolved, stages: Sequence[Sequence[StageBlock]]) ->
     return by_rank([owned(resolved, stage) for stage in stages], compiled_schedule(resolved).schedule.placement)
 
 
-def run_step(
-    resolved: Resolved,
-    times: Sequence[StageTime],
-    trained: Sequence[WeightSet],
-    clock: Clock,
-    clocks: Mapping[int, Clock] = NONE,
-    order: Compiled | None = None,
-) -> Step:
-    """Evaluates the schedule over the stages between gradient reduction and optimizer of one step and the next.
-
-    ``times``, ``trained``: one per virtual stage; ``clocks``: of pipeline ranks that are not like the others; ``order``: of
-    the schedule, where it was made for other times.
-    """
-    runs = cycle(resolved, times, trained, clock, clocks, order)
+def run_step(runs: Cycle, times: Sequence[StageTime]) -> Step:
+    """Evaluates a schedule over its stages between gradient reduction and optimizer of one step and the next. ``times`` are
+    those of which ``runs`` was made, one per virtual stage."""
     schedule, exchange = runs.compiled.schedule, runs.exchange
     placement, m = schedule.placement, schedule.each
     start = runs.arrival()

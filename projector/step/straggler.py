@@ -17,6 +17,7 @@ from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster
 from projector.kernels.protocol import ComputeOp, KernelModel, Times
 from projector.kernels.settings import Settings
+from projector.step.cycle import cycle
 from projector.step.priced import Priced, priced
 from projector.step.run import Step, run_step
 from projector.workload.workload import Workload
@@ -69,7 +70,7 @@ def disturbed(resolved: Resolved, cluster: Cluster, mode: str, settings: Setting
         return priced(resolved, cluster, efficiency, mode, settings, corrected)
 
     usual = on(cluster)
-    before = run_step(resolved, usual.times, usual.held, usual.clock).waiting(usual.idle)
+    before = run_step(cycle(resolved, usual.times, usual.held, usual.clock), usual.times).waiting(usual.idle)
     wires = {name: getattr(cluster, name) for name in slow.links}
     worse = replace(
         cluster, **{name: replace(w, bandwidth=w.bandwidth / slow.links[name]) for name, w in wires.items()}
@@ -82,5 +83,5 @@ def disturbed(resolved: Resolved, cluster: Cluster, mode: str, settings: Setting
         for stage in compiled.schedule.placement[rank]:
             times[stage] = each.times[stage]
     clocks = {rank: each.clock for rank, each in own.items()}
-    after = run_step(resolved, times, rest.held, rest.clock, clocks, compiled)
+    after = run_step(cycle(resolved, times, rest.held, rest.clock, clocks, compiled), times)
     return before, after.waiting(max(rest.idle, *(each.idle for each in own.values())) if own else rest.idle)
