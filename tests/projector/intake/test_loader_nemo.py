@@ -60,6 +60,24 @@ def test_a_whole_configuration(tmp_path):
     assert problems(loaded.workload()) == ()
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "words", "wrong"),
+    [
+        ({"library": "huggingface", "type": "meta-llama/Meta-Llama-3-8B"}, 128256, ""),
+        ({"library": "sentencepiece", "type": None, "model": "mistralai/Mixtral-8x7B-v0.1"}, 32000, ""),
+        ({"library": "megatron", "type": "GPT2BPETokenizer"}, 50257, ""),
+        ({"library": "sentencepiec", "type": "GPT2BPETokenizer"}, None, "one of huggingface, sentencepiece, megatron"),
+    ],
+)
+def test_the_library_of_a_tokenizer_says_where_its_name_stands(tmp_path, tokenizer, words, wrong):
+    changes = {f"model.tokenizer.{key}": value for key, value in tokenizer.items()}
+    if wrong:
+        with pytest.raises(InputError, match=wrong):
+            load(tmp_path, changes)
+    else:
+        assert load(tmp_path, changes).model.vocab_size == words
+
+
 def test_words_of_llama(tmp_path):
     words = {"activation": "fast-swiglu", "normalization": "rmsnorm", "bias": False, "position_embedding_type": "rope"}
     words |= {
