@@ -62,15 +62,13 @@ class Recompute(Strategy):
     ``stops``: torch's non-reentrant checkpoint ends a replay with the last tensor that is saved (pytorch/pytorch
     torch/utils/checkpoint.py, ``early_stop``, the default since 2.1), which an operator of autograd saves ``before`` it
     runs, a Function ``after``; empty: at its end.
-    ``fewest``: where nothing is stated and something must be recomputed, as few layers as fit. ``keeps_magnitudes``: an
-    operator-selective checkpoint in eager mode keeps the magnitudes that casts to 8 bits take the maximum of,
-    ``keeps_exchanged`` what an all-to-all of experts brought."""
+    ``keeps_magnitudes``: an operator-selective checkpoint in eager mode keeps the magnitudes that casts to 8 bits take the
+    maximum of, ``keeps_exchanged`` what an all-to-all of experts brought."""
 
     name: ClassVar[str] = "checkpoints"
     pruned: bool = False
     traced: bool = False
     stops: str = ""
-    fewest: bool = False
     keeps_magnitudes: bool = False
     keeps_exchanged: bool = False
 

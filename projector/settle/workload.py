@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
@@ -195,19 +194,9 @@ def _recomputed(resolved: Resolved, gpu: Gpu, host: str, published: bool) -> Res
     if scheduling.conflict(recipe):
         return resolved
 
-    def made(recipe: Recipe, how: str) -> Resolved:
-        found = resolve(replace(resolved.workload, recipe=recipe), gpu.vendor, gpu.arch, host, published=True)
-        return replace(found, assumed=(*_others(resolved), f"{_RECOMPUTE}=full{how} (does not fit without)"))
-
-    full = made(recipe, "")
-    if not plan(full, gpu).fits:
-        return resolved
-    if not resolved.execution.recompute.fewest:
-        return full
-    layers = -(-resolved.workload.model.num_layers // (recipe.pp * recipe.vpp))
-    blocks = [replace(recipe, recompute_method="block", recompute_num_layers=n) for n in range(1, layers)]
-    first = bisect_left(blocks, True, key=lambda block: plan(made(block, ""), gpu).fits)
-    return made(blocks[first], f", {first + 1} of {layers} layers a stage") if first < len(blocks) else full
+    found = resolve(replace(resolved.workload, recipe=recipe), gpu.vendor, gpu.arch, host, published=True)
+    full = replace(found, assumed=(*_others(resolved), f"{_RECOMPUTE}=full (does not fit without)"))
+    return full if plan(full, gpu).fits else resolved
 
 
 def _others(resolved: Resolved) -> tuple[str, ...]:
