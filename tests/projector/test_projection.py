@@ -125,18 +125,6 @@ def test_less_than_the_error_of_the_memory_model_says_nothing_of_recompute(beyon
     assert any("of the memory model" in item for item in said) == (0 < beyond < 1)
 
 
-def test_a_tuned_submission_recomputes_the_fewest_layers_that_fit() -> None:
-    load = workload("llama3_70b", gpus=64, tp=4, pp=2, seq_length=12288, recompute_granularity=None, framework="mlperf")
-    p = project(load, H100, published=True)
-    recipe = p.resolved.workload.recipe
-    assert recipe.recompute_method == "block"
-    assert 0 < (recipe.recompute_num_layers or 0) < 40
-    assert p.memory.fits
-    one_less = replace(recipe, recompute_num_layers=(recipe.recompute_num_layers or 0) - 1)
-    assert not project(replace(load, recipe=one_less), H100).memory.fits
-    assert any("layers a stage" in item for item in p.assumed)
-
-
 def test_all_mistakes_at_once() -> None:
     with pytest.raises(InputError) as error:
         project(workload(gpus=63, tp=3, global_batch_size=100), H100)
