@@ -59,7 +59,7 @@ def command(args: argparse.Namespace) -> int:
     if args.out is not None:
         picture = plot.png(peaks_plot.draw(rows))
         write_whole(args.out / "peaks.png", picture)
-        write_whole(args.out / "peaks.md", markdown.render(report, {"Nine panels": "peaks.png"}))
+        write_whole(args.out / "peaks.md", markdown.render(report, {"Ten panels": "peaks.png"}))
         written = f"{args.out}: peaks.md, peaks.png"
     say(args, report, written=written)
     return 0

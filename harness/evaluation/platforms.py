@@ -21,6 +21,8 @@ from projector.workload.parameters import count
 
 #: Share of its projection below which a row is marked: no model here errs by so much on a run that is set up well.
 SLOW = 0.4
+#: Least utilisation of the dense peak of each grade, best first (TPrimat's README: 30 to 40 % good, 15 to 25 % average).
+GRADES = {"good": 0.3, "average": 0.15, "poor": 0.0}
 #: Devices whose data sheets also print a peak for products with two zeros of four: twice the dense one.
 _SPARSE = ("ampere", "ada", "hopper", "blackwell", "blackwell_ultra", "gfx942", "gfx950")
 _CLOSE = 0.03  # relative difference of a stated and a computed utilisation that is rounding
@@ -76,6 +78,12 @@ class Rated:
     @property
     def utilisation(self) -> float | None:
         return self.tflops / self.dense if self.tflops and self.dense else None
+
+    @property
+    def grade(self) -> str:
+        """Returns the word for its utilisation; empty where that is not known."""
+        used = self.utilisation
+        return "" if used is None else next(word for word, least in GRADES.items() if used >= least)
 
     @property
     def against_sparse(self) -> bool:

@@ -1,8 +1,8 @@
-"""Nine panels of platforms side by side; matplotlib is imported when drawn."""
+"""Ten panels of platforms side by side; matplotlib is imported when drawn."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST = 8  # bars of a panel whose names can be read
+_WIDE = 14  # characters of a line under a bar
 
 
 def draw(rows: Sequence[Rated]) -> Figure:
-    """Peak tokens/s, TFLOP/s, utilisation; tokens/s and TFLOP/s of one GPU, step time; boxes, the best of each platform,
-    measured over projected."""
+    """Draws peak tokens/s, TFLOP/s and utilisation; tokens/s, TFLOP/s and memory of one GPU, step time; boxes, the best of
+    each platform, measured over projected."""
     best = peaks(rows)[:_MOST]
     colours = {gpu: LIGHT.mark(i)[0] for i, gpu in enumerate(dict.fromkeys(row.run.gpu for row in best))}
-    figure = plot.blank(15, 12)
-    axes = figure.subplots(3, 3).flatten()
+    figure = plot.blank(15, 18)
+    axes = figure.subplots(5, 2).flatten()
     bars: tuple[tuple[str, Callable[[Rated], float | None], str], ...] = (
         ("peak tokens/s", lambda row: row.tokens, ",.0f"),
         ("peak TFLOP/s, all GPUs", lambda row: row.tflops and row.tflops * row.run.gpus, ",.0f"),
@@ -31,17 +32,18 @@ def draw(rows: Sequence[Rated]) -> Figure:
         ("tokens/s of one GPU", lambda row: row.tgs, ",.0f"),
         ("TFLOP/s of one GPU; line: dense peak", lambda row: row.tflops, ",.0f"),
         ("seconds of a step", lambda row: row.step_seconds, ".2f"),
+        ("peak memory of one GPU, GiB", lambda row: row.run.measured.peak_memory_gib, ".1f"),
     )
     for place, (title, value, shown) in zip(axes, bars, strict=False):
         _bars(place, [(row, value(row)) for row in best], title, shown, colours)
-    for i, row in enumerate(best):
-        if row.dense and row.tflops:
+    for i, row in enumerate(row for row in best if row.tflops):  # the bars of that panel
+        if row.dense:
             axes[4].hlines(row.dense, i - 0.4, i + 0.4, color=GREY, linewidth=1.4, linestyle=":")
-    _boxes(axes[6], rows, colours)
+    _boxes(axes[7], rows, colours)
     first = {row.run.gpu: row for row in reversed(best)}
     ordered = sorted(first.values(), key=lambda row: -row.tokens)
-    _bars(axes[7], [(row, row.tokens) for row in ordered], "best of each platform, tokens/s", ",.0f", colours)
-    _measured(axes[8], rows, colours)
+    _bars(axes[8], [(row, row.tokens) for row in ordered], "best of each platform, tokens/s", ",.0f", colours)
+    _measured(axes[9], rows, colours)
     for place in axes:
         plain(place)
     return figure
@@ -62,19 +64,17 @@ def _bars(
         axes.annotate(
             format(value, shown), (i, value), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8
         )
-    axes.set_xticks(range(len(known)), [f"{row.run.gpu}\n{row.model}" for row, _ in known], fontsize=7)
+    names = [f"{row.run.gpu}\n{textwrap.fill(row.model, _WIDE)}" for row, _ in known]
+    axes.set_xticks(range(len(known)), names, fontsize=7)
     axes.margins(y=0.15)
 
 
 def _boxes(axes: Any, rows: Sequence[Rated], colours: dict[str, str]) -> None:
-    by_key: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in rows:
-        if row.run.gpu in colours:
-            by_key[row.key].append(row.tokens)
-    keys = sorted(by_key, key=lambda key: -max(by_key[key]))[:_MOST]
-    axes.set_title("tokens/s of all configurations")
-    axes.boxplot([by_key[key] for key in keys], widths=0.5)
-    axes.set_xticks(range(1, len(keys) + 1), ["\n".join(key) for key in keys], fontsize=7)
+    """One box a platform, over all its configurations."""
+    by_gpu = {gpu: [row.tgs for row in rows if row.run.gpu == gpu] for gpu in colours}
+    axes.set_title("tokens/s of one GPU, all configurations")
+    axes.boxplot(list(by_gpu.values()), widths=0.5)
+    axes.set_xticks(range(1, len(by_gpu) + 1), [f"{gpu}\n{len(each)} rows" for gpu, each in by_gpu.items()], fontsize=7)
 
 
 def _measured(axes: Any, rows: Sequence[Rated], colours: dict[str, str]) -> None:

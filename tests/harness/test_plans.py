@@ -134,6 +134,9 @@ def test_laws(rows: list[Rated]) -> None:
         assert row.tflops is not None
         assert row.utilisation == pytest.approx(row.tflops * 1e12 / catalogue.gpu(row.run.gpu).peak_of("bf16"))
         assert 0 < row.utilisation < 1
+        ranks = list(platforms.GRADES.values())
+        assert row.utilisation >= platforms.GRADES[row.grade]
+        assert all(row.utilisation < least for least in ranks[: list(platforms.GRADES).index(row.grade)])
         assert row.slow == (row.share is not None and row.share < platforms.SLOW)
         assert platforms.unfair(row, row) == ()
     found = platforms.scaled(platforms.peaks(rows)[0], load(("simulate",))[0])
@@ -156,7 +159,7 @@ def test_the_peaks_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     daily = tables["A day at the peak"]
     assert "No price of h100_sxm" in daily["note"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"peaks.md", "peaks.png"}
-    assert "Nine panels" in (tmp_path / "out" / "peaks.md").read_text(encoding="utf-8")
+    assert "Ten panels" in (tmp_path / "out" / "peaks.md").read_text(encoding="utf-8")
     assert main(["peaks", str(ROWS), "--strategy", "balanced"]) == 0
     page = capsys.readouterr().out
     assert "truly_identical" not in page
