@@ -33,6 +33,7 @@ def as_page(case: Case, found: Found, top: int, start: Sequence[str]) -> Iterato
     if found.close is not None or first.memory.order:
         yield Line(too_close(found))
     yield Line(_told_apart(found))
+    yield Line(surest(case, found))
     yield Line(_first(measure_first(case, found), first.resolved.workload.gpus))
     if found.next is not None:
         yield Line(_why(found))
@@ -101,6 +102,19 @@ def _told_apart(found: Found) -> str:
     return f"{found.alike} of the {shown} shown cannot be told apart: the interval of the ratio of their steps has 1 in it."
 
 
+def surest(case: Case, found: Found) -> str:
+    """Returns which of the best is the safest bet: the fastest at the slow end of its 90 % interval."""
+    slow = lambda each: expected.expectation(case, each.projection).high  # noqa: E731
+    bet, best = found.surest(slow), found.best[0]
+    least = lambda each: each.projection.tgs * each.projection.step_seconds / slow(each)  # noqa: E731
+    if bet is best:
+        return f"It is the safest bet, too: {least(best):,.0f} tokens/s/GPU at the slow end of its interval."
+    return (
+        f"Safest bet: {words(bet.fields)}, {least(bet):,.0f} tokens/s/GPU at the slow end of its interval; "
+        f"the best {least(best):,.0f}."
+    )
+
+
 def measure_first(case: Case, found: Found) -> FirstRun:
     """The run that would tell most of what is shown."""
     return first_run(found.best, case.cluster, case.known, case.assumed, case.settings)
@@ -140,9 +154,13 @@ def _why(found: Found) -> str:
 
 
 def _front(found: Found, case: Case) -> Table:
+    gpus, tokens = lambda hit: hit.fields.get("gpus", case.workload.gpus), case.workload.tokens_per_step
+    several = len({gpus(hit) for hit in found.front}) > 1
+    hours = figure("GPU-hours of 10⁹ tokens", lambda hit: hit.seconds * gpus(hit) / tokens / 3.6e-6, number1)
     made = (
-        text("configuration", "fields", words),
+        text("configuration", lambda hit: (f"{gpus(hit)} GPUs, " if several else "") + words(hit.fields)),
         figure("step (s)", "seconds", number3),
+        *((hours,) if several else ()),
         figure("GiB", "memory", gib),
     )
     usable = gib(case.cluster.gpu.usable_memory_bytes)
@@ -150,7 +168,8 @@ def _front(found: Found, case: Case) -> Table:
         f"of the {found.counts.projected:,} projected, {usable} GiB usable; what a bound sent away may need less memory: "
         "--objective memory finds the least"
     )
-    return listed("Time against memory: of what was projected, no other is better in both", found.front, made, note)
+    what = "Time, GPU-hours (money and energy go with them) and memory" if several else "Time against memory"
+    return listed(f"{what}: of what was projected, no other is better in all", found.front, made, note)
 
 
 def _binding(found: Found) -> Table:
@@ -190,6 +209,7 @@ def as_document(case: Case, found: Found, objective: str, start: Sequence[str]) 
         "start": list(start),
         "seconds": found.seconds,
         "alike": found.alike,
+        "safest": words(found.surest(lambda each: expected.expectation(case, each.projection).high).fields),
         "measure_first": asdict(measure_first(case, found)),
         "best": [one(case, each) for each in found.best],
         "too_close": None if found.close is None else one(case, found.close),

@@ -75,12 +75,11 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Found(Rows):
-    """``best``: the winner first; ``hits``: all that was projected; ``front``: those of them that no other beats in both
-    tokens/s/GPU and memory; ``gap``: see :class:`Hunt`; ``most``: where ``gap`` is None, the share by which the best may
-    be off as no device is faster than its peak (None: the objective is no speed); ``seconds``: of CPU, of all processes;
-    ``moved``: seconds by
-    part of the step that the next layout takes more than the winner; ``close``: a better one of which it is too close to
-    tell whether it fits, where the winner does fit."""
+    """``best``: the winner first; ``hits``: all that was projected; ``front``: those of them that no other beats in all
+    of seconds, GPU-seconds and memory; ``gap``: see :class:`Hunt`; ``most``: where ``gap`` is None, the share by which the
+    best may be off as no device is faster than its peak (None: the objective is no speed); ``seconds``: of CPU, of all
+    processes; ``moved``: seconds by part of the step that the next layout takes more than the winner; ``close``: a better
+    one of which it is too close to tell whether it fits, where the winner does fit."""
 
     space: Space
     best: tuple[Best, ...]
@@ -101,6 +100,11 @@ class Found(Rows):
     def alike(self) -> int:
         """How many of the best cannot be told from the winner, itself among them."""
         return sum(each.alike for each in self.best)
+
+    def surest(self, seconds: Callable[[Best], float]) -> Best:
+        """Returns the best whose tokens/s/GPU are highest where its step takes ``seconds``, such as the slow end of its
+        interval; of equals the first."""
+        return max(self.best, key=lambda each: each.projection.tgs * each.projection.step_seconds / seconds(each))
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -300,10 +304,11 @@ def _moved(best: Projection, other: Projection) -> dict[str, float]:
 
 
 def _front(hits: Sequence[Hit], base: Workload) -> tuple[Hit, ...]:
-    """From the fastest to the one with the least memory."""
+    """Returns those that no other beats in all of seconds, GPU-seconds (money and energy go with them) and memory, by
+    GPU-seconds."""
+    each = {id(hit): (hit.seconds * hit.fields.get("gpus", base.gpus), hit.memory, hit.seconds) for hit in hits}
     found: list[Hit] = []
-    each = {id(hit): hit.seconds * hit.fields.get("gpus", base.gpus) for hit in hits}
-    for hit in sorted(hits, key=lambda one: (each[id(one)], one.memory)):
-        if not found or hit.memory < found[-1].memory:
+    for hit in sorted(hits, key=lambda one: each[id(one)]):  # none that follows is better in GPU-seconds
+        if not any(other.memory <= hit.memory and other.seconds <= hit.seconds for other in found):
             found.append(hit)
     return tuple(found)

@@ -23,9 +23,10 @@ from projector.kernels.settings import DEFAULT
 from projector.many import Many
 from projector.search import bounds
 from projector.search.families import Asked, Families
-from projector.search.found import Limits, search
+from projector.search.found import Limits, _front, search
 from projector.search.hunt import Hunt
 from projector.search.layouts import layouts, written
+from projector.search.nodes import Hit
 from projector.search.objective import Objective
 from projector.search.space import Space, space, with_fields
 from projector.search.tree import Tree
@@ -239,6 +240,29 @@ def test_more_memory_more_time_and_the_limits() -> None:
     assert whole.best[0].alike
     assert {each.resource for each in whole.binding} >= {"compute", "memory bandwidth", "memory capacity", "host"}
     assert all(each.gain >= -1e-9 for each in whole.binding)
+
+
+def test_the_safest_bet_is_the_fastest_at_the_slow_end() -> None:
+    made, cluster = small(0)
+    found = search(made, cluster, Objective(), Limits(top=5))
+    assert found.surest(lambda each: 1.3 * each.projection.step_seconds) is found.best[0]
+    wide = {found.best[0].projection.tgs: 2.0}
+    slow = lambda each: wide.get(each.projection.tgs, 1.1) * each.projection.step_seconds  # noqa: E731
+    assert found.surest(slow) is next(each for each in found.best if each.projection.tgs not in wide)
+
+
+def test_what_is_on_the_front_is_beaten_by_nothing_in_time_money_and_memory() -> None:
+    load = base("llama3_8b", 16, "megatron-lm")
+    hits = [
+        Hit({"gpus": gpus}, 0.0, seconds, memory)
+        for gpus in (8, 16)
+        for seconds in (1.0, 1.5, 2.5)
+        for memory in (1.0, 2.0)
+    ]
+    front = _front(hits, load)
+    cost = lambda hit: (hit.seconds, hit.seconds * hit.fields["gpus"], hit.memory)  # noqa: E731
+    beaten = lambda hit: any(all(a <= b for a, b in zip(cost(o), cost(hit), strict=True)) for o in hits if o is not hit)  # noqa: E731
+    assert set(map(id, front)) == {id(hit) for hit in hits if not beaten(hit)}
 
 
 def test_a_search_that_is_stopped_says_how_far_off_it_can_be() -> None:
