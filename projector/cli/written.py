@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from projector.cli.patch import patched
 from projector.errors import InputError, Problem, Unsupported
 from projector.hardware.types import Cluster
 from projector.workload.declared import about_of
@@ -33,9 +34,13 @@ NAMES: Mapping[str, str] = {
     "primus": "primus.yaml",
     "torchtitan": "torchtitan.toml",
     "nemo": "nemo.yaml",
+    "patch": "layout.patch",
 }
-_ENDINGS = {".sh": "run.sh", ".sbatch": "sbatch"}
-_HELP = "case, run.sh, sbatch, pytorchjob, megatron, primus, torchtitan, nemo: what starts it; or a path"
+_ENDINGS = {".sh": "run.sh", ".sbatch": "sbatch", ".patch": "patch", ".diff": "patch"}
+_HELP = (
+    "case, run.sh, sbatch, pytorchjob, megatron, primus, torchtitan, nemo: what starts it; patch: as a change of --config; "
+    "or a path"
+)
 #: Frameworks that take arguments of Megatron-LM.
 _MEGATRON = (
     "megatron-lm",
@@ -83,14 +88,15 @@ def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Na
         kind = kind_of(word)
         assert kind is not None
         runs = load.framework.startswith("torchtitan") if kind == "torchtitan" else load.framework in _MEGATRON
-        if kind != "case" and not runs:
+        if kind not in ("case", "patch") and not runs:
             problems.append(
                 Problem("--write", "", word, f"a file that starts a run of {load.framework}; case is of any")
             )
             continue
         path = Path(NAMES[kind] if word in NAMES else word)
         try:
-            made[path] = _checked(kind, path.name, case, load, options)
+            own = kind == "patch"
+            made[path] = patched(case, load, options) if own else _checked(kind, path.name, case, load, options)
         except InputError as error:
             problems += error.problems
     if problems:

@@ -76,7 +76,7 @@ def read_experiment(
     if not isinstance(changes, Mapping):
         problems.append(Problem(where, f"modules.{trainer}.overrides", changes, "a mapping"))
         changes = {}
-    folder = Path(configs) if configs is not None else _configs(path, env)
+    folder = Path(configs) if configs is not None else presets_of(path, env)
     presets = _presets(folder, framework, module, env, problems) if folder is not None else {}
     beside = {key: value for key, value in module.items() if key not in _OF_MODULE}  # a flattened export stands here
     stated = {str(key): value for key, value in deep_merge(changes, overrides).items()}
@@ -119,7 +119,7 @@ def _module(experiment: Mapping[str, object], where: str, problems: list[Problem
     return trainers[0], module
 
 
-def _configs(path: Path, env: Mapping[str, str]) -> Path | None:
+def presets_of(path: Path, env: Mapping[str, str]) -> Path | None:
     """Primus' folder of presets: in the checkout that holds ``path``, else in the one that the environment names."""
     roots = (*path.resolve().parents, *(Path(env[name]) for name in _ROOTS if env.get(name)))
     return next((root / "primus/configs" for root in roots if (root / "primus/configs/modules").is_dir()), None)

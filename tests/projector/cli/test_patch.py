@@ -1,0 +1,117 @@
+"""``--write patch``: the change of a file that makes it what a command shows, applied and read again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from projector.__main__ import main
+
+SCRIPT = """#!/bin/bash
+PP=${1:-4}
+MODEL=(--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention
+  --num-query-groups 8 --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear
+  --untie-embeddings-and-output-weights --seq-length 8192 --max-position-embeddings 8192 --vocab-size 128256)
+TRAIN=(
+  --micro-batch-size 1  # --micro-batch-size 2 is too large
+  --global-batch-size 128 --attention-dropout 0 --hidden-dropout 0 --bf16 --use-distributed-optimizer
+  --tensor-model-parallel-size=2 --sequence-parallel
+  --pipeline-model-parallel-size ${PP}
+  --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
+)
+torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py "${MODEL[@]}" "${TRAIN[@]}"
+"""
+JOB = """[model]
+name = "llama3"
+flavor = "8B"
+
+[training]
+local_batch_size = 2  # samples
+seq_len = 8192
+
+[parallelism]
+tensor_parallel_degree = 1
+
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+"""
+EXPERIMENT = """work_group: local
+user_name: me
+exp_name: mine
+workspace: ./output
+modules:
+  pre_trainer:
+    framework: megatron
+    config: pre_trainer.yaml
+    model: llama3.1_8B.yaml
+    overrides:
+      seq_length: 8192
+      micro_batch_size: 1  # fits
+      global_batch_size: 128
+      tensor_model_parallel_size: ${PRIMUS_TP:1}
+      pipeline_model_parallel_size: 1
+"""
+FILES = {"run.sh": SCRIPT, "job.toml": JOB, "experiment.yaml": EXPERIMENT}
+WHERE = ["--gpu", "h100", "--gpus", "16"]
+
+
+def projected(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[float, float]:
+    assert main(["performance", *WHERE, *words, "--json"]) in (0, 1)
+    found = json.loads(capsys.readouterr().out)
+    return found["projections"]["simulate"]["step_seconds"], found["memory"]["allocated"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("run.sh", ("--pp", "2")),
+        ("run.sh", ("--tp", "4", "--mbs", "2", "--recompute-granularity", "none")),
+        ("run.sh", ("--overlap-grad-reduce", "--pp", "1", "--tp", "1", "--no-sequence-parallel")),
+        ("job.toml", ("--mbs", "1", "--tp", "2")),
+        ("job.toml", ("--pp", "2", "--recompute-granularity", "full")),
+        ("experiment.yaml", ("--tp", "2", "--mbs", "2")),
+        ("experiment.yaml", ("--pp", "2", "--cp", "2", "--recompute-granularity", "full")),
+    ],
+)
+def test_a_patched_file_is_what_was_shown(
+    name: str,
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(FILES[name])
+    wanted = projected(capsys, "--config", name, *words, "--write", "my.patch")
+    assert wanted != projected(capsys, "--config", name)
+    assert Path(name).read_text() == FILES[name]
+    subprocess.run(["git", "apply", "-p0", "my.patch"], check=True)
+    assert projected(capsys, "--config", name) == pytest.approx(wanted, rel=1e-12)
+    kept = [line for line in FILES[name].splitlines() if "  #" in line]
+    assert all(line.split("  #")[1] in Path(name).read_text() for line in kept)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "found"),
+    [
+        (None, ("--model", "llama3.1_8b"), "--config FILE"),
+        (SCRIPT.replace("=2 --seq", "=$((1 + 1)) --seq"), ("--tp", "4"), "my.sh"),
+        (EXPERIMENT.replace("pre_trainer:", "pre_trainer: &one"), ("--vpp", "2", "--pp", "3"), "pp = 3"),
+    ],
+)
+def test_what_cannot_be_changed_is_refused(
+    text: str | None, words: tuple[str, ...], found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    name = "my.sh" if text and text.startswith("#!") else "my.yaml"
+    if text:
+        Path(name).write_text(text)
+    code = main(["performance", *WHERE, *(("--config", name) if text else ()), *words, "--write", "patch"])
+    said = capsys.readouterr()
+    assert (code, list(tmp_path.glob("*.patch"))) == (2, [])
+    assert found in said.err
