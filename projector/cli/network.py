@@ -1,9 +1,10 @@
-"""``projector network``: a cluster file from what nccl-tests or rccl-tests printed, and how far the model was off."""
+"""``projector network``: a cluster file from what nccl-tests, rccl-tests or Primus' preflight printed, how far the model was
+off, and which devices fall behind the rest."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING
 from projector.cli import as_json
 from projector.cli.parser import Parser, add_command, add_json
 from projector.errors import InputError, Problem
-from projector.io.table import NONE, Column, Table
+from projector.io.table import NONE, Column, Line, Table, figure, listed, percent, text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from projector.collectives.nccl_tests import Swept
+    from projector.collectives.preflight import Behind
     from projector.collectives.told_shares import Shares
     from projector.hardware.types import Cluster
 
@@ -36,7 +38,7 @@ def register(parser: Parser) -> None:
         type=Path,
         metavar="FILE",
         help="output of all_reduce_perf, all_gather_perf, reduce_scatter_perf, alltoall_perf, … "
-        "inside a node or between nodes; a file may hold several",
+        "inside a node or between nodes, or a report of Primus' preflight; a file may hold several",
     )
     parser.add_argument(
         "--cluster",
@@ -62,11 +64,11 @@ def _hosts(text: str) -> tuple[int, int]:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from projector.collectives import nccl_tests, told_shares
+    from projector.collectives import nccl_tests, preflight, told_shares
     from projector.hardware import catalogue
     from projector.io.terminal import show
 
-    tests = nccl_tests.read(options.files, options.on)
+    tests, behind = preflight.read(options.files, options.on)
     like = options.cluster or nccl_tests.usual_cluster(tests)
     cluster = catalogue.cluster(like)
     shares = told_shares.told(tests, cluster)
@@ -74,9 +76,9 @@ def _run(options: argparse.Namespace) -> None:
     if options.out:
         _write(options, like, shares)
     if options.json:
-        _document(options, like, shares, errors)
+        _document(options, like, shares, errors, behind)
         return
-    show([_told(shares), _scored(tests, errors, shares)])
+    show([_told(shares), _scored(tests, errors, shares), *_slower(behind)])
     if options.out:
         print(f"written: {options.out}")
         print(f"project on it: python -m projector performance --config FILE --cluster {options.out}")
@@ -191,7 +193,26 @@ def _scored(tests: Sequence[Swept], errors: Sequence[Errors], shares: Shares) ->
     return Table(title="Error of the model", columns=columns, rows=tuple(rows), note=note)
 
 
-def _document(options: argparse.Namespace, like: str, shares: Shares, errors: Sequence[Errors]) -> None:
+def _slower(behind: Sequence[Behind]) -> Iterator[Table | Line]:
+    """What falls behind, the slowest first, and the flag that says what one slow rank costs a run."""
+    made = (
+        text("slower", "what"),
+        text("on", "host"),
+        text("ranks", lambda each: ", ".join(map(str, each.ranks)) if len(each.ranks) < 9 else f"{len(each.ranks)}"),
+        figure("of the median rate", "share", lambda share: percent(share, 0)),
+    )
+    found = sorted(behind, key=lambda each: each.share)
+    if found:
+        yield listed("Devices and groups that fall behind", found, made)
+    for each in (each for each in found if len(each.ranks) == 1):
+        flag = f"--slow-rank {each.ranks[0]}={1 / each.share:.2f}"
+        yield Line(f"What it costs a run: projector performance --config FILE {flag}")
+        return
+
+
+def _document(
+    options: argparse.Namespace, like: str, shares: Shares, errors: Sequence[Errors], behind: Sequence[Behind]
+) -> None:
     told = {
         each.name: {
             "share": each.share,
@@ -207,4 +228,5 @@ def _document(options: argparse.Namespace, like: str, shares: Shares, errors: Se
         for each in errors
     ]
     content = {"command": "network", "like": like, "shares": told, "notes": shares.notes, "errors": scored}
+    content["behind"] = [asdict(each) for each in behind]
     as_json.write({**content, "written": str(options.out) if options.out else None})
