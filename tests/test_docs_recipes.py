@@ -44,8 +44,6 @@ def module(text: str, folder: Path, name: str) -> ModuleType:
     path = folder / f"{name}.py"
     path.write_text(text, encoding="utf-8")
     spec = spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
     made = module_from_spec(spec)
     spec.loader.exec_module(made)
     return made

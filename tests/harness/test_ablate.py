@@ -40,7 +40,6 @@ def test_a_source_weighs_as_one_and_what_helps_is_positive() -> None:
     assert (found.helped, found.hurt) == (("a/a",), ("b/b",))
     assert (found.moved, found.lost) == (4, 0)
     assert set(found.touched) >= {*found.helped, *found.hurt}
-    assert found.interval is not None
     assert found.interval[0] < found.error < found.interval[1]
 
 

@@ -51,29 +51,6 @@ def test_nothing_comparable_has_no_error_but_a_coverage(make_row, framed) -> Non
     assert accuracy.summarise(framed([])).rows == 0
 
 
-def macro(pairs: list[tuple[int, float]]) -> float:
-    return weights.macro([value for _, value in pairs], [cell for cell, _ in pairs])
-
-
-@given(st.integers(1, 5), st.lists(st.lists(st.floats(0, 5), min_size=5, max_size=5), min_size=1, max_size=6))
-def test_macro_is_plain_where_the_cells_are_balanced(size: int, cells: list[list[float]]) -> None:
-    pairs = [(i, v) for i, cell in enumerate(cells) for v in cell[:size]]
-    assert macro(pairs) == pytest.approx(sum(v for _, v in pairs) / len(pairs))
-
-
-@given(st.lists(st.floats(0, 5), min_size=1, max_size=6), st.integers(1, 20))
-def test_macro_does_not_see_how_often_a_cell_repeats(cells: list[float], times: int) -> None:
-    once = [(i, v) for i, v in enumerate(cells)]
-    assert macro(once + [once[0]] * times) == pytest.approx(macro(once))
-
-
-def test_memory_of_rows_that_have_it(make_row, facts_for, framed) -> None:
-    rows = [make_row("a", memory_error=0.1), make_row("b", memory_error=-0.3), make_row("d")]
-    found = accuracy.memory_error(framed(rows, facts_for(*rows)))
-    assert (found.compared, found.worst_id) == (2, "b")
-    assert (found.mape, found.bias) == (pytest.approx(0.2), pytest.approx(-0.1))
-
-
 def test_verdicts_are_a_confusion_of_what_both_know(make_row, facts_for, framed) -> None:
     rows = [
         make_row("fine", projected_memory_gib=1.0),
@@ -165,6 +142,8 @@ def test_the_bootstrap_is_the_percentile_bootstrap_of_scipy() -> None:
     """Other draws, so only as close as two thousand of them are."""
     values = np.random.default_rng(1).normal(0.2, 1.0, 60)
     found = resample.of_mean(values.tolist())
+    resample._counts.cache_clear()
+    assert resample.of_mean(values.tolist()) == found  # the seed is fixed: another process draws the same
     expected = stats.bootstrap(
         (values,), np.mean, n_resamples=20_000, confidence_level=0.9, method="percentile", rng=2
     ).confidence_interval
@@ -185,14 +164,6 @@ def test_the_interval_holds_the_mean_and_stays_between_the_extremes(values: list
     assert resample.of_mean(values) == (low, high)
 
 
-def test_the_width_is_that_of_the_normal_approximation() -> None:
-    values = np.random.default_rng(1).normal(0.0, 1.0, 400).tolist()
-    low, high = resample.of_mean(values)
-    resample._counts.cache_clear()
-    assert resample.of_mean(values) == (low, high)  # the seed is fixed: another process draws the same
-    assert high - low == pytest.approx(2 * 1.645 * np.std(values) / 20.0, rel=0.1)
-
-
 def test_one_group_has_no_interval() -> None:
     assert resample.of_mean([0.5]) is None
     assert resample.of_ratio([0.0, 1.0], [0.0, 1.0]) is None
@@ -204,7 +175,6 @@ def test_the_summary_of_groups_carries_its_intervals(make_row, framed) -> None:
     found = ranking.summary(ranking.group_rankings(framed(rows)))
     assert found.tau == pytest.approx(1 / 3)
     assert found.tau_range == (pytest.approx(-1 / 3), 1.0)
-    assert found.regret_range is not None
     assert found.regret_range[0] <= found.regret <= found.regret_range[1]
     assert ranking.summary([]).tau_range is None
 
@@ -230,6 +200,7 @@ def test_memory_error_of_all_kinds_together(make_row, framed) -> None:
     rows.append(make_row("d", memory_error=0.6, family="g"))
     found = accuracy.memory_error(framed(rows))
     assert (found.compared, found.worst_id) == (3, "d")
+    assert (found.mape, found.bias) == (pytest.approx(1.0 / 3), pytest.approx(0.4 / 3))
     assert found.macro_mape == pytest.approx((0.2 + 0.6) / 2)
     assert accuracy.memory_error(framed(rows[2:3])) is None
 
@@ -281,11 +252,10 @@ def test_ablations_never_leave_more_and_cells_leave_the_scatter(rows: list[Row],
 
 
 def test_bias_and_scatter_by_gpu(rows: list[Row], framed) -> None:
-    found = {s.key: s for s in causes.per_key(framed(rows), "gpu").itertuples()}
-    assert set(found) == {"g0", "g1", "g2"}
-    for split in found.values():
-        assert split.without_cells <= split.error + 1e-12
-        assert split.cells == 6
+    found = causes.per_key(framed(rows), "gpu")
+    assert set(found["key"]) == {"g0", "g1", "g2"}
+    assert (found["without_cells"] <= found["error"] + 1e-12).all()
+    assert set(found["cells"]) == {6}
 
 
 def test_a_planted_part_is_found_and_holds_in_unseen_families(make_row, framed) -> None:

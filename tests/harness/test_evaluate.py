@@ -197,13 +197,6 @@ def test_predictors_do_not_look_at_the_measurement(name: str, runs: list[Measure
         assert tool.predict(run).step_seconds == tool.predict(blind).step_seconds
 
 
-def test_unknown_predictors_are_named_with_the_nearest() -> None:
-    with pytest.raises(InputError, match="nearest: simulate") as caught:
-        predictors.load(["simulat", "calculom", "simulate"])
-    assert len(caught.value.problems) == 2
-    assert [t.name for t in evaluate.tools_for("both")] == ["simulate", "benchmark", "constant-mfu"]
-
-
 def test_benchmark_refuses_what_rests_on_no_measurement(runs: list[MeasuredRun]) -> None:
     (tool,) = predictors.load(["benchmark"])
     made = tool.predict(replace(runs[0], gpu="v100_sxm_32gb"))
@@ -231,14 +224,6 @@ def test_every_measured_run_keeps_its_place_and_adds_up(root: Path, every: int) 
         if row.breakdown:
             assert sum(row.breakdown.values()) == pytest.approx(row.projected_step_seconds), row.run_id
             assert min(row.breakdown.values()) >= -1e-9 * row.projected_step_seconds, row.run_id
-
-
-@pytest.mark.parametrize("name", ["dense", "moe", "scaling", "schedules"])
-def test_the_suites_of_the_repository_are_valid_and_gated(root: Path, name: str) -> None:
-    made = suite.load(root / "suites" / f"{name}.yaml")
-    assert made.name == name
-    assert made.runs
-    assert "coverage" in made.gate["simulate"]
 
 
 # What measured runs teach, as a file: it reads back, and no run's verdict depends on what is evaluated with it.
@@ -285,21 +270,9 @@ def test_a_verdict_does_not_depend_on_its_companions(project_folder: Path) -> No
     assert whole["llama-tp4", "shipped"].interval_low is not None
 
 
-def test_rows_of_its_own_source_do_not_correct_a_run(project_folder: Path) -> None:
-    runs = suite.load(project_folder / "suites" / "tiny.yaml").runs[:1]
-    others = [seen(i, log_ratio=0.2) for i in range(10, 30)]
-    made = evaluate.evaluate(
-        [Selected("", r) for r in runs], evaluate.tools_for("simulate")[:1], evidence={"simulate": others}
-    )
-    step = {row.fit: row.projected_step_seconds for row in made.rows}
-    assert step["heldout"] > step["uncalibrated"]
-    assert set(step) == set(FITS)
-
-
 def test_what_is_shipped_for_plans_and_for_runs_rests_on_the_same_rows() -> None:
     """``projector/posterior.json`` and the observations are written by one job of one corpus."""
     known, packaged = posterior.load(), observations.packaged()
-    assert packaged is not None
     assert known.counts == learn.counts(packaged["simulate"])
     assert {term for term, _ in known.effects} <= set(known.deviations)
 
@@ -320,14 +293,6 @@ def test_a_measured_run_fitted_and_a_case_may_not() -> None:
     case = Ours("simulate").predict(replace(RUN, measured=Measured(), source=Source(title="not measured", kind="case")))
     assert case.status == "out-of-memory"
     assert not any("recompute" in item for item in case.assumed)
-
-
-def test_a_run_that_failed_for_memory_is_taken_at_its_word() -> None:
-    failed = replace(RUN, measured=Measured(status="out-of-memory"))
-    assert failed.measured.exists
-    projected = Ours("simulate").predict(failed)
-    assert projected.status == "out-of-memory"
-    assert not any("recompute" in item for item in projected.assumed)
 
 
 def test_what_ran_is_no_failure_where_nobody_can_tell() -> None:

@@ -112,8 +112,6 @@ def test_wrong_input_is_refused_at_once(project_folder: Path) -> None:
 @pytest.fixture(scope="module")
 def update_readme() -> ModuleType:
     spec = spec_from_file_location("update_readme", ROOT / "tools" / "update_readme.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -38,13 +38,72 @@ def failed(rows, framed, limits=None):
     return {c.name for c in checks if not c.passed}
 
 
-def test_good_rows_pass(rows, framed) -> None:
-    assert not failed(rows, framed)
+def plain(rows, **more):
+    return [replace(r, fit="uncalibrated", **more) for r in rows]
 
 
-def test_a_bad_constant_fails(rows, framed) -> None:
-    worse = [replace(r, projected_tgs=r.projected_tgs * 1.1, error=(1 + r.error) * 1.1 - 1) for r in rows]
-    assert failed(worse, framed) == {"mape", "worst", "bias"}
+def each(rows, **more):
+    return [replace(r, **more) for r in rows]
+
+
+def scaled(rows, factor):
+    return [replace(r, projected_tgs=r.projected_tgs * factor, error=(1 + r.error) * factor - 1) for r in rows]
+
+
+def second(rows, **more):
+    return [rows[0], replace(rows[1], **more), *rows[2:]]
+
+
+INSIDE, BEFORE = {"interval_coverage": 0.8}, {"uncalibrated_mape": 0.03, "mape": 0.03}
+#: What is 20 % too slow may have the smaller error, where it was 15 % too fast.
+SIDES = {"uncalibrated_mape": 0.16, "uncalibrated_bias_min": -0.05, "uncalibrated_bias_max": 0.16}
+#: What is done to the rows, the limits (None: those above), and which of them do not hold.
+DAMAGES = {
+    "nothing": (lambda r: r, None, set()),
+    "a constant too fast": (lambda r: scaled(r, 1.1), None, {"mape", "worst", "bias"}),
+    "a constant too slow": (lambda r: scaled(r, 0.9), None, {"mape", "worst", "bias"}),
+    "a dropped row": (lambda r: second(r, projected_tgs=None, error=None, status="unsupported"), None, {"coverage"}),
+    "a swapped order": (
+        lambda r: [replace(r[0], projected_tgs=149.0), r[1], r[2]], None, {"kendall_tau", "top1_regret"},
+    ),
+    "one broken row behind a good mean": (
+        lambda r: [*r, *(replace(r[0], run_id=f"x{i}", error=0.0) for i in range(50)), replace(r[0], error=0.5)],
+        {"mape": 0.05, "worst": 0.2}, {"worst"},
+    ),
+    "memory that holds": (lambda r: r, {"memory_mape": 0.01}, set()),
+    "memory that does not": (lambda r: r, {"memory_mape": 0.005}, {"memory_mape"}),
+    "no memory": (lambda r: each(r, memory_error=None), {"memory_mape": 0.5}, {"memory_mape"}),
+    "memory of what is projected not to fit": (
+        lambda r: second(r, status="out-of-memory", memory_error=3.0), {"memory_mape": 1.0}, {"memory_mape"},
+    ),
+    "all inside": (lambda r: each(r, interval_low=80.0, interval_high=200.0), INSIDE, set()),
+    "one outside": (
+        lambda r: second(each(r, interval_low=80.0, interval_high=200.0), interval_high=90.0), INSIDE, set(INSIDE),
+    ),
+    "no interval": (lambda r: r, INSIDE, set(INSIDE)),
+    "rows enough": (lambda r: r, {"min_rows": 3}, set()),
+    "too few rows": (lambda r: r[1:], {"min_rows": 3, "mape": 0.03}, {"min_rows"}),
+    "the same before the fit": (lambda r: [*r[:3], *plain(r[:3])], BEFORE, set()),
+    "what a fit hides": (lambda r: [*r[:3], *plain(r[:3], error=-0.5)], BEFORE, {"uncalibrated_mape"}),
+    "too fast before the fit": (lambda r: plain(r[:3], error=0.15), SIDES, set()),
+    "too slow before the fit": (lambda r: plain(r[:3], error=-0.08), SIDES, {"uncalibrated_bias_min"}),
+    "faster than it may": (
+        lambda r: plain(r[:3], error=0.15), {"uncalibrated_bias_max": 0.1}, {"uncalibrated_bias_max"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_every_kind_of_damage_fails_its_limits_and_no_others(rows, framed, kind: str) -> None:
+    damage, limits, broken = DAMAGES[kind]
+    assert failed(damage(rows), framed, limits) == broken
+
+
+def test_the_line_says_what_was_found_and_required(rows, framed) -> None:
+    (worst,) = gate.check("s", framed(rows), {"simulate": {"worst": 0.001}})
+    assert str(worst).startswith("FAIL s simulate worst: 0.02, required <= 0.001 (a)")
+    (memory,) = gate.check("s", framed(each(rows, memory_error=None)), {"simulate": {"memory_mape": 0.5}})
+    assert "not defined" in str(memory)
 
 
 def test_rows_that_were_disturbed_neither_pass_nor_fail(rows, framed) -> None:
@@ -70,83 +129,8 @@ def test_what_was_disturbed_stays_with_the_run_in_a_file(rows, tmp_path) -> None
     assert set(read.loc[read["disturbed"], "run_id"]) == {"a"}
 
 
-def test_a_bias_to_the_slow_side_fails_like_one_to_the_fast_side(rows, framed) -> None:
-    slower = [replace(r, projected_tgs=r.projected_tgs * 0.9, error=(1 + r.error) * 0.9 - 1) for r in rows]
-    assert failed(slower, framed) == {"mape", "worst", "bias"}
-
-
-def test_a_dropped_row_fails(rows, framed) -> None:
-    lost = replace(rows[1], projected_tgs=None, error=None, status="unsupported")
-    assert failed([rows[0], lost, *rows[2:]], framed) == {"coverage"}
-
-
-def test_a_swapped_ranking_fails(rows, framed) -> None:
-    swapped = [replace(rows[0], projected_tgs=149.0), rows[1], rows[2]]
-    assert failed(swapped, framed) == {"kendall_tau", "top1_regret"}
-
-
-def test_one_broken_row_fails_though_the_mean_is_fine(rows, framed) -> None:
-    broken = [*rows, *(replace(rows[0], run_id=f"x{i}", error=0.0) for i in range(50)), replace(rows[0], error=0.5)]
-    assert failed(broken, framed, {"mape": 0.05, "worst": 0.2}) == {"worst"}
-
-
-def test_memory_and_what_the_rows_do_not_define(rows, framed) -> None:
-    assert not failed(rows, framed, {"memory_mape": 0.01})
-    assert failed(rows, framed, {"memory_mape": 0.005}) == {"memory_mape"}
-    bare = [replace(r, memory_error=None) for r in rows]
-    (check,) = gate.check("s", framed(bare), {"simulate": {"memory_mape": 0.5}})
-    assert not check.passed
-    assert "not defined" in str(check)
-
-
 def test_a_mode_that_was_not_run_is_not_judged(rows, framed) -> None:
     assert gate.check("s", framed(rows), {"benchmark": {"mape": 0.01}}) == []
-
-
-def test_the_line_says_what_was_found_and_required(rows, framed) -> None:
-    (check,) = gate.check("s", framed(rows), {"simulate": {"worst": 0.001}})
-    assert str(check).startswith("FAIL s simulate worst: 0.02, required <= 0.001 (a)")
-
-
-def test_measurements_outside_their_intervals_fail(rows, framed) -> None:
-    wide = [replace(r, interval_low=80.0, interval_high=200.0) for r in rows]
-    limits = {"interval_coverage": 0.8}
-    assert not failed(wide, framed, limits)
-    narrow = [replace(wide[0], interval_high=90.0), *wide[1:]]
-    assert failed(narrow, framed, limits) == {"interval_coverage"}
-    assert failed(rows, framed, limits) == {"interval_coverage"}
-
-
-def test_memory_of_rows_that_are_projected_not_to_fit_counts(rows, framed) -> None:
-    out = replace(rows[1], status="out-of-memory", memory_error=3.0)
-    assert failed([rows[0], out, *rows[2:]], framed, {"memory_mape": 1.0}) == {"memory_mape"}
-
-
-def test_too_few_rows_fail_whatever_their_error(rows, framed) -> None:
-    assert not failed(rows, framed, {"min_rows": 3})
-    assert failed(rows[1:], framed, {"min_rows": 3, "mape": 0.03}) == {"min_rows"}
-
-
-def test_a_constant_that_a_fit_hides_is_seen_before_the_fit(rows, framed) -> None:
-    before = [replace(r, fit="uncalibrated") for r in rows[:3]]
-    limits = {"uncalibrated_mape": 0.03, "mape": 0.03}
-    assert not failed([*rows[:3], *before], framed, limits)
-    halved = [replace(r, error=-0.5) for r in before]
-    assert failed([*rows[:3], *halved], framed, limits) == {"uncalibrated_mape"}
-
-
-def plain(rows, **more):
-    return [replace(r, fit="uncalibrated", **more) for r in rows]
-
-
-def test_a_bias_before_any_fit_is_bounded_on_both_sides(rows, framed) -> None:
-    """What is 20 % too slow may have the smaller error, where it was 15 % too fast."""
-    fast = [replace(r, error=0.15) for r in plain(rows[:3])]
-    slow = [replace(r, error=-0.08) for r in plain(rows[:3])]
-    limits = {"uncalibrated_mape": 0.16, "uncalibrated_bias_min": -0.05, "uncalibrated_bias_max": 0.16}
-    assert not failed(fast, framed, limits)
-    assert failed(slow, framed, limits) == {"uncalibrated_bias_min"}
-    assert failed(fast, framed, {"uncalibrated_bias_max": 0.1}) == {"uncalibrated_bias_max"}
 
 
 def test_the_worst_gpu_is_judged_where_it_has_rows_enough(rows, framed) -> None:
@@ -191,40 +175,36 @@ def test_lost_gained_and_broken(make_row) -> None:
     old = [make_row("a", 100, 101), make_row("b", 100, 102), make_row("c", 100, None), make_row("gone", 100, 100)]
     new = [make_row("a", 100, 120), make_row("b", 100, None), make_row("c", 100, 100), make_row("fresh", 100, 100)]
     found = compare(old, new)
-    assert found.lost == (("simulate", "b"),)
-    assert found.reasons == {("simulate", "b"): "unsupported"}
-    assert found.gained == (("simulate", "c"),)
-    assert found.added == (("simulate", "fresh"),)
+    assert (found.lost, found.reasons) == ((("simulate", "b"),), {("simulate", "b"): "unsupported"})
+    assert (found.gained, found.added) == ((("simulate", "c"),), (("simulate", "fresh"),))
     assert found.removed == (("simulate", "gone"),)
     assert [m.run_id for m in found.broken] == ["a"]
-    assert not found.passed
+    assert [m.run_id for m in compare(old[:1], [make_row("a", 100, 104)]).worse] == ["a"]
 
 
-def test_a_lost_row_alone_does_not_pass(make_row) -> None:
-    kept = make_row("a", 100, 101)
-    assert not compare([kept, make_row("b", 100, 102)], [kept, make_row("b", 100, None)]).passed
+BETTER = [("a", 150), ("b", 100)], [("a", 100), ("b", 110)]
+SLIGHT = [("a", 101)], [("a", 104)]
 
 
-def test_a_better_mean_does_not_hide_a_broken_row(make_row) -> None:
-    old = [make_row("a", 100, 150), make_row("b", 100, 100)]
-    new = [make_row("a", 100, 100), make_row("b", 100, 110)]
-    found = compare(old, new)
-    assert found.after < found.before
-    assert not found.passed
-
-
-def test_the_same_rows_pass(make_row) -> None:
-    rows = [make_row("a", 100, 103), make_row("b", 100, None)]
-    found = compare(rows, rows)
-    assert found.passed
-    assert found.before == found.after
-
-
-def test_a_row_that_leaves_its_suite_is_lost_coverage_unless_that_is_meant(make_row) -> None:
-    old = [make_row("a", 100, 100), make_row("b", 100, 100)]
-    assert not compare(old, old[:1]).passed
-    assert compare(old, old[:1], may_remove=True).passed
-    assert compare(old[:1], old).passed
+@pytest.mark.parametrize(
+    ("old", "new", "more", "passes"),
+    [
+        ([("a", 103), ("b", None)], [("a", 103), ("b", None)], {}, True),
+        ([("a", 101), ("b", 102)], [("a", 101), ("b", None)], {}, False),
+        (*BETTER, {}, False),  # a better mean hides no broken row
+        ([("a", 100), ("b", 100)], [("a", 100)], {}, False),
+        ([("a", 100), ("b", 100)], [("a", 100)], {"may_remove": True}, True),
+        ([("a", 100)], [("a", 100), ("b", 100)], {}, True),
+        (*SLIGHT, {}, True),
+        (*SLIGHT, {"broken": 0.02}, False),
+        (*SLIGHT, {"broken": 0.03 + 1e-9}, True),
+    ],
+)
+def test_which_drift_passes(make_row, old: list, new: list, more: dict[str, Any], passes: bool) -> None:
+    found = compare(*([make_row(name, 100, projected) for name, projected in rows] for rows in (old, new)), **more)
+    assert found.passed is passes
+    assert (found.after < found.before) == ((old, new) == BETTER)
+    assert old != new or found.after == found.before
 
 
 def test_what_was_not_asked_for_this_time_is_not_removed(make_row) -> None:
@@ -232,15 +212,6 @@ def test_what_was_not_asked_for_this_time_is_not_removed(make_row) -> None:
     assert compare(old, [make_row("a")]).removed == ()
     twice = [make_row("a", suite="other"), make_row("a"), make_row("b", suite="other"), make_row("b")]
     assert compare(twice, [make_row("a")]).removed == (("simulate", "b"),)
-
-
-def test_the_tolerance_is_what_the_user_says(make_row) -> None:
-    old, new = [make_row("a", 100, 101)], [make_row("a", 100, 104)]
-    found = compare(old, new)
-    assert found.passed
-    assert [m.run_id for m in found.worse] == ["a"]
-    assert not compare(old, new, broken=0.02).passed
-    assert compare(old, new, broken=0.03 + 1e-9).passed
 
 
 def test_memory_drifts_like_throughput(make_row) -> None:
@@ -264,10 +235,8 @@ def test_a_change_is_judged_by_source_and_rows_that_are_new_to_it_stand_apart(ma
     new = [make_row("a1", 100, 105), make_row("a2", 100, 105), make_row("b", 100, 130), make_row("c", 100, 150)]
     found = compare(old, new)
     by = drift.paired(found.moved, lambda run: run[0])
-    assert by is not None
     assert (by.rows, by.sources, by.better, by.worse) == (3, 2, 1, 1)
     assert (by.before, by.after) == pytest.approx((0.2, 0.175))
-    assert by.interval is not None
     assert by.interval[0] <= by.after - by.before <= by.interval[1]
     assert [(m.run_id, m.after) for m in found.only_new] == [("c", pytest.approx(0.5))]
     report = view_drift.added(Report(title="t"), found, None, view_drift.Known(looked={"b"}))

@@ -208,12 +208,33 @@ def test_junit_fails_where_the_command_does(
     assert again == int("<failure" in (tmp_path / "out" / "k.xml").read_text())
 
 
-def test_a_dropped_row_fails(truth: Runs, call: Call) -> None:
-    rest = {name: run for name, run in truth.items() if name != "dense-b"}
-    code, text = call(rest)
-    assert code == 1
-    assert failures(text) == {"min_rows"}
-    assert "FAIL tight simulate min_rows: 4, required >= 5 (of 4 rows)" in text
+def without(runs: Runs, name: str) -> Runs:
+    return {key: run for key, run in runs.items() if key != name}
+
+
+def times(runs: Runs, name: str, key: str, factor: float) -> Runs:
+    return changed(runs, name, **{key: factor * runs[name]["measured"][key]})
+
+
+def swapped(runs: Runs) -> Runs:
+    step = {name: run["measured"]["step_seconds"] for name, run in runs.items() if run["group"] == "dense"}
+    first, last = min(step, key=lambda name: step[name]), max(step, key=lambda name: step[name])
+    return changed(changed(runs, first, step_seconds=step[last]), last, step_seconds=step[first])
+
+
+@pytest.mark.parametrize(
+    ("damage", "limits", "line"),
+    [
+        (lambda runs: without(runs, "dense-b"), {"min_rows"}, "min_rows: 4, required >= 5 (of 4 rows)"),
+        (swapped, {"kendall_tau", "top1_regret"}, ""),
+        (lambda runs: times(runs, "moe-b", "step_seconds", 1.5), {"mape", "worst", "uncalibrated_mape"}, "(moe-b)"),
+        (lambda runs: times(runs, "moe-a", "peak_memory_gib", 0.5), {"memory_mape"}, ""),
+    ],
+)
+def test_damage_fails(truth: Runs, call: Call, damage: Callable[[Runs], Runs], limits: set[str], line: str) -> None:
+    code, text = call(damage(truth), gate={name: GATE[name] for name in (*limits, "coverage")})
+    assert (code, failures(text)) == (1, limits)
+    assert [each for each in text.splitlines() if each.startswith("FAIL tight simulate") and each.endswith(line)]
 
 
 def test_a_row_that_can_no_longer_be_projected_fails(truth: Runs, call: Call) -> None:
@@ -226,30 +247,6 @@ def test_a_row_that_can_no_longer_be_projected_fails(truth: Runs, call: Call) ->
     assert "FAIL dense-b, simulate: projected before, not now (invalid: " in text
     assert call(broken, gate=LOOSE)[0] == 0
     assert call(broken, "--against", "before", gate=LOOSE)[0] == 1
-
-
-def test_a_swapped_order_fails(truth: Runs, call: Call) -> None:
-    step = {name: run["measured"]["step_seconds"] for name, run in truth.items() if run["group"] == "dense"}
-    first, last = min(step, key=lambda name: step[name]), max(step, key=lambda name: step[name])
-    swapped = changed(changed(truth, first, step_seconds=step[last]), last, step_seconds=step[first])
-    code, text = call(swapped, gate={"kendall_tau": 1.0, "top1_regret": 0.0, "coverage": 1.0})
-    assert code == 1
-    assert failures(text) == {"kendall_tau", "top1_regret"}
-
-
-def test_a_wide_step_fails(truth: Runs, call: Call) -> None:
-    wide = changed(truth, "moe-b", step_seconds=truth["moe-b"]["measured"]["step_seconds"] * 1.5)
-    code, text = call(wide)
-    assert code == 1
-    assert {"mape", "worst", "uncalibrated_mape"} <= failures(text)
-    (line,) = [line for line in text.splitlines() if line.startswith("FAIL tight simulate worst")]
-    assert line.endswith("(moe-b)")
-
-
-def test_wrong_memory_fails(truth: Runs, call: Call) -> None:
-    small = changed(truth, "moe-a", peak_memory_gib=truth["moe-a"]["measured"]["peak_memory_gib"] / 2)
-    code, text = call(small)
-    assert (code, failures(text)) == (1, {"memory_mape"})
 
 
 def test_a_mean_that_improves_over_a_broken_row_does_not_pass(truth: Runs, call: Call) -> None:
@@ -283,7 +280,9 @@ def test_a_row_that_leaves_the_suite_blocks_unless_it_may(truth: Runs, call: Cal
 def test_rows_are_compared_with_those_of_a_csv_too(truth: Runs, call: Call, tmp_path: Path) -> None:
     assert call(truth, out="before")[0] == 0
     table = tmp_path / "before" / "results.csv"
-    assert "PASS against earlier results: 0 rows lost, 0 broken" in call(truth, "--against", "before/results.csv")[1]
+    said = call(truth, "--against", "before/results.csv")[1]
+    assert "PASS against earlier results: 0 rows lost, 0 broken" in said
+    assert "NOTE uncalibrated: mean error of shared rows 1.0 % before, 1.0 % now; 0 rows worse" in said
     header, *lines = table.read_text(encoding="utf-8").splitlines()
     place = header.split(",").index("error")
     cells = [line.split(",") for line in lines]
@@ -299,12 +298,6 @@ def test_rows_are_compared_with_those_of_a_csv_too(truth: Runs, call: Call, tmp_
     assert f"line {len(lines) + 1}, gpus: found ''" in text
 
 
-def test_drift_is_told_before_any_fit_too(truth: Runs, call: Call) -> None:
-    assert call(truth, out="before")[0] == 0
-    text = call(truth, "--against", "before")[1]
-    assert "NOTE uncalibrated: mean error of shared rows 1.0 % before, 1.0 % now; 0 rows worse" in text
-
-
 @pytest.mark.parametrize(
     ("flags", "piece"),
     [
@@ -314,20 +307,15 @@ def test_drift_is_told_before_any_fit_too(truth: Runs, call: Call) -> None:
     ],
 )
 def test_flags_that_make_no_sense(truth: Runs, call: Call, tmp_path: Path, flags: tuple[str, ...], piece: str) -> None:
-    code, text = call(truth, *flags)
+    code, text = call(truth, *flags, gate={"min_rows": 0, "uncalibrated_mape": -1})
     assert code == 2
-    assert piece in text
+    for said in (
+        piece,
+        "gate.simulate.min_rows: found 0, expected a number from 1 to 1e+06: rows with an error",
+        "gate.simulate.uncalibrated_mape: found -1, expected a number from 0 to 10",
+    ):
+        assert said in text
     assert not (tmp_path / "out").exists()
-
-
-def test_a_tolerance_that_is_no_fraction(truth: Runs, call: Call) -> None:
     with pytest.raises(SystemExit) as exit_:
         call(truth, "--against", "before", "--drift-tolerance", "5%")
     assert exit_.value.code == 2
-
-
-def test_limits_outside_their_bounds_are_refused(truth: Runs, call: Call) -> None:
-    code, text = call(truth, gate={"min_rows": 0, "uncalibrated_mape": -1})
-    assert code == 2
-    assert "gate.simulate.min_rows: found 0, expected a number from 1 to 1e+06: rows with an error" in text
-    assert "gate.simulate.uncalibrated_mape: found -1, expected a number from 0 to 10" in text

@@ -149,5 +149,4 @@ def test_the_changelog_is_in_its_form() -> None:
         "Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"
     }  # fmt: skip
     stated = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
-    assert stated is not None
     assert stated[1] in [name for name, _ in versions]

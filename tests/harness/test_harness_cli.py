@@ -54,16 +54,6 @@ def test_the_main_job(project_folder: Path) -> None:
     assert (project_folder / "out" / "j.xml").exists()
 
 
-def test_a_gate_that_fails_exits_with_one_and_can_be_waived(project_folder: Path) -> None:
-    path = project_folder / "suites" / "tiny.yaml"
-    path.write_text(path.read_text().replace("mape: 10.0", "mape: 0.0"))
-    done = harness("run", "suites/tiny.yaml", cwd=project_folder)
-    assert done.returncode == 1
-    assert "FAIL tiny simulate mape" in done.stdout
-    assert (project_folder / "out" / "tiny" / "results.csv").exists()
-    assert harness("run", "suites/tiny.yaml", "--no-gate", cwd=project_folder).returncode == 0
-
-
 def test_single_runs_by_their_ids(project_folder: Path) -> None:
     done = harness("run", "suites/tiny.yaml", "--id", "what-if", "llama-tp4", "--json", cwd=project_folder)
     assert done.returncode == 0, done.stderr
@@ -78,11 +68,6 @@ def test_single_runs_by_their_ids(project_folder: Path) -> None:
     assert first["projected_tgs"] == second["projected_tgs"] > 0
 
 
-def test_an_unknown_id_names_the_nearest(project_folder: Path) -> None:
-    done = harness("run", "suites/tiny.yaml", "--id", "lama-tp4", "what-if", cwd=project_folder)
-    refused(done, project_folder, "--id: found 'lama-tp4'", "nearest: llama-tp4")
-
-
 def test_results_are_reported_again_and_compared(project_folder: Path) -> None:
     assert harness("run", "suites/tiny.yaml", "--out", "first", "--no-plots", cwd=project_folder).returncode == 0
     again = harness("report", "first", "--verbose", cwd=project_folder)
@@ -92,15 +77,6 @@ def test_results_are_reported_again_and_compared(project_folder: Path) -> None:
     same = harness("run", "suites/tiny.yaml", "--against", "first", cwd=project_folder)
     assert same.returncode == 0
     assert "Against earlier results: 0 lost, 0 broken" in same.stdout
-    results = project_folder / "first" / "results.json"
-    document = json.loads(results.read_text())
-    for row in document["rows"]:
-        row["error"] = None if row["error"] is None else 0.0
-    results.write_text(json.dumps(document))
-    worse = harness("run", "suites/tiny.yaml", "--against", "first", cwd=project_folder)
-    assert worse.returncode == 1
-    assert "Gate: FAIL" in worse.stdout
-    assert "FAIL against earlier results" in worse.stdout
 
 
 LOOSE = """\
@@ -167,6 +143,15 @@ def test_every_mistake_of_every_input_at_once(project_folder: Path) -> None:
         (("calibrate", "h100_sxn"), "nearest: h100_sxm"),
         (("calibrate", "--measured", "nowhere"), "a folder of measured runs"),
         (("ingest", "missing.log"), "missing.log"),
+        (("run", "suites/tiny.yaml", "--quiet", "--verbose"), "--verbose"),
+        (("run", "suites/tiny.yaml", "--id", "lama-tp4", "what-if"), "--id: found 'lama-tp4'"),
+        (("run", "suites/tiny.yaml", "--id", "lama-tp4", "what-if"), "nearest: llama-tp4"),
+        (
+            ("run", "suites/tiny.yaml", "--gemm-backend", "orgami"),
+            "--gemm-backend: found 'orgami', expected a known name",
+        ),
+        (("run", "suites/tiny.yaml", "--gpu-clock-mhz", "1.2"), "found '1.2', expected a number of MHz"),
+        (("run", "suites/tiny.yaml", "--power-cap-watts", "0"), "found '0', expected a number of W"),
         ((), "expected COMMAND"),
     ],
 )
@@ -233,12 +218,8 @@ def test_one_shape(projector: tuple[str, ...], harness: tuple[str, ...]) -> None
 # The kernel flags of ``harness run``: what they change, where they are recorded, what they refuse.
 
 
-def run(folder: Path, *flags: str) -> command_line.Done:
-    return command_line.run("harness", "run", "suites/tiny.yaml", "--no-gate", *flags, cwd=folder)
-
-
 def rows(folder: Path, *flags: str) -> dict[str, dict[str, Any]]:
-    done = run(folder, *flags)
+    done = harness("run", "suites/tiny.yaml", "--no-gate", *flags, cwd=folder)
     assert done.returncode == 0, done.stderr
     found = json.loads((folder / "out" / "tiny" / "results.json").read_text())["rows"]
     return {row["run_id"]: row for row in found if (row["predictor"], row["fit"]) == ("simulate", "uncalibrated")}
@@ -251,21 +232,6 @@ def test_a_power_cap_slows_every_row_and_is_recorded_in_it(project_folder: Path)
         assert row["projected_step_seconds"] > free[name]["projected_step_seconds"]
         assert "power_cap_watts=200" in row["assumed"]
         assert "power_cap_watts" not in free[name]["assumed"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--gemm-backend", "orgami"), "--gemm-backend: found 'orgami', expected a known name; nearest: origami"),
-        (("--gpu-clock-mhz", "1.2"), "--gpu-clock-mhz: found '1.2', expected a number of MHz"),
-        (("--power-cap-watts", "0"), "--power-cap-watts: found '0', expected a number of W"),
-    ],
-)
-def test_mistakes_exit_with_two(project_folder: Path, flags: tuple[str, ...], words: str) -> None:
-    done = run(project_folder, *flags)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 # The report of every experiment of a folder.

@@ -57,7 +57,6 @@ def test_step_time_is_its_closed_form(tool: Predictor, recipe: dict[str, object]
     expected = passes * forward_flops(run) * run.workload.num_microbatches / (r.tp * r.pp * 312e12)
     assert made.step_seconds == pytest.approx(expected, rel=1e-9), made.reason
     assert made.breakdown == {"compute_s": made.step_seconds}
-    assert made.memory_gib is not None
     assert made.memory_gib > 0
     assert "flops_efficiency=1 (its default)" in made.assumed
     assert made.seconds_to_project > 0
@@ -66,8 +65,6 @@ def test_step_time_is_its_closed_form(tool: Predictor, recipe: dict[str, object]
 def test_a_gpu_that_it_has_no_file_of_comes_from_the_data_sheet(tool: Predictor) -> None:
     known, other = run_of(), run_of(gpu="mi300x")
     ours, its = tool.predict(other), tool.predict(known)
-    assert ours.step_seconds is not None
-    assert its.step_seconds is not None
     assert its.step_seconds / ours.step_seconds == pytest.approx(1307.4e12 / 312e12, rel=0.01)
     assert any("mi300x from the data sheet" in a for a in ours.assumed)
     assert not any("data sheet" in a for a in its.assumed)

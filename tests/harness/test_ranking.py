@@ -97,13 +97,6 @@ def test_rows_that_differ_in_switches_only_are_marked(make_row, facts_for, frame
     assert not group.stated
 
 
-def test_a_projection_without_an_opinion_earns_nothing(make_row, facts_for, framed) -> None:
-    rows = [make_row("a", 100, 90), make_row("b", 120, 90)]
-    (group,) = ranking.group_rankings(framed(rows))
-    assert group.tau == 0.0
-    assert group.agreement == 0.5
-
-
 def test_summary_is_the_mean_over_groups(make_row, facts_for, framed) -> None:
     rows = [make_row("a", 100, 90), make_row("b", 120, 95)]
     rows += [make_row("c", 100, 95, group="h"), make_row("d", 200, 90, group="h")]

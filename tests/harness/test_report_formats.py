@@ -268,11 +268,6 @@ def test_new_rows_remove_old_plots(saved: files.Saved, tmp_path: Path) -> None:
     assert {p.name for p in tmp_path.iterdir()} == {"results.csv", "results.json", "mine.png"}
 
 
-def test_an_unknown_format_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(tmp_path), "--format", "docx"]) == 2
-    assert "docx" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "text", ["[run](http://example.org)", "a*b*", "`x`", "<b>", "a|b", "~~x~~", "_x_ y", "see www.example.org"]
 )

@@ -7,17 +7,15 @@ import io
 import json
 from html.parser import HTMLParser
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from harness.contracts import frame
 from harness.contracts.results import COLUMNS
 from harness.evaluation.evaluate import Evaluation
-from harness.report import files, html, junit, markdown, plot, plot_post, provenance, terminal, view
+from harness.report import files, html, markdown, plot, plot_post, provenance, terminal, view
 from harness.report.table import Report
 from harness.score import gate
-from projector.errors import InputError
 from projector.io.files import write_whole
 
 NASTY = "<b>|*_`[red]"
@@ -56,15 +54,6 @@ def test_csv_has_the_contract_columns_and_empty_cells(evaluation: Evaluation) ->
     assert len(rows) == len(evaluation.rows)
     refused = dict(zip(head, rows[12], strict=True))
     assert (refused["run_id"], refused["status"], refused["error"]) == ("c", "unsupported", "")
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema_version": 99}', '{"schema_version": 1, "rows": 3}'])
-def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "results.json").write_text(text)
-    with pytest.raises(InputError):
-        files.read(tmp_path)
-    with pytest.raises(InputError, match="does not exist"):
-        files.read(tmp_path / "nowhere.json")
 
 
 def test_the_report_shows_figures_and_refusals(evaluation: Evaluation, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,13 +127,6 @@ def test_rich_output_keeps_brackets(evaluation: Evaluation) -> None:
     terminal.show(Report(title="[red]", gate=("FAIL [x]",), tables=view.build(evaluation).tables), screen)  # type: ignore[arg-type]
     assert "[red]" in screen.text
     assert "FAIL [x]" in screen.text
-
-
-def test_junit_has_a_case_a_check(evaluation: Evaluation) -> None:
-    checks = gate.check("s", evaluation.frame, {"simulate": {"mape": 0.01, "worst": 1.0}})
-    root = ElementTree.fromstring(junit.render(checks).encode())
-    assert [(s.get("tests"), s.get("failures")) for s in root] == [("2", "1")]
-    assert [c.get("name") for c in root.iter("testcase") if c.find("failure") is not None] == ["mape"]
 
 
 def test_plots_are_png_and_reproducible(make_row) -> None:

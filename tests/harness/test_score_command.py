@@ -44,7 +44,6 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Judged:
 
 
 def test_verdicts_follow_the_interval(usual: Judged, tmp_path: Path) -> None:
-    assert usual.found is not None
     low, high = usual.found.low, usual.found.high
     seconds = {"fast": 0.98 * low, "normal": math.sqrt(low * high), "slow": 1.02 * high}
     assert {word: logged(tmp_path, each).verdict for word, each in seconds.items()} == {word: word for word in seconds}
@@ -52,7 +51,6 @@ def test_verdicts_follow_the_interval(usual: Judged, tmp_path: Path) -> None:
 
 def test_the_causes_explain_the_whole_gap(usual: Judged) -> None:
     assert math.prod(usual.causes.values()) == pytest.approx(usual.ratio, rel=1e-9)
-    assert usual.found is not None
     assert list(usual.causes) == list(usual.found.parts)
     assert usual.seconds == pytest.approx(20.0, rel=1e-4)
 
@@ -62,15 +60,12 @@ def test_timers_are_compared_part_by_part(usual: Judged, tmp_path: Path) -> None
     timed = logged(tmp_path, 40.0, timers=True)
     passes, optimizer = timed.spans
     assert (passes.measured, optimizer.measured) == (pytest.approx(32.0, rel=1e-3), pytest.approx(4.0, rel=1e-3))
-    assert timed.made is not None
-    assert timed.found is not None
     scale = timed.found.middle / timed.made.step_seconds
     assert optimizer.expected == pytest.approx(scale * timed.made.breakdown["optimizer_s"])
     assert timed.gap is None  # neither makes up half of it
     text = view_score.verdict(timed)
     assert re.match(r"Slow: 40\.00 s a step measured, [\d.]+ s expected", text)
     slow = logged(tmp_path, 80.0, timers=True)
-    assert slow.gap is not None
     assert slow.gap.name == "forward and backward passes"
     assert "because of the forward and backward passes: 64.00 s measured" in view_score.verdict(slow)
 

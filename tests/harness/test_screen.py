@@ -90,23 +90,6 @@ def test_quiet_says_the_gate_and_verbose_everything(project_folder: Path) -> Non
     assert (alone.returncode, alone.stdout) == (0, "Gate: none; a suite sets thresholds.\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "piece"),
-    [
-        (("run", "suites/tiny.yaml", "--quiet", "--verbose"), "--verbose"),
-        (("report", "out", "--format", "htlm"), "html"),
-        (("report", "nowhere"), "nowhere does not exist"),
-    ],
-)
-def test_what_cannot_be_shown_is_refused(arguments: tuple[str, ...], piece: str, project_folder: Path) -> None:
-    done = harness(*arguments, cwd=project_folder)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert piece in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
 def test_progress_is_for_a_terminal(project_folder: Path) -> None:
     """A bar on stderr where that is a terminal; stdout, piped, has none of it."""
     ours, theirs = pty.openpty()

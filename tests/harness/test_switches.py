@@ -233,7 +233,6 @@ def test_a_score_is_of_the_ratio_and_of_the_sign_beyond_noise(make_row: Make) ->
         )
     )
     of = changes.score(found)
-    assert of is not None
     assert (of.pairs, of.real, of.right) == (3, 2, 2)  # a to c is within 2 %
     assert of.median == pytest.approx(1 - 0.9 / 1.01)
     assert {of.worst.first, of.worst.second} == {"a", "c"} or {of.worst.first, of.worst.second} == {"b", "c"}

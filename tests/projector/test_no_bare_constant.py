@@ -116,7 +116,6 @@ def bare(source: str, room: str) -> list[str]:
 
 def source_of(module: str) -> str:
     spec = find_spec(module)
-    assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).read_text(encoding="utf-8")
 

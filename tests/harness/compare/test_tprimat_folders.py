@@ -20,7 +20,6 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_micro_batch_follows_from_what_it_writes(folder: Path) -> None:
     (run,) = runs_of(folder / "output-04" / "benchmark_cuda_llama.json")
-    assert run.recipe is not None
     assert run.recipe.micro_batch_size == 2  # 128 / (4 · 16)
     file = folder / "odd.json"
     file.write_text(document("balanced", 2, 1, global_batch_size=72))

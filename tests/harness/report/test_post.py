@@ -14,7 +14,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from harness.cli import main as command
 from harness.contracts import frame
 from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.report import files, pictures, plot, plot_details, plot_post, post, publish, view
@@ -235,8 +234,3 @@ def test_tables_and_page_draw_nothing(evaluation: Evaluation, tmp_path: Path) ->
     )  # fmt: skip
     assert (done.returncode, done.stderr.strip().splitlines()[-1:]) == (0, ["False"])
     assert "](" not in (tmp_path / "out" / "post.md").read_text(encoding="utf-8")
-
-
-def test_an_unknown_format_names_the_ones_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(["report", str(tmp_path), "--format", "posts"]) == 2
-    assert "nearest: post" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from harness.contracts import frame
 from harness.contracts.results import Evaluation, RunFacts
 from harness.evidence import shelf
 from harness.report import files, query, spec
-from harness.report.spec import GROUPS, METRICS, Spec, table, values
+from harness.report.spec import GROUPS, METRICS, Spec, table
 from harness.report.table import Column, Report, Table
 from harness.report.terminal import document
 from harness.score import accuracy
@@ -187,14 +187,6 @@ def test_no_facts_for_a_run_is_refused(evaluation: Evaluation) -> None:
         frame.of(evaluation.rows, {})
     with pytest.raises(InputError):
         query.ask(evaluation, "no such column", "", [])
-
-
-def test_sources_are_told_apart_by_who_published_them(make_row: Callable) -> None:
-    """Whatever the case of the name, the file, the commit, or what stands before a quoted title."""
-    titles = ("AMD-AGI/maxtext-slurm a.md @1", "amd-agi/maxtext-slurm b.md", 'GitHub markdown "AMD Results", x', "")
-    facts = {str(i): RunFacts(run_id=str(i), source=title) for i, title in enumerate(titles)}
-    rows = frame.of([make_row(run) for run in facts], facts)
-    assert values(rows, "publisher").tolist() == ["amd-agi/maxtext-slurm"] * 2 + ["amd results", "not stated"]
 
 
 def test_what_the_file_of_tables_says_is_read_and_what_is_asked_for_is_there() -> None:

@@ -17,7 +17,7 @@ from projector.hardware import catalogue
 from projector.parameter import FIELDS
 from projector.workload import zoo
 
-HEAVY = ("torch", "scipy", "pandas", "matplotlib", "rich")
+HEAVY = ("shtab", "torch", "scipy", "pandas", "matplotlib", "rich")
 
 
 def first_words(text):
@@ -46,29 +46,10 @@ def test_gpus_and_frameworks():
     assert "NVIDIA/Megatron-LM@" in out
 
 
-def test_help_is_true():
-    top = projector("--help")
-    assert top.code == 0
-    for command in ("performance", "memory", "models", "gpus", "frameworks"):
-        assert command in top.out
-        assert projector(command, "--help").code == 0
-    text = projector("performance", "--help").out
-    for flag in ("--config", "--configs", "--hardware-config", "--target-nodes", "--profiling-mode", "--trace"):
-        assert flag in text
-
-
-def test_starts_light():
+@pytest.mark.parametrize("words", [["gpus"], ["performance", *ON_MI355X]], ids=lambda words: words[0])
+def test_starts_light(words):
     code = (
-        "import sys; from projector.cli import run; run(['gpus']); "
-        f"print([m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
-    )
-    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert made.stderr.strip() == "[]"
-
-
-def test_projection_loads_nothing_heavy():
-    code = (
-        f"import sys; from projector.cli import run; run({['performance', *ON_MI355X]!r}); "
+        f"import sys; from projector.cli import run; run({words!r}); "
         f"print([m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
     )
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
@@ -104,12 +85,6 @@ def test_terminal_without_unicode():
     assert (done.code, done.err) == (0, "")
 
 
-def test_version():
-    from projector import __version__
-
-    assert projector("--version").out.strip() == f"projector {__version__}"
-
-
 # ``projector constants``: names, filters, one document, lines that fit.
 
 
@@ -133,16 +108,6 @@ def test_kinds_and_scored_ones_are_told_apart(capsys: pytest.CaptureFixture[str]
     assert {each["kind"] for each in fitted} == {"fitted"}
     assert all(each["scored"] for each in scored)
     assert 0 < len(scored) < len(fitted)
-
-
-def test_lines_fit_a_terminal_of_80_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert run(["constants"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) > 4000
-    assert [line for line in lines if len(line) > 80 and " " in line.strip()] == []
 
 
 def test_an_unknown_name_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

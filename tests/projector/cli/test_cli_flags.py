@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_command import DEEPSEEK, MIXTRAL, ROOT, projector
+from cli_command import DEEPSEEK, MIXTRAL, ROOT
 
 from projector.cli import run
 from projector.hardware import catalogue
@@ -35,11 +35,6 @@ def test_cluster_and_gpu_arch(document):
     assert document("--gpu-arch", "MI300X")["cluster"]["gpu"] == "mi300x"
     assert document("--gpu-arch", "gfx942")["cluster"]["gpu"] == "mi300x"
     assert seconds(document("--gpu-arch", "mi300x")) > seconds(named)
-
-
-def test_a_flag_wins_over_the_file(document):
-    made = document("--gpu-arch", "b200", config=DEEPSEEK)
-    assert made["cluster"]["gpu"] == "b200"
 
 
 def test_cluster_file(document, tmp_path):
@@ -208,12 +203,6 @@ def test_log_with_an_argument_dump(document):
     made = document("--cluster", "mi300x", config=str(DATA / "dump_mixtral.log"))
     assert (made["framework"]["name"], made["cluster"]["gpus"]) == ("megatron-lm", 64)
     assert made["parallelism"]["pp"] == 4
-
-
-def test_as_a_user_runs_it():
-    done = projector("performance", "--exp", MIXTRAL, "--gpu-arch", "MI355X", "--target-nodes", "8", "--json")
-    assert done.code == 0
-    assert done.document["config"] == MIXTRAL
 
 
 def test_what_a_flag_says_is_not_assumed(document, tmp_path):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
-from cli_command import DEEPSEEK, MIXTRAL, ON_MI355X, projector
-
-GIB = 2.0**30
+from cli_command import DEEPSEEK, MIXTRAL, ON_MI355X, ROOT, projector
 
 
 def check_projection(made, gpus):
@@ -25,7 +25,8 @@ def check_memory(memory):
     for rank in memory["ranks"]:
         assert sum(rank["components"].values()) == pytest.approx(rank["allocated"], rel=1e-12)
         assert rank["allocated"] <= rank["reserved"] <= rank["device"]
-    assert memory["allocated"] == max(rank["allocated"] for rank in memory["ranks"])
+    for size in ("allocated", "device"):
+        assert memory[size] == max(rank[size] for rank in memory["ranks"])
     assert memory["margin"] == pytest.approx(memory["usable"] - memory["required"])
     assert memory["fits"] == (memory["margin"] >= 0)
 
@@ -49,7 +50,7 @@ def test_primus_experiment_as_json():
 
 
 def test_stages_hold_every_layer_once():
-    made = projector("performance", "--config", DEEPSEEK, "--json").document["projections"]["simulate"]
+    made = projector("performance", "--exp", DEEPSEEK, "--json").document["projections"]["simulate"]
     stages = made["stages"]
     assert [stage["stage"] for stage in stages] == list(range(32))
     assert [layer for stage in stages for layer in stage["layers"]] == list(range(61))
@@ -57,13 +58,6 @@ def test_stages_hold_every_layer_once():
     assert [stage["head"] for stage in stages] == [False] * 31 + [True]
     assert sum(stage["mtp_layers"] for stage in stages) == 1
     assert all(stage["backward_seconds"] > stage["forward_seconds"] > 0 for stage in stages)
-
-
-def test_example_case_fits_and_needs_no_flag():
-    done = projector("performance", "--config", DEEPSEEK)
-    assert done.code == 0
-    assert "deepseek_v3 on 1024 × NVIDIA H100 SXM5 80 GB (cluster h100_sxm), megatron-lm" in done.out
-    assert "\nFits: " in done.out
 
 
 def test_plain_text_is_aligned_and_adds_up():
@@ -135,11 +129,6 @@ def test_out_of_memory_is_an_answer_not_an_error():
 
 
 def test_closed_pipe_is_no_failure():
-    import subprocess
-    import sys
-
-    from cli_command import ROOT
-
     line = f"{sys.executable} -m projector performance --config {DEEPSEEK} | head -n 1"
     made = subprocess.run(line, shell=True, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert made.stdout.startswith("deepseek_v3 on")

@@ -88,17 +88,6 @@ PLAIN = (
 )  # fmt: skip
 
 
-def test_no_file_is_the_same_as_its_file(document, tmp_path):
-    file = tmp_path / "case.yaml"
-    file.write_text(
-        "model: llama3.1_8b\ngpu: h100_sxm\ngpus: 64\n"
-        "recipe: {micro_batch_size: 1, global_batch_size: 512, seq_length: 8192, tp: 8, pp: 4}\n"
-    )
-    made, of_file = document("--model", "llama3.1_8b", *PLAIN), document("--config", str(file))
-    same = ("model", "framework", "cluster", "recipe", "derived", "projections", "memory", "assumed")
-    assert {key: made[key] for key in same} == {key: of_file[key] for key in same}
-
-
 @pytest.mark.parametrize("command", ["performance", "memory", "schedules"])
 def test_every_command_takes_a_model_alone(document, command):
     assert document("--model", "llama3.1_8b", *PLAIN, command=command)["cluster"]["gpus"] == 64

@@ -81,11 +81,8 @@ def test_help_has_80_columns_and_three_groups(columns, monkeypatch):
         assert [line for line in text.splitlines() if len(line) > 80] == [], (program, name)
     for program, build in (("projector", projector_parser), ("harness", harness_parser)):
         short, whole = build().format_help(), build().format_help(further=True)
-        assert [line for line in short.splitlines() if line in ("ask:", "check:", "make:")] == [
-            "ask:",
-            "check:",
-            "make:",
-        ]
+        groups = ("ask:", "check:", "make:")
+        assert tuple(line for line in short.splitlines() if line in groups) == groups
         told = {name for other, name, _ in commands() if other == program and name}
         assert all(f"\n  {name} " in whole for name in told)
         further = {"constants", "record"} if program == "projector" else {"calibrate", "ablate"}
@@ -131,12 +128,10 @@ def test_what_comes_with_the_program(project):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(project, shell):
-    for program in ("projector", "harness"):
-        done = run(project, program, f"--completion {shell}")
-        assert done.returncode == 0, done.stderr
-    script = run(project, "projector", f"--completion {shell}").stdout
+    script, other = (run(project, program, f"--completion {shell}") for program in ("projector", "harness"))
+    assert (script.returncode, other.returncode) == (0, 0), script.stderr + other.stderr
     for word in ("performance", "llama3.1_8b", "mi355x", "megatron-lm", "moe-deepep-num-sms", "no_shard"):
-        assert word in script
+        assert word in script.stdout
 
 
 def test_completion_in_fish(project):
@@ -154,16 +149,6 @@ def test_completion_in_bash(project):
     ask = "COMP_WORDS=(projector performance --gpu mi35); COMP_CWORD=3; _shtab_projector; echo ${COMPREPLY[@]}"
     done = subprocess.run(["bash"], input=f"{script}\n{ask}", capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["mi350x", "mi355x"], done.stderr
-
-
-def test_nothing_of_this_slows_a_command():
-    """Completion's library and the inventory of settings are read when they are needed."""
-    code = (
-        "import sys; from projector.cli import run; run(['gpus']); "
-        "print([m for m in ('shtab', 'torch', 'matplotlib', 'scipy', 'pandas') if m in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stderr.strip() == "[]"
 
 
 @pytest.mark.parametrize("program", ["projector", "harness"])

@@ -102,7 +102,6 @@ def test_text_and_mapping() -> None:
     mapping = {"micro_batch_size": 1, "global_batch_size": 8, "seq_length": 8, "fast_domain": {"tp": 4, "dp": 2}}
     recipe, wrong = parse_recipe(mapping, "x.yaml")
     assert not wrong
-    assert recipe is not None
     assert recipe.domain == (4, 1, 1, 2, 1)
     assert parse_recipe(recipe_to_mapping(recipe), "x.yaml") == (recipe, [])
     for nvs in (4, 8, 64, 72, 576):

@@ -70,7 +70,6 @@ hardware_config:
     assert cluster.overrides["link.send_recv.inter"] == 0.8
     assert cluster.overrides["overhead_us.all_reduce"] == 200
     assert cluster.overrides["reduction.flops"] == 3.2e12
-    assert cluster.outer is not None
     assert cluster.inter.size == 64
     assert cluster.outer.bandwidth == cluster.inter.bandwidth
     assert cluster.inter.topology == "ring"

@@ -152,7 +152,6 @@ def test_a_kill_leaves_nothing(tmp_path: Path) -> None:
     target = tmp_path / "x"
     target.write_text("old")
     with subprocess.Popen([sys.executable, "-c", KILLED, str(target)], cwd=ROOT, stdout=subprocess.PIPE) as running:
-        assert running.stdout is not None
         assert running.stdout.readline() == b"writing\n"
         running.send_signal(signal.SIGTERM)
         assert running.wait(timeout=60) == 143

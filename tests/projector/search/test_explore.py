@@ -169,6 +169,5 @@ def test_where_nothing_helps_the_nearest_is_named() -> None:
     work = tight("llama3.1_405b", 1, global_batch_size=1)
     result = offered(work, replace(H100, gpu=replace(H100.gpu, usable_memory_bytes=2.0**31)))
     assert result.found == ()
-    assert result.nearest is not None
     assert not result.nearest.projection.memory.fits
     assert result.tried > 5

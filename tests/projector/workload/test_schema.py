@@ -56,8 +56,6 @@ def test_a_field_is_written_under_any_of_its_spellings_once() -> None:
     sizes = {"seq": "4k", "mbs": 1, "gbs": 64}
     recipe, problems = parse_recipe({**sizes, "lora_rank": 16, "lora": {"targets": ["linear_qkv"]}}, "f")
     assert not problems
-    assert recipe is not None
-    assert recipe.lora is not None
     assert (recipe.seq_length, recipe.global_batch_size, recipe.lora.dim) == (4096, 64, 16)
     for twice in ({"seq_length": 4096}, {"lora_rank": 8, "lora": {"dim": 8}}, {"lora_rank": 8, "lora_r": 8}):
         _, problems = parse_recipe({**sizes, **twice}, "f")
@@ -85,8 +83,6 @@ def test_every_mistake_at_once():
 def test_truncated_model():
     model, problems = parse_model({"base": "deepseek_v2", "num_layers": 12, "moe": {"num_experts": 80}}, "file")
     assert problems == []
-    assert model is not None
-    assert model.moe is not None
     assert (model.num_layers, model.moe.num_experts, sum(model.moe.moe_layer_freq)) == (12, 80, 11)
     assert model.mla == zoo.load("deepseek_v2").mla
 
@@ -101,9 +97,7 @@ def test_a_model_of_ones_own():
         "file",
     )  # fmt: skip
     assert problems == []
-    assert model is not None
     assert (model.family, model.kv_channels, model.num_query_groups) == ("mine", 64, 8)
-    assert model.moe is not None
     assert model.moe.moe_layer_freq == (0, 1, 0, 1)
 
 
