@@ -4,8 +4,6 @@ The command runs in the process of the tests, where Python, the packages and cat
 it does, not seconds of imports. With ``fresh`` it is a new interpreter, for tests of what only a process has.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

@@ -1,7 +1,5 @@
 """What every test may use: the repository root, and the raw material beside it where it is present."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +27,7 @@ SHARED = ROOT.parent / "shared"
 
 
 @pytest.fixture(params=[pytest.param(16, id="some"), pytest.param(1, id="all", marks=pytest.mark.night)])
-def every(request: pytest.FixtureRequest) -> int:
+def every(request) -> int:
     """Of long lists each sixteenth is looked at in every run of the tests, all of them at night: ``items[::every]``."""
     return int(request.param)
 

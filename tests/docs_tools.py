@@ -1,7 +1,5 @@
 """What the tests of the documentation share: its pages and their examples."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The GEMM law written one shape, one tile and one split at a time: the outside truth for the vectorised model."""
 
-from __future__ import annotations
-
 import math
 
 from projector.kernels.gemm import GemmConstants

@@ -1,7 +1,5 @@
 """Made-up ``config.json`` files of Hugging Face."""
 
-from __future__ import annotations
-
 __all__ = ["llama_like"]
 
 

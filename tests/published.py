@@ -1,7 +1,5 @@
 """Counts that are printed with few digits."""
 
-from __future__ import annotations
-
 
 def close(counted: int, printed: float) -> bool:
     """Within a thousandth, or one of the last printed digit (of a figure such as 22 B, of a tenth of that)."""

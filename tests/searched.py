@@ -1,7 +1,5 @@
 """Every layout of a space, one by one: what a search is held against."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from projector.search.tree import Tree

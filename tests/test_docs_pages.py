@@ -1,7 +1,5 @@
 """Every page says what it must, and names only what is there."""
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path
@@ -164,7 +162,7 @@ def test_a_missing_heading_or_report_is_named() -> None:
         tool.block("in-shorts")
 
 
-def test_stale_pages_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_stale_pages_are_found(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(tool, "DOCS", tmp_path)
     monkeypatch.setattr(tool.names, "path_of", lambda page: page.name)
     page = tmp_path / "p.md"
@@ -179,7 +177,7 @@ def test_stale_pages_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert "speed" in capsys.readouterr().err
 
 
-def test_one_part_is_shown(capsys: pytest.CaptureFixture) -> None:
+def test_one_part_is_shown(capsys) -> None:
     assert tool.main(["show", "thresholds"]) == 0
     assert "`kendall_tau`" in capsys.readouterr().out
     assert tool.main(["show"]) == 0
@@ -213,7 +211,7 @@ GOOD = """<html><head><link rel="stylesheet" href="s.css"></head><body id="top">
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
+def site(tmp_path) -> Path:
     (tmp_path / "b").mkdir()
     (tmp_path / "index.html").write_text(GOOD, encoding="utf-8")
     (tmp_path / "b" / "c.html").write_text('<h2 id="two">2</h2><a href="../index.html">up</a>', encoding="utf-8")
@@ -249,11 +247,11 @@ def test_wrong_links_are_found(site: Path, old: str, new: str, wrong: str) -> No
     assert wrong in found[0]
 
 
-def test_an_empty_site_is_wrong(tmp_path: Path) -> None:
+def test_an_empty_site_is_wrong(tmp_path) -> None:
     assert "no pages" in wrong_links(tmp_path)[0]
 
 
-def test_the_site_builds_strictly_and_loads_nothing(tmp_path: Path) -> None:
+def test_the_site_builds_strictly_and_loads_nothing(tmp_path) -> None:
     pytest.importorskip("material", reason="the extra docs is not installed")
     import docs as tool
 

@@ -1,7 +1,5 @@
 """The recipes of the documentation, followed as a reader would: what a page says to write, written and used."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -55,7 +53,7 @@ def job(**changes: object) -> Workload:
 
 
 @pytest.fixture
-def device(tmp_path: Path) -> Path:
+def device(tmp_path) -> Path:
     """The two files of extend/gpu.md in one folder; the path of the cluster's."""
     gpu, cluster, _ = code("extend/gpu.md", "yaml")
     (tmp_path / "my_gpu.yaml").write_text(gpu, encoding="utf-8")
@@ -63,7 +61,7 @@ def device(tmp_path: Path) -> Path:
     return tmp_path / "my_cluster.yaml"
 
 
-def test_a_what_if_of_a_few_lines(tmp_path: Path) -> None:
+def test_a_what_if_of_a_few_lines(tmp_path) -> None:
     (tmp_path / "what_if.yaml").write_text(code("extend/gpu.md", "yaml")[2], encoding="utf-8")
     made, base = (catalogue.cluster(name).gpu for name in (str(tmp_path / "what_if.yaml"), "h100"))
     assert (made.memory_bandwidth, made.memory_bytes) == (4.8e12, 141 * 2**30)
@@ -80,7 +78,7 @@ def test_a_gpu_of_ones_own(device: Path) -> None:
     assert efficiency.load("mi300x").get("gemm.waves", -1.0) != -1.0
 
 
-def test_a_gpu_for_everybody(device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_for_everybody(device: Path, tmp_path, monkeypatch) -> None:
     """Both files in the catalogue's folders, under the GPU's name: its default cluster, found by its alias."""
     home = tmp_path / "hardware"
     for folder in ("gpus", "clusters"):
@@ -116,7 +114,7 @@ def test_a_gpu_with_mistakes_names_all_of_them(device: Path) -> None:
     assert len(caught.value.problems) >= 2
 
 
-def test_a_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule(tmp_path, monkeypatch) -> None:
     (text,) = code("extend/schedule.md", "python")
     (tmp_path / "eager_1f1b.py").write_text(text, encoding="utf-8")
     monkeypatch.setattr(schedules, "__path__", [*schedules.__path__, str(tmp_path)])
@@ -144,7 +142,7 @@ def test_a_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pipeline.compile.cache_clear()
 
 
-def test_a_collective_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collective_algorithm(tmp_path, monkeypatch) -> None:
     """A file in the folder is all there is to do; it is taken where it is the fastest, and no bound is passed."""
     (text,) = code("extend/collective.md", "python")
     (tmp_path / "halving.py").write_text(text, encoding="utf-8")
@@ -175,7 +173,7 @@ def test_no_file_lists_the_schedules() -> None:
         assert own or loader or not listed, f"{path}: {listed}"
 
 
-def test_a_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_framework(tmp_path, monkeypatch) -> None:
     (text,) = code("extend/framework.md", "yaml")
     home = tmp_path / "profiles"
     shutil.copytree(ROOT / "projector" / "frameworks" / "profiles", home)
@@ -201,7 +199,7 @@ def test_a_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             each.cache_clear()
 
 
-def test_a_strategy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strategy(tmp_path, monkeypatch) -> None:
     """The file that the page shows, beside those that are there: a profile's words find it, and a run uses it."""
     (text,), (stated,) = code("extend/strategy.md", "python"), code("extend/strategy.md", "yaml")
     (tmp_path / "patient_fsdp.py").write_text(text, encoding="utf-8")
@@ -225,7 +223,7 @@ def test_a_strategy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Execution.of(**said)
 
 
-def test_a_recipe_field(tmp_path: Path) -> None:
+def test_a_recipe_field(tmp_path) -> None:
     """Declared and read as the page says in a copy of the package: everything else follows."""
     (field,), (change,) = code("extend/recipe-field.md", "python"), code("extend/recipe-field.md", "diff")
     home = tmp_path / "projector"
@@ -265,7 +263,7 @@ def test_a_recipe_field(tmp_path: Path) -> None:
     assert loaded.stdout.strip() == "7"
 
 
-def test_a_dialect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dialect(tmp_path, monkeypatch) -> None:
     from harness.evidence.ingest.logs import dialect, registry
     from harness.evidence.ingest.logs.events import Step
     from harness.evidence.ingest.logs.source import Source
@@ -286,7 +284,7 @@ def test_a_dialect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (steps[3].tokens_per_s, steps[3].loss) == (9100, 2.31)
 
 
-def test_a_predictor(tmp_path: Path) -> None:
+def test_a_predictor(tmp_path) -> None:
     """The file that the page shows, in the working directory, scored by the page's command."""
     (text,) = code("extend/predictor.md", "python")
     (tmp_path / "my_rules.py").write_text(text, encoding="utf-8")
@@ -314,7 +312,7 @@ def test_a_predictor(tmp_path: Path) -> None:
     assert "Traceback" not in wrong.stderr
 
 
-def test_the_case_and_the_suite(tmp_path: Path) -> None:
+def test_the_case_and_the_suite(tmp_path) -> None:
     """The case of start/your-run.md is projected; the suite of start/suite-and-gate.md is read, its runs selected."""
     from harness.evidence import suite
     from projector.__main__ import main
@@ -341,7 +339,7 @@ def test_the_python_example() -> None:
     assert repr(names["p"]).startswith("llama3_70b on 512")
 
 
-def test_exit_code_two_names_file_key_found_and_expected(tmp_path: Path) -> None:
+def test_exit_code_two_names_file_key_found_and_expected(tmp_path) -> None:
     """The sample of reference/exit-codes.md has the form of real messages."""
     (sample,) = code("reference/exit-codes.md", "text")
     assert re.match(r"^\S+: [\w.\[\]]+: found .+, expected .+$", sample.strip())
@@ -352,7 +350,7 @@ def test_exit_code_two_names_file_key_found_and_expected(tmp_path: Path) -> None
     assert re.match(r"^bad\.yaml: cases\[0\]\.recipe\.ep: found '?7'?, expected .+", done.stderr.strip()), done.stderr
 
 
-def test_a_layer_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_of_ones_own(tmp_path, monkeypatch) -> None:
     """The gate of extend/layer.md: its weights, operators, saved tensors and replay reach every figure from one file."""
     from projector.layers import lower
 
@@ -378,7 +376,7 @@ def test_a_layer_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert {"gate", "gated"} <= {op.name for op in replayed}
 
 
-def test_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration(tmp_path, monkeypatch) -> None:
     from projector.errors import InputError, Unsupported
     from projector.intake import dialect as engine
 

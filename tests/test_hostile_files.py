@@ -1,7 +1,5 @@
 """Both command lines given what is no file of theirs: exit code 2, one or a few short lines, no traceback, no waiting."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -82,9 +80,9 @@ def program(name: str) -> Callable[[list[str]], int]:
 def test_what_is_no_file_of_theirs(
     where: tuple[str, str],
     kind: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path,
+    capsys,
+    monkeypatch,
 ) -> None:
     if (where[1], kind) == ("map", "latin-1"):
         pytest.skip("a mapping of odd column names is a map")
@@ -106,7 +104,7 @@ def test_what_is_no_file_of_theirs(
 @pytest.mark.parametrize(
     "mode", [pytest.param("utf-8", marks=pytest.mark.night), pytest.param("latin-1", marks=pytest.mark.night), "ascii"]
 )
-def test_terminals_of_other_encodings(mode: str, tmp_path: Path) -> None:
+def test_terminals_of_other_encodings(mode: str, tmp_path) -> None:
     """Every command that prints tables or writes pages: the same exit code; files are UTF-8 whatever the terminal is."""
     (tmp_path / "case.yaml").write_text(SOUND)
     (tmp_path / "runs.yaml").write_text(run_yaml("a", "llama3_8b", 64, 5.0))
@@ -143,7 +141,7 @@ def test_terminals_of_other_encodings(mode: str, tmp_path: Path) -> None:
     assert not (tmp_path / "o" / "report.html").read_text(encoding="utf-8").isascii()
 
 
-def test_types_and_ranges_of_a_file_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_types_and_ranges_of_a_file_together(tmp_path, capsys) -> None:
     from projector.cli import run
 
     path = tmp_path / "case.yaml"
@@ -182,9 +180,7 @@ def test_types_and_ranges_of_a_file_together(tmp_path: Path, capsys: pytest.Capt
         ),
     ],
 )
-def test_sizes_that_nobody_builds(
-    text: str, words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sizes_that_nobody_builds(text: str, words: tuple[str, ...], tmp_path, capsys) -> None:
     from projector.cli import run
 
     path = tmp_path / "case.yaml"
@@ -195,7 +191,7 @@ def test_sizes_that_nobody_builds(
     assert len(error) < 3_000
 
 
-def test_mistakes_of_a_gpu_beside_its_cluster_bear_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_of_a_gpu_beside_its_cluster_bear_its_name(tmp_path, capsys) -> None:
     from projector.cli import run
 
     hardware = ROOT / "projector" / "hardware"

@@ -1,7 +1,5 @@
 """What counts as a line of code."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

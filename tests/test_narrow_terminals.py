@@ -1,7 +1,5 @@
 """Every command that prints a table, at 60 and 80 columns: no line is longer, and no figure is cut."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +57,7 @@ Call = Callable[..., str]
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+def said(monkeypatch, capsys) -> Call:
     for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
 
@@ -89,9 +87,7 @@ def test_projector(arguments: tuple[str, ...], width: int, said: Call) -> None:
 
 
 @pytest.mark.parametrize("arguments", HARNESS.values(), ids=HARNESS)
-def test_harness(
-    arguments: tuple[str, ...], said: Call, project_folder: Path, six_families: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_harness(arguments: tuple[str, ...], said: Call, project_folder: Path, six_families: Path, monkeypatch) -> None:
     monkeypatch.chdir(project_folder)
     if {"before", "kept.sqlite"} & set(arguments):
         said(harness, ("run", "suites/tiny.yaml", "--out", "before", "--no-plots", "--record", "kept.sqlite"), 80)

@@ -1,8 +1,6 @@
 """The notebook of the documentation runs as it stands, and what it shows is what it was written with: after a change of
 figures ``jupyter execute --inplace docs/start/sweep.ipynb`` writes it again."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -32,7 +30,7 @@ def test_a_sweep_to_a_picture_takes_eight_lines_and_is_stored_with_it() -> None:
 
 
 @pytest.mark.slow
-def test_it_shows_today_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_shows_today_what_is_stored(monkeypatch) -> None:
     client = pytest.importorskip("nbclient", reason="nbclient is not installed (extra test)")
     pytest.importorskip("ipykernel", reason="there is no kernel of Jupyter")
     import nbformat

@@ -1,7 +1,5 @@
 """What an installation brings: a core of three packages, extras that say what they are for, files of a release."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

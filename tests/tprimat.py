@@ -1,7 +1,5 @@
 """Output folders of TPrimat as its README documents them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

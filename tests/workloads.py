@@ -1,7 +1,5 @@
 """A workload in one line, as most tests of projections need one."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Synthetic rows and a tiny suite, for the tests of the harness."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +46,7 @@ def run_yaml(
 
 
 @pytest.fixture
-def project_folder(tmp_path: Path) -> Path:
+def project_folder(tmp_path) -> Path:
     """``suites/tiny.yaml`` over ``measured/runs/tiny.yaml`` with two dense runs and a mixture-of-experts one."""
     (tmp_path / "suites").mkdir()
     (tmp_path / "measured" / "runs").mkdir(parents=True)
@@ -63,7 +61,7 @@ def project_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def six_families(tmp_path: Path) -> Path:
+def six_families(tmp_path) -> Path:
     """A file of six families on three GPUs, each of a source of its own: enough for an interval."""
     path = tmp_path / "six.yaml"
     models = ("llama3_8b", "mixtral_8x7b", "llama2_7b", "qwen3_8b", "gpt3_5b", "nemotron4_15b")

@@ -5,8 +5,6 @@
 ``llm_analysis/analysis.py`` of release 0.2.2.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys
@@ -14,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-
-import pytest
 
 LLM = """
 class Llm:
@@ -255,7 +251,7 @@ def llm_analysis_package(folder: Path) -> Path:
 
 
 @contextmanager
-def importable(monkeypatch: pytest.MonkeyPatch, package: str, folder: Path | None) -> Iterator[None]:
+def importable(monkeypatch, package: str, folder: Path | None) -> Iterator[None]:
     """``package`` as found in ``folder`` (None: nowhere new), forgotten again afterwards."""
     from harness.predictors import calculon, llm_analysis
 

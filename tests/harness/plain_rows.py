@@ -1,7 +1,5 @@
 """Rows by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from harness.contracts.results import Row

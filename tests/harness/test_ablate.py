@@ -1,9 +1,6 @@
 """One mechanism switched off at a time: what can be, that it is and nothing else, and what the change is worth."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,7 +110,7 @@ def test_a_changed_profile_is_not_projected_where_it_settles_nothing(few: list[M
     assert ablate.projected(few[:1], every["when adapters"], 1, marked) == marked
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path, capsys) -> None:
     folder = shelf.folder("measured/runs")
     (tmp_path / "unseen_few.yaml").write_text((folder / "simumax_b200.yaml").read_text())
     (tmp_path / "open.yaml").write_text((folder / "simumax_a100.yaml").read_text())

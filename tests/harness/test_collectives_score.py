@@ -1,7 +1,5 @@
 """The collective model against published figures: levels by fabric, sources held out, thresholds as bounds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from statistics import median
 
@@ -89,7 +87,7 @@ def test_conditions_hold_the_host() -> None:
     assert one_thread.seconds(1e-3, 8) == 1e-3
 
 
-def test_rows_are_read_as_they_were_taken(tmp_path: Path) -> None:
+def test_rows_are_read_as_they_were_taken(tmp_path) -> None:
     rows = [
         "x,H200-SXM,fp32,all_reduce,8,1,NVLink,Ring (NVLS off),8589934592,busbw_gbs,366,41117,",
         "x,H200-SXM,fp32,all_reduce,8,1,NVLink,NVLS,8589934592,busbw_gbs,473,31774,",
@@ -116,7 +114,7 @@ def test_rows_are_read_as_they_were_taken(tmp_path: Path) -> None:
     assert [row[0] for row in by_fabric([ring, threshold]).rows] == ["h200, one node"]
 
 
-def test_every_mistake_of_a_table_is_named(tmp_path: Path) -> None:
+def test_every_mistake_of_a_table_is_named(tmp_path) -> None:
     good = (MEASURED / "mi355x.csv").read_text("utf-8")
     (tmp_path / "mi355x.csv").write_text(good + "barrier,8,1,8,,9,,,kernel,x\nall_reduce,8,1,8,,9,,,guess,x\n")
     (tmp_path / "h100_sxm.csv").write_text("kind,gpus\nall_reduce,8\n")
@@ -127,9 +125,7 @@ def test_every_mistake_of_a_table_is_named(tmp_path: Path) -> None:
     assert {"kind barrier", "condition guess"} <= set(map(str, found))
 
 
-def test_the_command_scores_one_cluster_and_writes_every_figure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_scores_one_cluster_and_writes_every_figure(tmp_path, capsys) -> None:
     out = tmp_path / "collectives.md"
     assert main(["collectives", str(MEASURED), "--cluster", "h200", "--out", str(out)]) == 0
     said = capsys.readouterr().out
@@ -143,6 +139,6 @@ def test_the_command_scores_one_cluster_and_writes_every_figure(
     ("arguments", "said"),
     [(["nowhere"], "no such folder or file"), ([str(MEASURED), "--cluster", "h2oo"], "--cluster: found 'h2oo'")],
 )  # fmt: skip
-def test_bad_input_of_the_command(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_of_the_command(arguments: list[str], said: str, capsys) -> None:
     assert main(["collectives", *arguments]) == 2
     assert said in capsys.readouterr().err

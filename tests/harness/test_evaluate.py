@@ -1,7 +1,5 @@
 """The loop: order, fits, refusals, the same result in several processes, and the registered predictors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -120,7 +118,7 @@ def test_a_run_of_two_suites_is_projected_once_and_listed_in_both(runs: list[Mea
     assert len(made.unique_rows) == len(FITS)
 
 
-def test_several_processes_give_the_same_rows(runs: list[MeasuredRun], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_give_the_same_rows(runs: list[MeasuredRun], monkeypatch) -> None:
     monkeypatch.setattr(evaluate, "MIN_PARALLEL", 1)
     seen: list[int] = []
     selected = [Selected("", r) for r in runs]
@@ -317,7 +315,7 @@ def test_what_ran_is_no_failure_where_nobody_can_tell() -> None:
 
 
 def test_it_shows_where_stacks_differ_and_writes_a_file_that_reads_back(
-    six_families: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    six_families: Path, tmp_path, capsys, monkeypatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     out, looks = tmp_path / "posterior.json", tmp_path / "looks.csv"
@@ -337,7 +335,7 @@ def test_it_shows_where_stacks_differ_and_writes_a_file_that_reads_back(
     assert main([*given, "--against", str(out)]) == 1
 
 
-def test_unknown_gpus_write_nothing(project_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_gpus_write_nothing(project_folder: Path, tmp_path, capsys) -> None:
     tiny = project_folder / "measured" / "runs" / "tiny.yaml"
     out = tmp_path / "posterior.json"
     assert main(["calibrate", "h200", "--runs", str(tiny), "--out", str(out)]) == 2

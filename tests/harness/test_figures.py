@@ -1,7 +1,5 @@
 """The figures to report: right values, goals judged, reports written, README kept in step."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Callable

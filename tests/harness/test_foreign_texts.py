@@ -1,7 +1,5 @@
 """Texts that are not ours to trust: no cell becomes a formula, no line a command of the runner, no id breaks a line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -68,9 +66,7 @@ def test_no_line_is_a_command_however_it_is_written(pieces: list[str]) -> None:
     assert re.sub(r"\s", "", made) == re.sub(r"\s", "", "".join(pieces))
 
 
-def test_ids_are_no_commands_where_a_runner_reads_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ids_are_no_commands_where_a_runner_reads_along(tmp_path, monkeypatch, capsys) -> None:
     suite, table = tmp_path / "s.yaml", tmp_path / "t.csv"
     suite.write_text(f'suite: s\ncases: [{CASE}, id: "::error::boom"}}, {CASE}, id: "##[add-mask]x"}}]\n')
     table.write_text("id,gpu\n::error::boom,h100\n##[add-mask]x,h100\n")
@@ -86,9 +82,7 @@ def test_ids_are_no_commands_where_a_runner_reads_along(
     assert sys.stdout.write("") == 0
 
 
-def test_mistakes_are_no_commands_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_no_commands_either(tmp_path, monkeypatch, capsys) -> None:
     suite = tmp_path / "s.yaml"
     suite.write_text('suite: s\n"a\\n::error::boom": 1\n')
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
@@ -98,7 +92,7 @@ def test_mistakes_are_no_commands_either(
     assert not any(line.lstrip().startswith("::") for line in err.splitlines())
 
 
-def test_an_id_of_several_lines_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_id_of_several_lines_is_a_mistake(tmp_path, capsys) -> None:
     suite = tmp_path / "s.yaml"
     suite.write_text(f'suite: s\ncases: [{CASE}, id: "a\\nb"}}]\n')
     assert main(["run", str(suite)]) == 2
@@ -191,7 +185,7 @@ def test_a_summary_that_is_too_long_keeps_the_verdicts(report: Callable[[int, st
     assert "**FAIL** it" in text
 
 
-def test_the_summary_is_appended(tmp_path: Path, report: Callable[[int, str], Report]) -> None:
+def test_the_summary_is_appended(tmp_path, report: Callable[[int, str], Report]) -> None:
     path = tmp_path / "summary.md"
     path.write_text("before\n")
     github.write_summary(path, report(1, "1"))

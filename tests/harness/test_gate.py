@@ -1,7 +1,5 @@
 """Each threshold holds and fails, and every kind of damage to the rows makes a gate fail."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

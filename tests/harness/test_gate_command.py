@@ -1,7 +1,5 @@
 """The gate is shown to fail, through the command line: a broken constant, a dropped row, a swapped order, a wide step."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Mapping
@@ -77,7 +75,7 @@ def write(folder: Path, runs: Mapping[str, Mapping[str, Any]], gate: Mapping[str
 
 
 @pytest.fixture(scope="module")
-def truth(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def truth(tmp_path_factory) -> Runs:
     """Runs that measure what is projected, to 1 %."""
     folder = tmp_path_factory.mktemp("truth")
     write(folder, {name: run_of(name, 5.0, 50.0) for name in RECIPES})
@@ -94,7 +92,7 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+def call(tmp_path, monkeypatch, capsys) -> Call:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(observations, "packaged", lambda: None)  # what is true here is what is projected
@@ -140,7 +138,7 @@ def test_what_is_right_passes(truth: Runs, call: Call) -> None:
     ],
 )
 def test_a_broken_kernel_constant_fails(
-    truth: Runs, call: Call, monkeypatch: pytest.MonkeyPatch, share: float, limits: Mapping[str, float], broken: str
+    truth: Runs, call: Call, monkeypatch, share: float, limits: Mapping[str, float], broken: str
 ) -> None:
     """Matrix products at a share of their clock, on every GPU: the figure before any correction shows all of it."""
     assert call(truth, gate=limits)[0] == 0
@@ -198,7 +196,7 @@ def test_a_model_that_left_the_zoo_fails_its_suite_by_name(truth: Runs, call: Ca
     ],
 )
 def test_junit_fails_where_the_command_does(
-    truth: Runs, call: Call, tmp_path: Path, change: dict[str, float], flags: tuple[str, ...], gate: dict[str, float]
+    truth: Runs, call: Call, tmp_path, change: dict[str, float], flags: tuple[str, ...], gate: dict[str, float]
 ) -> None:
     if "--against" in flags:
         assert call(truth, gate=LOOSE, out="before")[0] == 0
@@ -277,7 +275,7 @@ def test_a_row_that_leaves_the_suite_blocks_unless_it_may(truth: Runs, call: Cal
     assert ["new", "simulate", "moe-b"] in [line.split() for line in text.splitlines()]
 
 
-def test_rows_are_compared_with_those_of_a_csv_too(truth: Runs, call: Call, tmp_path: Path) -> None:
+def test_rows_are_compared_with_those_of_a_csv_too(truth: Runs, call: Call, tmp_path) -> None:
     assert call(truth, out="before")[0] == 0
     table = tmp_path / "before" / "results.csv"
     said = call(truth, "--against", "before/results.csv")[1]
@@ -306,7 +304,7 @@ def test_rows_are_compared_with_those_of_a_csv_too(truth: Runs, call: Call, tmp_
         (("--against", "nowhere"), "nowhere does not exist"),
     ],
 )
-def test_flags_that_make_no_sense(truth: Runs, call: Call, tmp_path: Path, flags: tuple[str, ...], piece: str) -> None:
+def test_flags_that_make_no_sense(truth: Runs, call: Call, tmp_path, flags: tuple[str, ...], piece: str) -> None:
     code, text = call(truth, *flags, gate={"min_rows": 0, "uncalibrated_mape": -1})
     assert code == 2
     for said in (

@@ -1,7 +1,5 @@
 """The ready-made CI files, as a user copies them: the shell gate runs, the workflow is one that GitHub reads."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -27,7 +25,7 @@ exit "${CODE:-0}"
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Shell:
+def gate(tmp_path) -> Shell:
     """The shell gate in a folder with a ``judge`` in the place of the harness."""
     (tmp_path / "judge").write_text(JUDGE)
     (tmp_path / "judge").chmod(0o755)
@@ -57,7 +55,7 @@ def test_the_shell_gate_ends_as_the_harness_does(gate: Shell) -> None:
     assert "set -eu" not in usage.stderr
 
 
-def test_a_passing_job_leaves_the_baseline_of_the_next_and_a_failing_one_does_not(gate: Shell, tmp_path: Path) -> None:
+def test_a_passing_job_leaves_the_baseline_of_the_next_and_a_failing_one_does_not(gate: Shell, tmp_path) -> None:
     kept = {"BASELINE": "kept", "KEEP": "kept"}
     first = gate("a.yaml", **kept, ROWS="first")
     assert "no results in kept, so nothing to compare with" in first.stderr
@@ -71,7 +69,7 @@ def test_a_passing_job_leaves_the_baseline_of_the_next_and_a_failing_one_does_no
     assert list((tmp_path / "kept").iterdir()) == [results]
 
 
-def test_an_environment_that_is_there_is_used(gate: Shell, tmp_path: Path) -> None:
+def test_an_environment_that_is_there_is_used(gate: Shell, tmp_path) -> None:
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "judge").rename(tmp_path / "venv" / "bin" / "python")
     assert gate("a.yaml", VENV="venv", PYTHON="no-such-interpreter").returncode == 0

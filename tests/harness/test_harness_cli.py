@@ -1,7 +1,5 @@
 """The command line as a user runs it: exit codes, files written, nothing written, no traceback."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -238,7 +236,7 @@ def test_a_power_cap_slows_every_row_and_is_recorded_in_it(project_folder: Path)
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path) -> Path:
     """A checkout with one experiment that is projected, one refused by its architecture, one that is broken."""
     root = checkout(tmp_path / "primus")
     keys = {"seq_length": 4096, "micro_batch_size": 1, "global_batch_size": 16}
@@ -263,7 +261,7 @@ def test_one_line_each(tree: Path) -> None:
     assert made[1].reason == "Mamba layers"
 
 
-def test_the_report_is_the_same_wherever_it_is_made(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_is_the_same_wherever_it_is_made(tree: Path, monkeypatch) -> None:
     text = inputs.markdown(list(inputs.lines(tree, inputs.experiments(tree))))
     assert str(tree) not in text
     assert "| all | 4 | 2 |" in text
@@ -274,7 +272,7 @@ def test_the_report_is_the_same_wherever_it_is_made(tree: Path, monkeypatch: pyt
     assert inputs.markdown(list(inputs.lines(again, inputs.experiments(again)))) == text
 
 
-def test_a_folder_that_is_missing_or_empty_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_missing_or_empty_is_said(tmp_path, capsys) -> None:
     with pytest.raises(InputError, match="no such folder"):
         inputs.experiments(tmp_path / "nowhere")
     assert main(["inputs", str(tmp_path / "nowhere"), str(tmp_path)]) == 2
@@ -283,7 +281,7 @@ def test_a_folder_that_is_missing_or_empty_is_said(tmp_path: Path, capsys: pytes
     assert "no experiment" in shown
 
 
-def test_the_command_writes_the_report(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_report(tree: Path, tmp_path, capsys) -> None:
     out = tmp_path / "inputs.md"
     assert main(["inputs", str(tree), "--out", str(out)]) == 0
     assert "4 experiments, 2 projected, 2 refused" in capsys.readouterr().out

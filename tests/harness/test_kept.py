@@ -1,7 +1,5 @@
 """The cache on disk: what it gives is what was made, and whatever is wrong with it is made again."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle
@@ -25,7 +23,7 @@ RUNS = ROOT / "measured" / "runs" / "simumax_a100.yaml"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[Path]]]:
+def folder(tmp_path, monkeypatch) -> Iterator[Callable[[], list[Path]]]:
     monkeypatch.setenv("PROJECTOR_CACHE", str(tmp_path / "cache"))
     kept._folder.cache_clear()
     yield lambda: sorted(p for p in (tmp_path / "cache").rglob("*") if p.is_file())
@@ -66,9 +64,7 @@ def test_a_damaged_or_torn_value_is_none(folder: Callable[[], list[Path]]) -> No
     assert NUMBERS.recall("content") == list(range(100))
 
 
-def test_a_folder_that_cannot_be_written_costs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Callable[[], list[Path]]
-) -> None:
+def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch, folder: Callable[[], list[Path]]) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PROJECTOR_CACHE", str(tmp_path / "file" / "below"))
     kept._folder.cache_clear()
@@ -76,7 +72,7 @@ def test_a_folder_that_cannot_be_written_costs_nothing(
     assert NUMBERS.recall("content") is None
 
 
-def test_it_is_switched_off(monkeypatch: pytest.MonkeyPatch, folder: Callable[[], list[Path]]) -> None:
+def test_it_is_switched_off(monkeypatch, folder: Callable[[], list[Path]]) -> None:
     monkeypatch.setenv("PROJECTOR_CACHE", "off")
     kept._folder.cache_clear()
     NUMBERS.keep("content", [1])
@@ -84,9 +80,7 @@ def test_it_is_switched_off(monkeypatch: pytest.MonkeyPatch, folder: Callable[[]
     assert folder() == []
 
 
-def test_other_code_keeps_other_values_and_old_ones_go(
-    monkeypatch: pytest.MonkeyPatch, folder: Callable[[], list[Path]]
-) -> None:
+def test_other_code_keeps_other_values_and_old_ones_go(monkeypatch, folder: Callable[[], list[Path]]) -> None:
     for number in range(7):
         monkeypatch.setattr(kept, "code_hash", lambda n=number: f"{n:064x}"[::-1])
         kept._folder.cache_clear()
@@ -97,9 +91,7 @@ def test_other_code_keeps_other_values_and_old_ones_go(
     assert len({file.parent for file in folder()}) <= kept._VERSIONS
 
 
-def test_folders_that_it_did_not_make_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Callable[[], list[Path]]
-) -> None:
+def test_folders_that_it_did_not_make_stay(tmp_path, monkeypatch, folder: Callable[[], list[Path]]) -> None:
     """``PROJECTOR_CACHE=$HOME`` is no leave to clear it."""
     mine = [tmp_path / "cache" / name for name in ("photos", "letters", "a" * 24, f"{'a' * 24}-cpython-312")]
     for each in mine:
@@ -127,7 +119,7 @@ def _sealed(data: bytes) -> bytes:
     return hashlib.sha256(data).digest() + data
 
 
-def test_a_planted_pickle_runs_nothing(tmp_path: Path, folder: Callable[[], list[Path]]) -> None:
+def test_a_planted_pickle_runs_nothing(tmp_path, folder: Callable[[], list[Path]]) -> None:
     """The attack of old: a file that the user owns, with a seal that holds, in the place of a value or linked from there."""
     NUMBERS.keep("content", [1])
     (file,) = folder()
@@ -142,7 +134,7 @@ def test_a_planted_pickle_runs_nothing(tmp_path: Path, folder: Callable[[], list
     assert made.exists()
 
 
-def test_links_and_what_is_no_file_are_refused(tmp_path: Path, folder: Callable[[], list[Path]]) -> None:
+def test_links_and_what_is_no_file_are_refused(tmp_path, folder: Callable[[], list[Path]]) -> None:
     NUMBERS.keep("content", [1])
     (file,) = folder()
     elsewhere = tmp_path / "elsewhere"
@@ -162,7 +154,7 @@ def test_links_and_what_is_no_file_are_refused(tmp_path: Path, folder: Callable[
         assert NUMBERS.recall("content") == [4]
 
 
-def test_a_folder_that_is_a_link_or_open_to_others_is_refused(tmp_path: Path, folder: Callable[[], list[Path]]) -> None:
+def test_a_folder_that_is_a_link_or_open_to_others_is_refused(tmp_path, folder: Callable[[], list[Path]]) -> None:
     NUMBERS.keep("content", [1])
     own = folder()[0].parent
     assert own.stat().st_mode & 0o777 == 0o700
@@ -180,7 +172,7 @@ def test_a_folder_that_is_a_link_or_open_to_others_is_refused(tmp_path: Path, fo
     assert len(list((tmp_path / "moved").iterdir())) == 1
 
 
-def test_what_somebody_else_owns_is_refused(monkeypatch: pytest.MonkeyPatch, folder: Callable[[], list[Path]]) -> None:
+def test_what_somebody_else_owns_is_refused(monkeypatch, folder: Callable[[], list[Path]]) -> None:
     NUMBERS.keep("content", [1])
     monkeypatch.setattr(os, "getuid", lambda: os.stat("/").st_uid + 4711)
     assert NUMBERS.recall("content") is None
@@ -188,7 +180,7 @@ def test_what_somebody_else_owns_is_refused(monkeypatch: pytest.MonkeyPatch, fol
     assert len(folder()) == 1
 
 
-def test_too_much_of_one_version_is_thinned(monkeypatch: pytest.MonkeyPatch, folder: Callable[[], list[Path]]) -> None:
+def test_too_much_of_one_version_is_thinned(monkeypatch, folder: Callable[[], list[Path]]) -> None:
     for number in range(6):
         NUMBERS.keep(str(number), [0] * 500)
         os.utime(folder()[0].parent / NUMBERS._file(str(number)), (number, number))
@@ -199,9 +191,7 @@ def test_too_much_of_one_version_is_thinned(monkeypatch: pytest.MonkeyPatch, fol
     assert [NUMBERS.recall(str(n)) is None for n in range(6)] == [True] * 3 + [False] * 3
 
 
-def test_another_version_of_a_library_keeps_values_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, folder: Callable[[], list[Path]]
-) -> None:
+def test_another_version_of_a_library_keeps_values_of_its_own(monkeypatch, folder: Callable[[], list[Path]]) -> None:
     NUMBERS.keep("content", [1])
     monkeypatch.setattr(kept, "_version", lambda library: f"{library} of tomorrow")
     kept._folder.cache_clear()
@@ -229,7 +219,7 @@ def test_measured_runs_are_the_same_from_the_cache(folder: Callable[[], list[Pat
 
 
 def test_runs_with_mistakes_or_hardware_of_their_own_are_read_each_time(
-    tmp_path: Path, folder: Callable[[], list[Path]]
+    tmp_path, folder: Callable[[], list[Path]]
 ) -> None:
     text = RUNS.read_text()
     wrong = tmp_path / "wrong.yaml"
@@ -246,7 +236,7 @@ def test_runs_with_mistakes_or_hardware_of_their_own_are_read_each_time(
     assert folder() == []
 
 
-def test_two_processes_that_write_at_once(tmp_path: Path) -> None:
+def test_two_processes_that_write_at_once(tmp_path) -> None:
     code = (
         "from harness.kept import Shelf\n"
         "shelf = Shelf('k', list[int])\n"

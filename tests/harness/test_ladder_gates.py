@@ -1,8 +1,6 @@
 """Published ladders, one switch changed in each step: what every step gains is projected within three points of what it
 measured, and where it is not, the gap may not grow. A ratio of neighbours cancels what a whole ladder has wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The tolerance of the memory verdict: quantiles worked out by hand, real peaks, what the verdicts become, the command."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict
@@ -169,7 +167,7 @@ def test_the_order_of_memory_within_groups(runs: list[MeasuredRun]) -> None:
     assert sum((each.agreement or 0.0) * each.pairs for each in measured) / pairs >= 0.9
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(capsys) -> None:
     assert main(["tolerance", str(RUNS / "megatron_lm.yaml"), "--json"]) == 0
     tables = {table["title"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
     assert {
@@ -177,7 +175,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     } <= tables.keys()  # fmt: skip
 
 
-def test_a_block_is_a_positive_number(tmp_path: Path) -> None:
+def test_a_block_is_a_positive_number(tmp_path) -> None:
     rows = yaml.safe_load((RUNS / "maxtext_mi355x.yaml").read_text())
     row = next(row for row in rows if "failed_allocation_gib" in row["measured"])
     row["measured"]["failed_allocation_gib"] = -1.0

@@ -1,10 +1,7 @@
 """The Calculon adapter on a stand-in with the same interface (Calculon is not on the package index)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import peer_fakes
@@ -20,7 +17,7 @@ from projector.hardware import catalogue
 
 
 @pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Predictor]:
+def tool(monkeypatch, tmp_path) -> Iterator[Predictor]:
     with peer_fakes.importable(monkeypatch, "calculon", peer_fakes.calculon_checkout(tmp_path)):
         (made,) = predictors.load(["calculon"])
         yield made

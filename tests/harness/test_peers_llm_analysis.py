@@ -1,11 +1,8 @@
 """The llm-analysis adapter, on the package where it is installed and on a stand-in with the same interface."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import peer_fakes
 import pytest
@@ -22,7 +19,7 @@ from harness.score import accuracy
 
 
 @pytest.fixture(params=["stand-in", "package"])
-def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Predictor]:
+def tool(request, monkeypatch, tmp_path) -> Iterator[Predictor]:
     fake = request.param == "stand-in"
     if not fake and importlib.util.find_spec("llm_analysis") is None:
         pytest.skip("llm-analysis is not installed (extra: peers)")

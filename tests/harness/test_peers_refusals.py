@@ -1,7 +1,5 @@
 """What both peers cannot be told of a run, and what happens where their package is not there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -84,7 +82,7 @@ def test_recompute_that_both_know(granularity: str | None, modules: tuple[str, .
     assert peer.recompute_mode(stated) == mode
 
 
-def test_absent_packages_are_named_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_packages_are_named_all_at_once(monkeypatch) -> None:
     monkeypatch.setattr(peer, "located", lambda *_: None)
     with peer_fakes.importable(monkeypatch, "calculon", None), pytest.raises(InputError) as caught:
         predictors.load(["llm-analysis", "calculon", "simulat"])
@@ -95,7 +93,7 @@ def test_absent_packages_are_named_all_at_once(monkeypatch: pytest.MonkeyPatch) 
     assert "nearest: simulate" in said
 
 
-def test_an_unrelated_package_of_the_same_name_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unrelated_package_of_the_same_name_is_not_run(monkeypatch, tmp_path) -> None:
     peer_fakes.write(tmp_path, {"calculon/__init__.py": "raise SystemExit('this code must not run')"})
     with (
         peer_fakes.importable(monkeypatch, "calculon", tmp_path),
@@ -104,7 +102,7 @@ def test_an_unrelated_package_of_the_same_name_is_not_run(monkeypatch: pytest.Mo
         predictors.load(["calculon"])
 
 
-def test_a_calculon_with_other_inputs_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_calculon_with_other_inputs_is_refused(monkeypatch, tmp_path) -> None:
     peer_fakes.calculon_checkout(tmp_path)
     path = tmp_path / "calculon" / "llm" / "llm.py"
     path.write_text(path.read_text().replace('"optimizer_offload", "training")', '"optimizer_offload", "expert_par")'))

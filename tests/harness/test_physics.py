@@ -1,7 +1,5 @@
 """The physical check of a run: what is impossible is refused, what is unlikely is doubted, both in words with figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -163,7 +161,7 @@ def test_a_processor_at_hand_is_not_held_to_the_catalogues() -> None:
     assert said(run(0.01, gpu="cpu", peak_memory_gib=500.0)) == ()
 
 
-def test_doubts_are_said_where_a_file_is_projected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doubts_are_said_where_a_file_is_projected(tmp_path, capsys) -> None:
     path = tmp_path / "runs.yaml"
     dataset.write([run(3500.0), replace(run(0.004), id="y")], path)
     out = tmp_path / "out"
@@ -180,7 +178,7 @@ def test_a_refused_run_is_kept_with_its_reason_and_marked_once() -> None:
     assert made.measured.step_seconds == 0.004
 
 
-def test_a_strict_file_is_judged_as_it_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_strict_file_is_judged_as_it_is_read(tmp_path, capsys) -> None:
     path = tmp_path / "runs.yaml"
     dataset.write([run(0.004), replace(run(3500.0), id="y"), replace(run(), id="z")], path)
     read = {made.id: made.problem for made in dataset.read(path)}
@@ -193,7 +191,7 @@ def test_a_strict_file_is_judged_as_it_is_read(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("value", [".nan", ".inf", "-1.0", "0"])
-def test_a_figure_that_is_no_number_is_a_mistake_of_the_file(value: str, tmp_path: Path) -> None:
+def test_a_figure_that_is_no_number_is_a_mistake_of_the_file(value: str, tmp_path) -> None:
     path = tmp_path / "runs.yaml"
     dataset.write([run()], path)
     path.write_text(path.read_text().replace("step_seconds: 4.0", f"step_seconds: {value}"))

@@ -1,7 +1,5 @@
 """Published totals beside plans: what is read, what holds on the shipped ones, the report, bad input."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +47,7 @@ def test_failures_and_power(made: dict[str, Held]) -> None:
     assert low < 5000 * 1e3 / 6e6 < high
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path, capsys) -> None:
     out = tmp_path / "plans.md"
     assert main(["plans", str(TOTALS), "--out", str(out), "--json"]) == 0
     tables = {table["title"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
@@ -59,7 +57,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "arXiv 2412.19437" in text
 
 
-def test_bad_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_totals(tmp_path, capsys) -> None:
     path = tmp_path / "totals.yaml"
     path.write_text(
         "- {id: a, source: s, gpus: 0, tokens: .nan, of: moon, gpu: abacus, tgs: -1}\n"
@@ -142,7 +140,7 @@ def test_laws(rows: list[Rated]) -> None:
     assert platforms.alike(repeats) == []  # one strategy twice
 
 
-def test_the_peaks_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_peaks_command(tmp_path, capsys) -> None:
     price = tmp_path / "price.yaml"
     price.write_text("price_by_gpu: {mi300x: 2.0}\ncurrency: USD\nsource: an offer\n")
     words = ["peaks", str(ROWS), *COUNTED, "--price", str(price), "--out", str(tmp_path / "out")]
@@ -169,7 +167,7 @@ def test_the_peaks_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (("--price", "-1"), "--price"),
     ],
 )
-def test_bad_input(words: tuple[str, ...], found: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input(words: tuple[str, ...], found: str, capsys) -> None:
     try:
         code = main(["peaks", str(ROWS), *words])
     except SystemExit as error:

@@ -1,7 +1,5 @@
 """The fit of the posterior: what it finds in made-up rows, that leaving out is leaving out, and what sources weigh."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Predictions on disk: the same to the last bit, taken only where everything that they depend on is the same."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,7 +28,7 @@ projection = importlib.import_module("projector.projection")
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def cache(tmp_path, monkeypatch) -> Iterator[Path]:
     monkeypatch.setenv("PROJECTOR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(kept, "_BEGAN", code.changed() + 1.0)
     _anew()
@@ -60,9 +58,7 @@ def _files(folder: Path, kind: str = "prediction") -> list[Path]:
     return sorted(folder.rglob(f"{kind}-*"))
 
 
-def test_the_same_to_the_last_bit_and_projected_once(
-    cache: Path, runs: list[MeasuredRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_to_the_last_bit_and_projected_once(cache: Path, runs: list[MeasuredRun], monkeypatch) -> None:
     tools = (Ours("simulate"), ConstantMfu())
     selected = [Selected("s", run) for run in runs]
     kept.switch_off()  # undone by the fixture
@@ -110,7 +106,7 @@ def test_whatever_a_prediction_depends_on_gives_another(cache: Path, runs: list[
 
 
 def test_what_code_does_not_hold_is_never_remembered(
-    cache: Path, runs: list[MeasuredRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, runs: list[MeasuredRun], tmp_path, monkeypatch
 ) -> None:
     run = _one(runs)
     assert Ours("benchmark").content(run) is None
@@ -155,7 +151,7 @@ def test_a_damaged_or_foreign_prediction_is_made_again(cache: Path, runs: list[M
 
 
 def test_code_that_changes_under_a_process_is_not_what_it_ran(
-    cache: Path, runs: list[MeasuredRun], monkeypatch: pytest.MonkeyPatch
+    cache: Path, runs: list[MeasuredRun], monkeypatch
 ) -> None:
     run, tool = _one(runs), Ours("simulate")
     assert kept._folder() is not None
@@ -167,7 +163,7 @@ def test_code_that_changes_under_a_process_is_not_what_it_ran(
     assert kept._folder() is None
 
 
-def test_in_several_processes_as_in_one(cache: Path, runs: list[MeasuredRun], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_several_processes_as_in_one(cache: Path, runs: list[MeasuredRun], monkeypatch) -> None:
     monkeypatch.setattr(evaluate, "MIN_PARALLEL", 2)
     selected = [Selected("s", run) for run in runs]
     seen: list[tuple[int, int]] = []

@@ -1,10 +1,7 @@
 """What a report is pasted into: LaTeX, Markdown for a post, SVG, JUnit; and the command that writes them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -236,9 +233,7 @@ def test_the_whole_provenance_is_shown_where_nothing_is_checked_in(saved: files.
     )
 
 
-def test_the_command_writes_the_formats_asked_for(
-    saved: files.Saved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_the_formats_asked_for(saved: files.Saved, tmp_path, capsys) -> None:
     publish.write_rows(tmp_path, saved)
     for name in ("benchmark-steps.svg", "benchmark-steps.png"):
         (tmp_path / name).write_text("drawn of these rows")
@@ -261,7 +256,7 @@ def test_the_command_writes_the_formats_asked_for(
     capsys.readouterr()
 
 
-def test_new_rows_remove_old_plots(saved: files.Saved, tmp_path: Path) -> None:
+def test_new_rows_remove_old_plots(saved: files.Saved, tmp_path) -> None:
     for name in ("benchmark-steps.svg", "simulate-measured.png", "mine.png"):
         (tmp_path / name).write_text("of earlier rows")
     publish.write_rows(tmp_path, saved)

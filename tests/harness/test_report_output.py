@@ -1,7 +1,5 @@
 """Reports: the same rows back from disk, and every renderer on rows that try to break it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -41,7 +39,7 @@ def saved(evaluation: Evaluation) -> files.Saved:
     return files.Saved(evaluation=evaluation, gates={"s": {"simulate": {"mape": 0.1}}}, provenance={"python": "3"})
 
 
-def test_rows_come_back_from_disk(evaluation: Evaluation, tmp_path: Path) -> None:
+def test_rows_come_back_from_disk(evaluation: Evaluation, tmp_path) -> None:
     write_whole(tmp_path / "results.json", files.json_text(saved(evaluation)))
     assert files.read(tmp_path) == saved(evaluation)
     assert files.read(tmp_path / "results.json") == saved(evaluation)
@@ -56,7 +54,7 @@ def test_csv_has_the_contract_columns_and_empty_cells(evaluation: Evaluation) ->
     assert (refused["run_id"], refused["status"], refused["error"]) == ("c", "unsupported", "")
 
 
-def test_the_report_shows_figures_and_refusals(evaluation: Evaluation, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_shows_figures_and_refusals(evaluation: Evaluation, capsys) -> None:
     checks = gate.check("s", evaluation.frame, {"simulate": {"mape": 0.01}})
     report = view.build(evaluation, checks, "T")
     titles = [t.title for t in report.tables]
@@ -150,7 +148,7 @@ def test_a_png_has_the_colours_that_matplotlib_saves(make_row) -> None:
     assert max(high for _, high in ImageChops.difference(one, other).getextrema()) < 40  # of 255: fewer colours
 
 
-def test_provenance_names_versions_and_hashes(tmp_path: Path, root: Path) -> None:
+def test_provenance_names_versions_and_hashes(tmp_path, root: Path) -> None:
     (tmp_path / "in").write_bytes(b"abc")
     made = provenance.collect([tmp_path / "in"], ["harness", "run"], 1.0)
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

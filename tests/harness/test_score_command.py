@@ -1,7 +1,5 @@
 """``harness score`` and ``harness suites``, and logs that ``projector.expect`` takes."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json
@@ -34,16 +32,16 @@ def one(path: Path, gpu: str | None = "mi300x") -> Judged:
     return found
 
 
-def logged(tmp_path: Path, seconds: float, *, timers: bool = False) -> Judged:
+def logged(tmp_path, seconds: float, *, timers: bool = False) -> Judged:
     return one(write_log(tmp_path / "train.log", [seconds] * 40, timers=timers))
 
 
 @pytest.fixture(scope="module")
-def usual(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+def usual(tmp_path_factory) -> Judged:
     return logged(tmp_path_factory.mktemp("usual"), 20.0)
 
 
-def test_verdicts_follow_the_interval(usual: Judged, tmp_path: Path) -> None:
+def test_verdicts_follow_the_interval(usual: Judged, tmp_path) -> None:
     low, high = usual.found.low, usual.found.high
     seconds = {"fast": 0.98 * low, "normal": math.sqrt(low * high), "slow": 1.02 * high}
     assert {word: logged(tmp_path, each).verdict for word, each in seconds.items()} == {word: word for word in seconds}
@@ -55,7 +53,7 @@ def test_the_causes_explain_the_whole_gap(usual: Judged) -> None:
     assert usual.seconds == pytest.approx(20.0, rel=1e-4)
 
 
-def test_timers_are_compared_part_by_part(usual: Judged, tmp_path: Path) -> None:
+def test_timers_are_compared_part_by_part(usual: Judged, tmp_path) -> None:
     assert usual.spans == ()
     timed = logged(tmp_path, 40.0, timers=True)
     passes, optimizer = timed.spans
@@ -70,7 +68,7 @@ def test_timers_are_compared_part_by_part(usual: Judged, tmp_path: Path) -> None
     assert "because of the forward and backward passes: 64.00 s measured" in view_score.verdict(slow)
 
 
-def test_a_log_without_arguments_takes_them_from_the_script(tmp_path: Path) -> None:
+def test_a_log_without_arguments_takes_them_from_the_script(tmp_path) -> None:
     lines = write_log(tmp_path / "whole.log", [30.0] * 20, batch=256).read_text().splitlines()
     steps = [line[line.index("iteration") :] for line in lines if "elapsed time per iteration" in line]
     steps = [re.sub(r"hip mem.*?\| rank.*?\| ", "", line) for line in steps]
@@ -89,7 +87,7 @@ def test_a_log_without_arguments_takes_them_from_the_script(tmp_path: Path) -> N
     assert "--framework: " in other.stderr
 
 
-def test_the_command_as_a_gate(tmp_path: Path) -> None:
+def test_the_command_as_a_gate(tmp_path) -> None:
     badge, out = tmp_path / "badge.json", tmp_path / "score.md"
     words = ("score", CPU, "--gate", "--badge", badge, "--out", out, "--json")
     done = command_line.run("harness", *words)
@@ -103,7 +101,7 @@ def test_the_command_as_a_gate(tmp_path: Path) -> None:
     assert command_line.run("harness", *words[:2]).returncode == 0
 
 
-def test_many_logs_stand_side_by_side(tmp_path: Path) -> None:
+def test_many_logs_stand_side_by_side(tmp_path) -> None:
     text = gzip.decompress(CPU.read_bytes())
     (tmp_path / "again.log").write_bytes(text)
     bad = tmp_path / "bad.log"
@@ -122,7 +120,7 @@ def test_suites_are_listed() -> None:
         assert re.search(rf"^{path.stem} ", done.stdout, re.MULTILINE)
 
 
-def test_expect_takes_a_log(tmp_path: Path) -> None:
+def test_expect_takes_a_log(tmp_path) -> None:
     made = one(CPU, None).made
     assert made is not None
     told = pj.expect(made, runs=str(CPU))
@@ -134,7 +132,7 @@ def test_expect_takes_a_log(tmp_path: Path) -> None:
         pj.expect(made, runs=tmp_path / "nothing.log")
 
 
-def test_a_log_of_no_gpu_is_of_the_projections(tmp_path: Path) -> None:
+def test_a_log_of_no_gpu_is_of_the_projections(tmp_path) -> None:
     lines = (LOGS / "megatron_c.log").read_text()
     assert one(LOGS / "megatron_c.log", "mi300x").made is not None, lines[:200]
     made = one(write_log(tmp_path / "a.log", [20.0] * 30)).made
@@ -147,7 +145,7 @@ def action() -> dict[str, Any]:
     return made
 
 
-def test_the_action_scores_logs_and_writes_the_comment(tmp_path: Path) -> None:
+def test_the_action_scores_logs_and_writes_the_comment(tmp_path) -> None:
     (score,) = [step for step in action()["runs"]["steps"] if step.get("name") == "Score"]
     bin = tmp_path / "temp" / "projector" / "bin"
     bin.mkdir(parents=True)

@@ -1,7 +1,5 @@
 """One screen at the end of a run: as a user sees it, for many rows and few, with gates that fail and rows that broke."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -244,7 +242,7 @@ def test_nothing_measured_is_no_claim(make_row: Callable[..., Row]) -> None:
 @pytest.mark.parametrize(
     "suite", sorted(path.name for path in (ROOT / "suites").glob("*.yaml") if path.stem not in ("local", "gpu"))
 )
-def test_every_suite_ends_in_one_screen(suite: str, tmp_path: Path) -> None:
+def test_every_suite_ends_in_one_screen(suite: str, tmp_path) -> None:
     done = harness("run", ROOT / "suites" / suite, "--mode", "both", "--out", tmp_path / "o", "--no-plots", cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     fits_a_screen(done.stdout)

@@ -1,7 +1,5 @@
 """Publishers from titles, runs that their own sources doubt, and first looks that stay."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,7 +75,7 @@ def test_a_doubted_run_stands_apart_and_teaches_nothing(runs: list[MeasuredRun])
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_doubt_takes_a_run_out_of_everything_that_is_judged_or_drawn(
-    runs: list[MeasuredRun], place: int, tmp_path: Path
+    runs: list[MeasuredRun], place: int, tmp_path
 ) -> None:
     """What is left is what would be there had the run never been, but for one table, one line and the tail of the rows."""
     doubted = replace(runs[place], doubt='"an outlier", its source says')
@@ -105,7 +103,7 @@ def _said(made: Evaluation, limits: Gate) -> list[object]:
     ]  # fmt: skip
 
 
-def test_doubted_rows_are_kept_in_the_files_and_come_back_apart(runs: list[MeasuredRun], tmp_path: Path) -> None:
+def test_doubted_rows_are_kept_in_the_files_and_come_back_apart(runs: list[MeasuredRun], tmp_path) -> None:
     doubted = replace(runs[0], doubt="a threshold, it says")
     made = evaluate.evaluate([Selected("s", run) for run in (doubted, *runs[1:])], [Half()])
     saved = files.Saved(evaluation=made, gates={}, provenance={})
@@ -119,9 +117,7 @@ def test_doubted_rows_are_kept_in_the_files_and_come_back_apart(runs: list[Measu
     assert any(doubted.id in str(block) for block in screen.blocks(shown))
 
 
-def test_only_doubted_runs_make_a_report_of_nothing_but_them(
-    runs: list[MeasuredRun], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_doubted_runs_make_a_report_of_nothing_but_them(runs: list[MeasuredRun], tmp_path, capsys) -> None:
     table = tmp_path / "runs.yaml"
     dataset.write([replace(runs[0], doubt="a threshold, it says")], table)
     assert cli.main(["run", "--runs", str(table), "--out", str(tmp_path / "out"), "--no-plots"]) == 0
@@ -129,9 +125,7 @@ def test_only_doubted_runs_make_a_report_of_nothing_but_them(
     assert "a threshold, it says" in (tmp_path / "out" / "report.md").read_text()
 
 
-def test_a_run_that_was_sound_and_is_doubted_now_is_no_lost_row(
-    runs: list[MeasuredRun], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_was_sound_and_is_doubted_now_is_no_lost_row(runs: list[MeasuredRun], tmp_path, capsys) -> None:
     sound, doubtful = tmp_path / "sound.yaml", tmp_path / "doubtful.yaml"
     measured = [run for run in runs if run.measured.tgs]
     dataset.write(measured, sound)
@@ -144,7 +138,7 @@ def test_a_run_that_was_sound_and_is_doubted_now_is_no_lost_row(
 
 
 @pytest.mark.parametrize("text", ["''", "' '", "7", "[a]"])
-def test_a_doubt_is_words(tmp_path: Path, text: str) -> None:
+def test_a_doubt_is_words(tmp_path, text: str) -> None:
     path = tmp_path / "runs.yaml"
     head = "- {id: a, source: {title: t}, gpu: '', gpus: 0, stack: {framework: ''}, measured: {}, problem: no gpu"
     path.write_text(f"{head}, doubt: {text}}}\n")
@@ -165,7 +159,7 @@ def test_rows_of_one_publisher_are_left_out_together(runs: list[MeasuredRun]) ->
     assert {o.source for o in seen} == {"a/b", "c/d", "e/f"} & {publisher(r.source.title) for r in named}
 
 
-def test_a_look_is_made_once(runs: list[MeasuredRun], tmp_path: Path) -> None:
+def test_a_look_is_made_once(runs: list[MeasuredRun], tmp_path) -> None:
     path = tmp_path / "looks" / "first_look.csv"
     measured = first_look.due(runs, ())
     made = first_look.look(measured[:1], Half(), "r1")
@@ -185,7 +179,7 @@ def test_an_interval_that_says_nothing_is_neither_in_nor_out(runs: list[Measured
     assert replace(made, low=None).inside is None
 
 
-def test_the_command_keeps_what_it_saw(runs: list[MeasuredRun], tmp_path: Path, capsys) -> None:
+def test_the_command_keeps_what_it_saw(runs: list[MeasuredRun], tmp_path, capsys) -> None:
     table, out = tmp_path / "runs.yaml", tmp_path / "first.csv"
     dataset.write(runs, table)
     call = ["first-look", str(table), "--out", str(out), "--known", str(tmp_path / "none.csv")]

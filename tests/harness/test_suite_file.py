@@ -1,7 +1,5 @@
 """Suites: what a good one selects, and every mistake of a bad one at once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -176,7 +174,7 @@ def test_an_id_that_a_selected_run_has_already(project_folder: Path) -> None:
     assert any("cases[0].id: found 'llama-tp1'" in line for line in problems(project_folder, text))
 
 
-def test_a_missing_suite_and_a_missing_folder(tmp_path: Path) -> None:
+def test_a_missing_suite_and_a_missing_folder(tmp_path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         suite.load(tmp_path / "suites" / "none.yaml")
     (tmp_path / "s.yaml").write_text("suite: s\nselect: [{gpu: mi300x}]\n")
@@ -208,7 +206,7 @@ def test_several_suites_report_together_and_need_names_of_their_own(project_fold
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_bare_name_is_a_suite_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bare_name_is_a_suite_of_the_project(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert shelf.suite(Path("scaling")) == ROOT / "suites" / "scaling.yaml"
     assert shelf.folder("measured/runs") == ROOT / "measured" / "runs"
@@ -217,7 +215,7 @@ def test_a_bare_name_is_a_suite_of_the_project(tmp_path: Path, monkeypatch: pyte
     assert shelf.folder("measured/runs") == Path("measured/runs")
 
 
-def test_the_users_own_suite_comes_first(project_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_own_suite_comes_first(project_folder: Path, monkeypatch) -> None:
     inside = project_folder / "a" / "b"
     inside.mkdir(parents=True)
     monkeypatch.chdir(inside)
@@ -230,9 +228,7 @@ def test_the_users_own_suite_comes_first(project_folder: Path, monkeypatch: pyte
         shelf.suite(Path("tony"))
 
 
-def test_a_suite_by_name_through_the_command(
-    project_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_suite_by_name_through_the_command(project_folder: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(project_folder)
     assert main(["run", "tiny", "--no-plots", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "A tiny suite"

@@ -1,7 +1,5 @@
 """Single-switch pairs: which runs make one, and what is said of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """transformer-perf-estimates in our words: the figures that it publishes, every recorded case of it, its laws."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """The package as a user installs it: built, put into a clean environment, run away from the checkout."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -26,7 +24,7 @@ def call(*words: object, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def away(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def away(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("away")
 
 

@@ -1,14 +1,10 @@
 """What tests of commands share."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 
 @pytest.fixture
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def case(request, tmp_path) -> str:
     """A file of the configuration that the test file has as ``CASE``."""
     path = tmp_path / "case.yaml"
     path.write_text(request.module.CASE)

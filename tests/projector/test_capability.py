@@ -1,7 +1,5 @@
 """A GPU is asked what it can do: a plan beyond it is refused everywhere, a run beyond it is a doubt."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +48,7 @@ _COMMANDS = (
 
 @pytest.mark.parametrize(("job", "gpu", "asked", "able"), _IMPOSSIBLE)
 def test_what_a_gpu_cannot_do_is_refused_with_what_it_can(
-    capsys: pytest.CaptureFixture[str], job: tuple[str, ...], gpu: str, asked: tuple[str, ...], able: str
+    capsys, job: tuple[str, ...], gpu: str, asked: tuple[str, ...], able: str
 ) -> None:
     assert main(["performance", *job, "--gpu", gpu, *asked]) == 2
     said = capsys.readouterr()
@@ -60,13 +58,13 @@ def test_what_a_gpu_cannot_do_is_refused_with_what_it_can(
 
 
 @pytest.mark.parametrize("command", _COMMANDS)
-def test_it_is_refused_whatever_is_asked(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+def test_it_is_refused_whatever_is_asked(capsys, command: tuple[str, ...]) -> None:
     assert main([*command, *_DENSE, "--gpu", "a100", "--precision", "fp8"]) == 2
     assert "--precision: found 'fp8', expected what a100_sxm_80gb (ampere) runs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("--fix", "precision=fp8"), ("--vary", "precision=bf16,fp8")])
-def test_a_search_drops_nothing_that_was_asked_for(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+def test_a_search_drops_nothing_that_was_asked_for(capsys, words: tuple[str, ...]) -> None:
     job = ("--model", "llama3.1_8b", "--gpu", "a100", "--gpus", "8", "--gbs", "64", "--seq-length", "4096")
     assert main(["search", *job, *words]) == 2
     assert "'fp8'" in capsys.readouterr().err
@@ -132,9 +130,7 @@ def test_nothing_is_offered_that_the_gpu_cannot_do(gpu: str) -> None:
     assert ("mxfp8" in {recipe.precision for recipe in offered}) == ("mxfp8" in cluster.gpu.peak or gpu == "cpu")
 
 
-def test_a_log_of_what_no_source_knows_is_a_doubt(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, shared: Path
-) -> None:
+def test_a_log_of_what_no_source_knows_is_a_doubt(capsys, tmp_path, shared: Path) -> None:
     text = (shared / "logs_wild" / "bs_meg_n64.log").read_text()
     run = tmp_path / "run.log"
     run.write_text(
@@ -148,7 +144,7 @@ def test_a_log_of_what_no_source_knows_is_a_doubt(
 
 
 @pytest.mark.parametrize(("asked", "nearest"), [("h100_63gb", "h100_sxm_64gb"), ("b201", "b200")])
-def test_an_unknown_gpu_has_neighbours(capsys: pytest.CaptureFixture[str], asked: str, nearest: str) -> None:
+def test_an_unknown_gpu_has_neighbours(capsys, asked: str, nearest: str) -> None:
     assert main(["performance", *_DENSE, "--gpu", asked]) == 2
     assert f"nearest: {nearest}" in capsys.readouterr().err
 

@@ -1,7 +1,5 @@
 """Every field of a recipe changes something: the time, the memory, or whether the run is possible at all."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The grade of a figure: the worst of what is known of its evidence, and never better than --strict allows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Python as people write it: words in, the same numbers as from the command line and from typed calls."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -20,7 +18,7 @@ RUN = {"model": "llama3.1_8b", "gpu": "h100", "gpus": 16}
 FITS = {**RUN, "tp": 2, "pp": 2, "global_batch_size": 64, "seq_length": 4096, "use_distributed_optimizer": True}
 
 
-def test_words_are_the_flags_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_are_the_flags_of_the_command_line(capsys) -> None:
     made = pj.project(**FITS)
     flags = ["--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "16", "--tp", "2", "--pp", "2", "--gbs", "64"]
     assert run(["performance", *flags, "--seq", "4k", "--use-distributed-optimizer", "--json"]) == 0

@@ -1,7 +1,5 @@
 """Gemma 3n: its published sizes, its ``config.json``, what its streams and its shared keys cost, what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

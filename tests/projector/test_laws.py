@@ -1,7 +1,5 @@
 """Laws over random configurations: more work is never faster, better hardware never slower, an overlap never a loss."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -168,7 +166,7 @@ def test_every_key_that_changes_a_cluster_is_in_the_list() -> None:
 
 @pytest.mark.parametrize(("key", "good", "bad", "others"), FIELDS)
 def test_a_worse_value_makes_a_step_longer(
-    tmp_path: Path, key: str, good: object, bad: object, others: dict[str, object]
+    tmp_path, key: str, good: object, bad: object, others: dict[str, object]
 ) -> None:
     """Of two runs, with experts across nodes and inside one, at least one feels it and none gains from it."""
     ratios = [

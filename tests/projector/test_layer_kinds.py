@@ -1,7 +1,5 @@
 """A model is a sequence of layer kinds: strings, lists, and what folds over them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

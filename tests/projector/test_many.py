@@ -1,7 +1,5 @@
 """Many configurations at once are what they are one by one."""
 
-from __future__ import annotations
-
 import gc
 import random
 from collections.abc import Iterator
@@ -145,9 +143,7 @@ def test_no_step_is_shorter_than_its_bound(loads: list[Workload]) -> None:
     assert {dense for dense, _ in met} == {False, True}
 
 
-def test_the_collector_rests_for_a_batch_and_never_longer(
-    loads: list[Workload], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_collector_rests_for_a_batch_and_never_longer(loads: list[Workload], monkeypatch) -> None:
     seen = []
 
     def given() -> Iterator[Workload]:

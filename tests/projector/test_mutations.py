@@ -4,8 +4,6 @@ A law is a function of the public ``project`` alone; a mistake is a change insid
 fails under its mistake, so that no gate over many rows is needed to see it.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -142,7 +140,7 @@ def _clear() -> None:
 
 
 @pytest.fixture
-def patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+def patched(monkeypatch) -> Iterator[pytest.MonkeyPatch]:
     _clear()
     yield monkeypatch
     monkeypatch.undo()

@@ -4,8 +4,6 @@ What counts: numbers of module level and defaults of dataclass fields, and float
 ``projector constants`` lists. A number inside a call of ``parameter`` has its source.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 from collections.abc import Iterator

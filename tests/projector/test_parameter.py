@@ -1,7 +1,5 @@
 """A constant is a number like any other, knows where it comes from, and is refused without it."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

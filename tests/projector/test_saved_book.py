@@ -1,7 +1,5 @@
 """One book of activations: what modules save is what memory holds, what recompute drops is what it replays."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace

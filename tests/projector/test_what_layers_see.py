@@ -1,8 +1,6 @@
 """Configurations that differ outside their layers have the same ones: what a field says that it does not affect it does
 not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Logs of Megatron-LM with step times, losses and timers that a test chooses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

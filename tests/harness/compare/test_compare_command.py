@@ -1,7 +1,5 @@
 """``harness compare`` as a user runs it: logs, benchmark files, tables and ids; what it writes, says and refuses."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -27,19 +25,19 @@ RUN = """\
 
 
 @pytest.fixture(autouse=True)
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+def wide(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> tuple[Path, Path]:
+def pair(tmp_path) -> tuple[Path, Path]:
     rng = np.random.default_rng(5)
     slow = np.concatenate([[20.0, 9.0, 7.0, 6.5, 6.2], 6.0 + 0.02 * rng.standard_normal(60), [15.0]])
     fast = np.concatenate([[18.0, 9.0, 7.0, 6.0, 5.9], 5.7 + 0.02 * rng.standard_normal(60)])
     return write_log(tmp_path / "slow.log", slow, timers=True), write_log(tmp_path / "fast.log", fast, timers=True)
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+def said(capsys, *arguments: object) -> tuple[int, str, str]:
     capsys.readouterr()
     code = main(["compare", *map(str, arguments)])
     out = capsys.readouterr()
@@ -50,7 +48,7 @@ def rows(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def test_two_logs_side_by_side(pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_logs_side_by_side(pair: tuple[Path, Path], tmp_path, capsys) -> None:
     out = tmp_path / "side"
     code, text, _ = said(capsys, *pair, "--gpu", "mi300x", "--out", out)
     assert code == 0
@@ -68,7 +66,7 @@ def test_two_logs_side_by_side(pair: tuple[Path, Path], tmp_path: Path, capsys: 
 
 
 def test_the_pictures_hold_six_panels_and_the_same_runs_give_the_same_bytes(
-    pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pair: tuple[Path, Path], tmp_path, capsys
 ) -> None:
     for name in ("one", "two"):
         assert said(capsys, *pair, "--gpu", "mi300x", "--out", tmp_path / name)[0] == 0
@@ -82,7 +80,7 @@ def test_the_pictures_hold_six_panels_and_the_same_runs_give_the_same_bytes(
     assert "B: fast" in words
 
 
-def test_benchmark_files_without_a_model_still_compare(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_benchmark_files_without_a_model_still_compare(capsys, tmp_path) -> None:
     other = tmp_path / "other.json"
     other.write_text((LOGS / "tprimat.json").read_text().replace("6.0,", "6.6,"))
     code, text, _ = said(capsys, LOGS / "tprimat.json", other, "--out", tmp_path / "side")
@@ -109,7 +107,7 @@ REAL = (
 
 @pytest.mark.parametrize(("first", "other", "reasons"), REAL)
 def test_real_logs_of_other_work_have_no_winner(
-    first: str, other: str, reasons: tuple[str, ...], shared: Path, capsys: pytest.CaptureFixture[str]
+    first: str, other: str, reasons: tuple[str, ...], shared: Path, capsys
 ) -> None:
     logs = shared / "logs_wild"
     if not logs.is_dir():
@@ -122,18 +120,14 @@ def test_real_logs_of_other_work_have_no_winner(
     assert "% faster" not in text
 
 
-def test_measured_runs_of_one_job_have_a_winner_and_those_of_two_machines_none(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measured_runs_of_one_job_have_a_winner_and_those_of_two_machines_none(root: Path, capsys) -> None:
     measured = ("--measured", root / "measured" / "runs")
     code, text, _ = said(capsys, "pp-llama2-7b-mi300x-1f1b-interleaved", "pp-llama2-7b-mi300x-zbb", *measured)
     assert code == 0
     assert text.splitlines()[1].startswith("pp-llama2-7b-mi300x-zbb is 4.0 % faster than")
 
 
-def test_ids_tables_and_logs_together(
-    tmp_path: Path, pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ids_tables_and_logs_together(tmp_path, pair: tuple[Path, Path], capsys) -> None:
     table = tmp_path / "runs.yaml"
     table.write_text(
         RUN.format(id="quiet", step=5.0, tgs=64 * 4096 / 5.0 / 8, more=", rel_std: 0.004")
@@ -149,9 +143,7 @@ def test_ids_tables_and_logs_together(
     assert "quiet is 20.0 % faster than bare (by step time: 5 s against 6 s; significance cannot be stated" in both[1]
 
 
-def test_two_files_of_one_name_are_told_apart(
-    tmp_path: Path, pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_files_of_one_name_are_told_apart(tmp_path, pair: tuple[Path, Path], capsys) -> None:
     (tmp_path / "again").mkdir()
     again = tmp_path / "again" / "slow.log"
     again.write_text(pair[1].read_text())
@@ -160,7 +152,7 @@ def test_two_files_of_one_name_are_told_apart(
     assert "slow (2) is 5.3 % faster than slow" in text
 
 
-def refused(capsys: pytest.CaptureFixture[str], out: Path, *arguments: object) -> list[str]:
+def refused(capsys, out: Path, *arguments: object) -> list[str]:
     code, text, errors = said(capsys, *arguments, "--out", out)
     assert code == 2
     assert text == ""
@@ -168,9 +160,7 @@ def refused(capsys: pytest.CaptureFixture[str], out: Path, *arguments: object) -
     return errors.splitlines()
 
 
-def test_every_mistake_at_once_and_nothing_written(
-    pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_mistake_at_once_and_nothing_written(pair: tuple[Path, Path], tmp_path, capsys) -> None:
     wrong = write_log(tmp_path / "wrong.log", np.full(20, 6.0), batch=256)
     (tmp_path / "binary.log").write_bytes(bytes(range(256)) * 40)
     table = tmp_path / "runs.yaml"
@@ -184,7 +174,7 @@ def test_every_mistake_at_once_and_nothing_written(
     assert lines[2] == "command line: RUN: found 'quite', expected an existing file, or a known name; nearest: quiet"
 
 
-def test_one_run_or_too_many(pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_run_or_too_many(pair: tuple[Path, Path], tmp_path, capsys) -> None:
     out = tmp_path / "side"
     assert "2 to 8 runs to compare" in refused(capsys, out, pair[0], "--gpu", "mi300x")[0]
     table = tmp_path / "many.yaml"

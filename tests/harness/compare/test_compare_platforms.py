@@ -1,7 +1,5 @@
 """Benchmark files of TPrimat in every shape: read, drawn over time, written and read again; strategies chosen by name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -60,7 +58,7 @@ def written(folder: Path, shape: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Side]:
+def sides(tmp_path_factory) -> dict[str, Side]:
     folder = tmp_path_factory.mktemp("shapes")
     paths = [written(folder, shape) for shape in SHAPES]
     return dict(zip(SHAPES, load.sides([str(path) for path in paths], lambda: (), Context()), strict=True))
@@ -85,7 +83,7 @@ def test_every_shape_is_read(sides: dict[str, Side]) -> None:
     assert list(series.curves["learning rate"]) == pytest.approx(CURVE)
 
 
-def test_folders_are_compared_drawn_over_time_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_are_compared_drawn_over_time_and_written(tmp_path, capsys) -> None:
     folders = [str(written(tmp_path, shape).parent) for shape in ("later trainer", "memory by step")]
     out = tmp_path / "out"
     words = ["compare", "--results-dir", *folders, "--over-time", "--benchmark-files", "--out", str(out), "--json"]
@@ -111,7 +109,7 @@ def _rows(document: dict[str, Any], title: str) -> list[dict[str, str]]:
     return found if isinstance(found[0], dict) else [dict(zip(table["columns"], row, strict=True)) for row in found]
 
 
-def test_strategies_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_strategies_are_chosen_by_name(tmp_path, capsys) -> None:
     words = [
         "run", "strategies", "--strategy", "balanced", "truly-identical", "--jobs", "1", "--out", str(tmp_path),
         "--json",
@@ -125,6 +123,6 @@ def test_strategies_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFix
     assert "balanced" in capsys.readouterr().err
 
 
-def test_an_empty_folder_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_folder_says_so(tmp_path, capsys) -> None:
     assert main(["compare", "--results-dir", str(tmp_path)]) == 2
     assert "benchmark_*.json" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """TPrimat's own output: five folders with files of the same names, no micro-batch size in them, and one that is broken."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from harness.measure import spec
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     return folders(tmp_path)
 
 
@@ -38,7 +36,7 @@ def test_the_micro_batch_follows_from_what_it_writes(folder: Path) -> None:
     ],
 )
 def test_its_documents_are_of_the_trainer_of_their_platform(
-    tmp_path: Path, stack: str | None, platform: str | None, trainer: str
+    tmp_path, stack: str | None, platform: str | None, trainer: str
 ) -> None:
     file = tmp_path / "benchmark_x_llama.json"
     said = json.loads(document("balanced", 2, 1))
@@ -64,7 +62,7 @@ def test_five_folders_are_five_runs_and_a_broken_file_hides_none(folder: Path, c
     assert main(["peaks", str(bad)]) == 2
 
 
-def test_strategies_of_a_training(tmp_path: Path) -> None:
+def test_strategies_of_a_training(tmp_path) -> None:
     example = Path(__file__).resolve().parents[3] / "examples/measure/strategies.yaml"
     plan = spec.by_strategy(spec.read(example), ["all"], "e.yaml")
     assert [job.id for job in plan.jobs][:5] == [f"llama-{name}" for name in spec.STRATEGIES]

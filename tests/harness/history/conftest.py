@@ -1,7 +1,5 @@
 """Recordings of made-up versions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any

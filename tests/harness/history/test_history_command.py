@@ -1,7 +1,5 @@
 """``harness run --record`` and ``harness history`` as a user runs them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -25,7 +23,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+def call(capsys, monkeypatch, tmp_path) -> Call:
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: object) -> tuple[int, str, str]:
@@ -37,7 +35,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.fixture
-def recorded(tmp_path: Path, of_errors: Versions) -> Path:
+def recorded(tmp_path, of_errors: Versions) -> Path:
     path = tmp_path / "history.sqlite"
     versions = of_errors(
         {"good": 0.02, "bad": 0.1, "gone": 0.1},
@@ -128,7 +126,7 @@ def test_json_and_csv_hold_the_figures(call: Call, recorded: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_the_plot_is_drawn(call: Call, recorded: Path, tmp_path: Path, ending: str) -> None:
+def test_the_plot_is_drawn(call: Call, recorded: Path, tmp_path, ending: str) -> None:
     picture = tmp_path / "new" / f"h.{ending}"
     assert call("history", recorded, "--plot", picture)[0] == 0
     assert picture.read_bytes()[:4] == {"png": b"\x89PNG", "svg": b"<?xm", "pdf": b"%PDF"}[ending]
@@ -162,7 +160,7 @@ def test_an_empty_store_says_so(call: Call, recorded: Path) -> None:
 
 
 @pytest.mark.night
-def test_a_constant_that_is_broken_in_a_commit_is_found(tmp_path: Path, project_folder: Path) -> None:
+def test_a_constant_that_is_broken_in_a_commit_is_found(tmp_path, project_folder: Path) -> None:
     """Four commits in a checkout of its own, one of which doubles every projected step; history names it."""
     checkout = tmp_path / "checkout"
     for package in ("projector", "harness"):

@@ -1,7 +1,5 @@
 """The store: what is written is read back, whoever writes beside it, and whenever the writer is killed."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random
@@ -52,7 +50,7 @@ def writer(path: Path, name: str, times: int, rows: int = 300) -> subprocess.Pop
     )
 
 
-def test_what_is_written_is_read_back(tmp_path: Path, of_errors: Versions) -> None:
+def test_what_is_written_is_read_back(tmp_path, of_errors: Versions) -> None:
     path = tmp_path / "new" / "history.sqlite"
     facts = {"a": RunFacts(run_id="a", assumed=("x", "y"), differs={"tp": "2"}, switches=("version",), rel_std=0.1)}
     for each in of_errors({"a": 0.1}, {"a": 0.2}, {"a": None}):
@@ -67,7 +65,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, of_errors: Versions) -> No
     assert list(path.parent.iterdir()) == [path], "one file, nothing beside it"
 
 
-def test_the_same_rows_are_kept_once(tmp_path: Path, of_errors: Versions) -> None:
+def test_the_same_rows_are_kept_once(tmp_path, of_errors: Versions) -> None:
     path = tmp_path / "h"
     for each in of_errors(*({"a": 0.1, "b": 0.2} for _ in range(5))):
         store.append(path, each.recording, [replace(r, seconds_to_project=time.time()) for r in each.rows], each.facts)
@@ -80,7 +78,7 @@ def test_the_same_rows_are_kept_once(tmp_path: Path, of_errors: Versions) -> Non
     assert [len(each.rows) for each in store.read(path)] == [2] * 5
 
 
-def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_writers_at_once_lose_nothing(tmp_path) -> None:
     path = tmp_path / "h.sqlite"
     writers = [writer(path, name, 12) for name in "abc"]
     assert [w.wait(120) for w in writers] == [0, 0, 0]
@@ -90,7 +88,7 @@ def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     assert all({r.run_id[0] for r in each.rows} == {each.recording.subject[0]} for each in found)
 
 
-def test_a_killed_writer_leaves_whole_recordings(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_whole_recordings(tmp_path) -> None:
     """What a writer said was written is there after SIGKILL, whole, and the next writer goes on."""
     path, chance, told = tmp_path / "h.sqlite", random.Random(7), 0
     for attempt in range(5):
@@ -123,7 +121,7 @@ def refusal(path: Path, *, check: bool = True) -> str:
     return str(read.value)
 
 
-def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path, recording: Callable[..., Recording]) -> None:
+def test_what_is_no_store_is_refused_and_left_alone(tmp_path, recording: Callable[..., Recording]) -> None:
     text = tmp_path / "suite.yaml"
     text.write_text("suite: moe\n" * 100)
     other = tmp_path / "other.db"
@@ -141,7 +139,7 @@ def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path, recording: C
         store.check(text / "h.sqlite")
 
 
-def test_a_newer_store_and_newer_rows_are_refused_by_version(tmp_path: Path, of_errors: Versions) -> None:
+def test_a_newer_store_and_newer_rows_are_refused_by_version(tmp_path, of_errors: Versions) -> None:
     path = tmp_path / "h"
     (one,) = of_errors({"a": 0.1})
     store.append(path, one.recording, one.rows, one.facts)
@@ -158,7 +156,7 @@ def test_a_newer_store_and_newer_rows_are_refused_by_version(tmp_path: Path, of_
         store.append(path, one.recording, one.rows, one.facts)
 
 
-def test_an_older_store_is_brought_up(tmp_path: Path, of_errors: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_store_is_brought_up(tmp_path, of_errors: Versions, monkeypatch) -> None:
     path = tmp_path / "h"
     one, two = of_errors({"a": 0.1}, {"a": 0.2})
     store.append(path, one.recording, one.rows, one.facts)
@@ -173,7 +171,7 @@ def test_an_older_store_is_brought_up(tmp_path: Path, of_errors: Versions, monke
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_damaged_store_is_one_mistake_or_what_was_written(tmp_path: Path, of_errors: Versions, seed: int) -> None:
+def test_a_damaged_store_is_one_mistake_or_what_was_written(tmp_path, of_errors: Versions, seed: int) -> None:
     path = tmp_path / "h"
     written = of_errors(*({f"run-{i}": 0.1 * k for i in range(30)} for k in range(4)))
     for each in written:
@@ -194,9 +192,7 @@ def test_a_damaged_store_is_one_mistake_or_what_was_written(tmp_path: Path, of_e
         assert found == [(r.recording, r.rows) for r in written]
 
 
-def test_a_store_that_another_process_holds_is_one_mistake(
-    tmp_path: Path, of_errors: Versions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_another_process_holds_is_one_mistake(tmp_path, of_errors: Versions, monkeypatch) -> None:
     path = tmp_path / "h"
     (one,) = of_errors({"a": 0.1})
     store.append(path, one.recording, one.rows, one.facts)

@@ -1,7 +1,5 @@
 """Trainings that take milliseconds a step, for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``harness measure`` as a user runs it: a training of three steps, its log, its run; and what goes wrong."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +25,7 @@ def spec_file(folder: Path, *jobs: dict, **words: object) -> Path:
     return path
 
 
-def test_measure_log_ingest(tmp_path: Path) -> None:
+def test_measure_log_ingest(tmp_path) -> None:
     path = spec_file(tmp_path, {**job("tiny", steps=3), "group": "g"})
     command = [sys.executable, "-m", "harness", "measure", str(path), "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -54,7 +52,7 @@ def test_measure_log_ingest(tmp_path: Path) -> None:
         (("--device", "cuda"), "torch sees no GPU"),
     ],
 )
-def test_wrong_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], found: str) -> None:
+def test_wrong_flags(tmp_path, capsys, flags: tuple[str, ...], found: str) -> None:
     import torch
 
     if "cuda" in flags and torch.cuda.is_available():
@@ -65,7 +63,7 @@ def test_wrong_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: 
     assert not (tmp_path / "out").exists()
 
 
-def test_more_processes_than_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_processes_than_cores(tmp_path, capsys) -> None:
     many = {
         **job("many", {**LLAMA, "num_layers": 4}, 4096),
         "recipe": {**job("x")["recipe"], "global_batch_size": 4096},
@@ -74,18 +72,14 @@ def test_more_processes_than_cores(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "many: gpus" in capsys.readouterr().err
 
 
-def test_ranks_of_a_launcher_do_not_start_ranks_each(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_of_a_launcher_do_not_start_ranks_each(tmp_path, capsys, monkeypatch) -> None:
     for name, value in (("RANK", "3"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "3"), ("MASTER_ADDR", "a")):
         monkeypatch.setenv(name, value)
     assert main(["measure", str(spec_file(tmp_path, job("tiny"))), "--out", str(tmp_path / "out")]) == 2
     assert "8 ranks of torchrun" in capsys.readouterr().err
 
 
-def test_without_torch_it_says_what_to_install(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_torch_it_says_what_to_install(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     suite = tmp_path / "s.yaml"
     suite.write_text(yaml.safe_dump({"suite": "s", "measure": [job("tiny")]}))
@@ -96,7 +90,7 @@ def test_without_torch_it_says_what_to_install(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_training_that_fails_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_that_fails_says_why(tmp_path, capsys) -> None:
     huge = job("huge", {**LLAMA, "vocab_size": 90_000_000, "hidden_size": 8192, "kv_channels": 64})
     assert main(["measure", str(spec_file(tmp_path, huge)), "--out", str(tmp_path / "out")]) == 2
     assert "rank 0" in capsys.readouterr().err
@@ -109,7 +103,7 @@ def test_torch_is_imported_only_when_called() -> None:
     assert done.stdout.strip() == "False", done.stderr
 
 
-def test_variables_of_tprimat_stand_for_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_tprimat_stand_for_flags(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("OUTPUT_DIR", str(tmp_path / "named"))
     monkeypatch.setenv("PARALLEL", "minimal_communication")
     path = spec_file(tmp_path, job("tiny", steps=3))
@@ -120,7 +114,7 @@ def test_variables_of_tprimat_stand_for_flags(tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / "other" / "tiny.log").exists()
 
 
-def test_a_training_can_be_traced_and_its_trace_adds_up(tmp_path: Path) -> None:
+def test_a_training_can_be_traced_and_its_trace_adds_up(tmp_path) -> None:
     """The closed loop of a trace: kinds and idle time never exceed the steps that the profiler marked, and sum to the one
     that was disturbed least within 2 % (another program may stop a step before its first kernel or behind its last)."""
     path = spec_file(tmp_path, job("tiny", steps=30), profile={"wait": 1, "active": 3, "with_stack": True})

@@ -1,7 +1,5 @@
 """The log that a training writes: ingested, it gives back the whole configuration and the times that were taken."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from pathlib import Path
@@ -52,7 +50,7 @@ def steps(seconds: list[float], waited: float = 0.0) -> list[TrainedStep]:
 
 
 @pytest.mark.parametrize(("model", "recipe", "gpus"), SPLITS)
-def test_a_log_alone_is_a_whole_measured_run(tmp_path: Path, model: dict, recipe: dict, gpus: int) -> None:
+def test_a_log_alone_is_a_whole_measured_run(tmp_path, model: dict, recipe: dict, gpus: int) -> None:
     one = made(model, recipe, gpus)
     (run,) = load(written(tmp_path / "x.log", one, [0.1] * 20)).runs
     assert run.model == one.workload.model
@@ -76,14 +74,14 @@ def test_arguments_are_those_of_megatron(model: dict, recipe: dict, gpus: int) -
 
 @settings(max_examples=30)
 @given(seconds=st.lists(st.floats(1e-3, 100.0), min_size=3, max_size=30))
-def test_times_survive_the_log(tmp_path_factory: pytest.TempPathFactory, seconds: list[float]) -> None:
+def test_times_survive_the_log(tmp_path_factory, seconds: list[float]) -> None:
     path = written(tmp_path_factory.mktemp("log") / "x.log", made(LLAMA, {}, 1, len(seconds)), seconds)
     (read,) = load(path).logs
     assert read.record.value == pytest.approx(seconds, abs=6e-7)
     assert read.record.loss == pytest.approx([6.0 / i for i in range(1, len(seconds) + 1)], rel=1e-5)
 
 
-def test_repetitions_are_starts_of_one_run(tmp_path: Path) -> None:
+def test_repetitions_are_starts_of_one_run(tmp_path) -> None:
     seconds = [9.0, 9.0, 9.0, 9.0, 9.0, *([0.2] * 10)]
     (read,) = load(written(tmp_path / "x.log", made(LLAMA, {}, 1, 15), seconds, starts=3)).logs
     assert sorted(set(read.record.segment.tolist())) == [0, 1, 2]
@@ -91,7 +89,7 @@ def test_repetitions_are_starts_of_one_run(tmp_path: Path) -> None:
     assert read.run.measured.step_seconds == pytest.approx(0.2)
 
 
-def test_memory_of_a_device(tmp_path: Path) -> None:
+def test_memory_of_a_device(tmp_path) -> None:
     one = made(LLAMA, {}, 1)
     path = written(tmp_path / "x.log", one, [0.1] * 5)
     used = {"allocated": 2.0**30, "max allocated": 2.0**31, "reserved": 2.0**31, "max reserved": 3 * 2.0**30}
@@ -100,7 +98,7 @@ def test_memory_of_a_device(tmp_path: Path) -> None:
     assert (run.measured.peak_memory_gib, run.measured.memory_kind) == (pytest.approx(3.0), "reserved")
 
 
-def test_a_gpu_is_found_by_its_title(tmp_path: Path) -> None:
+def test_a_gpu_is_found_by_its_title(tmp_path) -> None:
     one = made(LLAMA, {}, 1)
     facts = {**FACTS, "trainer_device": "NVIDIA H100 80GB HBM3"}
     log.save(tmp_path / "x.log", [*log.head(one, facts), *log.body(one, steps([0.1] * 3))])
@@ -108,7 +106,7 @@ def test_a_gpu_is_found_by_its_title(tmp_path: Path) -> None:
     assert run.gpu == "h100_sxm"
 
 
-def test_nothing_of_the_machine_is_in_a_log(tmp_path: Path) -> None:
+def test_nothing_of_the_machine_is_in_a_log(tmp_path) -> None:
     import getpass
     import socket
 
@@ -117,7 +115,7 @@ def test_nothing_of_the_machine_is_in_a_log(tmp_path: Path) -> None:
         assert word not in text
 
 
-def test_steps_that_others_disturbed_do_not_count(tmp_path: Path) -> None:
+def test_steps_that_others_disturbed_do_not_count(tmp_path) -> None:
     one = made(LLAMA, {}, 1)
     quiet, crowded = steps([0.1] * 12), steps([0.3] * 20, waited=0.2)[12:]
     log.save(tmp_path / "x.log", [*log.head(one, FACTS), *log.body(one, [*quiet, *crowded])])
@@ -186,7 +184,7 @@ def test_they_tell_nothing_of_the_machine(root: Path, word: str) -> None:
         assert word not in text(path)
 
 
-def test_repetitions_at_another_speed_are_one_run(root: Path, tmp_path: Path) -> None:
+def test_repetitions_at_another_speed_are_one_run(root: Path, tmp_path) -> None:
     """A noisy machine makes a repetition slower; its own arguments say that it is the same run."""
     once = text(logs(root)[0])
     slower = re.sub(r"(elapsed time per iteration \(ms\): )([\d.]+)", lambda m: f"{m[1]}{1.5 * float(m[2]):.3f}", once)

@@ -1,7 +1,5 @@
 """The closed loop of a suite: trained, ingested, layers timed between the rounds, projected. Slow: real processes."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -31,7 +29,7 @@ def suite_file(folder: Path, **words: object) -> Path:
     return path
 
 
-def test_a_suite_measures_in_rounds_and_scores_both_modes(tmp_path: Path) -> None:
+def test_a_suite_measures_in_rounds_and_scores_both_modes(tmp_path) -> None:
     path = suite_file(tmp_path, repeat=2)
     document = yaml.safe_load(path.read_text())
     document["gate"] = {"benchmark": {"coverage": 1.0, "shrink": 10.0}, "simulate": {"coverage": 1.0}}

@@ -1,7 +1,5 @@
 """However a training is split over two processes, it computes what one process computes. Slow: real processes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -43,7 +41,7 @@ NARROW = ("bf16", "fp8")
 
 
 @pytest.fixture(scope="module")
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
+def trained(request, tmp_path_factory) -> dict[str, Trained]:
     """Every model on one process, and the splits of it that are asked for, in two starts of processes."""
     mine = [item for item in request.session.items if item.path == request.path]
     asked = [item.callspec.params for item in mine if "split" in item.fixturenames]

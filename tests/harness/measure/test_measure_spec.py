@@ -1,7 +1,5 @@
 """What a file of trainings may say: every mistake at once, and every switch of the trainer stated."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,7 +117,7 @@ def test_every_field_of_a_recipe_is_settled_free_or_refused() -> None:
     )
 
 
-def test_files_that_are_no_plan(tmp_path: Path) -> None:
+def test_files_that_are_no_plan(tmp_path) -> None:
     for text, found in (("a: 1", "['a']"), ("[]", "list"), ("measure: []", "measure"), ("measure: 3", "measure")):
         path = tmp_path / "plan.yaml"
         path.write_text(text)
@@ -130,13 +128,13 @@ def test_files_that_are_no_plan(tmp_path: Path) -> None:
         spec.read(tmp_path / "none.yaml")
 
 
-def test_one_training_may_stand_alone_in_a_file(tmp_path: Path) -> None:
+def test_one_training_may_stand_alone_in_a_file(tmp_path) -> None:
     path = tmp_path / "alone.yaml"
     path.write_text(yaml.safe_dump({key: value for key, value in job("x").items() if key != "id"}))
     assert [each.id for each in spec.read(path).jobs] == ["alone"]
 
 
-def test_a_suite_of_trainings(tmp_path: Path) -> None:
+def test_a_suite_of_trainings(tmp_path) -> None:
     path = tmp_path / "suite.yaml"
     path.write_text(yaml.safe_dump({"suite": "s", "measure": {"repeat": 2, "runs": [job("a"), job("b", GPT)]}}))
     made = load(path)
@@ -168,9 +166,7 @@ def test_the_suite_of_this_repository(root: Path) -> None:
     assert plan.repeat >= 2
 
 
-def test_an_optional_plan_is_skipped_with_a_reason_where_there_is_no_device(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_optional_plan_is_skipped_with_a_reason_where_there_is_no_device(monkeypatch, capsys) -> None:
     torch = pytest.importorskip("torch")
     plan = spec.read(Path(__file__).parents[3] / "suites" / "gpu.yaml")
     assert {job.workload.gpus for job in plan.jobs} == {1, 2, 4, 8}

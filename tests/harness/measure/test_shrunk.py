@@ -1,7 +1,5 @@
 """The shrink test's verdict: off by more than the limit fails, unless the measurements were disturbed by more than that."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -133,7 +131,7 @@ def test_a_rank_waits_for_other_programs_only_as_far_as_these_ran() -> None:
     assert disturbed(done, None).waited == pytest.approx(0.4)
 
 
-def test_the_line_of_waiting_hides_nothing_from_who_reads_the_log(tmp_path: Path) -> None:
+def test_the_line_of_waiting_hides_nothing_from_who_reads_the_log(tmp_path) -> None:
     (one,) = spec.parse([job("x", LLAMA, 1, 4)], "f")[0].jobs
     steps = [TrainedStep(i, 1.7e9 + i, 2.0, 0.4 if i < 3 else 1.9, 6.0, 1.0) for i in range(1, 5)]
     log.save(tmp_path / "x.log", [*log.head(one, {}), *log.body(one, steps)])
@@ -149,7 +147,7 @@ def _trained(name: str, folder: Path, spread: float) -> Trained:
     return Trained(job=one, run=run, path=path, rounds=(1.0, 1.0 + spread), low=None, high=None, losses=())
 
 
-def test_what_was_disturbed_runs_again_while_there_is_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_disturbed_runs_again_while_there_is_time(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(closed, "write", lambda *_: None)
     again = {"noisy": [0.5, 0.2], "busy": [0.01]}
     first = (_trained("quiet", tmp_path, 0.02), _trained("noisy", tmp_path, 0.3), _trained("busy", tmp_path, 0.3))
@@ -170,7 +168,7 @@ def test_what_was_disturbed_runs_again_while_there_is_time(tmp_path: Path, monke
     assert [each.path.parent for each in kept] == [tmp_path] * 3
 
 
-def test_timings_that_fail_leave_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timings_that_fail_leave_the_rest(tmp_path, monkeypatch) -> None:
     (one,) = spec.parse([job("x", LLAMA, 1, 4)], "f")[0].jobs
     turns = [*in_order([one], 2, {"x": [SimpleNamespace(ranks=1), SimpleNamespace(ranks=1)]})]  # type: ignore[list-item]
     started: list[int] = []
@@ -195,7 +193,7 @@ def test_timings_that_fail_leave_the_rest(tmp_path: Path, monkeypatch: pytest.Mo
         launch.run(turns[:1], spec.Plan(), here, tmp_path, lambda _: None)
 
 
-def test_the_layers_that_are_timed_are_those_that_were_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_layers_that_are_timed_are_those_that_were_trained(tmp_path, monkeypatch) -> None:
     """Also where Megatron-Core is installed on a GPU, whose layers `auto` would take."""
     from projector.benchmark import device, measured
 

@@ -1,7 +1,5 @@
 """A headless browser for tests of the page, where there is one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,7 +54,7 @@ Look = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def look(chromium: Any, evaluation: Evaluation, tmp_path_factory: pytest.TempPathFactory) -> Look:
+def look(chromium: Any, evaluation: Evaluation, tmp_path_factory) -> Look:
     """Opens the page of ``evaluation`` at an address, a width and a colour scheme; a complaint of it fails the test."""
     path = tmp_path_factory.mktemp("page") / "page.html"
     saved = files.Saved(evaluation=evaluation, gates={}, provenance=PROVENANCE)

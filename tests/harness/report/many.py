@@ -1,7 +1,5 @@
 """Rows for tests of the page: many, with refused ones, swapped and tied ones, long names and texts that look like HTML."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from harness.contracts.results import Evaluation, Row, RunFacts

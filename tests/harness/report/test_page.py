@@ -1,7 +1,5 @@
 """The page in a headless browser: it fits and is readable at every width, and works by mouse, keyboard and on paper."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path

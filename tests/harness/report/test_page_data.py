@@ -1,12 +1,9 @@
 """What the page is made of: the data inside it, and its text where no browser is asked."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from many import NASTY, RUNS
@@ -103,14 +100,11 @@ def test_a_verdict_without_a_comparison_says_so(make_row: Callable[..., Row]) ->
 
 # Pictures: in several processes as in one, and drawn once for the same rows.
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 pd = pytest.importorskip("pandas")
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def cache(tmp_path, monkeypatch) -> Iterator[Path]:
     monkeypatch.setenv("PROJECTOR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(kept, "_BEGAN", code.changed() + 1.0)
     for each in (kept._folder, kept._as_it_was):
@@ -120,7 +114,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         each.cache_clear()
 
 
-def _line(heights: list[float]) -> Figure:
+def _line(heights: list[float]):
     figure = blank(2.0, 1.5)
     axes = figure.add_subplot()
     axes.plot(heights)

@@ -1,13 +1,10 @@
 """The article and its plots: every figure computed, every outlier marked, every run named, light and dark alike."""
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -205,9 +202,7 @@ def test_an_article_on_nothing_compared_says_so(evaluation: Evaluation) -> None:
     assert "No run of these 0" in post.render(Evaluation(rows=(), facts={}), "t", (), {})
 
 
-def test_the_format_post_writes_article_and_plots(
-    evaluation: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_format_post_writes_article_and_plots(evaluation: Evaluation, tmp_path, monkeypatch) -> None:
     drawn = dict.fromkeys(("png", "svg"), b"as in the tests above")
     monkeypatch.setattr(pictures.Picture, "drawn", lambda self, *_: {kind: drawn[kind] for kind in self.kinds})
     report = view.build(evaluation)
@@ -223,7 +218,7 @@ def test_the_format_post_writes_article_and_plots(
     assert {p.name for p in tmp_path.iterdir()} == {"post.md", "results.csv", "results.json"}
 
 
-def test_tables_and_page_draw_nothing(evaluation: Evaluation, tmp_path: Path) -> None:
+def test_tables_and_page_draw_nothing(evaluation: Evaluation, tmp_path) -> None:
     """matplotlib is for those who ask for a plot."""
     publish.write_rows(tmp_path, saved(evaluation))
     done = subprocess.run(

@@ -1,7 +1,5 @@
 """Tables that users ask for: what they show, whatever they are grouped by, and how a wrong word is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -43,7 +41,7 @@ def evaluation(make_row: Callable) -> Evaluation:
 
 
 @pytest.fixture
-def results(evaluation: Evaluation, tmp_path: Path) -> Path:
+def results(evaluation: Evaluation, tmp_path) -> Path:
     saved = files.Saved(evaluation=evaluation, gates={}, provenance={})
     (tmp_path / "results.json").write_text(files.json_text(saved), encoding="utf-8")
     return tmp_path
@@ -123,7 +121,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_word_names_the_nearest(results: Path, case: str, capsys: pytest.CaptureFixture) -> None:
+def test_a_wrong_word_names_the_nearest(results: Path, case: str, capsys) -> None:
     words, expected = WRONG[case]
     assert main(["report", str(results), *words]) == 2
     said = capsys.readouterr()
@@ -132,13 +130,13 @@ def test_a_wrong_word_names_the_nearest(results: Path, case: str, capsys: pytest
     assert [path.name for path in results.iterdir()] == ["results.json"], "nothing is written"
 
 
-def test_all_wrong_words_at_once(results: Path, capsys: pytest.CaptureFixture) -> None:
+def test_all_wrong_words_at_once(results: Path, capsys) -> None:
     words = ["--by", "gpuu,familly", "--metric", "mapee,tua", "--where", "x=1", "gpu=z", "gpus<y", "--format", "q"]
     assert main(["report", str(results), *words]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 8
 
 
-def test_the_formats_hold_the_same_figures(results: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_formats_hold_the_same_figures(results: Path, capsys) -> None:
     def said(*words: str) -> str:
         assert main(["report", str(results), "--by", "gpu", "--metric", "compared,mape", *words]) == 0
         return capsys.readouterr().out
@@ -149,7 +147,7 @@ def test_the_formats_hold_the_same_figures(results: Path, capsys: pytest.Capture
         assert all(cell in text for row in as_json for cell in row.values())
 
 
-def test_a_formula_in_a_name_stays_text(evaluation: Evaluation, capsys: pytest.CaptureFixture) -> None:
+def test_a_formula_in_a_name_stays_text(evaluation: Evaluation, capsys) -> None:
     rows = tuple(r.__class__(**{**r.to_mapping(), "gpu": "=cmd()"}) for r in evaluation.rows)
     made = query.ask(Evaluation(rows=rows, facts=evaluation.facts), "gpu", "mape", [])
     assert query.FORMATS["csv"](made).splitlines()[1].startswith("'=cmd()")
@@ -170,7 +168,7 @@ def _damaged(text: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", _damaged('{"schema_version": 1, "rows": [{}]}'))
-def test_results_of_another_kind_are_one_clear_error(results: Path, kind: str, capsys: pytest.CaptureFixture) -> None:
+def test_results_of_another_kind_are_one_clear_error(results: Path, kind: str, capsys) -> None:
     path = results / "results.json"
     path.write_bytes(_damaged(path.read_text("utf-8"))[kind])
     assert main(["report", str(results), "--by", "gpu"]) == 2

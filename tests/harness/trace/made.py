@@ -1,7 +1,5 @@
 """Traces made by hand: a step is a list of kernels, each with its launch."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Sequence

@@ -1,9 +1,6 @@
 """From a file to whole steps, owners, exchanges and shapes."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +22,7 @@ from tests.harness.trace.made import ADAM, GEMM, REDUCE, Made, stepped
 from tests.harness.trace.made import FORWARD as FLASH
 
 
-def test_the_step_of_median_length_stands_for_the_trace(tmp_path: Path) -> None:
+def test_the_step_of_median_length_stands_for_the_trace(tmp_path) -> None:
     trace = read(stepped([900, 500, 510, 505]).write(tmp_path / "t.json.gz"))
     assert (trace.gpu, trace.rank, trace.world, trace.cut) == ("NVIDIA H100 80GB HBM3", 0, 2, False)
     assert [step.number for step in steps(trace)] == [10, 11, 12, 13]
@@ -35,14 +32,14 @@ def test_the_step_of_median_length_stands_for_the_trace(tmp_path: Path) -> None:
     assert chosen(trace, 11).seconds == pytest.approx((500 + 400) * 1e-6)  # to the first kernel of the next
 
 
-def test_a_kernel_belongs_to_the_step_that_launched_it(tmp_path: Path) -> None:
+def test_a_kernel_belongs_to_the_step_that_launched_it(tmp_path) -> None:
     made = stepped([500, 500])
     made.kernel(GEMM, 1905, 30, launch=1500)  # launched in step 10, runs in 11
     first, second = steps(read(made.write(tmp_path / "t.json")))
     assert (len(first.kernels), len(second.kernels)) == (5, 4)
 
 
-def test_a_device_behind_its_host_makes_no_step_longer(tmp_path: Path) -> None:
+def test_a_device_behind_its_host_makes_no_step_longer(tmp_path) -> None:
     """Each step's copy runs at once, its products 3,000 µs after their launch, one step after the other."""
     made = Made()
     for i in range(5):
@@ -57,7 +54,7 @@ def test_a_device_behind_its_host_makes_no_step_longer(tmp_path: Path) -> None:
     assert account(part).idle == pytest.approx(0.0)
 
 
-def test_a_cut_file_loses_its_last_step(tmp_path: Path) -> None:
+def test_a_cut_file_loses_its_last_step(tmp_path) -> None:
     path = stepped([500, 500, 500]).write(tmp_path / "t.json")
     text = path.read_text()
     path.write_text(text[: len(text) - 200])
@@ -69,14 +66,14 @@ def test_a_cut_file_loses_its_last_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", '{"traceEvents": []}', '{"traceEvents": [{"ph": "M", "name": "x"}]}', "step 1"]
 )
-def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
+def test_what_is_no_trace_is_refused(tmp_path, text: str) -> None:
     path = tmp_path / "t.json"
     path.write_text(text)
     with pytest.raises(InputError, match=r"t\.json"):
         read(path)
 
 
-def test_a_kernel_is_owned_by_what_encloses_its_launch(tmp_path: Path) -> None:
+def test_a_kernel_is_owned_by_what_encloses_its_launch(tmp_path) -> None:
     made = Made()
     made.mark("layer 3", 0, 100)
     made.host("aten::mm", 10, 20)
@@ -117,7 +114,7 @@ def exchange(rank: int, lengths: list[float], *, numbered: bool = True) -> Made:
 
 
 @pytest.mark.parametrize("numbered", [True, False])
-def test_what_the_fastest_rank_needs_is_transfer(tmp_path: Path, numbered: bool) -> None:
+def test_what_the_fastest_rank_needs_is_transfer(tmp_path, numbered: bool) -> None:
     ranks = [exchange(0, [50, 30], numbered=numbered), exchange(1, [20, 35], numbered=numbered)]
     parts = [chosen(read(made.write(tmp_path / f"{made.rank}.json"))).kernels for made in ranks]
     (row,) = exchanges(parts)
@@ -128,7 +125,7 @@ def test_what_the_fastest_rank_needs_is_transfer(tmp_path: Path, numbered: bool)
     assert alone.transfer == pytest.approx(60e-6)  # twice the faster of the two alike
 
 
-def test_shapes_come_from_sizes_and_strides(tmp_path: Path) -> None:
+def test_shapes_come_from_sizes_and_strides(tmp_path) -> None:
     made = Made()
     types = ["c10::BFloat16", "c10::BFloat16"]
     linear = {"Input Dims": [[512, 256], [256, 128]], "Input Strides": [[256, 1], [1, 256]], "Input type": types}
@@ -151,7 +148,7 @@ def test_shapes_come_from_sizes_and_strides(tmp_path: Path) -> None:
     assert [row.seconds for row in (first, second, third)] == pytest.approx([9e-6, 8e-6, 7e-6])
 
 
-def test_events_in_any_order_say_the_same(tmp_path: Path) -> None:
+def test_events_in_any_order_say_the_same(tmp_path) -> None:
     made = stepped([500, 600, 550])
     path = made.write(tmp_path / "a.json")
     other = tmp_path / "b.json"
@@ -215,7 +212,7 @@ def test_two_products_at_a_time_share_it() -> None:
 
 
 @pytest.fixture
-def gaps(tmp_path: Path) -> dict[str, float]:
+def gaps(tmp_path) -> dict[str, float]:
     made = Made()
     made.kernel(GEMM, 100, 50, launch=10)
     made.kernel(GEMM, 152, 48, launch=20)  # follows at once

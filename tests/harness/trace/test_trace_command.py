@@ -1,7 +1,5 @@
 """``harness trace`` as a user runs it, on a published trace and on bad ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -34,7 +32,7 @@ def test_the_published_trace_adds_up_to_what_is_known_of_it() -> None:
 
 
 @published
-def test_the_published_trace_beside_its_projection(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_published_trace_beside_its_projection(capsys, tmp_path) -> None:
     overlay = tmp_path / "both.json"
     argv = ["trace", str(PUBLISHED), "--config", str(CONFIG), "--json", "--overlay", str(overlay)]
     assert main(argv) == 0
@@ -46,9 +44,7 @@ def test_the_published_trace_beside_its_projection(capsys: pytest.CaptureFixture
     assert {event["pid"] for event in events if event.get("cat") == "forward"} == set(range(16))
 
 
-def test_a_terminal_of_80_columns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_of_80_columns(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     path = stepped([500, 510, 490]).write(tmp_path / "t.json.gz")
     assert main(["trace", str(path)]) == 0
@@ -68,9 +64,7 @@ def test_a_terminal_of_80_columns(
         (["{one}", "--record", "{none}"], "--record"),
     ],
 )
-def test_bad_input_is_one_clear_error(
-    argv: list[str], wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_clear_error(argv: list[str], wanted: str, tmp_path, capsys) -> None:
     files = {
         "one": stepped([500, 500]).write(tmp_path / "one.json"),
         "other": Made(rank=1, world=4, events=stepped([500]).events).write(tmp_path / "other.json"),
@@ -83,7 +77,7 @@ def test_bad_input_is_one_clear_error(
     assert not files["none"].exists()
 
 
-def test_inference_is_said_to_be_no_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inference_is_said_to_be_no_step(tmp_path, capsys) -> None:
     made = Made()
     made.kernel("flash::flash_fwd_kernel<x>", 100, 50)
     path = made.write(tmp_path / "t.json")
@@ -92,9 +86,7 @@ def test_inference_is_said_to_be_no_step(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(("cluster", "said"), [("h100_sxm", False), ("mi355x", True)])
-def test_a_projection_of_another_device_is_named(
-    cluster: str, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_projection_of_another_device_is_named(cluster: str, said: bool, tmp_path, capsys) -> None:
     path = stepped([500, 510, 490]).write(tmp_path / "t.json")
     argv = ["trace", str(path), "--model", "llama3_8b", "--cluster", cluster, "--gpus", "8"]
     sizes = ["--micro-batch-size", "1", "--global-batch-size", "8", "--seq-length", "4096"]

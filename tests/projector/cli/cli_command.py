@@ -1,7 +1,5 @@
 """Runs the command line as a user does, or in this process where a subprocess would only cost time."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

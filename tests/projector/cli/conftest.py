@@ -1,7 +1,5 @@
 """A command of ``projector`` in this process, and what it says."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

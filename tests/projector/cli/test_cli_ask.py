@@ -1,7 +1,5 @@
 """``projector ask``: one question, one answer, and a command that projects the same."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from typing import Any
@@ -14,23 +12,21 @@ from projector.__main__ import main
 SMALL = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--budget", "0")
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def told(capsys, *words: str) -> str:
     assert main(["ask", *words]) == 0
     taken = capsys.readouterr()
     assert taken.err == ""
     return taken.out
 
 
-def document(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+def document(capsys, *words: str) -> list[dict[str, Any]]:
     answers = json.loads(told(capsys, *words, "--json"))["answers"]
     assert isinstance(answers, list)
     return answers
 
 
 @pytest.mark.parametrize("model", ["deepseek_v3", "llama3_70b"])
-def test_an_answer_is_25_lines_with_the_verdict_first(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str
-) -> None:
+def test_an_answer_is_25_lines_with_the_verdict_first(capsys, monkeypatch, model: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     asked = ("--gpu", "h100", "--gpus", "1024", "--seq", "8k", "--price", "2", "--budget", "0")
     lines = told(capsys, "--model", model, *asked).splitlines()
@@ -61,7 +57,7 @@ def test_an_answer_is_25_lines_with_the_verdict_first(
         ("--config", DEEPSEEK, "--micro-batch-size", "2"),
     ],
 )
-def test_the_command_projects_the_same(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+def test_the_command_projects_the_same(capsys, words: tuple[str, ...]) -> None:
     (answer,) = document(capsys, *words, "--budget", "0")
     program, *command = answer["start"]
     assert program == "projector"
@@ -73,13 +69,13 @@ def test_the_command_projects_the_same(capsys: pytest.CaptureFixture[str], words
     assert answer["fits"]
 
 
-def test_the_shell_reads_the_lines_as_that_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shell_reads_the_lines_as_that_command(capsys) -> None:
     (answer,) = document(capsys, *SMALL)
     shown = told(capsys, *SMALL).partition("Start from:\n")[2]
     assert shlex.split(shown.replace("\\\n", "")) == answer["start"]
 
 
-def test_half_of_the_fewest_gpus_do_not_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_half_of_the_fewest_gpus_do_not_do(capsys) -> None:
     asked = ("--model", "llama3.1_8b", "--gpu", "h100", "--budget", "0")
     (fewest,) = document(capsys, *asked, "--fewest-gpus")  # as --gpus min
     assert (fewest["memory"]["status"], fewest["gpus"]) == ("fits", document(capsys, *asked)[0]["gpus"])
@@ -87,7 +83,7 @@ def test_half_of_the_fewest_gpus_do_not_do(capsys: pytest.CaptureFixture[str]) -
     assert not half["fits"] or half["memory"]["status"] == "too-close"
 
 
-def test_what_fits_nowhere_is_an_answer_that_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fits_nowhere_is_an_answer_that_says_what_would(capsys) -> None:
     out = told(capsys, "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "1", "--budget", "0")
     assert out.startswith("Does not fit")
     assert "GiB too much" in out
@@ -95,7 +91,7 @@ def test_what_fits_nowhere_is_an_answer_that_says_what_would(capsys: pytest.Capt
     assert "tokens/s" not in out
 
 
-def test_gpus_stand_side_by_side_each_as_if_asked_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpus_stand_side_by_side_each_as_if_asked_alone(capsys) -> None:
     rest = ("--model", "llama3.1_8b", "--gpus", "8", "--budget", "0")
     both = document(capsys, *rest, "--gpu", "h100,mi300x")
     alone = [document(capsys, *rest, "--gpu", name)[0] for name in ("h100", "mi300x")]
@@ -104,7 +100,7 @@ def test_gpus_stand_side_by_side_each_as_if_asked_alone(capsys: pytest.CaptureFi
     assert out.splitlines()[2].split() == ["h100_sxm", "mi300x"]
 
 
-def test_the_whole_run_is_that_of_plan(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_whole_run_is_that_of_plan(capsys) -> None:
     (answer,) = document(capsys, *SMALL, "--price", "2", "--tokens", "1T")
     words = [*answer["start"][2:], "--price", "2", "--tokens", "1T", "--json"]
     assert main(["plan", *words]) == 0
@@ -113,7 +109,7 @@ def test_the_whole_run_is_that_of_plan(capsys: pytest.CaptureFixture[str]) -> No
     assert answer["run"]["tokens"] == 1e12
 
 
-def test_what_is_wrong_with_a_question_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_with_a_question_is_said_at_once(capsys) -> None:
     assert main(["ask", "--model", "llama3.1_8b", "--gpu", "h101,mi300z", "--gpus", "8"]) == 2
     taken = capsys.readouterr()
     assert taken.out == ""
@@ -123,7 +119,7 @@ def test_what_is_wrong_with_a_question_is_said_at_once(capsys: pytest.CaptureFix
     assert "tp" in capsys.readouterr().err
 
 
-def test_the_fewest_that_are_done_in_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_fewest_that_are_done_in_time(capsys) -> None:
     """Half as many take longer than the run may, and what is answered does not."""
     job = ("--model", "llama3.1_8b", "--gpu", "h100", "--tokens", "1T", "--budget", "0")
     (found,) = document(capsys, *job, "--within", "30")

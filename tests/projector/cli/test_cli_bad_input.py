@@ -1,7 +1,5 @@
 """Whatever is wrong: every mistake on its own line of stderr, exit code 2, no traceback, nothing written."""
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -1,7 +1,5 @@
 """Lists, help and start-up."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -88,13 +86,13 @@ def test_terminal_without_unicode():
 # ``projector constants``: names, filters, one document, lines that fit.
 
 
-def listed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, object]]:
+def listed(capsys, *words: str) -> list[dict[str, object]]:
     assert run(["constants", *words, "--json"]) == 0
     found: list[dict[str, object]] = json.loads(capsys.readouterr().out)["constants"]
     return found
 
 
-def test_what_is_chosen_holds_or_matches_the_pattern(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_chosen_holds_or_matches_the_pattern(capsys) -> None:
     held = listed(capsys, "reach")
     assert [each["name"] for each in held] == ["kernels.nearest_shapes.REACH"]
     assert set(held[0]) == {"name", *FIELDS}
@@ -103,13 +101,13 @@ def test_what_is_chosen_holds_or_matches_the_pattern(capsys: pytest.CaptureFixtu
     assert {each["kind"] for each in wild} == {"datasheet"}
 
 
-def test_kinds_and_scored_ones_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kinds_and_scored_ones_are_told_apart(capsys) -> None:
     fitted, scored = listed(capsys, "--kind", "fitted"), listed(capsys, "--scored")
     assert {each["kind"] for each in fitted} == {"fitted"}
     assert all(each["scored"] for each in scored)
     assert 0 < len(scored) < len(fitted)
 
 
-def test_an_unknown_name_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_an_error(capsys) -> None:
     assert run(["constants", "gemm.lop"]) == 2
     assert "a known name" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """Every flag acts, on the thing that it names and in the direction that physics gives."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path
@@ -233,14 +231,14 @@ def test_every_cluster_answers(capsys):
         ("--no-overlap-grad-reduce --data-parallel-sharding optim_grads_params", True),  # FSDP always overlaps
     ],
 )
-def test_a_flag_that_changes_nothing_is_named(flags: str, idle: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flag_that_changes_nothing_is_named(flags: str, idle: bool, capsys) -> None:
     job = "--model mixtral_8x7b --gpu mi325x --framework primus --gpus 16 --mbs 1 --gbs 128 --seq 4096 --ep 8"
     assert run(["performance", *job.split(), *flags.split()]) == 0
     shown = capsys.readouterr().out
     assert any(f"Without effect: {flag} (" in shown for flag in flags.split()) == idle
 
 
-def test_strict_refuses_until_everything_is_stated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_strict_refuses_until_everything_is_stated(capsys) -> None:
     job = ["performance", "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "16", "--strict"]
     said = "--framework megatron-lm --mbs 1 --gbs 64 --seq 8192 --tp 2 --recompute-granularity none --sequence-parallel"
     assert run([*job, *said.split()]) == 2

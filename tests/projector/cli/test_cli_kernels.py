@@ -1,7 +1,5 @@
 """``--gemm-backend``, ``--gpu-clock-mhz``, ``--power-cap-watts`` and the variables that Primus reads for them."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 

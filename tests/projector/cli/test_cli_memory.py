@@ -1,9 +1,6 @@
 """``projector memory``: components of every rank, and a verdict with its margin."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 from cli_command import DEEPSEEK, ON_MI355X, projector
@@ -58,7 +55,7 @@ recipe: {data_parallel_sharding: optim, tp: 4, pp: 2, micro_batch_size: 2, globa
 
 
 @pytest.mark.parametrize("command", ["performance", "memory"])
-def test_the_commands_say_so(command: str, tmp_path: Path) -> None:
+def test_the_commands_say_so(command: str, tmp_path) -> None:
     path = tmp_path / "case.yaml"
     path.write_text(CONFIG)
     text = projector(command, "--config", str(path)).out
@@ -74,7 +71,7 @@ def test_the_commands_say_so(command: str, tmp_path: Path) -> None:
     assert "remedies" not in projector(command, "--config", str(path), "--json").document
 
 
-def test_a_script_that_defers_its_gradients_hears_what_that_costs(tmp_path: Path) -> None:
+def test_a_script_that_defers_its_gradients_hears_what_that_costs(tmp_path) -> None:
     """Hugging Face's trainer under FSDP with accumulation keeps four bytes of every parameter: 70B fit on no GPU so."""
     path = tmp_path / "case.yaml"
     sizes = "{data_parallel_sharding: optim_grads_params, recompute_granularity: full, micro_batch_size: 1, seq_length: 4096"
@@ -116,7 +113,7 @@ recipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096, pp: 4, da
 """
 
 
-def test_the_walk_is_shown_and_written(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_walk_is_shown_and_written(case: str, capsys) -> None:
     assert run(["performance", "--config", case, "--explore"]) == 0
     out = capsys.readouterr().out
     assert "Exploration" in out
@@ -127,14 +124,14 @@ def test_the_walk_is_shown_and_written(case: str, capsys: pytest.CaptureFixture[
     assert any(step["kept"] for step in found["steps"])
 
 
-def test_scaling_from_fewer_hosts(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scaling_from_fewer_hosts(case: str, capsys) -> None:
     assert run(["performance", "--config", case, "--sub-target-nodes", "1", "--json"]) == 0
     scaling = json.loads(capsys.readouterr().out)["scaling"]
     assert scaling["nodes"] == 1
     assert 0.5 < scaling["efficiency"] < 1.1  # sharded state shrinks with more ranks
 
 
-def test_zero_bubble_is_faster_and_leaves_a_named_schedule_alone(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_zero_bubble_is_faster_and_leaves_a_named_schedule_alone(case: str, capsys) -> None:
     def seconds(*flags: str) -> float:
         assert run(["performance", "--config", case, "--json", *flags]) == 0
         document = json.loads(capsys.readouterr().out)

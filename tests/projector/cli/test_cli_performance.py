@@ -1,7 +1,5 @@
 """``projector performance`` as a user runs it: figures that add up, tables, JSON, trace."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,8 +1,5 @@
 """What Primus takes and does nothing with, what a hardware file says to no avail, and how many hosts a batch can use."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -27,7 +24,7 @@ modules:
 
 
 @pytest.fixture
-def shown(tmp_path: Path):
+def shown(tmp_path):
     """The lines of ``performance`` that begin with a word."""
     file = tmp_path / "MI300X" / "e.yaml"
     file.parent.mkdir()
@@ -62,7 +59,7 @@ def test_zero_bubble_acts_once_it_is_patched_in(shown) -> None:
     assert "enable_zero_bubble" not in shown("Without effect", *words)
 
 
-def test_keys_of_a_hardware_file_that_nothing_feels(shown, tmp_path: Path) -> None:
+def test_keys_of_a_hardware_file_that_nothing_feels(shown, tmp_path) -> None:
     file = tmp_path / "hardware.yaml"
     keys = "{node_bw: 100, node_topology: mesh, switch_topology: true, p2p_bw_eff: 0.5}"
     file.write_text(f"hardware_config: {keys}\n")

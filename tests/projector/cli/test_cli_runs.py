@@ -1,7 +1,5 @@
 """``--anchor`` and ``--runs``: what measured runs of one's own say of another one, in every command that projects."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -26,7 +24,7 @@ RUNS = f"""\
 """
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str, command: str = "performance") -> dict:
+def said(capsys, *words: str, command: str = "performance") -> dict:
     assert run([command, *words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -35,7 +33,7 @@ def expected(document: dict) -> dict:
     return document["projections"]["simulate"]["expected"]
 
 
-def test_an_anchor_alone_gives_back_its_own_step(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_anchor_alone_gives_back_its_own_step(case: str, capsys) -> None:
     found = said(capsys, "--anchor", case, "--anchor-step", "3.5")
     assert (expected(found)["low"], expected(found)["middle"], expected(found)["high"]) == (3.5, 3.5, 3.5)
     (used,) = found["own_runs"]["used"]
@@ -43,7 +41,7 @@ def test_an_anchor_alone_gives_back_its_own_step(case: str, capsys: pytest.Captu
     assert used["projected_step_seconds"] == found["projections"]["simulate"]["step_seconds"]
 
 
-def test_flags_change_the_target_and_not_the_anchor(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_change_the_target_and_not_the_anchor(case: str, capsys) -> None:
     """Whether the file is named once or twice, and the step stands before it or behind it."""
     flags = ("--tp", "4", "--pp", "2", "--global-batch-size", "128")
     without = said(capsys, "--config", case, *flags)
@@ -55,7 +53,7 @@ def test_flags_change_the_target_and_not_the_anchor(case: str, capsys: pytest.Ca
     assert expected(once)["rests_on"].startswith("1 run of your own and ")
 
 
-def test_a_second_anchor_narrows_and_the_same_one_does_not(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_anchor_narrows_and_the_same_one_does_not(case: str, capsys) -> None:
     def width(*words: str) -> float:
         found = expected(said(capsys, "--config", case, "--micro-batch-size", "2", *words))
         return found["high"] / found["low"]
@@ -67,9 +65,7 @@ def test_a_second_anchor_narrows_and_the_same_one_does_not(case: str, capsys: py
     assert width(*first, *first) == width(*first)
 
 
-def test_runs_of_a_table_teach_and_the_others_are_told(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_a_table_teach_and_the_others_are_told(case: str, tmp_path, capsys) -> None:
     table = tmp_path / "runs.yaml"
     table.write_text(RUNS)
     found = said(capsys, "--config", case, "--runs", str(table))
@@ -84,7 +80,7 @@ def test_runs_of_a_table_teach_and_the_others_are_told(
     assert out.count("Expected: ") == 1
 
 
-def test_search_and_plan_take_the_runs_too(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_search_and_plan_take_the_runs_too(case: str, capsys) -> None:
     own = ("--anchor", case, "--anchor-step", "3.5")
     told = expected(said(capsys, *own, "--tp", "4"))
     planned = said(capsys, *own, "--tp", "4", "--tokens", "1T", command="plan")
@@ -96,7 +92,7 @@ def test_search_and_plan_take_the_runs_too(case: str, capsys: pytest.CaptureFixt
     assert all(each["expected"]["rests_on"].startswith("1 run of your own") for each in found["best"])
 
 
-def test_sweep_takes_the_runs_too(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sweep_takes_the_runs_too(case: str, tmp_path, capsys) -> None:
     grid = tmp_path / "grid.yaml"
     grid.write_text(
         "sweep: 1\nmodel: llama3.1_8b\nsystem: h100_sxm\ngpus: 16\nrecipe: {global_batch_size: 64, seq_length: 4096, "
@@ -110,7 +106,7 @@ def test_sweep_takes_the_runs_too(case: str, tmp_path: Path, capsys: pytest.Capt
     assert before["expected.low"] < before["expected.middle"] < before["expected.high"]
 
 
-def test_exploring_does_not_forget_the_run(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exploring_does_not_forget_the_run(case: str, capsys) -> None:
     """One expectation, and what-if gains by the same posterior, which does not think that a slow run was bad luck."""
     own = ("--anchor", case, "--anchor-step", "3.5")
     found = said(capsys, *own, "--explore")
@@ -121,14 +117,14 @@ def test_exploring_does_not_forget_the_run(case: str, capsys: pytest.CaptureFixt
     assert slower["gain"] < 0
 
 
-def test_what_the_file_leaves_open_the_flags_say_of_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_file_leaves_open_the_flags_say_of_both(tmp_path, capsys) -> None:
     path = tmp_path / "open.yaml"
     path.write_text("".join(line for line in CASE.splitlines(True) if not line.startswith(("cluster", "gpus"))))
     flags = ("--anchor", str(path), "--anchor-step", "3.5", "--gpu", "h200", "--gpus", "32")
     assert expected(said(capsys, *flags))["middle"] == pytest.approx(3.5)
 
 
-def test_python_gives_what_the_command_gives(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_gives_what_the_command_gives(case: str, capsys) -> None:
     from projector.cli.inputs import read_case
     from projector.cli.options import selection
     from projector.cli.parser import parse
@@ -161,9 +157,7 @@ def test_python_gives_what_the_command_gives(case: str, capsys: pytest.CaptureFi
         ),
     ],
 )
-def test_half_an_anchor_is_refused(
-    case: str, words: tuple[str, ...], found: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_half_an_anchor_is_refused(case: str, words: tuple[str, ...], found: str, capsys) -> None:
     try:
         code = run(["performance", *(case if word == "CASE" else word for word in words)])
     except SystemExit as stopped:
@@ -172,7 +166,7 @@ def test_half_an_anchor_is_refused(
     assert found in capsys.readouterr().err
 
 
-def test_the_grade_of_a_figure_is_the_worst_that_holds_of_it(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_grade_of_a_figure_is_the_worst_that_holds_of_it(case: str, capsys) -> None:
     def grade(*words: str) -> str:
         return expected(said(capsys, *words))["grade"]
 

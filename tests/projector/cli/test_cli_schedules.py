@@ -1,7 +1,5 @@
 """``projector schedules`` and ``projector trace`` as a user runs them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,9 +1,6 @@
 """``projector search`` on the command line: what it shows, what it keeps, and what it refuses."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,21 +12,21 @@ SMALL = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--gbs", "16"
 FIXED = ("--fix", "tp=1,2", "--fix", "cp=1", "--fix", "pp=1", "--fix", "micro_batch_size=1,2")
 
 
-def document(capsys: pytest.CaptureFixture[str], *more: str, fixed: tuple[str, ...] = FIXED) -> dict[str, Any]:
+def document(capsys, *more: str, fixed: tuple[str, ...] = FIXED) -> dict[str, Any]:
     assert main(["search", *SMALL, *fixed, "--json", *more]) == 0
     made = json.loads(capsys.readouterr().out)
     assert isinstance(made, dict)
     return made
 
 
-def test_the_page_has_the_best_the_next_the_front_and_what_binds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_has_the_best_the_next_the_front_and_what_binds(capsys) -> None:
     assert main(["search", *SMALL, *FIXED]) == 0
     out = capsys.readouterr().out
     for words in ("Exact", "Best configurations", "The next layout", "Time against memory", "What binds the best"):
         assert words in out
 
 
-def test_the_document_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_document_adds_up(capsys) -> None:
     made = document(capsys)
     counts = made["counts"]
     parts = ("out_of_memory", "unsupported", "bounded_away", "projected")
@@ -41,7 +38,7 @@ def test_the_document_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(made["best"][0]["breakdown"].values()) == pytest.approx(made["best"][0]["step_seconds"])
 
 
-def test_flags_hold_their_fields(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_hold_their_fields(capsys) -> None:
     made = document(capsys, "--recompute-granularity", "full", "--vary", "precision=bf16,fp8")
     assert {each["fields"]["recompute_granularity"] for each in made["best"]} == {"full"}
     assert made["space"]["precision"] == ["bf16", "fp8"]
@@ -49,13 +46,13 @@ def test_flags_hold_their_fields(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("varied", ["seq_length=2048,4096", "global_batch_size=16,32"])
-def test_what_every_run_states_may_be_searched_too(capsys: pytest.CaptureFixture[str], varied: str) -> None:
+def test_what_every_run_states_may_be_searched_too(capsys, varied: str) -> None:
     made = document(capsys, "--vary", varied, "--top", "1")
     name, _, values = varied.partition("=")
     assert made["space"][name] == [int(value) for value in values.split(",")]
 
 
-def test_the_best_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_best_is_written(capsys, tmp_path) -> None:
     files = [str(tmp_path / name) for name in ("case.yaml", "megatron.yaml")]
     made = document(capsys, "--write", files[0], "--write", files[1])
     assert main(["performance", "--config", files[0], "--json"]) == 0
@@ -65,13 +62,13 @@ def test_the_best_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert f"tensor_model_parallel_size: {made['best'][0]['fields']['tp']}" in text
 
 
-def test_fewer_gpus_are_searched_where_they_may_be(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fewer_gpus_are_searched_where_they_may_be(capsys) -> None:
     made = document(capsys, "--max-gpus", "16", "--objective", "step", "--top", "1")
     assert made["space"]["gpus"] == [8, 16]
     assert made["best"][0]["gpus"] == 16
 
 
-def test_the_fewest_gpus_are_those_on_half_of_which_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_fewest_gpus_are_those_on_half_of_which_nothing_fits(capsys) -> None:
     words = ("--model", "llama3.1_8b", "--gpu", "h100", "--gbs", "16", "--seq-length", "4096", *FIXED)
     assert main(["search", *words, "--fewest-gpus", "--json"]) == 0
     gpus = json.loads(capsys.readouterr().out)["best"][0]["gpus"]
@@ -79,7 +76,7 @@ def test_the_fewest_gpus_are_those_on_half_of_which_nothing_fits(capsys: pytest.
     assert main(["search", *words, "--gpus", str(gpus // 2), "--json"]) == 2
 
 
-def test_no_search_is_worse_than_what_is_stated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_search_is_worse_than_what_is_stated(capsys) -> None:
     """However short it is, and whatever the layout of its pipeline."""
     assert main(["performance", "--config", DEEPSEEK, "--json"]) == 0
     own = json.loads(capsys.readouterr().out)
@@ -89,7 +86,7 @@ def test_no_search_is_worse_than_what_is_stated(capsys: pytest.CaptureFixture[st
     assert best["step_seconds"] <= own["projections"]["simulate"]["step_seconds"]
 
 
-def test_a_configuration_is_in_its_own_space(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_is_in_its_own_space(capsys) -> None:
     fixed = [f"--fix={name}" for name in ("tp=1", "pp=16", "vpp=2", "ep=64", "cp=1", "micro_batch_size=1")]
     assert main(["search", "--config", DEEPSEEK, *fixed, "--json", "--budget", "30"]) == 0
     made = json.loads(capsys.readouterr().out)
@@ -118,7 +115,7 @@ VARIED = ("seq_length=", "seq_length", "lora_rank=8", "lora.dim=8", "tp=,", "=",
 
 
 @pytest.mark.parametrize(("words", "said"), [*WRONG, *((("--vary", each), "expected") for each in VARIED)])
-def test_bad_input_is_one_clear_error(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
+def test_bad_input_is_one_clear_error(capsys, words: tuple[str, ...], said: str) -> None:
     try:
         code = main(["search", *SMALL, *words])
     except SystemExit as left:
@@ -130,7 +127,7 @@ def test_bad_input_is_one_clear_error(capsys: pytest.CaptureFixture[str], words:
     assert "--vary" not in words or taken.err.count("\n") == 1
 
 
-def test_what_is_told_apart_is_what_the_interval_of_its_ratio_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_told_apart_is_what_the_interval_of_its_ratio_says(capsys) -> None:
     best = document(capsys, "--top", "40")["best"]
     assert best[0]["gain"] == {"middle": 0, "low": 0, "high": 0}
     for each in best[1:]:
@@ -142,7 +139,7 @@ def test_what_is_told_apart_is_what_the_interval_of_its_ratio_says(capsys: pytes
     assert {each["told_apart"] for each in best} == {False, True}
 
 
-def test_time_is_enough_for_something_that_fits_and_says_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_is_enough_for_something_that_fits_and_says_what_is_left(capsys) -> None:
     whole = ("--model", "llama3_70b", "--gpu", "h100", "--gpus", "64", "--budget", "0.001s", "--json")
     assert main(["search", *whole]) == 0
     made = json.loads(capsys.readouterr().out)

@@ -1,7 +1,5 @@
 """``projector support``: its answers are those of a projection, whatever is asked."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

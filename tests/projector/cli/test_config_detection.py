@@ -1,7 +1,5 @@
 """What stands in a file decides how it is read, whatever it is called."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -126,19 +124,19 @@ torchrun --nnodes $NNODES --nproc_per_node 8 pretrain_gpt.py --num-layers $L --h
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> str:
+def script(tmp_path) -> str:
     file = tmp_path / "train.sh"
     file.write_text(SCRIPT)
     return str(file)
 
 
-def made(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, object]:
+def made(capsys, *flags: str) -> dict[str, object]:
     assert run(["performance", "--json", "--gpu-arch", "h100", *flags]) == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out)
     return found
 
 
-def test_arguments_and_environment_start_a_script(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_and_environment_start_a_script(script: str, capsys) -> None:
     found = made(capsys, "--config", script, "--args", "16 --tp 4", "--env", "NNODES=4", "X=a b")
     assumed = str(found["assumed"])
     for text in ("gpus=32 (4 nodes × 8 processes)", "NNODES=4", "train.sh, line 5"):
@@ -149,7 +147,7 @@ def test_arguments_and_environment_start_a_script(script: str, capsys: pytest.Ca
     assert '"global_batch_size": 8' in workload
 
 
-def test_a_vocabulary_that_nothing_names_says_what_it_is_worth(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_vocabulary_that_nothing_names_says_what_it_is_worth(script: str, capsys) -> None:
     plain = str(made(capsys, "--config", script, "--args", "16", "--env", "NNODES=1")["assumed"])
     assert "with 32k" in plain
     assert "with 256k" in plain
@@ -159,7 +157,7 @@ def test_a_vocabulary_that_nothing_names_says_what_it_is_worth(script: str, caps
     assert "256k" not in named
 
 
-def test_the_number_of_gpus_may_come_from_the_flag(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_number_of_gpus_may_come_from_the_flag(script: str, capsys) -> None:
     found = made(capsys, "--config", script, "--args", "16", "--gpus", "64")
     assert '"gpus": 64' in json.dumps(found)
     assert '"global_batch_size": 64' in json.dumps(found)
@@ -179,7 +177,7 @@ def test_refusals_name_the_flag(script: str) -> None:
     )
 
 
-def test_trainers_of_something_else_are_named(tmp_path: Path) -> None:
+def test_trainers_of_something_else_are_named(tmp_path) -> None:
     file = tmp_path / "bert.sh"
     file.write_text("torchrun --nproc_per_node 8 pretrain_bert.py --num-layers 24\n")
     done = projector("performance", "--config", str(file), "--gpu-arch", "h100")
@@ -191,7 +189,7 @@ def test_trainers_of_something_else_are_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
+def _bare(monkeypatch) -> None:
     for name in ("PRIMUS_GPU_ARCH", "NNODES", "GPUS_PER_NODE", "PRIMUS_PATH", "PRIMUS_ROOT"):
         monkeypatch.delenv(name, raising=False)
 
@@ -206,7 +204,7 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_one_file_says_its_gpu_by_its_folder_where_nothing_else_does(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...],
+    tmp_path, capsys, monkeypatch, flags: tuple[str, ...],
     variable: str, board: str, assumed: str,
 ) -> None:  # fmt: skip
     if variable:
@@ -219,7 +217,7 @@ def test_one_file_says_its_gpu_by_its_folder_where_nothing_else_does(
     assert re.findall(r"cluster=\w+ \([^)]*\)", text) == [assumed] * bool(assumed)
 
 
-def test_the_batch_of_torchtitan_follows_the_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_batch_of_torchtitan_follows_the_gpus(tmp_path, capsys) -> None:
     file = str(experiment(checkout(tmp_path), "llama3.1_8B", "torchtitan", training={"local_batch_size": 2}))
     assert run(["performance", "--config", file, "--gpus", "32"]) == 0
     assert "global batch 64 " in capsys.readouterr().out
@@ -227,7 +225,7 @@ def test_the_batch_of_torchtitan_follows_the_gpus(tmp_path: Path, capsys: pytest
     assert "global batch 256 " in capsys.readouterr().out
 
 
-def test_what_is_refused_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused_says_why(tmp_path, capsys) -> None:
     file = experiment(checkout(tmp_path), "dense", model_type="flux_schnell")
     assert run(["performance", "--config", str(file)]) != 0
     assert "not a language model" in capsys.readouterr().err

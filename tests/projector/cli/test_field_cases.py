@@ -4,8 +4,6 @@ Each folder of ``../shared/inputs/field`` holds the files of one report and its 
 was the case. A fact that the projection does not reach yet is expected to fail, with how far off it is.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,7 +60,7 @@ def test_zero2_of_13b_on_four_a800_is_out_of_memory_and_zero3_is_the_way_out(fie
     assert "shard weights too" in done.stdout
 
 
-def test_a_13b_under_zero3_fits(field: Path, tmp_path: Path) -> None:
+def test_a_13b_under_zero3_fits(field: Path, tmp_path) -> None:
     folder = field / "lf-1158-baichuan13b-zero2"
     (tmp_path / "train.sh").write_text((folder / "train.sh").read_text())
     stated = json.loads((folder / "ds_config.json").read_text())
@@ -159,7 +157,7 @@ def test_deepep_inside_one_node_is_no_gain(field: Path) -> None:
     assert step(deep) > step(plain)
 
 
-def test_a_lora_of_qwen35_at_two_lengths(field: Path, tmp_path: Path) -> None:
+def test_a_lora_of_qwen35_at_two_lengths(field: Path, tmp_path) -> None:
     """28.4 GiB at 128K and 49.5 at 262K: what is always there, and 0.71 of the rest at either length. Samples are packed
     into bins that nothing fills up, of data that the report does not show: that they are counted as full is said."""
     folder = field / "cookbook-105-qwen35-27b"

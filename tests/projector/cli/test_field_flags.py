@@ -1,7 +1,5 @@
 """Every field of a recipe is reached by a flag, by ``--set`` and by a file, and is the same each time."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

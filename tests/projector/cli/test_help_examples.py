@@ -1,7 +1,5 @@
 """Every example of every ``--help`` works as it stands, from the project's folder, and every ``--json`` is a document."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Switches of Megatron-LM that are no field by themselves, on the command line of the projector."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 
 import pytest

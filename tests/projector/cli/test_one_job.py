@@ -1,10 +1,7 @@
 """One job, one answer: flags, a YAML case, a Hugging Face ``config.json`` and a launch script say the same
 step and memory."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,7 +87,7 @@ def _answer(words: list[str]) -> tuple[float, float] | str:
 
 @given(jobs())
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_one_job_in_every_form(tmp_path: Path, job: dict[str, Any]) -> None:
+def test_one_job_in_every_form(tmp_path, job: dict[str, Any]) -> None:
     recipe = dict(job)
     experts = recipe.pop("experts")
     hf = tmp_path / "config.json"
@@ -105,7 +102,7 @@ def test_one_job_in_every_form(tmp_path: Path, job: dict[str, Any]) -> None:
         assert _answer(form) == pytest.approx(flags, rel=1e-12), form
 
 
-def test_experts_follow_tensor_parallelism_where_nobody_says(tmp_path: Path) -> None:
+def test_experts_follow_tensor_parallelism_where_nobody_says(tmp_path) -> None:
     """Megatron-LM's default; a refusal says what would fit."""
     base = [
         "--model", "mixtral_8x7b", "--gpu", "h100", "--tp", "2", "--mbs", "1", "--gbs", "64", "--seq-length", "2048",

@@ -1,7 +1,5 @@
 """``--write``: each kind of file, read back as a user reads any file of its kind, is the same projection."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -38,7 +36,7 @@ def value(words: tuple[str, ...], flag: str, other: str = "") -> str:
 
 
 @pytest.mark.parametrize(("kind", "words"), CASES)
-def test_what_is_written_is_read_back_to_the_same_projection(kind: str, words: tuple[str, ...], tmp_path: Path) -> None:
+def test_what_is_written_is_read_back_to_the_same_projection(kind: str, words: tuple[str, ...], tmp_path) -> None:
     wanted = projected(*words, "--write", kind, cwd=tmp_path)
     (file,) = tmp_path.iterdir()
     assert file.name == NAMES[kind]
@@ -56,7 +54,7 @@ def test_what_is_written_is_read_back_to_the_same_projection(kind: str, words: t
         assert subprocess.run(["bash", "-n", file], check=False).returncode == 0
 
 
-def test_scripts_say_what_they_need_to_run(tmp_path: Path) -> None:
+def test_scripts_say_what_they_need_to_run(tmp_path) -> None:
     projected(*DENSE, "--write", "jobs/train.sh", "--write", "sbatch", "--write", "pytorchjob", cwd=tmp_path)
     script = tmp_path / "jobs" / "train.sh"
     assert shutil.which(str(script)), "it can be executed"
@@ -80,7 +78,7 @@ def test_scripts_say_what_they_need_to_run(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_kind_of_file_cannot_say_is_refused_and_nothing_is_written(
-    words: tuple[str, ...], kinds: tuple[str, ...], expected: str, tmp_path: Path
+    words: tuple[str, ...], kinds: tuple[str, ...], expected: str, tmp_path
 ) -> None:
     flags = [word for kind in kinds for word in ("--write", kind)]
     done = command_line.run("projector", "performance", *words, *flags, cwd=tmp_path)
@@ -89,7 +87,7 @@ def test_what_a_kind_of_file_cannot_say_is_refused_and_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_ask_and_search_write_their_best(tmp_path: Path) -> None:
+def test_ask_and_search_write_their_best(tmp_path) -> None:
     words = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--gbs", "64", "--budget")
     for command, budget in (("ask", "0"), ("search", "0.1s")):
         done = command_line.run(
@@ -113,7 +111,7 @@ def test_kinds_by_their_words_and_names() -> None:
     }
 
 
-def test_a_script_is_expected_to_do_what_its_model_does(tmp_path: Path) -> None:
+def test_a_script_is_expected_to_do_what_its_model_does(tmp_path) -> None:
     """Sizes in a script and the name that has them are one model, to what is learnt from measured runs too."""
     wanted, *read = (
         command_line.run("projector", "performance", *words, "--json", cwd=tmp_path).stdout

@@ -1,7 +1,5 @@
 """Times laid out as nccl-tests prints them (NVIDIA/nccl-tests@a0b82b2 src/util.cu)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 NAMES = {

@@ -1,7 +1,5 @@
 """The collective model: closed forms, selection and overrides."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Every key of a Primus hardware file moves the time of the collective that it describes, in the direction it says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -68,7 +66,7 @@ def test_every_key_that_changes_a_cluster_is_in_the_list() -> None:
 
 @pytest.mark.parametrize(("key", "good", "bad", "kind", "shape", "nbytes", "others"), FIELDS)
 def test_a_worse_value_costs_time(
-    tmp_path: Path,
+    tmp_path,
     key: str,
     good: object,
     bad: object,
@@ -82,14 +80,14 @@ def test_a_worse_value_costs_time(
     assert slow > fast * 1.005
 
 
-def test_overheads_and_bandwidths_are_exact(tmp_path: Path) -> None:
+def test_overheads_and_bandwidths_are_exact(tmp_path) -> None:
     base = on(MI325X, "all_reduce", NODE, 1e6)
     assert on(cluster(tmp_path, rccl_overhead_us=200), "all_reduce", NODE, 1e6) == pytest.approx(base + 200e-6)
     found = cluster(tmp_path, bw_eff=0.5, pod_bw=50, nics_per_node=8)
     assert on(found, "all_gather", NODES, 1e12) == pytest.approx(31 / 32 * 1e12 / (8 * 50e9 * 0.5), rel=0.01)
 
 
-def test_pods_slow_the_rate_beyond_them_only(tmp_path: Path) -> None:
+def test_pods_slow_the_rate_beyond_them_only(tmp_path) -> None:
     found = cluster(tmp_path, pod_bw=50, **PODS)
     plain = cluster(tmp_path, pod_bw=50)
     inside = GroupShape(64, 8)
@@ -99,7 +97,7 @@ def test_pods_slow_the_rate_beyond_them_only(tmp_path: Path) -> None:
     assert ratio == pytest.approx(448 * share["link.intra"] / (8 * 25 * share["link.inter"]), rel=0.02)
 
 
-def test_a_third_level_without_pods_has_no_effect_and_says_so(tmp_path: Path) -> None:
+def test_a_third_level_without_pods_has_no_effect_and_says_so(tmp_path) -> None:
     file = tmp_path / "hardware.yaml"
     file.write_text("hardware_config: {cluster_bw: 25, cluster_lat: 10, num_nodes: 4}\n")
     found = primus.read(file, MI325X)
@@ -108,7 +106,7 @@ def test_a_third_level_without_pods_has_no_effect_and_says_so(tmp_path: Path) ->
     assert on(found.cluster, "all_reduce", MANY, 1e9) == on(MI325X, "all_reduce", MANY, 1e9)
 
 
-def test_an_unknown_key_is_one_clear_error(tmp_path: Path) -> None:
+def test_an_unknown_key_is_one_clear_error(tmp_path) -> None:
     with pytest.raises(InputError) as caught:
         cluster(tmp_path, nic_per_node=8)
     (problem,) = caught.value.problems
@@ -116,7 +114,7 @@ def test_an_unknown_key_is_one_clear_error(tmp_path: Path) -> None:
     assert "nics_per_node" in problem.expected
 
 
-def test_a_cluster_file_may_state_a_third_level(tmp_path: Path) -> None:
+def test_a_cluster_file_may_state_a_third_level(tmp_path) -> None:
     text = (Path(primus.__file__).parent / "clusters" / "h100_sxm.yaml").read_text("utf-8")
     text = text.replace("  latency_us: 2.7\n", "  latency_us: 2.7\n  size: 64\n").replace(
         "sources:\n",

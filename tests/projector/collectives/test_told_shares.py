@@ -1,7 +1,5 @@
 """The model turned around: what a cluster reaches is found again in its times, and in the file made of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -134,7 +132,7 @@ def test_lines_that_cannot_be_and_hosts_that_do_not_fit(cluster: Cluster) -> Non
         told([replace(wrong[0], hosts=2)], cluster)
 
 
-def test_the_file_gives_back_what_was_printed(tmp_path: Path, cluster: Cluster, other: Cluster, capsys) -> None:
+def test_the_file_gives_back_what_was_printed(tmp_path, cluster: Cluster, other: Cluster, capsys) -> None:
     """Law of the command: printed bandwidths, to a cluster file, to the same bandwidths."""
     tests = [swept(*test, other) for _, _, *test in SHARES]
     (tmp_path / "out.txt").write_text(
@@ -153,7 +151,7 @@ def test_the_file_gives_back_what_was_printed(tmp_path: Path, cluster: Cluster, 
     assert run(["network", str(tmp_path / "out.txt"), "--cluster", str(tmp_path / "mine.yaml"), "--json"]) == 0
 
 
-def test_a_gpu_of_ones_own_stays_found_from_another_folder(tmp_path: Path, cluster: Cluster) -> None:
+def test_a_gpu_of_ones_own_stays_found_from_another_folder(tmp_path, cluster: Cluster) -> None:
     gpu = Path(catalogue.__file__).parent / "gpus" / "h100_sxm.yaml"
     base = Path(catalogue.__file__).parent / "clusters" / "h100_sxm.yaml"
     (tmp_path / "gpu.yaml").write_text(gpu.read_text().replace("name: h100_sxm", "name: ours", 1))
@@ -164,7 +162,7 @@ def test_a_gpu_of_ones_own_stays_found_from_another_folder(tmp_path: Path, clust
     assert catalogue.cluster(str(out)).gpu.name == "ours"
 
 
-def test_bad_input_is_one_line_each(tmp_path: Path, capsys) -> None:
+def test_bad_input_is_one_line_each(tmp_path, capsys) -> None:
     (tmp_path / "a.txt").write_text(printed.output("all_reduce", 1, 8, [(2.0**20, 1e-4)], device="NVIDIA Nothing"))
     assert run(["network", str(tmp_path / "a.txt")]) == 2
     assert "--cluster" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """Framework files and how they fill a recipe."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

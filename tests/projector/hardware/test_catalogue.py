@@ -1,7 +1,5 @@
 """The catalogue: every file loads, its physics holds, names of the field are found, mistakes are all reported."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,7 +118,7 @@ def test_hosts_of_an_nvlink_domain_change_but_the_domain_stays() -> None:
         catalogue.default_cluster("h100", gpus_per_node=0)
 
 
-def test_own_files_are_read(tmp_path: Path) -> None:
+def test_own_files_are_read(tmp_path) -> None:
     chip = yaml.safe_load((GPU_FOLDER / "h100_sxm.yaml").read_text("utf-8"))
     chip["name"] = "own"
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(chip), encoding="utf-8")
@@ -136,7 +134,7 @@ def test_own_files_are_read(tmp_path: Path) -> None:
     assert cluster.intra.bandwidth == 100e9
 
 
-def test_all_mistakes_of_a_gpu_file_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_gpu_file_at_once(tmp_path) -> None:
     chip = yaml.safe_load((GPU_FOLDER / "mi300x.yaml").read_text("utf-8"))
     chip |= {"compute_units": 200, "vendor": "amdd", "hbm": 3, "memory_gib": -1, "tdp_watts": True}
     chip["peak_tflops"]["bf15"] = 1
@@ -150,7 +148,7 @@ def test_all_mistakes_of_a_gpu_file_at_once(tmp_path: Path) -> None:
     assert all(problem.where == str(path) for problem in caught.value.problems)
 
 
-def test_all_mistakes_of_a_cluster_file_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_cluster_file_at_once(tmp_path) -> None:
     path = tmp_path / "bad.yaml"
     text = (
         "name: x\ngpu: h1000\ngpus_per_node: 6\ngpus_per_host: 4\nintra: {topology: star, bandwith_gbs: 3}\ninter: 5\n"
@@ -165,7 +163,7 @@ def test_all_mistakes_of_a_cluster_file_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a: [1\n", "- 1\n", ""])
-def test_broken_yaml_is_one_problem(tmp_path: Path, text: str) -> None:
+def test_broken_yaml_is_one_problem(tmp_path, text: str) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError) as caught:
@@ -173,7 +171,7 @@ def test_broken_yaml_is_one_problem(tmp_path: Path, text: str) -> None:
     assert len(caught.value.problems) == 1
 
 
-def test_missing_file_is_a_problem(tmp_path: Path) -> None:
+def test_missing_file_is_a_problem(tmp_path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         catalogue.cluster(str(tmp_path / "none.yaml"))
 
@@ -232,13 +230,13 @@ FASTER = {
 }
 
 
-def read(tmp_path: Path, **changes: object) -> Cluster:
+def read(tmp_path, **changes: object) -> Cluster:
     path = tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump({**FASTER, **changes}), encoding="utf-8")
     return catalogue.cluster(str(path))
 
 
-def test_what_is_not_stated_is_the_base_s(tmp_path: Path) -> None:
+def test_what_is_not_stated_is_the_base_s(tmp_path) -> None:
     found, base = read(tmp_path), catalogue.cluster("h100_sxm")
     inter = replace(base.inter, bandwidth=100e9, nics_per_node=None)
     assert found == replace(base, name="faster", inter=inter, sources=found.sources)
@@ -259,7 +257,7 @@ def test_what_is_not_stated_is_the_base_s(tmp_path: Path) -> None:
         ({"intre": {"size": 4}}, "intre"),
     ],
 )
-def test_mistakes_name_the_file_and_the_key(tmp_path: Path, changes: dict[str, object], expected: str) -> None:
+def test_mistakes_name_the_file_and_the_key(tmp_path, changes: dict[str, object], expected: str) -> None:
     with pytest.raises(InputError) as caught:
         read(tmp_path, **changes)
     assert "own.yaml" in str(caught.value)

@@ -1,7 +1,5 @@
 """Primus hardware files: units, text numbers, mistakes, keys without effect."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +39,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_bandwidths_latencies_and_topology_reach_the_fabrics(tmp_path: Path) -> None:
+def test_bandwidths_latencies_and_topology_reach_the_fabrics(tmp_path) -> None:
     text = """
 hardware_config:
   node_bw: "537.6"
@@ -78,18 +76,18 @@ hardware_config:
     assert cluster.gpu == base.gpu
 
 
-def test_fewer_adapters_keep_the_rate_of_one(tmp_path: Path) -> None:
+def test_fewer_adapters_keep_the_rate_of_one(tmp_path) -> None:
     cluster = primus.apply(write(tmp_path, "hardware_config: {nics_per_node: 2}"), catalogue.cluster("h100"))
     assert cluster.inter.bandwidth == pytest.approx(12.5e9)
 
 
 @pytest.mark.parametrize("text", ["hardware_config:\n", "hardware_config: {}\nother: 1\n"])
-def test_files_without_values_change_nothing(tmp_path: Path, text: str) -> None:
+def test_files_without_values_change_nothing(tmp_path, text: str) -> None:
     base = catalogue.cluster("mi300x")
     assert primus.apply(write(tmp_path, text), base) == base
 
 
-def test_all_mistakes_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_at_once(tmp_path) -> None:
     text = "hardware_config: {node_bandwith: 3, node_bw: fast, nics_per_node: 2.5, node_topology: torus, bw_eff: 1.7}"
     with pytest.raises(InputError) as caught:
         primus.apply(write(tmp_path, text), catalogue.cluster("mi300x"))
@@ -98,7 +96,7 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
     assert any("node_bw" in problem.expected for problem in caught.value.problems)
 
 
-def test_a_list_is_refused(tmp_path: Path) -> None:
+def test_a_list_is_refused(tmp_path) -> None:
     with pytest.raises(InputError, match="mapping"):
         primus.apply(write(tmp_path, "hardware_config: [1]"), catalogue.cluster("mi300x"))
 
@@ -125,7 +123,7 @@ def step(cluster: Cluster) -> float:
     return project(workload("llama3.1_8b", 64, global_batch_size=256, tp=8), cluster).step_seconds
 
 
-def test_its_figures_are_ours(tmp_path: Path) -> None:
+def test_its_figures_are_ours(tmp_path) -> None:
     found = catalogue.cluster(described(tmp_path, nic_factor=2))
     assert found.gpu.peak_of("bf16") == pytest.approx(2.5e15)
     assert (found.gpu.memory_bandwidth, found.gpu.memory_bytes) == (8e12, 192e9)
@@ -134,7 +132,7 @@ def test_its_figures_are_ours(tmp_path: Path) -> None:
     assert catalogue.gpu(described(tmp_path)).vendor == "nvidia"
 
 
-def test_a_better_system_is_never_slower(tmp_path: Path) -> None:
+def test_a_better_system_is_never_slower(tmp_path) -> None:
     usual = step(catalogue.cluster(described(tmp_path)))
     for key, value in (
         ("matrix_flops_fp16", 5000),
@@ -146,7 +144,7 @@ def test_a_better_system_is_never_slower(tmp_path: Path) -> None:
     assert step(catalogue.cluster(described(tmp_path, nvlink_size=1))) > usual
 
 
-def test_it_is_taken_wherever_a_cluster_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_taken_wherever_a_cluster_is(tmp_path, capsys) -> None:
     file = described(tmp_path)
     for flag in ("--gpu", "--cluster"):
         assert main(["performance", *CASE, flag, file, "--json"]) == 0
@@ -165,7 +163,7 @@ def test_it_is_taken_wherever_a_cluster_is(tmp_path: Path, capsys: pytest.Captur
     assert grid.key_of(next(made.points())) != before
 
 
-def test_a_wrong_system_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_system_is_one_clear_error(tmp_path, capsys) -> None:
     wrong = described(tmp_path, hbm_bandwidth=-1, colour="red", nvlink_size=7.5)
     assert main(["performance", *CASE, "--cluster", wrong]) == 2
     said = capsys.readouterr()
@@ -204,14 +202,14 @@ def _busbw(cluster: Cluster, gpus: int, per_node: int) -> float:
 
 
 @pytest.mark.parametrize("stated", [150.0, 250.0, 350.0])
-def test_what_was_measured_is_what_is_projected(tmp_path: Path, stated: float) -> None:
+def test_what_was_measured_is_what_is_projected(tmp_path, stated: float) -> None:
     made = _cluster(tmp_path, f", busbw_gbs: {stated}, busbw_one_rank_gbs: {stated / 10}")
     assert _busbw(made, 32, 8) == pytest.approx(stated, rel=0.05)
     assert _busbw(made, 4, 1) == pytest.approx(stated / 10, rel=0.05)
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all", "send_recv"])
-def test_a_faster_network_is_never_slower(tmp_path: Path, kind: str) -> None:
+def test_a_faster_network_is_never_slower(tmp_path, kind: str) -> None:
     rates = (100, 200, 300, 400)
     made = [_cluster(tmp_path, f", busbw_gbs: {rate}") for rate in rates]
     took = [float(seconds_of(kind, 2.0**28, GroupShape(32, 8), each)) for each in made]
@@ -219,7 +217,7 @@ def test_a_faster_network_is_never_slower(tmp_path: Path, kind: str) -> None:
     assert took[-1] < took[0]
 
 
-def test_a_rate_above_the_lines_is_a_mistake(tmp_path: Path) -> None:
+def test_a_rate_above_the_lines_is_a_mistake(tmp_path) -> None:
     with pytest.raises(InputError) as caught:
         _cluster(tmp_path, ", busbw_gbs: 401, busbw_one_rank_gbs: 51")
     assert [problem.key for problem in caught.value.problems] == ["inter.busbw_gbs", "inter.busbw_one_rank_gbs"]

@@ -1,9 +1,5 @@
 """What if a GPU had another figure: on the command line and in a file of two lines on a base."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import command_line
 import pytest
 import yaml
@@ -54,13 +50,13 @@ def test_mistakes_name_the_key(stated: dict[str, object], expected: str) -> None
         what_if.changed(catalogue.cluster("h100"), stated, "--set")
 
 
-def own_gpu(tmp_path: Path, **content: object) -> str:
+def own_gpu(tmp_path, **content: object) -> str:
     path = tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump({"base": "gpus/h100_sxm", **content}))
     return str(path)
 
 
-def test_a_file_on_a_base_says_the_same_as_the_flag(tmp_path: Path) -> None:
+def test_a_file_on_a_base_says_the_same_as_the_flag(tmp_path) -> None:
     file = own_gpu(tmp_path, memory_bandwidth_tbs=4)
     words = {"model": "llama3.1_8b", "gpus": 8, "tp": 2, "gbs": 64}
     by_file, by_flag = pj.project(gpu=file, **words), pj.project(gpu="h100", set="gpu.hbm_bytes_per_s=4e12", **words)
@@ -69,7 +65,7 @@ def test_a_file_on_a_base_says_the_same_as_the_flag(tmp_path: Path) -> None:
     assert [text for text in by_file.assumed if "what-if" in text] == ["memory_bandwidth_tbs (assumed, for a what-if)"]
 
 
-def test_answers_say_that_it_is_assumed(tmp_path: Path) -> None:
+def test_answers_say_that_it_is_assumed(tmp_path) -> None:
     flag = ("--gpu", "h100", "--set", "gpu.hbm_bytes_per_s=4e12")
     for command in ("performance", "memory"):
         told = command_line.run("projector", command, *RUN, *flag).stdout

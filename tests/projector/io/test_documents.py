@@ -1,7 +1,5 @@
 """YAML and JSON texts: strict where a slip hides, bounded where a text could grow, plain where it is ordinary."""
 
-from __future__ import annotations
-
 import io
 import math
 import re
@@ -298,9 +296,7 @@ def test_a_line_keeps_its_indent_and_a_path_its_letters() -> None:
 
 
 @pytest.mark.parametrize(("stated", "width"), [("", None), ("72", 72), ("wide", None), ("0", None)])
-def test_a_pipe_is_as_wide_as_its_tables_unless_told(
-    stated: str, width: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipe_is_as_wide_as_its_tables_unless_told(stated: str, width: int | None, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", stated)
     out = io.StringIO()
     assert terminal.width_of(out) == width

@@ -1,7 +1,5 @@
 """Files of users: what is no regular file is refused at once, what is written is whole or not there."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os
@@ -20,7 +18,7 @@ from projector.io.files import read_text, read_yaml, write_figure, write_whole
 from tests.conftest import ROOT
 
 
-def test_text_of_several_encodings(tmp_path: Path) -> None:
+def test_text_of_several_encodings(tmp_path) -> None:
     path = tmp_path / "f"
     for data in ("a: é\r\n".encode(), "a: é\n".encode("utf-8-sig"), "a: é\n".encode("utf-16")):
         path.write_bytes(data)
@@ -30,7 +28,7 @@ def test_text_of_several_encodings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "device", "missing", "name", "zero"])
-def test_what_is_no_regular_file_is_refused_at_once(kind: str, tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_refused_at_once(kind: str, tmp_path) -> None:
     path = tmp_path / kind
     if kind == "folder":
         path.mkdir()
@@ -49,7 +47,7 @@ def test_what_is_no_regular_file_is_refused_at_once(kind: str, tmp_path: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+def test_a_file_that_may_not_be_read(tmp_path) -> None:
     path = tmp_path / "f"
     path.write_text("a: 1")
     path.chmod(0)
@@ -57,7 +55,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
         read_text(path)
 
 
-def test_a_file_that_is_too_large(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large(tmp_path) -> None:
     path = tmp_path / "f"
     with path.open("wb") as file:
         file.truncate(files.MOST_BYTES + 1)
@@ -65,7 +63,7 @@ def test_a_file_that_is_too_large(tmp_path: Path) -> None:
         read_text(path)
 
 
-def test_writing(tmp_path: Path) -> None:
+def test_writing(tmp_path) -> None:
     path = tmp_path / "new" / "folder" / "é" / "f.txt"
     write_whole(path, "é\n")
     assert path.read_bytes() == "é\n".encode()
@@ -93,9 +91,7 @@ class _Full(io.BytesIO):
 
 
 @pytest.mark.parametrize("where", ["open", "replace", "chmod"])
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(where: str, tmp_path, monkeypatch) -> None:
     target = tmp_path / "x"
     write_whole(target, "old")
 
@@ -125,7 +121,7 @@ sys.exit(guarded(command))
 """
 
 
-def test_a_limit_that_the_system_sets_is_one_line_and_exit_2(tmp_path: Path) -> None:
+def test_a_limit_that_the_system_sets_is_one_line_and_exit_2(tmp_path) -> None:
     target = tmp_path / "x"
     target.write_text("old")
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(target)], cwd=ROOT, capture_output=True, text=True)
@@ -148,7 +144,7 @@ sys.exit(guarded(lambda: files.write_whole(sys.argv[1], "new") or 0))
 """
 
 
-def test_a_kill_leaves_nothing(tmp_path: Path) -> None:
+def test_a_kill_leaves_nothing(tmp_path) -> None:
     target = tmp_path / "x"
     target.write_text("old")
     with subprocess.Popen([sys.executable, "-c", KILLED, str(target)], cwd=ROOT, stdout=subprocess.PIPE) as running:
@@ -159,7 +155,7 @@ def test_a_kill_leaves_nothing(tmp_path: Path) -> None:
     assert target.read_text() == "old"
 
 
-def test_a_figure_is_written_whole(tmp_path: Path) -> None:
+def test_a_figure_is_written_whole(tmp_path) -> None:
     class Figure:
         def savefig(self, stream: io.BytesIO, format: str, dpi: int) -> None:
             stream.write(f"{format} {dpi}".encode())
@@ -175,7 +171,7 @@ def test_a_figure_is_written_whole(tmp_path: Path) -> None:
 # CSV files come back as they were written; what is none is one mistake that names the file.
 
 
-def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+def test_what_was_written_is_read_back(tmp_path) -> None:
     path = tmp_path / "table.csv"
     rows = [["1", 'a "word", and\nanother line'], ["", "é"]]
     path.write_text(csv_file.text(("a", "b"), *rows), encoding="utf-8")
@@ -184,14 +180,14 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     assert [list(row.values()) for row in found] == rows
 
 
-def test_nothing_is_an_empty_cell_and_an_empty_file_has_no_columns(tmp_path: Path) -> None:
+def test_nothing_is_an_empty_cell_and_an_empty_file_has_no_columns(tmp_path) -> None:
     assert csv_file.text(("a", "b"), (None, 0)) == "a,b\n,0\n"
     path = tmp_path / "empty.csv"
     path.write_text("", encoding="utf-8")
     assert csv_file.read(path, "a table") == ((), [])
 
 
-def test_a_file_that_no_csv_reader_takes_is_one_mistake(tmp_path: Path) -> None:
+def test_a_file_that_no_csv_reader_takes_is_one_mistake(tmp_path) -> None:
     path = tmp_path / "long.csv"
     path.write_text(f"a,b\n{'x' * 200_000},1\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"long\.csv: found 'field larger than field limit .*', expected a table"):

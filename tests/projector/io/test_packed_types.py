@@ -1,7 +1,5 @@
 """Values as text: what was packed comes back, by the declared type, and text that names anything else is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

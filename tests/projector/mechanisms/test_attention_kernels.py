@@ -1,7 +1,5 @@
 """Which attention kernel runs: what each wants of a call, by architecture, date, widths, lengths, window and sinks."""
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Profiles name strategies that exist, mistakes are told with the closest name, and nobody asks for a strategy by name."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import shutil
@@ -70,7 +68,7 @@ def test_the_search_above_finds_what_it_is_for() -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     home = tmp_path / "profiles"
     shutil.copytree(PACKAGE / "frameworks" / "profiles", home)
     monkeypatch.setattr(profiles_io, "_FOLDER", home)
@@ -170,7 +168,7 @@ FILES = {
 
 
 @pytest.fixture
-def mine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def mine(request, tmp_path, monkeypatch) -> Iterator[str]:
     """A mechanism, one more strategy of which stands in its folder; two profiles, of which ``mine_…`` names it."""
     place = request.param
     (tmp_path / "mine.py").write_text(FILES[place], encoding="utf-8")

@@ -1,12 +1,9 @@
 """A whole run: failures against saves, laws of the four figures, published interruptions, prices, the command."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,7 +120,7 @@ def test_assumptions_from_words() -> None:
     assert len(caught.value.problems) == len(wrong)
 
 
-def test_prices_of_a_file(tmp_path: Path) -> None:
+def test_prices_of_a_file(tmp_path) -> None:
     path = tmp_path / "price.yaml"
     path.write_text("price_per_gpu_hour: {value: 2, low: 1, high: 3}\ncurrency: USD\nsource: an offer\n")
     made = read_price(str(path))
@@ -161,7 +158,7 @@ recipe: {tp: 2, micro_batch_size: 1, global_batch_size: 512, seq_length: 8192, d
 """
 
 
-def test_the_command_says_it_as_a_page_and_as_a_document(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_it_as_a_page_and_as_a_document(case: str, capsys) -> None:
     words = ["plan", "--config", case, "--tokens", "15T", "--price", "2"]
     assert command(words) == 0
     page = capsys.readouterr().out
@@ -196,7 +193,7 @@ def test_the_command_says_it_as_a_page_and_as_a_document(case: str, capsys: pyte
     assert all(each["source"] for each in found["assumptions"])
 
 
-def test_the_interval_of_a_step_is_that_of_its_projection(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_interval_of_a_step_is_that_of_its_projection(case: str, capsys) -> None:
     asked = ["--config", case, "--cp", "4"]
     assert command(["performance", *asked, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["projections"]["simulate"]["expected"]
@@ -205,7 +202,7 @@ def test_the_interval_of_a_step_is_that_of_its_projection(case: str, capsys: pyt
     assert (step["low"], step["high"]) == pytest.approx((told["low"], told["high"]))
 
 
-def test_an_end_of_a_range_at_which_the_run_stops(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_end_of_a_range_at_which_the_run_stops(case: str, capsys) -> None:
     words = ["plan", "--config", case, "--tokens", "1T", "--assume", "failures_per_node_day=0.01,0.001,100"]
     assert command(words) == 0
     said = capsys.readouterr()
@@ -234,7 +231,7 @@ def test_an_end_of_a_range_at_which_the_run_stops(case: str, capsys: pytest.Capt
         (("--tokens", "1T", "--pipeline-schedule-algorithm", "all"), "--pipeline-schedule-algorithm"),
     ],
 )
-def test_bad_input(case: str, words: tuple[str, ...], found: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input(case: str, words: tuple[str, ...], found: str, capsys) -> None:
     try:
         code = command(["plan", "--config", case, *words])
     except SystemExit as error:
@@ -255,9 +252,7 @@ def test_every_board_has_a_rated_power_with_a_source() -> None:
 @pytest.mark.parametrize(
     ("tokens", "title"), [("16.384M", "16.38M tokens"), ("100k", "100k tokens"), ("2.5B", "2.5B tokens")]
 )
-def test_a_short_run_has_its_length_in_a_unit_that_shows_it(
-    capsys: pytest.CaptureFixture[str], tokens: str, title: str
-) -> None:
+def test_a_short_run_has_its_length_in_a_unit_that_shows_it(capsys, tokens: str, title: str) -> None:
     job = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--tp", "2", "--mbs", "1", "--gbs", "16")
     assert main(["plan", "--tokens", tokens, *job, "--seq-length", "4096"]) == 0
     said = capsys.readouterr().out

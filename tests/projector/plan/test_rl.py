@@ -1,7 +1,5 @@
 """A step of reinforcement learning: sums, limits and closed forms of its parts, and the command."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -68,7 +66,7 @@ def test_weights_are_never_faster_than_the_links() -> None:
     assert step(apart=True).parts["weights"] >= step().parts["weights"]
 
 
-def test_the_command_says_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_its_parts(capsys) -> None:
     assert run([*COMMAND, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["step_seconds"] == pytest.approx(sum(found["parts"].values()))
@@ -85,8 +83,6 @@ def test_the_command_says_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
         (["--ahead"], "--ahead: found 'no --rollout-gpus', expected GPUs of their own that generate meanwhile"),
     ],
 )
-def test_what_contradicts_the_answers_is_refused(
-    more: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_contradicts_the_answers_is_refused(more: list[str], words: str, capsys) -> None:
     assert run([*COMMAND, *more]) == 2
     assert capsys.readouterr().err.strip() == words

@@ -1,7 +1,5 @@
 """Several processes side by side: the same answers, their seconds, their mistakes, and what is done of a lost one."""
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -43,7 +41,7 @@ def test_pieces_are_the_space(most: int) -> None:
 
 
 @pytest.mark.parametrize("seconds", [None, 600.0])
-def test_as_many_processes_as_one_likes_find_the_same(monkeypatch: pytest.MonkeyPatch, seconds: float | None) -> None:
+def test_as_many_processes_as_one_likes_find_the_same(monkeypatch, seconds: float | None) -> None:
     monkeypatch.setattr(found, "_LARGE", 0)
     one, three = (
         search(made(), H100, Objective(), Limits(top=4, jobs=jobs, seconds=seconds), explained=False) for jobs in (1, 3)

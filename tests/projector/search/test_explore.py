@@ -1,7 +1,5 @@
 """The walk through the switches: what stays, what is refused, and why a change gains."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

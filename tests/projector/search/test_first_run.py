@@ -1,7 +1,5 @@
 """Which measurement to make first: never one that widens, never a large one where a small one tells nearly as much."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

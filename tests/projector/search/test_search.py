@@ -1,11 +1,8 @@
 """The search is exact: the winner of brute force, no bound above a time, nothing proposed that would be refused."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -340,7 +337,7 @@ def test_a_layout_that_is_written_is_one(layers: int, mtp: int, stages: int) -> 
 
 @pytest.mark.parametrize("framework", ["megatron-lm", "primus", "torchtitan"])
 @pytest.mark.parametrize("model", ["llama3.1_8b", "deepseek_v3_16b"])
-def test_what_is_written_reads_back(framework: str, model: str, tmp_path: Path) -> None:
+def test_what_is_written_reads_back(framework: str, model: str, tmp_path) -> None:
     """The files of each framework, at points of the whole space, offload and numbers among them: the writer holds that
     each is the same projection."""
     options = parse(selection(), ["--model", model, "--gpu", "b200", "--gpus", "32", "--framework", framework])

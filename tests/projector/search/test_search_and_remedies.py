@@ -1,7 +1,5 @@
 """No change that ``performance`` offers for a run that does not fit beats what ``search`` finds for the same job."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

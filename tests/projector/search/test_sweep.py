@@ -1,7 +1,5 @@
 """A sweep projects every point once, whoever runs it and however often it is interrupted; bad grids are one clear error."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -39,7 +37,7 @@ def kept(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()[1:]]
 
 
-def test_a_point_is_what_project_says_of_it(tmp_path: Path) -> None:
+def test_a_point_is_what_project_says_of_it(tmp_path) -> None:
     made = grid.read(written(tmp_path, GRID))
     found = points.rows(list(made.points()))
     assert len(found) == len(made) == 2 * 2 * 2 * 4 * 2
@@ -53,7 +51,7 @@ def test_a_point_is_what_project_says_of_it(tmp_path: Path) -> None:
     assert (row["step_seconds"], row["tgs"]) == pytest.approx((alone.step_seconds, alone.tgs))
 
 
-def test_larger_systems_are_no_slower_and_keys_are_of_contents(tmp_path: Path) -> None:
+def test_larger_systems_are_no_slower_and_keys_are_of_contents(tmp_path) -> None:
     some = {**GRID, "system": "h100", "gpus": 8, "scale": {"flops": [1, 2], "memory_bandwidth": [1, 2]}}
     found = points.rows(list(grid.read(written(tmp_path, some)).points()))
     by: dict[tuple[float, float], list[float]] = {}
@@ -72,7 +70,7 @@ def test_larger_systems_are_no_slower_and_keys_are_of_contents(tmp_path: Path) -
     assert points.rows([keys[0]])[0]["tgs"] == pytest.approx(found[0]["tgs"])
 
 
-def test_an_interrupted_sweep_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_sweep_goes_on(tmp_path, capsys) -> None:
     file, out = written(tmp_path, GRID), tmp_path / "out.jsonl"
     half = written(tmp_path, {**GRID, "gpus": 8}, "half.yaml")
     assert main(["sweep", str(half), "--out", str(out), "--json"]) == 0
@@ -96,7 +94,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "32 points (0 new)" in capsys.readouterr().out
 
 
-def test_a_machine_that_does_not_exist_is_drawn_in_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_that_does_not_exist_is_drawn_in_the_page(tmp_path, capsys) -> None:
     scale = {"flops": [1, 2], "memory_bandwidth+memory_capacity": [0.01, 1, 2], "inter_bandwidth": [1, 2]}
     recipe = {"global_batch_size": 16, "seq_length": 4096, "tp": [1, 8], "micro_batch_size": 1}
     content = {**GRID, "system": "h100", "gpus": 16, "scale": scale, "recipe": recipe}
@@ -123,7 +121,7 @@ def test_a_machine_that_does_not_exist_is_drawn_in_the_page(tmp_path: Path, caps
     assert "out-of-memory" in capsys.readouterr().out
 
 
-def test_points_are_searched(tmp_path: Path) -> None:
+def test_points_are_searched(tmp_path) -> None:
     recipe = {"global_batch_size": 32, "seq_length": 4096}
     some = {**GRID, "point": "search", "system": "h100", "gpus": [8, 16], "recipe": recipe}
     some["search"] = {"fix": {"tp": [1, 2], "pp": [1], "cp": [1], "micro_batch_size": [1]}}
@@ -137,7 +135,7 @@ def test_points_are_searched(tmp_path: Path) -> None:
         assert row["gap"] == 0
 
 
-def test_processes_find_what_one_core_finds(tmp_path: Path) -> None:
+def test_processes_find_what_one_core_finds(tmp_path) -> None:
     made = grid.read(written(tmp_path, GRID))
     alone = sorted(points.rows(list(made.points())), key=lambda row: row["key"])
     out = store.opened(tmp_path / "two.jsonl")
@@ -146,7 +144,7 @@ def test_processes_find_what_one_core_finds(tmp_path: Path) -> None:
     assert sorted(kept(tmp_path / "two.jsonl"), key=lambda row: row["key"]) == alone
 
 
-def test_a_dask_worker_that_dies_loses_and_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dask_worker_that_dies_loses_and_doubles_nothing(tmp_path, monkeypatch) -> None:
     distributed = pytest.importorskip("distributed", reason="Dask is not installed (the extra: sweep)")
     monkeypatch.setattr(run, "_PROJECTED", 4)
     made = grid.read(written(tmp_path, GRID))
@@ -167,7 +165,7 @@ def test_a_dask_worker_that_dies_loses_and_doubles_nothing(tmp_path: Path, monke
     assert len(keys) == len(set(keys)) == 64
 
 
-def test_a_killed_sweep_loses_no_batch(tmp_path: Path) -> None:
+def test_a_killed_sweep_loses_no_batch(tmp_path) -> None:
     more = {**GRID["recipe"], "global_batch_size": [32, 64, 128, 256, 512, 1024, 2048, 4096]}
     file, out = written(tmp_path, {**GRID, "recipe": more}), tmp_path / "out.jsonl"
     script = "import projector.search.sweep.run as r; r._PROJECTED = 16; from projector.__main__ import main; main()"
@@ -184,7 +182,7 @@ def test_a_killed_sweep_loses_no_batch(tmp_path: Path) -> None:
     assert len({row["key"] for row in after}) == len(after) == 512
 
 
-def test_parquet_is_a_folder_of_whole_parts(tmp_path: Path) -> None:
+def test_parquet_is_a_folder_of_whole_parts(tmp_path) -> None:
     made = grid.read(written(tmp_path, GRID))
     pytest.importorskip("pyarrow", reason="pyarrow is not installed (the extra: sweep)")
     for new in (64, 0):
@@ -216,7 +214,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_bad_grids_are_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_grids_are_one_clear_error(tmp_path, capsys) -> None:
     for change, said in WRONG:
         with pytest.raises(InputError, match=said):
             grid.read(written(tmp_path, {**GRID, **change}))
@@ -243,7 +241,7 @@ def test_bad_grids_are_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFix
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_pictures_of_a_search(tmp_path: Path) -> None:
+def test_pictures_of_a_search(tmp_path) -> None:
     words = ["search", "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--gbs", "16", "--seq-length", "4096"]
     held = [f"--fix={each}" for each in ("tp=1,2", "cp=1", "pp=1", "micro_batch_size=1")]
     assert main([*words, *held, "--json", "--plots", str(tmp_path), "--page", str(tmp_path / "all.html")]) == 0
@@ -259,7 +257,7 @@ def test_pictures_of_a_search(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "theme"), [(1300, "light"), (800, "dark"), (500, "light")])
-def test_the_page_of_a_search_has_the_look_of_all_pages(chromium: Any, tmp_path: Path, width: int, theme: str) -> None:
+def test_the_page_of_a_search_has_the_look_of_all_pages(chromium: Any, tmp_path, width: int, theme: str) -> None:
     file, words = (
         tmp_path / "all.html",
         "--model llama3.1_8b --gpu h100 --gpus 8 --gbs 16 --seq 4096 --fix pp=1 --fix cp=1",
@@ -277,7 +275,7 @@ def test_the_page_of_a_search_has_the_look_of_all_pages(chromium: Any, tmp_path:
     page.close()
 
 
-def test_the_whole_run_of_a_row_is_that_of_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_whole_run_of_a_row_is_that_of_plan(tmp_path, capsys) -> None:
     recipe = {"global_batch_size": 256, "seq_length": 8192, "tp": 2, "data_parallel_sharding": "optim"}
     recipe["micro_batch_size"] = 1
     content = {"sweep": 1, "model": "llama3.1_8b", "system": "h100", "gpus": 64, "tokens": "1T", "recipe": recipe}

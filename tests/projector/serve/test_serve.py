@@ -1,14 +1,11 @@
 """``projector serve``: documents are those of the command line, a request reads no file and has its limits; the page."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -34,7 +31,7 @@ def test_documents_are_those_of_the_command_line(command: str) -> None:
     assert {name: made[name] for name in same} == {name: told[name] for name in same}
 
 
-def test_the_view_says_the_command_and_the_python_that_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_view_says_the_command_and_the_python_that_say_the_same(monkeypatch) -> None:
     view = answers.answer("view", {**QUESTION, "gpu.hbm_bytes_per_s": "4e12"})
     seconds = view["projections"]["simulate"]["step_seconds"]
     words = view["shell"].replace("\\\n", " ").split()
@@ -83,7 +80,7 @@ def test_what_is_no_question_is_refused_by_its_name(change: dict[str, str], key:
     assert key in {each["key"] for each in told.document["errors"]}
 
 
-def test_a_question_opens_no_file_that_it_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_question_opens_no_file_that_it_names(monkeypatch, tmp_path) -> None:
     answers.answer("view", QUESTION)  # catalogues are read
     opened: list[str] = []
     real = builtins.open

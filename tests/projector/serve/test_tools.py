@@ -1,7 +1,5 @@
 """``projector mcp``: a client of the protocol lists the tools and calls them; the file that tells agents of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -56,7 +54,7 @@ def test_a_client_calls_every_tool() -> None:
     assert "a divisor of num_attention_heads" in found["wrong"]
 
 
-def test_without_the_package_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_command_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     monkeypatch.setitem(sys.modules, "mcp.server", None)
     done = command_line.run("projector", "mcp")

@@ -1,7 +1,5 @@
 """What a recipe field changes, found by changing it: layers, schedule, the rest of the step, memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Pipeline layouts: every layer exactly once and in order, by every way of stating them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Rules as plain values: what they read, and that columns of layouts are answered as each layout alone."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Strict models and recipes: round trips, and every mistake of a mapping at once."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 
