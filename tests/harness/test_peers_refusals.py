@@ -1,17 +1,27 @@
 """What both peers cannot be told of a run, and what happens where their package is not there."""
 
+import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import peer_fakes
 import pytest
 
 from harness import predictors
-from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
-from harness.predictors import peer
+from harness.contracts import frame
+from harness.contracts.runs import BREAKDOWN, Measured, MeasuredRun, Source, Stack
+from harness.evaluation import evaluate
+from harness.evaluation.evaluate import Selected
+from harness.predictors import Predictor, calculon, calculon_inputs, peer
+from harness.report import view
+from harness.score import accuracy
 from projector.errors import InputError
+from projector.hardware import catalogue
 from projector.workload import zoo
 from projector.workload.lora import LoRA
 from projector.workload.recipe import Recipe
@@ -124,3 +134,232 @@ def test_the_command_line_says_it_once_and_exits_with_two(project_folder: Path) 
     assert done.stderr.count("--with: found 'calculon'") == 1
     assert "Traceback" not in done.stderr
     assert not (project_folder / "out").exists()
+
+
+# The llm-analysis adapter, on the package where it is installed and on a stand-in with the same interface.
+
+
+@pytest.fixture(params=["stand-in", "package"])
+def llm(request, monkeypatch, tmp_path) -> Iterator[Predictor]:
+    fake = request.param == "stand-in"
+    if not fake and importlib.util.find_spec("llm_analysis") is None:
+        pytest.skip("llm-analysis is not installed (extra: peers)")
+    folder = peer_fakes.llm_analysis_package(tmp_path) if fake else None
+    with peer_fakes.importable(monkeypatch, "llm_analysis", folder):
+        (made,) = predictors.load(["llm-analysis"])
+        yield made
+
+
+def forward_flops(run: MeasuredRun) -> float:
+    """FLOP of one micro-batch by the formula of release 0.2.2: every MLP is two linears of 4 · hidden."""
+    work = run.workload
+    m, b, s = work.model, work.recipe.micro_batch_size, work.recipe.seq_length
+    groups = m.num_attention_heads / m.num_query_groups
+    h = m.hidden_size
+    layer = 4 * b * s * h**2 + 4 * b * s * h**2 / groups + 4 * b * s**2 * h + 16 * b * s * h**2
+    return layer * m.num_layers + 2 * b * s * h * work.padded_vocab_size
+
+
+@pytest.mark.parametrize(
+    ("recipe", "passes"),
+    [
+        ({"recompute_granularity": "none"}, 3.0),
+        ({"recompute_granularity": "full", "tp": 2, "pp": 2}, 4.0),
+        ({"recompute_granularity": "none", "micro_batch_size": 4, "tp": 4, "sequence_parallel": True}, 3.0),
+    ],
+)
+def test_step_time_is_its_closed_form(llm: Predictor, recipe: dict[str, object], passes: float) -> None:
+    run = run_of(**recipe)
+    made = llm.predict(run)
+    r = run.workload.recipe
+    expected = passes * forward_flops(run) * run.workload.num_microbatches / (r.tp * r.pp * 312e12)
+    assert made.step_seconds == pytest.approx(expected, rel=1e-9), made.reason
+    assert made.breakdown == {"compute_s": made.step_seconds}
+    assert made.memory_gib > 0
+    assert "flops_efficiency=1 (its default)" in made.assumed
+    assert made.seconds_to_project > 0
+
+
+def test_a_gpu_that_it_has_no_file_of_comes_from_the_data_sheet(llm: Predictor) -> None:
+    known, other = run_of(), run_of(gpu="mi300x")
+    ours, its = llm.predict(other), llm.predict(known)
+    assert its.step_seconds / ours.step_seconds == pytest.approx(1307.4e12 / 312e12, rel=0.01)
+    assert any("mi300x from the data sheet" in a for a in ours.assumed)
+    assert not any("data sheet" in a for a in its.assumed)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        ({"pp": 2, "vpp": 2}, "llm-analysis has no interleaved schedule"),
+        ({"cp": 2, "precision": "fp8"}, "llm-analysis has no context parallelism; llm-analysis has no fp8 training"),
+        ({"optimizer_cpu_offload": True}, "llm-analysis has no optimizer offload"),
+    ],
+)
+def test_refusals_name_every_reason(llm: Predictor, recipe: dict[str, object], words: str) -> None:
+    made = llm.predict(run_of(**recipe))
+    assert (made.status, made.reason, made.step_seconds) == ("unsupported", words, None)
+
+
+def test_fully_sharded_data_parallelism_is_its_zero_stage_3(llm: Predictor) -> None:
+    whole = llm.predict(run_of(data_parallel_sharding="no_shard"))
+    sharded = llm.predict(run_of(data_parallel_sharding="optim_grads_params"))
+    assert whole.step_seconds == sharded.step_seconds
+    assert (sharded.memory_gib or 0) < (whole.memory_gib or 0)
+
+
+def test_a_run_that_does_not_fit_keeps_its_time(llm: Predictor) -> None:
+    made = llm.predict(run_of("gpt3_175b", data_parallel_sharding="no_shard"))
+    assert made.status == "out-of-memory"
+    assert made.step_seconds is not None
+    assert "GiB of 80 GiB" in made.reason
+
+
+def test_it_does_not_look_at_the_measurement(llm: Predictor) -> None:
+    run = run_of(tp=2)
+    assert llm.predict(run).step_seconds == llm.predict(replace(run, measured=Measured())).step_seconds
+
+
+def test_refused_rows_count_against_its_coverage_and_share_a_table(llm: Predictor) -> None:
+    runs = [
+        replace(run, id=name)
+        for name, run in {"a": run_of(), "b": run_of(tp=2), "c": run_of(cp=2), "d": run_of("mixtral_8x7b")}.items()
+    ]
+    tools = (llm, *predictors.load(["constant-mfu"]))
+    made = evaluate.evaluate([Selected("s", r) for r in runs], tools)
+    mine = accuracy.summarise(frame.part(made.frame, predictor="llm-analysis", fit="heldout"))
+    assert (mine.compared, mine.eligible, mine.coverage) == (2, 4, 0.5)
+    (table,) = [t for t in view.build(made).tables if t.title == "Other projectors on the same rows"]
+    assert [row[:3] for row in table.rows] == [
+        ("llm-analysis", "llm-analysis", "2"),
+        ("llm-analysis", "constant-mfu", "2"),
+    ]
+
+
+# The Calculon adapter on a stand-in with the same interface (Calculon is not on the package index).
+
+
+@pytest.fixture
+def tool(monkeypatch, tmp_path) -> Iterator[Predictor]:
+    with peer_fakes.importable(monkeypatch, "calculon", peer_fakes.calculon_checkout(tmp_path)):
+        (made,) = predictors.load(["calculon"])
+        yield made
+
+
+def execution(gpus: int = 8, per_node: int = 8, model: str = "gpt3_6.7b", **recipe: object) -> dict[str, Any]:
+    return calculon_inputs.execution(peer.state(run_of(model, gpus=gpus, **recipe))[0].workload, per_node)
+
+
+def test_the_step_is_its_total_time_and_the_parts_sum_to_it(tool: Predictor) -> None:
+    made = tool.predict(run_of(tp=2, pp=2, recompute_granularity="full"))
+    assert made.status == "ok", made.reason
+    assert made.step_seconds == pytest.approx(sum(made.breakdown.values()))
+    assert set(made.breakdown) <= set(BREAKDOWN)
+    assert made.breakdown["bubble_s"] > 0
+    assert any("unfused" in a for a in made.assumed)
+
+
+def test_execution_of_the_published_validation() -> None:
+    """Its own file validation/seqsel/tab5/turing-530B_seqsel.json, from our recipe of the same run."""
+    made = execution(
+        gpus=280, model="megatron_530b", tp=8, pp=35, vpp=3, sequence_parallel=True, recompute_granularity="selective",
+        global_batch_size=280, bias_activation_fusion=False, data_parallel_sharding="no_shard",
+    )  # fmt: skip
+    published = {
+        "num_procs": 280, "tensor_par": 8, "pipeline_par": 35, "data_par": 1, "tensor_par_net": 0,
+        "pipeline_par_net": 1, "data_par_net": 0, "batch_size": 280, "microbatch_size": 1, "datatype": "float16",
+        "fused_activation": False, "attention_type": "multihead", "activation_recompute": "attn_only",
+        "pipeline_interleaving": 3,
+        "optimizer_sharding": False, "tensor_par_comm_type": "rs_ag", "seq_par_ag_redo": True,
+        "data_par_overlap": False, "weight_offload": False, "activations_offload": False, "optimizer_offload": False,
+        "training": True,
+    }  # fmt: skip
+    assert {key: made[key] for key in published} == published
+    assert set(made) == calculon_inputs.EXECUTION_FIELDS
+
+
+def test_groups_sit_on_the_tier_that_holds_them() -> None:
+    tiers = ("tensor_par_net", "data_par_net", "pipeline_par_net")
+    assert [execution(8, tp=2, pp=2)[t] for t in tiers] == [0, 0, 0]
+    assert [execution(32, tp=4, pp=4)[t] for t in tiers] == [0, 0, 1]
+    assert [execution(32, tp=8, pp=1)[t] for t in tiers] == [0, 1, 1]
+    assert [execution(32, per_node=4, tp=8, pp=4)[t] for t in tiers] == [1, 1, 1]
+
+
+def test_switches() -> None:
+    parallel = execution(tp=2, sequence_parallel=True, tp_comm_overlap=True, data_parallel_sharding="optim")
+    assert (parallel["tensor_par_comm_type"], parallel["tensor_par_overlap"]) == ("rs_ag", "ring")
+    assert parallel["optimizer_sharding"]
+    alone = execution(1, global_batch_size=8, tp_comm_overlap=True, data_parallel_sharding="optim")
+    assert not any((alone["optimizer_sharding"], alone["data_par_overlap"], alone["seq_par_ag_redo"]))
+    assert (alone["tensor_par_comm_type"], alone["tensor_par_overlap"]) == ("ar", "none")
+    again = execution(tp=2, sequence_parallel=True, recompute_granularity="full")
+    assert not again["seq_par_ag_redo"]
+
+
+def test_a_gated_unit_becomes_a_plain_mlp_of_equal_weights() -> None:
+    gated = peer.state(run_of("llama2_7b"))[0].workload
+    assert calculon_inputs.application(gated)["feedforward"] * 2 == gated.model.ffn_hidden_size * 3
+    assert any("feedforward" in said for said in calculon_inputs.simplified(gated))
+    plain = peer.state(run_of())[0].workload
+    assert calculon_inputs.application(plain)["feedforward"] == plain.model.ffn_hidden_size
+
+
+@pytest.mark.parametrize(
+    ("model", "recipe", "words"),
+    [
+        ("llama3_8b", {}, "calculon has no grouped-query attention"),
+        ("gpt3_6.7b", {"data_parallel_sharding": "optim_grads_params"}, "calculon has no optim_grads_params sharding"),
+        ("gpt3_6.7b", {"tp": 2, "pp": 3}, ""),
+    ],
+)
+def test_refusals(tool: Predictor, model: str, recipe: dict[str, object], words: str) -> None:
+    made = tool.predict(run_of(model, **recipe))
+    assert made.step_seconds is None
+    assert made.status in ("unsupported", "invalid")
+    assert words in made.reason
+
+
+def test_what_it_rejects_itself_is_said_in_its_words(tool: Predictor) -> None:
+    short = tool.predict(run_of("gpt3_175b"))
+    assert (short.status, short.step_seconds) == ("out-of-memory", None)
+    assert short.reason.startswith("calculon: Mem tier1 needs")
+    lonely = tool.predict(run_of(gpus=6, tp=2, global_batch_size=63))
+    assert (lonely.status, lonely.reason) == ("unsupported", "refused by calculon: Network tier0 isn't fully used")
+
+
+def its(name: str) -> Mapping[str, Any]:
+    return calculon.system_file(name)
+
+
+def test_its_own_system_stands_as_it_is(tool: Predictor) -> None:
+    made, said = calculon_inputs.system(catalogue.cluster("h100_sxm"), its)
+    assert made == its("h100_80g_nvl8")
+    assert said == ()
+
+
+def test_a_system_from_the_data_sheet_keeps_every_efficiency(tool: Predictor) -> None:
+    cluster = catalogue.cluster("mi300x")
+    made, said = calculon_inputs.system(cluster, its)
+    base = its("h100_80g_nvl8")
+    assert made["matrix"]["float16"]["tflops"] == pytest.approx(cluster.gpu.peak["bf16"] / 1e12)
+    assert made["matrix"]["float16"]["gflops_efficiency"] == base["matrix"]["float16"]["gflops_efficiency"]
+    assert made["mem1"]["GiB"] == pytest.approx(cluster.gpu.memory_bytes / 2**30)
+    assert made["mem1"]["MB_efficiency"] == base["mem1"]["MB_efficiency"]
+    assert made["networks"][0]["bandwidth"] == pytest.approx(cluster.intra.bandwidth / 1e9, rel=0.01)
+    assert made["networks"][0]["efficiency"] == base["networks"][0]["efficiency"]
+    assert any("mi300x from the data sheet" in s for s in said)
+    assert base == its("h100_80g_nvl8"), "its file must not change"
+    ampere, _ = calculon_inputs.system(catalogue.cluster("a100_sxm_40gb"), its)
+    assert ampere["vector"]["float16"]["tflops"] == pytest.approx(78)
+
+
+def test_it_stands_beside_ours_on_the_same_rows(tool: Predictor) -> None:
+    runs = [replace(run_of(tp=t), id=f"tp{t}") for t in (2, 4)] + [replace(run_of("llama3_8b"), id="grouped")]
+    tools = (*predictors.load(["simulate"]), tool)
+    made = evaluate.evaluate([Selected("s", r) for r in runs], tools)
+    held = {(r.predictor, r.run_id): r for r in made.rows if r.fit == "heldout"}
+    assert [held["calculon", i].error is not None for i in ("tp2", "tp4", "grouped")] == [True, True, False]
+    assert all(held["simulate", i].error is not None for i in ("tp2", "tp4", "grouped"))
+    row = held["calculon", "tp2"]
+    assert sum(row.breakdown.values()) == pytest.approx(row.projected_step_seconds)

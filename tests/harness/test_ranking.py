@@ -1,6 +1,7 @@
 """Kendall's tau-b against scipy, pairwise agreement and regret on figures worked out by hand."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
+from harness.contracts import frame
+from harness.evaluation.evaluate import Selected, row_of
+from harness.evaluation.facts import facts_of
+from harness.evidence.runs_of import runs_of_all
+from harness.predictors.ours import Ours
 from harness.score import ranking
+from harness.score.switches import Step, ladders
 
 FIGURE = st.integers(1, 12).map(float)  # small integers, so that ties happen
 PAIRS = st.lists(st.tuples(FIGURE, FIGURE), min_size=2, max_size=25)
@@ -121,3 +128,34 @@ def test_the_first_three_are_found_or_not() -> None:
         ranking.recall([5.0, 4.0, 3.0, 2.999, 1.0], [5.0, 4.0, 1.0, 3.0, 0.5]) == 1
     )  # the fourth within noise of the third
     assert ranking.recall([5.0, 4.0, 3.0, 2.0, 1.0], [5.0, 4.0, 1.0, 3.0, 0.5]) == pytest.approx(2 / 3)
+
+
+# Published ladders, one switch changed in each step: what every step gains is projected within three points of what it.
+
+
+RUNS = Path(__file__).resolve().parents[2] / "measured" / "runs"
+NEAR = 0.03
+#: Steps whose gain is off by more, with the gap that they may have.
+OFF = {
+    "dsv2lite-mi355x-step-deepep": 0.046,
+    "dsv2lite-mi355x-step-syncfree1": 0.034,
+    "dsv2-236b-mi355x-4n-2-deepep": 0.06,
+    "dsv2-236b-mi355x-4n-4-vpp3": 0.053,
+    "dsv2-236b-mi355x-4n-5-syncfree1": 0.031,
+}
+
+
+@pytest.fixture(scope="module")
+def steps() -> list[Step]:
+    texts = [path for path in sorted(RUNS.glob("*.yaml")) if "-steps" in path.read_text(encoding="utf-8")]
+    runs = [run for run in runs_of_all(texts) if run.group.endswith("-steps")]
+    predict = Ours("simulate").predict
+    rows = [row_of(Selected("", run), "simulate", "uncalibrated", predict(run), None) for run in runs]
+    return ladders(frame.of(rows, {run.id: facts_of(run) for run in runs}))
+
+
+def test_every_step_of_a_ladder_gains_what_it_measured(steps: list[Step]) -> None:
+    gaps = {step.run: abs(step.projected - step.measured) for step in steps}
+    assert {run: gap for run, gap in gaps.items() if gap > OFF.get(run, NEAR)} == {}
+    assert OFF.keys() <= gaps.keys()
+    assert len(gaps) >= 11

@@ -5,15 +5,22 @@ import os
 import pty
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from cli_command import ON_MI355X, ROOT, projector
 
-from projector import frameworks
+from projector import frameworks, posterior
 from projector.cli import run
+from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.parameter import FIELDS
+from projector.projection import project
+from projector.settle import launch
+from projector.settle.support import Answer, supported
+from projector.settle.workload import settle
 from projector.workload import zoo
+from tests.workloads import workload
 
 HEAVY = ("shtab", "torch", "scipy", "pandas", "matplotlib", "rich")
 
@@ -111,3 +118,87 @@ def test_kinds_and_scored_ones_are_told_apart(capsys) -> None:
 def test_an_unknown_name_is_an_error(capsys) -> None:
     assert run(["constants", "gemm.lop"]) == 2
     assert "a known name" in capsys.readouterr().err
+
+
+# ``projector support``: its answers are those of a projection, whatever is asked.
+
+
+PAIRS = (("h100_sxm", "megatron-lm"), ("mi355x", "primus"), ("b200", "torchtitan"), ("a100_sxm_80gb", "nemo"))
+
+
+def answers(gpu: str, framework: str, topic: str, date: str = "", model: str = "mixtral_8x7b") -> list[Answer]:
+    found = supported(zoo.load(model), catalogue.cluster(gpu), framework, date)
+    return [each for each in found.answers if each.topic == topic]
+
+
+def refuses(gpu: str, framework: str, **recipe: Any) -> bool:
+    """Whether a plan of it is refused, or another framework's."""
+    try:
+        found = settle(workload("mixtral_8x7b", 8, framework, ep=8, **recipe), catalogue.cluster(gpu))
+    except InputError:
+        return True
+    return bool(launch.foreign(found.workload))
+
+
+@pytest.mark.parametrize(("gpu", "framework"), PAIRS)
+def test_what_is_answered_is_what_a_plan_meets(gpu: str, framework: str) -> None:
+    for each in answers(gpu, framework, "precision"):
+        assert each.runs is not refuses(gpu, framework, precision=each.name)
+    for each in answers(gpu, framework, "attention")[2:]:
+        assert each.runs is None or each.runs is not refuses(gpu, framework, attention_backend=each.name)
+    for each in answers(gpu, framework, "dispatcher"):
+        flex = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": each.name}
+        words = {"moe_token_dispatcher_type": each.name} if each.name in ("alltoall", "allgather") else flex
+        if each.runs is not None:
+            assert each.runs is not refuses(gpu, framework, **words), each
+
+
+@pytest.mark.parametrize(("gpu", "framework"), PAIRS)
+def test_schedules_are_those_that_the_framework_starts(gpu: str, framework: str) -> None:
+    named = {each.name for each in answers(gpu, framework, "schedule") if each.runs}
+    assert named == set(launch.own_schedules(framework))
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_a_kernel_runs_from_the_month_on_that_is_told(direction: str) -> None:
+    def told(date: str) -> Answer:
+        (found,) = (
+            each
+            for each in answers("mi355x", "primus", "attention", date, "deepseek_v3")
+            if each.name == f"{direction} of this model"
+        )
+        return found
+
+    since = told("").since
+    assert since
+    year, month = int(since[:4]), int(since[5:])
+    before = f"{year - (month == 1)}-{(month - 2) % 12 + 1:02d}"
+    assert told(since).how == told("").how != told(before).how
+
+
+def test_the_kernels_are_those_that_a_projection_prices() -> None:
+    found = supported(zoo.load("llama3_8b"), catalogue.cluster("h100"), "megatron-lm")
+    made = project(workload(tp=2), catalogue.cluster("h100"))
+    kernels = made.resolved.execution.kernels
+    assert any(each.topic == "attention" and each.how.startswith(kernels.attention) for each in found.answers)
+
+
+def test_counts_are_those_of_the_posterior() -> None:
+    document = projector("support", "deepseek_v3", "h100", "megatron-lm", "--json").document
+    runs, sources = posterior.load().counts["h100_sxm × megatron-lm"]
+    assert document["measured"]["both"] == {"runs": runs, "sources": sources}
+    assert document["supported"]
+    out = projector("support", "deepseek_v3", "h100", "megatron-lm").out
+    assert f"{runs} runs of megatron-lm on h100_sxm" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("framework", frameworks.names())
+def test_every_framework_has_an_answer(framework: str) -> None:
+    for gpu in ("h100_sxm", "mi300x", "v100_sxm_32gb"):
+        if gpu in catalogue.gpu_names():
+            assert supported(zoo.load("llama3_8b"), catalogue.cluster(gpu), framework).answers
+
+
+def test_names_that_mean_nothing_are_refused_together() -> None:
+    lines = projector("support", "lama9", "h9", "megatronn").refused()
+    assert [line.split(":")[0] for line in lines] == ["MODEL", "FRAMEWORK", "GPU"]
