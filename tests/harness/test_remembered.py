@@ -1,5 +1,7 @@
 """Predictions on disk: the same to the last bit, taken only where everything that they depend on is the same."""
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Iterator
 from dataclasses import replace

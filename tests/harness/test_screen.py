@@ -1,5 +1,7 @@
 """One screen at the end of a run: as a user sees it, for many rows and few, with gates that fail and rows that broke."""
 
+from __future__ import annotations
+
 import json
 import os
 import pty

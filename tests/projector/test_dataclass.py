@@ -1,5 +1,7 @@
 """Our ``dataclass`` and that of the standard library make the same of a class, and either kind may extend the other."""
 
+from __future__ import annotations
+
 import copy
 import dataclasses
 import pickle

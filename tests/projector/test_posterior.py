@@ -1,5 +1,7 @@
 """Laws of the posterior: what measured runs teach, and what they cannot."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 

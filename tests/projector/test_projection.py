@@ -1,5 +1,7 @@
 """The whole projection: sums, bounds, orderings, refusals, and a published set of runs."""
 
+from __future__ import annotations
+
 import math
 import subprocess
 import sys

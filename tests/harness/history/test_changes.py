@@ -1,5 +1,7 @@
 """The version at which a row broke, on rows whose history is known."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,5 +1,7 @@
 """``--write``: each kind of file, read back as a user reads any file of its kind, is the same projection."""
 
+from __future__ import annotations
+
 import json
 import shutil
 import subprocess

@@ -1,5 +1,7 @@
 """Bounds of the collective model, on random groups and sizes of every fabric."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 

@@ -1,5 +1,7 @@
 """YAML and JSON texts: strict where a slip hides, bounded where a text could grow, plain where it is ordinary."""
 
+from __future__ import annotations
+
 import io
 import math
 import re
@@ -286,7 +288,7 @@ def test_every_figure_is_whole_or_its_column_is_gone(rows: list[tuple[str, int, 
     text = " ".join("\n".join(made).split())
     left = text.partition("Left out at this width: ")[2]
     for _, whole, broken in cells:
-        assert whole in text
+        assert whole in text or "whole" in left
         assert broken in text or "broken" in left
 
 
