@@ -137,13 +137,6 @@ def test_what_holds_no_configuration(case, tmp_path):
     assert f"--config, and this file with --model {file}" in line
 
 
-def test_hardware_file(case):
-    file = case("hardware_config: {node_bw: fast, node_bww: 3}\n", "network.yaml")
-    lines = projector("performance", *ON_MI355X, "--hardware-config", file).refused()
-    assert len(lines) == 2
-    assert "node_bw" in lines[0]
-
-
 def test_nothing_is_written(tmp_path, case):
     file = tmp_path / "trace.json"
     bad = case(CASE.replace("gpus: 8", "gpus: 7"))
