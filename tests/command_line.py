@@ -7,6 +7,7 @@ it does, not seconds of imports. With ``fresh`` it is a new interpreter, for tes
 import contextlib
 import importlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,6 +56,26 @@ def run(
         warnings.showwarning = lambda *about: sys.stderr.write(warnings.formatwarning(*about[:4]))
         code = _code(main)
     return Done([program, *words], code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+
+
+def told(program: str, *arguments: str | Path) -> str:
+    """What a command that succeeds, called from here, says on stdout."""
+    done = run(program, *arguments, cwd=Path.cwd())
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def document(program: str, *arguments: str | Path) -> Any:
+    """The document of a command that succeeds."""
+    return json.loads(told(program, *arguments, "--json"))
+
+
+def refused(program: str, *arguments: str | Path) -> str:
+    """What a command says on stderr that refuses: exit code 2, nothing on stdout, no traceback."""
+    done = run(program, *arguments, cwd=Path.cwd())
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
 
 
 def _code(main: Callable[[], int]) -> int:

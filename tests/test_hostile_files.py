@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import command_line
 import pytest
 
 from tests.conftest import ROOT
@@ -141,13 +142,11 @@ def test_terminals_of_other_encodings(mode: str, tmp_path) -> None:
     assert not (tmp_path / "o" / "report.html").read_text(encoding="utf-8").isascii()
 
 
-def test_types_and_ranges_of_a_file_together(tmp_path, capsys) -> None:
-    from projector.cli import run
+def test_types_and_ranges_of_a_file_together(tmp_path) -> None:
 
     path = tmp_path / "case.yaml"
     path.write_text(CASE.format(gpu="h100_sxm", gpus=8, mbs=1.5, seq=-1))
-    assert run(["performance", "--config", str(path)]) == 2
-    error = capsys.readouterr().err
+    error = command_line.refused("projector", "performance", "--config", path)
     assert "recipe.micro_batch_size: found 1.5, expected a whole number" in error
     assert "recipe.seq_length: found -1, expected a number from 1" in error
 
@@ -180,13 +179,11 @@ def test_types_and_ranges_of_a_file_together(tmp_path, capsys) -> None:
         ),
     ],
 )
-def test_sizes_that_nobody_builds(text: str, words: tuple[str, ...], tmp_path, capsys) -> None:
-    from projector.cli import run
+def test_sizes_that_nobody_builds(text: str, words: tuple[str, ...], tmp_path) -> None:
 
     path = tmp_path / "case.yaml"
     path.write_text(text)
-    assert run(["performance", "--config", str(path), "--cluster", "h100_sxm", "--gpus", "8"]) == 2
-    error = capsys.readouterr().err
+    error = command_line.refused("projector", "performance", "--config", path, "--cluster", "h100_sxm", "--gpus", "8")
     assert all(word in error for word in words), error
     assert len(error) < 3_000
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 from statistics import median
 
+import command_line
 import import_collectives
 import pytest
 
-from harness.cli import main
 from harness.kernels import collectives_table
 from harness.kernels.collectives_score import Figure, Host, held_out, levels, score, strange
 from harness.report.view_collectives import by_fabric
@@ -125,10 +125,9 @@ def test_every_mistake_of_a_table_is_named(tmp_path) -> None:
     assert {"kind barrier", "condition guess"} <= set(map(str, found))
 
 
-def test_the_command_scores_one_cluster_and_writes_every_figure(tmp_path, capsys) -> None:
+def test_the_command_scores_one_cluster_and_writes_every_figure(tmp_path) -> None:
     out = tmp_path / "collectives.md"
-    assert main(["collectives", str(MEASURED), "--cluster", "h200", "--out", str(out)]) == 0
-    said = capsys.readouterr().out
+    said = command_line.told("harness", "collectives", MEASURED, "--cluster", "h200", "--out", out)
     assert "h200, one node" in said
     assert "mi300x" not in said
     rows = [line for line in out.read_text("utf-8").splitlines() if line.startswith("| h200 |")]
@@ -139,6 +138,5 @@ def test_the_command_scores_one_cluster_and_writes_every_figure(tmp_path, capsys
     ("arguments", "said"),
     [(["nowhere"], "no such folder or file"), ([str(MEASURED), "--cluster", "h2oo"], "--cluster: found 'h2oo'")],
 )  # fmt: skip
-def test_bad_input_of_the_command(arguments: list[str], said: str, capsys) -> None:
-    assert main(["collectives", *arguments]) == 2
-    assert said in capsys.readouterr().err
+def test_bad_input_of_the_command(arguments: list[str], said: str) -> None:
+    assert said in command_line.refused("harness", "collectives", *arguments)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import command_line
 import pytest
 
 from harness import predictors
@@ -315,29 +316,26 @@ def test_what_ran_is_no_failure_where_nobody_can_tell() -> None:
 
 
 def test_it_shows_where_stacks_differ_and_writes_a_file_that_reads_back(
-    six_families: Path, tmp_path, capsys, monkeypatch
+    six_families: Path, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     out, looks = tmp_path / "posterior.json", tmp_path / "looks.csv"
     assert main(["first-look", str(six_families), "--out", str(looks), "--known", str(tmp_path / "none.csv")]) == 0
     given = ["calibrate", "--runs", str(six_families), "--looks", str(looks)]
-    assert main([*given, "--judge", "--out", str(out)]) == 0
-    said = capsys.readouterr().out
+    said = command_line.told("harness", *given, "--judge", "--out", out)
     for title in ("What a new source should expect", "What runs of one's own add", "Where stacks differ"):
         assert title in said
     written = out.read_text()
     found = parse(written, str(out))
     assert {"h100_sxm", "b200", "mi300x", "megatron-lm"} <= set(found.counts)
     assert found.evidence["rows"] == "36"
-    assert main([*given, "--against", str(out)]) == 0
-    assert "PASS" in capsys.readouterr().out
+    assert "PASS" in command_line.told("harness", *given, "--against", out)
     out.write_text(written.replace('"tail": [', '"tail": [9'))
     assert main([*given, "--against", str(out)]) == 1
 
 
-def test_unknown_gpus_write_nothing(project_folder: Path, tmp_path, capsys) -> None:
+def test_unknown_gpus_write_nothing(project_folder: Path, tmp_path) -> None:
     tiny = project_folder / "measured" / "runs" / "tiny.yaml"
     out = tmp_path / "posterior.json"
-    assert main(["calibrate", "h200", "--runs", str(tiny), "--out", str(out)]) == 2
-    assert "h200" in capsys.readouterr().err
+    assert "h200" in command_line.refused("harness", "calibrate", "h200", "--runs", tiny, "--out", out)
     assert not out.exists()

@@ -11,7 +11,6 @@ from typing import Any
 import command_line
 import pytest
 
-from harness.cli import main
 from harness.contracts.results import FITS
 from harness.evaluation import inputs
 from projector.errors import InputError
@@ -272,17 +271,15 @@ def test_the_report_is_the_same_wherever_it_is_made(tree: Path, monkeypatch) -> 
     assert inputs.markdown(list(inputs.lines(again, inputs.experiments(again)))) == text
 
 
-def test_a_folder_that_is_missing_or_empty_is_said(tmp_path, capsys) -> None:
+def test_a_folder_that_is_missing_or_empty_is_said(tmp_path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         inputs.experiments(tmp_path / "nowhere")
-    assert main(["inputs", str(tmp_path / "nowhere"), str(tmp_path)]) == 2
-    shown = capsys.readouterr().err
+    shown = command_line.refused("harness", "inputs", tmp_path / "nowhere", tmp_path)
     assert "no such folder" in shown
     assert "no experiment" in shown
 
 
-def test_the_command_writes_the_report(tree: Path, tmp_path, capsys) -> None:
+def test_the_command_writes_the_report(tree: Path, tmp_path) -> None:
     out = tmp_path / "inputs.md"
-    assert main(["inputs", str(tree), "--out", str(out)]) == 0
-    assert "4 experiments, 2 projected, 2 refused" in capsys.readouterr().out
+    assert "4 experiments, 2 projected, 2 refused" in command_line.told("harness", "inputs", tree, "--out", out)
     assert out.read_text().startswith("# Experiments as they are shipped\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import command_line
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -180,14 +181,13 @@ def test_a_refused_run_is_kept_with_its_reason_and_marked_once() -> None:
     assert made.measured.step_seconds == 0.004
 
 
-def test_a_strict_file_is_judged_as_it_is_read(tmp_path, capsys) -> None:
+def test_a_strict_file_is_judged_as_it_is_read(tmp_path) -> None:
     path = tmp_path / "runs.yaml"
     dataset.write([run(0.004), replace(run(3500.0), id="y"), replace(run(), id="z")], path)
     read = {made.id: made.problem for made in dataset.read(path)}
     assert read["x"].startswith("0.004 s a step means")
     assert (read["y"], read["z"]) == ("", "")
-    assert main(["ingest", str(path)]) == 0
-    out = capsys.readouterr().out
+    out = command_line.told("harness", "ingest", path)
     assert "  refused: 0.004 s a step means" in out
     assert "  doubtful: 3500 s a step means" in out
 

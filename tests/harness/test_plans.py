@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import command_line
 import pytest
 
 from harness.__main__ import main
@@ -57,7 +58,7 @@ def test_the_command(tmp_path, capsys) -> None:
     assert "arXiv 2412.19437" in text
 
 
-def test_bad_totals(tmp_path, capsys) -> None:
+def test_bad_totals(tmp_path) -> None:
     path = tmp_path / "totals.yaml"
     path.write_text(
         "- {id: a, source: s, gpus: 0, tokens: .nan, of: moon, gpu: abacus, tgs: -1}\n"
@@ -68,8 +69,7 @@ def test_bad_totals(tmp_path, capsys) -> None:
     keys = {problem.key for problem in caught.value.problems}
     assert {"a.gpus", "a.tokens", "a.of", "a.gpu", "a.tgs", "a.source", "a.interruptions", "a"} <= keys
     path.write_text("{}")
-    assert main(["plans", str(path)]) == 2
-    assert "a list of runs" in capsys.readouterr().err
+    assert "a list of runs" in command_line.refused("harness", "plans", path)
 
 
 # Platforms side by side: the figures of a published comparison, and what it did not say of itself.
@@ -140,20 +140,18 @@ def test_laws(rows: list[Rated]) -> None:
     assert platforms.alike(repeats) == []  # one strategy twice
 
 
-def test_the_peaks_command(tmp_path, capsys) -> None:
+def test_the_peaks_command(tmp_path) -> None:
     price = tmp_path / "price.yaml"
     price.write_text("price_by_gpu: {mi300x: 2.0}\ncurrency: USD\nsource: an offer\n")
     words = ["peaks", str(ROWS), *COUNTED, "--price", str(price), "--out", str(tmp_path / "out")]
-    assert main([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = command_line.document("harness", *words)
     tables = {table["title"]: table for table in found["tables"]}
     assert len(tables) == 8
     daily = tables["A day at the peak"]
     assert "No price of h100_sxm" in daily["note"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"peaks.md", "peaks.png"}
     assert "Ten panels" in (tmp_path / "out" / "peaks.md").read_text(encoding="utf-8")
-    assert main(["peaks", str(ROWS), "--strategy", "balanced"]) == 0
-    page = capsys.readouterr().out
+    page = command_line.told("harness", "peaks", ROWS, "--strategy", "balanced")
     assert "truly_identical" not in page
     assert "balanced" in page
 
@@ -167,11 +165,5 @@ def test_the_peaks_command(tmp_path, capsys) -> None:
         (("--price", "-1"), "--price"),
     ],
 )
-def test_bad_input(words: tuple[str, ...], found: str, capsys) -> None:
-    try:
-        code = main(["peaks", str(ROWS), *words])
-    except SystemExit as error:
-        code = int(str(error.code))
-    said = capsys.readouterr()
-    assert (code, said.out) == (2, "")
-    assert found in said.err
+def test_bad_input(words: tuple[str, ...], found: str) -> None:
+    assert found in command_line.refused("harness", "peaks", ROWS, *words)

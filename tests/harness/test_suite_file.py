@@ -1,11 +1,10 @@
 """Suites: what a good one selects, and every mistake of a bad one at once."""
 
-import json
 from pathlib import Path
 
+import command_line
 import pytest
 
-from harness.cli import main
 from harness.evidence import shelf, suite
 from projector.errors import InputError
 
@@ -228,9 +227,7 @@ def test_the_users_own_suite_comes_first(project_folder: Path, monkeypatch) -> N
         shelf.suite(Path("tony"))
 
 
-def test_a_suite_by_name_through_the_command(project_folder: Path, monkeypatch, capsys) -> None:
+def test_a_suite_by_name_through_the_command(project_folder: Path, monkeypatch) -> None:
     monkeypatch.chdir(project_folder)
-    assert main(["run", "tiny", "--no-plots", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["title"] == "A tiny suite"
-    assert main(["run", "tony", "tinny", "--no-plots"]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 2
+    assert command_line.document("harness", "run", "tiny", "--no-plots")["title"] == "A tiny suite"
+    assert len(command_line.refused("harness", "run", "tony", "tinny", "--no-plots").splitlines()) == 2

@@ -6,12 +6,12 @@ import json
 import re
 from typing import Any
 
+import command_line
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import projector as pj
-from projector.cli import run
 from projector.hardware import catalogue
 from projector.workload.fields import fields
 from tests.workloads import workload
@@ -20,11 +20,10 @@ RUN = {"model": "llama3.1_8b", "gpu": "h100", "gpus": 16}
 FITS = {**RUN, "tp": 2, "pp": 2, "global_batch_size": 64, "seq_length": 4096, "use_distributed_optimizer": True}
 
 
-def test_words_are_the_flags_of_the_command_line(capsys) -> None:
+def test_words_are_the_flags_of_the_command_line() -> None:
     made = pj.project(**FITS)
     flags = ["--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "16", "--tp", "2", "--pp", "2", "--gbs", "64"]
-    assert run(["performance", *flags, "--seq", "4k", "--use-distributed-optimizer", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = command_line.document("projector", "performance", *flags, "--seq", "4k", "--use-distributed-optimizer")
     assert made.step_seconds == told["projections"]["simulate"]["step_seconds"]
     assert pj.expect(made).middle == pytest.approx(told["projections"]["simulate"]["expected"]["middle"])
     assert made.to_dict()["memory"]["margin_bytes"] == told["memory"]["margin"]

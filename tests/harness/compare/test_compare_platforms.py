@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import command_line
 import pytest
 from tprimat import STRATEGIES, document, folders
 
@@ -86,19 +87,17 @@ def test_every_shape_is_read(sides: dict[str, Side]) -> None:
     assert list(series.curves["learning rate"]) == pytest.approx(CURVE)
 
 
-def test_folders_are_compared_drawn_over_time_and_written(tmp_path, capsys) -> None:
+def test_folders_are_compared_drawn_over_time_and_written(tmp_path) -> None:
     folders = [str(written(tmp_path, shape).parent) for shape in ("later trainer", "memory by step")]
     out = tmp_path / "out"
     words = ["compare", "--results-dir", *folders, "--over-time", "--benchmark-files", "--out", str(out), "--json"]
-    assert main(words) == 0
-    first = json.loads(capsys.readouterr().out)
+    first = json.loads(command_line.told("harness", *words))
     text = " ".join(t.strip() for t in ElementTree.parse(out / "compare.svg").getroot().itertext())
     for title in ("TFLOP/s/GPU, tokens/s/GPU", "peak memory", "loss", "learning rate", "memory of a step", "step time"):
         assert title in text
     names = {path.name for path in out.glob("benchmark_*.json")}
     assert names == {"benchmark_train-amd-prim-qwen.json", "benchmark_rocm-qwen.json"}
-    assert main(["compare", "--results-dir", str(out), "--json"]) == 0
-    again = json.loads(capsys.readouterr().out)
+    again = command_line.document("harness", "compare", "--results-dir", out)
     figures = [{row["run"]: row["step, s"] for row in _rows(found, "Figures")} for found in (first, again)]
     assert sorted(figures[0].values()) == sorted(figures[1].values())
     back = load.sides([str(path) for path in sorted(out.glob("*.json"))], lambda: (), Context())
@@ -112,23 +111,20 @@ def _rows(document: dict[str, Any], title: str) -> list[dict[str, str]]:
     return found if isinstance(found[0], dict) else [dict(zip(table["columns"], row, strict=True)) for row in found]
 
 
-def test_strategies_are_chosen_by_name(tmp_path, capsys) -> None:
+def test_strategies_are_chosen_by_name(tmp_path) -> None:
     words = [
         "run", "strategies", "--strategy", "balanced", "truly-identical", "--jobs", "1", "--out", str(tmp_path),
         "--json",
     ]  # fmt: skip
-    assert main(words) == 0
-    text = capsys.readouterr().out
+    text = command_line.told("harness", *words)
     assert "llama-mi300x-balanced" in text
     assert "qwen-h100-truly-identical" in text
     assert "minimal-communication" not in text
-    assert main(["run", "strategies", "--strategy", "ballanced"]) == 2
-    assert "balanced" in capsys.readouterr().err
+    assert "balanced" in command_line.refused("harness", "run", "strategies", "--strategy", "ballanced")
 
 
-def test_an_empty_folder_says_so(tmp_path, capsys) -> None:
-    assert main(["compare", "--results-dir", str(tmp_path)]) == 2
-    assert "benchmark_*.json" in capsys.readouterr().err
+def test_an_empty_folder_says_so(tmp_path) -> None:
+    assert "benchmark_*.json" in command_line.refused("harness", "compare", "--results-dir", tmp_path)
 
 
 # TPrimat's own output: five folders with files of the same names, no micro-batch size in them, and one that is broken.
@@ -171,11 +167,9 @@ def test_its_documents_are_of_the_trainer_of_their_platform(
 
 def test_five_folders_are_five_runs_and_a_broken_file_hides_none(folder: Path, capsys) -> None:
     named = [str(path) for path in sorted(folder.iterdir())]
-    assert main(["peaks", *named, "--json"]) == 0
-    whole = capsys.readouterr().out
+    whole = command_line.told("harness", "peaks", *named, "--json")
     assert all(name in whole for name, _, _ in STRATEGIES)
-    assert main(["peaks", str(folder), "--json"]) == 0
-    assert capsys.readouterr().out == whole
+    assert command_line.told("harness", "peaks", folder, "--json") == whole
     bad = folder / "output-02" / "benchmark_cuda_bad.json"
     bad.write_text('{"performance_metrics": {}, "training_config": {}}')
     assert main(["peaks", *named, "--json"]) == 0

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import command_line
 import pytest
 import yaml
 from measure_jobs import LLAMA, job
@@ -79,21 +80,19 @@ def test_ranks_of_a_launcher_do_not_start_ranks_each(tmp_path, capsys, monkeypat
     assert "8 ranks of torchrun" in capsys.readouterr().err
 
 
-def test_without_torch_it_says_what_to_install(tmp_path, capsys, monkeypatch) -> None:
+def test_without_torch_it_says_what_to_install(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     suite = tmp_path / "s.yaml"
     suite.write_text(yaml.safe_dump({"suite": "s", "measure": [job("tiny")]}))
     for command in (["measure", str(suite)], ["run", str(suite)]):
-        assert main([*command, "--out", str(tmp_path / "out")]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
+        (line,) = command_line.refused("harness", *command, "--out", tmp_path / "out").splitlines()
         assert "projector-harness[benchmark]" in line
     assert not (tmp_path / "out").exists()
 
 
-def test_a_training_that_fails_says_why(tmp_path, capsys) -> None:
+def test_a_training_that_fails_says_why(tmp_path) -> None:
     huge = job("huge", {**LLAMA, "vocab_size": 90_000_000, "hidden_size": 8192, "kv_channels": 64})
-    assert main(["measure", str(spec_file(tmp_path, huge)), "--out", str(tmp_path / "out")]) == 2
-    assert "rank 0" in capsys.readouterr().err
+    assert "rank 0" in command_line.refused("harness", "measure", spec_file(tmp_path, huge), "--out", tmp_path / "out")
     assert not list((tmp_path / "out").glob("*.log"))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 
+import command_line
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -132,16 +133,14 @@ def test_a_wrong_word_names_the_nearest(results: Path, case: str, capsys) -> Non
     assert [path.name for path in results.iterdir()] == ["results.json"], "nothing is written"
 
 
-def test_all_wrong_words_at_once(results: Path, capsys) -> None:
+def test_all_wrong_words_at_once(results: Path) -> None:
     words = ["--by", "gpuu,familly", "--metric", "mapee,tua", "--where", "x=1", "gpu=z", "gpus<y", "--format", "q"]
-    assert main(["report", str(results), *words]) == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 8
+    assert len(command_line.refused("harness", "report", results, *words).strip().splitlines()) == 8
 
 
-def test_the_formats_hold_the_same_figures(results: Path, capsys) -> None:
+def test_the_formats_hold_the_same_figures(results: Path) -> None:
     def said(*words: str) -> str:
-        assert main(["report", str(results), "--by", "gpu", "--metric", "compared,mape", *words]) == 0
-        return capsys.readouterr().out
+        return command_line.told("harness", "report", results, "--by", "gpu", "--metric", "compared,mape", *words)
 
     as_json = json.loads(said("--json"))["tables"][0]["rows"]
     assert said("--format", "csv").splitlines()[1:] == [",".join(row.values()) for row in as_json]
@@ -149,7 +148,7 @@ def test_the_formats_hold_the_same_figures(results: Path, capsys) -> None:
         assert all(cell in text for row in as_json for cell in row.values())
 
 
-def test_a_formula_in_a_name_stays_text(evaluation: Evaluation, capsys) -> None:
+def test_a_formula_in_a_name_stays_text(evaluation: Evaluation) -> None:
     rows = tuple(r.__class__(**{**r.to_mapping(), "gpu": "=cmd()"}) for r in evaluation.rows)
     made = query.ask(Evaluation(rows=rows, facts=evaluation.facts), "gpu", "mape", [])
     assert query.FORMATS["csv"](made).splitlines()[1].startswith("'=cmd()")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import command_line
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.cli import main
 from harness.trace.account import account, union
 from harness.trace.events import Kernels
 from harness.trace.idle import BETWEEN, LAUNCH, OTHERS, SYNC, idle
@@ -325,11 +325,10 @@ def test_the_published_trace_adds_up_to_what_is_known_of_it() -> None:
 
 
 @published
-def test_the_published_trace_beside_its_projection(capsys, tmp_path) -> None:
+def test_the_published_trace_beside_its_projection(tmp_path) -> None:
     overlay = tmp_path / "both.json"
     argv = ["trace", str(PUBLISHED), "--config", str(CONFIG), "--json", "--overlay", str(overlay)]
-    assert main(argv) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(command_line.told("harness", *argv))
     assert any("4 of 480 forward and 4 of 480 backward layer passes" in line for line in said["lines"])
     events = json.loads(overlay.read_text())["traceEvents"]
     kernels = [event for event in events if event.get("cat") == "attention"]
@@ -337,11 +336,10 @@ def test_the_published_trace_beside_its_projection(capsys, tmp_path) -> None:
     assert {event["pid"] for event in events if event.get("cat") == "forward"} == set(range(16))
 
 
-def test_a_terminal_of_80_columns(tmp_path, capsys, monkeypatch) -> None:
+def test_a_terminal_of_80_columns(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     path = stepped([500, 510, 490]).write(tmp_path / "t.json.gz")
-    assert main(["trace", str(path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = command_line.told("harness", "trace", path).splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.startswith("attention") for line in lines)
 
@@ -357,33 +355,30 @@ def test_a_terminal_of_80_columns(tmp_path, capsys, monkeypatch) -> None:
         (["{one}", "--record", "{none}"], "--record"),
     ],
 )
-def test_bad_input_is_one_clear_error(argv: list[str], wanted: str, tmp_path, capsys) -> None:
+def test_bad_input_is_one_clear_error(argv: list[str], wanted: str, tmp_path) -> None:
     files = {
         "one": stepped([500, 500]).write(tmp_path / "one.json"),
         "other": Made(rank=1, world=4, events=stepped([500]).events).write(tmp_path / "other.json"),
         "none": tmp_path / "none.json",
     }
-    assert main(["trace", *(word.format(**files) for word in argv)]) == 2
-    said = capsys.readouterr().err
+    said = command_line.refused("harness", "trace", *(word.format(**files) for word in argv))
     assert wanted in said
     assert "Traceback" not in said
     assert not files["none"].exists()
 
 
-def test_inference_is_said_to_be_no_step(tmp_path, capsys) -> None:
+def test_inference_is_said_to_be_no_step(tmp_path) -> None:
     made = Made()
     made.kernel("flash::flash_fwd_kernel<x>", 100, 50)
     path = made.write(tmp_path / "t.json")
-    assert main(["trace", str(path), "--config", str(CONFIG)]) == 0
-    assert "no backward pass" in capsys.readouterr().out
+    assert "no backward pass" in command_line.told("harness", "trace", path, "--config", CONFIG)
 
 
 @pytest.mark.parametrize(("cluster", "said"), [("h100_sxm", False), ("mi355x", True)])
-def test_a_projection_of_another_device_is_named(cluster: str, said: bool, tmp_path, capsys) -> None:
+def test_a_projection_of_another_device_is_named(cluster: str, said: bool, tmp_path) -> None:
     path = stepped([500, 510, 490]).write(tmp_path / "t.json")
     argv = ["trace", str(path), "--model", "llama3_8b", "--cluster", cluster, "--gpus", "8"]
     sizes = ["--micro-batch-size", "1", "--global-batch-size", "8", "--seq-length", "4096"]
-    assert main([*argv, *sizes]) == 0
-    out = capsys.readouterr().out
+    out = command_line.told("harness", *argv, *sizes)
     assert (f"the projection of {cluster}" in out) is said
     assert "Projected" in out

@@ -53,7 +53,7 @@ def case(tmp_path):
         ),
         (("--config", DEEPSEEK, VPP, "4"), ("pipeline_model_parallel_layout",)),
         (("--config", "/nowhere.yaml"), ("does not exist",)),
-        (("--config", str(ROOT), "--cluster", "h100"), ("config.json",)),
+        (("--config", str(ROOT), "--cluster", "h100"), ("a folder", "a readable text file")),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else None,
 )

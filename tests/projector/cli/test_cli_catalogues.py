@@ -1,17 +1,16 @@
 """Lists, help and start-up."""
 
-import json
 import os
 import pty
 import subprocess
 import sys
 from typing import Any
 
+import command_line
 import pytest
 from cli_command import ON_MI355X, ROOT, projector
 
 from projector import frameworks, posterior
-from projector.cli import run
 from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.parameter import FIELDS
@@ -94,8 +93,7 @@ def test_terminal_without_unicode():
 
 
 def listed(capsys, *words: str) -> list[dict[str, object]]:
-    assert run(["constants", *words, "--json"]) == 0
-    found: list[dict[str, object]] = json.loads(capsys.readouterr().out)["constants"]
+    found: list[dict[str, object]] = command_line.document("projector", "constants", *words)["constants"]
     return found
 
 
@@ -115,9 +113,8 @@ def test_kinds_and_scored_ones_are_told_apart(capsys) -> None:
     assert 0 < len(scored) < len(fitted)
 
 
-def test_an_unknown_name_is_an_error(capsys) -> None:
-    assert run(["constants", "gemm.lop"]) == 2
-    assert "a known name" in capsys.readouterr().err
+def test_an_unknown_name_is_an_error() -> None:
+    assert "a known name" in command_line.refused("projector", "constants", "gemm.lop")
 
 
 # ``projector support``: its answers are those of a projection, whatever is asked.

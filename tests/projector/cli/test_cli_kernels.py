@@ -4,6 +4,7 @@ import sys
 from argparse import Namespace
 from functools import partial
 
+import command_line
 import pytest
 from cli_command import MIXTRAL, ON_MI355X, VARIABLES, projector
 
@@ -73,21 +74,12 @@ def test_what_is_set_is_printed():
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
-        ("--gpu-clock-mhz", "0"),
-        ("--gpu-clock-mhz", "-1500"),
-        ("--gpu-clock-mhz", "1.7"),
-        ("--gpu-clock-mhz", "fast"),
-        ("--gpu-clock-mhz", "nan"),
-        ("--power-cap-watts", "0"),
-        ("--power-cap-watts", "-5"),
-        ("--power-cap-watts", "1kW"),
+        *(("--gpu-clock-mhz", value) for value in ("0", "-1500", "1.7", "fast", "nan")),
+        *(("--power-cap-watts", value) for value in ("0", "-5", "1kW")),
     ],
 )
-def test_what_is_no_clock_or_power_is_refused_in_one_line(flag, value, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        run(["performance", *ON_MI355X, flag, value])
-    assert stopped.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+def test_what_is_no_clock_or_power_is_refused_in_one_line(flag, value):
+    (line,) = projector("performance", *ON_MI355X, flag, value).refused()
     assert f"{flag}: found {value!r}, expected a number of " in line
 
 
@@ -103,20 +95,18 @@ def test_backends_that_are_not_there_are_refused_with_everything_else(capsys, mo
     assert "rocm-origami" in missing
 
 
-def test_variables_are_blamed_for_what_they_say(capsys, monkeypatch):
+def test_variables_are_blamed_for_what_they_say(monkeypatch):
     monkeypatch.setenv("PRIMUS_GPU_CLOCK_MHZ", "fast")
     monkeypatch.setenv("PRIMUS_GEMM_BACKEND", "nobody")
-    assert run(["performance", *ON_MI355X]) == 2
-    clock, backend = capsys.readouterr().err.splitlines()
+    clock, backend = command_line.refused("projector", "performance", *ON_MI355X).splitlines()
     assert clock.startswith("PRIMUS_GPU_CLOCK_MHZ: found 'fast'")
     assert backend.startswith("PRIMUS_GEMM_BACKEND: found 'nobody'")
 
 
-def test_origami_on_other_devices_is_unsupported(capsys, monkeypatch):
+def test_origami_on_other_devices_is_unsupported(monkeypatch):
     monkeypatch.setitem(sys.modules, "origami", build(RELEASED))
     flags = ("--cluster", "h100_sxm", "--target-nodes", "8", "--gemm-backend", "origami")
-    assert run(["performance", "--config", MIXTRAL, *flags]) == 2
-    assert capsys.readouterr().err == (
+    assert command_line.refused("projector", "performance", "--config", MIXTRAL, *flags) == (
         "unsupported: GEMM backend origami knows gfx90a, gfx942, gfx950, not h100_sxm (hopper)\n"
     )
 

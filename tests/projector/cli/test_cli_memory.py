@@ -2,10 +2,9 @@
 
 import json
 
+import command_line
 import pytest
 from cli_command import DEEPSEEK, ON_MI355X, projector
-
-from projector.cli import run
 
 
 def test_table_and_verdict():
@@ -113,28 +112,24 @@ recipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096, pp: 4, da
 """
 
 
-def test_the_walk_is_shown_and_written(case: str, capsys) -> None:
-    assert run(["performance", "--config", case, "--explore"]) == 0
-    out = capsys.readouterr().out
+def test_the_walk_is_shown_and_written(case: str) -> None:
+    out = command_line.told("projector", "performance", "--config", case, "--explore")
     assert "Exploration" in out
     assert "Together:" in out
-    assert run(["performance", "--config", case, "--explore", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["exploration"]
+    found = command_line.document("projector", "performance", "--config", case, "--explore")["exploration"]
     assert {step["category"] for step in found["steps"]} >= {"parallelism", "pipeline schedule", "batch"}
     assert any(step["kept"] for step in found["steps"])
 
 
-def test_scaling_from_fewer_hosts(case: str, capsys) -> None:
-    assert run(["performance", "--config", case, "--sub-target-nodes", "1", "--json"]) == 0
-    scaling = json.loads(capsys.readouterr().out)["scaling"]
+def test_scaling_from_fewer_hosts(case: str) -> None:
+    scaling = command_line.document("projector", "performance", "--config", case, "--sub-target-nodes", "1")["scaling"]
     assert scaling["nodes"] == 1
     assert 0.5 < scaling["efficiency"] < 1.1  # sharded state shrinks with more ranks
 
 
-def test_zero_bubble_is_faster_and_leaves_a_named_schedule_alone(case: str, capsys) -> None:
+def test_zero_bubble_is_faster_and_leaves_a_named_schedule_alone(case: str) -> None:
     def seconds(*flags: str) -> float:
-        assert run(["performance", "--config", case, "--json", *flags]) == 0
-        document = json.loads(capsys.readouterr().out)
+        document = json.loads(command_line.told("projector", "performance", "--config", case, "--json", *flags))
         return float(document["projections"]["simulate"]["step_seconds"])
 
     plain, split = seconds(), seconds("--enable-zero-bubble")

@@ -1,12 +1,11 @@
 """``--anchor`` and ``--runs``: what measured runs of one's own say of another one, in every command that projects."""
 
-import json
 from pathlib import Path
 
+import command_line
 import pytest
 
 import projector
-from projector.cli import run
 
 CASE = """\
 model: llama3.1_8b
@@ -25,8 +24,7 @@ RUNS = f"""\
 
 
 def said(capsys, *words: str, command: str = "performance") -> dict:
-    assert run([command, *words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    return command_line.document("projector", command, *words)
 
 
 def expected(document: dict) -> dict:
@@ -73,8 +71,7 @@ def test_runs_of_a_table_teach_and_the_others_are_told(case: str, tmp_path, caps
     assert expected(found)["rests_on"].startswith("2 runs of your own and ")
     (left,) = found["own_runs"]["left"]
     assert left.startswith("c: ")
-    assert run(["performance", "--config", case, "--runs", str(table)]) == 0
-    out = capsys.readouterr().out
+    out = command_line.told("projector", "performance", "--config", case, "--runs", table)
     assert "Own run a: 2.100 s measured" in out
     assert "Not used: c: " in out
     assert out.count("Expected: ") == 1
@@ -140,30 +137,26 @@ def test_python_gives_what_the_command_gives(case: str, capsys) -> None:
     assert (found.low, found.middle, found.high) == pytest.approx((told["low"], told["middle"], told["high"]))
 
 
+ONE = ("--anchor", "CASE", "--anchor-step")
+
+
 @pytest.mark.parametrize(
     ("words", "found"),
     [
         (("--anchor", "CASE"), "no --anchor-step"),
         (("--config", "CASE", "--anchor-step", "3"), "no --anchor"),
-        (("--anchor", "CASE", "--anchor-step", "3", "--anchor-step", "4"), "no --anchor"),
-        (("--anchor", "CASE", "--anchor-step", "0"), "--anchor-step"),
-        (("--anchor", "CASE", "--anchor-step", "nan"), "--anchor-step"),
+        ((*ONE, "3", "--anchor-step", "4"), "no --anchor"),
+        ((*ONE, "0"), "--anchor-step"),
+        ((*ONE, "nan"), "--anchor-step"),
         (("--anchor", "nowhere.yaml", "--anchor-step", "3"), "nowhere.yaml"),
         (("--config", "CASE", "--runs", "nowhere.yaml"), "nowhere.yaml"),
         (("--config", "CASE", "--anchor", "nowhere.yaml", "--anchor-step", "3"), "nowhere.yaml"),
-        (
-            ("--anchor", "CASE", "--anchor-step", "3", "--profiling-mode", "benchmark", "--load-benchmark", "x"),
-            "--load-benchmark",
-        ),
+        ((*ONE, "3", "--profiling-mode", "benchmark", "--load-benchmark", "x"), "--load-benchmark"),
     ],
 )
-def test_half_an_anchor_is_refused(case: str, words: tuple[str, ...], found: str, capsys) -> None:
-    try:
-        code = run(["performance", *(case if word == "CASE" else word for word in words)])
-    except SystemExit as stopped:
-        code = int(str(stopped.code))
-    assert code == 2
-    assert found in capsys.readouterr().err
+def test_half_an_anchor_is_refused(case: str, words: tuple[str, ...], found: str) -> None:
+    words = tuple(case if word == "CASE" else word for word in words)
+    assert found in command_line.refused("projector", "performance", *words)
 
 
 def test_the_grade_of_a_figure_is_the_worst_that_holds_of_it(case: str, capsys) -> None:
@@ -174,7 +167,6 @@ def test_the_grade_of_a_figure_is_the_worst_that_holds_of_it(case: str, capsys) 
     assert grade("--anchor", case, "--anchor-step", "3.5") == "measured here"
     assert grade("--config", case, "--anchor", case, "--anchor-step", "3.5", "--gpu", "b200") == "measured elsewhere"
 
-    assert run(["performance", "--config", case]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    out = " ".join(command_line.told("projector", "performance", "--config", case).split())
     for words in ("Evidence: measured elsewhere.", "uncertain by", "█", "measured runs of"):
         assert words in out

@@ -4,6 +4,7 @@ import json
 import shlex
 from typing import Any
 
+import command_line
 import pytest
 from cli_command import DEEPSEEK
 
@@ -14,15 +15,13 @@ FIXED = ("--fix", "tp=1,2", "--fix", "cp=1", "--fix", "pp=1", "--fix", "micro_ba
 
 
 def document(capsys, *more: str, fixed: tuple[str, ...] = FIXED) -> dict[str, Any]:
-    assert main(["search", *SMALL, *fixed, "--json", *more]) == 0
-    made = json.loads(capsys.readouterr().out)
+    made = json.loads(command_line.told("projector", "search", *SMALL, *fixed, "--json", *more))
     assert isinstance(made, dict)
     return made
 
 
-def test_the_page_has_the_best_the_next_the_front_and_what_binds(capsys) -> None:
-    assert main(["search", *SMALL, *FIXED]) == 0
-    out = capsys.readouterr().out
+def test_the_page_has_the_best_the_next_the_front_and_what_binds() -> None:
+    out = command_line.told("projector", "search", *SMALL, *FIXED)
     for words in ("Exact", "Best configurations", "The next layout", "Time against memory", "What binds the best"):
         assert words in out
 
@@ -56,8 +55,7 @@ def test_what_every_run_states_may_be_searched_too(capsys, varied: str) -> None:
 def test_the_best_is_written(capsys, tmp_path) -> None:
     files = [str(tmp_path / name) for name in ("case.yaml", "megatron.yaml")]
     made = document(capsys, "--write", files[0], "--write", files[1])
-    assert main(["performance", "--config", files[0], "--json"]) == 0
-    again = json.loads(capsys.readouterr().out)
+    again = command_line.document("projector", "performance", "--config", files[0])
     assert again["projections"]["simulate"]["tgs"] == pytest.approx(made["best"][0]["tgs"])
     text = (tmp_path / "megatron.yaml").read_text()
     assert f"tensor_model_parallel_size: {made['best'][0]['fields']['tp']}" in text
@@ -69,18 +67,16 @@ def test_fewer_gpus_are_searched_where_they_may_be(capsys) -> None:
     assert made["best"][0]["gpus"] == 16
 
 
-def test_the_fewest_gpus_are_those_on_half_of_which_nothing_fits(capsys) -> None:
+def test_the_fewest_gpus_are_those_on_half_of_which_nothing_fits() -> None:
     words = ("--model", "llama3.1_8b", "--gpu", "h100", "--gbs", "16", "--seq-length", "4096", *FIXED)
-    assert main(["search", *words, "--fewest-gpus", "--json"]) == 0
-    gpus = json.loads(capsys.readouterr().out)["best"][0]["gpus"]
+    gpus = command_line.document("projector", "search", *words, "--fewest-gpus")["best"][0]["gpus"]
     assert main(["search", *words, "--gpus", str(gpus), "--json"]) == 0
     assert main(["search", *words, "--gpus", str(gpus // 2), "--json"]) == 2
 
 
 def test_no_search_is_worse_than_what_is_stated(capsys) -> None:
     """However short it is, and whatever the layout of its pipeline."""
-    assert main(["performance", "--config", DEEPSEEK, "--json"]) == 0
-    own = json.loads(capsys.readouterr().out)
+    own = command_line.document("projector", "performance", "--config", DEEPSEEK)
     assert main(["search", "--config", DEEPSEEK, "--json", "--budget", "0.001s"]) == 0
     best = json.loads(capsys.readouterr().out)["best"][0]
     assert own["memory"]["status"] == "fits"
@@ -116,16 +112,10 @@ VARIED = ("seq_length=", "seq_length", "lora_rank=8", "lora.dim=8", "tp=,", "=",
 
 
 @pytest.mark.parametrize(("words", "said"), [*WRONG, *((("--vary", each), "expected") for each in VARIED)])
-def test_bad_input_is_one_clear_error(capsys, words: tuple[str, ...], said: str) -> None:
-    try:
-        code = main(["search", *SMALL, *words])
-    except SystemExit as left:
-        code = left.code
-    taken = capsys.readouterr()
-    assert (code, taken.out) == (2, "")
-    assert said in taken.err
-    assert "Traceback" not in taken.err
-    assert "--vary" not in words or taken.err.count("\n") == 1
+def test_bad_input_is_one_clear_error(words: tuple[str, ...], said: str) -> None:
+    error = command_line.refused("projector", "search", *SMALL, *words)
+    assert said in error
+    assert "--vary" not in words or error.count("\n") == 1
 
 
 def test_what_is_told_apart_is_what_the_interval_of_its_ratio_says(capsys) -> None:
@@ -140,16 +130,14 @@ def test_what_is_told_apart_is_what_the_interval_of_its_ratio_says(capsys) -> No
     assert {each["told_apart"] for each in best} == {False, True}
 
 
-def test_time_is_enough_for_something_that_fits_and_says_what_is_left(capsys) -> None:
+def test_time_is_enough_for_something_that_fits_and_says_what_is_left() -> None:
     whole = ("--model", "llama3_70b", "--gpu", "h100", "--gpus", "64", "--budget", "0.001s", "--json")
-    assert main(["search", *whole]) == 0
-    made = json.loads(capsys.readouterr().out)
+    made = json.loads(command_line.told("projector", "search", *whole))
     assert made["gap"] is None
     assert 0 < made["gap_to_peak"] < 1
     first = made["best"][0]
     assert (first["memory"]["status"], first["told_apart"]) == ("fits", False)
-    assert main([*made["start"][1:], "--json"]) == 0
-    again = json.loads(capsys.readouterr().out)
+    again = command_line.document("projector", *made["start"][1:])
     assert again["projections"]["simulate"]["step_seconds"] == first["step_seconds"]
 
 
@@ -208,8 +196,7 @@ def test_the_command_projects_the_same(capsys, words: tuple[str, ...]) -> None:
     (answer,) = answered(capsys, *words, "--budget", "0")
     program, *command = answer["start"]
     assert program == "projector"
-    assert main([*command, "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
+    made = command_line.document("projector", *command)
     assert made["projections"]["simulate"]["step_seconds"] == answer["step_seconds"]
     assert made["projections"]["simulate"]["expected"]["middle"] == pytest.approx(answer["expected"]["middle"])
     assert made["memory"]["margin"] == answer["margin"]
@@ -250,8 +237,7 @@ def test_gpus_stand_side_by_side_each_as_if_asked_alone(capsys) -> None:
 def test_the_whole_run_is_that_of_plan(capsys) -> None:
     (answer,) = answered(capsys, *ASKED, "--price", "2", "--tokens", "1T")
     words = [*answer["start"][2:], "--price", "2", "--tokens", "1T", "--json"]
-    assert main(["plan", *words]) == 0
-    figures = json.loads(capsys.readouterr().out)["figures"]
+    figures = json.loads(command_line.told("projector", "plan", *words))["figures"]
     assert answer["run"]["middle"] == pytest.approx(figures["middle"])
     assert answer["run"]["tokens"] == 1e12
 
@@ -262,8 +248,7 @@ def test_what_is_wrong_with_a_question_is_said_at_once(capsys) -> None:
     assert taken.out == ""
     assert "h101" in taken.err
     assert "mi300z" in taken.err
-    assert main(["ask", *ASKED, "--tp", "3"]) == 2
-    assert "tp" in capsys.readouterr().err
+    assert "tp" in command_line.refused("projector", "ask", *ASKED, "--tp", "3")
 
 
 def test_the_fewest_that_are_done_in_time(capsys) -> None:
@@ -273,7 +258,6 @@ def test_the_fewest_that_are_done_in_time(capsys) -> None:
     assert found["run"]["middle"]["days"] <= 30
     (half,) = answered(capsys, *job, "--gpus", str(found["gpus"] // 2))
     assert half["run"]["middle"]["days"] > 30
-    assert main(["ask", *job, "--within", "0.1"]) == 2
-    assert "--within: found 0.1, expected" in capsys.readouterr().err
+    assert "--within: found 0.1, expected" in command_line.refused("projector", "ask", *job, "--within", "0.1")
     assert main(["ask", *job, "--within", "30", "--gpus", "8"]) == 2
     assert "the fewest are looked for" in capsys.readouterr().err

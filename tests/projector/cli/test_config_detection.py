@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import command_line
 import pytest
 import workloads
 from cli_command import DEEPSEEK, MIXTRAL, projector
@@ -207,14 +208,13 @@ def _bare(monkeypatch) -> None:
     ],
 )
 def test_one_file_says_its_gpu_by_its_folder_where_nothing_else_does(
-    tmp_path, capsys, monkeypatch, flags: tuple[str, ...],
+    tmp_path, monkeypatch, flags: tuple[str, ...],
     variable: str, board: str, assumed: str,
 ) -> None:  # fmt: skip
     if variable:
         monkeypatch.setenv("PRIMUS_GPU_ARCH", variable)
     file = experiment(checkout(tmp_path), "dense", seq_length=4096)
-    assert run(["performance", "--config", str(file), *flags]) == 0
-    text = capsys.readouterr().out
+    text = command_line.told("projector", "performance", "--config", file, *flags)
     assert board in text
     assert "recompute none" in text
     assert re.findall(r"cluster=\w+ \([^)]*\)", text) == [assumed] * bool(assumed)
@@ -222,8 +222,7 @@ def test_one_file_says_its_gpu_by_its_folder_where_nothing_else_does(
 
 def test_the_batch_of_torchtitan_follows_the_gpus(tmp_path, capsys) -> None:
     file = str(experiment(checkout(tmp_path), "llama3.1_8B", "torchtitan", training={"local_batch_size": 2}))
-    assert run(["performance", "--config", file, "--gpus", "32"]) == 0
-    assert "global batch 64 " in capsys.readouterr().out
+    assert "global batch 64 " in command_line.told("projector", "performance", "--config", file, "--gpus", "32")
     assert run(["performance", "--config", file, "--gpus", "32", "--global-batch-size", "256"]) == 0
     assert "global batch 256 " in capsys.readouterr().out
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,11 +147,10 @@ def test_a_better_system_is_never_slower(tmp_path) -> None:
     assert step(catalogue.cluster(described(tmp_path, nvlink_size=1))) > usual
 
 
-def test_it_is_taken_wherever_a_cluster_is(tmp_path, capsys) -> None:
+def test_it_is_taken_wherever_a_cluster_is(tmp_path) -> None:
     file = described(tmp_path)
     for flag in ("--gpu", "--cluster"):
-        assert main(["performance", *CASE, flag, file, "--json"]) == 0
-        said = json.loads(capsys.readouterr().out)
+        said = command_line.document("projector", "performance", *CASE, flag, file)
         assert said["projections"]["simulate"]["step_seconds"] > 0
     (tmp_path / "grid.yaml").write_text(
         "{sweep: 1, model: llama3.1_8b, system: mine.json, gpus: 8, "

@@ -5,11 +5,10 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 
+import command_line
 import numpy as np
 import pytest
 
-from projector.__main__ import main
-from projector.cli import run
 from projector.cli import run as command
 from projector.errors import InputError, Unsupported
 from projector.hardware import catalogue
@@ -165,10 +164,9 @@ recipe: {tp: 2, micro_batch_size: 1, global_batch_size: 512, seq_length: 8192, d
 """
 
 
-def test_the_command_says_it_as_a_page_and_as_a_document(case: str, capsys) -> None:
+def test_the_command_says_it_as_a_page_and_as_a_document(case: str) -> None:
     words = ["plan", "--config", case, "--tokens", "15T", "--price", "2"]
-    assert command(words) == 0
-    page = capsys.readouterr().out
+    page = command_line.told("projector", *words)
     for text in (
         "15T tokens",
         "GPU-hours",
@@ -181,8 +179,7 @@ def test_the_command_says_it_as_a_page_and_as_a_document(case: str, capsys) -> N
         "GiB to spare",
     ):
         assert text in page
-    assert command([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = command_line.document("projector", *words)
     assert found["steps"] == pytest.approx(15e12 / 512 / 8192)
     figures = found["figures"]
     assert figures["low"]["days"] < figures["middle"]["days"] < figures["high"]["days"]
@@ -202,8 +199,7 @@ def test_the_command_says_it_as_a_page_and_as_a_document(case: str, capsys) -> N
 
 def test_the_interval_of_a_step_is_that_of_its_projection(case: str, capsys) -> None:
     asked = ["--config", case, "--cp", "4"]
-    assert command(["performance", *asked, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["projections"]["simulate"]["expected"]
+    told = command_line.document("projector", "performance", *asked)["projections"]["simulate"]["expected"]
     assert command(["plan", *asked, "--tokens", "1T", "--json"]) == 0
     (step,) = [e for e in json.loads(capsys.readouterr().out)["assumptions"] if e["name"] == "step_seconds"]
     assert (step["low"], step["high"]) == pytest.approx((told["low"], told["high"]))
@@ -216,8 +212,7 @@ def test_an_end_of_a_range_at_which_the_run_stops(case: str, capsys) -> None:
     assert "stops" in said.out
     assert "nan" not in said.out
     assert said.err == ""
-    assert command([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = command_line.document("projector", *words)
     (moved,) = [each for each in found["assumptions"] if each["name"] == "failures_per_node_day"]
     assert moved["change"]["days"][1] is None
 
@@ -238,14 +233,8 @@ def test_an_end_of_a_range_at_which_the_run_stops(case: str, capsys) -> None:
         (("--tokens", "1T", "--pipeline-schedule-algorithm", "all"), "--pipeline-schedule-algorithm"),
     ],
 )
-def test_bad_input(case: str, words: tuple[str, ...], found: str, capsys) -> None:
-    try:
-        code = command(["plan", "--config", case, *words])
-    except SystemExit as error:
-        code = error.code
-    said = capsys.readouterr()
-    assert (code, said.out) == (2, "")
-    assert found in said.err
+def test_bad_input(case: str, words: tuple[str, ...], found: str) -> None:
+    assert found in command_line.refused("projector", "plan", "--config", case, *words)
 
 
 def test_every_board_has_a_rated_power_with_a_source() -> None:
@@ -259,10 +248,9 @@ def test_every_board_has_a_rated_power_with_a_source() -> None:
 @pytest.mark.parametrize(
     ("tokens", "title"), [("16.384M", "16.38M tokens"), ("100k", "100k tokens"), ("2.5B", "2.5B tokens")]
 )
-def test_a_short_run_has_its_length_in_a_unit_that_shows_it(capsys, tokens: str, title: str) -> None:
+def test_a_short_run_has_its_length_in_a_unit_that_shows_it(tokens: str, title: str) -> None:
     job = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--tp", "2", "--mbs", "1", "--gbs", "16")
-    assert main(["plan", "--tokens", tokens, *job, "--seq-length", "4096"]) == 0
-    said = capsys.readouterr().out
+    said = command_line.told("projector", "plan", "--tokens", tokens, *job, "--seq-length", "4096")
     assert title in said
     assert not re.search(r"\b0\.0\b(?! %)|\de-\d", said)
 
@@ -323,13 +311,11 @@ def test_weights_are_never_faster_than_the_links() -> None:
     assert step(apart=True).parts["weights"] >= step().parts["weights"]
 
 
-def test_the_command_says_its_parts(capsys) -> None:
-    assert run([*COMMAND, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_the_command_says_its_parts() -> None:
+    found = command_line.document("projector", *COMMAND)
     assert found["step_seconds"] == pytest.approx(sum(found["parts"].values()))
     assert (found["recipe"]["global_batch_size"], found["recipe"]["seq_length"]) == (256, 4096)
-    assert run(COMMAND) == 0
-    assert "the rate that was given" in capsys.readouterr().out
+    assert "the rate that was given" in command_line.told("projector", *COMMAND)
 
 
 @pytest.mark.parametrize(
@@ -340,6 +326,5 @@ def test_the_command_says_its_parts(capsys) -> None:
         (["--ahead"], "--ahead: found 'no --rollout-gpus', expected GPUs of their own that generate meanwhile"),
     ],
 )
-def test_what_contradicts_the_answers_is_refused(more: list[str], words: str, capsys) -> None:
-    assert run([*COMMAND, *more]) == 2
-    assert capsys.readouterr().err.strip() == words
+def test_what_contradicts_the_answers_is_refused(more: list[str], words: str) -> None:
+    assert command_line.refused("projector", *COMMAND, *more).strip() == words

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 import yaml
 
@@ -73,8 +74,7 @@ def test_larger_systems_are_no_slower_and_keys_are_of_contents(tmp_path) -> None
 def test_an_interrupted_sweep_goes_on(tmp_path, capsys) -> None:
     file, out = written(tmp_path, GRID), tmp_path / "out.jsonl"
     half = written(tmp_path, {**GRID, "gpus": 8}, "half.yaml")
-    assert main(["sweep", str(half), "--out", str(out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["new"] == 32
+    assert command_line.document("projector", "sweep", half, "--out", out)["new"] == 32
     text = out.read_text()
     out.write_text(text[:-20])  # the last line was cut
     assert main(["sweep", str(file), "--out", str(out), "--json", "--plots", str(tmp_path / "figures")]) == 0
@@ -90,8 +90,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path, capsys) -> None:
             row["step_seconds"]
         )
         assert row["gpus"] == row["best.tp"] * row["best.pp"] * row["best.dp"]
-    assert main(["sweep", str(half), "--out", str(out)]) == 0
-    assert "32 points (0 new)" in capsys.readouterr().out
+    assert "32 points (0 new)" in command_line.told("projector", "sweep", half, "--out", out)
 
 
 def test_a_machine_that_does_not_exist_is_drawn_in_the_page(tmp_path, capsys) -> None:
@@ -99,8 +98,7 @@ def test_a_machine_that_does_not_exist_is_drawn_in_the_page(tmp_path, capsys) ->
     recipe = {"global_batch_size": 16, "seq_length": 4096, "tp": [1, 8], "micro_batch_size": 1}
     content = {**GRID, "system": "h100", "gpus": 16, "scale": scale, "recipe": recipe}
     words = ["--out", str(tmp_path / "out.jsonl"), "--json", "--page", str(tmp_path / "page.html")]
-    assert main(["sweep", str(written(tmp_path, content)), *words]) == 0
-    made = json.loads(capsys.readouterr().out)
+    made = json.loads(command_line.told("projector", "sweep", written(tmp_path, content), *words))
     assert made["status"]["out-of-memory"] >= 2 * 2 * 2
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == page.count("<figure") == 1
@@ -221,8 +219,7 @@ def test_bad_grids_are_one_clear_error(tmp_path, capsys) -> None:
     for words in ("1T", "1e12", 1e12, 10**12, "1000B"):
         assert grid.read(written(tmp_path, {**GRID, "tokens": words})).tokens == 1e12
     both = written(tmp_path, {**GRID, "gpus": [0], "tokens": -1})
-    assert main(["sweep", str(both), "--out", str(tmp_path / "none.jsonl")]) == 2
-    told = capsys.readouterr().err
+    told = command_line.refused("projector", "sweep", both, "--out", tmp_path / "none.jsonl")
     assert "gpus" in told
     assert "tokens" in told
     assert not (tmp_path / "none.jsonl").exists()
@@ -285,8 +282,7 @@ def test_the_whole_run_of_a_row_is_that_of_plan(tmp_path, capsys) -> None:
     )
     (row,) = json.loads(capsys.readouterr().out)["best"]
     words = "plan --model llama3.1_8b --gpu h100 --gpus 64 --gbs 256 --seq 8192 --tp 2 --use-distributed-optimizer"
-    assert main([*words.split(), "--tokens", "1T", "--price", "2.5", "--json"]) == 0
-    middle = json.loads(capsys.readouterr().out)["figures"]["middle"]
+    middle = command_line.document("projector", *words.split(), "--tokens", "1T", "--price", "2.5")["figures"]["middle"]
     assert [row[f"run.{name}"] for name in ("days", "mwh", "cost")] == [
         pytest.approx(middle[name], rel=1e-3) for name in ("days", "mwh", "cost")
     ]
