@@ -143,15 +143,3 @@ def test_a_log_of_what_no_source_knows_is_a_doubt(capsys, tmp_path, shared: Path
     assert main(["performance", "--config", str(run), "--gpu", "v100"]) == 0
     assert "precision=bf16 as the run says, though it is beyond what v100_sxm_32gb" in capsys.readouterr().out
     assert main(["performance", "--config", str(run), "--gpu", "v100", "--precision", "fp8"]) == 2
-
-
-@pytest.mark.parametrize(("asked", "nearest"), [("h100_63gb", "h100_sxm_64gb"), ("b201", "b200")])
-def test_an_unknown_gpu_has_neighbours(asked: str, nearest: str) -> None:
-    assert f"nearest: {nearest}" in command_line.refused("projector", "performance", *_DENSE, "--gpu", asked)
-
-
-def test_custom_parts_of_large_machines_are_known() -> None:
-    for name, gib in (("NVIDIA H100 64GB", 64), ("A100-SXM-64GB", 64)):
-        found = catalogue.find_gpu(name)
-        assert found is not None
-        assert catalogue.default_cluster(found).gpu.memory_bytes == gib * 2**30

@@ -137,21 +137,24 @@ def test_no_winner_where_the_work_differs_or_is_not_stated(changes: dict[str, ob
     assert "times as fast" not in said
 
 
-def test_two_logs_that_say_nothing_of_their_work_give_figures_only() -> None:
-    said = verdict([side("a", noisy(1, 5.0)), side("b", noisy(2, 6.0))])
-    assert "the model is not stated; the batch is not stated; the number of GPUs is not stated" in said
-    assert "The figures alone: a 5.0001 s, b 5.9984 s a step (b over a 1.2, " in said
-
-
-def test_a_tiny_difference_is_called_tiny() -> None:
-    said = verdict([side("a", noisy(1, 5.0, 4000, 0.001), **WORK), side("b", noisy(2, 5.02, 4000, 0.001), **WORK)])
-    assert "a is 0.4 % faster than b" in said
-    assert "significant within these runs, yet below the 1 % that repeats of a run differ by" in said
-
-
-def test_equal_runs_do_not_differ() -> None:
-    said = verdict([side("a", noisy(1, 5.0), **WORK), side("b", noisy(2, 5.0), **WORK)])
-    assert " does not differ significantly from " in said
+@pytest.mark.parametrize(
+    ("steps", "spread", "work", "words"),
+    [
+        ((5.0, 6.0), {}, {}, "the model is not stated; the batch is not stated; the number of GPUs is not stated"),
+        ((5.0, 6.0), {}, {}, "The figures alone: a 5.0001 s, b 5.9984 s a step (b over a 1.2, "),
+        ((5.0, 5.02), {"count": 4000, "spread": 0.001}, WORK, "a is 0.4 % faster than b"),
+        (
+            (5.0, 5.02), {"count": 4000, "spread": 0.001}, WORK,
+            "significant within these runs, yet below the 1 % that repeats of a run differ by",
+        ),
+        ((5.0, 5.0), {}, WORK, " does not differ significantly from "),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_two(steps: tuple[float, float], spread: dict, work: dict, words: str) -> None:
+    runs = [
+        side(name, noisy(i, step, **spread), **work) for i, (name, step) in enumerate(zip("ab", steps, strict=True), 1)
+    ]
+    assert words in verdict(runs)
 
 
 def test_of_three_the_best_stands_against_the_next_and_the_last() -> None:

@@ -41,21 +41,27 @@ def test_the_first_version_at_which_the_error_grew_is_named(of_errors: Versions)
     assert [(f.moved, f.broken) for f in figures(found.versions, 0.05)] == [(0, 0), (1, 0), (1, 1), (1, 0)]
 
 
-def test_a_sign_that_turns_is_no_growth(of_errors: Versions) -> None:
-    assert at(only(of_errors({"a": 0.2}, {"a": -0.2}, {"a": 0.21}))) == []
+SMALL = (0.10, 0.12, 0.14, 0.16, 0.18, 0.20)
+PASSED = (0.28, 0.29, 0.31, 0.32)
 
 
-def test_small_steps_break_where_their_sum_passes_the_tolerance(of_errors: Versions) -> None:
-    errors = [0.10, 0.12, 0.14, 0.16, 0.18, 0.20]
-    found = only(of_errors(*({"a": e} for e in errors)))
-    assert at(found) == [("a", "broke", "change 4")]
-    assert at(found, tolerance=0.03) == [("a", "broke", "change 3"), ("a", "broke", "change 5")]
-
-
-def test_a_row_that_recovered_is_told_and_not_standing(of_errors: Versions) -> None:
-    found = only(of_errors({"a": 0.1}, {"a": 0.5}, {"a": 0.12}))
-    assert at(found) == [("a", "broke", "change 2"), ("a", "mended", "change 3")]
-    assert standing(changes(found)) == ()
+@pytest.mark.parametrize(
+    ("errors", "more", "expected", "standing_now"),
+    [
+        ((0.2, -0.2, 0.21), {}, [], 0),  # a sign that turns is no growth
+        (SMALL, {}, [("broke", 4)], 1),
+        (SMALL, {"tolerance": 0.03}, [("broke", 3), ("broke", 5)], 1),
+        ((0.1, 0.5, 0.12), {}, [("broke", 2), ("mended", 3)], 0),
+        (PASSED, {}, [], 0),
+        (PASSED, {"limit": 0.3}, [("over the limit", 3)], 1),
+    ],
+)
+def test_what_is_told_of_a_row(
+    of_errors: Versions, errors, more: dict[str, float], expected, standing_now: int
+) -> None:
+    found = only(of_errors(*({"a": error} for error in errors)))
+    assert at(found, **more) == [("a", kind, f"change {number}") for kind, number in expected]
+    assert len(standing(changes(found, **more), **more)) == standing_now
 
 
 def test_lost_gained_and_removed_rows(of_errors: Versions) -> None:
@@ -64,13 +70,6 @@ def test_lost_gained_and_removed_rows(of_errors: Versions) -> None:
     assert [c.run_id for c in standing(changes(found))] == ["b"]
     (lost,) = [c for c in changes(found) if c.kind == "lost"]
     assert lost.reason == "unsupported: no model of it"
-
-
-def test_a_limit_is_passed_once_even_below_the_tolerance(of_errors: Versions) -> None:
-    found = only(of_errors({"a": 0.28}, {"a": 0.29}, {"a": 0.31}, {"a": 0.32}))
-    assert at(found) == []
-    assert at(found, limit=0.3) == [("a", "over the limit", "change 3")]
-    assert len(standing(changes(found, limit=0.3), limit=0.3)) == 1
 
 
 def test_the_measured_figure_is_told_apart(of_errors: Versions, make_row: Callable[..., Row]) -> None:

@@ -153,19 +153,6 @@ def test_a_suite_of_trainings(tmp_path) -> None:
     assert [problem.key for problem in error.value.problems] == ["gates", "measure[1].steps", "measure: a"]
 
 
-def test_the_suite_of_this_repository(root: Path) -> None:
-    plan = spec.read(root / "suites" / "local.yaml")
-    recipes = [each.workload.recipe for each in plan.jobs]
-    assert {each.workload.model.family for each in plan.jobs} == {"llama", "gpt", "qwen", "deepseek"}
-    assert {each.workload.gpus for each in plan.jobs} == {1, 2}
-    assert {recipe.pipeline_schedule for recipe in recipes if recipe.pp > 1} >= {"1f1b", "gpipe", "interleaved"}
-    assert any(recipe.tp == 2 for recipe in recipes)
-    assert any(recipe.ep == 2 for recipe in recipes)
-    assert any(each.workload.dp == 2 for each in plan.jobs)
-    assert all(each.group for each in plan.jobs)
-    assert plan.repeat >= 2
-
-
 def test_an_optional_plan_is_skipped_with_a_reason_where_there_is_no_device(monkeypatch, capsys) -> None:
     torch = pytest.importorskip("torch")
     plan = spec.read(Path(__file__).parents[3] / "suites" / "gpu.yaml")

@@ -80,6 +80,8 @@ def test_clusters_are_faster_inside_than_between_nodes(name: str) -> None:
         ("AMD Instinct MI300X OAM", "mi300x"),
         ("AMD Instinct MI250X / MI250", "mi250x"),
         ("8x MI355X", "mi355x"),
+        ("NVIDIA H100 64GB", "h100_sxm_64gb"),
+        ("A100-SXM-64GB", "a100_sxm_64gb"),
         ("TPU v5p", None),
         ("", None),
     ],
@@ -97,8 +99,9 @@ def test_every_gpu_of_the_corpus_is_found(shared: Path) -> None:
 
 
 def test_unknown_names_say_the_nearest() -> None:
-    with pytest.raises(InputError, match="mi355x"):
-        catalogue.gpu("mi335x")
+    for name, nearest in (("mi335x", "mi355x"), ("h100_63gb", "h100_sxm_64gb"), ("b201", "b200")):
+        with pytest.raises(InputError, match=nearest):
+            catalogue.gpu(name)
     with pytest.raises(InputError, match="mi355x"):
         catalogue.cluster("mi335x")
 
