@@ -18,6 +18,7 @@ import command_line
 import numpy as np
 import pytest
 import yaml
+from forgotten import forgotten
 
 from projector import pipeline, project
 from projector.collectives import algorithms, model
@@ -89,15 +90,9 @@ def test_a_gpu_for_everybody(device: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(catalogue, "FOLDER", home)
     cached = (catalogue.gpu_names, catalogue.cluster_names, catalogue._gpu_file, catalogue._cluster_file,
               catalogue._aliases)  # fmt: skip
-    for each in cached:
-        each.cache_clear()
-    try:
+    with forgotten(monkeypatch, *cached):
         assert catalogue.find_gpu("AMD MY-GPU-128") == "my_gpu"
         assert project(job(), catalogue.default_cluster("my_gpu")).step_seconds > 0
-    finally:
-        monkeypatch.undo()
-        for each in cached:
-            each.cache_clear()
     assert "my_gpu" not in catalogue.gpu_names()
 
 
@@ -121,7 +116,8 @@ def test_a_schedule(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(schedules, "_REGISTRY", schedules._registered())
     schedules._spellings.cache_clear()
     monkeypatch.setattr(checks, "CHOICES", {**checks.CHOICES, "pipeline_schedule": schedules.words()})
-    try:
+    mine = ("projector.pipeline.schedules.eager_1f1b",)
+    with forgotten(monkeypatch, schedules._spellings, pipeline.compile, modules=mine):
         assert pipeline.find("eager 1F1B") == "eager_1f1b"
         ones = np.ones(4)
 
@@ -135,11 +131,6 @@ def test_a_schedule(tmp_path, monkeypatch) -> None:
         eager, usual = (project(job(pipeline_schedule=name), cluster) for name in ("eager-1f1b", "1f1b"))
         assert eager.step_seconds > 0
         assert eager.memory.allocated > usual.memory.allocated, "it keeps more micro-batches alive"
-    finally:
-        monkeypatch.undo()
-        schedules._spellings.cache_clear()
-        sys.modules.pop("projector.pipeline.schedules.eager_1f1b", None)
-        pipeline.compile.cache_clear()
 
 
 def test_a_collective_algorithm(tmp_path, monkeypatch) -> None:
@@ -150,7 +141,7 @@ def test_a_collective_algorithm(tmp_path, monkeypatch) -> None:
     usual = float(model.seconds_of("all_reduce", 1e6, shape, cluster))
     monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(tmp_path)])
     monkeypatch.setattr(model, "ALGORITHMS", algorithms.discovered())
-    try:
+    with forgotten(monkeypatch, modules=(f"{algorithms.__name__}.halving",)):
         names = {cost.algorithm for cost in model.costs("all_reduce", shape, cluster)}
         assert "halving.simple" in names
         assert {"ring.simple", "tree.simple"} <= names
@@ -159,8 +150,6 @@ def test_a_collective_algorithm(tmp_path, monkeypatch) -> None:
             assert seconds >= model.bandwidth_bound("all_reduce", size, shape, cluster) * (1 - 1e-12)
         assert float(model.seconds_of("all_reduce", 1e6, shape, cluster)) <= usual
         assert not {c.algorithm for c in model.costs("all_reduce", GroupShape(48, 8), cluster)} & {"halving.simple"}
-    finally:
-        sys.modules.pop(f"{algorithms.__name__}.halving", None)
 
 
 def test_no_file_lists_the_schedules() -> None:
@@ -180,9 +169,7 @@ def test_a_framework(tmp_path, monkeypatch) -> None:
     (home / "my_trainer.yaml").write_text(text, encoding="utf-8")
     monkeypatch.setattr(profiles_io, "_FOLDER", home)
     cached = (profiles_io.names, profiles_io.load, profiles_io.find, profiles_io._aliases)
-    for each in cached:
-        each.cache_clear()
-    try:
+    with forgotten(monkeypatch, *cached):
         assert profiles_io.find("MyTrainer 2.1") == "my_trainer"
         found, parent = profiles_io.load("my_trainer"), profiles_io.load("megatron-lm")
         assert found.execution["runtime"]["launch_us"] == 6.0
@@ -193,10 +180,6 @@ def test_a_framework(tmp_path, monkeypatch) -> None:
         profiles_io.load.cache_clear()
         with pytest.raises(InputError, match="launch_us"):
             profiles_io.load("my_trainer")
-    finally:
-        monkeypatch.undo()
-        for each in cached:
-            each.cache_clear()
 
 
 def test_a_strategy(tmp_path, monkeypatch) -> None:
@@ -204,8 +187,7 @@ def test_a_strategy(tmp_path, monkeypatch) -> None:
     (text,), (stated,) = code("extend/strategy.md", "python"), code("extend/strategy.md", "yaml")
     (tmp_path / "patient_fsdp.py").write_text(text, encoding="utf-8")
     monkeypatch.setattr(data_parallel, "__path__", [*data_parallel.__path__, str(tmp_path)])
-    found_in.cache_clear()
-    try:
+    with forgotten(monkeypatch, found_in, modules=(f"{data_parallel.__name__}.patient_fsdp",)):
         said = yaml.safe_load(stated)["execution"]
         assert problems("mine", "execution", said, {}) == []
         execution = Execution.of(**said)
@@ -215,10 +197,6 @@ def test_a_strategy(tmp_path, monkeypatch) -> None:
         used = dataclasses.replace(own, execution=execution)
         gpu = catalogue.gpu("h100_sxm")
         assert plan(used, gpu).components["gradients"] > 4 * plan(own, gpu).components["gradients"]
-    finally:
-        monkeypatch.undo()
-        found_in.cache_clear()
-        sys.modules.pop(f"{data_parallel.__name__}.patient_fsdp", None)
     with pytest.raises(KeyError):
         Execution.of(**said)
 

@@ -3,12 +3,12 @@
 import importlib
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from forgotten import forgotten
 
 from projector.errors import InputError
 from projector.frameworks import load, names, profiles_io, resolve
@@ -73,12 +73,8 @@ def folder(tmp_path, monkeypatch) -> Path:
     shutil.copytree(PACKAGE / "frameworks" / "profiles", home)
     monkeypatch.setattr(profiles_io, "_FOLDER", home)
     cached = (profiles_io.names, profiles_io.load, profiles_io.find, profiles_io._aliases)
-    for each in cached:
-        each.cache_clear()
-    yield home  # type: ignore[misc]
-    monkeypatch.undo()
-    for each in cached:
-        each.cache_clear()
+    with forgotten(monkeypatch, *cached):
+        yield home
 
 
 @pytest.mark.parametrize(
@@ -180,13 +176,8 @@ def mine(request, tmp_path, monkeypatch) -> Iterator[str]:
         (profiles / f"{name}.yaml").write_text(f"title: Mine\nflop_formula: palm\nexecution: {execution}\n")
     monkeypatch.setattr(profiles_io, "_FOLDER", profiles)
     cached = (found_in, profiles_io.names, profiles_io.load, profiles_io.find, profiles_io._aliases)
-    for each in cached:
-        each.cache_clear()
-    yield place
-    monkeypatch.undo()
-    sys.modules.pop(f"projector.mechanisms.{place}.mine", None)
-    for each in cached:
-        each.cache_clear()
+    with forgotten(monkeypatch, *cached, modules=(f"projector.mechanisms.{place}.mine",)):
+        yield place
 
 
 def projected(framework: str) -> Projection:
