@@ -11,6 +11,7 @@ from docsite.blocks import cells, markers, replaced, sections, table
 from docsite.figures import FIGURES, SWITCHES
 from docsite.links import wrong_links
 from docsite.reference import REFERENCE, words
+from tabled import tabled
 
 import docs as tool
 from harness.contracts.results import COLUMNS
@@ -97,19 +98,7 @@ def test_unknown_names_are_found() -> None:
 
 @pytest.mark.parametrize(
     ("line", "wrong"),
-    [
-        ("python -m harness run suites/moe.yaml --mode both", ""),
-        ("python -m harness run suites/moe.yaml --mode bot", "found 'bot'"),
-        ("python -m harness run suites/moe.yaml --modes both", "no such option"),
-        ("python -m harness rum suites/moe.yaml", "no such command"),
-        ("python -m projector benchmark", "expected --config"),
-        ("python -m projector performance --config a.yaml --clutser b", "no such option"),
-        ("BASELINE=out sh examples/ci/gate.sh suites/moe.yaml", ""),
-        ("./run main", ""),
-        ("./run nothing", "no job nothing"),
-        ("python tools/nothing.py", "no such file"),
-        ("rm -rf out", "nothing here knows"),
-    ],
+    tabled("documentation", "commands"),
 )
 def test_wrong_commands_are_found(line: str, wrong: str) -> None:
     found = names.wrong_commands(f"```sh\n{line}  # as users type it\n```\n")
@@ -227,18 +216,7 @@ def test_good_links(site: Path) -> None:
 
 @pytest.mark.parametrize(
     ("old", "new", "wrong"),
-    [
-        ('href="#one"', 'href="#on"', "no such anchor"),
-        ("c.html#two", "c.html#tow", "no such anchor in b/c.html"),
-        ("b/c.html#two", "b/d.html", "no such page"),
-        ('href="b/"', 'href="../b/"', "no such page"),
-        ("https://arxiv", "http://arxiv", "not a well-formed"),
-        ("https://arxiv.org/abs/", "https://arxiv org/", "not a well-formed"),
-        ("https://arxiv.org", "https://arxiv", "not a well-formed"),
-        ('href="s.css"', 'href="https://cdn.example.org/s.css"', "from outside"),
-        ('src="b/p%20q.png"', 'src="b/q.png"', "loads b/q.png: no such"),
-        ("</body>", '<script src="//cdn.example.org/x.js"></script></body>', "from outside"),
-    ],
+    tabled("documentation", "links"),
 )
 def test_wrong_links_are_found(site: Path, old: str, new: str, wrong: str) -> None:
     (site / "index.html").write_text(GOOD.replace(old, new), encoding="utf-8")

@@ -10,6 +10,7 @@ from typing import Any
 
 import command_line
 import pytest
+from tabled import tabled
 
 from harness.contracts.results import FITS
 from harness.evaluation import inputs
@@ -128,29 +129,7 @@ def test_every_mistake_of_every_input_at_once(project_folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "piece"),
-    [
-        (("run",), "a suite file, or --runs FILE"),
-        (("run", "--runs", "missing.yaml"), "missing.yaml"),
-        (("run", "suites/tiny.yaml", "--mode", "simulated"), "--mode: found 'simulated', expected one of"),
-        (("run", "suites/tiny.yaml", "--jobs", "0"), "expected a whole number of at least 1"),
-        (("run", "suites/tiny.yaml", "--out", "suites/tiny.yaml"), "expected a folder"),
-        (("run", "suites/tiny.yaml", "--measured", "nowhere"), "nowhere"),
-        (("report", "nowhere"), "does not exist"),
-        (("compare", "llama-tp9"), "nearest: llama-tp"),
-        (("calibrate", "h100_sxn"), "nearest: h100_sxm"),
-        (("calibrate", "--measured", "nowhere"), "a folder of measured runs"),
-        (("ingest", "missing.log"), "missing.log"),
-        (("run", "suites/tiny.yaml", "--quiet", "--verbose"), "--verbose"),
-        (("run", "suites/tiny.yaml", "--id", "lama-tp4", "what-if"), "--id: found 'lama-tp4'"),
-        (("run", "suites/tiny.yaml", "--id", "lama-tp4", "what-if"), "nearest: llama-tp4"),
-        (
-            ("run", "suites/tiny.yaml", "--gemm-backend", "orgami"),
-            "--gemm-backend: found 'orgami', expected a known name",
-        ),
-        (("run", "suites/tiny.yaml", "--gpu-clock-mhz", "1.2"), "found '1.2', expected a number of MHz"),
-        (("run", "suites/tiny.yaml", "--power-cap-watts", "0"), "found '0', expected a number of W"),
-        ((), "expected COMMAND"),
-    ],
+    tabled("refusals", "harness"),
 )
 def test_wrong_command_lines(project_folder: Path, arguments: tuple[str, ...], piece: str) -> None:
     refused(harness(*arguments, cwd=project_folder), project_folder, piece)
@@ -195,16 +174,7 @@ def mistakes_of(program: str, *words: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("projector", "harness"),
-    [
-        ((), ()),
-        (("nothing",), ("nothing",)),
-        (("models", "--jsn"), ("figures", "--jsn")),
-        (("performance", "--gpus", "0"), ("run", "--jobs", "0")),
-        (("performance", "--profiling-mode", "all"), ("run", "--mode", "all")),
-        (("performance", "--gpus"), ("run", "--junit")),
-        (("performance", "--config", "nowhere.yaml"), ("run", "nowhere.yaml")),
-        (("performance", "a", "b"), ("report", "a", "b")),
-    ],
+    tabled("refusals", "one_shape"),
 )
 def test_one_shape(projector: tuple[str, ...], harness: tuple[str, ...]) -> None:
     ours, theirs = mistakes_of("projector", *projector), mistakes_of("harness", *harness)

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from harness.cli import main
 from harness.contracts import frame
@@ -98,14 +99,7 @@ def test_plain_text_is_left_alone(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("h100_sxm", r"h100\_sxm"),
-        ("100 %", r"100 \%"),
-        ("\\", r"\textbackslash{}"),
-        ("± 10 × 2 − 1 ≤ …", r"$\pm$ 10 $\times$ 2 $-$ 1 $\le$ \ldots{}"),
-        ("a\nb\x00c", "a bc"),
-        ('"x"', "{''}x{''}"),
-    ],
+    tabled("documentation", "latex"),
 )
 def test_marks(text: str, expected: str) -> None:
     assert latex.escape(text) == expected

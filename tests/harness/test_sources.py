@@ -6,6 +6,7 @@ from pathlib import Path
 
 import command_line
 import pytest
+from tabled import tabled
 
 from harness import cli
 from harness.contracts.estimates import publisher
@@ -22,22 +23,7 @@ from projector.errors import InputError
 
 @pytest.mark.parametrize(
     ("title", "expected"),
-    [
-        ("mlcommons/training_results_v5.1 Cisco/results/hpf_n16/llama2_70b_lora/result_0.txt @441d", "mlperf cisco"),
-        ("mlcommons/training_results_v5.0 @ 0fdc : AMD/results/MI300X_pytorch/llama2/result_1.txt", "mlperf amd"),
-        ("Someone/training_results_v6.0 (fork of mlcommons/training_results_v6.0): Cisco/results/x/", "mlperf cisco"),
-        ("IBM+CoreWeave/training_results_v5.0 IBM+CoreWeave/results/carina/llama31_405b/", "mlperf ibm+coreweave"),
-        ("InternLM/InternEvo doc/en/train_performance.md @c628a8c", "internlm/internevo"),
-        ("AMD-AGI/Primus PR #1011 (2026-08-21) https://github.com/AMD-AGI/Primus/pull/1011", "amd-agi/primus"),
-        ("https://github.com/pytorch/torchtitan/pull/1690", "pytorch/torchtitan"),
-        ("SimuMax v1.2 results, github MooreThreads/SimuMax docs/b200/summary.json", "moorethreads/simumax"),
-        ("docs.nvidia.com/nemo-framework/user-guide/latest/performance.html", "nvidia/nemo"),
-        ("NVIDIA/NeMo docs/source/performance/performance_summary.md @e2de", "nvidia/nemo"),
-        ("Korthikanti et al. 2022 arXiv:2205.05198 Table 5", "arxiv:2205.05198"),
-        ('GitHub markdown ("MI350X Training Results", tested 2026-01-08)', "mi350x training results"),
-        ("our own runs, March", "our own runs"),
-        ("", ""),
-    ],
+    tabled("names", "publishers"),
 )
 def test_publishers(title: str, expected: str) -> None:
     assert publisher(title) == expected

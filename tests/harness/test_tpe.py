@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tabled import tabled
 from test_peers_refusals import run_of
 
 from harness import predictors
@@ -34,13 +35,7 @@ SHAPES = {"gpt3_1T": GPT3_1T, "vit_era5": Shape(64800, 12288, 64, 48, 49152)}
 
 @pytest.mark.parametrize(
     ("changed", "seconds", "degrees"),
-    [
-        ({}, 16.18869, (4, 128)),
-        ({"matrix_flops_fp16": 5000, "vector_flops_fp16": 678}, 8.93440, (2, 128)),
-        ({"hbm_bandwidth": 1500}, 17.48234, (4, 128)),
-        ({"hbm_capacity": 80}, 17.77154, (8, 32)),
-        ({"ib_bandwidth": 400}, 16.01167, (4, 16)),
-    ],
+    tabled("published", "optima_of_tpe"),
 )
 def test_published_optima(changed: dict[str, float], seconds: float, degrees: tuple[int, int]) -> None:
     found = search("1d", GPT3_1T, 2048, 4096, described({**B200, **changed}, "B200"))

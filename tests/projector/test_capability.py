@@ -10,6 +10,7 @@ import command_line
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.__main__ import main
 from projector.errors import InputError, Unsupported
@@ -24,20 +25,7 @@ from projector.workload.recipe import Recipe
 from tests import workloads
 
 _DENSE = ("--model", "llama3.1_8b", "--gpus", "8", "--tp", "4", "--mbs", "1", "--gbs", "64", "--seq-length", "4096")
-_MOE = ("--model", "mixtral_8x7b", "--gpus", "8", "--ep", "8", "--mbs", "1", "--gbs", "64", "--seq-length", "4096")
-_IMPOSSIBLE = (
-    (_DENSE, "a100", ("--precision", "fp8"), "fp32, bf16, fp16"),
-    (_DENSE, "v100", (), "fp32, fp16"),
-    (_DENSE, "v100", ("--precision", "fp16", "--attention-backend", "flash"), "unfused"),
-    (_DENSE, "a100", ("--attention-backend", "fa3"), "fa2"),
-    (_DENSE, "h100", ("--attention-backend", "fa4"), "fa3"),
-    (_DENSE, "h100", ("--precision", "mxfp8"), "fp8"),
-    (_DENSE, "h100", ("--precision", "fp8", "--fp8-recipe", "mxfp8"), "fp8"),
-    (_DENSE, "h100", ("--precision", "nvfp4"), "fp8"),
-    (_DENSE, "mi355x", ("--precision", "nvfp4"), "mxfp4"),
-    (_MOE, "v100", ("--precision", "fp16", "--enable-deepep"), "alltoall"),
-    (_MOE, "a100", ("--enable-deepep",), "alltoall"),
-)
+_IMPOSSIBLE = tabled("refusals", "beyond_a_gpu")
 _COMMANDS = (
     ("performance",),
     ("performance", "--pipeline-schedule-algorithm", "all"),

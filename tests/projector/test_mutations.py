@@ -25,7 +25,6 @@ from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 H100 = catalogue.default_cluster("h100_sxm")
-STATIC = ("weights", "gradients", "master_weights", "moments")
 COMPILE = pipeline.compile
 SIZES = {"micro_batch_size": 1, "seq_length": 4096, "recompute_granularity": "none"}
 

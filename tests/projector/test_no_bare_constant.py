@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tabled import tabled
 
 from projector.constants import every, modules
 from projector.errors import Problem
@@ -22,38 +23,7 @@ from projector.hardware.types import Efficiency
 from projector.parameter import Count, Parameter, declared, named_unit, parameter, read
 
 #: What is no physics, by what it is instead.
-ALLOWED = {
-    "how much is searched, shown or kept": (
-        "errors.MOST_TEXT",
-        "errors.MOST_EXPECTED",
-        "errors.MOST_PROBLEMS",
-        "kernels.nearest_shapes.TREE",
-        "pipeline.optimal.LARGEST",
-        "pipeline.schedules.zb_ilp.LARGEST",
-        "pipeline.sketch.LABEL",
-        "memory.timeline.LABEL",
-        "search.explore.WORDS",
-        "search.remedies.MOST_PROJECTED",
-        "search.space.MOST",
-        "search.sweep.grid.MOST",
-        "search.unfit.MOST",
-        "serve.answers.NUMBERS",
-        "serve.answers.ACTIONS",
-        "serve.server.MOST",
-    ),
-    "largest input that is read": ("hardware.types.Gpu", "hardware.check.MOST"),
-    "shapes that kernels are compiled for": (
-        "kernels.attention_constants.HEAD_DIMS",
-        "kernels.attention_constants.BLOCKS",
-        "kernels.attention_constants.OF_ARCH",
-    ),
-    "definitions": (
-        "kernels.constants.BYTES",
-        "layers.local.GATHERED_BYTES",
-        "kernels.recorded.p90",
-        "plan.goodput.TAIL",
-    ),
-}
+ALLOWED = tabled("constants", "bare_constants")
 NAMES = frozenset(name for names in ALLOWED.values() for name in names)
 #: Rooms of which a part is drawing; formulas that a framework prints, to be reproduced as they stand.
 DRAWING = ("card", "pipeline.draw", "memory.draw", "search.looks", "search.plots", "search.sweep.plots")

@@ -90,7 +90,3 @@ def test_weights_do_not_know_how_tokens_travel(model: str, quantised: dict[str, 
         )
     ]
     assert weights == weights[:1] * len(weights)
-
-
-def some(**fields: object) -> Resolved:
-    return resolve(workload("deepseek_v3", 256, global_batch_size=512, tp=2, pp=4, ep=8, **fields))

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from tabled import tabled
 
 from harness.cli import main
 
@@ -90,19 +91,7 @@ def test_benchmark_files_without_a_model_still_compare(capsys, tmp_path) -> None
     assert (tmp_path / "side" / "compare.png").exists()
 
 
-REAL = (
-    (
-        "bs_meg_n4.log",
-        "bs_meg_n32.log",
-        ("the model differs", "the number of GPUs differs (bs_meg_n4: 16, bs_meg_n32: 128)"),
-    ),
-    (
-        "titan_pp8_naive.log",
-        "titan_pp8vp2_diag.log",
-        ("the batch differs", "8,192 tokens a step", "32,768 tokens a step"),
-    ),
-    ("x_bridge_cloudai.log", "x_leonardo_prefix.log", ("model", "batch", "number of GPUs")),
-)
+REAL = tabled("refusals", "other_work")
 
 
 @pytest.mark.parametrize(("first", "other", "reasons"), REAL)

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import command_line
 import pytest
+from tabled import tabled
 from tprimat import STRATEGIES, document, folders
 
 from harness.__main__ import main
@@ -146,13 +147,7 @@ def test_the_micro_batch_follows_from_what_it_writes(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("stack", "platform", "trainer"),
-    [
-        ("cuda", None, "nemo"),
-        ("nemo", "amd", "nemo"),
-        ("rocm", None, "primus"),
-        (None, "nvd", "nemo"),
-        (None, "amd", "primus"),
-    ],
+    tabled("names", "trainers_of_tprimat"),
 )
 def test_its_documents_are_of_the_trainer_of_their_platform(
     tmp_path, stack: str | None, platform: str | None, trainer: str

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from harness.compare.side import Series, Side, stability
 from harness.compare.verdict import RATE, TIME, common, interval, ratio, verdict
@@ -112,17 +113,7 @@ def test_the_same_work_is_compared_by_step_time_other_work_by_throughput() -> No
     assert verdict([first, same]).startswith("a is ")
 
 
-UNLIKE = (
-    ({"gpus": None}, "the number of GPUs of b is not stated"),
-    ({"gpus": 16}, "the number of GPUs differs (a: 8, b: 16)"),
-    ({"tokens_per_step": None}, "the batch of b is not stated"),
-    ({"differs": {}}, "the model of b is not stated"),
-    ({"differs": {"model": "llama2_7b"}}, "the model differs (a: llama3_8b, b: llama2_7b)"),
-    ({"differs": {"model": "llama3_8b", "seq_length": "8192"}}, "the sequence length differs (a: 4096, b: 8192)"),
-    ({"gpu": "h100_sxm"}, "the GPU differs (a: mi300x, b: h100_sxm)"),
-    ({"gpu": ""}, "the GPU of b is not stated"),
-    ({"impossible": "0.004 s a step means 2 peaks"}, "b cannot be true (0.004 s a step means 2 peaks)"),
-)
+UNLIKE = tabled("refusals", "unlike_runs")
 
 
 @pytest.mark.parametrize(("changes", "words"), UNLIKE)

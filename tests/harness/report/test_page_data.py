@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from many import NASTY, RUNS
+from tabled import tabled
 
 from harness import kept
 from harness.contracts import frame
@@ -52,16 +53,7 @@ def test_the_payload_holds_what_the_rows_hold(evaluation: Evaluation) -> None:
 
 @pytest.mark.parametrize(
     ("command", "inputs", "again"),
-    [
-        ("run a.yaml --out o --mode both --no-gate", "a.yaml", "run a.yaml --mode both --id"),
-        ("run --out o a.yaml b.yaml --against old --jobs 2", "a.yaml b.yaml", "run a.yaml b.yaml --id"),
-        (
-            "run --runs m/*.yaml x.yaml --with llm-analysis --json",
-            "m/*.yaml x.yaml",
-            "run --runs 'm/*.yaml' x.yaml --with llm-analysis --id",
-        ),
-        ("figures --out reports", "measured/runs/a.yaml", "run --mode both --id"),
-    ],
+    tabled("documentation", "commands_again"),
 )
 def test_the_command_that_projects_a_run_again(command: str, inputs: str, again: str) -> None:
     provenance = {"command": ["harness", *command.split()], "inputs": dict.fromkeys(inputs.split(), "")}

@@ -7,6 +7,7 @@ from pathlib import Path
 import command_line
 import pytest
 from cli_command import DEEPSEEK, MIXTRAL, ROOT
+from tabled import tabled
 
 from projector.cli import run
 from projector.hardware import catalogue
@@ -140,17 +141,7 @@ def test_deepep_and_sync_free_stages(document):
 
 @pytest.mark.parametrize(
     ("name", "vpp", "schedule"),
-    [
-        ("auto", 2, "interleaved"),
-        ("auto", 1, "1f1b"),
-        ("zerobubble", 1, "zb_h1"),
-        ("zerobubble-heuristic", 1, "zb_2p"),
-        ("zbv-formatted", 2, "zbv"),
-        ("zbv-greedy-half", 2, "v_half"),
-        ("zbv-greedy-min", 2, "v_min"),
-        ("GPipe", 1, "gpipe"),
-        ("dualpipe_v", 2, "dualpipe_v"),
-    ],
+    tabled("names", "schedules_of_primus"),
 )
 def test_schedules_by_the_names_of_primus_and_their_own(document, tmp_path, name, vpp, schedule):
     # weight gradients that are put off exclude recompute of whole layers, which the example asks for
@@ -223,14 +214,7 @@ def test_every_cluster_answers(capsys):
 
 @pytest.mark.parametrize(
     ("flags", "idle"),
-    [
-        ("--moe-grouped-gemm loop", True),  # one expert a rank: nothing to loop over
-        ("--moe-grouped-gemm loop --ep 4", False),
-        ("--recompute-num-layers 3", True),  # nothing is recomputed
-        ("--recompute-granularity full --recompute-num-layers 3", False),
-        ("--no-overlap-grad-reduce", False),
-        ("--no-overlap-grad-reduce --data-parallel-sharding optim_grads_params", True),  # FSDP always overlaps
-    ],
+    tabled("workloads", "idle_flags"),
 )
 def test_a_flag_that_changes_nothing_is_named(flags: str, idle: bool) -> None:
     job = "--model mixtral_8x7b --gpu mi325x --framework primus --gpus 16 --mbs 1 --gbs 128 --seq 4096 --ep 8"

@@ -7,6 +7,7 @@ from functools import partial
 import command_line
 import pytest
 from cli_command import MIXTRAL, ON_MI355X, VARIABLES, projector
+from tabled import tabled
 
 from projector.cli import run
 from projector.cli.megatron_switches import take
@@ -129,19 +130,7 @@ def _taken(rest: str, **stated: str) -> tuple[dict[str, str], list[str]]:
 
 @pytest.mark.parametrize(
     ("rest", "stated", "fields"),
-    [
-        ("--bf16", {}, {"precision": "bf16"}),
-        ("--use-distributed-optimizer", {}, {"data_parallel_sharding": "optim"}),
-        ("--use-torch-fsdp2", {}, {"data_parallel_sharding": "optim_grads_params"}),
-        (
-            "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads",
-            {},
-            {"data_parallel_sharding": "optim_grads"},
-        ),
-        ("--recompute-activations", {}, {"recompute_granularity": "selective"}),
-        ("--bf16 --fp8-format hybrid", {}, {"precision": "fp8"}),
-        ("--fp8-format=hybrid --bf16", {"fp8_recipe": "mxfp8"}, {"precision": "mxfp8", "fp8_recipe": "mxfp8"}),
-    ],
+    tabled("refusals", "megatron_switches"),
 )
 def test_they_mean_what_a_script_that_gives_them_means(
     rest: str, stated: dict[str, str], fields: dict[str, str]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import command_line
 import pytest
+from tabled import tabled
 
 import projector
 
@@ -137,22 +138,9 @@ def test_python_gives_what_the_command_gives(case: str, capsys) -> None:
     assert (found.low, found.middle, found.high) == pytest.approx((told["low"], told["middle"], told["high"]))
 
 
-ONE = ("--anchor", "CASE", "--anchor-step")
-
-
 @pytest.mark.parametrize(
     ("words", "found"),
-    [
-        (("--anchor", "CASE"), "no --anchor-step"),
-        (("--config", "CASE", "--anchor-step", "3"), "no --anchor"),
-        ((*ONE, "3", "--anchor-step", "4"), "no --anchor"),
-        ((*ONE, "0"), "--anchor-step"),
-        ((*ONE, "nan"), "--anchor-step"),
-        (("--anchor", "nowhere.yaml", "--anchor-step", "3"), "nowhere.yaml"),
-        (("--config", "CASE", "--runs", "nowhere.yaml"), "nowhere.yaml"),
-        (("--config", "CASE", "--anchor", "nowhere.yaml", "--anchor-step", "3"), "nowhere.yaml"),
-        ((*ONE, "3", "--profiling-mode", "benchmark", "--load-benchmark", "x"), "--load-benchmark"),
-    ],
+    tabled("refusals", "anchors"),
 )
 def test_half_an_anchor_is_refused(case: str, words: tuple[str, ...], found: str) -> None:
     words = tuple(case if word == "CASE" else word for word in words)

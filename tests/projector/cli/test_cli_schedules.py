@@ -4,6 +4,7 @@ import json
 
 import pytest
 from cli_command import DEEPSEEK, ON_MI355X, projector
+from tabled import tabled
 
 from projector.settle import launch
 
@@ -104,16 +105,7 @@ def test_weight_gradients_put_off_and_recompute_of_whole_layers():
 
 @pytest.mark.parametrize(
     ("recipe", "expected"),
-    [
-        ("pipeline_schedule: zvb", "zbv"),
-        ("pipeline_schedule: zbv", "recipe.vpp: found 1, expected 2 for zbv"),
-        ("vpp: 3", "at most one stage per layer: 24 stages for 16 layers"),
-        ("vpp: 2, microbatch_group_size_per_vp_stage: 3", "an integer >= 8, so that a group fills the pipeline"),
-        ("vpp: 2, global_batch_size: 20", "a last group of 0 or at least pp = 8 micro-batches, not 4 (20 in groups of 8)"),
-        ("vpp: 2, global_batch_size: 4", "not 4 (4 in groups of 8)"),
-        ("pipeline_model_parallel_layout: 'Ett|tt|tt|tt|tt|tt|tt|tL'", "16 × decoder layers t, not 15"),
-        ("pp: 8, pipeline_schedule: v-half, tp: 3", "a divisor of num_attention_heads = 32"),
-    ],
+    tabled("refusals", "schedules"),
 )  # fmt: skip
 def test_bad_input(tmp_path, recipe, expected):
     path = tmp_path / "case.yaml"

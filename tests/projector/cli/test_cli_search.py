@@ -7,6 +7,7 @@ from typing import Any
 import command_line
 import pytest
 from cli_command import DEEPSEEK
+from tabled import tabled
 
 from projector.__main__ import main
 
@@ -90,24 +91,7 @@ def test_a_configuration_is_in_its_own_space(capsys) -> None:
     assert made["space"]["recompute_modules"][-1] == ["mla_up_proj", "mlp", "moe", "layernorm"]
 
 
-DENSE = ("--gpus", "16", "--gbs", "128")
-EVERYTHING = ("precision", "offload", "fast_domain=any", "cp_comm_type", "attention_backend")
-WRONG = [
-    (("--fix", "tp=x"), "--fix"),
-    (("--fix", "nothing=1"), "nothing"),
-    (("--fix", "moe_router_dtype=fp32"), "searched"),
-    (("--vary", "precision=bf17"), "bf17"),
-    (("--budget", "soon"), "--budget"),
-    (("--objective", "cost"), "--price"),
-    (("--memory-margin", "2"), "memory-margin"),
-    (("--price", "nan"), "price"),
-    (("--fix", "tp=3"), "combinations"),
-    # what empties a space, and how large it is
-    ((*DENSE, "--fix", "pipeline_schedule=zbv", "--fix", "pp=1"), "pipeline_schedule = zbv, pp = 1"),
-    ((*DENSE, "--fix", "pp=7"), "multiple of tp"),
-    ((*DENSE, "--memory-margin", "0.9", "--fix", "pp=1", "--fix", "cp=1"), "no --memory-margin"),
-    ((*DENSE, *(f"--vary={name}" for name in EVERYTHING)), "2,612,736"),
-]
+WRONG = tabled("refusals", "search")
 VARIED = ("seq_length=", "seq_length", "lora_rank=8", "lora.dim=8", "tp=,", "=", "nobody=1")
 
 
@@ -184,13 +168,7 @@ def test_an_answer_is_25_lines_with_the_verdict_first(capsys, monkeypatch, model
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ("--model", "llama3_70b", "--gpu", "h100", "--gpus", "48", "--seq", "8k"),
-        ("--model", "mixtral_8x7b", "--gpu", "mi300x", "--gpus", "32", "--framework", "primus"),
-        ("--model", "llama3.1_8b", "--gpu", "b200", "--gpus", "8", "--framework", "torchtitan", "--price", "3"),
-        ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--tp", "2", "--set", "model.num_layers=16"),
-        ("--config", DEEPSEEK, "--micro-batch-size", "2"),
-    ],
+    [*tabled("workloads", "questions"), ("--config", DEEPSEEK, "--micro-batch-size", "2")],
 )
 def test_the_command_projects_the_same(capsys, words: tuple[str, ...]) -> None:
     (answer,) = answered(capsys, *words, "--budget", "0")

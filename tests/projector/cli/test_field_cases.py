@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tabled import tabled
 
 from tests.command_line import run
 
@@ -116,14 +117,7 @@ def test_zero_bubble_beats_interleaving_without_recompute(field: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "fact"),
-    [
-        ("lbs6_s4096", True),
-        ("lbs4_s6144", True),
-        ("lbs4_s4096", True),
-        ("lbs8_s4096", None),  # out of memory in fact
-        ("lbs4_s8192", None),
-        ("lbs8_s4096_ep8", False),
-    ],
+    tabled("published", "b200"),
 )
 def test_what_fits_on_eight_b200(field: Path, name: str, fact: bool | None) -> None:
     """None: too close to tell."""

@@ -5,6 +5,7 @@ import json
 import command_line
 import pytest
 from cli_command import DEEPSEEK, MIXTRAL
+from tabled import tabled
 
 from projector.cli import _parser
 from projector.cli.parser import parse
@@ -132,22 +133,7 @@ def test_arguments_change_an_experiment_in_its_own_words(document):
     assert not made["recipe"].get("overlap_grad_reduce")
 
 
-WRONG = [
-    (("--tp", "x"), ("--tp: found 'x', expected a whole number",)),
-    (("--pp", "1.5", "--precision", "fp7"), ("--pp: found '1.5'", "--precision: found 'fp7'")),
-    (("--set", "tensor_paralel=8"), ("--set: tensor_paralel", "a recipe field")),
-    (("--set", "tp"), ("--set: found 'tp', expected KEY=VALUE",)),
-    (("--set", "model.num_layers=a"), ("--set: model.num_layers: found 'a'",)),
-    (("--set", "model.layers=3"), ("--set: model.layers",)),
-    (("--moe-expert-capacity-factor", "0"), ("--moe-expert-capacity-factor",)),
-    (("--lora-dim", "big"), ("--lora-dim: found 'big'",)),
-    (("--recompute-modules", "mlp,nothing"), ("--recompute-modules: found 'mlp,nothing'",)),
-    (("--tp", "3"), ("--tp: found 3, expected a divisor",)),
-    (("nonsense",), ("'nonsense'",)),
-    (("tp=many",), ("command line: tp: found 'many'",)),
-    (("--benchmark-gpus", "4"), ("--benchmark-gpus",)),
-    (("--gpu", "missing.yaml"), ("missing.yaml",)),
-]
+WRONG = tabled("refusals", "field_flags")
 
 
 @pytest.mark.parametrize(("flags", "pieces"), WRONG, ids=lambda v: " ".join(v))

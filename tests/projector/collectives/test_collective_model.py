@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from tabled import tabled
 
 from projector.collectives.constants import constants, sections
 from projector.collectives.model import KINDS, Pricing, bandwidth_bound, best, costs, seconds, seconds_of
@@ -247,17 +248,7 @@ def test_one_rank_a_node_reaches_less_of_its_adapter() -> None:
 
 @pytest.mark.parametrize(
     ("name", "path", "within", "across"),
-    [
-        ("a100_sxm_40gb_slingshot4", None, True, False),
-        ("a100_sxm_80gb", None, True, True),
-        ("a100_sxm_80gb", "c2c", True, False),
-        ("h100_sxm", "pix", True, True),
-        ("h100_sxm", "c2c", True, True),
-        ("h100_sxm", "phb", True, False),
-        ("gb200", "c2c", True, True),
-        ("h100_pcie", None, False, False),
-        ("mi300x", "phb", True, True),
-    ],
+    tabled("collectives", "ll128"),
 )
 def test_ll128_runs_over_nvlink_and_near_adapters(name: str, path: str | None, within: bool, across: bool) -> None:
     """NCCL src/graph/tuning.cc: up to PATH_NVB inside a node; between nodes up to PATH_PXB, from Hopper on PATH_PXN."""

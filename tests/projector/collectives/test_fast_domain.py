@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.collectives.placement import groups, hop, ranks_per_node, shape_of
 from projector.errors import InputError
@@ -44,14 +45,7 @@ def work(**recipe: object) -> Workload:
 
 @pytest.mark.parametrize(
     ("sizes", "same"),
-    [
-        ({"tp": 8}, "tp8"),
-        ({"tp": 4}, "tp4.dp2"),
-        ({"tp": 2, "cp": 2}, "tp2.cp2.dp2"),
-        ({"tp": 1}, "dp8"),
-        ({"tp": 2, "pp": 4, "cp": 4}, "tp2.cp4"),
-        ({"tp": 4, "pp": 32}, "tp4.dp2"),
-    ],
+    tabled("collectives", "usual_orders"),
 )
 def test_the_order_that_ranks_have_anyway_changes_nothing(sizes: dict[str, int], same: str) -> None:
     plain = work(**sizes)

@@ -7,6 +7,7 @@ from pathlib import Path
 import command_line
 import printed
 import pytest
+from tabled import tabled
 
 from projector.cli import run
 from projector.collectives import nccl_tests
@@ -19,19 +20,7 @@ from projector.hardware.types import Cluster, GroupShape
 
 LONG = 2.0**33
 #: What a cluster may reach, and the tests that tell it: (constant, share, kind, hosts, ranks of each).
-SHARES = (
-    ("link.nvls", 0.61, "all_reduce", 1, 8),
-    ("link.intra.all_gather", 0.71, "all_gather", 1, 8),
-    ("link.intra.reduce_scatter", 0.72, "reduce_scatter", 1, 8),
-    ("link.all_to_all.intra", 0.5, "all_to_all", 1, 8),
-    ("link.send_recv.intra", 0.77, "send_recv", 1, 2),
-    ("link.inter", 0.66, "all_reduce", 4, 8),
-    ("link.inter.alone", 0.52, "all_reduce", 4, 1),
-    ("link.inter.all_gather", 0.68, "all_gather", 4, 8),
-    ("link.inter.reduce_scatter", 0.69, "reduce_scatter", 4, 8),
-    ("link.all_to_all.inter", 0.55, "all_to_all", 4, 8),
-    ("link.send_recv.inter", 0.81, "send_recv", 2, 1),
-)
+SHARES = tabled("collectives", "shares")
 
 
 def swept(kind: str, hosts: int, each: int, cluster: Cluster, algorithm: str = "", slower: float = 1.0) -> Swept:

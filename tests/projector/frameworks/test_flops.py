@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.errors import Unsupported
 from projector.frameworks import flops
@@ -28,22 +29,7 @@ def giga(w: Workload, formula: str | None = None) -> float:
 
 @pytest.mark.parametrize(
     ("name", "seq", "formula", "expected"),
-    [
-        ("llama3_8b", 8192, "megatron-2025-04", 51.47),
-        ("llama3_8b", 8192, "megatron-2025-03", 51.47),
-        ("llama3_8b", 8192, "megatron-2024-04", 57.91),
-        ("llama3_8b", 8192, "megatron-2023-11", 49.86),
-        ("llama3_70b", 8192, "megatron-2025-04", 449.22),
-        ("llama3_70b", 8192, "megatron-2024-04", 481.43),
-        ("llama3_70b", 8192, "megatron-2023-11", 400.90),
-        ("mixtral_8x7b", 4096, "megatron-2025-04", 79.71),
-        ("mixtral_8x7b", 4096, "megatron-2024-04", 82.93),
-        ("deepseek_v3", 4096, "megatron-2025-04", 259.99),
-        ("llama3_8b", 8192, "torchtitan", 57.91),
-        ("llama3_70b", 8192, "torchtitan", 481.44),
-        ("llama3_70b", 8192, "llm-foundry", 487.75),
-        ("llama3_70b", 8192, "deepspeed", 473.4),
-    ],
+    tabled("flops", "published_gflop_a_token"),
 )
 def test_published_values(name: str, seq: int, formula: str, expected: float) -> None:
     assert giga(workload(name, seq), formula) == pytest.approx(
@@ -93,21 +79,7 @@ def test_maxtext_prints_deepseek_v3_at_its_published_rate() -> None:
 
 @pytest.mark.parametrize(
     ("framework", "date", "formula"),
-    [
-        ("megatron-lm", "2021-04", "hardware-2021"),
-        ("megatron-lm", "2023-12", "megatron-2023-11"),
-        ("megatron-lm", "2024-08", "megatron-2024-04"),
-        ("megatron-lm", "2025-03", "megatron-2025-03"),
-        ("megatron-lm", "", "megatron-2025-04"),
-        ("megatron-bridge", "2026-02", "megatron-bridge-2025-09"),
-        ("megatron-bridge", "2026-06", "megatron-2025-04"),
-        ("nemo", "2025-07", "megatron-2024-04"),
-        ("torchtitan", "2024-12", "torchtitan-2024"),
-        ("torchtitan", "2026-01", "torchtitan"),
-        ("megatron-deepspeed", "2022-02", "hardware-2021"),
-        ("llm-foundry", "2023-03", "llm-foundry"),
-        ("maxtext", "2026-02", "maxtext"),
-    ],
+    tabled("flops", "formulas_by_date"),
 )
 def test_formula_follows_framework_and_date(framework: str, date: str, formula: str) -> None:
     assert flops.formula_for(framework, date) == formula

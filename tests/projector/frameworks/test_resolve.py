@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from tabled import tabled
 
 from projector.errors import InputError
 from projector.frameworks import Resolved, find, load, names, resolve
@@ -154,15 +155,7 @@ def test_recipe_switches_change_the_execution() -> None:
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [
-        ("Megatron-LM (mcore)", "megatron-lm"),
-        ("NeMo / Megatron-Core (MLPerf)", "mlperf"),
-        ("Primus/Megatron-LM (primus-pipeline)", "primus"),
-        ("Megatron-Bridge / NeMo", "megatron-bridge"),
-        ("llm-foundry / Composer FSDP", "llm-foundry"),
-        ("MaxText (JAX)", "maxtext"),
-        ("something else", None),
-    ],
+    tabled("names", "frameworks_by_free_text"),
 )
 def test_free_text_finds_the_framework(text: str, name: str | None) -> None:
     assert find(text) == name
@@ -175,15 +168,7 @@ def test_an_unknown_framework_names_the_nearest() -> None:
 
 @pytest.mark.parametrize(
     ("framework", "arch", "expected"),
-    [
-        ("primus", "gfx950", "aiter_a16"),
-        ("primus", "gfx942", "aiter"),
-        ("maxtext", "gfx950", "aiter_a16"),
-        ("mlperf", "gfx942", "aiter"),
-        ("torchtitan", "gfx950", "aotriton"),
-        ("torchtune", "gfx950", "triton"),
-        ("megatron-deepspeed", "gfx90a", "ck"),
-    ],
+    tabled("frameworks", "attention_on_amd"),
 )
 def test_attention_on_amd_is_what_the_stack_calls(framework: str, arch: str, expected: str) -> None:
     recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096)
@@ -226,13 +211,7 @@ def test_biased_positions_kept_paddlenlp_from_flash_attention(position: str, dat
 
 @pytest.mark.parametrize(
     ("arch", "lora", "stated", "how"),
-    [
-        ("blackwell", True, None, "a2a"),
-        ("blackwell_ultra", True, None, "a2a"),
-        ("blackwell", True, "p2p", "p2p"),
-        ("hopper", True, None, "p2p"),
-        ("blackwell", False, None, "p2p"),
-    ],
+    tabled("frameworks", "adapters_of_mlperf"),
 )
 def test_submissions_of_adapters_run_as_their_configuration_files_say(
     arch: str, lora: bool, stated: str | None, how: str

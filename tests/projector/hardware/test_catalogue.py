@@ -6,6 +6,7 @@ from pathlib import Path
 import command_line
 import pytest
 import yaml
+from tabled import tabled
 
 import projector as pj
 from projector.errors import InputError
@@ -53,38 +54,7 @@ def test_clusters_are_faster_inside_than_between_nodes(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [
-        ("AMD Instinct MI300X VF", "mi300x"),
-        ("NVIDIA B300 SXM6 AC", "b300"),
-        ("NVIDIA H200 NVL", "h200_nvl"),
-        ("B200-SXM", "b200"),
-        ("NVIDIA Blackwell GPU (B200-SXM-180GB)", "b200"),
-        ("NVIDIA Blackwell Ultra GPU (GB300)", "gb300"),
-        ("H100-SXM-96GB-HBM2e-500W", "h100_sxm_96gb_500w"),
-        ("A800-80GB", "a800_sxm_80gb"),
-        ("NVIDIA H200-NVL-141GB", "h200_nvl"),
-        ("NVIDIA L40S", "l40s"),
-        ("GH200", "gh200"),
-        ("NVIDIA GH200 480GB", "gh200"),
-        ("NVIDIA GH200 144G HBM3e", None),
-        ("H100", "h100_sxm"),
-        ("AMD Instinct MI300X", "mi300x"),
-        ("MI250X GCD", "mi250x"),
-        ("a100 sxm 40gb", "a100_sxm_40gb"),
-        ("NVIDIA H200-SXM5-141GB", "h200"),
-        ("mi355x", "mi355x"),
-        ("NVIDIA H100 80GB HBM3", "h100_sxm"),
-        ("NVIDIA A100-SXM4-80GB", "a100_sxm_80gb"),
-        ("NVIDIA A100 80GB PCIe", "a100_pcie_80gb"),
-        ("Tesla V100-SXM2-32GB", "v100_sxm_32gb"),
-        ("AMD Instinct MI300X OAM", "mi300x"),
-        ("AMD Instinct MI250X / MI250", "mi250x"),
-        ("8x MI355X", "mi355x"),
-        ("NVIDIA H100 64GB", "h100_sxm_64gb"),
-        ("A100-SXM-64GB", "a100_sxm_64gb"),
-        ("TPU v5p", None),
-        ("", None),
-    ],
+    tabled("names", "gpus_by_free_text"),
 )
 def test_names_of_the_field_are_found(text: str, name: str | None) -> None:
     assert catalogue.find_gpu(text) == name
@@ -202,14 +172,7 @@ def test_every_machine_has_a_cluster_whose_adapters_carry_its_line_rate() -> Non
 
 @pytest.mark.parametrize(
     ("text", "machine", "gpu", "technology"),
-    [
-        ("ml.p5.48xlarge", "p5.48xlarge", "h100_sxm", "efa"),
-        ("Standard_ND96isr_H100_v5", "ND96isr_H100_v5", "h100_sxm", ""),
-        ("standard_nd96amsr_a100_v4", "ND96amsr_A100_v4", "a100_sxm_80gb", ""),
-        ("A3-ULTRAGPU-8G", "a3-ultragpu-8g", "h200", "roce"),
-        ("a4x-highgpu-4g", "a4x-highgpu-4g", "gb200", "roce"),
-        ("BM.GPU.MI300X.8", "BM.GPU.MI300X.8", "mi300x", "roce"),
-    ],
+    tabled("names", "machines"),
 )
 def test_machines_are_found_by_their_names(text: str, machine: str, gpu: str, technology: str) -> None:
     cluster = catalogue.cluster(text)
@@ -307,14 +270,7 @@ def test_a_figure_is_what_is_stated_and_nothing_else_changes(key: str) -> None:
 
 @pytest.mark.parametrize(
     ("stated", "expected"),
-    [
-        ({"gpu.hbm": 4e12}, r"--set: gpu\.hbm: found 'hbm'"),
-        ({"gpu.memory_bandwidth_tbs": 4e12}, "a number from 0.001 to 1000"),
-        ({"gpu.peak_tflops": 3, "gpu.peak_tflops.bf16": 4}, "peak_tflops: found 3"),
-        ({"gpu.memory_gib": "much"}, r"--set: gpu\.memory_gib: found 'much'"),
-        ({"cluster.inter.bandwidth": 4}, "nearest: bandwidth_gbs"),
-        ({"cluster.gpus_per_node": 16}, "another value: one of intra, inter"),
-    ],
+    tabled("refusals", "what_if"),
 )
 def test_mistakes_name_the_key(stated: dict[str, object], expected: str) -> None:
     with pytest.raises(InputError, match=expected):

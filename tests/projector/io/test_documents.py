@@ -10,6 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.io import terminal
@@ -53,22 +54,7 @@ def test_what_nests_or_expands_without_bound_is_one_short_mistake(text: str, nam
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [
-        ("a: 1\nb: {c: 1,\n c: 2}\na: 2\n", ("line 3: found 'c'", "line 4: found 'a'")),
-        ("- {a: 1, a: 2}", ("line 1: found 'a'",)),
-        ('{"a": 1, "a": 2}', ("found 'a'",)),
-        ("a: 2025-02-31\n", ("line 1",)),
-        ("b: 1\na: !!timestamp noon\n", ("line 2",)),
-        ("b: 1\na: !!bool 8\n", ("line 2",)),
-        ("a: !!int x\n", ("line 1",)),
-        ("a: !!python/object:os.system x\n", ("line 1",)),
-        ("? [a]\n: b\n", ("line 1",)),
-        ("a: \0\n", ("control characters",)),
-        ("a: 1\n---\nb: 2\n", ("another document",)),
-        ("a: *nobody\n", ("line 1",)),
-        ("a: [1\n", ("line",)),
-        ("a: =\n", ("line 1",)),
-    ],
+    tabled("refusals", "yaml"),
 )
 def test_mistakes_name_their_line(text: str, line: tuple[str, ...]) -> None:
     with pytest.raises(InputError) as caught:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from forgotten import forgotten
+from tabled import tabled
 
 from projector.errors import InputError
 from projector.frameworks import load, names, profiles_io, resolve
@@ -79,15 +80,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 @pytest.mark.parametrize(
     ("text", "key", "nearest"),
-    [
-        ("{data_parallel: {strategy: fdsp2}}", "execution.data_parallel.strategy", "fsdp2"),
-        ("{data_parallel: {strategy: fsdp2, reduce_byte: 2.0}}", "execution.data_parallel.reduce_byte", "reduce_bytes"),
-        ("{runtime: {launch_us: fast}}", "execution.runtime.launch_us", "float"),
-        ("{runtime: {launch_us: true}}", "execution.runtime.launch_us", "float"),
-        ("{fusions: {qkv: true}}", "execution.fusions", "fusion"),
-        ("{allocator: caching}", "execution.allocator", "mapping"),
-        ("{allocator: {strategy: 3}}", "execution.allocator.strategy", "caching"),
-    ],
+    tabled("refusals", "profiles"),
 )
 def test_mistakes_of_a_profile(folder: Path, text: str, key: str, nearest: str) -> None:
     for place, body in (

@@ -8,6 +8,7 @@ from itertools import pairwise
 import command_line
 import numpy as np
 import pytest
+from tabled import tabled
 
 from projector.cli import run as command
 from projector.errors import InputError, Unsupported
@@ -219,19 +220,7 @@ def test_an_end_of_a_range_at_which_the_run_stops(case: str, capsys) -> None:
 
 @pytest.mark.parametrize(
     ("words", "found"),
-    [
-        (("--tokens", "-3"), "--tokens"),
-        (("--tokens", "nan"), "--tokens"),
-        (("--tokens", "1e99"), "--tokens"),
-        ((), "--tokens"),
-        (("--tokens", "1T", "--price", "nan"), "--price"),
-        (("--tokens", "1T", "--price", "-2"), "--price"),
-        (("--tokens", "1T", "--price", "nowhere.yaml"), "nowhere.yaml"),
-        (("--tokens", "1T", "--assume", "pue=0"), "--assume"),
-        (("--tokens", "1T", "--assume", "failures_per_node_day=100"), "gets nowhere"),
-        (("--tokens", "1T", "--tp", "3"), "--tp"),
-        (("--tokens", "1T", "--pipeline-schedule-algorithm", "all"), "--pipeline-schedule-algorithm"),
-    ],
+    tabled("refusals", "plan"),
 )
 def test_bad_input(case: str, words: tuple[str, ...], found: str) -> None:
     assert found in command_line.refused("projector", "plan", "--config", case, *words)

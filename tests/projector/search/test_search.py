@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tabled import tabled
 
 from projector import project, project_many
 from projector.cli.inputs import read_case
@@ -156,19 +157,7 @@ def test_combinations_are_valid_or_refused(seed: int) -> None:
     assert valid + sum(tree.refused.values()) == tree.space.points
 
 
-REFUSED = [
-    ({"sequence_parallel": True}, "sequence_parallel"),
-    ({"tp": 2, "tp_comm_overlap": True, "sequence_parallel": False}, "tp_comm_overlap"),
-    ({"overlap_param_gather": True, "data_parallel_sharding": "optim"}, "overlap_param_gather"),
-    ({"overlap_param_gather": True, "overlap_grad_reduce": True}, "overlap_param_gather"),
-    ({"pp": 2, "recompute_granularity": "full", "recompute_num_layers": 17}, "recompute_num_layers"),
-    ({"pp": 8, "vpp": 2, "global_batch_size": 4, "pipeline_schedule": "interleaved"}, "global_batch_size"),
-    ({"delay_wgrad_compute": True}, "delay_wgrad_compute"),
-    ({"pp": 2, "pipeline_schedule": "zb-h1"}, "pipeline_schedule"),
-    ({"data_parallel_sharding": "optim_grads_params", "pp": 2}, "data_parallel_sharding"),
-    ({"optimizer_cpu_offload": True, "data_parallel_sharding": "optim"}, "optimizer_cpu_offload"),
-    ({"offload_modules": ("core_attn",), "cpu_offloading_num_layers": 2}, "offload_modules"),
-]  # fmt: skip
+REFUSED = tabled("workloads", "refused")  # fmt: skip
 
 
 @pytest.mark.parametrize(("stated", "key"), REFUSED)

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.errors import InputError
 from projector.workload import zoo
@@ -103,15 +104,7 @@ def test_first_and_last_stage(pp, vpp, middle, first, last):
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"pp": 4, "decoder_first_pipeline_num_layers": 40},
-        {"pp": 4, "decoder_first_pipeline_num_layers": 3},
-        {"pp": 1, "decoder_first_pipeline_num_layers": 8},
-        {"pp": 2, "vpp": 2, "decoder_last_pipeline_num_layers": 3},
-        {"pp": 4, "decoder_last_pipeline_num_layers": 0},
-        {"pp": 33},
-        {"pp": 0},
-    ],
+    tabled("workloads", "impossible_splits"),
 )
 def test_impossible_splits(changes):
     with pytest.raises(InputError):
@@ -120,13 +113,7 @@ def test_impossible_splits(changes):
 
 @pytest.mark.parametrize(
     ("text", "expanded"),
-    [
-        ("Et*3|tL", "Ettt|tL"),
-        ("E|t*3|(tt|)*2mL", "E|ttt|tt|tt|mL"),
-        ("Et*1|t*1,L", "Et|tL"),
-        ("(t|(tt|)*2)*2", "t|tt|tt|t|tt|tt|"),
-        ("E t , t | L", "Ett|L"),
-    ],
+    tabled("workloads", "layouts"),
 )
 def test_grammar(text, expanded):
     assert expand_layout(text) == expanded

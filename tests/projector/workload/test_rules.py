@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from tabled import tabled
 
 from projector.settle import launch
 from projector.workload import rules, zoo
@@ -85,62 +86,9 @@ def test_every_case_of_a_rule_is_told_with_what_was_found() -> None:
     assert not found.problems(drawn(0, tp=15))
 
 
-EP = {"model": "mixtral_8x7b", "ep": 8}
-HIDDEN = {**EP, "overlap_moe_expert_parallel_comm": True, "moe_token_dispatcher_type": "alltoall"}
-SHARDED = {"data_parallel_sharding": "optim"}
-
-
 @pytest.mark.parametrize(
     ("framework", "broken", "mended", "key"),
-    [
-        ("megatron-lm", {"pp": 2, "pipeline_schedule": "zbv", "vpp": 2}, {"pipeline_schedule": None}, "pipeline_schedule"),
-        ("primus", {"pp": 4, "vpp": 2, "global_batch_size": 32}, {"global_batch_size": 64}, "global_batch_size"),
-        ("primus", {"pp": 2, "vpp": 2, "overlap_p2p_comm": False}, {"overlap_p2p_comm": None}, "overlap_p2p_comm"),
-        (
-            "megatron-lm", {"pp": 2, "recompute_granularity": "full", "recompute_num_layers": 17},
-            {"recompute_num_layers": 16}, "recompute_num_layers",
-        ),
-        ("megatron-lm", {**EP, "tp": 2, "sequence_parallel": False}, {"ep": 1}, "sequence_parallel"),
-        ("nemo", {"sequence_parallel": True}, {"tp": 2}, "sequence_parallel"),
-        ("primus", {"tp": 2, "tp_comm_overlap": True}, {"sequence_parallel": True}, "tp_comm_overlap"),
-        (
-            "megatron-lm", {**SHARDED, "overlap_param_gather": True}, {"overlap_grad_reduce": True},
-            "overlap_param_gather",
-        ),
-        ("primus", {**HIDDEN, "pp": 2}, {"vpp": 2}, "overlap_moe_expert_parallel_comm"),
-        ("primus", {**HIDDEN, "moe_token_dispatcher_type": "allgather"}, HIDDEN, "overlap_moe_expert_parallel_comm"),
-        ("primus", {**HIDDEN, "overlap_moe_expert_parallel_comm": False, "delay_wgrad_compute": True}, HIDDEN,
-         "delay_wgrad_compute"),
-        (
-            "megatron-lm", {**EP, "moe_shared_expert_overlap": True, "moe_token_dispatcher_type": "allgather"},
-            {"moe_token_dispatcher_type": "alltoall"}, "moe_shared_expert_overlap",
-        ),
-        ("primus", {**EP, "ep": 1, "moe_token_dispatcher_type": "flex"}, EP, "moe_token_dispatcher_type"),
-        (
-            "megatron-lm", {"precision": "fp8", "fp8_recipe": "delayed", "recompute_modules": ("layernorm",)},
-            {"recompute_modules": ("core_attn",)}, "recompute_modules",
-        ),
-        (
-            "megatron-lm", {**SHARDED, "optimizer_cpu_offload": True}, {"use_precision_aware_optimizer": True},
-            "optimizer_cpu_offload",
-        ),
-        (
-            "primus", {"offload_modules": ("core_attn",), "recompute_granularity": "full"},
-            {"recompute_granularity": None}, "offload_modules",
-        ),
-        ("primus", {"pp": 2, "cpu_offloading_num_layers": 4}, {"pp": 1}, "cpu_offloading_num_layers"),
-        (
-            "megatron-lm", {"pp": 2, "data_parallel_sharding": "optim_grads_params"}, {"pp": 1},
-            "data_parallel_sharding",
-        ),
-        ("torchtitan", {"pp": 2, "pipeline_schedule": "interleaved-zb"}, {"vpp": 2}, "vpp"),
-        ("torchtitan", {"pp": 4, "vpp": 5}, {"vpp": 2}, "vpp"),
-        ("torchtitan", {"model": "mixtral_8x7b", "tp": 2, "etp": 1}, {"etp": 2}, "etp"),
-        ("torchtitan", {"tp": 2, "sequence_parallel": False}, {"sequence_parallel": None}, "sequence_parallel"),
-        ("megatron-lm", {"tensor_parallel_algorithm": "summa"}, {"framework": "analytic"}, "tensor_parallel_algorithm"),
-        ("torchtitan", {"recompute_granularity": "full", "pp": 2, "pipeline_schedule": "zbv", "vpp": 2},
-         {"recompute_granularity": "none"}, "recompute_granularity"),
-    ],
+    tabled("workloads", "refused_and_mended"),
 )  # fmt: skip
 def test_what_a_framework_refuses_and_what_mends_it(
     framework: str, broken: dict[str, Any], mended: dict[str, Any], key: str

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector import project
 from projector.errors import InputError
@@ -33,15 +34,7 @@ def found(model: str = "llama3_8b", gpus: int = 8, **changes) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("model", "gpus", "recipe"),
-    [
-        ("llama3_8b", 8, {}),
-        ("llama3_8b", 64, {"tp": 8, "pp": 4, "vpp": 2, "cp": 2, "sequence_parallel": True}),
-        ("deepseek_v3", 256, {"pp": 4, "ep": 64, "pipeline_model_parallel_layout": "Et*4|(tttt|)*14tmL"}),
-        ("mixtral_8x22b", 64, {"pp": 4, "vpp": 2, "ep": 8, "micro_batch_size": 2, "global_batch_size": 128}),
-        ("qwen3_235b_a22b", 256, {"tp": 8, "ep": 32}),
-        ("gpt_oss_120b", 64, {"ep": 16, "precision": "mxfp8", "fp8_recipe": "mxfp8"}),
-        ("gpt2_xl", 1, {}),
-    ],
+    tabled("workloads", "sound"),
 )
 def test_real_configurations_pass(model, gpus, recipe):
     assert found(model, gpus, **recipe) == {}
@@ -49,40 +42,7 @@ def test_real_configurations_pass(model, gpus, recipe):
 
 @pytest.mark.parametrize(
     ("changes", "key", "words"),
-    [
-        ({"tp": 3, "gpus": 3}, "recipe.tp", "num_attention_heads = 32"),
-        ({"tp": 6, "gpus": 6}, "recipe.tp", "file.yaml: recipe.tp: found 6"),
-        ({"pp": 5, "gpus": 5}, "recipe.pp", "to divide num_layers = 32"),
-        ({"gpus": 12, "tp": 8}, "gpus", "tp · pp · cp = 8"),
-        ({"global_batch_size": 60}, "recipe.global_batch_size", "micro_batch_size · dp = 1 · 8 = 8"),
-        ({"global_batch_size": 6}, "recipe.global_batch_size", "at most 6 GPUs are useful"),
-        ({"micro_batch_size": 2, "global_batch_size": 12, "tp": 1}, "recipe.global_batch_size", "at most 6 GPUs"),
-        ({"cp": 8, "seq_length": 1000}, "recipe.cp", "seq_length"),
-        ({"tp": 8, "seq_length": 1004, "sequence_parallel": True}, "recipe.tp", "sequence_parallel"),
-        ({"ep": 2}, "recipe.ep", "no experts"),
-        ({"vpp": 2}, "recipe.vpp", "pp > 1"),
-        ({"model": "mixtral_8x7b", "ep": 16, "gpus": 16}, "recipe.ep", "num_experts = 8"),
-        ({"model": "mixtral_8x7b", "ep": 8, "etp": 2}, "gpus", "etp · ep · pp = 16"),
-        ({"recompute_granularity": "full", "recompute_num_layers": 40}, "recipe.recompute_num_layers", "num_layers"),
-        ({"cpu_offloading_num_layers": 32}, "recipe.cpu_offloading_num_layers", "less than num_layers = 32"),
-        ({"sync_free_stage": 4}, "recipe.sync_free_stage", "from 0 to 3"),
-        ({"model": "mixtral_8x7b", "moe_expert_capacity_factor": 0.0}, "recipe.moe_expert_capacity_factor", "above 0"),
-        ({"recompute_layer_ids": (1, 32)}, "recipe.recompute_layer_ids", "below num_layers = 32"),
-        ({"data_parallel_shard_size": 3}, "recipe.data_parallel_shard_size", "8 data-parallel ranks"),
-        (
-            {"num_distributed_optimizer_instances": 3},
-            "recipe.num_distributed_optimizer_instances",
-            "dp·cp = 8 and of edp",
-        ),
-        ({"precision": "fp9"}, "recipe.precision", "fp8"),
-        ({"recompute_modules": ("core_atn",)}, "recipe.recompute_modules", "core_attn"),
-        ({"pipeline_schedule": "1f2b"}, "recipe.pipeline_schedule", "1f1b"),
-        ({"gpus": 0}, "gpus", "from 1"),
-        ({"gpus": 10**7}, "gpus", "1000000"),
-        ({"micro_batch_size": -1}, "recipe.micro_batch_size", "from 1"),
-        ({"seq_length": 0}, "recipe.seq_length", "from 1"),
-        ({"tp": 0}, "recipe.tp", "from 1"),
-    ],
+    tabled("workloads", "mistakes"),
 )
 def test_each_mistake(changes, key, words):
     mistakes = found(**changes)

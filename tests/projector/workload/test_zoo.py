@@ -10,6 +10,7 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from published import close
+from tabled import tabled
 
 from projector.errors import InputError
 from projector.workload import tokenizers, zoo
@@ -70,32 +71,7 @@ def test_every_entry_is_consistent(name):
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [
-        ("LLAMA3.1_405B", "llama3.1_405b"),
-        ("meta-llama/Llama-3.1-8B-Instruct", "llama3.1_8b"),
-        ("Meta-Llama-3-70B", "llama3_70b"),
-        ("llama3_70b (12 layers)", "llama3_70b"),
-        ("Llama2-70B LoRA (rank 16)", "llama2_70b"),
-        ("DeepSeek-V3 671B", "deepseek_v3"),
-        ("DeepSeekV3 (w/o MTP)", "deepseek_v3"),
-        ("DeepSeek-V3-16B (torchtitan)", "deepseek_v3_16b"),
-        ("DeepSeek-V2-Lite 16B", "deepseek_v2_lite"),
-        ("DeepSeek-V2 16B fp8", "deepseek_v2_lite"),
-        ("deepseek_v2 236B (truncated)", "deepseek_v2"),
-        ("Qwen3 32B (hf name Qwen2.5-32B)", "qwen3_32b"),
-        ("Qwen/Qwen2.5-7B", "qwen2.5_7b"),
-        ("Qwen3_235B_a22B (tokendrop)", "qwen3_235b_a22b"),
-        ("MPT-7b", "mpt_7b"),
-        ("MPT-760m", "mpt_760m"),
-        ("GPT OSS 120B", "gpt_oss_120b"),
-        ("GPT 200B (BLOOM prequel)", "bloom_prequel"),
-        ("GPT 177B (BLOOM prequel)", "bloom_prequel"),
-        ("GPT3-175B", "gpt3_175b"),
-        ("mixtral_8x7B_v0.1", "mixtral_8x7b"),
-        ("MiniMax-M2.5", "minimax_m2"),
-        ("Grok-2", "grok_2"),
-        ("Nemotron V3 Super 120B (26.02)", "nemotron3_super"),
-    ],
+    tabled("names", "models_by_free_text"),
 )
 def test_find_reads_free_text(text, name):
     assert zoo.find(text) == name
@@ -108,33 +84,7 @@ def test_find_does_not_guess(text):
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [
-        ("meta-llama/Llama-3.1-8B-Instruct", "llama3.1_8b"),
-        ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3_235b_a22b"),
-        ("models/DeepSeek-V3/", "deepseek_v3"),
-        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral_8x7b"),
-        ("mistralai/Mistral-7B-v0.3", "mistral_7b_v0.3"),  # another vocabulary, and no window
-        ("mistralai/Mistral-7B-Instruct-v0.1", "mistral_7b"),
-        ("google/gemma-2b-it", "gemma_2b"),
-        ("google/gemma-2-2b-it", "gemma2_2b"),
-        ("facebook/opt-6.7b", "opt_6.7b"),
-        ("ibm-granite/granite-3.1-8b-instruct", "granite_3_8b"),
-        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama3.1_8b"),
-        ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5_7b"),
-        ("Qwen/Qwen1.5-7B-Chat", "qwen1.5_7b"),
-        ("01-ai/Yi-1.5-9B-Chat", "yi_9b"),
-        ("internlm/internlm2_5-7b-chat", "internlm2_7b"),
-        ("internlm/internlm2_5-1_8b-chat", "internlm2_1.8b"),
-        ("zai-org/GLM-4-9B-0414", "glm_4_9b_0414"),  # its edition is its architecture
-        ("THUDM/glm-4-9b-chat", None),
-        ("glm4.5", "glm_4.5"),
-        ("gpt3-13b", "gpt3_13b"),
-        ("GPT3-1.3B", "gpt3_1.3b"),
-        ("DeepSeek-V3 671B (4 layers)", None),
-        ("Llama-3.1-8B-Vision", None),
-        ("Qwen3-8B-Instruct-Draft", None),
-        ("", None),
-    ],
+    tabled("names", "models_by_names_of_a_hub"),
 )
 def test_a_name_of_a_hub_is_a_name_and_one_with_a_word_more_is_not(text, name):
     assert zoo.named(text) == name
@@ -204,19 +154,7 @@ WORDS = sorted({word for family in tokenizers._facts()["families"] for word in f
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [
-        ("Qwen/Qwen3-8B", 151669),
-        ("Qwen/Qwen-7B", 151851),
-        ("Qwen2.5-72B-Instruct", 151665),
-        ("meta-llama/Llama-3.1-8B", 128256),
-        ("/models/llama-2/tokenizer.model", 32000),
-        ("llama_v2", 32000),
-        ("deepseek-ai/DeepSeek-V3-0324", 128815),
-        ("deepseek-coder-6.7b-base", 32022),
-        ("mistralai/Mixtral-8x7B-v0.1", 32000),
-        ("20B_tokenizer.json", 50277),
-        ("bigcode/starcoder/tokenizer.json", 49152),
-    ],
+    tabled("names", "tokenizers"),
 )
 def test_what_is_known(name: str, size: int) -> None:
     found = vocabulary("HuggingFaceTokenizer", name)

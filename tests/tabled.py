@@ -1,0 +1,29 @@
+"""Tables of what is asked and what is expected, as data: each test has a list or a mapping in ``tests/tables/NAME.yaml``."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+__all__ = ["tabled"]
+
+FOLDER = Path(__file__).parent / "tables"
+
+
+@cache
+def _file(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    return {key: _frozen(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def tabled(name: str, key: str) -> Any:
+    """The table ``key`` of a file: its rows in a list, or by their names; lists within a row are tuples."""
+    found = _file(name)[key]
+    return list(map(_frozen, found)) if isinstance(found, list) else _frozen(found)
