@@ -10,41 +10,14 @@ from projector.frameworks.types import Resolved
 from projector.mechanisms import Execution
 from projector.operators.module import Block
 from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator, Stream
-from projector.workload.model import MLA, Model, MoE, decoder
+from projector.workload import zoo
+from projector.workload.model import Model, decoder
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 DENSE, EXPERTS = decoder(False), decoder(True)
 
-LLAMA_70B = Model(
-    name="llama3_70b", family="llama", num_layers=80, hidden_size=8192, ffn_hidden_size=28672, num_attention_heads=64,
-    num_query_groups=8, kv_channels=128, vocab_size=128256,
-)  # fmt: skip
-
-DEEPSEEK_V3 = Model(
-    name="deepseek_v3",
-    family="deepseek",
-    num_layers=61,
-    hidden_size=7168,
-    ffn_hidden_size=18432,
-    num_attention_heads=128,
-    num_query_groups=128,
-    kv_channels=128,
-    vocab_size=129280,
-    mla=MLA(q_lora_rank=1536, kv_lora_rank=512, qk_head_dim=128, qk_pos_emb_head_dim=64, v_head_dim=128),
-    moe=MoE(
-        num_experts=256,
-        moe_router_topk=8,
-        moe_ffn_hidden_size=2048,
-        moe_layer_freq=(0,) * 3 + (1,) * 58,
-        moe_shared_expert_intermediate_size=2048,
-        moe_router_num_groups=8,
-        moe_router_group_topk=4,
-        moe_router_score_function="sigmoid",
-        moe_router_enable_expert_bias=True,
-    ),
-    mtp_num_layers=1,
-)
+LLAMA_70B, DEEPSEEK_V3 = zoo.load("llama3_70b"), zoo.load("deepseek_v3")
 
 STATED: dict[str, Any] = {
     "micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096, "fp8_recipe": "tensorwise",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lowering_cases import DEEPSEEK_V3, EXPERTS, MIXTRAL, collectives, named, names, resolved, syncs
 
 from projector.errors import Unsupported
-from projector.frameworks import Resolved, resolve
+from projector.frameworks import Resolved, load, resolve
 from projector.layers import lower
 from projector.layers.local import local
 from projector.layers.lower import layer
@@ -292,3 +292,38 @@ def test_a_larger_capacity_drops_less() -> None:
 
 def test_more_experts_on_a_rank_even_it_out_and_more_ranks_do_not() -> None:
     assert fullest_rank(1.0, 32, 8, 1e6) < fullest_rank(1.0, 8, 8, 1e6) < fullest_rank(1.0, 8, 32, 1e6)
+
+
+# Real text spreads tokens over experts less evenly than tokens drawn at random.
+
+
+def routed(framework: str = "megatron-lm", **changes: object):  # type: ignore[no-untyped-def]
+    stated = {"ep": 8, "moe_router_force_load_balancing": False} | changes
+    return resolve(workload("deepseek_v2_lite", framework=framework, **stated), "nvidia", "hopper")
+
+
+def expert_rows(made) -> int:  # type: ignore[no-untyped-def]
+    kind = made.workload.model.layer_kinds[-1]
+    return max(op.rows for op in layer(kind, made).forward if isinstance(op, GroupedGemm))
+
+
+def test_forced_balance_then_random_tokens_then_text() -> None:
+    forced, mock, text = (
+        routed(moe_router_force_load_balancing=True, mock_data=False),
+        routed(mock_data=True),
+        routed(mock_data=False),
+    )
+    spread = [made.execution.dispatch.unevenness(made.workload.recipe) for made in (forced, mock, text)]
+    assert spread[0] == 0.0 < spread[1] < spread[2]
+    assert expert_rows(forced) < expert_rows(mock) < expert_rows(text)
+
+
+def test_nothing_said_is_a_benchmark_on_random_tokens() -> None:
+    assert routed().workload.recipe.mock_data is True
+
+
+@pytest.mark.parametrize("framework", ["megatron-lm", "primus", "maxtext"])
+def test_each_framework_says_how_uneven_text_is(framework: str) -> None:
+    assert load(framework).name == framework
+    made = routed(framework)
+    assert made.execution.dispatch.real_data_dispersion > made.execution.dispatch.dispersion

@@ -98,13 +98,6 @@ def test_bytes_of_an_element_of_a_matrix(name: str, each: float) -> None:
     assert kept(name) / MATRIX.total == pytest.approx(each)
 
 
-def test_order_of_the_kinds() -> None:
-    aware = kept("adam", use_precision_aware_optimizer=True, exp_avg_dtype="bf16", exp_avg_sq_dtype="bf16")
-    sizes = [kept("sgd_no_momentum"), kept("adafactor"), kept("adam_4bit"), kept("adam_8bit"), aware, kept("adam")]
-    assert sizes == sorted(sizes)
-    assert len(set(sizes)) == len(sizes)
-
-
 def test_adafactor_grows_with_the_side_not_with_the_area() -> None:
     def of(side: int) -> float:
         return kept("adafactor", held([([Weight(name="w", rows=side, columns=side, role="linear")], 1)]))

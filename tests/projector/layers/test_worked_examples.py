@@ -13,10 +13,8 @@ from lowering_cases import (
     attention_flops,
     collectives,
     flops,
-    launches,
     phases,
     resolved,
-    stream_bytes,
 )
 
 from projector.errors import InputError, Unsupported
@@ -40,15 +38,6 @@ def gemm_shapes(ops):
     return {op.name: (op.m, op.n, op.k) for op in ops if isinstance(op, Gemm)}
 
 
-def test_dense_layer_flop_forward_and_backward():
-    block = layer(DENSE, LLAMA)
-    assert round(flops(block.forward) / 1e12, 3) == 3.505
-    assert round((flops(block.backward_input) + flops(block.backward_weight)) / 1e12, 3) == 7.009
-    assert round(attention_flops(block.forward) / 1e12, 3) == 0.275
-    assert round(attention_flops(block.backward_input) / 1e12, 3) == 0.687
-    assert round(block.owned.dense / 1e6, 1) == 213.9
-
-
 def test_dense_layer_gemm_shapes_split_weights_not_tokens():
     block = layer(DENSE, LLAMA)
     assert gemm_shapes(block.forward) == {
@@ -59,14 +48,6 @@ def test_dense_layer_gemm_shapes_split_weights_not_tokens():
     }
     assert gemm_shapes(block.backward_input)["fc2.dgrad"] == (8192, 7168, 8192)
     assert gemm_shapes(block.backward_weight)["qkv.wgrad"] == (2560, 8192, 8192)
-
-
-def test_dense_layer_memory_bound_bytes():
-    block = layer(DENSE, LLAMA)
-    assert stream_bytes(block.forward) == pytest.approx(0.83e9, rel=0.01)
-    assert stream_bytes(block.backward_input) == pytest.approx(1.15e9, rel=0.01)
-    accumulated = sum(2 * op.out_bytes * op.m * op.n for op in block.backward_weight if isinstance(op, Gemm))
-    assert accumulated == pytest.approx(1.71e9, rel=0.01)
 
 
 def test_dense_layer_collectives():
@@ -80,39 +61,13 @@ def test_dense_layer_collectives():
     assert len(exposed) == 6  # 4 forward, 2 output gradients
 
 
-def test_dense_layer_launches():
-    block = layer(DENSE, LLAMA)
-    assert launches(block.forward) == pytest.approx(13, rel=0.25)
-    assert launches(block.backward_input) + launches(block.backward_weight) == pytest.approx(26, rel=0.25)
-    unfused = layer(DENSE, resolved(LLAMA_70B, tp=4, apply_rope_fusion=False))
-    assert 24 <= launches(unfused.forward) <= 30
-
-
 def test_last_and_first_stage():
     last, first = head(LLAMA), embedding(LLAMA)
-    assert flops(last.forward) / 1e12 == pytest.approx(4.304, abs=5e-4)
-    logits = 8192 * 32064
-    loss = stream_bytes(op for op in (*last.forward, *last.backward_input) if op.name in ("loss", "loss.bwd"))
-    assert loss == pytest.approx(52 * logits)
-    assert first.owned.dense == pytest.approx(262.7e6, rel=1e-3)
+    assert flops(last.forward) == 2 * 8192 * 8192 * 32064
+    assert first.owned.dense == 8192 * 32064
     assert collectives(first.forward)[0].kind == "reduce_scatter"
     assert collectives(first.forward)[0].bytes == 128 * MIB
     assert any(isinstance(op, HostWork) and op.sync for op in last.forward)
-
-
-def test_moe_layer_flop_bytes_and_weights():
-    block = layer(EXPERTS, DEEPSEEK)
-    assert flops(block.forward) / 1e12 == pytest.approx(3.26 + 1.53, abs=0.01)
-    assert round(attention_flops(block.forward) / 1e9, 1) == 687.2
-    names = [op.name for op in block.forward]
-    attention = block.forward[: names.index("pre_mlp_norm")]
-    experts = block.forward[names.index("pre_mlp_norm") :]
-    assert flops(attention) / 1e12 == pytest.approx(1.533, abs=1e-3)
-    assert stream_bytes(attention) == pytest.approx(1.07e9, rel=0.02)
-    assert flops(experts) / 1e12 == pytest.approx(3.26, abs=5e-3)
-    assert stream_bytes(experts) == pytest.approx(3.96e9, rel=0.03)
-    assert round(block.owned.dense / 1e6, 1) == 233.0
-    assert round(block.owned.expert / 1e6, 1) == 176.2
 
 
 def test_moe_layer_grouped_shapes_and_exchange():
@@ -126,17 +81,6 @@ def test_moe_layer_grouped_shapes_and_exchange():
     assert tokens["moe.dispatch_probs"] == 128 * 2**10
     assert sum(isinstance(op, HostWork) and op.sync for op in block.forward) == 1
     assert not any(isinstance(op, HostWork) for op in block.backward_input)
-
-
-def test_moe_layer_launches():
-    block = layer(EXPERTS, DEEPSEEK)
-    assert launches(block.forward) == pytest.approx(55 + 8, rel=0.25)
-    back = launches(block.backward_input) + launches(block.backward_weight)
-    assert back == pytest.approx(100, rel=0.25)
-    plain = {"moe_router_fusion": False, "moe_permute_fusion": False}
-    unfused = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=64, pp=8, **plain))
-    attention = launches(unfused.forward[: [op.name for op in unfused.forward].index("pre_mlp_norm")])
-    assert launches(unfused.forward) - attention == pytest.approx(90, rel=0.25)
 
 
 def test_deepep_sends_each_token_once_per_rank_and_node():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -52,6 +53,26 @@ class _RMS(torch.autograd.Function):
         normed, inner = x * scale, grad * weight
         dx = scale * (inner - normed * (inner * normed).mean(-1, keepdim=True))
         return dx.to(x.dtype), (grad * normed).flatten(0, -2).sum(0).to(x.dtype)
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., tuple[Tensor, ...]], *given: Tensor) -> Tensor:
+        out, *more = function(*given)
+        ctx.function, ctx.number = function, len(given)
+        ctx.save_for_backward(*given, *more)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        with torch.enable_grad():
+            given = [each.detach().requires_grad_() for each in ctx.saved_tensors[: ctx.number]]
+            return None, *torch.autograd.grad(ctx.function(*given)[0], given, grad)
+
+
+def in_one_kernel(function: Callable[..., tuple[Tensor, ...]], *given: Tensor) -> Tensor:
+    """The first result of ``function``; what enters is saved, and its other results; its backward makes the rest again."""
+    return _Once.apply(function, *given)  # type: ignore[no-any-return]
 
 
 class RMSNorm(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.nn import functional
 
 from projector.workload.layer_kinds import KimiDelta, Mamba1, Mamba2, SharedBlock
 from projector.workload.model import Model
-from tests.projector.layers.torch_norms import RMSNorm, _Flash, rotate
+from tests.projector.layers.torch_norms import RMSNorm, _Flash, in_one_kernel, rotate
 
 Tensor = torch.Tensor
 
@@ -34,35 +35,10 @@ def _selective(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Ten
     return (torch.stack(found, 1) + d * u).to(u.dtype)
 
 
-class _Scan(torch.autograd.Function):
-    """The scan and its gate as one kernel; it saves what enters and its output before the gate."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, *given: Tensor) -> Tensor:
-        y = _selective(*given)
-        ctx.save_for_backward(z, *given, y)
-        return y * functional.silu(z)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        with torch.enable_grad():
-            z, *given = (each.detach().requires_grad_() for each in ctx.saved_tensors[:-1])
-            return torch.autograd.grad(_selective(*given) * functional.silu(z), (z, *given), grad)
-
-
-class _Convolution(torch.autograd.Function):
-    """As one kernel that saves its input."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight, bias)
-        return _convolved(x, weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        with torch.enable_grad():
-            given = [each.detach().requires_grad_() for each in ctx.saved_tensors]
-            return torch.autograd.grad(_convolved(*given), given, grad)
+def _scan(z: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
+    """The scan with its gate, and before it."""
+    y = _selective(*given)
+    return y * functional.silu(z), y
 
 
 class _Inner(torch.autograd.Function):
@@ -121,14 +97,14 @@ class Mamba1Mixer(nn.Module):
             linears = (self.narrow.weight, self.wide.weight, self.wide.bias, self.out.weight)
             return _Inner.apply(xz, *linears, *scan)  # type: ignore[no-any-return]
         u, z = xz.chunk(2, -1)
-        u = _Convolution.apply(u, self.weight, self.bias)
+        u = in_one_kernel(lambda *of: (_convolved(*of),), u, self.weight, self.bias)
         parts = self.narrow(u).split((self.m.dt_rank, self.m.state_dim, self.m.state_dim), -1)
         step, b, c = (norm(part.contiguous()) for norm, part in zip(self.norms, parts, strict=True))
-        return self.out(_Scan.apply(z, u, self.wide(step), self.a, b, c, self.d))  # type: ignore[no-any-return]
+        return self.out(in_one_kernel(_scan, z, u, self.wide(step), self.a, b, c, self.d))  # type: ignore[no-any-return]
 
 
-def _dual(given: Tensor, weight: Tensor, bias: Tensor, vectors: Tensor, m: Mamba2) -> tuple[Tensor, Tensor]:
-    """(gate, output) of state-space duality token by token: a decay of every head (arXiv:2405.21060)."""
+def _dual(m: Mamba2, given: Tensor, weight: Tensor, bias: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """State-space duality token by token, a decay of every head (arXiv:2405.21060): gated, and before its gate."""
     z, mixed, step = given.split((m.inner, m.convolved, m.mamba_num_heads), -1)
     dt_bias, a, d = vectors.float()
     groups = m.mamba_num_groups * m.mamba_state_dim
@@ -137,32 +113,13 @@ def _dual(given: Tensor, weight: Tensor, bias: Tensor, vectors: Tensor, m: Mamba
     each = m.mamba_num_heads // m.mamba_num_groups
     b, c = (t.unflatten(-1, (m.mamba_num_groups, -1)).repeat_interleave(each, 2) for t in (b, c))
     now = functional.softplus(step.float() + dt_bias)
-    state, found = torch.zeros(*x.shape[::2], x.shape[-1], m.mamba_state_dim), []
-    state = torch.zeros(x.shape[0], *x.shape[2:], m.mamba_state_dim)
+    state, found = torch.zeros(x.shape[0], *x.shape[2:], m.mamba_state_dim), []
     for t in range(x.shape[1]):
         decay = (-now[:, t] * a.exp()).exp()[..., None, None]
         state = decay * state + (now[:, t, :, None] * x[:, t])[..., None] * b[:, t, :, None]
         found.append((state * c[:, t, :, None]).sum(-1))
-    y = torch.stack(found, 1) + d[:, None] * x
-    return z, y.flatten(-2).to(given.dtype)
-
-
-class _Dual(torch.autograd.Function):
-    """As the fused kernels: it saves its input and its output before the gate."""
-
-    @staticmethod
-    def forward(ctx: Any, given: Tensor, weight: Tensor, bias: Tensor, vectors: Tensor, m: Mamba2) -> Tensor:
-        z, y = _dual(given, weight, bias, vectors, m)
-        ctx.save_for_backward(given, weight, bias, vectors, y)
-        ctx.m = m
-        return y * functional.silu(z)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        with torch.enable_grad():
-            given = [each.detach().requires_grad_() for each in ctx.saved_tensors[:-1]]
-            z, y = _dual(*given, ctx.m)
-            return *torch.autograd.grad(y * functional.silu(z), given, grad), None
+    y = (torch.stack(found, 1) + d[:, None] * x).flatten(-2).to(given.dtype)
+    return y * functional.silu(z), y
 
 
 class Mamba2Mixer(nn.Module):
@@ -179,7 +136,7 @@ class Mamba2Mixer(nn.Module):
         self.out = nn.Linear(m.inner, h, False)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = _Dual.apply(self.into(x), self.weight, self.bias, self.vectors, self.m)
+        y = in_one_kernel(partial(_dual, self.m), self.into(x), self.weight, self.bias, self.vectors)
         return self.out(self.norm(y))  # type: ignore[no-any-return]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from projector.workload.model import Model
-from tests.projector.layers.torch_norms import norm, rotate
+from tests.projector.layers.torch_norms import in_one_kernel, norm, rotate
 
 Tensor = torch.Tensor
 
@@ -48,32 +49,16 @@ class Compressor(nn.Module):
         self.norm = norm(model, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(_Pool.apply(self.both(x), self.positions, self.ratio, self.width, self.overlap))
+        pooled = partial(_pooled, self.ratio, self.width, self.overlap)
+        return self.norm(in_one_kernel(pooled, self.both(x), self.positions))
 
 
-class _Pool(torch.autograd.Function):
-    """In one kernel, which saves its input."""
-
-    @staticmethod
-    def forward(ctx: Any, both: Tensor, positions: Tensor, ratio: int, width: int, overlap: int) -> Tensor:
-        ctx.save_for_backward(both, positions)
-        ctx.sizes = ratio, width, overlap
-        return _pooled(both, positions, ratio, width, overlap)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        with torch.enable_grad():
-            both, positions = (each.detach().requires_grad_() for each in ctx.saved_tensors)
-            found = torch.autograd.grad(_pooled(both, positions, *ctx.sizes), (both, positions), grad)
-        return (*found, None, None, None)
-
-
-def _pooled(both: Tensor, positions: Tensor, ratio: int, width: int, overlap: int) -> Tensor:
+def _pooled(ratio: int, width: int, overlap: int, both: Tensor, positions: Tensor) -> tuple[Tensor]:
     values, gates = (each.unflatten(1, (-1, ratio)) for each in both.chunk(2, -1))
     gates = gates + positions
     if overlap == 2:
         values, gates = (torch.cat((each[..., :width].roll(1, 1), each[..., width:]), 2) for each in (values, gates))
-    return (values * gates.softmax(2)).sum(2)
+    return ((values * gates.softmax(2)).sum(2),)
 
 
 class ChosenLatent(nn.Module):
@@ -140,7 +125,8 @@ class CompressedAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         sizes, s = self.sizes, x.shape[1]
         latent = self.down(x)
-        q = _Unit.apply(self.q(latent).unflatten(-1, (self.n, self.d)))
+        heads = self.q(latent).unflatten(-1, (self.n, self.d))
+        q = in_one_kernel(lambda x: (functional.rms_norm(x, x.shape[-1:]),), heads)
         keys = self.kv(x)
         near = torch.arange(s)[:, None] - torch.arange(sizes.attn_sliding_window)
         chosen = near.clamp(min=0)
@@ -215,18 +201,3 @@ class NativeSparseAttention(_OneHead):
         outs = [_Chosen.apply(q, keys, of.int(), self.d) for keys, of in branches]
         gates = self.gates(x).sigmoid().unflatten(-1, (3, -1, 1)).unbind(2)
         return self.o(sum(gate * out for gate, out in zip(gates, outs, strict=True)).flatten(2))  # type: ignore[union-attr]
-
-
-class _Unit(torch.autograd.Function):
-    """A norm without a weight, in one kernel that saves its input."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return functional.rms_norm(x, x.shape[-1:])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        with torch.enable_grad():
-            x = ctx.saved_tensors[0].detach().requires_grad_()
-            return torch.autograd.grad(functional.rms_norm(x, x.shape[-1:]), x, grad)[0]
