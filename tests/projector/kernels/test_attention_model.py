@@ -215,10 +215,6 @@ def test_columns_equal_operators(ones: list[Attention]) -> None:
     assert together == pytest.approx([attention.seconds([o], [c])[0] for o, c in zip(ones, classes, strict=True)])
 
 
-def test_nothing_takes_no_time() -> None:
-    assert attention.seconds([], []).shape == (0,)
-
-
 def test_materialised_attention_moves_the_score_matrix() -> None:
     bytes_ = {(): (4, 6), ("dropout",): (9, 11), ("wide",): (12, 16)}  # of a score, forward and backward
     for backward, named in product((False, True), bytes_):

@@ -150,10 +150,6 @@ def test_arranged_once_is_the_same_to_the_bit_under_all_constants() -> None:
     assert (found[1] > found[2]).any(), "the constants are those of the model, not of the arrangement"
 
 
-def test_nothing_is_nothing() -> None:
-    assert model().fresh([]).shape == (0,)
-
-
 # Dispatch, memory and the memory-bound kernels of the analytical model.
 
 FLASH = Attention(name="a", batch=1, heads=32, kv_heads=8, seq_q=4096, seq_k=4096, head_dim_qk=128, head_dim_v=128)
@@ -206,20 +202,6 @@ def test_grouped_backends_order_by_cost_per_group() -> None:
     for name in ("h100_sxm", "b200", "mi355x"):
         fused, looped = model_of(name).times([replace(few, backend="fused"), replace(few, backend="loop")]).seconds
         assert fused < looped, name
-
-
-def test_grouped_gemm_reads_every_expert_once() -> None:
-    starved = replace(EXPERTS, groups=256, rows=256)
-    took = model_of("h100_sxm").times([starved]).seconds[0]
-    assert took > 256 * 4096 * 7168 * 2 / gpu("h100_sxm").memory_bandwidth
-
-
-def test_grouped_never_beats_the_dense_peak() -> None:
-    for backend in ("fused", "multi_stream", "loop"):
-        for layout in ("TN", "NN", "NT"):
-            ops = [replace(EXPERTS, backend=backend, layout=layout, rows=rows) for rows in (32, 8192, 262144)]
-            for op, took in zip(ops, model_of("b200").times(ops).seconds, strict=True):
-                assert took > op.flops / gpu("b200").peak_of("bf16")
 
 
 def test_uneven_experts_pay_for_padding() -> None:

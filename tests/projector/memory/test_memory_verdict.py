@@ -186,13 +186,6 @@ def test_the_cache_keeps_what_the_update_and_the_backward_cannot_share() -> None
     assert plain.held == plain.allocated, "an update that makes nothing leaves nothing"
 
 
-@pytest.mark.parametrize(("optimizer", "moments"), [("adam", 2), ("adamw", 2), ("sgd", 1), ("lion", 1)])
-def test_each_optimizer_keeps_its_moments(optimizer: str, moments: int) -> None:
-    how = recipe(optimizer=optimizer, data_parallel_sharding="no_shard")
-    rank = plan(resolved(llama(2), how, 1), GPU).ranks[0]
-    assert rank.components["moments"] == pytest.approx(4 * moments * rank.parameters)
-
-
 def test_replicas_hold_the_state_of_the_experts_too() -> None:
     how = recipe(ep=8, data_parallel_sharding="optim")
     one = plan(resolved(deepseek_v3(8, 1), how, 64), GPU).ranks[0]

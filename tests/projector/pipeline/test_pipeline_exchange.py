@@ -268,18 +268,6 @@ def test_published_peaks():
     assert max(chunks("dualpipe_v", 4, 2, 16)) == 2 * 4 + 1  # one half-size chunk more than ZB-V (DualPipe: PP + 1)
 
 
-@pytest.mark.parametrize("pp", [4, 6, 8, 12, 16])
-def test_v_schedules_save_memory(pp):
-    full = 2 * pp
-    assert max(chunks("v_half", pp, 2, 4 * pp)) <= full / 2 + 3
-    assert max(chunks("v_min", pp, 2, 4 * pp)) <= full / 3 + 4
-
-
-@pytest.mark.parametrize("m", [1, 2, 3, 4, 8, 32])
-def test_1f1b_holds_the_smaller_of_m_and_the_stages_below(m):
-    assert chunks("1f1b", 4, 1, m) == [min(m, 4 - rank) for rank in range(4)]
-
-
 @settings(max_examples=80)
 @given(sizes(), st.integers(0, 2**31))
 def test_peak_is_a_replay(case, seed):

@@ -34,15 +34,6 @@ def test_1f1b_and_gpipe_closed_form(name, pp, m):
     assert line.bubble == pytest.approx((pp - 1) / (m + pp - 1))
 
 
-@pytest.mark.parametrize("vpp", [2, 3, 4])
-@pytest.mark.parametrize("pp", [2, 3, 4, 8])
-@pytest.mark.parametrize("rounds", [1, 2, 4])
-def test_interleaved_closed_form(pp, vpp, rounds):
-    # bubble (pp − 1)(F + B) of one chunk: 1/vpp of plain 1F1B's (Narayanan et al. 2021)
-    m = pp * rounds
-    assert times("interleaved", pp, vpp, m, 1.0, 1.0, 1.0).makespan == pytest.approx((m * vpp + pp - 1) * 3)
-
-
 def test_totals_of_another_simulator():
     # Primus' pipeline simulator on F = 1, B = 2: where each rank ends
     assert times("1f1b", 4, 1, 8).makespan == 33

@@ -49,12 +49,6 @@ def test_greedy_orders_reach_the_same(pp, m, seconds):
         assert float(made.makespan) <= float(by_hand.makespan) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("pp", [2, 4, 8])
-def test_zbv_has_no_bubble_for_equal_times(pp):
-    assert waits("zbv", pp, 2, 3 * pp, (1, 1, 1)) == 0
-    assert waits("zbv", pp, 2, 3 * pp, (1, 2, 1)) > 0  # and has one where B is longer: equal times are an assumption
-
-
 @pytest.mark.parametrize("seconds", [(1.0, 2.0), (0.5, 0.75), (3.0, 1.0)])
 @pytest.mark.parametrize(("pp", "vpp"), [(2, 2), (4, 2), (4, 3), (8, 4)])
 def test_interleaved_with_unequal_forward_and_backward(pp, vpp, seconds):
@@ -196,12 +190,6 @@ def test_no_worse_than_the_rules_and_no_better_than_the_bound(microbatches: int)
     assert took <= makespan_of(rules, UNEVEN) * (1 + 1e-9)
     assert 0.0 <= zb_ilp.gap(ours, UNEVEN, took) < 0.3
     assert residency.peak(pipeline.compiler.compile_schedule(ours), 1.0).max() <= 8
-
-
-def test_it_is_found_by_its_names_and_not_offered_unasked() -> None:
-    for name in ("seaailab-ilp", "zb_ilp", "SeaAILab ILP"):
-        assert pipeline.generator(name).name == "zb_ilp"
-    assert "zb_ilp" not in pipeline.names()
 
 
 @pytest.mark.parametrize("pp", [2, 4, 8])
