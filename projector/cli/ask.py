@@ -108,7 +108,7 @@ def _run(options: argparse.Namespace) -> None:
         show(
             (
                 *ask_view.as_page(answers, options),
-                *written.lines(paths, answers[0].case),
+                *written.lines(paths, answers[0].case, options),
             )
         )
 

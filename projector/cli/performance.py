@@ -127,7 +127,7 @@ def _projected(options: argparse.Namespace) -> None:
             (
                 *report.performance(case, made, further.help),
                 *further.blocks,
-                *written.lines(paths, case),
+                *written.lines(paths, case, options),
             )
         )
 

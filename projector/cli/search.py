@@ -127,7 +127,7 @@ def _run(options: argparse.Namespace) -> None:
             page.write(Path(options.page), f"Search: {title}", shown(), figures)
     if options.write:
         paths = written.write(options.write, case, found.best[0].workload, options)
-        show(() if options.json else written.lines(paths, case))
+        show(() if options.json else written.lines(paths, case, options))
 
 
 def _limits(options: argparse.Namespace) -> Limits:

@@ -14,8 +14,12 @@ import yaml
 
 from projector.cli.patch import patched
 from projector.errors import InputError, Problem, Unsupported
+from projector.hardware import catalogue
 from projector.hardware.types import Cluster
-from projector.workload.declared import about_of
+from projector.intake import detect
+from projector.search import launchable, layouts
+from projector.workload import zoo
+from projector.workload.layout import LAID_OUT, chunks, problems
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -52,17 +56,6 @@ _MEGATRON = (
     "flagscale",
     "analytic",
 )
-#: Fields of a model that are arguments of Megatron-LM as they stand.
-_PLAIN = (
-    *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "kv_channels"),
-    *("max_position_embeddings", "vocab_size"),
-)
-_EXPERTS = (
-    *("num_experts", "moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size"),
-    *("moe_router_num_groups", "moe_router_group_topk", "moe_router_score_function", "moe_router_enable_expert_bias"),
-)
-_LATENT = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
-_SWITCHES = ("qk_layernorm", "add_qkv_bias", "untie_embeddings_and_output_weights")
 
 
 def add_write(group: Any) -> None:
@@ -108,15 +101,13 @@ def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Na
     return tuple(made)
 
 
-def lines(paths: Sequence[Path], case: Case) -> Iterator[Line]:
-    """What is said of the files that were written. One that another framework reads has its defaults."""
+def lines(paths: Sequence[Path], case: Case, options: argparse.Namespace) -> Iterator[Line]:
+    """What is said of the files that were written."""
     from projector.io.table import Line
 
-    framework = case.workload.framework
-    foreign = [str(path) for path in paths if (kind := kind_of(path.name)) in ("primus", "nemo") and kind != framework]
-    note = f"; to project {' and '.join(foreign)} as shown here, say --framework {framework}" if foreign else ""
+    flags = "" if _catalogued(case.cluster) else f"; to project it on the same GPUs, say {' '.join(_where(options))}"
     if paths:
-        yield Line(f"Written: {', '.join(map(str, paths))}{note}")
+        yield Line(f"Written: {', '.join(map(str, paths))}{flags}")
 
 
 def _checked(kind: str, name: str, case: Case, load: Workload, options: argparse.Namespace) -> str:
@@ -125,9 +116,10 @@ def _checked(kind: str, name: str, case: Case, load: Workload, options: argparse
     from projector.projection import project
 
     wanted = project(load, case.cluster, settings=case.settings)
-    text, stated = _TEXTS[kind](load, case.cluster), load.recipe
+    said = replace(load, recipe=_in_words(kind, load, wanted.resolved.workload.recipe))
     for attempt in (1, 2):
-        again = _again(text, kind, name, case, load, options)
+        text = _headed(kind, _TEXTS[kind](said, case.cluster), case, said)
+        again = _again(text, kind, name, case, options)
         try:
             found = project(again, case.cluster, settings=case.settings)
         except (InputError, Unsupported) as error:
@@ -137,32 +129,75 @@ def _checked(kind: str, name: str, case: Case, load: Workload, options: argparse
             return text
         ours, theirs = (made.resolved.workload for made in (wanted, found))
         other = [f.name for f in fields(Recipe) if getattr(ours.recipe, f.name) != getattr(theirs.recipe, f.name)]
-        open_ = {name: getattr(ours.recipe, name) for name in other if getattr(load.recipe, name) is None}
+        open_ = {name: getattr(ours.recipe, name) for name in other if getattr(said.recipe, name) is None}
         if attempt == 2 or not open_:
             other += [f.name for f in fields(Model) if getattr(ours.model, f.name) != getattr(theirs.model, f.name)]
             named = ", ".join(each for each in other if each not in ("name", "family", "source"))
             raise _refused(kind, f"{named}: another value when it is read back")
-        stated = replace(load.recipe, **open_)
-        text = _TEXTS[kind](replace(load, recipe=stated), case.cluster)
+        said = replace(said, recipe=replace(said.recipe, **open_))
     raise AssertionError
 
 
-def _again(text: str, kind: str, name: str, case: Case, load: Workload, options: argparse.Namespace) -> Workload:
-    """``text`` as our readers take it, on the same GPUs."""
+def _in_words(kind: str, load: Workload, settled: Recipe) -> Recipe:
+    """The recipe with stages as Megatron-LM is told them where layers do not divide: by those of the first and the last
+    stage, else by a layout. NeMo knows no embedding or loss that counts as a layer."""
+    given, model = load.recipe, load.model
+    stages = chunks(model, settled)
+    layers = [len(stage.layers) for stage in stages]
+    counted = given.account_for_embedding_in_pipeline_split or given.account_for_loss_in_pipeline_split
+    as_told = (counted and kind != "nemo") or bool(given.pipeline_model_parallel_layout)
+    if kind in ("case", "torchtitan") or as_told or len(set(layers)) == 1:
+        return given
+    plain = dict.fromkeys(LAID_OUT[2:]) | dict.fromkeys(LAID_OUT[-2:], False)
+    ends = {name: sum(layers[at :: settled.pp]) for name, at in zip(LAID_OUT[5:7], (0, settled.pp - 1), strict=True)}
+    layout = {"pipeline_model_parallel_layout": layouts.spelled(layers, model.mtp_num_layers)}
+    made = (replace(given, **{**plain, **words}) for words in (ends, layout))
+    return next((each for each in made if not problems(model, each, "") and chunks(model, each) == stages), given)
+
+
+def _headed(kind: str, text: str, case: Case, load: Workload) -> str:
+    """``text`` below a comment of what files of its kind do not say and a projection depends on."""
+    if kind == "case":
+        return text
+    name = load.model.name.replace(" ", "_")
+    by_name = kind in ("primus", "torchtitan") and _of_zoo(load.model)
+    said = {
+        **({"model": name} if by_name else {"name": name, "family": load.model.family}),
+        "cluster": case.cluster.name if _catalogued(case.cluster) else None,
+        "gpus": load.gpus,
+        "framework": load.framework,
+        "framework_date": load.framework_date,
+    }
+    words = " ".join(f"{key}={value}" for key, value in said.items() if value)
+    first, line, rest = text.partition("\n") if text.startswith("#!") else ("", "", text)
+    return f"{first}{line}{detect.ABOVE}{words}\n{rest}"
+
+
+def _of_zoo(model: Model) -> bool:
+    return model.name in zoo.names() and zoo.load(model.name) == model
+
+
+def _catalogued(cluster: Cluster) -> bool:
+    return cluster.name in catalogue.cluster_names() and catalogue.cluster(cluster.name) == cluster
+
+
+def _where(options: argparse.Namespace) -> list[str]:
+    """The flags that say on what, as they were given."""
+    return [word for name in ("cluster", "gpu") if (given := getattr(options, name)) for word in (f"--{name}", given)]
+
+
+def _again(text: str, kind: str, name: str, case: Case, options: argparse.Namespace) -> Workload:
+    """``text`` as our readers take it."""
     from projector.cli.inputs import read_case
     from projector.cli.options import selection
     from projector.cli.parser import parse
 
-    where = [w for n in ("cluster", "gpu") if (v := getattr(options, n)) for w in (f"--{n}", v)]
-    more = ["--model", load.model.name] if kind in ("primus", "torchtitan") else []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / name
         file.write_text(text, encoding="utf-8")
-        words = ["--config", str(file), *(where or ["--cluster", case.cluster.name]), *more]
+        where = [] if _catalogued(case.cluster) else _where(options)
         try:
-            return read_case(
-                parse(selection(), [*words, "--gpus", str(load.gpus), "--framework", load.framework])
-            ).workload
+            return read_case(parse(selection(), ["--config", str(file), *where])).workload
         except (InputError, Unsupported) as error:
             raise _refused(kind, str(error).replace(str(file), name)) from None
 
@@ -171,41 +206,10 @@ def _refused(kind: str, why: str) -> InputError:
     return InputError([Problem("--write", kind, why.replace("\n", "; "), "a run that this kind of file can say")])
 
 
-def arguments(load: Workload) -> dict[str, Any]:
-    """Megatron-LM's arguments of model and recipe, by name."""
-    from projector.search import launchable
-
-    none = {"attention_dropout": 0.0, "hidden_dropout": 0.0}  # Megatron-LM's own are 0.1
-    made = {**_architecture(load.model), **none, **launchable.arguments(load)}
-    if made.get("recompute_granularity") == "full" and load.recipe.recompute_method is None:
-        made |= {"recompute_method": "uniform", "recompute_num_layers": load.recipe.recompute_num_layers or 1}
-    if load.recipe.moe_grouped_gemm not in (None, "loop"):
-        made |= {"moe_grouped_gemm": True, "moe_use_legacy_grouped_gemm": load.recipe.moe_grouped_gemm == "legacy"}
-    return made
-
-
-def _architecture(model: Model) -> dict[str, Any]:
-    made = {name: getattr(model, name) for name in _PLAIN}
-    made |= {name: True for name in _SWITCHES if getattr(model, name)}
-    made |= {"normalization": model.normalization, "position_embedding_type": model.position_embedding_type}
-    made |= {"swiglu": model.gated_linear_unit, "disable_bias_linear": not model.add_bias_linear}
-    if model.num_query_groups != model.num_attention_heads:
-        made |= {"group_query_attention": True, "num_query_groups": model.num_query_groups}
-    if model.moe is not None:
-        made |= {name: value for name in _EXPERTS if (value := getattr(model.moe, name))}  # size 0 builds experts
-        freq = [int(each) for each in model.moe.moe_layer_freq]
-        made["moe_layer_freq"] = f"[{','.join(map(str, freq))}]" if not all(freq) else None
-    if model.mla is not None:
-        made |= {"multi_latent_attention": True, **{name: getattr(model.mla, name) for name in _LATENT}}
-    if model.mtp_num_layers:
-        made["mtp_num_layers"] = model.mtp_num_layers
-    return {name: value for name, value in made.items() if value is not None and value is not False}
-
-
 def _torchrun(load: Workload, cluster: Cluster, rendezvous: str) -> str:
     """``torchrun … pretrain_gpt.py …``, a flag a line."""
     words = [f"torchrun --nproc-per-node {min(cluster.gpus_per_host, load.gpus)} {rendezvous}pretrain_gpt.py"]
-    given = arguments(load) | {"vocab_size": load.model.vocab_size - 1}  # NullTokenizer adds one that ends a document
+    given = launchable.arguments(load) | {"vocab_size": load.model.vocab_size - 1}
     for name, value in given.items():
         if value is not False:
             values = [] if value is True else value if isinstance(value, list) else [value]
@@ -221,14 +225,15 @@ def _torchrun(load: Workload, cluster: Cluster, rendezvous: str) -> str:
     return " \\\n    ".join((*words, *data)) + "\n"
 
 
-def _hosts(load: Workload, cluster: Cluster) -> int:
-    return -(-load.gpus // cluster.gpus_per_host)
+def _machines(load: Workload, cluster: Cluster) -> tuple[int, int]:
+    """(hosts, GPUs of each)."""
+    return -(-load.gpus // cluster.gpus_per_host), min(cluster.gpus_per_host, load.gpus)
 
 
 def _script(load: Workload, cluster: Cluster) -> str:
     what = f"# {load.model.name} on {load.gpus} GPUs; from the folder of Megatron-LM, once on each host"
     head = f"#!/bin/bash\n{what}\nset -e\n"
-    hosts = _hosts(load, cluster)
+    hosts, _ = _machines(load, cluster)
     join = (
         ""
         if hosts == 1
@@ -238,7 +243,7 @@ def _script(load: Workload, cluster: Cluster) -> str:
 
 
 def _sbatch(load: Workload, cluster: Cluster) -> str:
-    hosts, each = _hosts(load, cluster), min(cluster.gpus_per_host, load.gpus)
+    hosts, each = _machines(load, cluster)
     sizes = {"job-name": load.model.name, "nodes": hosts, "ntasks-per-node": 1, "gpus-per-node": each}
     head = (
         "#!/bin/bash",
@@ -254,7 +259,7 @@ def _sbatch(load: Workload, cluster: Cluster) -> str:
 
 def _pytorchjob(load: Workload, cluster: Cluster) -> str:
     """Kubeflow's training-operator, PyTorchJob v1: its variables say the rendezvous."""
-    hosts, each = _hosts(load, cluster), min(cluster.gpus_per_host, load.gpus)
+    hosts, each = _machines(load, cluster)
     resource, nvidia = f"{cluster.gpu.vendor}.com/gpu", cluster.gpu.vendor == "nvidia"
     join = (
         ""
@@ -280,42 +285,6 @@ def _pytorchjob(load: Workload, cluster: Cluster) -> str:
     return _yaml({**head, "spec": {"pytorchReplicaSpecs": specs}})
 
 
-def _nemo(load: Workload, cluster: Cluster) -> str:
-    """NeMo 1's configuration of a GPT (examples/nlp/language_modeling/conf/megatron_gpt_config.yaml)."""
-    from projector.intake.dialect import dialect
-
-    renamed = {ours: theirs[0] for ours, theirs in dialect("nemo").names.items()}
-    given, recipe = _architecture(load.model), load.recipe
-    swiglu, bias = given.pop("swiglu", False), not given.pop("disable_bias_linear", False)
-    given.pop("group_query_attention", None)
-    model: dict[str, Any] = {renamed.get(name, name): value for name, value in given.items()}
-    model |= {
-        "normalization": str(load.model.normalization).lower(),
-        "activation": "swiglu" if swiglu else "gelu",
-        "bias": bias,
-    }
-    model["share_embeddings_and_output_weights"] = not model.pop("untie_embeddings_and_output_weights", False)
-    top: dict[str, Any] = {"num_nodes": _hosts(load, cluster), "devices": min(cluster.gpus_per_host, load.gpus)}
-    top["precision"] = {"fp32": 32, "fp16": "16-mixed"}.get(recipe.precision, "bf16-mixed")
-    content: dict[str, Any] = {"trainer": top, "model": model}
-    for name, told in about_of(Recipe).items():
-        value, theirs = getattr(recipe, name), told.names.get("nemo", ())
-        if theirs and value is not None:
-            place = content if theirs[0].startswith("trainer.") else model
-            *outer, last = theirs[0].removeprefix("model.").split(".")
-            for key in outer:
-                place = place.setdefault(key, {})
-            place[last] = list(value) if isinstance(value, tuple) else value
-    model["fp8"] = recipe.precision == "fp8"
-    optim = model.setdefault("optim", {})
-    optim["name"] = "distributed_fused_adam" if recipe.data_parallel_sharding == "optim" else "fused_adam"
-    optim |= {
-        "overlap_grad_sync": bool(recipe.overlap_grad_reduce),
-        "overlap_param_sync": bool(recipe.overlap_param_gather),
-    }
-    return _yaml(content)
-
-
 class _Dumper(yaml.SafeDumper):
     """Writes text of several lines as it stands, and nothing as a reference to what stands above."""
 
@@ -334,14 +303,13 @@ def _yaml(content: Mapping[str, Any]) -> str:
 
 
 def _primus(load: Workload, _: Cluster) -> str:
-    from projector.search import launchable
-
-    return _yaml(launchable.experiment(load))
+    made = launchable.experiment(load)
+    if not _of_zoo(load.model):  # no preset has these sizes
+        made["modules"]["pre_trainer"]["overrides"] |= launchable.architecture(load.model)
+    return _yaml(made)
 
 
 def _torchtitan(load: Workload, _: Cluster) -> str:
-    from projector.search import launchable
-
     return launchable.toml(launchable.job(load))
 
 
@@ -362,8 +330,8 @@ _TEXTS: Mapping[str, Callable[[Workload, Cluster], str]] = {
     "run.sh": _script,
     "sbatch": _sbatch,
     "pytorchjob": _pytorchjob,
-    "megatron": lambda load, _: _yaml(arguments(load)),
+    "megatron": lambda load, _: _yaml(launchable.arguments(load)),
     "primus": _primus,
     "torchtitan": _torchtitan,
-    "nemo": _nemo,
+    "nemo": lambda load, cluster: _yaml(launchable.nemo(load, *_machines(load, cluster))),
 }

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, nearest
 from projector.intake import case
 from projector.intake.architecture import load_architecture
 from projector.intake.dialect import dialect
@@ -60,6 +60,9 @@ _MEGATRON = (
 )
 _MAPPING_LINE = re.compile(r"\s*(?:(?:#.*|---.*)?\n\s*)*(?:\{|[\"']?[A-Za-z_][\w-]*[\"']?\s*:(?:\s|$))")
 _TOML = re.compile(r"\s*(?:#.*\n\s*)*\[(?:job|model|training|parallelism|profiling|metrics)\]\s*(?:#.*)?\n")
+#: Begins a comment in a file of any kind: ``key=value`` words of what such files do not say.
+ABOVE = "# projector: "
+_OF_RUN, _OF_MODEL = ("cluster", "gpus", "framework", "framework_date"), ("name", "family")
 _YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -84,14 +87,59 @@ def load(
     of a machine. Raises :class:`InputError` with every mistake of the file, also for an architecture alone, which says
     nothing about how it is trained.
     """
-    from projector.intake import manifests
-
     file = Path(path)
-    architecture = load_architecture(model) if model else None
-    chosen = architecture.model if architecture else None
     if file.is_dir() and (file / "config.json").is_file():
         file = file / "config.json"
     text = read_text(file)
+    told = said_above(text, str(file))
+    loaded = _load(
+        file,
+        text,
+        configs=configs,
+        model=model or told.get("model"),
+        overrides=overrides,
+        args=args,
+        env=env,
+        gpus_given=gpus_given or "gpus" in told,
+        gpus=gpus or told.get("gpus"),
+        node_gpus=node_gpus,
+    )
+    still = tuple(each for each in loaded.assumed if each.partition("=")[0] not in told)
+    named = replace(loaded.model, **{key: told[key] for key in _OF_MODEL if key in told})
+    return replace(loaded, model=named, assumed=still, **{key: told[key] for key in _OF_RUN if key in told})
+
+
+def said_above(text: str, where: str) -> dict[str, Any]:
+    """What a comment at the top says of a run that a file of its kind does not."""
+    above = next((line for line in text.splitlines()[:3] if line.startswith(ABOVE)), ABOVE).removeprefix(ABOVE)
+    told: dict[str, Any] = dict(word.partition("=")[::2] for word in above.split())
+    known = ("model", *_OF_RUN, *_OF_MODEL)
+    if wrong := [key for key in told if key not in known]:
+        raise InputError([Problem(where, ABOVE.strip(), wrong[0], nearest(wrong[0], known))])
+    if "gpus" in told:
+        if not told["gpus"].isdecimal() or not int(told["gpus"]):
+            raise InputError([Problem(where, "gpus", told["gpus"], "a whole number of at least 1")])
+        told["gpus"] = int(told["gpus"])
+    return told
+
+
+def _load(
+    file: Path,
+    text: str,
+    *,
+    configs: str | Path | None,
+    model: str | None,
+    overrides: Mapping[str, object] | None,
+    args: Sequence[str],
+    env: Mapping[str, str] | None,
+    gpus_given: bool,
+    gpus: int | None,
+    node_gpus: int | None,
+) -> Loaded:
+    from projector.intake import manifests
+
+    architecture = load_architecture(model) if model else None
+    chosen = architecture.model if architecture else None
     manifest = manifests.read(text, str(file))
     if file.suffix == ".py" and not manifest:
         from projector.intake import nemo_recipes, torchtitan_cli, torchtitan_registry

@@ -1,4 +1,5 @@
-"""A workload in the words of its framework: Megatron-LM's arguments, a Primus experiment, a torchtitan job.
+"""A workload in the words of its framework: Megatron-LM's arguments, a Primus experiment, a NeMo configuration,
+a torchtitan job.
 
 The fields' declared names are the words; what a loader works out from others is said as that loader reads it
 (:mod:`projector.intake`), so that each text can be read back.
@@ -16,11 +17,53 @@ from projector.errors import InputError, Problem
 from projector.intake.dialect import dialect
 from projector.intake.tables import table
 from projector.workload.declared import about_of
+from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
+#: Fields of a model that are arguments of Megatron-LM as they stand.
+_PLAIN = (
+    *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "kv_channels"),
+    *("max_position_embeddings", "vocab_size"),
+)
+_EXPERTS = (
+    *("num_experts", "moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size"),
+    *("moe_router_num_groups", "moe_router_group_topk", "moe_router_score_function", "moe_router_enable_expert_bias"),
+)
+_LATENT = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
+_SWITCHES = ("qk_layernorm", "add_qkv_bias", "untie_embeddings_and_output_weights")
+
 
 def arguments(load: Workload) -> dict[str, Any]:
+    """Megatron-LM's arguments of model and recipe, by name."""
+    none = {"attention_dropout": 0.0, "hidden_dropout": 0.0}  # Megatron-LM's own are 0.1
+    made = {**architecture(load.model), **none, **_of_recipe(load)}
+    if made.get("recompute_granularity") == "full" and load.recipe.recompute_method is None:
+        made |= {"recompute_method": "uniform", "recompute_num_layers": load.recipe.recompute_num_layers or 1}
+    if load.recipe.moe_grouped_gemm not in (None, "loop"):
+        made |= {"moe_grouped_gemm": True, "moe_use_legacy_grouped_gemm": load.recipe.moe_grouped_gemm == "legacy"}
+    return made
+
+
+def architecture(model: Model) -> dict[str, Any]:
+    made = {name: getattr(model, name) for name in _PLAIN}
+    made |= {name: True for name in _SWITCHES if getattr(model, name)}
+    made |= {"normalization": model.normalization, "position_embedding_type": model.position_embedding_type}
+    made |= {"swiglu": model.gated_linear_unit, "disable_bias_linear": not model.add_bias_linear}
+    if model.num_query_groups != model.num_attention_heads:
+        made |= {"group_query_attention": True, "num_query_groups": model.num_query_groups}
+    if model.moe is not None:
+        made |= {name: value for name in _EXPERTS if (value := getattr(model.moe, name))}  # size 0 builds experts
+        freq = [int(each) for each in model.moe.moe_layer_freq]
+        made["moe_layer_freq"] = f"[{','.join(map(str, freq))}]" if not all(freq) else None
+    if model.mla is not None:
+        made |= {"multi_latent_attention": True, **{name: getattr(model.mla, name) for name in _LATENT}}
+    if model.mtp_num_layers:
+        made["mtp_num_layers"] = model.mtp_num_layers
+    return {name: value for name, value in made.items() if value is not None and value is not False}
+
+
+def _of_recipe(load: Workload) -> dict[str, Any]:
     """Megatron-LM's arguments of the recipe, by name."""
     recipe, told = load.recipe, about_of(Recipe)
     made = _named(recipe, "megatron")
@@ -58,7 +101,7 @@ def arguments(load: Workload) -> dict[str, Any]:
 def experiment(load: Workload) -> dict[str, Any]:
     """A Primus experiment that trains with Megatron-LM. ``model``: this project's name of Primus' preset."""
     recipe = load.recipe
-    changes = {**arguments(load), **_named(recipe, "primus")}
+    changes = {**_of_recipe(load), **_named(recipe, "primus")}
     schedule = changes.pop("pipeline_schedule", None)
     if schedule is not None:
         words = [
@@ -83,6 +126,41 @@ def experiment(load: Workload) -> dict[str, Any]:
     }
     head = {"work_group": "local", "user_name": "local", "exp_name": f"{load.model.name}-{load.gpus}-gpus"}
     return {**head, "workspace": "./output", "modules": {"pre_trainer": trainer}}
+
+
+def nemo(load: Workload, hosts: int, each: int) -> dict[str, Any]:
+    """NeMo 1's configuration (examples/nlp/language_modeling/conf/megatron_gpt_config.yaml) on ``hosts`` of ``each``
+    GPUs."""
+    renamed = {ours: theirs[0] for ours, theirs in dialect("nemo").names.items()}
+    given, recipe = architecture(load.model), load.recipe
+    swiglu, bias = given.pop("swiglu", False), not given.pop("disable_bias_linear", False)
+    given.pop("group_query_attention", None)
+    model: dict[str, Any] = {renamed.get(name, name): value for name, value in given.items()}
+    model |= {
+        "normalization": str(load.model.normalization).lower(),
+        "activation": "swiglu" if swiglu else "gelu",
+        "bias": bias,
+    }
+    model["share_embeddings_and_output_weights"] = not model.pop("untie_embeddings_and_output_weights", False)
+    top: dict[str, Any] = {"num_nodes": hosts, "devices": each}
+    top["precision"] = {"fp32": 32, "fp16": "16-mixed"}.get(recipe.precision, "bf16-mixed")
+    content: dict[str, Any] = {"trainer": top, "model": model}
+    for name, told in about_of(Recipe).items():
+        value, theirs = getattr(recipe, name), told.names.get("nemo", ())
+        if theirs and value is not None:
+            place = content if theirs[0].startswith("trainer.") else model
+            *outer, last = theirs[0].removeprefix("model.").split(".")
+            for key in outer:
+                place = place.setdefault(key, {})
+            place[last] = list(value) if isinstance(value, tuple) else value
+    model["fp8"] = recipe.precision == "fp8"
+    optim = model.setdefault("optim", {})
+    optim["name"] = "distributed_fused_adam" if recipe.data_parallel_sharding == "optim" else "fused_adam"
+    optim |= {
+        "overlap_grad_sync": bool(recipe.overlap_grad_reduce),
+        "overlap_param_sync": bool(recipe.overlap_param_gather),
+    }
+    return content
 
 
 def job(load: Workload) -> dict[str, dict[str, Any]]:

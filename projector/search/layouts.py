@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -61,6 +61,12 @@ def written(layers: int, mtp: int, stages: int) -> str | None:
             counts[-2 - stage % max(1, stages - 2)] -= 1
     if min(counts[1:-1], default=1) < 1 or counts[0] < 0 or stages < 2:
         return None
+    return spelled(counts, mtp)
+
+
+def spelled(counts: Sequence[int], mtp: int) -> str:
+    """Megatron-LM's layout string of stages with these ``counts`` of layers, and layers of multi-token prediction on the
+    last."""
     middle = ((f"{_repeated(count)}|", len(list(same))) for count, same in groupby(counts[1:-1]))
     stages_between = "".join(stage if times == 1 else f"({stage})*{times}" for stage, times in middle)
     return f"E{_repeated(counts[0])}|{stages_between}{_repeated(counts[-1])}{'m' * mtp}L"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import subprocess
@@ -15,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from projector.cli import _parser
-from projector.cli.inputs import read_case
+from projector.cli.inputs import Case, read_case
+from projector.cli.options import selection
 from projector.cli.parser import parse
-from projector.cli.written import NAMES, kind_of
+from projector.cli.written import NAMES, kind_of, write
 from projector.errors import InputError
 from projector.projection import project
 
@@ -27,12 +29,30 @@ AGAIN = (*LLAMA, "--use-distributed-optimizer", "--recompute-granularity", "full
 EXPERTS = ("--model", "qwen3_30b_a3b", *LLAMA[2:8], "--ep", "8", "--use-distributed-optimizer")
 LATENT = ("--model", "deepseek_v3", "--gpu", "h100", "--gpus", "256", "--gbs", "512", "--ep", "64", "--tp", "4")
 SHARDED = (*LLAMA, "--framework", "torchtitan", "--data-parallel-sharding", "optim_grads_params")
-MEGATRON = ("run.sh", "sbatch", "pytorchjob", "megatron", "primus")
-CASES = [
-    (kind, words) for words in (DENSE, AGAIN, EXPERTS, (*LATENT, "--use-distributed-optimizer")) for kind in MEGATRON
+ENDS = ("--decoder-first-pipeline-num-layers", "7", "--decoder-last-pipeline-num-layers", "7")
+COUNTED = ("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
+UNEVEN = ("--allow-uneven-pipeline-split",)
+DEEP = (*LATENT[:6], "--gbs", "2048", "--ep", "32", "--pp", "8", "--use-distributed-optimizer")
+#: Layouts, each with the kinds of files that cannot say it.
+LAYOUTS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
+    (DENSE, ()),
+    (AGAIN, ()),
+    ((*LLAMA, "--pp", "4", "--vpp", "2"), ()),
+    ((*LLAMA, "--cp", "2", "--seq", "16384"), ()),
+    ((*LLAMA, "--precision", "fp8", "--recompute-granularity", "selective"), ()),
+    ((*LLAMA, "--pp", "4", *ENDS), ()),
+    ((*LLAMA, "--pp", "4", "--set", "model.num_layers=30", *COUNTED), ()),
+    ((*LLAMA[:5], "20", "--gbs", "80", "--pp", "5", *UNEVEN), ()),
+    ((*LLAMA[:5], "20", "--gbs", "80", "--pp", "5", *UNEVEN, "--pipeline-remainder", "first"), ("nemo",)),
+    ((*LLAMA, "--pp", "4", "--pipeline-model-parallel-layout", "Et*7|t*9|t*9|t*7L"), ("nemo",)),
+    (EXPERTS, ("nemo",)),
+    ((*LATENT, "--use-distributed-optimizer"), ("nemo",)),
+    ((*DEEP, *UNEVEN), ("nemo",)),
+    ((*DENSE, "--framework", "nemo"), ()),
+    ((*DENSE, "--framework", "primus"), ()),
 ]
-CASES += [("case", DENSE), ("case", (*EXPERTS, "--tp", "2"))]
-CASES += [("nemo", (*DENSE, "--framework", "nemo")), ("nemo", AGAIN), ("torchtitan", SHARDED)]
+CASES = [(kind, *of) for of in LAYOUTS for kind in NAMES if kind != "torchtitan"]
+CASES += [(kind, SHARDED, ()) for kind in ("case", "torchtitan")]
 
 
 def projected(*words: str, cwd: Path) -> tuple[float, float]:
@@ -42,30 +62,44 @@ def projected(*words: str, cwd: Path) -> tuple[float, float]:
     return document["projections"]["simulate"]["step_seconds"], document["memory"]["allocated"]
 
 
-def value(words: tuple[str, ...], flag: str, other: str = "") -> str:
-    return words[words.index(flag) + 1] if flag in words else other
+def read(*words: str) -> tuple[argparse.Namespace, Case, list[float]]:
+    """What the flags say, with its step, its memory and the end of its interval."""
+    options = parse(selection(), words)
+    case = read_case(options)
+    made = project(case.workload, case.cluster)
+    return options, case, [made.step_seconds, made.memory.allocated, case.known.expect(made).high]
 
 
-@pytest.mark.parametrize(("kind", "words"), CASES)
-def test_what_is_written_is_read_back_to_the_same_projection(kind: str, words: tuple[str, ...], tmp_path) -> None:
-    wanted = projected(*words, "--write", kind, cwd=tmp_path)
-    (file,) = tmp_path.iterdir()
-    assert file.name == NAMES[kind]
-    said = (
-        "--gpu",
-        "h100",
-        "--gpus",
-        value(words, "--gpus"),
-        "--framework",
-        value(words, "--framework", "megatron-lm"),
-    )
-    model = ("--model", value(words, "--model")) if kind in ("primus", "torchtitan") else ()
-    assert projected("--config", file.name, *said, *model, cwd=tmp_path) == pytest.approx(wanted, rel=1e-9)
+@pytest.mark.parametrize(("kind", "words", "refused"), CASES)
+def test_what_is_written_is_read_back_to_the_same_projection(
+    kind: str, words: tuple[str, ...], refused: tuple[str, ...], tmp_path: Path
+) -> None:
+    options, case, wanted = read(*words)
+    file = tmp_path / NAMES[kind]
+    if kind in refused:
+        with pytest.raises(InputError, match=r"when it is read back|or a pipeline_model_parallel_layout"):
+            write([str(file)], case, case.workload, options)
+        return
+    assert write([str(file)], case, case.workload, options) == (file,)
+    assert read("--config", str(file))[2] == pytest.approx(wanted, rel=1e-9)
     if kind in ("run.sh", "sbatch"):
         assert subprocess.run(["bash", "-n", file], check=False).returncode == 0
 
 
-def test_scripts_say_what_they_need_to_run(tmp_path) -> None:
+def test_flags_go_before_what_a_file_says_above_itself(tmp_path: Path) -> None:
+    options, case, _ = read(*DENSE)
+    file = tmp_path / "run.sh"
+    write([str(file)], case, case.workload, options)
+    _, other, _ = read("--config", str(file), "--gpu", "mi300x", "--gpus", "32", "--framework", "primus")
+    assert (other.cluster.gpu.name, other.workload.gpus, other.workload.framework) == ("mi300x", 32, "primus")
+    for wrong, expected in (("gpus=many", "a whole number"), ("gpu=h100", "gpus")):
+        file.write_text(file.read_text().replace("gpus=16", wrong))
+        with pytest.raises(InputError, match=expected):
+            read("--config", str(file))
+        file.write_text(file.read_text().replace(wrong, "gpus=16"))
+
+
+def test_scripts_say_what_they_need_to_run(tmp_path: Path) -> None:
     projected(*DENSE, "--write", "jobs/train.sh", "--write", "sbatch", "--write", "pytorchjob", cwd=tmp_path)
     script = tmp_path / "jobs" / "train.sh"
     assert shutil.which(str(script)), "it can be executed"
@@ -107,8 +141,7 @@ def test_ask_and_search_write_their_best(tmp_path) -> None:
         assert done.returncode == 0, done.stderr
         best = json.loads(done.stdout)
         best = best["answers"][0] if command == "ask" else best["best"][0]
-        said = ("--config", f"{command}.sh", "--gpu", "h100", "--gpus", "8")
-        assert projected(*said, cwd=tmp_path)[0] == pytest.approx(best["step_seconds"], rel=1e-9)
+        assert projected("--config", f"{command}.sh", cwd=tmp_path)[0] == pytest.approx(best["step_seconds"], rel=1e-9)
 
 
 def test_kinds_by_their_words_and_names() -> None:
