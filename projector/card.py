@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from projector.errors import InputError, Problem
 from projector.expectation import Knowledge
-from projector.io.table import factor, percent
+from projector.io.table import factor, percent, seconds
 from projector.workload.schema import recipe_to_mapping
 
 if TYPE_CHECKING:
@@ -121,8 +121,9 @@ def _expected(made: Projection) -> Iterator[str]:
         return
     found = Knowledge().expect(made)
     tokens = made.tgs * made.step_seconds
+    ends = f"{seconds(found.low)} to {seconds(found.high)}, {factor(found.half_width)}"
     yield (
-        f"Expected: {found.middle:.3f} s a step ({found.low:.3f} to {found.high:.3f}, {factor(found.half_width)}), "
+        f"Expected: {seconds(found.middle)} s a step ({ends}), "
         f"{tokens / found.middle:,.0f} tokens/s/GPU, MFU {percent(made.mfu * made.step_seconds / found.middle)}"
     )
 

@@ -8,12 +8,13 @@ from dataclasses import asdict
 from typing import Any
 
 from projector.cli.inputs import Case
-from projector.io.table import Cell, Line, factor, figure, number3, percent
+from projector.io.table import Cell, Line, factor, figure, percent, seconds
 from projector.posterior import PARTS, Expectation, cause
 from projector.projection import Projection
 
 _SHOWN = 4  # causes that a line names
 _LEAST = 0.005  # half width in ln of the least of them
+_EXACT = 5e-4  # half width in ln that no figure shows
 _BAR = 8  # characters of the longest bar
 
 
@@ -36,20 +37,25 @@ def lines(case: Case, made: Projection) -> Iterator[Line]:
         yield Line(f"Unusual: {found.unusual}", "bad")
 
 
-def told(found: Expectation, made: Projection) -> tuple[str, str]:
-    """The expected step with throughput and MFU, and the ends of their interval."""
-    at = [(seconds, made.tgs * made.step_seconds / seconds) for seconds in (found.middle, found.high, found.low)]
+def told(found: Expectation, made: Projection) -> tuple[str, ...]:
+    """The expected step with throughput and MFU, and the ends of their interval, if it is one."""
+    at = [(each, made.tgs * made.step_seconds / each) for each in (found.middle, found.high, found.low)]
     (middle, tokens), (high, least), (low, most) = at
     mfu = [percent(made.mfu * each / made.tgs, digits) for each, digits in ((tokens, 1), (least, 0), (most, 0))]
+    step = f"Expected: {seconds(middle)} s a step, {tokens:,.1f} tokens/s/GPU, MFU {mfu[0]}"
+    if found.half_width < _EXACT:
+        return (step,)
     return (
-        f"Expected: {middle:.3f} s a step, {tokens:,.1f} tokens/s/GPU, MFU {mfu[0]}",
-        f"{percent(found.level, 0)} between {low:.3f} and {high:.3f} s: {least:,.0f} to {most:,.0f} tokens/s/GPU, MFU "
-        f"{mfu[1].removesuffix(' %')} to {mfu[2]}",
+        step,
+        f"{percent(found.level, 0)} between {seconds(low)} and {seconds(high)} s: {least:,.0f} to {most:,.0f} "
+        f"tokens/s/GPU, MFU {mfu[1].removesuffix(' %')} to {mfu[2]}",
     )
 
 
 def sources(found: Expectation) -> str:
     """``Uncertain by × 1.22: host 1.15, kernels 1.09``: the factor to either side, and those of what makes most of it."""
+    if found.half_width < _EXACT:
+        return "Exact: it is the measured run itself"
     named = [f"{name} {math.exp(width):.2f}" for name, width in found.parts.items() if width >= _LEAST][:_SHOWN]
     return f"Uncertain by {factor(found.half_width)}" + (f": {', '.join(named)}" if named else "")
 
@@ -76,6 +82,6 @@ def columns(case: Case, of: str = "projection") -> tuple[Cell, Cell]:
         return None if made is None else expectation(case, made)
 
     return (
-        figure("expected s", lambda item: (e := found(item)) and e.middle, number3, minor=1),
+        figure("expected s", lambda item: (e := found(item)) and e.middle, seconds, minor=1),
         figure("90 % interval", lambda item: (e := found(item)) and f"{e.low:.3f}–{e.high:.3f}", minor=2),
     )

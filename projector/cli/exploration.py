@@ -20,7 +20,7 @@ from projector.workload.workload import Workload
 _COLUMNS = (
     text("category", "change.category", minor=3),
     text("change", "change.label"),
-    text("kept", lambda t: "*" if t.kept and t.projection else ""),
+    text("kept", lambda t: _kept(t)),
     figure("tokens/s/GPU", "projection.tgs", number1),
     figure("gain", lambda t: signed(t.gain) if t.projection else None),
     figure("90 % interval", lambda t: f"{100 * t.low:+.1f} to {signed(t.high)}" if t.projection else None, minor=1),
@@ -67,8 +67,8 @@ def table(case: Case, found: Explored) -> Iterator[Line | Table]:
     yield _asked_for(found.symptoms)
     title = "Exploration: each change alone on the best configuration before it"
     note = (
-        "* kept for the categories after it; gain: as measured runs let expect it; moved: seconds of this step, or why "
-        "there is none"
+        "* kept for the categories after it; memory: not kept, since it may not fit; gain: as measured runs let expect it; "
+        "moved: seconds of this step, or why there is none"
     )
     yield listed(title, tried, _COLUMNS, note)
     if others := _others(baseline):
@@ -111,6 +111,12 @@ def _others(made: Projection) -> tuple[str, ...]:
     workload = made.resolved.workload
     runs = launch.schedules_of(workload.framework)
     return tuple(name for name in pipeline.names() if workload.recipe.pp > 1 and name not in runs)
+
+
+def _kept(tried: Tried) -> str:
+    if tried.projection is None:
+        return ""
+    return "*" if tried.kept else "memory" if tried.projection.memory.order else ""
 
 
 def _moved(part: str, seconds: float) -> str:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from projector.cli.recipe_flags import flag_of
-from projector.errors import Problem
+from projector.errors import InputError, Problem, Unsupported
 from projector.frameworks import Resolved
 from projector.frameworks.resolve import EXCHANGE
+from projector.io.table import percent
+from projector.kernels.settings import Settings
 from projector.layers.lower import layer
 from projector.mechanisms.attention_kernels import UNFUSED, choose
 from projector.operators.types import Attention
+from projector.projection import Projection, project
 from projector.workload.fields import fields
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -76,17 +80,51 @@ def left_open(stated: Workload, resolved: Resolved, arch: str) -> Mapping[str, o
 
 
 _FLAGS = {"attention_kernel": "--attention-backend", "framework_date": "--framework-date"}
+_DECIDES = 0.01  # of step or memory
+_OTHERS = 3  # further choices of a field that are tried
+_EARLIER = "2024-06"  # a stack that lacks what came since
 
 
-def with_flags(left: Mapping[str, object]) -> str:
-    """``name=value (--flag)`` of each, in one line."""
-    names = {known.key: flag_of(known) for known in fields()} | _FLAGS
-    return ", ".join(f"{name}={value} ({names[name]})" for name, value in left.items())
+def deciding(left: Mapping[str, object], stated: Workload, made: Projection, settings: Settings) -> tuple[str, ...]:
+    """One remark of what is ``left`` open: by how much another value would change the step or the memory, the most
+    first; what changes neither by a per cent is counted alone."""
+    moved = {name: _moves(name, value, stated, made, settings) for name, value in left.items()}
+    most = sorted((name for name in left if moved[name] >= _DECIDES), key=lambda name: -moved[name])
+    names = _flags()
+    told = ", ".join(f"{name}={left[name]} ({percent(moved[name], 0)}, {names[name]})" for name in most)
+    if not most:
+        return (f"{len(left)} settings that move neither step nor memory by 1 % (named with --json)",) if left else ()
+    rest = f"; neither by 1 %: {len(left) - len(most)} more (named with --json)" if len(most) < len(left) else ""
+    return (f"{told}. Per cent: how far another value moves the step or the memory{rest}",)
+
+
+def _moves(name: str, value: object, stated: Workload, made: Projection, settings: Settings) -> float:
+    """The largest part of the step or of the memory by which another value of a field changes it."""
+    key = "attention_backend" if name == "attention_kernel" else name
+    if key == "framework_date":
+        tried = [replace(stated, framework_date=_EARLIER)]
+    else:
+        choices = next(known.choices for known in fields() if known.key == key) or (not value,)
+        others = [other for other in choices if other not in (value, "auto")][:_OTHERS]
+        tried = [replace(stated, recipe=replace(stated.recipe, **{key: other})) for other in others]
+    most = 0.0
+    for workload in tried:
+        try:
+            other = project(workload, made.cluster, settings=settings)
+        except (InputError, Unsupported):
+            continue
+        pairs = ((other.step_seconds, made.step_seconds), (other.memory.device, made.memory.device))
+        most = max(most, *(abs(a / b - 1) for a, b in pairs))
+    return most
+
+
+def _flags() -> Mapping[str, str]:
+    return {known.key: flag_of(known) for known in fields()} | _FLAGS
 
 
 def unstated(left: Mapping[str, object], assumed: Sequence[str]) -> list[Problem]:
     """A mistake for each value that nobody stated, for who wants none (``--strict``)."""
-    names = {known.key: flag_of(known) for known in fields()} | _FLAGS
+    names = _flags()
     open_values = [
         Problem(names[name], "", "nothing", f"a value; without --strict {value}") for name, value in left.items()
     ]

@@ -9,7 +9,7 @@ from typing import Any
 from projector.cli import document, report
 from projector.cli.expected import expectation, sources
 from projector.cli.inputs import Case
-from projector.io.table import NONE, Column, Line, Table, figure, listed, number3, percent, signed, text
+from projector.io.table import NONE, Column, Line, Table, figure, listed, percent, seconds, signed, text
 from projector.plan.assumptions import WORDS, ends
 from projector.plan.forecast import DAY, HOUR, Figures
 from projector.plan.goodput import daly, young
@@ -130,7 +130,7 @@ def _sizes(made: Plan) -> Table:
         figure("GPUs", "gpus", _whole),
         figure("batch", "made.resolved.workload.recipe.global_batch_size", _whole, minor=3),
         figure("slowest chip", lambda size: signed(size.slowest - 1.0), help=slow, minor=4),
-        figure("step s", "made.step_seconds", number3, minor=2),
+        figure("step s", "made.step_seconds", seconds, minor=2),
         figure("goodput", "forecast.middle.goodput", percent),
         figure(unit, day.format("middle"), lambda days: _number(factor * days)),
         figure("from", day.format("low"), lambda days: _number(factor * days), minor=1),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from projector.card import PARTS
@@ -12,8 +13,8 @@ from projector.cli import expected
 from projector.cli.document import rank_totals, stages
 from projector.cli.inputs import Case
 from projector.cli.job import dp_scaling, most_hosts, tokens_per_second
-from projector.cli.leftover import counted, dropped, left_open, moot, some, with_flags
-from projector.io.table import Cell, Column, Line, Table, figure, gib, listed, number1, number3, percent, text
+from projector.cli.leftover import counted, deciding, dropped, left_open, moot, some
+from projector.io.table import Cell, Column, Line, Table, figure, gib, listed, number1, percent, seconds, text
 from projector.memory.modules import by_module
 from projector.projection import Projection
 from projector.settle import launch
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _MILLI = 1e3
 #: How alternatives of one job are ranked.
 ORDERED = "What fits stands first, then what is too close to tell, then what does not fit, the fastest first."
+_MANY = 4  # alike stages from which on one line tells of all
 _MFU = "MFU: model FLOPs of Megatron-LM's formula (April 2025) over the dense BF16 peak."
 
 
@@ -99,7 +101,7 @@ def _summary(made: Projections) -> Table:
         notes.append(f"simulate against benchmark: {100 * (simulated.tgs / measured.tgs - 1):+.1f} % tokens/s/GPU.")
     columns = (
         text("mode", "mode"),
-        figure("step s", "made.step_seconds", number3),
+        figure("step s", "made.step_seconds", seconds),
         figure("tokens/s/GPU", "made.tgs", number1),
         figure("MFU", "made.mfu", percent),
         figure("bubble", "made.bubble", percent, minor=1),
@@ -111,26 +113,24 @@ def _summary(made: Projections) -> Table:
 
 def _job(case: Case, made: Projection) -> Line:
     fewest, factor = dp_scaling(case, made)
-    dp = made.resolved.workload.dp
-    return Line(
-        f"Job: {tokens_per_second(made):,.0f} tokens/s; "
-        f"DP scaling factor {factor:.4g} (dp {dp}, {fewest} on the fewest hosts)"
-        f"{_room(case, made)}"
+    most, work = most_hosts(case, made), made.resolved.workload
+    hosts, left = f"{most} hosts" if most > 1 else "1 host", work.num_microbatches
+    room = (
+        f"this batch keeps up to {hosts} busy ({left} micro-batches a rank now)"
+        if left > 1
+        else f"no more micro-batches: at most {hosts} {'are' if most > 1 else 'is'} useful"
     )
-
-
-def _room(case: Case, made: Projection) -> str:
-    """How many more hosts this batch could use."""
-    most, left = most_hosts(case, made), made.resolved.workload.num_microbatches
-    hosts = f"at most {most} host{'s' if most > 1 else ''} {'are' if most > 1 else 'is'} useful"
-    return f"; no more micro-batches: {hosts}" if left == 1 else f"; {hosts} with these {left} micro-batches a rank"
+    return Line(
+        f"Job: {tokens_per_second(made):,.0f} tokens/s; {room}; "
+        f"DP scaling factor {factor:.4g} (dp {work.dp}, {fewest} on the fewest hosts)"
+    )
 
 
 def _schedules(case: Case, made: Projections) -> Iterator[Line | Table]:
     columns = (
         text("schedule", "schedule"),
         figure("vpp", "vpp"),
-        figure("step s", "projection.step_seconds", number3),
+        figure("step s", "projection.step_seconds", seconds),
         *expected.columns(case),
         figure("tokens/s/GPU", "projection.tgs", number1),
         figure("bubble", "projection.bubble", percent),
@@ -197,11 +197,25 @@ def _stages(made: Projections) -> Table:
     tower = _tower(each[0][1].resolved.workload.model)
     rows = []
     for i, (chunk, _, _) in enumerate(found[0]):
-        row = [str(i), str(chunk.rank), str(chunk.index), _holds(chunk, tower)]
-        for of_mode in found:
-            row += [f"{of_mode[i][1] * _MILLI:.2f}", f"{of_mode[i][2] * _MILLI:.2f}"]
-        rows.append(tuple(row))
-    return Table(title="Pipeline stages (one micro-batch)", columns=tuple(columns), rows=tuple(rows))
+        times = [f"{each * _MILLI:.2f}" for of_mode in found for each in of_mode[i][1:]]
+        plain = len(chunk.layers) if chunk == replace(chunk, embedding=False, head=False, mtp=0) else 0
+        rows.append((plain, times, (i, chunk)))
+    groups = (list(alike) for _, alike in groupby(rows, key=lambda row: row[:2]))
+    lines = (line for alike in groups for line in _folded(alike, tower))
+    return Table(title="Pipeline stages (one micro-batch)", columns=tuple(columns), rows=tuple(lines))
+
+
+def _folded(alike: Sequence[tuple[int, list[str], tuple[int, Chunk]]], tower: str) -> Iterator[tuple[str, ...]]:
+    """A line a stage; one for many that hold as many layers and take as long."""
+    layers, times, (first, begin) = alike[0]
+    last, end = alike[-1][2]
+    if layers and len(alike) >= _MANY:
+        held = f"layers {begin.layers[0]}–{end.layers[-1]}, {layers} each"
+        chunks = f"{begin.index}–{end.index}" if end.index > begin.index else str(begin.index)
+        yield (f"{first}–{last}", "each", chunks, held, *times)
+        return
+    for _, _, (stage, chunk) in alike:
+        yield (str(stage), str(chunk.rank), str(chunk.index), _holds(chunk, tower), *times)
 
 
 def _tower(model: Model) -> str:
@@ -292,7 +306,7 @@ def remarks(case: Case, made: Projection) -> Iterator[Line]:
     left = left_open(case.workload, made.resolved, case.cluster.gpu.arch)
     for name, items in (
         ("Assumed", (*case.assumed, *made.assumed, *launch.foreign(made.resolved.workload))),
-        ("Assumed where nothing is said", [with_flags(left)] if left else []),
+        ("Assumed where nothing is said", deciding(left, case.workload, made, case.settings)),
         ("Without effect", (*moot(case.workload.recipe, made.resolved.workload.recipe), *case.moot)),
         ("Set", (*case.changes, *made.settings)),
         ("Cluster", case.notes),

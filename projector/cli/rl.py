@@ -115,7 +115,7 @@ def _follow(options: argparse.Namespace) -> None:
 
 def _page(case: Case, made: RlStep) -> Iterator[Line | Table]:
     from projector.cli import expected, report
-    from projector.io.table import Line, figure, listed, number3, percent, text
+    from projector.io.table import Line, figure, listed, percent, seconds, text
 
     rollout, work = made.rollout, made.made.resolved.workload
     yield from report.head(case, made.made)
@@ -129,7 +129,7 @@ def _page(case: Case, made: RlStep) -> Iterator[Line | Table]:
     rows = [(name, seconds, _SOURCES[name]) for name, seconds in made.parts.items() if seconds]
     columns = (
         text("part", lambda row: row[0]),
-        figure("seconds", lambda row: row[1], number3),
+        figure("seconds", lambda row: row[1], seconds),
         figure("share", lambda row: row[1] / sum(made.parts.values()), percent),
         text("rests on", lambda row: row[2]),
     )

@@ -196,19 +196,19 @@ def _own(name: str, options: argparse.Namespace, config: str, loaded: Loaded | N
 def lines(known: Taught) -> Iterator[Line]:
     """Each run beside its projection and what runs of others let expect of it, and why further ones teach nothing."""
     from projector.expectation import Knowledge
-    from projector.io.table import Line
+    from projector.io.table import Line, seconds, signed
 
     for each in known.own[:8]:
         step, measured = each.made.step_seconds, each.run.measured_seconds
         usual = Knowledge().of(each.run.facts)
         normal = (
-            f"{measured / usual.high:.2f} times the slowest" if measured > usual.high
-            else f"{usual.low / measured:.2f} times as fast as the fastest" if measured < usual.low
+            f"{measured / usual.high:.2f} times the slowest of these" if measured > usual.high
+            else f"{measured / usual.low:.2f} times the fastest of these" if measured < usual.low
             else "as fast as others"
         )  # fmt: skip
         yield Line(
-            f"Own run {each.name}: {measured:.3f} s measured, {step:.3f} s projected "
-            f"({100 * (step / measured - 1):+.1f} %); runs of others let expect {usual.low:.3f} to {usual.high:.3f} s: "
+            f"Own run {each.name}: {seconds(measured)} s measured, {seconds(step)} s projected "
+            f"({signed(step / measured - 1)}); runs of others let expect {seconds(usual.low)} to {seconds(usual.high)} s: "
             f"{normal}"
         )
     if len(known.own) > 8:

@@ -11,7 +11,7 @@ from projector.cli import document, expected, report
 from projector.cli.comparison import Row, alive
 from projector.cli.inputs import Case
 from projector.errors import InputError
-from projector.io.table import Line, Table, figure, gib, listed, number, number0, number1, number3, percent, text
+from projector.io.table import Line, Table, figure, gib, listed, number, number0, number1, percent, seconds, text
 from projector.pipeline.evaluator import evaluate
 from projector.pipeline.optimal import Optimum, improve
 from projector.pipeline.sketch import sketch
@@ -59,7 +59,7 @@ def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Iterator[Line |
     columns = (
         text("schedule", lambda row: row.schedule + (" *" if row is shown else "")),
         figure("vpp", "vpp"),
-        figure("step s", "projection.step_seconds", number3),
+        figure("step s", "projection.step_seconds", seconds),
         *expected.columns(case),
         figure("tokens/s/GPU", "projection.tgs", number1),
         figure("bubble of makespan", lambda row: row.projection.timeline.bubble_of_makespan.mean(), percent),

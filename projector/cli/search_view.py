@@ -9,7 +9,7 @@ from typing import Any
 from projector.cli import expected
 from projector.cli.inputs import Case
 from projector.errors import InputError
-from projector.io.table import Line, Table, factor, figure, gib, listed, number1, number3, signed, text
+from projector.io.table import Line, Table, factor, figure, gib, listed, number1, seconds, signed, text
 from projector.search.axes import Option
 from projector.search.first_run import FirstRun, first_run
 from projector.search.found import Best, Found
@@ -80,7 +80,7 @@ def misfit(case: Case, refused: InputError) -> Iterator[Line]:
         elif kind == "nearest":
             yield Line(f"The {each.key} needs {each.found}")
             changes = each.expected.split("; or ")
-            yield Line("Any one of these changes makes it fit:" if len(changes) > 1 else "What makes it fit:")
+            yield Line("Any one of these makes this layout fit:" if len(changes) > 1 else "What makes this layout fit:")
             yield from (Line(f"  * {change}") for change in changes)
         else:
             yield Line(f"Ruled out, {each.found}: {each.expected}")
@@ -159,7 +159,7 @@ def _front(found: Found, case: Case) -> Table:
     hours = figure("GPU-hours of 10⁹ tokens", lambda hit: hit.seconds * gpus(hit) / tokens / 3.6e-6, number1)
     made = (
         text("configuration", lambda hit: (f"{gpus(hit)} GPUs, " if several else "") + words(hit.fields)),
-        figure("step (s)", "seconds", number3),
+        figure("step (s)", "seconds", seconds),
         *((hours,) if several else ()),
         figure("GiB", "memory", gib),
     )

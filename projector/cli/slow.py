@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from projector.card import PARTS
 from projector.errors import InputError, Problem
-from projector.io.table import Line, Table, figure, listed, number3, signed, text
+from projector.io.table import Line, Table, figure, listed, seconds, signed, text
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
@@ -75,8 +75,8 @@ def table(slow: Slow, before: Step, after: Step) -> Iterator[Line | Table]:
     moved = [row for row in moved if abs(row[2] - row[1]) > _LEAST * before.seconds]
     columns = (
         text("part", lambda row: row[0]),
-        figure("seconds", lambda row: row[1], number3),
-        figure("then", lambda row: row[2], number3),
+        figure("seconds", lambda row: row[1], seconds),
+        figure("then", lambda row: row[2], seconds),
         figure("of the step", lambda row: signed((row[2] - row[1]) / before.seconds)),
     )
     rows = [*moved, ("step", before.seconds, after.seconds)]

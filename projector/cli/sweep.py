@@ -109,7 +109,7 @@ def _whole(best: Frame, made: Grid, price: Price | None) -> Frame:
 def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> Iterator[Line | Table]:
     from math import log
 
-    from projector.io.table import Line, factor, figure, gib, listed, number1, number3, percent, text
+    from projector.io.table import Line, factor, figure, gib, listed, number1, percent, seconds, text
     from projector.search.sweep.study import layout
     from projector.search.words import brief
 
@@ -140,9 +140,9 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
             if len(best) and best["run.cost"].notna().all()
             else ()
         ),
-        figure("expected (s)", lambda row: number3(row["expected.middle"]), minor=1),
+        figure("expected (s)", lambda row: seconds(row["expected.middle"]), minor=1),
         figure("GiB", lambda row: gib(row["memory"]), minor=2),
-        figure("projected (s)", lambda row: number3(row["step_seconds"]), minor=3),
+        figure("projected (s)", lambda row: seconds(row["step_seconds"]), minor=3),
     )
     places = dict.fromkeys(str(each if each.suffix == ".html" else each.parent) for each in figures)
     note = f"Speed, days, energy: as measured runs let expect them. All points: {out}"

@@ -209,6 +209,7 @@ def _refused(kind: str, why: str) -> InputError:
 def _torchrun(load: Workload, cluster: Cluster, rendezvous: str) -> str:
     """``torchrun … pretrain_gpt.py …``, a flag a line."""
     words = [f"torchrun --nproc-per-node {min(cluster.gpus_per_host, load.gpus)} {rendezvous}pretrain_gpt.py"]
+    # NullTokenizer adds one that ends a document
     given = launchable.arguments(load) | {"vocab_size": load.model.vocab_size - 1}
     for name, value in given.items():
         if value is not False:

@@ -138,6 +138,11 @@ percent0, signed0, number0 = partial(percent, digits=0), partial(signed, digits=
 number1, number3 = partial(number, digits=1), partial(number, digits=3)
 
 
+def seconds(value: float | None) -> str:
+    """Three digits behind the point, more where these say little: ``12.345``, ``0.09697``."""
+    return NONE if value is None else number3(value) if abs(value) >= 0.1 or not value else f"{value:#.4g}"
+
+
 def ratio(part: int, whole: int) -> str:
     return f"{part}/{whole}"
 

@@ -22,6 +22,9 @@ _GAP = "  "
 _NAME, _WORDS = 34, 24
 _STYLES = {"title": "bold cyan", "bold": "bold", "dim": "dim", "good": "green", "bad": "bold red"}
 
+#: Between a figure and its unit, and before a factor, where no line ends.
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|s|GiB|days)(?!\w))|(?<=×) (?=\d)")
+
 Styled = tuple[str, str]
 
 
@@ -57,7 +60,9 @@ def wrapped(text: str, width: int | None) -> list[str]:
     if width is None or len(text) <= width:
         return [text]
     indent = " " * (len(text) - len(text.lstrip()))
-    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    bound = _UNIT.sub("\u00a0", text)
+    lines = textwrap.wrap(bound, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def _writer(out: TextIO) -> Callable[[str, str], None]:

@@ -22,6 +22,16 @@ def _sizes(fields: Mapping[str, Any]) -> str:
     return " ".join(sizes) or "data parallel"
 
 
+def _stages(fields: Mapping[str, Any]) -> list[str]:
+    """How the layers stand on the stages, where it is not evenly."""
+    if fields.get("pipeline_model_parallel_layout"):
+        return ["uneven stages"]
+    ends = {"first": "decoder_first_pipeline_num_layers", "last": "decoder_last_pipeline_num_layers"}
+    told = [f"{fields[name]} layers on the {end} stage" for end, name in ends.items() if fields.get(name)]
+    counted = [part for part in ("embedding", "loss") if fields.get(f"account_for_{part}_in_pipeline_split")]
+    return told + ([f"{' and '.join(counted)} counted as layers"] if counted else [])
+
+
 def words(fields: Mapping[str, Any]) -> str:
     """A configuration in a few words: sizes above 1, then what differs from nothing."""
     parts = [_sizes(fields), f"mbs {fields['micro_batch_size']}"]
@@ -29,8 +39,7 @@ def words(fields: Mapping[str, Any]) -> str:
         parts.append(str(fields["pipeline_schedule"]))
     if fields.get("fast_domain"):
         parts.append(f"domain {fields['fast_domain']}")
-    if fields.get("pipeline_model_parallel_layout"):
-        parts.append("laid out")
+    parts += _stages(fields)
     again = fields.get("recompute_granularity")
     if again and again != "none":
         detail = fields.get("recompute_modules") or ()

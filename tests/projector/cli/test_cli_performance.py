@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import re
 
 import pytest
 from cli_command import DEEPSEEK, MIXTRAL, ON_MI355X, ROOT, projector
@@ -144,12 +145,16 @@ def test_what_decides_most_and_was_left_open_is_told():
     assert left.keys() - now.keys() == {"moe_token_dispatcher_type", "recompute_granularity", "overlap_grad_reduce"}
     assert {"attention_kernel": "cudnn", "framework_date": "today"}.items() <= left.items()
     told = " ".join(projector(*run, *sizes).out.split())
-    assert "Assumed where nothing is said: recompute_granularity=none (--recompute-granularity)" in told
-    assert "attention_kernel=cudnn (--attention-backend), framework_date=today (--framework-date)" in told
-    dated = projector(*run, *sizes, "--framework-date", "2023-06", "--attention-backend", "unfused")
+    told = told[told.index("Assumed where nothing is said: ") : told.index(". Per cent: how far")]
+    moved = [int(each) for each in re.findall(r"(\d+) %, --", told)]
+    assert moved == sorted(moved, reverse=True)
+    assert moved[-1] >= 1
+    assert "attention_kernel=cudnn (" in told
+    old = (*run, *sizes, "--framework-date", "2023-06", "--attention-backend", "unfused")
+    dated = projector(*old)
     assert "attention_kernel=" not in dated.out
     assert "framework_date=" not in dated.out
-    assert "attention_dropout=0.1 (--attention-dropout)" in " ".join(dated.out.split())
+    assert projector(*old, "--json").document["left_to_framework"]["attention_dropout"] == 0.1
 
 
 def test_what_a_zoo_model_has_and_is_projected_otherwise_is_told(tmp_path):

@@ -308,5 +308,5 @@ def test_what_a_benchmark_shrank_to_stands_beside_the_target(monkeypatch) -> Non
 
 
 def test_hosts_that_a_batch_can_use(shown) -> None:
-    assert "at most 16 hosts are useful with these 4 micro-batches a rank" in shown("Job: ", "--target-nodes", "4")
+    assert "this batch keeps up to 16 hosts busy (4 micro-batches a rank now)" in shown("Job: ", "--target-nodes", "4")
     assert "no more micro-batches: at most 16 hosts are useful" in shown("Job: ", "--target-nodes", "16")
