@@ -9,9 +9,8 @@ from pathlib import Path
 from projector.errors import InputError, Problem, Unsupported, nearest
 from projector.intake import huggingface_table, known_settings
 from projector.intake.asked import names_read
-from projector.intake.huggingface_decoders import DECODERS, LANGUAGE_DEFAULTS, STACKED, vision
 from projector.intake.huggingface_hybrids import HYBRIDS
-from projector.intake.huggingface_types import MODEL_TYPES
+from projector.intake.huggingface_types import LANGUAGE_DEFAULTS, MODEL_TYPES, STACKED, vision
 from projector.intake.loaded import Loaded
 from projector.intake.tables import table
 from projector.intake.values import Reader
@@ -32,7 +31,7 @@ _LANGUAGE_FIRST = ("gemma3", "gemma3n", "llama4", "mistral3")
 @cache
 def _types() -> Mapping[str, Callable[[Reader], dict[str, object]]]:
     """What reads a configuration, by its ``model_type``."""
-    return {**MODEL_TYPES, **DECODERS, **HYBRIDS, **huggingface_table.readers()}
+    return {**MODEL_TYPES, **HYBRIDS, **huggingface_table.readers()}
 
 
 def _refused(kind: str) -> str | None:
@@ -94,6 +93,6 @@ def from_mapping(config: Mapping[str, object], where: str, *, name: str = "") ->
     model, more = model_from_mapping(stated, where, "")
     if model is None or problems:
         raise InputError([*problems, *more])
-    remarks = counted if isinstance(counted, tuple) else ()
+    remarks = tuple(counted) if isinstance(counted, (tuple, list)) else ()
     assumed = (f"the language model alone ({', '.join(towers)} left out)",) if towers and not sees else ()
     return Loaded(model=model, assumed=assumed, ignored=left.neutral, unmodelled=(*remarks, *left.unmodelled))

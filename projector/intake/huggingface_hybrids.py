@@ -8,15 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from projector.intake.huggingface_types import given, llama, routed, sizes
+from projector.intake.huggingface_types import depth, given, llama, routed, sizes
 from projector.intake.values import Reader
 
 _Fields = dict[str, object]
-_MOST = 10_000  # layers, beyond which a count is a mistake that is reported elsewhere
-
-
-def _layers(c: Reader) -> int:
-    return min(c.integer("num_hidden_layers") or 0, _MOST)
 
 
 def _letters(c: Reader, keys: tuple[str, ...], letters: Mapping[str, str]) -> str:
@@ -39,7 +34,7 @@ def _alone(c: Reader, letter: str) -> _Fields:
         "ffn_hidden_size": hidden,
         "num_attention_heads": 1,
         "position_embedding_type": "none",
-        "hybrid_layer_pattern": letter * _layers(c),
+        "hybrid_layer_pattern": letter * depth(c),
     }
 
 
@@ -70,7 +65,7 @@ def _mamba2(c: Reader) -> _Fields:
 
 def _jamba(c: Reader) -> _Fields:
     """Attention every n-th layer from an offset on, else Mamba-1; experts by the same kind of rule."""
-    layers, hidden = _layers(c), c.integer("hidden_size") or 0
+    layers, hidden = depth(c), c.integer("hidden_size") or 0
     every, at = c.integer("attn_layer_period") or 8, c.integer("attn_layer_offset")
     found: _Fields = {
         **llama(c),
@@ -108,7 +103,7 @@ def _heads(c: Reader, chunk: int = 256) -> _Fields:
 
 def _falcon_h1(c: Reader) -> _Fields:
     mamba = {**_heads(c), "grouped_norm": bool(c.flag("mamba_rms_norm"))}
-    return {**llama(c), "mixer_pattern": "P" * _layers(c), "mamba": mamba}
+    return {**llama(c), "mixer_pattern": "P" * depth(c), "mamba": mamba}
 
 
 def _zamba2(c: Reader) -> _Fields:
@@ -119,7 +114,7 @@ def _zamba2(c: Reader) -> _Fields:
         c.integers("hybrid_layer_ids"),
     )
     states = c.integer("n_mamba_heads") or 8
-    listed = "".join("Z" if i in set(at or ()) else "M" for i in range(_layers(c)))
+    listed = "".join("Z" if i in set(at or ()) else "M" for i in range(depth(c)))
     mlps, attention = c.flag("use_shared_mlp_adapter"), c.flag("use_shared_attention_adapter")
     blocks = given(**sizes(c, num_mem_blocks="num_mem_blocks", adapter_rank="adapter_rank"))
     return {
@@ -143,12 +138,12 @@ def _zamba2(c: Reader) -> _Fields:
 
 def _bamba(c: Reader) -> _Fields:
     at = set(c.integers("attn_layer_indices") or ())
-    letters = "".join("*" if i in at else "M" for i in range(_layers(c)))
+    letters = "".join("*" if i in at else "M" for i in range(depth(c)))
     return {**llama(c), "mixer_pattern": letters, "mamba": _heads(c)}
 
 
 def _lfm2(c: Reader) -> _Fields:
-    layers, full = _layers(c), c.integers("full_attn_idxs")
+    layers, full = depth(c), c.integers("full_attn_idxs")
     letters = _letters(c, ("layer_types",), {"conv": "C"})
     letters = letters or "".join("*" if i in set(full or ()) else "C" for i in range(layers))
     found = {

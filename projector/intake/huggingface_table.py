@@ -7,13 +7,22 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from projector.intake.huggingface_types import MODEL_TYPES, given, routed, sizes, sparse_steps
+from projector.intake.huggingface_types import (
+    MODEL_TYPES,
+    classic,
+    dense_first,
+    depth,
+    given,
+    routed,
+    sizes,
+    sparse_steps,
+)
 from projector.intake.tables import whole
 from projector.intake.values import Reader
 
 _Fields = dict[str, Any]
 _FILE = "huggingface"
-_MOST = 10_000  # layers, beyond which a count is a mistake that is reported elsewhere
+_BASES: Mapping[str, Callable[[Reader], _Fields]] = {**MODEL_TYPES, "classic": classic}
 _COMPRESSED = (
     *("q_lora_rank", "qk_pos_emb_head_dim", "o_groups", "o_lora_rank", "attn_sliding_window"),
     *("index_n_heads", "index_head_dim", "index_topk", "compress_ratios"),
@@ -29,19 +38,23 @@ def readers() -> Mapping[str, Callable[[Reader], _Fields]]:
 def _read(name: str, c: Reader) -> _Fields:
     table = whole(_FILE)
     entry = table[name]
-    like = entry["like"]
-    found: _Fields = dict(_read(like, c) if like in table else MODEL_TYPES[like](c))
+    like = entry.get("like")
+    found: _Fields = {} if like is None else dict(_read(like, c) if like in table else _BASES[like](c))
     found |= {field: value for field, value in sizes(c, **entry.get("fields", {})).items() if value is not None}
     found |= {field: bool(c.flag(key)) for field, key in entry.get("flags", {}).items()}
     found |= {field: c.flag(key) is not False for field, key in entry.get("usually", {}).items()}
     found |= {field: found.get(field) or value for field, value in entry.get("unsaid", {}).items()}
     if "window_if" in entry:
         found["window_size"] = c.integer("sliding_window") if c.flag(entry["window_if"]) else None
-    if entry.get("tied"):
-        found["untie_embeddings_and_output_weights"] = c.flag("tie_word_embeddings") is False
-    for field, key in entry.get("switched", {}).items():
-        stated = c.integer(field)
-        found |= {field: stated} if c.flag(key) and stated else {}
+    if "tied" in entry:
+        tied = c.flag("tie_word_embeddings")
+        found["untie_embeddings_and_output_weights"] = tied is False if entry["tied"] else tied is not True
+    for field, keys in entry.get("switched", {}).items():
+        switch, *sized = keys.split()
+        if c.flag(switch) and (stated := c.integer(*(sized or (field,)))):
+            found[field] = stated
+    if "times" in entry:
+        found["ffn_hidden_size"] = found.get("ffn_hidden_size") or entry["times"] * (found.get("hidden_size") or 0)
     found |= _experts(entry, c, found)
     found |= _windows(entry, c)
     found |= _full(entry, c)
@@ -52,7 +65,13 @@ def _read(name: str, c: Reader) -> _Fields:
             found[key] = value
         elif isinstance(found.get("moe"), dict):
             found["moe"] |= {key.removeprefix("moe."): value}
+    for key, unstated in entry.get("unstated", {}).items():
+        found |= {} if c.has(key) else unstated
     missing = [why for key, why in entry.get("refused_if", {}).items() if _says(c, key)]
+    for key, meanings in entry.get("values", {}).items():
+        said = dict(meanings.get(c.flag(key), {}))
+        missing += said.pop("unsupported", ())
+        found |= said
     found["unsupported"] = [*entry.get("unsupported", ()), *missing]
     return found | ({"unmodelled": tuple(entry["counted"])} if "counted" in entry else {})
 
@@ -84,14 +103,14 @@ def _says(c: Reader, key: str) -> bool:
 
 def _placed(entry: Mapping[str, Any], c: Reader) -> _Fields:
     """Which layers have experts: after the first n, or those that a list names."""
-    layers, key = min(c.integer("num_hidden_layers") or 0, _MOST), entry.get("placed", "")
+    layers, key = depth(c), entry.get("placed", "")
     kinds = c.raw("mlp_layer_types")
     if key == "all":
         return {}
     if isinstance(kinds, (list, tuple)):
         return {"moe_layer_freq": [int("dense" not in str(kind)) for kind in kinds]}
-    if key == "steps":
-        return {"moe_layer_freq": sparse_steps(c)["moe_layer_freq"]}
+    if key in ("steps", "dense_first"):
+        return {"moe_layer_freq": (sparse_steps if key == "steps" else dense_first)(c)["moe_layer_freq"]}
     if key == "moe_layers":
         chosen, step = c.integers("moe_layers"), c.integer("interleave_moe_layer_step") or 1
         at = set(chosen) if chosen else set(range(step - 1, layers, step))
@@ -119,7 +138,7 @@ def _mixers(entry: Mapping[str, Any], c: Reader) -> _Fields:
     lists = (c.raw(key) for key in ("layer_types", "layers_block_type", "attn_type_list"))
     kinds = next((kinds for kinds in lists if isinstance(kinds, (list, tuple))), None)
     if kinds is None:
-        every, layers = c.integer("full_attention_interval") or 4, min(c.integer("num_hidden_layers") or 0, _MOST)
+        every, layers = c.integer("full_attention_interval") or 4, depth(c)
         full = next(kind for kind, letter in letters.items() if letter in "*+")
         other = next(kind for kind, letter in letters.items() if letter not in "*+")
         kinds = [full if (i + 1) % every == 0 else other for i in range(layers)]

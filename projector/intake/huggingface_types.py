@@ -1,15 +1,20 @@
-"""One function a ``model_type``: its ``config.json`` to model fields (transformers, ``configuration_*.py``)."""
+"""Functions from ``config.json`` to model fields, one a ``model_type``: of decoders that differ from LLaMA or GPT-2 by more
+than the words of ``tables/huggingface.yaml``, of those whose layers are not all made alike (searched blocks, double layers),
+and of models with a stack of layers before their own (T5, LLaVA).
+
+Keys and defaults: transformers ``configuration_*.py`` and the files published with the models.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
-from projector.intake.values import Reader
+from projector.intake.values import Reader, section
 
-_Fields = dict[str, object]
-_LEARNED = {"position_embedding_type": "learned_absolute"}
-_BESIDE = "use_parallel_residual=True: attention and MLP one after the other"
+_Fields = dict[str, Any]
+_MOST = 10_000  # layers, beyond which a count is a mistake that is reported elsewhere
 
 
 def llama(c: Reader) -> _Fields:
@@ -31,6 +36,11 @@ def sizes(c: Reader, **keys: str) -> _Fields:
     return {field: c.integer(*names.split()) for field, names in keys.items()}
 
 
+def depth(c: Reader, key: str = "num_hidden_layers") -> int:
+    """How many layers there are, bounded."""
+    return min(c.integer(key) or 0, _MOST)
+
+
 def routed(c: Reader, experts: str, width: str = "", topk: str = "num_experts_per_tok") -> _Fields:
     """Experts as :func:`sizes` of them; what is not there stays out."""
     named = {"moe_ffn_hidden_size": width} if width else {}
@@ -39,7 +49,7 @@ def routed(c: Reader, experts: str, width: str = "", topk: str = "num_experts_pe
 
 def sparse_steps(c: Reader) -> _Fields:
     """Experts in layer i when (i + 1) % decoder_sparse_step == 0 and i is not among ``mlp_only_layers``."""
-    layers = min(c.integer("num_hidden_layers") or 0, 10_000)
+    layers = depth(c)
     step = c.integer("decoder_sparse_step") or 1
     dense = set(c.integers("mlp_only_layers") or ())
     freq = [int((i + 1) % step == 0 and i not in dense) for i in range(layers)]
@@ -70,7 +80,7 @@ def _deepseek(c: Reader) -> _Fields:
 
 
 def dense_first(c: Reader) -> _Fields:
-    layers = min(c.integer("num_hidden_layers") or 0, 10_000)
+    layers = depth(c)
     dense, step = c.integer("first_k_dense_replace") or 0, c.integer("moe_layer_freq") or 1
     return {"moe_layer_freq": [int(i >= dense and i % step == 0) for i in range(layers)]}
 
@@ -90,7 +100,7 @@ _GEMMA3N = {
 
 def _gemma3n(c: Reader) -> _Fields:
     """The language model of Gemma 3n; the width of the MLP is one or one a layer."""
-    found, layers = llama(c), min(c.integer("num_hidden_layers") or 0, 10_000)
+    found, layers = llama(c), depth(c)
     kinds, window = c.words("layer_types"), c.integer("sliding_window") or 512
     if kinds is None:
         kinds = tuple(("sliding", "full")[(i + 1) % 5 == 0] for i in range(layers))
@@ -112,14 +122,6 @@ def _gemma3n(c: Reader) -> _Fields:
     tied = {"untie_embeddings_and_output_weights": c.flag("tie_word_embeddings") is False}
     plain = {"kv_channels": found["kv_channels"] or 256, "vocab_size": found["vocab_size"] or 262400}
     return found | norms | tied | plain | {"per_layer": own}
-
-
-def gpt2(c: Reader) -> _Fields:
-    found = classic(c) | sizes(
-        c, num_layers="n_layer", hidden_size="n_embd", ffn_hidden_size="n_inner", num_attention_heads="n_head",
-        max_position_embeddings="n_positions n_ctx",
-    )  # fmt: skip
-    return found | {"ffn_hidden_size": found["ffn_hidden_size"] or 4 * (c.integer("n_embd") or 0), **_LEARNED}
 
 
 _MPT_NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
@@ -158,25 +160,6 @@ def _mpt_norm(c: Reader) -> str | None:
     if found is None:
         c.problems.append(("norm_type", name, "layernorm or rmsnorm, of low precision or Triton's"))
     return found
-
-
-def _bloom(c: Reader) -> _Fields:
-    hidden = c.integer("hidden_size", "n_embed")
-    return classic(c) | {
-        "num_layers": c.integer("n_layer", "num_hidden_layers"),
-        "hidden_size": hidden,
-        "ffn_hidden_size": 4 * (hidden or 0),
-        "num_attention_heads": c.integer("n_head", "num_attention_heads"),
-        "position_embedding_type": "alibi",
-        "max_position_embeddings": c.integer("seq_length"),
-        "embedding_layernorm": True,
-    }
-
-
-def _gpt_neox(c: Reader) -> _Fields:
-    found = {**llama(c), **classic(c), "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings")}
-    beside = () if c.flag("use_parallel_residual") is False else (_BESIDE,)
-    return {**found, "add_qkv_bias": False, "position_embedding_type": "rope", "unmodelled": beside}
 
 
 def classic(c: Reader) -> _Fields:
@@ -224,18 +207,176 @@ def given(**values: object) -> _Fields:
     return {name: value for name, value in values.items() if value is not None}
 
 
+#: Encoders and decoders that are read.
+STACKED = ("t5", "mt5")
+
+
+def _opt(c: Reader) -> _Fields:
+    projected = c.integer("word_embed_proj_dim") not in (None, c.integer("hidden_size"))
+    missing = ["embeddings of another width"] if projected else []
+    missing += ["norms after attention and MLP"] if c.flag("do_layer_norm_before") is False else []
+    found = sizes(
+        c, num_layers="num_hidden_layers", hidden_size="hidden_size", ffn_hidden_size="ffn_dim",
+        num_attention_heads="num_attention_heads", max_position_embeddings="max_position_embeddings",
+    )  # fmt: skip
+    return {**classic(c), **found} | {
+        "position_embedding_type": "learned_absolute",
+        "add_bias_linear": c.flag("enable_bias") is not False,
+        "unsupported": missing,
+    }
+
+
+def _dbrx(c: Reader) -> _Fields:
+    attention, experts = c.within("attn_config"), c.within("ffn_config")
+    found = sizes(
+        c, num_layers="n_layers", hidden_size="d_model", num_attention_heads="n_heads", vocab_size="vocab_size",
+        max_position_embeddings="max_seq_len",
+    )  # fmt: skip
+    return found | {
+        "ffn_hidden_size": experts.integer("ffn_hidden_size"),
+        "num_query_groups": attention.integer("kv_n_heads"),
+        "normalization": "LayerNorm",
+        "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings"),
+        "moe": routed(experts, "moe_num_experts", "ffn_hidden_size", "moe_top_k"),
+    }
+
+
+def _qwen(c: Reader) -> _Fields:
+    """The first Qwen: its width of the MLP is that of gate and up together."""
+    width = c.integer("intermediate_size")
+    return {**llama(c), "add_qkv_bias": True, "ffn_hidden_size": width // 2 if width else None}
+
+
+def _searched(c: Reader) -> _Fields:
+    """Nemotron-NAS (Puzzle, arXiv:2411.19146): a block says what it has of attention and of an MLP, and how wide.
+
+    A width is ⌊2/3 · ``ffn_mult`` · hidden size⌋ rounded up to a multiple of 256 (NVIDIA/Megatron-LM@d98e8a64dd
+    megatron/core/transformer/heterogeneous/heterogeneous_config.py); 0 heads or a width of 0: the block has none.
+    """
+    found, heads, hidden = llama(c), c.integer("num_attention_heads") or 0, c.integer("hidden_size") or 0
+    blocks = c.raw("block_configs")
+    halves = [(section(each, "attention"), section(each, "ffn")) for each in blocks] if isinstance(blocks, list) else []
+    if len(halves) != (c.integer("num_hidden_layers") or 1) or not all(_readable(*half) for half in halves):
+        c.problems.append(("block_configs", f"{len(halves)} blocks", "attention and ffn of each of num_hidden_layers"))
+        return found
+    groups = [0 if _none(one) else heads // int(one["n_heads_in_group"]) for one, _ in halves]
+    widths = [0 if _none(other) else -(-int(2 * other["ffn_mult"] * hidden / 3) // 256) * 256 for _, other in halves]
+    replaced = any(half.get("replace_with_linear") for pair in halves for half in pair)
+    return found | {
+        "ffn_hidden_size": max(widths) or None,
+        "num_query_groups": max(groups) or None,
+        "per_layer": {
+            "num_attention_heads": [heads if each else 0 for each in groups],
+            "num_query_groups": [each or max(groups) for each in groups],
+            "ffn_hidden_size": widths,
+        },
+        "unsupported": ["a linear in place of attention or of an MLP"] if replaced else [],
+    }
+
+
+def _none(half: Mapping[str, Any]) -> bool:
+    return bool(half.get("no_op") or half.get("replace_with_linear"))
+
+
+def _readable(attention: Mapping[str, Any], ffn: Mapping[str, Any]) -> bool:
+    group, width = attention.get("n_heads_in_group"), ffn.get("ffn_mult")
+    heads = _none(attention) or (type(group) is int and group > 0)
+    return heads and (_none(ffn) or (isinstance(width, (int, float)) and 0 < width < 1000))
+
+
+def _longcat(c: Reader) -> _Fields:
+    """LongCat-Flash (arXiv:2509.01322): a layer is twice latent attention and an MLP; experts read what the first MLP reads
+    and are added after the second one, so a layer is two here, the first MLP a shared expert of the first."""
+    layers, width = depth(c, "num_layers"), c.integer("ffn_hidden_size")
+    experts = routed(c, "n_routed_experts", "expert_ffn_hidden_size", "moe_topk")
+    zero = given(zero_expert_num=c.integer("zero_expert_num"), moe_shared_expert_intermediate_size=width)
+    found = _deepseek(c)
+    return found | {
+        "num_layers": 2 * layers or None,
+        "ffn_hidden_size": width,
+        "mtp_num_layers": None,
+        "moe": experts | zero | {"moe_router_enable_expert_bias": True, "moe_layer_freq": [1, 0] * layers},
+    }
+
+
+def _step3(c: Reader) -> _Fields:
+    """Step-3 (arXiv:2507.19427): queries through a latent, few key and value heads, experts in the layers that are named."""
+    layers, chosen = depth(c), c.integers("moe_layers_enum")
+    moe = routed(c, "moe_num_experts", "moe_intermediate_size", "moe_top_k")
+    found = llama(c) | {"num_query_groups": c.integer("num_attention_groups"), "share_q_dim": c.integer("share_q_dim")}
+    freq = [int(i in set(chosen or range(1, layers))) for i in range(layers)]
+    shared = given(moe_shared_expert_intermediate_size=c.integer("share_expert_dim"))
+    return found | {"moe": moe | shared | {"moe_layer_freq": freq}}
+
+
+def _t5(c: Reader) -> dict[str, object]:
+    """T5, version 1.1, FLAN-T5 (transformers models/t5/configuration_t5.py) and mT5, whose defaults are version 1.1's."""
+    later = c.word("model_type") == "mt5"
+    layers = c.integer("num_layers")
+    tied, act = c.flag("tie_word_embeddings"), c.word("feed_forward_proj") or ("gated-gelu" if later else "relu")
+    found: dict[str, object] = {
+        **sizes(
+            c, hidden_size="d_model", kv_channels="d_kv", ffn_hidden_size="d_ff", num_attention_heads="num_heads",
+            vocab_size="vocab_size",
+        ),
+        "num_layers": c.integer("num_decoder_layers") or layers,
+        "encoder": {"num_layers": layers or 0},
+        "gated_linear_unit": act.startswith("gated"),
+        "untie_embeddings_and_output_weights": later if tied is None else not tied,
+        "position_embedding_type": "relative",
+    }  # fmt: skip
+    buckets = c.integer("relative_attention_num_buckets")
+    c.integer("relative_attention_max_distance", "n_positions")
+    if c.flag("is_gated_act") is not None:
+        found["gated_linear_unit"] = c.flag("is_gated_act")
+    return found | ({"relative_attention_num_buckets": buckets} if buckets else {})
+
+
+def vision(config: Mapping[str, object], c: Reader) -> dict[str, object]:
+    """The tower of LLaVA-1.5 (transformers models/llava), CLIP's (defaults: models/clip/configuration_clip.py). All of its
+    layers run, though the projector reads the last but one; the norm after them, which it does not read, is held. ``c`` is
+    told of what is another tower or another projector."""
+    tower = Reader(section(config, "vision_config"))
+    sized = sizes(
+        tower, num_layers="num_hidden_layers", hidden_size="hidden_size", ffn_hidden_size="intermediate_size",
+        num_attention_heads="num_attention_heads", image_size="image_size", patch_size="patch_size",
+    )  # fmt: skip
+    text = {**LANGUAGE_DEFAULTS, **section(config, "text_config")}
+    c.problems += [(f"vision_config.{key}", value, expected) for key, value, expected in tower.problems]
+    known = (
+        ("vision_config.model_type", tower.raw("model_type"), "clip_vision_model"),
+        ("vision_feature_select_strategy", config.get("vision_feature_select_strategy"), "default"),
+        ("multimodal_projector_bias", config.get("multimodal_projector_bias"), True),
+    )
+    c.problems += [(key, value, str(one)) for key, value, one in known if value not in (None, one)]
+    if isinstance(config.get("vision_feature_layer"), list):
+        c.problems.append(("vision_feature_layer", config["vision_feature_layer"], "one layer"))
+    stated = {**_CLIP, **{name: value for name, value in sized.items() if value is not None}}
+    return {**stated, "projector_hidden_size": text["hidden_size"], "post_norm": True}
+
+
+_CLIP = {"num_layers": 12, "hidden_size": 768, "ffn_hidden_size": 3072, "num_attention_heads": 12, "image_size": 224,
+         "patch_size": 32}  # fmt: skip
+#: What a ``text_config`` of LLaMA leaves out (transformers models/llama/configuration_llama.py).
+LANGUAGE_DEFAULTS: Mapping[str, object] = MappingProxyType(
+    {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+     "num_attention_heads": 32, "vocab_size": 32000, "tie_word_embeddings": False}
+)  # fmt: skip
+
+
 MODEL_TYPES: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
     {
         "llama": llama,
-        "deepseek_v2": _deepseek,
-        "deepseek_v3": _deepseek,
-        "kimi_k2": _deepseek,
-        "gpt2": gpt2,
-        "gpt_neox": _gpt_neox,
+        **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), _deepseek),
         "mpt": _mpt,
-        "bloom": _bloom,
-        "gemma3n": _gemma3n,
-        "gemma3n_text": _gemma3n,
+        **dict.fromkeys(("gemma3n", "gemma3n_text"), _gemma3n),
         "nemotron_h": _hybrid,
+        "opt": _opt,
+        "dbrx": _dbrx,
+        "qwen": _qwen,
+        "nemotron-nas": _searched,
+        "longcat_flash": _longcat,
+        "step3_text": _step3,
+        **dict.fromkeys(STACKED, _t5),
     }
 )
