@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from projector.errors import InputError, Problem
-from projector.intake import maxtext, nanotron, nemo
+from projector.intake import maxtext, nemo
 from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import mapping_beside, text_beside, values_of
 from projector.intake.script_problems import flag, hydra, uncounted
 from projector.intake.shell.launch import Launch, Way, ranks
 from projector.intake.shell.unknown import is_known
+from projector.intake.trainers import load_nanotron
 from projector.intake.values import literal
 from projector.workload.model import Model
 
@@ -85,7 +86,7 @@ def _nanotron(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     shown, content = way.unknowns.shown(name), mapping_beside(name, launch, way, where, "config_file")
     if not dialect("nanotron").fits(content):
         raise InputError([Problem(where, "config_file", shown, "a nanotron configuration")])
-    loaded = nanotron.load(content, where, model=model)
+    loaded = load_nanotron(content, where, model=model)
     count, how = ranks(launch, way.unknowns, way.written)
     if is_known(count) and int(count) != loaded.gpus and not gpus_given:
         raise InputError([Problem(where, "gpus", f"{count} ({how})", f"{loaded.gpus}: the product in {shown}")])

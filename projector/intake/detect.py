@@ -34,14 +34,14 @@ KINDS = (
 #: kind.
 _WHOLE = {
     "nemo": ("nemo.is_nemo", "nemo.load"),
-    "nanotron": ("", "nanotron.load"),
-    "llm-foundry": ("llm_foundry.is_llm_foundry", "llm_foundry.load"),
+    "nanotron": ("", "trainers.load_nanotron"),
+    "llm-foundry": ("trainers.is_llm_foundry", "trainers.load_llm_foundry"),
     "llama-factory": ("", "hf_trainer.load_llama_factory"),
     "ms-swift": ("megatron_swift.is_dump", "megatron_swift.of_dump"),
     "trainer": ("", "hf_trainer.load_trainer"),
     "axolotl": ("", "hf_trainer.load_axolotl"),
-    "torchtune": ("torchtune.is_torchtune", "torchtune.load"),
-    "litgpt": ("", "litgpt.load"),
+    "torchtune": ("trainers.is_torchtune", "trainers.load_torchtune"),
+    "litgpt": ("", "trainers.load_litgpt"),
     "gpt-neox": ("gpt_neox.is_gpt_neox", "gpt_neox.load"),
 }
 

@@ -16,16 +16,20 @@ from dataclasses import replace
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
-from projector.intake import accelerate, config_cli, gpt_neox, litgpt, torchtune
+from projector.intake import config_cli, gpt_neox
+from projector.intake.dialect import Settings, dialect
 from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_trainer
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import mapping_beside, options, values_of
 from projector.intake.script_problems import uncounted
-from projector.intake.shell.launch import Launch, Way, product, ranks
+from projector.intake.shell.launch import Launch, Step, Way, product, ranks
 from projector.intake.shell.launchers import launched
 from projector.intake.shell.unknown import is_known
+from projector.intake.trainers import load_litgpt, load_torchtune
+from projector.intake.values import literal, section
 from projector.workload.model import Model
 
+_COUNTS = ("num_processes", "num_machines")
 _TRAINER = {"--model_name_or_path", "--per_device_train_batch_size"}
 _ASIDE = re.compile(r".*(dir|path|files?|logger|seed|name|project|log_\w+)$")  # words that only name things
 
@@ -52,7 +56,7 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     only a run knows."""
     tool = _tool(launch)
     assert tool is not None
-    launch, beside, doubts = accelerate.handed_on(launch, way)
+    launch, beside, doubts = _handed_on(launch, way)
     content = _content(tool.files(launch), launch, way, where)
     for key, value in config_cli.stated_words(
         tool.words(launch), way, where, lambda key: not _ASIDE.match(key)
@@ -69,6 +73,49 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     if not is_known(count):
         raise InputError([uncounted(way.unknowns.within(count), where)])
     return replace(loaded, gpus=int(count))
+
+
+def _handed_on(launch: Launch, way: Way) -> tuple[Launch, dict[str, object], tuple[str, ...]]:
+    """``launch`` with the counts of processes that accelerate's file states, the arguments that it hands on to the trainer
+    (types, DeepSpeed's configuration, FSDP's), and what nothing models; of another launcher all as it was.
+
+    Raises :class:`InputError` for a file that is not at hand and for values that are none, :class:`Unsupported` for a run
+    that accelerate cuts by other means.
+    """
+    at = next((number for number, step in enumerate(launch.steps) if step.kind == "accelerate"), None)
+    if at is None:
+        return launch, {}, ()
+    options = dict(launch.steps[at].options)
+    name = options.pop("config_file", "")
+    stated = mapping_beside(name, launch, way, launch.place, "config_file") if name else {}
+    said = {key: literal(value) for key, value in options.items() if key not in _COUNTS}
+    where = way.unknowns.shown(name) or launch.place
+    job = Settings(dialect("accelerate"), {**stated, **said}, where)
+    given = {key: value for key, value in job.fields.items() if value is not None}
+    optional = {key for key in job.stated if key.startswith("fsdp_config.")}
+    shards = {**section(stated, "fsdp_config"), **{key.partition(".")[2]: job.stated[key] for key in optional}}
+    if shards:
+        given = {"fsdp": "full_shard", **given, "fsdp_config": shards}
+    if "deepspeed" not in given and (job.args.raw("distributed_type") == "DEEPSPEED" or job.args.flag("use_deepspeed")):
+        given["deepspeed"] = _zero_of_accelerate(job)
+    job.args.used |= {*_COUNTS, "fsdp_config", *optional}
+    left = job.unread(written=False)
+    if job.problems:
+        raise InputError(job.problems)
+    if name:
+        counts = {key: str(stated[key]) for key in _COUNTS if stated.get(key) is not None}
+        steps = [*launch.steps]
+        steps[at] = Step("accelerate", {**counts, **options})
+        launch = replace(launch, steps=tuple(steps))
+    return launch, given, left.unmodelled
+
+
+def _zero_of_accelerate(job: Settings) -> dict[str, object]:
+    """DeepSpeed's configuration that accelerate makes of its own words; without a stage its own default, the second."""
+    devices = {part: job.args.word(f"deepspeed_config.offload_{part}_device") for part in ("optimizer", "param")}
+    offloads = {f"offload_{part}": {"device": device} for part, device in devices.items() if device}
+    stage = job.args.raw("deepspeed_config.zero_stage")
+    return {"zero_optimization": {"stage": 2 if stage is None else stage, **offloads}}
 
 
 def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str, object]:
@@ -94,14 +141,6 @@ def _tool(launch: Launch) -> _Tool | None:
     found = next((tool for tool in _TOOLS if tool.named.match(started)), None)
     trains = {word.partition("=")[0] for word in launch.arguments} >= _TRAINER
     return found or (_TRAINER_TOOL if trains and launch.program.endswith(".py") else None)
-
-
-def _of_option(launch: Launch) -> list[str]:
-    return values_of(launch, "config")[:1]
-
-
-def _nothing(_launch: Launch) -> list[str]:
-    return []
 
 
 def _of_neox(launch: Launch) -> list[str]:
@@ -168,33 +207,25 @@ def _started_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> s
     return product(way.unknowns, each, nodes or "1") if each else ""
 
 
-def _stated_gpus(_launch: Launch, _content: Mapping[str, object], _way: Way) -> str:
-    return ""
+def _config(launch: Launch) -> list[str]:
+    return values_of(launch, "config")[:1]
 
 
-def _of_parser(launch: Launch) -> list[str]:
-    """Of transformers' ``HfArgumentParser``."""
-    return _options(launch.arguments, ())
+def _nothing(_launch: Launch) -> list[str]:
+    return []
 
 
 _TOOLS = (
     _Tool(re.compile(r"(?:.*/)?deepy\.py "), _of_neox, _nothing, gpt_neox.load, _neox_gpus),
-    _Tool(re.compile(r"(?:.*/)?tune run"), _of_option, _of_tune, torchtune.load, _tune_gpus),
-    _Tool(re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"), _of_option, _of_litgpt, litgpt.load, _stated_gpus),
+    _Tool(re.compile(r"(?:.*/)?tune run"), _config, _of_tune, load_torchtune, _tune_gpus),
+    _Tool(re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"), _config, _of_litgpt, load_litgpt, lambda *_: ""),
+    _Tool(re.compile(r"(?:.*/)?llamafactory-cli train"), _first_file, _of_tune, load_llama_factory, _started_gpus),
     _Tool(
-        re.compile(r"(?:.*/)?llamafactory-cli train"),
-        _first_file,
-        _of_tune,
-        load_llama_factory,
-        _started_gpus,
-    ),
-    _Tool(
-        re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "),
-        _first_file,
-        _of_axolotl,
-        load_axolotl,
-        _started_gpus,
+        re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "), _first_file, _of_axolotl, load_axolotl, _started_gpus
     ),
 )
-_TRAINER_TOOL = _Tool(re.compile(""), _nothing, _of_parser, load_trainer, _started_gpus)
-"""Any program that has the arguments of transformers' Trainer; LLaMA-Factory's before its command line among them."""
+#: Any program that has the arguments of transformers' Trainer (``HfArgumentParser``); LLaMA-Factory's before its command
+#: line among them.
+_TRAINER_TOOL = _Tool(
+    re.compile(""), _nothing, lambda launch: _options(launch.arguments, ()), load_trainer, _started_gpus
+)

@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 
 from harness.evidence.ingest import vocabulary
-from harness.evidence.ingest.headers import FIELDS
-from harness.evidence.ingest.record import Record, integer
+from harness.evidence.ingest.record import FIELDS, Record, integer
 from projector.errors import Problem
 from projector.workload import zoo
 from projector.workload.declared import about_of

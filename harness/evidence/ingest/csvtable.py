@@ -15,8 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, cast
 
-from harness.evidence.ingest.headers import COLUMNS_OF_A_RUN, known_key
-from harness.evidence.ingest.record import Record, normal, section
+from harness.evidence.ingest.record import COLUMNS_OF_A_RUN, Record, known_key, normal, section
 from projector.errors import NO_FILE, InputError, Problem
 
 _SUFFIXES = (".csv", ".tsv")

@@ -6,18 +6,19 @@ keeps its row with ``problem``). What no field can hold and yet distinguishes ro
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
 from harness.evidence.ingest.configured import Configured, Memory, configure
-from harness.evidence.ingest.headers import COLUMNS_OF_A_RUN, known_key
 from harness.evidence.ingest.importmap import ImportMap
 from harness.evidence.ingest.parallel import Sizes
 from harness.evidence.ingest.recipe import partial_recipe
-from harness.evidence.ingest.record import Record, one_line
-from harness.evidence.ingest.released import completed
+from harness.evidence.ingest.record import COLUMNS_OF_A_RUN, Record, known_key, one_line
 from harness.evidence.ingest.report import Converted, RowReport
 from harness.evidence.ingest.settings import plain_key
 from harness.evidence.ingest.throughput import measured
@@ -25,6 +26,9 @@ from harness.evidence.ingest.vocabulary import changes_nothing
 from harness.evidence.physics import judge
 from projector.errors import InputError, Problem, Unsupported
 from projector.frameworks import flops
+from projector.hardware import catalogue
+from projector.intake import nemo_recipes
+from projector.intake.bridge_recipes import recompute_of
 from projector.workload.model import Model
 from projector.workload.workload import Workload
 
@@ -83,6 +87,53 @@ def _without_mtp(record: Record, workload: Workload, mtp_stated: bool) -> Worklo
     return replace(workload, model=replace(workload.model, mtp_num_layers=0))
 
 
+_RELEASE = re.compile(r"megatron-?bridge\W*v?(\d+\.\d+)", re.IGNORECASE)
+_NEMO = re.compile(r"\bnemo\W*(?:framework\W*)?v?(?:2\.\d|2[5-9]\.\d\d)", re.IGNORECASE)  # 2, and images since 25.02
+_LESS = 0.8  # of the memory without recompute
+_MOST_PROJECTIONS = 500  # of one import: a table of any length stays bounded
+_GIB = 2.0**30
+
+
+def _completed(record: Record, workload: Workload, measured: Measured, gpu: str) -> Workload:
+    """``workload`` with the recompute of the release's recipe, listed as assumed, where a source leaves that open and names
+    the release. Its own measured memory decides: a fifth or more below a projection without recompute, it was recomputed;
+    where no memory was measured, the recipe is believed."""
+    recipe, version = workload.recipe, record.text("framework_version")
+    release, nemo = _RELEASE.search(version), _NEMO.search(f"{record.text('framework')} {version}")
+    if not (release or nemo) or recipe.recompute_granularity is not None or recipe.lora is not None:
+        return workload
+    name = workload.model.name
+    fields = recompute_of(name, release[1]) if release else nemo_recipes.recompute_of(name)
+    if fields.get("recompute_granularity", "none") == "none":
+        return workload
+    which = f"the recipe of {name} in {f'Megatron-Bridge {release[1]}' if release else 'NeMo 2'}"
+    peak, plain = measured.peak_memory_gib, _reserved(workload, gpu) if measured.peak_memory_gib else None
+    if peak and plain:
+        share = 1 - peak / plain
+        which += (
+            f", where {peak:.1f} GiB are {abs(share):.0%} {'below' if share > 0 else 'above'} the {plain:.1f} without"
+        )
+        if peak > _LESS * plain:
+            record.doubts.append(f"recompute not stated and taken for none, against {which}")
+            return workload
+    record.assume(f"{', '.join(f'{name}={value}' for name, value in fields.items())} ({which})")
+    changed: Any = dict(fields)
+    return replace(workload, recipe=replace(recipe, **changed))
+
+
+@lru_cache(maxsize=4096)
+def _reserved(workload: Workload, gpu: str) -> float | None:
+    """GiB that the fullest rank reserves; None where that is not modelled, or too many were asked for."""
+    from projector.projection import project
+
+    if _reserved.cache_info().misses > _MOST_PROJECTIONS or not catalogue.knows_gpu(gpu):
+        return None
+    try:
+        return float(project(workload, catalogue.default_cluster(gpu)).memory.reserved) / _GIB
+    except (InputError, Unsupported):
+        return None
+
+
 def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | None = None) -> MeasuredRun:
     """Read every field; what stops a projection is refused on the record and becomes the run's ``problem``.
 
@@ -98,7 +149,7 @@ def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | N
     model, recipe, workload = read.model, read.recipe, read.workload
     figures = _figures(record, read.stack, workload, read.size)
     if workload is not None:
-        workload = completed(record, settle(record, workload, figures, read.mtp_stated), figures, read.gpu)
+        workload = _completed(record, settle(record, workload, figures, read.mtp_stated), figures, read.gpu)
         model, recipe = workload.model, workload.recipe
     partial = dict(read.switches) if recipe else {**partial_recipe(read.size, read.words), **read.switches}
     run = MeasuredRun(

@@ -5,10 +5,33 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from harness.evidence.csvcell import plain
-from harness.evidence.ingest.headers import ALIASES, ARCH_KEYS, METRIC_KEYS, TOP_KEYS
+from projector.intake.dialect import words
+from projector.io.files import read_yaml
+from projector.workload.declared import about_of
+from projector.workload.recipe import Recipe
 
+#: Which key each of the usual spellings of a column means.
+_TOLD = {
+    section: {key: spelt.split() for keys, spelt in told.items() for key in words(keys)}
+    for section, told in read_yaml(Path(__file__).with_name("columns.yaml")).items()
+}
+_DECLARED = {name: (*told.names.get("megatron", ()), *told.also) for name, told in about_of(Recipe).items()}
+TOP_KEYS, METRIC_KEYS, ARCH_KEYS = (frozenset(_TOLD[section]) for section in ("run", "metrics", "arch"))
+ALIASES = {
+    spelling: key if section == "run" else f"{section}.{key}"
+    for section, told in _TOLD.items()
+    for key, spelt in told.items()
+    for spelling in (*spelt, *(_DECLARED.get(key, ()) if section == "run" else ()))
+    if spelling != key
+}
+#: Key of an architecture → field of the model that it is.
+FIELDS = {key: spelt[0] if spelt else key for key, spelt in _TOLD["arch"].items()}
+
+#: What a table without a column of a run is told.
+COLUMNS_OF_A_RUN = "columns of a run, such as model, gpu, gpus, tp, step_seconds"
 _EMPTY = {"", "-", "—", "n/a", "na", "nan", "null", "unknown", "not stated", "?"}
 # Keys whose text ``none`` says something: no sharding, no recompute, no pipeline. A framework argument's does too.
 _NONE_MEANS = {"zero", "recompute", "schedule"}
@@ -242,3 +265,8 @@ def section(header: str) -> str:
     if name in ARCH_KEYS:
         return f"arch.{name}"
     return f"other.{header.strip()}"
+
+
+def known_key(key: str) -> bool:
+    """Whether a canonical key is one that some part of a run is read from."""
+    return not key.startswith("other.")

@@ -7,8 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from projector.intake.shell.state import State, Value
-from projector.intake.shell.syntax import Source, text_of
-from projector.intake.shell.trees import adjacent
+from projector.intake.shell.syntax import Source, adjacent, text_of
 from projector.intake.shell.unknown import MARK, is_known
 
 if TYPE_CHECKING:
@@ -30,12 +29,8 @@ def assign(machine: Machine, source: Source, node: Node, state: State) -> bool:
         assign_text(machine, text, state)
         return True
     items = [child for child in array.children[1:-1] if child.type not in ("comment", "\n")]
-    _array(machine, head[1], head[3] == "+=", _texts(source, items), state)
+    _array(machine, head[1], head[3] == "+=", adjacent(source, items), state)
     return True
-
-
-def _texts(source: Source, items: list[Node]) -> list[str]:
-    return adjacent(source, items)
 
 
 def assign_text(machine: Machine, text: str, state: State) -> None:
@@ -55,7 +50,8 @@ def assign_text(machine: Machine, text: str, state: State) -> None:
         value = _settled(machine, name, value, state)
     before = state.variables.get(name, "")
     if append and isinstance(before, str):
-        value = _sum(machine, before, value, state) if f"integer {name}" in state.options else before + value
+        added = machine.parameters(state).arithmetic(f"({before or 0})+({value})") or value
+        value = added if f"integer {name}" in state.options else before + value
     elif append and isinstance(before, list):
         value = (before[0] if before else "") + value
     elif f"integer {name}" in state.options:
@@ -72,10 +68,6 @@ def _settled(machine: Machine, name: str, value: str, state: State) -> str:
     if name in machine.given and isinstance(given, str) and is_known(given):
         return given
     return machine.unknowns.mark(*(dataclasses.replace(item, settle=f"--env {name}=…") for item in items))
-
-
-def _sum(machine: Machine, before: str, value: str, state: State) -> str:
-    return machine.parameters(state).arithmetic(f"({before or 0})+({value})") or value
 
 
 def _array(machine: Machine, name: str, append: bool, texts: list[str], state: State) -> None:

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from projector.intake.shell.brackets import tested
-from projector.intake.shell.conditions import Undecided, Verdict
+from projector.intake.shell.conditions import Undecided, Verdict, tested
 from projector.intake.shell.control import Break, Continue, Exit, Return
 from projector.intake.shell.outputs import printed
 from projector.intake.shell.state import State

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from projector.intake.shell import patterns
-from projector.intake.shell.unknown import Unknowns, is_known
+from projector.intake.shell import patterns, words
+from projector.intake.shell.state import State
+from projector.intake.shell.syntax import Source, text_of
+from projector.intake.shell.unknown import is_known
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+    from projector.intake.shell.machine import Machine
 
 
 class Undecided:
@@ -31,6 +39,7 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-gt": lambda a, b: a > b,
     "-ge": lambda a, b: a >= b,
 }
+_COMPOUND = ("binary_expression", "unary_expression", "parenthesized_expression", "test_command", "negated_command")
 _COMPARE = ("=", "==", "!=", "=~", "<", ">", *_NUMBERS, "-nt", "-ot", "-ef")
 
 
@@ -41,15 +50,11 @@ def negated(verdict: Verdict) -> Verdict:
 
 
 class _Test:
-    """Recursive descent over the words of one test. ``wild``: words that may be patterns keep their escapes ([[ only)."""
+    """Recursive descent over the expanded words of one test. ``double``: of ``[[``, where right sides are patterns."""
 
-    def __init__(
-        self, items: list[str], unknowns: Unknowns, *, double: bool, exists: Callable[[str], bool | None],
-        is_set: Callable[[str], bool], number: Callable[[str], str | None], matched: Callable[[list[str]], None],
-    ) -> None:  # fmt: skip
-        self.items, self.unknowns, self.double = items, unknowns, double
-        self.exists, self.is_set, self.number, self.matched = exists, is_set, number, matched
-        self.at = 0
+    def __init__(self, machine: Machine, items: list[str], state: State, double: bool) -> None:
+        self.machine, self.items, self.state, self.double = machine, items, state, double
+        self.unknowns, self.at = machine.unknowns, 0
 
     def _peek(self, ahead: int = 0) -> str:
         position = self.at + ahead
@@ -107,13 +112,13 @@ class _Test:
         if operator == "-z":
             return negated(self._nonempty(text))
         if operator == "-v":
-            return self.is_set(text)
+            return self.machine.parameters(self.state).is_set(self.unknowns.as_shell(text))
         if operator in _FILES:
             if not self.unknowns.as_shell(text):
                 return False
-            known = self.exists(text) if is_known(text) else None
-            if known is not None:
-                return known
+            files = self.machine.files
+            if is_known(text) and (files.wrote(text, self.state) or files.find(text, self.state)):
+                return True
             return Undecided(self.unknowns.shown(f"{operator} {text}"), files=True)
         return self._undecided(f"{operator} {text}")
 
@@ -130,7 +135,7 @@ class _Test:
             return self._undecided(f"{left} {'==' if operator == '=' else operator} {right}")
         if operator == "=~":
             groups = _searched(right, left)
-            self.matched(groups)
+            self.state.set("BASH_REMATCH", groups)
             return bool(groups)
         if operator in ("<", ">"):
             return left < right if operator == "<" else left > right
@@ -147,7 +152,7 @@ class _Test:
             if re.fullmatch(r"[-+]?\d{1,30}", bare):
                 values.append(int(bare))
             elif self.double:
-                number = self.number(bare) if bare else "0"
+                number = self.machine.parameters(self.state).arithmetic(bare) if bare else "0"
                 if number is None or not re.fullmatch(r"-?\d+", number):
                     return self._undecided(shown)
                 values.append(int(number))
@@ -179,18 +184,52 @@ def _searched(pattern: str, text: str) -> list[str]:
     return [found[0], *(group or "" for group in found.groups())] if found else []
 
 
-def test_words(
-    items: list[str], unknowns: Unknowns, *, double: bool, exists: Callable[[str], bool | None],
-    is_set: Callable[[str], bool], number: Callable[[str], str | None], matched: Callable[[list[str]], None],
-) -> Verdict:  # fmt: skip
-    """The verdict of the words between the brackets (``double``: of ``[[``, where right sides are patterns); ``matched``
-    is told what a regular expression found."""
+def tested(machine: Machine, items: list[str], state: State, *, double: bool) -> Verdict:
+    """The verdict of expanded words between the brackets; ``double``: of ``[[``."""
     if not double and len(items) == 1:
         items = ["-n", items[0]]
     elif not double and len(items) == 2 and items[0] == "!":
         items = ["-z", items[1]]
-    test = _Test(items, unknowns, double=double, exists=exists, is_set=is_set, number=number, matched=matched)
+    test = _Test(machine, items, state, double)
     found = test.either()
     if test.at < len(test.items):
-        return Undecided(unknowns.shown(" ".join(items)))
+        return Undecided(machine.unknowns.shown(" ".join(items)))
     return found
+
+
+def bracketed(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
+    """``[ … ]`` and ``[[ … ]]`` of the tree."""
+    double = node.children[0].type == "[["
+    if node.children[0].type == "((":
+        return machine.arithmetic_test(text_of(source, node).strip()[2:-2], state)
+    leaves: list[str] = []
+    end = -1
+    for leaf in _leaves(node):
+        text = text_of(source, leaf)
+        if leaf.start_byte == end and leaves and not text[:1].isspace() and text not in ("(", ")", "]]", "]"):
+            leaves[-1] += text
+        else:
+            leaves.append(text.strip())
+        end = leaf.end_byte if text not in ("(", ")", "!", "[[", "[") else -1
+    inner = leaves[1:-1]
+    items: list[str] = []
+    for number, text in enumerate(inner):
+        before = inner[number - 1] if number else ""
+        if double and before in ("=", "==", "!="):
+            items.append(machine.parameters(state).pattern(text))
+        elif double and before == "=~":
+            pieces = words.lex(text.replace("\\", "\\\\"), machine.parameters(state))
+            plain = (re.escape(each.text) if each.quoted and each.text != "\\" else each.text for each in pieces)
+            items.append("".join(plain))
+        elif double:
+            items.append(machine.single(text, state))
+        else:
+            items += machine.fields(text, state) or ([""] if text.startswith('"') else [])
+    return tested(machine, items, state, double=double)
+
+
+def _leaves(node: Node) -> list[Node]:
+    found: list[Node] = []
+    for child in node.children:
+        found += _leaves(child) if child.type in _COMPOUND else [child]
+    return [leaf for leaf in found if leaf.end_byte > leaf.start_byte]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from projector.intake.shell import assignments, brackets, builtins, flow, redirections, words
+from projector.intake.shell import assignments, builtins, conditions, flow, words
 from projector.intake.shell.conditions import Undecided, Verdict
 from projector.intake.shell.control import Exit, Return, TooLong, Unreadable
 from projector.intake.shell.files import Files
@@ -16,8 +16,7 @@ from projector.intake.shell.launch import Launch
 from projector.intake.shell.parameters import Parameters, Required
 from projector.intake.shell.programs import Programs
 from projector.intake.shell.state import State, Value
-from projector.intake.shell.syntax import Source, deep, named, parse, text_of
-from projector.intake.shell.trees import adjacent, newline_before_name
+from projector.intake.shell.syntax import Source, adjacent, deep, named, newline_before_name, parse, text_of
 from projector.intake.shell.unknown import MARK, Unknown, Unknowns, is_known
 
 if TYPE_CHECKING:
@@ -308,6 +307,5 @@ _HANDLERS: Mapping[str, Callable[[Machine, Source, Node, State], Verdict]] = {
     "variable_assignments": Machine.sequence,
     "declaration_command": assignments.declare,
     "unset_command": Machine._unset_command,
-    "test_command": brackets.bracketed,
-    "redirected_statement": redirections.run,
+    "test_command": conditions.bracketed,
 }

@@ -1,18 +1,23 @@
-"""Logs of Megatron-LM and of Primus: all six line shapes, the argument dump in both prefixes, timers, memory lines."""
+"""Logs of Megatron-LM and of Primus: all six line shapes, the argument dump in both prefixes, timers, memory lines; and of
+trainers that print its lines beside their own: DeepSpeed, Megatron-Bridge, GPT-NeoX (EleutherAI/gpt-neox@ea7aefd8
+megatron/logging.py, megatron/neox_arguments/neox_args.py).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from harness.evidence.ingest.logs.dumps import DottedDump
-from harness.evidence.ingest.logs.events import Event, Fact, Restart, Timers
+from harness.evidence.ingest.logs.dumps import CONFIGURATION, DottedDump, KeyedDump, renamed
+from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Restart, Step, Timers
 from harness.evidence.ingest.logs.iteration_line import Steps, has_time
-from harness.evidence.ingest.logs.numbers import measured, whole
+from harness.evidence.ingest.logs.numbers import NUMBER, finite, group, measure, measured, whole
 from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.shared_lines import shared
+from harness.evidence.ingest.logs.words import WORDS
+from projector.intake.values import literal
 
-NAME = "megatron"
+NAME, DEEPSPEED, NEOX = "megatron", "megatron-deepspeed", "gpt-neox"
 
 _WORLD = re.compile(r"using world size:\s{0,9}([0-9,]{1,12})")
 _VOCABULARY = re.compile(r"padded vocab \(size: ([0-9,]{1,12})\)")
@@ -85,3 +90,138 @@ def _other(line: str, number: int, dump: DottedDump, seen: set[str]) -> Iterator
 def _count(pattern: re.Pattern[str], line: str) -> int | None:
     match = pattern.search(line)
     return whole(match[1]) if match else None
+
+
+_THROUGHPUT = re.compile(
+    rf"(?:global_step=|\b[0-9]{{1,9}}/)([0-9]{{1,15}}), RunningAvgSamplesPerSec=.{{0,60}}?CurrSamplesPerSec={NUMBER}"
+)
+_ENGINE = re.compile(
+    rf"steps: ([0-9]{{1,15}}) loss: {NUMBER}?.{{0,40}}? iter time \(s\): {NUMBER} samples/sec: {NUMBER}"
+)
+_MOST_WAITING = 200_000  # steps of the timer kept until it is clear that Megatron prints none
+_PEAK = re.compile(rf"MaxMemAllocated={NUMBER}GB")
+
+
+def of_deepspeed(lines: Lines) -> Iterator[Event]:
+    """Of Megatron-DeepSpeed (BigScience), the throughput timer and the pipeline engine: Megatron's events; steps of
+    DeepSpeed's own lines only until Megatron prints one of its own."""
+    seen: set[str] = set()
+    config = DottedDump(least=4)
+    waiting: list[Event] = []
+    for event in events(_without_own(lines, config, waiting, seen)):
+        if isinstance(event, Step):
+            seen.add("megatron")
+            waiting.clear()
+        yield from _first(event, seen)
+        yield event
+    if waiting and "megatron" not in seen:
+        if (printed := config.take()) is not None:
+            known = renamed(printed, WORDS["deepspeed"])
+            yield known._replace(values={**known.values, "deepspeed": True})
+        yield from _first(waiting[0], seen)
+        yield from waiting
+
+
+def _without_own(lines: Lines, config: DottedDump, waiting: list[Event], seen: set[str]) -> Iterator[tuple[int, str]]:
+    """The lines that are not DeepSpeed's own; these are put into ``config`` and ``waiting``."""
+    for number, line in lines:
+        if "SamplesPerSec=" in line or "iter time (s):" in line:
+            if "megatron" not in seen and len(waiting) < _MOST_WAITING and (found := _step(line, number)) is not None:
+                waiting.append(found)
+        elif "config.py" in line and "..." in line:
+            config.feed(line, number)
+        else:
+            yield number, line
+
+
+def _first(event: Event, seen: set[str]) -> Iterator[Event]:
+    if isinstance(event, (Step, Arguments)) and "named" not in seen:
+        seen.add("named")
+        yield Fact("framework", DEEPSPEED, event.line)
+
+
+def _step(line: str, number: int) -> Step | None:
+    """``CurrSamplesPerSec`` is of the whole job (deepspeed/utils/timer.py: batch size over the step's time)."""
+    if match := _THROUGHPUT.search(line):
+        peak = measure(_PEAK.search(line))
+        return Step(
+            iteration=int(match[1]),
+            seconds=None,
+            line=number,
+            samples_per_s=measure(match, 2),
+            memory_gib=peak,
+            memory_kind="allocated" if peak else None,
+        )
+    if match := _ENGINE.search(line):
+        return Step(
+            iteration=int(match[1]),
+            seconds=measure(match, 3),
+            line=number,
+            samples_per_s=measure(match, 4),
+            loss=finite(match[2]) if match[2] else None,
+        )
+    return None
+
+
+_STEP_TIME = re.compile(rf"Step Time :\s{{0,9}}{NUMBER}s\b")
+_MOST_ALONE = 200_000  # steps kept until an iteration line is seen
+_RATE = re.compile(rf"utilization:\s{{0,9}}{NUMBER}\s?(?:MODEL_)?TFLOP/s/GPU")
+
+
+def of_bridge(lines: Lines) -> Iterator[Event]:
+    """Of Megatron-Bridge: Megatron-LM's events; arguments from the configuration where no dump is printed.
+
+    The rate stands on a line of its own before the iteration line. Where these are all there is, their rounded times count.
+    """
+    config = KeyedDump(CONFIGURATION, WORDS["megatron"], least=6)
+    rate: list[float | None] = [None]
+    alone: list[Step] = []
+    named = False
+
+    def watched() -> Iterator[tuple[int, str]]:
+        for number, line in lines:
+            if "TFLOP/s/GPU" in line and "utilization:" in line:
+                rate[0] = group(_RATE.search(line))
+                if not named and len(alone) < _MOST_ALONE and (seconds := measure(_STEP_TIME.search(line))):
+                    alone.append(Step(iteration=len(alone) + 1, seconds=seconds, line=number, tflops=rate[0]))
+            elif ":" in line and len(line) < 300 and "|" not in line:
+                config.feed(line, number)
+            yield number, line
+
+    for event in events(watched()):
+        if isinstance(event, Step):
+            if not named:
+                named = True
+                yield Fact("framework", "megatron-bridge", event.line)
+            if (arguments := config.take()) is not None:
+                yield arguments
+            if event.tflops is None and rate[0] is not None:
+                event, rate[0] = event._replace(tflops=rate[0]), None
+        yield event
+    if (arguments := config.take()) is not None:
+        yield arguments
+    if alone and not named:
+        yield Fact("framework", "megatron-bridge", alone[0].line)
+        yield from alone
+
+
+_SAID = re.compile(r"\.{0,3}(?:updated|default)$")
+
+
+def of_neox(lines: Lines) -> Iterator[Event]:
+    """Of GPT-NeoX: Megatron-LM's line behind ``samples/sec: …``, and a dump of its own words."""
+    for event in events(lines):
+        yield _own_names(event) if isinstance(event, Arguments) else event
+
+
+def _own_names(found: Arguments) -> Arguments:
+    """The dump under Megatron-LM's names. Its launcher prints a world of its own, of one: that is none of the job's."""
+    values = {name: _SAID.sub("", str(value)) for name, value in found.values.items()}
+    return renamed(found._replace(values=values), WORDS[NEOX])
+
+
+def configuration(found: Arguments) -> Mapping[str, object]:
+    """All that was dumped and set, under its own names."""
+    own = ((theirs, found.values[ours]) for theirs, ours in WORDS[NEOX].items() if ours in found.values)
+    read = ((name, literal(value)) for name, value in (*own, *found.unread))
+    return {name: value for name, value in read if value is not None}

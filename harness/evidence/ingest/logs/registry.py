@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from types import MappingProxyType
 
-from harness.evidence.ingest.logs import deepspeed, dialect, foreign, gpt_neox, history, megatron, tprimat, trace
+from harness.evidence.ingest.logs import dialect, foreign, history, megatron, tprimat, trace
 from harness.evidence.ingest.logs.events import Event
 from harness.evidence.ingest.logs.protocol import STEP, DocumentDialect, LineDialect
 from harness.evidence.ingest.logs.source import Source
@@ -18,7 +18,7 @@ NAMES = (*(each.NAME for each in LINES), *(document.NAME for document in DOCUMEN
 _BY_NAME = MappingProxyType({each.NAME: each for each in LINES})
 _MARKS = tuple((each.MARKS, each) for each in LINES)
 #: A trainer that prints the lines of those it is built on, too: its own other lines tell it.
-_BUILT_ON = MappingProxyType({gpt_neox.NAME: (megatron.NAME, deepspeed.NAME)})
+_BUILT_ON = MappingProxyType({megatron.NEOX: (megatron.NAME, megatron.DEEPSPEED)})
 _NEARLY = 0.9
 _WINDOW = 2000  # lines read after the first step to see what other steps there are
 

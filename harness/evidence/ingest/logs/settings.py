@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from harness.evidence.ingest.context import Context
-from harness.evidence.ingest.logs import foreign, gpt_neox, torchtitan
+from harness.evidence.ingest.logs import foreign, megatron, torchtitan
 from harness.evidence.ingest.logs.consistency import last_batch, place, refusals
 from harness.evidence.ingest.logs.events import Arguments
 from harness.evidence.ingest.logs.logged import Logged
@@ -19,8 +19,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.frameworks import UNKNOWN
 from projector.hardware import catalogue
-from projector.intake import gpt_neox as neox_configuration
-from projector.intake import megatron_args
+from projector.intake import gpt_neox, megatron_args
 from projector.intake.loaded import Loaded
 from projector.intake.values import literal
 from projector.workload import zoo
@@ -132,7 +131,7 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
     context = context.on(_gpus(values, None, record, context)[0])
     loaded = (
         _of_neox(printed, record, where)
-        if dialect == gpt_neox.NAME
+        if dialect == megatron.NEOX
         else _loaded(values, zoo_name, where, line, context)
     )
     model = context.model or (loaded.model if loaded else None) or (zoo.load(zoo_name) if zoo_name else None)
@@ -152,7 +151,7 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
     assumed = (*(loaded.assumed if loaded else ()), *beside, *_assumed(said, record, dialect, context, loaded))
     told = [each for each in (loaded, context.file) if each is not None]
     left = tuple(text.replace("=", ": ", 1).replace(";", ",") for each in told for text in each.unmodelled)
-    if printed is not None and dialect != gpt_neox.NAME:
+    if printed is not None and dialect != megatron.NEOX:
         left += may_matter(printed, values)
     recipe, wrong = parse_recipe(said, where, "recipe.") if not missing else (None, [])
     gpus, world = _gpus(values, loaded, record, context)
@@ -252,7 +251,7 @@ def _of_neox(printed: Arguments | None, record: Logged, where: str) -> Loaded | 
     if printed is None:
         return None
     try:
-        loaded = neox_configuration.load(gpt_neox.configuration(printed), where, model=None, written=False)
+        loaded = gpt_neox.load(megatron.configuration(printed), where, model=None, written=False)
     except Unsupported as why:
         record.notes.append(str(why).partition(": ")[2])
         return None

@@ -6,6 +6,7 @@ import bz2
 import codecs
 import gzip
 import io
+import json
 import lzma
 import math
 import os
@@ -20,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
-from harness.evidence.ingest.logs import event_file
 from harness.evidence.ingest.logs.clock import stamp
 from projector.errors import NO_FILE, InputError, Problem
 
@@ -56,6 +56,8 @@ _IN_MEMORY = 16 * 2**20  # bytes of standard input kept in memory before they go
 _PATIENCE = 2000  # milliseconds that a pipe has to offer its first byte
 _REGULAR = "a regular file, or - for standard input"
 _LONGEST = 2**20  # characters of one line that are read; a longer line is read in pieces
+#: In the names that TensorBoard's writers give; seconds since 1970 as its exports call them.
+_EVENTS, _WALL = "tfevents", "Wall time"
 _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
@@ -182,7 +184,7 @@ def open_source(path: str | Path) -> Source:
     :class:`InputError` for what cannot be read as text."""
     name = str(path)
     try:
-        stream = _standard_input() if name == "-" else event_file.read(Path(name)) or _piped(name)
+        stream = _standard_input() if name == "-" else _scalars(Path(name)) or _piped(name)
         source = Source(name, stream)
         _refuse_binary(source)
     except FileNotFoundError:
@@ -191,6 +193,26 @@ def open_source(path: str | Path) -> Source:
         found = getattr(error, "strerror", None) or str(error)
         raise InputError([Problem(name, "", found, "a readable file")]) from None
     return source
+
+
+def _scalars(path: Path) -> IO[bytes] | None:
+    """The steps of an event file of TensorBoard, or of a folder with some: a record each, its scalars by their tags, and
+    seconds since 1970. None for any other path. Raises :class:`InputError` where no package reads them, or none holds a
+    scalar."""
+    if not path.exists() or not (_EVENTS in path.name or (path.is_dir() and any(path.glob(f"*{_EVENTS}*")))):
+        return None
+    try:
+        from tbparse import SummaryReader
+    except ModuleNotFoundError:
+        expected = "a package that reads it: pip install 'projector-harness[tensorboard]'"
+        raise InputError([Problem(str(path), "", "an event file of TensorBoard", expected)]) from None
+    scalars = SummaryReader(str(path), extra_columns={"wall_time"}).scalars
+    if scalars.empty:
+        raise InputError([Problem(str(path), "", "no scalars", "an event file with scalars of its steps")])
+    steps: dict[int, dict[str, object]] = {}
+    for step, tag, value, seconds in scalars[["step", "tag", "value", "wall_time"]].itertuples(index=False):
+        steps.setdefault(int(step), {_WALL: seconds, "step": int(step)})[tag] = value
+    return io.BytesIO("\n".join(json.dumps(record) for _, record in sorted(steps.items())).encode())
 
 
 def _standard_input() -> IO[bytes]:

@@ -1,0 +1,277 @@
+"""Configurations of torchtune, LitGPT, nanotron and LLM Foundry: what their files under ``dialects`` cannot say."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from projector.errors import Problem, Unsupported
+from projector.intake import huggingface
+from projector.intake.dialect import BUNDLES, Settings, dialect
+from projector.intake.loaded import Loaded
+from projector.intake.named_models import OTHERS, published
+from projector.intake.values import section
+from projector.workload import zoo
+from projector.workload.model import Model
+from projector.workload.optimizers import named
+
+
+def is_torchtune(content: Mapping[str, object]) -> bool:
+    """Whether ``content`` names a builder of torchtune's as its model."""
+    return str(section(content, "model").get("_component_") or "").startswith("torchtune.")
+
+
+def load_torchtune(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
+    """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
+    that does not fit, :class:`Unsupported` for other trainings and samples of lengths that nothing states."""
+    job = Settings(dialect("torchtune"), content, where)
+    builder, loss = str(section(content, "model").get("_component_") or ""), _last(job, "loss._component_")
+    _supported(job, content, builder)
+    problems = []
+    if job.args.raw("tokenizer.max_seq_len") is None:
+        problems.append(Problem(where, "tokenizer.max_seq_len", "nothing", "a whole number: tokens of a packed sample"))
+    gpus = _sizes(job)
+    _precision(job)
+    optimizer = _last(job, "optimizer._component_")
+    job.fields["optimizer"] = named(optimizer.removeprefix("Paged")) if optimizer else None
+    job.fields["cross_entropy_fusion"] = job.dialect.tables["losses"].get(loss)
+    _adapters(job)
+    job.doubts.append("dataset.packed=True (attention inside each document: counted over the whole sample)")
+    if loss not in ("LinearCrossEntropyLoss", "CrossEntropyLoss", ""):
+        job.doubts.append(f"loss={loss}")
+    if optimizer.startswith("Paged"):
+        job.doubts.append(f"optimizer={optimizer} (pages on the device)")
+    model = model or _published(builder, job.dialect.tables["without_window"])
+    if model is None:
+        problems.append(Problem(where, "model", builder or "nothing", OTHERS))
+    return job.loaded(
+        model,
+        problems=problems,
+        gpus=gpus,
+        framework="torchtune",
+        samples_per_rank=job.fields["global_batch_size"],
+        assumed=(
+            *((f"gpus={gpus} (the product of the dimensions)",) if gpus else ()),
+            f"model={model.name if model else builder} ({builder.rpartition('.')[2]})",
+        ),
+    )
+
+
+def _last(job: Settings, setting: str) -> str:
+    """The class that a path of modules ends in."""
+    return str(job.args.raw(setting) or "").rpartition(".")[2]
+
+
+def _supported(job: Settings, content: Mapping[str, object], builder: str) -> None:
+    data = content.get("dataset")
+    several = data if isinstance(data, list) else [data]
+    packed = all(isinstance(item, Mapping) and item.get("packed") is True for item in several)
+    job.args.used |= {"dataset", "dataset.packed", "model._component_"}
+    reasons = {
+        "a model that sees, or a classifier": re.search("vision|classifier", builder) is not None,
+        "weights in 4 bits": "qlora" in builder,
+        "loss: preferences": "rlhf" in str(job.args.raw("loss._component_")),
+        "dataset.packed not True: samples of lengths that nothing states": not packed,
+    }
+    reason = next((text for text, holds in reasons.items() if holds), None)
+    if reason:
+        raise Unsupported(f"{job.where}: a torchtune configuration with {reason}")
+
+
+def _published(builder: str, without_window: list[str]) -> Model | None:
+    """The zoo's model that a builder makes: ``torchtune.models.qwen2_5.lora_qwen2_5_0_5b_instruct`` is Qwen2.5-0.5B."""
+    *_, family, name = f".{builder}".split(".")
+    size = name.removeprefix("lora_").removeprefix(family).strip("_")
+    size = re.sub(r"(?<=\d)_(?=\d)", ".", re.sub(r"_(instruct|base)$", "", size)).replace("_", " ")
+    found = zoo.named(f"{family.replace('_', '.')} {size}") if size else None
+    if found and family in without_window:
+        return replace(zoo.load(found), window_size=None)
+    return zoo.load(found) if found else None
+
+
+def _sizes(job: Settings) -> int | None:
+    """The GPUs that the dimensions make (torchtune/training/_distributed.py ParallelDims), None where the shards are all
+    that is left."""
+    args, fields = job.args, job.fields
+    micro, steps = args.integer("batch_size"), args.integer("gradient_accumulation_steps") or 1
+    replicas, shards = args.integer("data_parallel_replicate_dim") or 1, args.integer("data_parallel_shard_dim")
+    if replicas > 1 and (shards or -1) < 1:
+        args.problems.append(("data_parallel_shard_dim", shards, "a whole number: ranks that share one copy"))
+    fields["global_batch_size"] = None if micro is None else micro * steps
+    fields["data_parallel_sharding"] = "optim_grads_params"
+    if shards is None or shards < 1:
+        return None
+    inside = (fields["cp"] or 1) * shards  # type: ignore[operator]
+    fields["data_parallel_shard_size"] = inside
+    return replicas * inside * (fields["tp"] or 1)  # type: ignore[operator]
+
+
+def _precision(job: Settings) -> None:
+    on = job.args.flag("enable_fp8_training")
+    scaling = job.args.word("fp8_recipe_name") or ("tensorwise" if on else None)
+    job.fields["fp8_recipe"] = scaling.removesuffix("_with_gw_hp") if scaling else None
+    job.fields["precision"] = "fp8" if on else job.fields.get("precision", "bf16")
+
+
+def _adapters(job: Settings) -> None:
+    args = job.args
+    rank = args.raw("model.lora_rank")
+    if rank is None:
+        return
+    words = args.words("model.lora_attn_modules") or ()
+    adapted = job.dialect.tables["adapted"]
+    linears = [adapted[word] for word in words if word in adapted]
+    job.doubts += [f"lora_attn_modules={word}" for word in words if word not in adapted]
+    linears += ["linear_fc1", "linear_fc2"] if args.flag("model.apply_lora_to_mlp") else []
+    linears += ["output_layer"] if args.flag("model.apply_lora_to_output") else []
+    job.fields["lora"] = {"dim": rank, "targets": list(dict.fromkeys(linears))}
+    if words and {"q_proj", "k_proj", "v_proj"} & set(words) != {"q_proj", "k_proj", "v_proj"}:
+        job.doubts.append(f"lora_attn_modules={', '.join(words)} (one adapter for queries, keys and values)")
+
+
+def load_litgpt(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
+    """The workload of a configuration. Raises :class:`InputError` with everything that does not fit, :class:`Unsupported`
+    for fine-tuning, whose samples have lengths that nothing states."""
+    job = Settings(dialect("litgpt"), content, where)
+    args, fields = job.args, job.fields
+    kind = str(args.raw("data.class_path") or args.raw("data") or "TinyLlama").rpartition(".")[2]
+    if kind not in job.dialect.tables["whole"]:
+        raise Unsupported(f"{where}: a LitGPT configuration with data={kind}: samples of lengths that nothing states")
+    devices, nodes = (args.integer(name) if args.raw(name) != "auto" else None for name in ("devices", "num_nodes"))
+    gpus = None if devices is None else devices * (nodes or 1)
+    name = args.text("model_name")
+    problems: list[Problem] = []
+    model = model or published(name, where, "model_name", problems)
+    if model is not None and args.flag("tie_embeddings") and model.untie_embeddings_and_output_weights:
+        expected = "a model whose output layer is its embedding: --model FILE"
+        problems.append(Problem(where, "train.tie_embeddings", True, expected))
+    called = args.raw("optimizer.class_path") or args.raw("optimizer")
+    fields |= {
+        "seq_length": fields["seq_length"] or (model.max_position_embeddings if model else None),
+        "data_parallel_sharding": "optim_grads_params",  # HYBRID_SHARD: inside a node
+        "data_parallel_shard_size": devices,
+        "optimizer": named(str(called).rpartition(".")[2]),
+        "recompute_granularity": "none",
+        "torch_compile": True,
+    }
+    counted = (f"gpus={gpus} (devices × num_nodes)",) if gpus else ()
+    assumed = (*counted, "framework=pytorch", f"model={model.name if model else name} ({name})")
+    return job.loaded(model, problems=problems, gpus=gpus, framework="pytorch", assumed=assumed)
+
+
+_FAMILIES = ("is_llama_config", "is_qwen2_config")
+_SIZES = (
+    *("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "num_key_value_heads"),
+    *("vocab_size", "max_position_embeddings", "tie_word_embeddings"),
+)
+
+
+def load_nanotron(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
+    """The workload of a whole configuration. Raises :class:`InputError` with everything that does not fit,
+    :class:`Unsupported` for layers that are not a Llama's."""
+    job = Settings(dialect("nanotron"), content, where)
+    args, fields = job.args, job.fields
+    families = [args.flag(family) for family in _FAMILIES]
+    if not any(families):
+        kinds = [key for key in job.stated if key.startswith("is_") and key.endswith("_config")]
+        raise Unsupported(
+            f"{where}: a nanotron configuration of {', '.join(kinds) or 'no family'}: only {_FAMILIES} are read"
+        )
+    counts = [args.integer(name) for name in ("micro_batch_size", "batch_accumulation_per_replica", "dp")]
+    fields["global_batch_size"] = None if None in counts else math.prod(count or 0 for count in counts)
+    if (fields["tp"] or 1) == 1:
+        fields["sequence_parallel"] = False
+    if fields["pp"] == 1:
+        fields.pop("pipeline_schedule", None)
+    own = fields["precision"]
+    if args.flag("accumulate_grad_in_fp32"):
+        fields |= {"main_grads_dtype": "fp32", "grad_reduce_in_bf16": False}
+    elif own in (
+        "bf16",
+        "fp16",
+    ):  # without sums in fp32 there is no copy of the weights: the optimizer works on the model's own
+        fields |= {key: own if value == "bf16" else value for key, value in BUNDLES["bf16 alone"].items()}
+    shape = {key: args.raw(key) for key in _SIZES}
+    biased = args.flag("attention_bias") is True and bool(families[1])  # only nanotron's Qwen2 looks at it
+    if model is None and not job.unread(written=True).problems:
+        config = {**shape, "model_type": "llama", "attention_bias": biased}
+        model = huggingface.from_mapping(config, where, name=Path(where).stem).model
+    gpus = math.prod(args.integer(name) or 1 for name in ("dp", "tp", "pp", "context_parallel_size"))
+    counted = f"gpus={gpus} (dp · tp · pp · context_parallel_size)"
+    return job.loaded(model, gpus=gpus, framework="unknown", assumed=(counted,))
+
+
+_REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+_DEPTH = 5  # references to references
+
+
+def is_llm_foundry(content: Mapping[str, object]) -> bool:
+    """Whether ``content`` has the sections that every training of llm-foundry states."""
+    return dialect("llm_foundry").fits(content) and isinstance(content["train_loader"], Mapping)
+
+
+def load_llm_foundry(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
+    """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
+    that does not fit, :class:`Unsupported` for adapters, offloading and samples of lengths that nothing states."""
+    resolved = _resolved(content, content)
+    settings = resolved if isinstance(resolved, Mapping) else content
+    given, loader = section(settings, "model"), section(settings, "train_loader")
+    if given.get("name") not in ("mpt_causal_lm", "hf_causal_lm"):
+        what = f"{given.get('name')}: no causal language model of MPT or a hub"
+        raise Unsupported(f"{where}: an LLM Foundry configuration of {what}")
+    job = Settings(dialect("llm_foundry"), settings, where)
+    if loader.get("name") == "finetuning" and not section(loader, "dataset").get("packing_ratio"):
+        what = "train_loader finetuning without a packing_ratio: samples of lengths that nothing states"
+        raise Unsupported(f"{where}: an LLM Foundry configuration with {what}")
+    args, fields = job.args, job.fields
+    micro = args.raw("device_train_microbatch_size")
+    if micro == "auto":
+        expected = "a whole number: what fits is found on the device alone"
+        args.problems.append(("device_train_microbatch_size", micro, expected))
+    sharded = bool(settings.get("fsdp_config"))
+    fields |= {
+        "micro_batch_size": micro if micro != "auto" else None,
+        "data_parallel_sharding": fields.get("data_parallel_sharding", "optim_grads_params") if sharded else "no_shard",
+        "grad_reduce_in_bf16": fields.get("grad_reduce_in_bf16", False) if sharded else None,
+        "torch_compile": settings.get("compile_config") is not None,
+        "make_vocab_size_divisible_by": 1,
+    }
+    plain = ("gradient_clipping", "low_precision_layernorm")
+    job.doubts += [f"algorithms.{key}" for key in section(settings, "algorithms") if key not in plain]
+    args.used |= {"compile_config"}
+    own = (
+        ("model.", "algorithms.") if given["name"] == "mpt_causal_lm" else ("algorithms.",)
+    )  # whose loader accounts for them
+    args.used |= {name for name in job.stated if name.startswith(own)}
+    if args.raw("train_loader.dataset.packing_ratio") != "auto":
+        args.number("train_loader.dataset.packing_ratio")
+    hub = args.text("model.pretrained_model_name_or_path")
+    problems: list[Problem] = []
+    told: tuple[str, ...] = ()
+    of_hub = given["name"] == "hf_causal_lm"
+    if model is None and of_hub:
+        model = published(hub, where, "model", problems)
+    elif model is None and not (args.problems or job.unread(written=True).problems):
+        neutral = {name.removeprefix("model.") for name in job.dialect.neutral if name.startswith("model.")}
+        shape = {key: value for key, value in given.items() if key not in {*neutral, "name"}}
+        base = huggingface.from_mapping({**job.dialect.tables["mpt"], **shape, "model_type": "mpt"}, where,
+                                        name=Path(where).stem)  # fmt: skip
+        model, told = base.model, base.unmodelled
+    made = job.loaded(model, problems=problems, framework="llm-foundry")
+    return replace(made, unmodelled=(*told, *made.unmodelled))
+
+
+def _resolved(value: object, root: Mapping[str, object], depth: int = _DEPTH) -> object:
+    """``value`` with references to other places of the file replaced by what stands there."""
+    if isinstance(value, Mapping):
+        return {str(key): _resolved(inner, root, depth) for key, inner in value.items()}
+    match = _REFERENCE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or not depth:
+        return value
+    found: object = root
+    for step in match[1].split("."):
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return value if found is None else _resolved(found, root, depth - 1)
