@@ -1,4 +1,4 @@
-"""Measured runs as YAML: strict reading (every mistake of every file at once) and compact writing.
+"""Measured runs as YAML: strict reading (every mistake of every file at once); :mod:`harness.evidence.run_text` writes them.
 
 The schema is the dataclasses of :mod:`harness.contracts.runs`, nested as they are; ``model`` is a zoo name, a zoo name with
 changes (``{base: …, field: …}``) or a full mapping, ``recipe`` holds only what is stated.
@@ -16,11 +16,10 @@ from typing import Any
 from harness.contracts.runs import MISSING_MODEL, Measured, MeasuredRun, Source, Stack
 from harness.evidence import physics
 from harness.evidence.agreement import both
-from harness.evidence.run_text import to_yaml
 from harness.kept import Shelf
 from projector.errors import NO_FILE, InputError, Problem, nearest
 from projector.hardware import catalogue, own
-from projector.io.files import parse_yaml, read_text, write_whole
+from projector.io.files import parse_yaml, read_text
 from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -263,9 +262,3 @@ def _figures(measured: object, where: str, label: str, excused: bool) -> list[Pr
         if isinstance(measured.get(name), str) and measured[name] not in known:
             found.append(Problem(where, f"{label}{name}", measured[name], f"one of {', '.join(known)}"))
     return found
-
-
-def write(runs: Iterable[MeasuredRun], path: str | Path, header: str = "") -> None:
-    """Write runs so that :func:`read` gives them back. ``header``: a comment for the file's top, in lines."""
-    comment = "".join(f"# {line}\n" for line in header.splitlines())
-    write_whole(path, comment + to_yaml(runs))

@@ -18,11 +18,7 @@ from projector.workload.structure import to_mapping
 
 def to_yaml(runs: Iterable[MeasuredRun]) -> str:
     """The text that :func:`write` writes: one block per run, nested parts in one line each."""
-    return "\n".join(_block(run) for run in runs)
-
-
-def _block(run: MeasuredRun) -> str:
-    return "- " + "\n  ".join(f"{name}: {text}" for name, text in _texts(run)) + "\n"
+    return "\n".join(("- " + "\n  ".join(f"{name}: {text}" for name, text in _texts(run)) + "\n") for run in runs)
 
 
 def _texts(run: MeasuredRun) -> Iterator[tuple[str, str]]:

@@ -33,10 +33,16 @@ def arguments(text: str, where: str, unknowns: Unknowns) -> tuple[dict[str, obje
     if job.problems or left.problems:
         raise InputError([*job.problems, *left.problems])
     found = {name: value for name, value in job.fields.items() if value is not None}
-    found |= {name: True for name in job.dialect.tables["aside"] if _enables(content.get(name))}
+    found |= {
+        name: True for name in job.dialect.tables["aside"] if '"enabled": true' in json.dumps(content.get(name)).lower()
+    }
     told = (text.removesuffix(" (unknown)").partition("=") for text in (*job.doubtful(), *left.unmodelled))
     found |= {name if "." in name else f"deepspeed.{name}": job.stated[name] for name, _, _ in told}
-    unknown = {name: unknowns.within(str(value)) for name, value in open_.items() if _open(value)}
+    unknown = {
+        name: unknowns.within(str(value))
+        for name, value in open_.items()
+        if isinstance(value, str) and not is_known(value)
+    }
     return {name: value for name, value in found.items() if name not in unknown}, unknown
 
 
@@ -50,11 +56,3 @@ def _settled(value: Any) -> Any:
             if inner != "auto" and not (isinstance(inner, str) and not is_known(inner))
         }
     return value
-
-
-def _open(value: object) -> bool:
-    return isinstance(value, str) and not is_known(value)
-
-
-def _enables(section: object) -> bool:
-    return '"enabled": true' in json.dumps(section).lower()

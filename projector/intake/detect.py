@@ -171,7 +171,8 @@ def _load(
     if kind == "case" and mapping is not None:
         return case.from_mapping(mapping, file, model=architecture)
     if kind == "huggingface":
-        raise InputError([Problem(str(file), "recipe", "nothing: an architecture alone", _recipe_missing(file))])
+        expected = f"a training configuration: give one with --config, and this file with --model {file}"
+        raise InputError([Problem(str(file), "recipe", "nothing: an architecture alone", expected)])
     if kind == "torchtitan" and mapping is not None:
         from projector.intake import torchtitan
 
@@ -246,10 +247,6 @@ def _extends(mapping: Mapping[str, object], file: Path) -> bool:
 def _names(mapping: Mapping[str, object]) -> set[str]:
     """Keys as argument names: options may be written with their dashes."""
     return {key.lstrip("-").replace("-", "_") for key in mapping}
-
-
-def _recipe_missing(file: Path) -> str:
-    return f"a training configuration: give one with --config, and this file with --model {file}"
 
 
 def _mapping(text: str, file: Path) -> dict[str, object] | None:

@@ -81,7 +81,7 @@ def _kubernetes(documents: list[Mapping[str, Any]]) -> Manifest:
     for document in documents:
         pods = list(_pods(document, ()))
         asking = [pod for pod in pods if any(_gpus(each) for each in _containers(pod.spec))] or pods
-        nodes = [_times(pod.number) for pod in asking]
+        nodes = [" * ".join(pod.number) or "1" for pod in asking]
         operator = {"PET_NNODES": f"$(({' + '.join(nodes)}))", **_started(document, nodes)} if nodes else {}
         for pod in pods:
             parts += [_shell(one, pod.spec, maps, operator) for one in _containers(pod.spec)]
@@ -115,10 +115,6 @@ def _pods(value: Any, number: tuple[str, ...]) -> Iterator[_Pod]:
     elif isinstance(value, list):
         for inside in value:
             yield from _pods(inside, number)
-
-
-def _times(number: tuple[str, ...]) -> str:
-    return " * ".join(number) or "1"
 
 
 def _containers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import islice
-from pathlib import Path
 
-from projector.errors import InputError, Problem
+from projector.errors import InputError
 from projector.intake.assemble import Origin, assemble
 from projector.intake.loaded import Loaded
 from projector.intake.megatron_recipe import recipe_fields
 from projector.intake.values import Reader, literal
-from projector.io.files import parse_yaml, read_text
+from projector.io.files import parse_yaml
 from projector.workload import tokenizers, zoo
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -29,23 +28,6 @@ _TORN = re.compile(rf"(?:\.{{4,200}}|{_BUILT}).{{0,2000}}$")
 _WORLD = re.compile(r"using world size:\s*(\d+)")
 _VOCABULARY = re.compile(r"padded vocab \(size: (\d+)\)")
 _LEAST_LINES = 8  # of a dump: fewer are a coincidence (Megatron-LM prints some 300)
-
-
-def load(path: str | Path, *, model: str | None = None, gpus: int | None = None) -> Loaded:
-    """Read a log, YAML or JSON file. Raises :class:`InputError` for a file without Megatron-LM arguments.
-
-    ``model``: a zoo name that stands behind arguments which do not give the whole architecture. ``gpus`` overrides
-    the file's world size.
-    """
-    where = str(path)
-    text = read_text(path)
-    args = parse(text)
-    if not args:
-        expected = "an argument dump or a mapping of Megatron-LM arguments"
-        raise InputError([Problem(where, "", "no arguments", expected)])
-    if gpus is not None:
-        args = {**args, "world_size": gpus}
-    return from_mapping(args, where, model=model, name=model or Path(path).stem, written=not is_dump(text))
 
 
 def from_mapping(
@@ -125,8 +107,4 @@ def _mapping(text: str) -> dict[str, object]:
         inner = content.get(key)
         if isinstance(inner, Mapping):
             content = inner
-    return {_name(str(key)): literal(value) for key, value in content.items()}
-
-
-def _name(option: str) -> str:
-    return option.lstrip("-").replace("-", "_")
+    return {str(key).lstrip("-").replace("-", "_"): literal(value) for key, value in content.items()}

@@ -28,15 +28,14 @@ def dated(loaded: Loaded, text: str) -> Loaded:
     """``loaded`` of the month of the one image that ``text`` names outside comments; as it is where it names none, or
     images of several months."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#") or "#SBATCH" in line)
-    found = {_month(match): match[0] for match in _IMAGE.finditer("\n".join(lines))}
+    found = {
+        f"20{match['y'] or match['ny']}-{int(match['m'] or match['nm']):02d}": match[0]
+        for match in _IMAGE.finditer("\n".join(lines))
+    }
     if loaded.framework_date or len(found) != 1:
         return loaded
     ((month, image),) = found.items()
     return replace(loaded, framework_date=month, assumed=(f"framework_date={month} ({image})", *loaded.assumed))
-
-
-def _month(match: re.Match[str]) -> str:
-    return f"20{match['y'] or match['ny']}-{int(match['m'] or match['nm']):02d}"
 
 
 def era(words: Iterable[str]) -> tuple[str, str]:

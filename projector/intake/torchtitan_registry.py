@@ -72,7 +72,9 @@ class _Reading:
                     at[[first, *path][-1]] = value
                 else:
                     self.told.append(_short(each))
-            elif not isinstance(each, ast.Assert | ast.Import | ast.ImportFrom) and not _is_text(each):
+            elif not isinstance(each, ast.Assert | ast.Import | ast.ImportFrom) and not (
+                isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+            ):
                 self.told.append(_short(each))
         self._open.discard(name)
         return found if isinstance(found, dict) else {}
@@ -139,10 +141,6 @@ def _converters(made: list[Any], known: Mapping[str, str], where: str) -> dict[s
         if "grouped_mm" in known[name]:
             found.setdefault(f"{known[name]}.fqns", ["experts"])
     return found
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _short(node: ast.AST) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.__main__ import main
 from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
-from harness.evidence import dataset
+from harness.evidence import dataset, run_text
 from harness.evidence.physics import judge, marked
 from projector.frameworks.flops import flops_per_token
 from projector.hardware import catalogue
@@ -157,7 +157,7 @@ def test_a_processor_at_hand_is_not_held_to_the_catalogues() -> None:
 
 def test_doubts_are_said_where_a_file_is_projected(tmp_path, capsys) -> None:
     path = tmp_path / "runs.yaml"
-    dataset.write([run(3500.0), replace(run(0.004), id="y")], path)
+    path.write_text(run_text.to_yaml([run(3500.0), replace(run(0.004), id="y")]))
     out = tmp_path / "out"
     assert main(["run", "--runs", str(path), "--no-gate", "--no-plots", "--out", str(out)]) == 0
     assert "doubtful: x: 3500 s a step means" in capsys.readouterr().err
@@ -174,7 +174,7 @@ def test_a_refused_run_is_kept_with_its_reason_and_marked_once() -> None:
 
 def test_a_strict_file_is_judged_as_it_is_read(tmp_path) -> None:
     path = tmp_path / "runs.yaml"
-    dataset.write([run(0.004), replace(run(3500.0), id="y"), replace(run(), id="z")], path)
+    path.write_text(run_text.to_yaml([run(0.004), replace(run(3500.0), id="y"), replace(run(), id="z")]))
     read = {made.id: made.problem for made in dataset.read(path)}
     assert read["x"].startswith("0.004 s a step means")
     assert (read["y"], read["z"]) == ("", "")
@@ -186,7 +186,7 @@ def test_a_strict_file_is_judged_as_it_is_read(tmp_path) -> None:
 @pytest.mark.parametrize("value", [".nan", ".inf", "-1.0", "0"])
 def test_a_figure_that_is_no_number_is_a_mistake_of_the_file(value: str, tmp_path) -> None:
     path = tmp_path / "runs.yaml"
-    dataset.write([run()], path)
+    path.write_text(run_text.to_yaml([run()]))
     path.write_text(path.read_text().replace("step_seconds: 4.0", f"step_seconds: {value}"))
     with pytest.raises(ValueError, match=r"measured.step_seconds: found .*expected a positive number"):
         dataset.read(path)

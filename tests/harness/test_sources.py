@@ -15,7 +15,7 @@ from harness.contracts.runs import MeasuredRun, Prediction
 from harness.evaluation import evaluate, first_look
 from harness.evaluation.evaluate import Selected
 from harness.evaluation.first_look import Look
-from harness.evidence import dataset, suite
+from harness.evidence import dataset, run_text, suite
 from harness.report import files, junit, payload, post, publish, screen, verdict, view, view_sources
 from harness.score import gate
 from projector.errors import InputError
@@ -106,7 +106,7 @@ def test_doubted_rows_are_kept_in_the_files_and_come_back_apart(runs: list[Measu
 
 def test_only_doubted_runs_make_a_report_of_nothing_but_them(runs: list[MeasuredRun], tmp_path, capsys) -> None:
     table = tmp_path / "runs.yaml"
-    dataset.write([replace(runs[0], doubt="a threshold, it says")], table)
+    table.write_text(run_text.to_yaml([replace(runs[0], doubt="a threshold, it says")]))
     assert cli.main(["run", "--runs", str(table), "--out", str(tmp_path / "out"), "--no-plots"]) == 0
     assert f"part of no figure here: {runs[0].id}" in " ".join(capsys.readouterr().out.split())
     assert "a threshold, it says" in (tmp_path / "out" / "report.md").read_text()
@@ -115,8 +115,8 @@ def test_only_doubted_runs_make_a_report_of_nothing_but_them(runs: list[Measured
 def test_a_run_that_was_sound_and_is_doubted_now_is_no_lost_row(runs: list[MeasuredRun], tmp_path, capsys) -> None:
     sound, doubtful = tmp_path / "sound.yaml", tmp_path / "doubtful.yaml"
     measured = [run for run in runs if run.measured.tgs]
-    dataset.write(measured, sound)
-    dataset.write([replace(measured[0], doubt="a threshold, it says"), *measured[1:]], doubtful)
+    sound.write_text(run_text.to_yaml(measured))
+    doubtful.write_text(run_text.to_yaml([replace(measured[0], doubt="a threshold, it says"), *measured[1:]]))
     call = ["run", "--no-plots", "--runs"]
     for table, earlier in ((doubtful, sound), (sound, doubtful)):
         assert cli.main([*call, str(earlier), "--out", str(tmp_path / "a")]) == 0
@@ -134,7 +134,7 @@ def test_a_doubt_is_words(tmp_path, text: str) -> None:
     path.write_text(head + ", doubt: 'footnoted \"regression\"'}\n")
     run = dataset.read(path)[0]
     assert run.doubt == 'footnoted "regression"'
-    dataset.write([run], path)
+    path.write_text(run_text.to_yaml([run]))
     assert dataset.read(path) == [run]
 
 
@@ -168,7 +168,7 @@ def test_an_interval_that_says_nothing_is_neither_in_nor_out(runs: list[Measured
 
 def test_the_command_keeps_what_it_saw(runs: list[MeasuredRun], tmp_path) -> None:
     table, out = tmp_path / "runs.yaml", tmp_path / "first.csv"
-    dataset.write(runs, table)
+    table.write_text(run_text.to_yaml(runs))
     call = ["first-look", str(table), "--out", str(out), "--known", str(tmp_path / "none.csv")]
     assert "By source" in command_line.told("harness", *call)
     kept = out.read_bytes()

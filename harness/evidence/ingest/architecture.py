@@ -142,7 +142,7 @@ def _adapted(record: Record, name: str, text: str, stated: dict[str, object]) ->
         record.map("model", name, text)
         return base
     model, problems = parse_model({"base": name, **overrides}, record.where)
-    record.map("model", f"{name} with {_short(overrides)}", text)
+    record.map("model", f"{name} with {', '.join(f'{key}={value}' for key, value in overrides.items())}", text)
     return _checked(record, model, problems)
 
 
@@ -283,7 +283,3 @@ def _checked(record: Record, model: Model | None, problems: list[Problem]) -> Mo
     for problem in problems:
         record.refuse(f"{problem.key}: {problem.found!r} is not {problem.expected}")
     return model
-
-
-def _short(overrides: Mapping[str, object]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in overrides.items())

@@ -16,7 +16,6 @@ Where nothing would remain, the reasons 6, 5, 4 and 3 are lifted, in this order,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -83,31 +82,6 @@ class SteadyState:
     kept: int
     reasons: npt.NDArray[np.uint8]
     cuts: tuple[Cut, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Steady:
-    """``seconds``: median of the kept steps; ``rel_std``: standard error of that median by bootstrap, relative.
-
-    ``kept``: indices of the kept steps; ``cut``: what was dropped, in words.
-    """
-
-    seconds: float
-    rel_std: float | None
-    kept: tuple[int, ...]
-    cut: tuple[str, ...]
-
-
-def steady(seconds: Sequence[float], skipped: Sequence[bool] = ()) -> Steady:
-    """The steady state of step times in log order. Raises :class:`ValueError` for an empty sequence."""
-    values = np.asarray(seconds, dtype=np.float64)
-    state = steady_state(values, skipped=np.asarray(skipped, dtype=bool) if len(skipped) else None)
-    return Steady(
-        seconds=state.value,
-        rel_std=state.rel_std,
-        kept=tuple(int(i) for i in np.flatnonzero(state.reasons == 0)),
-        cut=tuple(words(cut) for cut in state.cuts),
-    )
 
 
 def words(cut: Cut) -> str:

@@ -161,7 +161,7 @@ class Arithmetic:
     def _combined(self, operator: str, left: _Value, right: _Value) -> _Value:
         if isinstance(left, str) or isinstance(right, str):
             return self._join(f"{left}{right}")
-        return _wrapped(_apply(operator, left, right))
+        return (_apply(operator, left, right) + 2**63) % 2**64 - 2**63
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
@@ -187,10 +187,6 @@ def _number(word: str) -> int:
         return int(word, 8) if len(word) > 1 and word[0] == "0" else int(word[:40])
     except ValueError:
         raise NotANumber(word) from None
-
-
-def _wrapped(value: int) -> int:
-    return (value + 2**63) % 2**64 - 2**63
 
 
 def _apply(operator: str, left: int, right: int) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from projector.intake.shell import scheduler
 from projector.intake.shell.conditions import Undecided
 from projector.intake.shell.control import Break, Continue, Exit, Return, TooLong
 from projector.intake.shell.files import Files
-from projector.intake.shell.launch import Evaluation, Launch, Way
+from projector.intake.shell.launch import Evaluation, Way
 from projector.intake.shell.machine import Machine
 from projector.intake.shell.state import State
 from projector.intake.shell.syntax import PLACEHOLDER, places
@@ -106,26 +107,14 @@ def _one(
     )
 
 
-def _shown(place: str) -> str:
-    return place.replace("⟨", "<").replace("⟩", ">").replace("\u00a0", " ") + ", a place to fill in"
-
-
 def _fill_placeholders(machine: Machine) -> None:
     """``<path to data>`` that a user was to fill in becomes unknown in what is launched."""
 
     def filled(word: str) -> str:
         match = PLACEHOLDER.search(word)
-        return word if match is None else machine.unknowns.mark(Unknown(_shown(match[0])))
+        if match is None:
+            return word
+        place = match[0].replace("⟨", "<").replace("⟩", ">").replace("\u00a0", " ")
+        return machine.unknowns.mark(Unknown(f"{place}, a place to fill in"))
 
-    machine.launches = [
-        Launch(
-            program=item.program,
-            arguments=tuple(filled(word) for word in item.arguments),
-            steps=item.steps,
-            environment=item.environment,
-            where=item.where,
-            line=item.line,
-            cwd=item.cwd,
-        )
-        for item in machine.launches
-    ]
+    machine.launches = [replace(item, arguments=tuple(map(filled, item.arguments))) for item in machine.launches]

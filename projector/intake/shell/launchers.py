@@ -52,14 +52,10 @@ def unwrapped(name: str, argv: Sequence[str]) -> list[str] | None:
         return list(argv[1:])
     for at in range(1, len(argv)):
         word = argv[at]
-        if starts_program(word) and not _is_value(argv, at):
+        if starts_program(word) and argv[at - 1] not in ("--entrypoint", "-o", "--output", "--name", "-w", "--workdir"):
             return list(argv[at:])
     plain = [at for at in range(1, len(argv)) if not argv[at].startswith("-")]
     return list(argv[plain[0] :]) if name in ("nohup", "time", "sudo", "setsid") and plain else []
-
-
-def _is_value(argv: Sequence[str], at: int) -> bool:
-    return argv[at - 1] in ("--entrypoint", "-o", "--output", "--name", "-w", "--workdir")
 
 
 def launched(name: str, argv: Sequence[str]) -> tuple[Step | None, str, list[str]] | None:

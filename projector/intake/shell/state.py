@@ -33,7 +33,9 @@ class State:
     def child(self) -> State:
         """A subshell: everything, changed apart."""
         made = copy.copy(self)
-        made.variables = {name: _copied(value) for name, value in self.variables.items()}
+        made.variables = {
+            name: (value if isinstance(value, str) else copy.copy(value)) for name, value in self.variables.items()
+        }
         made.exported, made.positional = set(self.exported), list(self.positional)
         made.functions, made.missing = dict(self.functions), list(self.missing)
         made.options, made.local = set(self.options), [dict(frame) for frame in self.local]
@@ -82,7 +84,3 @@ class State:
             items.append("")
         items[index] = items[index] + value if append else value
         self.variables[name] = items
-
-
-def _copied(value: Value) -> Value:
-    return value if isinstance(value, str) else copy.copy(value)

@@ -1,5 +1,4 @@
-"""Shell text to its syntax tree (tree-sitter's grammar of bash), and what readers ask of trees, in the order in which a shell
-reads them."""
+"""Shell text to its syntax tree (tree-sitter's grammar of bash), and what readers ask of trees, in a shell's order."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import io
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from harness.evidence.ingest.logs.events import Step
 from harness.evidence.ingest.logs.iteration_line import Steps, step
 from harness.evidence.ingest.logs.megatron import events
 from harness.evidence.ingest.logs.source import plain
-from harness.evidence.ingest.steady import steady
+from harness.evidence.ingest.steady import steady_state
 from projector.errors import InputError
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
@@ -178,10 +179,10 @@ def test_steps_repeated_with_other_times_are_doubted(tmp_path: Path) -> None:
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=60))
 def test_steady_state_lies_inside_the_steps(times: list[float]) -> None:
-    found = steady(times)
-    assert min(times) <= found.seconds <= max(times)
-    assert all(0 <= i < len(times) for i in found.kept)
-    assert found == steady(times)
+    found, again = (steady_state(np.array(times)) for _ in range(2))
+    assert min(times) <= found.value <= max(times)
+    assert 0 < found.kept <= len(times)
+    assert (found.value, found.rel_std, found.cuts) == (again.value, again.rel_std, again.cuts)
 
 
 def test_bigscience_logs(shared: Path) -> None:

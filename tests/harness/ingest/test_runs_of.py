@@ -10,8 +10,8 @@ import pytest
 
 from harness.__main__ import main
 from harness.contracts.runs import MeasuredRun
-from harness.evidence.dataset import write
 from harness.evidence.ingest.context import Context, read_context
+from harness.evidence.run_text import to_yaml
 from harness.evidence.runs_of import runs_of, runs_of_all
 from projector.cli import run as projector
 from projector.errors import InputError
@@ -30,7 +30,7 @@ def test_a_log_is_the_same_run_packed_and_as_a_strict_table(tmp_path: Path) -> N
     packed = tmp_path / "megatron_a.log.gz"
     packed.write_bytes(gzip.compress((LOGS / "megatron_a.log").read_bytes()))
     assert only(packed, SAID).measured == run.measured
-    write([run], tmp_path / "strict.yaml")
+    (tmp_path / "strict.yaml").write_text(to_yaml([run]))
     assert only(tmp_path / "strict.yaml").workload == run.workload
 
 
@@ -57,7 +57,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(flag: tuple[str, str], caps
 
 
 def test_flags_that_no_log_takes_are_refused(tmp_path: Path) -> None:
-    write([only(LOGS / "megatron_a.log", SAID)], tmp_path / "strict.yaml")
+    (tmp_path / "strict.yaml").write_text(to_yaml([only(LOGS / "megatron_a.log", SAID)]))
     with pytest.raises(InputError, match="no log"):
         runs_of_all([tmp_path / "strict.yaml"], SAID)
     assert len(runs_of_all([tmp_path / "strict.yaml", LOGS / "torchtitan.log"], read_context(None, "mi300x"))) == 2
@@ -73,7 +73,7 @@ def test_a_log_is_an_anchor_that_tells_its_own_step(tmp_path: Path, capsys: pyte
     """Whatever its dialect, and as a table of one run; flags change the target and not the anchor."""
     log = LOGS / "torchtitan.log"
     run = only(log)
-    write([run], tmp_path / "strict.yaml")
+    (tmp_path / "strict.yaml").write_text(to_yaml([run]))
     found = [anchored(capsys, "--anchor", str(path)) for path in (log, tmp_path / "strict.yaml")]
     for one, expected in found:
         assert one["measured_step_seconds"] == run.measured.step_seconds == pytest.approx(expected)
@@ -93,7 +93,7 @@ def anchored(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str,
 def test_an_anchor_that_tells_no_step_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert projector(["performance", "--anchor", str(LOGS / "megatron_a.log")]) == 2
     assert "gpu not stated" in capsys.readouterr().err
-    write([only(LOGS / "megatron_a.log", SAID), only(LOGS / "torchtitan.log")], tmp_path / "two.yaml")
+    (tmp_path / "two.yaml").write_text(to_yaml([only(LOGS / "megatron_a.log", SAID), only(LOGS / "torchtitan.log")]))
     assert projector(["performance", "--anchor", str(tmp_path / "two.yaml")]) == 2
     assert "2 runs (megatron_a, torchtitan" in capsys.readouterr().err
 

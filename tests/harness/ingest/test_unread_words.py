@@ -169,7 +169,7 @@ def test_what_is_unread_stays_with_the_run_and_its_row(tmp_path: Path) -> None:
 
     run, _ = one(**record(other={"attention": "FlexAttention", "paged_stash": "yes; on 2 streams"}))
     assert run.unread == ("attention: FlexAttention", "paged_stash: yes, on 2 streams")
-    dataset.write([run], tmp_path / "runs.yaml")
+    (tmp_path / "runs.yaml").write_text(run_text.to_yaml([run]))
     assert dataset.read(tmp_path / "runs.yaml") == [run]
     row = row_of(Selected("", run), "simulate", "uncalibrated", Prediction(status="unsupported"), None)
     assert row.unread == "attention: FlexAttention; paged_stash: yes, on 2 streams"

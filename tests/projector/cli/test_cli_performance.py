@@ -1,9 +1,9 @@
 """``projector performance`` as a user runs it: figures that add up, tables, JSON, trace."""
 
 import json
+import re
 import subprocess
 import sys
-import re
 
 import pytest
 from cli_command import DEEPSEEK, MIXTRAL, ON_MI355X, ROOT, projector

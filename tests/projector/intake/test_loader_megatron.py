@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from projector.errors import InputError
-from projector.intake import megatron_args
+from projector.intake import detect, megatron_args
 from projector.intake.megatron_model import model_fields
 from projector.intake.megatron_recipe import recipe_fields
 from projector.intake.values import Reader
@@ -37,7 +37,7 @@ def test_dump_behind_every_prefix(tmp_path, prefix):
     lines = [PREFIXES[prefix].format(line=line) for line in DUMP.read_text().splitlines()]
     log = tmp_path / "train.log"
     log.write_text("\n".join(lines))
-    loaded = megatron_args.load(log)
+    loaded = detect.load(log)
     mixtral = zoo.load("mixtral_8x22b")
     assert count(loaded.model) == count(mixtral)
     assert loaded.model.layer_kinds == mixtral.layer_kinds
@@ -219,15 +219,15 @@ def test_every_mistake_at_once():
 def test_files_without_arguments(tmp_path, content):
     file = tmp_path / "file.txt"
     file.write_text(content)
-    with pytest.raises(InputError, match="no arguments"):
-        megatron_args.load(file)
+    with pytest.raises(InputError, match=r"nothing that states a run|mapping|valid|block"):
+        detect.load(file)
     with pytest.raises(InputError, match=r"readable|does not exist"):
-        megatron_args.load(tmp_path / "missing.log")
+        detect.load(tmp_path / "missing.log")
 
 
 def test_logs_of_bigscience(shared):
     for log in sorted((shared / "corpus" / "logs" / "nvidia").glob("bigscience_meg*.log")):
-        loaded = megatron_args.load(log)
+        loaded = detect.load(log)
         assert loaded.model.vocab_size == 50257
         assert problems(loaded.workload()) == ()
 
@@ -309,7 +309,7 @@ _SIZES = {"num_layers": 4, "hidden_size": 1024, "num_attention_heads": 16, "seq_
 def _dump(path: Path, others: int, **further: object) -> str:
     args = {**_SIZES, **{f"setting_{i}": i for i in range(others)}, **further}
     path.write_text("\n".join(f"  {name} {'.' * (40 - len(name))} {value}" for name, value in args.items()))
-    return megatron_args.load(path).framework_date
+    return detect.load(path).framework_date
 
 
 @pytest.mark.parametrize(("others", "further", "month"), [
@@ -325,7 +325,7 @@ def test_one_that_knows_of_no_flash_attention_is_older(tmp_path: Path, others: i
 def test_what_a_person_wrote_tells_nothing_by_what_it_lacks(tmp_path: Path) -> None:
     file = tmp_path / "arguments.yaml"
     file.write_text("".join(f"{name}: {value}\n" for name, value in _SIZES.items()))
-    assert megatron_args.load(file).framework_date == ""
+    assert detect.load(file).framework_date == ""
 
 
 def test_deepspeeds_table_of_operators_is_no_dump() -> None:
