@@ -5,9 +5,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import fields
-from functools import cache, lru_cache, wraps
+from functools import cache, wraps
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
@@ -15,9 +14,9 @@ from weakref import WeakSet
 T = TypeVar("T")
 V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])
-_HASH = "_hash"
+_HASH, _MADE = "_hash", "_made"
 #: What is kept beside the fields of a frozen dataclass because it follows from them; copies with other values go without it.
-DERIVED = (_HASH, "_form", "_known")
+DERIVED = (_HASH, _MADE, "_form", "_known")
 
 
 def evolve(value: T, **changes: object) -> T:
@@ -85,9 +84,6 @@ class BoundedCache(Generic[V]):
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         """The value of ``key``, made where it is not remembered."""
-        scratch = _scratch.get()
-        if scratch is not None:
-            return _once(scratch, id(self), key, make)
         found = self._known.get(key)
         if found is None:
             found = make()
@@ -107,49 +103,18 @@ class BoundedCache(Generic[V]):
         self._known.clear()
 
 
-_scratch: ContextVar[dict[Hashable, Any] | None] = ContextVar("_scratch", default=None)  # of each thread its own
-
-
-@contextmanager
-def passing() -> Iterator[None]:
-    """For work on columns (:mod:`projector.size`), which nothing asks for again: what is remembered within is forgotten at
-    its end."""
-    yield from _with({})
-
-
-@contextmanager
-def lasting() -> Iterator[None]:
-    """Inside of :func:`passing`, for what does not depend on columns."""
-    yield from _with(None)
-
-
-def _with(scratch: dict[Hashable, Any] | None) -> Iterator[None]:
-    before = _scratch.set(scratch)
-    try:
-        yield
-    finally:
-        _scratch.reset(before)
-
-
-def _once(scratch: dict[Hashable, Any], owner: int, key: Hashable, make: Callable[[], V]) -> V:
-    place = owner, key
-    if place not in scratch:
-        scratch[place] = make()
-    return scratch[place]  # type: ignore[no-any-return]
-
-
-def remembered(size: int) -> Callable[[F], F]:
-    """Returns a decorator as :func:`functools.lru_cache` is, for functions that work on columns, too."""
+def with_its_own(place: int) -> Callable[[F], F]:
+    """Returns a decorator: what a function makes of a frozen dataclass, its argument at ``place``, is made once and kept with
+    that object, with which it goes."""
 
     def wrap(build: F) -> F:
-        known = lru_cache(maxsize=size)(build)
-
         @wraps(build)
-        def made(*given: Any, **named: Any) -> Any:
-            scratch = _scratch.get()
-            if scratch is None:
-                return known(*given, **named)
-            return _once(scratch, id(build), (given, *named.items()), lambda: build(*given, **named))
+        def made(*given: Any) -> Any:
+            own = given[place].__dict__.setdefault(_MADE, {})
+            key = build, *given[:place], *given[place + 1 :]
+            if key not in own:
+                own[key] = build(*given)
+            return own[key]
 
         return made  # type: ignore[return-value]
 

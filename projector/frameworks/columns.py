@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from projector.errors import InputError, Unsupported
 from projector.frameworks.scope import in_columns, numbers
 from projector.frameworks.types import Resolved
-from projector.memo import passing
 from projector.size import Rows, column, rows, trace
 
 K = TypeVar("K")
@@ -78,8 +77,7 @@ def laid_out(
 
             def known(own: Rows, group: Rows = group, cells: NDArray[np.int64] = cells) -> T | InputError | Unsupported:
                 try:
-                    with passing():
-                        return build(Layouts(runs[group[own[0]]], cells[:, own]), group[own])
+                    return build(Layouts(runs[group[own[0]]], cells[:, own]), group[own])
                 except (InputError, Unsupported) as error:
                     return error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.mechanisms import Execution
-from projector.memo import remembered
+from projector.memo import with_its_own
 from projector.operators.rank import Rank
 from projector.workload.recipe import Recipe
 
@@ -34,7 +34,7 @@ def _precision(recipe: Recipe) -> tuple[str, str, str]:
     return "fp8", how if how in ("rowwise", "blockwise") else "tensorwise", how
 
 
-@remembered(1024)
+@with_its_own(0)
 def local(resolved: Resolved) -> Local:
     """Returns the view of one rank of ``resolved`` (tokens and widths rounded up where a split leaves a remainder)."""
     work, recipe, model = resolved.workload, resolved.workload.recipe, resolved.workload.model

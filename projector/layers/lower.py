@@ -31,7 +31,7 @@ from projector.layers.moe import moe_layer
 from projector.layers.norms import beside
 from projector.layers.recompute import recomputed
 from projector.layers.towers import entering, frozen, leaving, merged
-from projector.memo import evolve, remembered
+from projector.memo import evolve, with_its_own
 from projector.operators.module import Block, Module, Recomputed, block
 from projector.operators.saved import once
 from projector.operators.types import Stream
@@ -51,8 +51,6 @@ from projector.workload.model import LayerKind, Model
 from projector.workload.sparse import BlockAttention, CompressedAttention
 from projector.workload.workload import Workload
 
-_KEPT = 512  # blocks of each kind, so that a search cannot fill the memory
-
 Builder = Callable[[LayerKind, Local], tuple[Module, ...]]
 ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
     (attention_mla.applies, attention_mla.attention),
@@ -61,7 +59,7 @@ ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
 """Who builds softmax attention: the first that applies to the model."""
 
 
-@remembered(_KEPT)
+@with_its_own(1)
 def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     """Returns one decoder layer of ``kind`` for one micro-batch on one rank.
 
@@ -80,25 +78,25 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     return _sharded(made, view, seen.workload).under(replace(again, kept=once((*again.kept, *around))))
 
 
-@remembered(_KEPT)
+@with_its_own(1)
 def residual_bytes(kind: LayerKind, resolved: Resolved) -> float:
     """Returns what enters a layer of ``kind``."""
     return local(_seen_by(kind, resolved)).residual_bytes
 
 
-@remembered(_KEPT)
+@with_its_own(0)
 def embedding(resolved: Resolved) -> Block:
     """Returns the input embedding (first stage) for one micro-batch."""
     return _end("embedding", lambda view: (*embed(view), *merged(view)), resolved)
 
 
-@remembered(_KEPT)
+@with_its_own(0)
 def head(resolved: Resolved) -> Block:
     """Final norm, output layer and loss (last stage)."""
     return _end("head", output, resolved)
 
 
-@remembered(_KEPT)
+@with_its_own(0)
 def mtp(resolved: Resolved) -> Block:
     """Returns one depth of multi-token prediction with its output layer and loss."""
     view, (inner, around) = local(resolved), _prediction(resolved)
@@ -106,7 +104,7 @@ def mtp(resolved: Resolved) -> Block:
     return _sharded(_under(block("mtp", parts, _graphed(inner, view)), inner, resolved), view, resolved.workload)
 
 
-@remembered(_KEPT)
+@with_its_own(0)
 def mtp_layer(resolved: Resolved) -> Block:
     """Returns the same without output layer and loss, which all depths and the model itself compute at the end."""
     view = local(resolved)
@@ -132,7 +130,7 @@ def _beside_reference(made: Block, build: Callable[[Local], tuple[Module, ...]],
     return replace(made, forward=(*forward, *made.forward))
 
 
-@remembered(_KEPT)
+@with_its_own(0)
 def _prediction(resolved: Resolved) -> tuple[tuple[Module, ...], tuple[Module, ...]]:
     """(parts of the layer of a depth, the same with what stands before it)."""
     kind = resolved.workload.model.mtp_kind
@@ -182,7 +180,7 @@ def _in_bf16(resolved: Resolved) -> Resolved:
     return evolve(resolved, workload=evolve(work, recipe=evolve(work.recipe, precision="bf16")))
 
 
-@remembered(_KEPT)
+@with_its_own(1)
 def _layer_parts(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     model = view.model
     if model.unsupported:
@@ -202,7 +200,7 @@ def _mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     return () if kind.mixer is None else _mixed(replace(kind, mlp=None), view)
 
 
-@remembered(_KEPT)
+@with_its_own(1)
 def _mixed(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """The first half of a layer, which is the same with and without experts."""
     return MIXERS[type(kind.mixer)](kind, view)

@@ -71,7 +71,7 @@ class Saving(NamedTuple):
 
 def saving(resolved: Resolved, name: Hashable) -> Saving:
     """Of the layer of a kind, or of the block of this ``name``: ``embedding``, ``head``, ``mtp_layer``."""
-    block = lower.layer(name, resolved) if isinstance(name, LayerKind) else getattr(lower, str(name))(resolved)
+    block = lower.layer(name, resolved, True) if isinstance(name, LayerKind) else getattr(lower, str(name))(resolved)
     return Saving(
         block.saved_bytes,
         block.kept_bytes,

@@ -13,7 +13,7 @@ from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.layers.local import local
 from projector.mechanisms.data_parallel import Gathered
-from projector.memo import remembered
+from projector.memo import with_its_own
 from projector.memory.chunks import ChunkMemory, chunk_memory
 from projector.memory.parameters import Contents, Weights, contents, stage, weights_of
 from projector.memory.state import State, state
@@ -104,7 +104,7 @@ def pipeline(run: Resolved, placement: tuple[tuple[int, ...], ...], known: dict[
     return known.setdefault((kinds, placement), Pipeline(kinds, placement))
 
 
-@remembered(1024)
+@with_its_own(0)
 def holdings(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> tuple[Holding, ...]:
     """Returns what every rank holds; one object for ranks that hold the same."""
     own = pipeline(resolved, placement, {})

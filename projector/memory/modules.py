@@ -53,7 +53,7 @@ def _chunk(resolved: Resolved, chunk: Composition) -> _Sizes:
 
 def _layer(kind: LayerKind, resolved: Resolved, *, whole: bool) -> _Sizes:
     """``whole``: nothing of this layer is recomputed, though the recipe recomputes others."""
-    block, mixer = lower.layer(kind, resolved), lower.mixer_tensors(kind, resolved)
+    block, mixer = lower.layer(kind, resolved, True), lower.mixer_tensors(kind, resolved)
     first = "attention" if lower.attends(kind) else "recurrent"
     second = "experts" if kind.moe else "mlp"
     for saved in block.saves if whole else block.kept:

@@ -79,7 +79,7 @@ class Weights(NamedTuple):
 
 def weights_of(resolved: Resolved, name: Hashable) -> Weights:
     """Of the layer of a kind, or of the block of this ``name``: ``embedding``, ``head``, ``mtp``."""
-    block = lower.layer(name, resolved) if isinstance(name, LayerKind) else getattr(lower, str(name))(resolved)
+    block = lower.layer(name, resolved, True) if isinstance(name, LayerKind) else getattr(lower, str(name))(resolved)
     return Weights(block.weights, block.owned.total)
 
 

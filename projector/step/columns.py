@@ -21,7 +21,6 @@ from projector.hardware.types import Cluster, Efficiency, GroupShape
 from projector.kernels.protocol import ComputeOp, Times
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated, shared
-from projector.memo import lasting, passing
 from projector.operators.types import Collective
 from projector.size import Column, Rows, Split, column, part, raw, rows
 from projector.step.cycle import Stages, figures
@@ -72,8 +71,7 @@ def staged(
         for row, chunks in enumerate(kinds):
             for kind in dict.fromkeys(chunks):
                 asked.setdefault(kind, []).append(row)
-        with passing():
-            values = made.layouts.folded(asked.items(), made.shape, made.stage, len(Stages._fields))
+        values = made.layouts.folded(asked.items(), made.shape, made.stage, len(Stages._fields))
         for row, (i, chunks) in enumerate(zip(own.tolist(), kinds, strict=True)):
             found[i] = np.stack([values[kind][:, row] for kind in chunks], axis=-1)
     return [found[i] for i in range(len(runs))]
@@ -149,8 +147,7 @@ class Groups:
     def seconds(self, op: Collective) -> float:
         """Of every row, by how the group of ``op`` lies there."""
         if op not in self._seconds:
-            with lasting():
-                self._seconds[op] = self._priced(op)
+            self._seconds[op] = self._priced(op)
         return self._seconds[op]
 
     def _priced(self, op: Collective) -> float:

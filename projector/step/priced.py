@@ -74,6 +74,9 @@ class Priced:
         return replace(layers, kernels=ChainMap(slowed(seconds, self.slowest), layers.kernels))  # type: ignore[arg-type]
 
 
+_RUNS: BoundedCache[Resolved] = BoundedCache(
+    512
+)  # one object for all that are equal, with the blocks that are kept with it
 _PRICED: BoundedCache[Priced] = BoundedCache(128)
 
 
@@ -89,6 +92,7 @@ def priced(
 
     Raises :class:`NoMeasurement` in ``benchmark`` mode on a GPU without measured tables.
     """
+    resolved = _RUNS.get(resolved, lambda: resolved)
     found = _kernels(resolved, cluster, efficiency, mode, settings)
     model = corrected(found) if corrected else found
     own = mode != "simulate" or corrected is not None  # a kernel model of this projection alone

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import random
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from projector.frameworks.scope import but_for_sizes, in_columns
 from projector.hardware import catalogue
 from projector.hardware.efficiency import of as efficiency_of
 from projector.kernels.settings import DEFAULT
-from projector.memo import BoundedCache, evolve, lasting, passing
+from projector.memo import evolve
 from projector.operators.module import Block
 from projector.settle.workload import settle, settled
 from projector.step.columns import additive
@@ -104,8 +103,7 @@ def traced(views: Sequence[Resolved]) -> Iterator[tuple[np.ndarray, list[Block]]
     cells = scope.numbers(views)
 
     def build(rows: np.ndarray) -> list[Block]:
-        with passing():
-            return blocks(in_columns(views[0], cells[:, rows]))
+        return blocks(in_columns(views[0], cells[:, rows]))
 
     return size.trace(build, len(views))
 
@@ -154,19 +152,6 @@ def test_rows_that_disagree_are_traced_apart(values: list[int], edge: int, parts
     groups = list(size.trace(lambda rows: branches(size.column([values[row] for row in rows])), len(values)))
     found = {row: size.rows(made, len(rows))[i] for rows, made in groups for i, row in enumerate(rows.tolist())}
     assert found == {row: branches(value) for row, value in enumerate(values)}
-
-
-def test_what_is_remembered_in_passing_is_forgotten_and_stays_in_its_thread() -> None:
-    known: BoundedCache[object] = BoundedCache(8)
-    with passing():
-        inside = known.get("a", object)
-        assert known.get("a", object) is inside
-        with lasting():
-            outside = known.get("b", object)
-        with ThreadPoolExecutor(1) as others:
-            elsewhere = others.submit(known.get, "c", object).result()
-    assert "a" not in known
-    assert (known.get("b", object), known.get("c", object)) == (outside, elsewhere)
 
 
 @pytest.mark.parametrize("room", ROOMS)
