@@ -1,4 +1,4 @@
-"""Every schedule by name. A new one is a new file here, with a ``GENERATOR``."""
+"""Every schedule by name. A new one is a new file here, with a ``GENERATOR``, or ``GENERATORS`` of one rule."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def _order(entry: Generator) -> tuple[bool, bool, int, str]:
 def _registered() -> dict[str, Generator]:
     modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
     own = [module.GENERATOR for module in modules if hasattr(module, "GENERATOR")]
+    own += [entry for module in modules for entry in getattr(module, "GENERATORS", ())]
     return {entry.name: entry for entry in sorted(own, key=_order)}
 
 

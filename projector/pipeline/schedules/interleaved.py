@@ -1,11 +1,10 @@
-"""Interleaved 1F1B: ``vpp`` model chunks a rank, micro-batches in groups that pass one chunk after the other."""
+"""1F1B, and interleaved 1F1B: ``vpp`` chunks a rank, micro-batches in groups that pass one chunk after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from projector.pipeline.compiler import deadlocks
-from projector.pipeline.schedules import one_f_one_b
 from projector.pipeline.schedules.split import alternate, keep
 from projector.pipeline.types import Action, Generator, Schedule, actions, loop_placement
 
@@ -35,16 +34,18 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
     """Warm-up of ``min(m·vpp, 2(pp − r − 1) + (vpp − 1)·group)`` forwards on rank ``r``; ``group`` defaults to ``pp``.
 
     Megatron refuses a last group of fewer than ``pp`` micro-batches; here see :func:`or_whole_groups`. One chunk a rank
-    is plain 1F1B.
+    is plain 1F1B, whose warm-up is one forward for each stage below.
     """
-    if vpp == 1:
-        return one_f_one_b.GENERATOR.build(pp, 1, microbatches, None, extra_warmup)
+    hops = 1 if vpp == 1 else 2
 
     def orders(count: int, size: int) -> Orders:
-        ahead = [2 * (pp - rank - 1) + (vpp - 1) * size + extra_warmup for rank in range(pp)]
+        ahead = [hops * (pp - rank - 1) + (vpp - 1) * size + extra_warmup for rank in range(pp)]
         forward, backward = lanes(count, vpp, size)
         return tuple(_rank(forward, backward, min(warmup, len(forward))) for warmup in ahead)
 
+    if vpp == 1:
+        whole = orders(microbatches, microbatches)
+        return Schedule("1f1b", pp, 1, microbatches, False, whole, loop_placement(pp, 1))
     return or_whole_groups("interleaved", pp, vpp, microbatches, group or pp, orders)
 
 
@@ -77,13 +78,27 @@ def _rank(forward: list[Action], backward: list[Action], warmup: int) -> tuple[A
     return (*forward[:warmup], *steady, *backward[len(forward) - warmup :])
 
 
-GENERATOR = Generator(
-    name="interleaved",
-    build=build,
-    chunks=None,
-    split=False,
-    aliases=("1f1b-interleaved", "interleaved-1f1b", "interleaved1f1b", "virtual-pipeline", "vpp", "interleaving"),
-    run_by=("megatron", "primus", "torchtitan"),
-    source="Narayanan et al., arXiv 2104.04473; Megatron-LM megatron/core/pipeline_parallel/schedules.py",
-    single="1f1b",
+_RUN_BY = ("megatron", "primus", "torchtitan")
+_SOURCE = "Narayanan et al., arXiv 2104.04473; Megatron-LM megatron/core/pipeline_parallel/schedules.py"
+GENERATORS = (
+    Generator(
+        name="1f1b",
+        build=build,
+        chunks=1,
+        split=False,
+        aliases=("one-forward-one-backward", "pipedream-flush", "no-pipeline", "none", "non-interleaved", "dapple"),
+        run_by=_RUN_BY,
+        source=_SOURCE,
+        looped="interleaved",
+    ),
+    Generator(
+        name="interleaved",
+        build=build,
+        chunks=None,
+        split=False,
+        aliases=("1f1b-interleaved", "interleaved-1f1b", "interleaved1f1b", "virtual-pipeline", "vpp", "interleaving"),
+        run_by=_RUN_BY,
+        source=_SOURCE,
+        single="1f1b",
+    ),
 )

@@ -1,4 +1,5 @@
-"""Building blocks repeated at a fixed period, their two ends drawn together: the squeeze of arXiv 2405.15362.
+"""V-Half and V-Min: building blocks repeated at a fixed period, their two ends drawn together: the squeeze of arXiv
+2405.15362.
 
 A block gives the slots of one micro-batch's four passes on every rank; repeated, it leaves slots idle before the first
 micro-batch is back and after the last one entered. Every action of these two ends moves to the earliest slot that is
@@ -12,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from projector.pipeline.types import Action, Kind, actions
+from projector.pipeline.schedules.split import v_schedule
+from projector.pipeline.types import Action, Generator, Kind, Schedule, actions
 
 _PERIOD = 6  # slots a micro-batch takes on a rank: F, B and W of two chunks
 _PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
@@ -217,3 +219,39 @@ def _repeats(order: Order, period: int) -> int | None:
 
 def _later(part: Order, by: int, total: int) -> list[Action]:
     return [actions(kind, chunk, total)[number + by] for kind, chunk, number in part]
+
+
+def half(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
+    """About half of 1F1B's activations."""
+    del vpp, group, extra_warmup
+    gap = 3 if pp % 2 == 0 else 0  # keeps the four passes of a rank in different residues of the period
+
+    def block(rank: int) -> tuple[int, int, int, int]:
+        return 2 * rank, 3 * pp - rank - 2, 3 * pp + gap + 2 * rank - 1, 6 * pp + gap - rank - 2
+
+    return v_schedule("v_half", pp, microbatches, squeezed(pp, microbatches, block))
+
+
+def least(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
+    """The block with the least memory, about a third of 1F1B's activations."""
+    del vpp, group, extra_warmup
+    gap = 2 if pp % 3 == 0 else 0  # the same
+
+    def block(rank: int) -> tuple[int, int, int, int]:
+        return rank, 2 * pp - rank - 1, 2 * pp + gap + rank, 4 * pp + gap - rank - 1
+
+    return v_schedule("v_min", pp, microbatches, squeezed(pp, microbatches, block))
+
+
+GENERATORS = tuple(
+    Generator(
+        name=f"v_{word}",
+        build=build,
+        chunks=2,
+        split=True,
+        aliases=(f"v{word}", f"zbv-greedy-{word}", f"zbv-{word}"),
+        run_by=("primus",),
+        source="Qi et al., Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
+    )
+    for word, build in (("half", half), ("min", least))
+)

@@ -1,16 +1,18 @@
-"""Zero bubble by list scheduling under a memory limit: every rank takes what is ready, weight gradients fill the gaps."""
+"""ZB-1p and ZB-2p: zero bubble by list scheduling for the stage times at hand, within once or twice the activation memory of
+1F1B. Every rank takes what is ready, weight gradients fill the gaps."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import NamedTuple
 
 from projector.pipeline.compiler import compile_schedule
 from projector.pipeline.evaluator import evaluate
-from projector.pipeline.types import Action, Costs, Schedule, actions, loop_placement
+from projector.pipeline.schedules import zero_bubble
+from projector.pipeline.types import Action, Costs, Generator, Schedule, actions, loop_placement
 
 Rule = tuple[bool, float]
 """(alternate, share): whether a forward that is ready goes before a backward after a backward; how much of a weight
@@ -172,3 +174,47 @@ def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float
         push(heap, (end, rank))
     spans = [end - start for start, end in zip(began, free, strict=True)]
     return _Played(tuple(map(tuple, orders)), max(free), max(spans), chosen)
+
+
+def _equal(
+    name: str, times: int, pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int
+) -> Schedule:
+    """The order for equal times, ``times``·pp micro-batches alive at most; ``group`` and ``extra_warmup`` do not apply."""
+    del vpp, group, extra_warmup
+    return greedy(name, pp, microbatches, times * pp)
+
+
+def one(pp: int, microbatches: int, costs: Costs) -> Schedule:
+    """The best for these times of the orders that the rules give and of ZB-H1, which keeps to the same limit."""
+    return fastest("zb_1p", zero_bubble.one(pp, 1, microbatches, None, 0), pp, costs)
+
+
+def two(pp: int, microbatches: int, costs: Costs) -> Schedule:
+    """The best for these times of the orders that the rules give and of ZB-H2, which keeps to the same limit; where that
+    is faster, the limit counts half of a micro-batch from its B on."""
+    return fastest("zb_2p", zero_bubble.two(pp, 1, microbatches, None, 0), 2 * pp, costs, half=True)
+
+
+GENERATORS = (
+    Generator(
+        name="zb_1p",
+        build=partial(_equal, "zb_1p", 1),
+        chunks=1,
+        split=True,
+        aliases=("zb1p", "zb-auto", "zero-bubble-auto"),
+        source="Qi et al., arXiv 2401.10241, section 3.1 (ZB-1p: memory limit of p micro-batches)",
+        tuned=one,
+        looped="interleaved_zb",
+    ),
+    Generator(
+        name="zb_2p",
+        build=partial(_equal, "zb_2p", 2),
+        chunks=1,
+        split=True,
+        aliases=("zb2p", "zero-bubble-heuristic", "zerobubble-heuristic"),
+        source="Qi et al., arXiv 2401.10241, section 3.1 (ZB-2p: memory limit of 2p micro-batches)",
+        tuned=two,
+        run_by=("primus",),
+        looped="interleaved_zb",
+    ),
+)

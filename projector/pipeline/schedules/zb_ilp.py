@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from projector.pipeline.bounds import lower_bound
-from projector.pipeline.schedules import zb_2p, zb_h2
-from projector.pipeline.schedules.zb_greedy import fastest
+from projector.pipeline.schedules import zero_bubble
+from projector.pipeline.schedules.zb_greedy import fastest, greedy
 from projector.pipeline.types import Costs, Generator, Schedule
 
 LARGEST = 108
@@ -23,20 +23,19 @@ _SECONDS = 4.0
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Returns the order for equal times: that of ZB-2p, which is optimal for them."""
-    made = zb_2p.build(pp, vpp, microbatches, group, extra_warmup)
-    return _named(made)
+    del vpp, group, extra_warmup
+    return greedy("zb_ilp", pp, microbatches, 2 * pp)
 
 
 @lru_cache(maxsize=64)
 def tuned(pp: int, microbatches: int, costs: Costs) -> Schedule:
     """The solved order, or where there are more than :data:`LARGEST` actions the best that rules give."""
-    by_hand = zb_h2.GENERATOR.build(pp, 1, microbatches, None, 0)
-    found = fastest("zb_ilp", by_hand, 2 * pp, costs)
+    found = fastest("zb_ilp", zero_bubble.two(pp, 1, microbatches, None, 0), 2 * pp, costs)
     if 3 * pp * microbatches > LARGEST:
         return found
     from projector.pipeline.optimal import improve
 
-    return _named(improve(found, costs, [2 * pp] * pp, _SECONDS).schedule)
+    return replace(improve(found, costs, [2 * pp] * pp, _SECONDS).schedule, name="zb_ilp")
 
 
 def gap(schedule: Schedule, costs: Costs, makespan: float) -> float:
@@ -44,10 +43,6 @@ def gap(schedule: Schedule, costs: Costs, makespan: float) -> float:
     parts = (costs.forward, costs.backward_input, costs.backward_weight, costs.p2p)
     least = float(lower_bound(schedule.placement, schedule.microbatches, *parts, True))
     return max(0.0, 1.0 - least / makespan) if makespan > 0 else 0.0
-
-
-def _named(schedule: Schedule) -> Schedule:
-    return replace(schedule, name="zb_ilp")
 
 
 GENERATOR = Generator(

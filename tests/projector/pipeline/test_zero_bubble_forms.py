@@ -16,7 +16,7 @@ from projector.pipeline import residency
 from projector.pipeline.compiler import compile_schedule
 from projector.pipeline.evaluator import evaluate
 from projector.pipeline.optimal import LARGEST, improve
-from projector.pipeline.schedules import squeezed, zb_2p, zb_greedy, zb_h2, zb_ilp
+from projector.pipeline.schedules import squeezed, zb_greedy, zb_ilp, zero_bubble
 from projector.pipeline.schedules.squeezed import steady
 from projector.pipeline.types import Action, Costs, Schedule, actions, loop_placement
 
@@ -185,7 +185,7 @@ def makespan_of(schedule: Schedule, costs: Costs) -> float:
 
 @pytest.mark.parametrize("microbatches", [4, 6, 40])
 def test_no_worse_than_the_rules_and_no_better_than_the_bound(microbatches: int) -> None:
-    ours, rules = zb_ilp.tuned(4, microbatches, UNEVEN), zb_2p.tuned(4, microbatches, UNEVEN)
+    ours, rules = zb_ilp.tuned(4, microbatches, UNEVEN), zb_greedy.two(4, microbatches, UNEVEN)
     took = makespan_of(ours, UNEVEN)
     assert took <= makespan_of(rules, UNEVEN) * (1 + 1e-9)
     assert 0.0 <= zb_ilp.gap(ours, UNEVEN, took) < 0.3
@@ -219,15 +219,15 @@ def test_the_published_planner_ends_no_step_earlier(pp, times, makespan, span) -
     forward, inputs, weight, hop = (float(part) for part in times)
     costs = Costs((forward,) * pp, (inputs,) * pp, (weight,) * pp, (hop,) * (pp - 1))
     least = (pp - 1) * (forward + hop) + 12 * (forward + inputs + weight)
-    assert makespan >= float(makespan_of(zb_2p.tuned(pp, 12, costs), costs)) >= least
+    assert makespan >= float(makespan_of(zb_greedy.two(pp, 12, costs), costs)) >= least
     assert span <= makespan
 
 
 def test_half_a_micro_batch_given_back_lets_more_of_them_in() -> None:
     """Where B is long, the limit in whole micro-batches leaves the ranks waiting: 413 s and 402 s on eight ranks."""
     costs = Costs((5.0,) * 8, (7.0,) * 8, (3.0,) * 8, (1.0,) * 7)
-    whole = zb_greedy.fastest("zb_2p", zb_h2.GENERATOR.build(8, 1, 24, None, 0), 16, costs)
-    half = zb_2p.tuned(8, 24, costs)
+    whole = zb_greedy.fastest("zb_2p", zero_bubble.two(8, 1, 24, None, 0), 16, costs)
+    half = zb_greedy.two(8, 24, costs)
     assert makespan_of(half, costs) < 0.98 * makespan_of(whole, costs)
     compiled = [pipeline.compiler.compile_schedule(schedule) for schedule in (whole, half)]
     assert residency.peak(compiled[0], 1.0).max() <= 16 < residency.peak(compiled[1], 1.0).max()
