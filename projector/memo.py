@@ -104,8 +104,8 @@ class BoundedCache(Generic[V]):
 
 
 def with_its_own(place: int) -> Callable[[F], F]:
-    """Returns a decorator: what a function makes of a frozen dataclass, its argument at ``place``, is made once and kept with
-    that object, with which it goes."""
+    """Returns a decorator: what a function makes of a frozen dataclass, its argument at ``place``, is made once and kept
+    with that object, with which it goes."""
 
     def wrap(build: F) -> F:
         @wraps(build)
