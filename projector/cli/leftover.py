@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from projector.cli.recipe_flags import flag_of
 from projector.errors import InputError, Problem, Unsupported
@@ -104,7 +105,7 @@ def _moves(name: str, value: object, stated: Workload, made: Projection, setting
     if key == "framework_date":
         tried = [replace(stated, framework_date=_EARLIER)]
     else:
-        choices = next(known.choices for known in fields() if known.key == key) or (not value,)
+        choices: tuple[Any, ...] = next(known.choices for known in fields() if known.key == key) or (not value,)
         others = [other for other in choices if other not in (value, "auto")][:_OTHERS]
         tried = [replace(stated, recipe=replace(stated.recipe, **{key: other})) for other in others]
     most = 0.0

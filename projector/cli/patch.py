@@ -48,8 +48,8 @@ def patched(case: Case, load: Workload, options: argparse.Namespace) -> str:
         changed = _changed(changed, path.suffix, key, after.get(key, _GONE), beside)
         beside = [key, *beside]  # what is new stands together
     _compare(changed, path, case, load, options)
-    lines = (each.splitlines(keepends=True) for each in (text, changed))
-    return "".join(difflib.unified_diff(*lines, str(path), str(path)))
+    lines = [each.splitlines(keepends=True) for each in (text, changed)]
+    return "".join(difflib.unified_diff(lines[0], lines[1], str(path), str(path)))
 
 
 def _words(load: Workload, text: str) -> Words:
@@ -91,8 +91,11 @@ def _changed(text: str, kind: str, key: str, value: Any, known: list[str]) -> st
 
 def _stands(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
     """Where a word stands outside comments."""
-    line = lambda place: text[text.rfind("\n", 0, place) + 1 : place]  # noqa: E731
-    return [each for each in pattern.finditer(text) if not re.search(r"(?:^|\s)#", line(each.start("key")))]
+
+    def commented(place: int) -> bool:
+        return re.search(r"(?:^|\s)#", text[text.rfind("\n", 0, place) + 1 : place]) is not None
+
+    return [each for each in pattern.finditer(text) if not commented(each.start("key"))]
 
 
 def _setting(key: str) -> re.Pattern[str]:
@@ -140,8 +143,8 @@ def _read(text: str, path: Path, options: argparse.Namespace) -> Workload:
 
     alone = ("configs", "model", "cluster", "gpu", "framework", "framework_date", "gpus", "target_nodes")
     words = [w for n in alone if (v := getattr(options, n)) for w in (f"--{n.replace('_', '-')}", str(v))]
-    if _PRIMUS.search(text) and not options.configs and (folder := presets_of(path, os.environ)):
-        words += ["--configs", str(folder)]  # they are looked for above the file
+    if _PRIMUS.search(text) and not options.configs and (presets := presets_of(path, os.environ)):
+        words += ["--configs", str(presets)]  # they are looked for above the file
     for name in ("args", "env"):
         words += [f"--{name}", *given] if (given := getattr(options, name)) else []
     with tempfile.TemporaryDirectory() as folder:

@@ -13,6 +13,7 @@ from projector.io.table import Line, Table, factor, figure, gib, listed, number1
 from projector.search.axes import Option
 from projector.search.first_run import FirstRun, first_run
 from projector.search.found import Best, Found
+from projector.search.nodes import Hit
 from projector.search.words import words
 from projector.workload.schema import recipe_to_mapping
 
@@ -104,9 +105,14 @@ def _told_apart(found: Found) -> str:
 
 def surest(case: Case, found: Found) -> str:
     """Returns which of the best is the safest bet: the fastest at the slow end of its 90 % interval."""
-    slow = lambda each: expected.expectation(case, each.projection).high  # noqa: E731
+
+    def slow(each: Best) -> float:
+        return expected.expectation(case, each.projection).high
+
+    def least(each: Best) -> float:
+        return each.projection.tgs * each.projection.step_seconds / slow(each)
+
     bet, best = found.surest(slow), found.best[0]
-    least = lambda each: each.projection.tgs * each.projection.step_seconds / slow(each)  # noqa: E731
     if bet is best:
         return f"It is the safest bet, too: {least(best):,.0f} tokens/s/GPU at the slow end of its interval."
     return (
@@ -154,7 +160,11 @@ def _why(found: Found) -> str:
 
 
 def _front(found: Found, case: Case) -> Table:
-    gpus, tokens = lambda hit: hit.fields.get("gpus", case.workload.gpus), case.workload.tokens_per_step
+    tokens = case.workload.tokens_per_step
+
+    def gpus(hit: Hit) -> int:
+        return int(hit.fields.get("gpus", case.workload.gpus))
+
     several = len({gpus(hit) for hit in found.front}) > 1
     hours = figure("GPU-hours of 10⁹ tokens", lambda hit: hit.seconds * gpus(hit) / tokens / 3.6e-6, number1)
     made = (

@@ -148,7 +148,7 @@ def _in_words(kind: str, load: Workload, settled: Recipe) -> Recipe:
     as_told = (counted and kind != "nemo") or bool(given.pipeline_model_parallel_layout)
     if kind in ("case", "torchtitan") or as_told or len(set(layers)) == 1:
         return given
-    plain = dict.fromkeys(LAID_OUT[2:]) | dict.fromkeys(LAID_OUT[-2:], False)
+    plain: dict[str, Any] = dict.fromkeys(LAID_OUT[2:]) | dict.fromkeys(LAID_OUT[-2:], False)
     ends = {name: sum(layers[at :: settled.pp]) for name, at in zip(LAID_OUT[5:7], (0, settled.pp - 1), strict=True)}
     layout = {"pipeline_model_parallel_layout": layouts.spelled(layers, model.mtp_num_layers)}
     made = (replace(given, **{**plain, **words}) for words in (ends, layout))

@@ -14,7 +14,7 @@ from harness.evidence.ingest.dialects import read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
 from harness.evidence.ingest.logs.clock import CLOCK, STAMP, Clock, taken
 from harness.evidence.ingest.logs.dialect import Dialect
-from harness.evidence.ingest.steady import REASONS, steady, steady_state
+from harness.evidence.ingest.steady import REASONS, steady_state
 
 
 def step(tmp_path: Path, text: str) -> float:
@@ -219,13 +219,12 @@ def test_the_median_lies_inside_its_interval_and_the_steps(times: list[float]) -
         assert state.low <= state.high
         assert min(times) <= state.low
         assert state.high <= max(times)
-    assert steady(times) == steady(times)
     assert state.kept + sum(cut.steps for cut in state.cuts) == len(times)
 
 
 def test_no_steps_is_an_error() -> None:
     with pytest.raises(ValueError, match="no steps"):
-        steady([])
+        steady_state(np.array([]))
 
 
 def test_of_two_steps_that_differ_the_first_is_warm_up() -> None:
