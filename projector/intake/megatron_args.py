@@ -19,9 +19,10 @@ from projector.workload import tokenizers, zoo
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _BUILT = r"\[(?:NO|YES|OKAY|FAIL|SUCCESS)\]"
-#: A line of a dump: name and value; none of the report in which DeepSpeed lists what it could build (``cpu_adam ... [NO]``).
+#: A line of a dump: name and value; none of the report in which DeepSpeed lists what it could build (``cpu_adam ... [NO]``),
+#: and none whose dots end in what another process printed there (``use_torch_fsdp2 ......WARNING: …``).
 _DUMPED = re.compile(
-    r"(?:^|[\]:])\s{0,40}:?\s{0,40}([A-Za-z_][\w.]{0,80}?)\s{1,9}\.{3,200}(?!\.)"
+    r"(?:^|[\]:])\s{0,40}:?\s{0,40}([A-Za-z_][\w.]{0,80}?)\s{1,9}\.{3,200}(?=\s|$)"
     rf"(?!\S{{1,80}}\s{{1,40}}{_BUILT})\s?(?!{_BUILT})([^:\s].{{0,2000}}|)$"
 )
 _TORN = re.compile(rf"(?:\.{{4,200}}|{_BUILT}).{{0,2000}}$")

@@ -75,6 +75,14 @@ def another_model(given: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+#: Lumen's words for several linear layers (lumen/models/megatron.py, ``apply_lora``; the embedding's adapter is left out).
+_LINEARS = {
+    "attention": ("linear_qkv", "linear_proj"),
+    "attention_mlp": ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"),
+    "all": ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "output_layer"),
+}
+
+
 def in_own_words(args: dict[str, object]) -> dict[str, object]:
     """``args`` with what forks add to Megatron-LM said by it; what has no word of its own stays as it is."""
     args = dict(args)
@@ -86,12 +94,7 @@ def in_own_words(args: dict[str, object]) -> dict[str, object]:
         tp, ep = args.get("tensor_model_parallel_size", 1), args.get("expert_model_parallel_size", 1)
         if type(tp) is int and type(ep) is int:
             args |= {"expert_model_parallel_size": tp * ep, "expert_tensor_parallel_size": 1}
-    modules, rank = args.pop("lora_target_modules", None), args.pop("lora_r", 16)
-    if modules:  # MindSpeed-LLM (features_manager/finetune/lora.py): no modules, no adapters
-        args["lora"] = {
-            "dim": rank,
-            "target_modules": modules if isinstance(modules, (list, tuple)) else str(modules).split(),
-        }
+    args |= _adapters(args)
     if args.pop("enable_zbh1_pipeline", None):  # Megatron-DeepSpeed
         args["pipeline_schedule"] = "zb-h1"
     if str(args.get("schedules_method") or args.get("schedule_method")) in ("vanilla", "None"):
@@ -103,6 +106,16 @@ def in_own_words(args: dict[str, object]) -> dict[str, object]:
         if args.pop("moe_fb_overlap", None):  # forwards beside backwards, which hide each other's exchanges
             args["overlap_moe_expert_parallel_comm"] = True
     return _stages(args)
+
+
+def _adapters(args: dict[str, object]) -> dict[str, object]:
+    """Takes the words of adapters out of ``args``: MindSpeed-LLM has none without modules (features_manager/finetune/lora.py),
+    Lumen none of rank 0 (lumen/models/megatron.py)."""
+    modules, rank = args.pop("lora_target_modules", None), args.pop("lora_rank", args.pop("lora_r", 16))
+    if not modules or rank == 0:
+        return {}
+    names = modules if isinstance(modules, (list, tuple)) else str(modules).split()
+    return {"lora": {"dim": rank, "target_modules": [each for name in names for each in _LINEARS.get(name, (name,))]}}
 
 
 def _stages(args: dict[str, object]) -> dict[str, object]:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from projector.errors import InputError
-from projector.intake import detect, megatron_args
+from projector.intake import detect, megatron_args, megatron_forks
 from projector.intake.megatron_model import model_fields
 from projector.intake.megatron_recipe import recipe_fields
 from projector.intake.values import Reader
@@ -335,3 +335,25 @@ def test_deepspeeds_table_of_operators_is_no_dump() -> None:
     assert not megatron_args.is_dump(table)
     rows = "".join(f"  argument_{i} ................................... {i}\n" for i in range(8))
     assert megatron_args.parse(table + rows) == {f"argument_{i}": i for i in range(8)}
+
+
+def test_a_line_of_a_dump_that_another_process_cut_is_no_value() -> None:
+    whole = "\n".join(f"  argument_{i} ........................ {i}" for i in range(10))
+    torn = "  use_torch_fsdp2 ..............WARNING: one_logger package is required\n  tensor_model_parallel_size ........ 2"
+    found = megatron_args.parse(f"{whole}\n{torn}\n")
+    assert "use_torch_fsdp2" not in found
+    assert found["tensor_model_parallel_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("rank", "word", "targets"),
+    [
+        (0, "all", None),
+        (16, "attention", ("linear_qkv", "linear_proj")),
+        (16, "attention_mlp", ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")),
+    ],
+)
+def test_words_for_several_linears_are_those_linears(rank: int, word: str, targets: tuple[str, ...] | None) -> None:
+    found = megatron_forks.in_own_words({"lora_rank": rank, "lora_target_modules": word})
+    lora = found.get("lora")
+    assert (tuple(lora["target_modules"]) if isinstance(lora, dict) else None) == targets
