@@ -109,8 +109,8 @@ def in_own_words(args: dict[str, object]) -> dict[str, object]:
 
 
 def _adapters(args: dict[str, object]) -> dict[str, object]:
-    """Takes the words of adapters out of ``args``: MindSpeed-LLM has none without modules (features_manager/finetune/lora.py),
-    Lumen none of rank 0 (lumen/models/megatron.py)."""
+    """Takes the words of adapters out of ``args``: MindSpeed-LLM has none without modules
+    (features_manager/finetune/lora.py), Lumen none of rank 0 (lumen/models/megatron.py)."""
     modules, rank = args.pop("lora_target_modules", None), args.pop("lora_rank", args.pop("lora_r", 16))
     if not modules or rank == 0:
         return {}
