@@ -169,7 +169,7 @@ def search(
         gap=hunt.gap,
         most=_most(best[0], space, objective) if best and hunt.gap is None else None,
         seconds=hunts.clock.now() + hunts.clock.others,
-        refused=hunt.tree.refused,
+        refused=hunt.refused,
         reasons=hunt.reasons,
         next=other,
         moved=_moved(best[0].projection, other.projection) if other else {},

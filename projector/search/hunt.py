@@ -11,8 +11,9 @@ in memory, then by their own stages; then whole projections. It ends where no bo
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from heapq import heappop, heappush
 from itertools import compress, count
 from typing import Any
@@ -26,7 +27,7 @@ from projector.many import project_many
 from projector.search import bounds
 from projector.search.axes import Option
 from projector.search.families import Blocks, Families
-from projector.search.nodes import Counts, Hit, Leaf, Limb, layout_of, without
+from projector.search.nodes import Counts, Hit, Node, layout_of, without
 from projector.search.objective import Objective
 from projector.search.space import with_fields
 from projector.search.tree import Tree
@@ -53,26 +54,27 @@ _ADDS = (
 _BESIDE = "overlap_moe_expert_parallel_comm"  # a switch that no weight and no workspace sees
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Outcome:
-    """What a hunt says of its space to one through a larger space; see :class:`Hunt` and :class:`Tree`."""
+    """What a hunt has found, and says of its space to one through a larger space. ``near``: bounds of what just does not
+    fit; ``reasons``: of what no model covers; ``refused``: see :class:`Tree`; ``left``: the lowest bound of what is wanted
+    and was not looked at; ``bounded``: whether everything has a bound; ``known``: projections, by :meth:`Hunt.name` of
+    their fields, those of hunts before it among them."""
 
-    counts: Counts
-    hits: list[Hit]
-    near: list[tuple[float, Option]]
-    reasons: Mapping[str, int]
-    refused: Mapping[tuple[str, str], int]
-    left: float
-    bounded: bool
-    known: Mapping[str, tuple[float, float]]
+    counts: Counts = field(default_factory=Counts)
+    hits: list[Hit] = field(default_factory=list)
+    near: list[tuple[float, Option]] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    left: float = float("inf")
+    bounded: bool = True
+    known: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass
-class Hunt:
+class Hunt(Outcome):
     """``top``: groups that are wanted, and the best of a second layout beside them; ``until``: the second by ``now`` at
-    which to stop; ``known``: projections of hunts before it, by :meth:`name` of their fields; ``seeds``: what is projected
-    already and fits; ``blocks``: seconds that hunts before it found. ``left``: the lowest bound of what is wanted and was
-    not looked at; ``bounded``: whether everything has a bound."""
+    which to stop; ``seeds``: what is projected already and fits; ``blocks``: seconds that hunts before it found."""
 
     tree: Tree
     cluster: Cluster
@@ -82,36 +84,26 @@ class Hunt:
     until: float | None = None
     now: Callable[[], float] = time.process_time
     most: int | None = None
-    known: dict[str, tuple[float, float]] = field(default_factory=dict)
     told: Callable[[Counts, float | None], None] = lambda *_: None
     seeds: Sequence[Hit] = ()
     blocks: Blocks = field(default_factory=dict)
-    counts: Counts = field(default_factory=Counts)
-    hits: list[Hit] = field(default_factory=list)
-    near: list[tuple[float, Option]] = field(default_factory=list)
-    reasons: dict[str, int] = field(default_factory=dict)
-    left: float = float("inf")
-    bounded: bool = True
 
     def __post_init__(self) -> None:
-        self._heap: list[tuple[float, int, Limb | Leaf]] = []
+        self._heap: list[tuple[float, int, Node]] = []
         self._ticks = count()
         self._looks, self._late = 0, False
         self._best: dict[Hashable, float] = {}
         self._layouts: dict[Hashable, float] = {}
         self._fits: dict[Hashable, bool] = {}
         self._reach = float("inf")
-        kinds: dict[Hashable, int] = {}
-        self._kinds = [kinds.setdefault(without(option, *_ADDS), len(kinds)) for option in self.tree.space.of_layers]
+        self.refused = self.tree.refused
         self._families = Families(self.cluster, self.blocks)
-        self._seen = [
-            without(option, "recompute_method", "recompute_num_layers") for option in self.tree.space.of_layers
-        ]
-        self._bare = [
-            without({**option, **_NOTHING}, "recompute_method", "recompute_num_layers")
-            for option in self.tree.space.of_layers
-        ]
-        self._weighed = [without(option, *_ADDS, _BESIDE) for option in self.tree.space.of_layers]
+        options, kinds = self.tree.space.of_layers, dict[Hashable, int]()
+        number = ("recompute_method", "recompute_num_layers")
+        self._kinds = [kinds.setdefault(without(option, *_ADDS), len(kinds)) for option in options]
+        self._seen = [without(option, *number) for option in options]
+        self._bare = [without({**option, **_NOTHING}, *number) for option in options]
+        self._weighed = [without(option, *_ADDS, _BESIDE) for option in options]
         self._entered: set[str] = set()
         self.enter(self.seeds)
 
@@ -125,16 +117,8 @@ class Hunt:
         """Runs it, and what it found."""
         before = set(self.known)
         self.run()
-        return Outcome(
-            counts=self.counts,
-            hits=self.hits,
-            near=self.near,
-            reasons=self.reasons,
-            refused=self.tree.refused,
-            left=self.left,
-            bounded=self.bounded,
-            known={name: found for name, found in self.known.items() if name not in before},
-        )
+        own = {each.name: getattr(self, each.name) for each in fields(Outcome)}
+        return Outcome(**own | {"known": {name: found for name, found in self.known.items() if name not in before}})
 
     def join(self, parts: Sequence[Outcome]) -> None:
         """Takes what hunts through all pieces of its space found."""
@@ -142,9 +126,8 @@ class Hunt:
             self.counts += part.counts
             self.enter(part.hits)
             self.near += part.near
-            for reason, number in part.reasons.items():
-                self.reasons[reason] = self.reasons.get(reason, 0) + number
-            self.tree.refused.update(part.refused)
+            self.reasons.update(part.reasons)
+            self.refused.update(part.refused)
             self.known |= part.known
             self.left = min(self.left, part.left)
             self.bounded &= part.bounded
@@ -180,7 +163,7 @@ class Hunt:
 
     def _plant(self) -> bool:
         """A limb for every pipeline whose weights fit; whether there was time for all."""
-        bunch: list[Limb] = []
+        bunch: list[Node] = []
         for branch in self.tree.branches():
             if self.counts.enumerated and self._spent():
                 self._weighed_out(bunch)
@@ -192,21 +175,20 @@ class Hunt:
             by_kind: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
             for layer, once in zip(branch.layers, branch.once, strict=True):
                 by_kind.setdefault(self._kinds[layer], []).append((layer, once))
-            for kind, leaves in by_kind.items():
-                number = sum(len(once) for _, once in leaves)
-                self.counts.enumerated += number
-                bunch.append(Limb(branch.shape, branch.pipe, kind, tuple(leaves)))
+            for leaves in by_kind.values():
+                bunch.append(Node(branch.shape, branch.pipe, tuple(leaves)))
+                self.counts.enumerated += bunch[-1].number
         self._price(bunch)
         return True
 
-    def _weighed_out(self, limbs: Sequence[Limb]) -> list[tuple[Limb, Workload]]:
+    def _weighed_out(self, limbs: Sequence[Node]) -> list[tuple[Node, Workload]]:
         """Those whose weights fit, whatever passes through them, without recompute; the others are out of memory."""
-        loads = [self._load(limb.shape, limb.pipe, *limb.leaves[0], bare=True) for limb in limbs]
+        loads = [self._load(limb) for limb in limbs]
         keys: list[Hashable] = []
         new: dict[Hashable, Workload] = {}
         for limb, load in zip(limbs, loads, strict=True):
             sizes = tuple(v for k, v in self.tree.shapes[limb.shape].items() if k != "micro_batch_size")
-            keys.append((sizes, limb.pipe, self._weighed[limb.leaves[0][0]], load.num_microbatches > 1))
+            keys.append((sizes, limb.pipe, self._weighed[limb.layer], load.num_microbatches > 1))
             if keys[-1] not in self._fits:
                 new.setdefault(keys[-1], load)
         for key, share in zip(new, bounds.weights(list(new.values()), self.cluster), strict=True):
@@ -217,46 +199,42 @@ class Hunt:
         self.counts.out_of_memory += sum(limb.number for limb, fit in zip(limbs, fits, strict=True) if not fit)
         return list(compress(zip(limbs, loads, strict=True), fits))
 
-    def _price(self, limbs: Sequence[Limb]) -> None:
-        fitting = self._weighed_out(limbs)
-        self._push_all([0.0] * len(fitting), [limb for limb, _ in fitting], [load for _, load in fitting])
+    def _price(self, limbs: Sequence[Node]) -> None:
+        self._push_all([(0.0, *each) for each in self._weighed_out(limbs)])
         self.told(self.counts, self._first())
 
-    def _push_all(self, least_of: Sequence[float], nodes: Sequence[Limb | Leaf], loads: Sequence[Workload]) -> None:
-        """Nodes with bounds of their own, which are no lower than ``least_of`` them: by blocks like theirs, or where none
+    def _push_all(self, nodes: Sequence[tuple[float, Node, Workload]]) -> None:
+        """Nodes with bounds of their own, which are no lower than those they come with: by blocks like theirs, or where none
         are known by their priced stages."""
-        asked = [(*self._where(node), load) for node, load in zip(nodes, loads, strict=True)]
+        asked = [(*self._where(node), load) for _, node, load in nodes]
         self._families.ask(asked, self.settings)
         least = self._families.bounds(asked)
         rest = [i for i, each in enumerate(least) if each is None]
         found = [each or 0.0 for each in least]
-        for i, each in zip(rest, bounds.seconds([loads[i] for i in rest], self.cluster, self.settings), strict=True):
+        loads = [nodes[i][2] for i in rest]
+        for i, each in zip(rest, bounds.seconds(loads, self.cluster, self.settings), strict=True):
             found[i] = each.item()
-        for bound, node, load, each in zip(least_of, nodes, loads, found, strict=True):
+        for (bound, node, load), each in zip(nodes, found, strict=True):
             if each == float("inf"):
                 self._refused("no model prices its stages", node.number)
             else:
                 heappush(self._heap, (max(bound, self.objective.bound(load, each)), next(self._ticks), node))
 
-    def _load(
-        self, shape: int, pipe: int, layer: int, once: Iterable[int], *, bare: bool = False, quiet: bool = True
-    ) -> Workload:
-        """``bare``: without recompute; ``quiet``: with the least that runs beside compute."""
-        choices = tuple(once)
+    def _load(self, node: Node) -> Workload:
+        """The first below it, with the least that runs beside compute."""
         numbers = self.tree.space.of_once
-        chosen = min(choices, key=lambda i: bool(numbers[i].get("overlap_grad_reduce"))) if quiet else choices[0]
-        fields = self.tree.fields(shape, pipe, layer, chosen)
-        return with_fields(self.tree.space.base, {**fields, **_NOTHING} if bare else fields)
+        chosen = min(node.once, key=lambda i: bool(numbers[i].get("overlap_grad_reduce")))
+        fields = self.tree.fields(node.shape, node.pipe, node.layer, chosen)
+        return with_fields(self.tree.space.base, {**fields, **_NOTHING} if node.bare else fields)
 
     def _refused(self, reason: str, number: int) -> None:
-        words = reason.split("\n")[0]
-        self.reasons[words] = self.reasons.get(words, 0) + number
+        self.reasons[reason.split("\n")[0]] += number
         self.counts.unsupported += number
 
     # -- the lowest bound first
 
     def _climb(self) -> None:
-        ready: list[tuple[float, Leaf]] = []
+        ready: list[tuple[float, Node]] = []
         beyond = 0
         while (self._heap or ready) and not self._spent():
             if ready and (len(ready) >= _SOONER or not self._heap or self._heap[0][0] > self._reach):
@@ -274,27 +252,25 @@ class Hunt:
                     heappop(self._heap)
                     continue
             next_ = list(self._next())
-            self._open([(bound, node) for bound, node in next_ if isinstance(node, Limb)])
-            leaves = [(bound, node) for bound, node in next_ if isinstance(node, Leaf)]
-            self._fit([(bound, leaf) for bound, leaf in leaves if not leaf.fits])
-            ready += [(bound, leaf) for bound, leaf in leaves if leaf.fits]
+            self._open([each for each in next_ if each[1].bare])
+            self._fit([each for each in next_ if not (each[1].bare or each[1].fits)])
+            ready += [each for each in next_ if each[1].fits]
             if self._reach == float("inf") and len(ready) >= 4:  # something to compare with, soon
                 self._project([leaf for _, leaf in ready])
                 ready = []
         left = [bound for bound, _, _ in self._heap[:1]] + [bound for bound, _ in ready]
         self.left = min((bound for bound in left if bound < self._reach), default=float("inf"))
 
-    def _layout(self, node: Limb | Leaf) -> Hashable:
+    def _layout(self, node: Node) -> Hashable:
         shape = self.tree.shapes[node.shape]
         return layout_of({**shape, **self.tree.space.pipelines(shape["pp"])[node.pipe]})
 
-    def _open(self, limbs: Sequence[tuple[float, Limb]]) -> None:
+    def _open(self, limbs: Sequence[tuple[float, Node]]) -> None:
         """Their recompute options."""
-        leaves = [(b, Leaf(limb.shape, limb.pipe, *each)) for b, limb in limbs for each in limb.leaves]
-        loads = [self._load(leaf.shape, leaf.pipe, leaf.layer, leaf.once) for _, leaf in leaves]
-        self._push_all([bound for bound, _ in leaves], [leaf for _, leaf in leaves], loads)
+        leaves = [(b, Node(limb.shape, limb.pipe, (each,), bare=False)) for b, limb in limbs for each in limb.leaves]
+        self._push_all([(bound, leaf, self._load(leaf)) for bound, leaf in leaves])
 
-    def _next(self) -> Iterator[tuple[float, Limb | Leaf]]:
+    def _next(self) -> Iterator[tuple[float, Node]]:
         """The node with the lowest bound, and those that are opened with it."""
         most = max(self._reach, self._heap[0][0])
         for _ in range(min(_SOONER if self._reach == float("inf") else _TOGETHER, len(self._heap))):
@@ -302,23 +278,23 @@ class Hunt:
                 bound, _, node = heappop(self._heap)
                 yield bound, node
 
-    def _fit(self, leaves: Sequence[tuple[float, Leaf]]) -> None:
+    def _fit(self, leaves: Sequence[tuple[float, Node]]) -> None:
         """Whether they do in memory."""
-        loads = [self._load(leaf.shape, leaf.pipe, leaf.layer, leaf.once) for _, leaf in leaves]
+        loads = [self._load(leaf) for _, leaf in leaves]
         for (bound, leaf), load, found in zip(leaves, loads, bounds.needs(loads, self.cluster), strict=True):
             if isinstance(found, str):
-                self._refused(found, len(leaf.once))
+                self._refused(found, leaf.number)
                 continue
             memory, verdict = found
             if verdict.margin < 0:
-                self.counts.out_of_memory += len(leaf.once)
+                self.counts.out_of_memory += leaf.number
                 if verdict.required < BETTER * verdict.usable:
                     self.near.append((bound, self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, leaf.once[0])))
                 continue
             value = max(bound, self.objective.bound(load, 0.0, memory))
             heappush(self._heap, (value, next(self._ticks), replace(leaf, fits=True)))
 
-    def _project(self, leaves: Iterable[Leaf]) -> None:
+    def _project(self, leaves: Iterable[Node]) -> None:
         every = [self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, once) for leaf in leaves for once in leaf.once]
         names = [self.name(fields) for fields in every]
         new = [i for i, name in enumerate(names) if name not in self.known]
@@ -356,10 +332,10 @@ class Hunt:
                 if len(self._best) >= self.top:
                     self._reach = sorted(self._best.values())[self.top - 1]
 
-    def _where(self, node: Limb | Leaf) -> tuple[int, Hashable, Hashable]:
+    def _where(self, node: Node) -> tuple[int, Hashable, Hashable]:
         """By what :mod:`projector.search.families` knows the blocks of a node."""
-        if isinstance(node, Limb):
-            return node.pipe, ("bare", node.kind), self._bare[node.leaves[0][0]]
+        if node.bare:
+            return node.pipe, ("bare", self._kinds[node.layer]), self._bare[node.layer]
         return node.pipe, node.layer, self._seen[node.layer]
 
     def name(self, fields: Option) -> str:

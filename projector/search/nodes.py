@@ -42,34 +42,31 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
-    """A group: all that is left open is done once a step."""
+class Node:
+    """One pipeline of one choice of sizes, with options of the layers and of what is done once a step (``leaves``: numbers
+    of options). ``bare``: all recompute of one choice of switches, looked at as if there were none; else one group, of
+    which is left open what is done once a step, and ``fits`` says that it does in memory."""
 
     shape: int
     pipe: int
-    layer: int
-    once: tuple[int, ...]
+    leaves: tuple[tuple[int, tuple[int, ...]], ...]
+    bare: bool = True
     fits: bool = False
 
     @property
     def number(self) -> int:
         """Of the configurations below it."""
-        return len(self.once)
-
-
-@dataclass(frozen=True, slots=True)
-class Limb:
-    """One pipeline of one choice of sizes and switches, with its recompute options."""
-
-    shape: int
-    pipe: int
-    kind: int
-    leaves: tuple[tuple[int, tuple[int, ...]], ...]
+        return sum(len(once) for _, once in self.leaves)
 
     @property
-    def number(self) -> int:
-        """Of the configurations below it."""
-        return sum(len(once) for _, once in self.leaves)
+    def layer(self) -> int:
+        """Its first option of the layers."""
+        return self.leaves[0][0]
+
+    @property
+    def once(self) -> tuple[int, ...]:
+        """What goes with that."""
+        return self.leaves[0][1]
 
 
 def layout_of(fields: Option) -> Hashable:
