@@ -18,7 +18,7 @@ from projector.settle import launch
 from projector.workload.workload import Workload
 
 _COLUMNS = (
-    text("category", "change.category", minor=3),
+    text("category", "change.kind", minor=3),
     text("change", "change.label"),
     text("kept", lambda t: _kept(t)),
     figure("tokens/s/GPU", "projection.tgs", number1),
@@ -144,7 +144,7 @@ def as_document(case: Case, found: Explored) -> dict[str, Any]:
         "together": _together(case, baseline, kept[-1]) if kept else None,
         "steps": [
             {
-                "category": t.change.category,
+                "category": t.change.kind,
                 "change": t.change.label,
                 "fields": dict(t.change.fields),
                 "kept": t.kept,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import partial
 from typing import NamedTuple
 
 from projector.dataclass import dataclass
@@ -116,11 +115,10 @@ def chunk_memory(
     first: bool,
     last: bool,
     gathered: Gathered,
-    known: Callable[[Hashable], Saving] | None = None,
+    of: Callable[[Hashable], Saving],
 ) -> ChunkMemory:
-    """``first``/``last``: the chunk begins or ends the model; ``gathered``: unsharded weights of its rank; ``known``: what
-    blocks save, where they were built before (:func:`saving`)."""
-    of = known or partial(saving, resolved)
+    """``first``/``last``: the chunk begins or ends the model; ``gathered``: unsharded weights of its rank; ``of``: what
+    blocks save (:func:`saving`)."""
     recipe, x = resolved.workload.recipe, local(resolved).residual_bytes
     runs, depths = _segments(recipe, chunk, of), chunk.mtp[0]
     runs += [(_plain(recipe, of("mtp_layer")), depths)] if depths else []

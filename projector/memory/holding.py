@@ -14,7 +14,7 @@ from projector.frameworks.types import Resolved
 from projector.layers.local import local
 from projector.mechanisms.data_parallel import Gathered
 from projector.memo import with_its_own
-from projector.memory.chunks import ChunkMemory, chunk_memory
+from projector.memory.chunks import ChunkMemory, chunk_memory, saving
 from projector.memory.parameters import Contents, Weights, contents, stage, weights_of
 from projector.memory.state import State, state
 from projector.memory.transients import unsharded
@@ -107,11 +107,11 @@ def pipeline(run: Resolved, placement: tuple[tuple[int, ...], ...], known: dict[
 @with_its_own(0)
 def holdings(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> tuple[Holding, ...]:
     """Returns what every rank holds; one object for ranks that hold the same."""
-    own = pipeline(resolved, placement, {})
+    own, saved = pipeline(resolved, placement, {}), partial(saving, resolved)
     each = []
     for inside, chunks in own.held:
         one = kept(resolved, gpu_arch, inside, partial(weights_of, resolved))
-        each.append(Holding(one, tuple(chunk_memory(resolved, *what, one.gathered) for what in chunks)))
+        each.append(Holding(one, tuple(chunk_memory(resolved, *what, one.gathered, saved) for what in chunks)))
     return tuple(each[place] for place in own.ranks)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 from projector.dataclass import dataclass
@@ -83,10 +83,8 @@ def weights_of(resolved: Resolved, name: Hashable) -> Weights:
     return Weights(block.weights, block.owned.total)
 
 
-def stage(resolved: Resolved, own: Contents, known: Callable[[Hashable], Weights] | None = None) -> StageParameters:
-    """Returns the weights of one rank. ``known``: those of its blocks, where they were built before
-    (:func:`weights_of`)."""
-    of = known or partial(weights_of, resolved)
+def stage(resolved: Resolved, own: Contents, of: Callable[[Hashable], Weights]) -> StageParameters:
+    """Returns the weights of one rank. ``of``: those of its blocks (:func:`weights_of`)."""
     count, embeds, heads, mtps = own
     units = [(of(kind), number) for kind, number in count] + ([(of("mtp"), mtps)] if mtps else [])
     layers, extra = units[: len(count)], units[len(count) :]

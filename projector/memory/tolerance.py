@@ -11,10 +11,8 @@ residual streams). Their few peaks say nothing of others, and others nothing of 
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from projector.frameworks.types import Resolved
-from projector.memo import IdentityKey
+from projector.memo import with_its_own
 from projector.parameter import parameter
 from projector.workload.layer_kinds import Recurrent
 from projector.workload.model import Model
@@ -44,14 +42,9 @@ def kind(resolved: Resolved) -> str:
     return "planned" if resolved.execution.allocator.planned else "ddp" if sharing.clears_buffers else sharing.name
 
 
+@with_its_own(0)
 def uncounted(model: Model) -> bool:
     """Returns whether nobody has counted what its layers save."""
-    return _uncounted(IdentityKey(model))
-
-
-@lru_cache(maxsize=256)
-def _uncounted(same: IdentityKey[Model]) -> bool:
-    model = same.value
     mixers = (kind.mixer for kind in model.layer_kinds)
     several = model.residual_width > model.hidden_size
     return several or any(isinstance(mixer, Recurrent | CompressedAttention) for mixer in mixers)

@@ -124,10 +124,6 @@ class Timeline:
         may start."""
         return self.last_end("W" if self.compiled.schedule.split else "B")
 
-    def first_start(self, kind: Kind) -> Floats:
-        """Returns ``[…, stages]``: when a virtual stage first starts an action of this kind (infinite if it has none)."""
-        return self._per_stage(np.minimum, self.start, kind, np.inf)
-
     def last_end(self, kind: Kind) -> Floats:
         """Returns ``[…, stages]``: when a virtual stage ends its last action of this kind (−infinite if it has none)."""
         placement = np.asarray(self.compiled.schedule.placement)
@@ -150,12 +146,6 @@ class Timeline:
     def _per_rank(self, how: np.ufunc, values: Floats) -> Floats:
         ordered = values[..., self.compiled.by_rank]
         return np.asarray(how.reduceat(ordered, self.compiled.rank_starts, axis=-1))
-
-    def _per_stage(self, how: np.ufunc, values: Floats, kind: Kind, empty: float) -> Floats:
-        chosen = np.flatnonzero(self.compiled.kind == KINDS.index(kind))
-        out = np.full((self.compiled.stages, *values.shape[:-1]), empty)
-        how.at(out, self.compiled.stage[chosen], np.moveaxis(values[..., chosen], -1, 0))
-        return np.moveaxis(out, 0, -1)
 
 
 def paired_durations(compiled: Compiled, table: Floats, hidden: Floats | None) -> Floats:

@@ -20,6 +20,7 @@ from projector.parameter import parameter
 from projector.posterior import Expectation
 from projector.projection import Projection
 from projector.search.axes import RUN_BY
+from projector.search.remedy_kinds import Change
 from projector.settle import capable, launch
 from projector.workload.workload import Workload
 
@@ -36,18 +37,6 @@ _WORTH = parameter(
     0.002, kind="assumed", source="a change stays for less than this share of the step only by chance: convention"
 )
 _WORDS = 60  # characters of a reason in a table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """Recipe fields set to other values; ``label`` says it in a few words."""
-
-    category: str
-    label: str
-    fields: tuple[tuple[str, Any], ...]
-
-    def on(self, workload: Workload) -> Workload:
-        return replace(workload, recipe=replace(workload.recipe, **dict(self.fields)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +135,7 @@ def changes(category: str, workload: Workload, gpu: Gpu) -> Iterator[Change]:
     recipe = workload.recipe
     for label, fields in _CANDIDATES[category](workload):
         if any(getattr(recipe, name) != value for name, value in fields.items()) and not capable.beyond(gpu, fields):
-            yield Change(category=category, label=label, fields=tuple(fields.items()))
+            yield Change(kind=category, label=label, fields=tuple(fields.items()))
 
 
 Candidates = Iterator[tuple[str, dict[str, Any]]]

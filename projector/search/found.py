@@ -24,10 +24,10 @@ from projector.search.bounds import roomier
 from projector.search.cores import Clock
 from projector.search.explore import gains
 from projector.search.families import Blocks
-from projector.search.hunt import Hunt
+from projector.search.hunt import Hunt, Outcome
 from projector.search.nodes import Counts, Hit, layout_of
 from projector.search.objective import Objective
-from projector.search.opening import Opening, around, opened
+from projector.search.opening import around, opened
 from projector.search.space import Space, with_fields
 from projector.search.tree import Tree
 from projector.search.words import words
@@ -239,7 +239,7 @@ class _Hunts:
             blocks=self.blocks,
         )
 
-    def soon(self, room: Cluster, known: dict[str, tuple[float, float]]) -> Opening | None:
+    def soon(self, room: Cluster, known: dict[str, tuple[float, float]]) -> Outcome | None:
         """What is good and fits into ``room``; None where nothing does, or where neither time matters nor several processes
         want something to begin with: each would look for the best of its own piece."""
         until = self.limits.seconds

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from projector.dataclass import dataclass
 from projector.search.axes import Axis, Option
-from projector.search.hunt import Hunt
+from projector.search.hunt import Hunt, Outcome
 from projector.search.nodes import Counts, Hit
 from projector.search.space import PIPELINE, Space
 
@@ -44,15 +43,7 @@ _TOKENS = (
 )
 
 
-@dataclass(frozen=True)
-class Opening:
-    """What was projected and fits, and what was counted on the way."""
-
-    hits: list[Hit]
-    counts: Counts
-
-
-def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: Callable[[], bool]) -> Opening | None:
+def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: Callable[[], bool]) -> Outcome | None:
     """Hunts through the parts of every start until nothing better is found or ``spent`` says that time is over. None where
     nothing fits. ``hunted`` runs a hunt from hits that are known."""
     counts = Counts()
@@ -68,7 +59,7 @@ def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: 
             counts, own[:] = counts + last.counts, last.hits
             stale = stale + 1 if before and _best(own) == before else 1
         hits += own
-    return Opening(hits, replace(counts, points=space.points)) if hits else None
+    return Outcome(hits=hits, counts=replace(counts, points=space.points)) if hits else None
 
 
 def _starts(space: Space) -> Iterator[Space]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from projector.collectives.placement import ranks_per_node
@@ -14,7 +13,7 @@ from projector.hardware import efficiency, host_link
 from projector.hardware.types import Cluster, Gpu
 from projector.layers.mask import mask_bytes, meant
 from projector.layers.optimizers import MUON
-from projector.memo import IdentityKey, evolve
+from projector.memo import evolve, with_its_own
 from projector.memory.plan import plan
 from projector.settle import arguments, capable, scheduling
 from projector.workload.layer_kinds import Recurrent
@@ -84,11 +83,11 @@ def _masked(resolved: Resolved) -> Resolved:
     return evolve(resolved, workload=workload, assumed=(*resolved.assumed, words))
 
 
-@lru_cache(maxsize=256)
-def _unmeasured(model: IdentityKey[Model]) -> tuple[str, ...]:
+@with_its_own(0)
+def _unmeasured(model: Model) -> tuple[str, ...]:
     """What stands for kernels that no table here holds, one entry for each kind of them."""
     mixers = dict.fromkeys(
-        kind.mixer.name for kind in model.value.layer_kinds if isinstance(kind.mixer, Recurrent | BlockAttention)
+        kind.mixer.name for kind in model.layer_kinds if isinstance(kind.mixer, Recurrent | BlockAttention)
     )
     return tuple(f"kernels of {name} layers (priced by bytes, FLOP and serial steps: one measured)" for name in mixers)
 
@@ -105,7 +104,7 @@ def _placed(resolved: Resolved, cluster: Cluster) -> Resolved:
     recipe = resolved.workload.recipe
     if recipe.optimizer_cpu_offload or recipe.offload_optimizer_states or recipe.cpu_offloading_num_layers:
         host_link.separate(cluster)
-    assumed = (*resolved.assumed, *_unmeasured(IdentityKey(resolved.workload.model)), *_borrowed(cluster.gpu))
+    assumed = (*resolved.assumed, *_unmeasured(resolved.workload.model), *_borrowed(cluster.gpu))
     return evolve(resolved, assumed=assumed, **_around(cluster, resolved.workload.gpus))
 
 

@@ -152,18 +152,9 @@ def _laid(rows: Sequence[Traffic], shown: float, group: str) -> Iterator[Traffic
 
 def _merged(rows: Iterable[Traffic]) -> Iterator[Traffic]:
     """One row for each name, group, algorithm and size."""
-    found: dict[tuple[str, str, str, float], Traffic] = {}
+    found: dict[tuple[str, str, str, float], list[Traffic]] = {}
     for row in rows:
-        key = row.name, row.group, row.algorithm, row.bytes
-        same = found.get(key)
-        found[key] = (
-            row
-            if same is None
-            else replace(
-                same,
-                count=same.count + row.count,
-                seconds=same.seconds + row.seconds,
-                hidden=same.hidden + row.hidden,
-            )
-        )
-    yield from found.values()
+        found.setdefault((row.name, row.group, row.algorithm, row.bytes), []).append(row)
+    for first, *rest in found.values():
+        names = ("count", "seconds", "hidden")
+        yield replace(first, **{n: sum((getattr(each, n) for each in rest), getattr(first, n)) for n in names})

@@ -127,8 +127,18 @@ def cycle(
 
 
 def rank_figures(resolved: Resolved, clock: Clock, whole: WeightSet) -> Sequence[float]:
-    """Of a rank that trains ``whole``: its seconds as of :class:`Around`, and elements."""
-    return *around(resolved, clock, whole), whole.dense + whole.expert
+    """Of a rank that trains ``whole``: seconds of the reduction of its gradients, of the gather of its parameters, of its
+    optimizer; and elements. What it depends on beside weights must stand in the key of :mod:`projector.step.batch`, by
+    which runs share it."""
+    workload, sharing = resolved.workload, resolved.execution.data_parallel
+    reduced, gathered = sharing.reduces_every_microbatch(workload), sharing.gathers_every_microbatch(workload.recipe)
+    on_device = clock.phase(optimizer(resolved, whole)).seconds + muon.seconds(resolved, whole, clock)
+    return (
+        0.0 if reduced else together(clock, sharing.reduction(workload, whole)),
+        0.0 if gathered else together(clock, sharing.gather(workload, whole)),
+        on_device + offload.optimizer_seconds(resolved, whole),
+        whole.dense + whole.expert,
+    )
 
 
 def stage_figures(resolved: Resolved, own: WeightSet, stage: int) -> Sequence[float]:
@@ -269,30 +279,6 @@ def messages(resolved: Resolved, clock: Clock, schedule: Schedule) -> Floats:
     sent = activations(resolved, schedule)
     priced = {id(op): clock.collective(op) + host if op else 0.0 for op in {id(op): op for op in sent}.values()}
     return filled([priced[id(op)] for op in sent]) if sent else np.zeros(0)
-
-
-class Around(NamedTuple):
-    """Seconds of one rank."""
-
-    reduce: float
-    gather: float
-    optimizer: float
-
-
-def around(resolved: Resolved, clock: Clock, whole: WeightSet) -> Around:
-    """Of a rank that holds ``whole``. What it depends on beside weights must stand in the key of
-    :mod:`projector.step.batch`, by which runs share it."""
-    workload, sharing = resolved.workload, resolved.execution.data_parallel
-    reduced, gathered = (
-        sharing.reduces_every_microbatch(workload),
-        sharing.gathers_every_microbatch(workload.recipe),
-    )
-    on_device = clock.phase(optimizer(resolved, whole)).seconds + muon.seconds(resolved, whole, clock)
-    return Around(
-        0.0 if reduced else together(clock, sharing.reduction(workload, whole)),
-        0.0 if gathered else together(clock, sharing.gather(workload, whole)),
-        on_device + offload.optimizer_seconds(resolved, whole),
-    )
 
 
 def together(clock: Clock, ops: Sequence[Collective]) -> float:

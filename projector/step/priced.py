@@ -26,9 +26,9 @@ from projector.operators.types import Collective, HostWork, Operator
 from projector.operators.weights import WeightSet
 from projector.step import filling, muon
 from projector.step.cycle import by_rank, figures
-from projector.step.problem import Layers, Stage
+from projector.step.problem import Layers
 from projector.step.slowest import slowed, slowest
-from projector.step.stages import StageBlock, StageTime
+from projector.step.stages import StageBlock, StageTime, owned
 from projector.step.timing import Clock
 from projector.workload.composition import compositions
 
@@ -37,29 +37,24 @@ _PRICES: BoundedCache[Pricing] = BoundedCache(1024)
 
 @dataclass(frozen=True, eq=False)
 class Priced:
-    """``stages``: one per virtual stage, in pipeline order. ``idle``: seconds that a step waits for stages that compute on
-    nothing. ``model``, ``price``: of kernels, on a usual chip, and of collectives; ``slowest``: products of the slowest
-    chip over those of a usual one."""
+    """``parts``, ``times``: the blocks of every virtual stage in order, and one micro-batch of it. ``idle``: seconds that a
+    step waits for stages that compute on nothing. ``model``, ``price``: of kernels, on a usual chip, and of collectives;
+    ``slowest``: products of the slowest chip over those of a usual one."""
 
     resolved: Resolved
-    stages: Sequence[Stage]
+    parts: Sequence[tuple[StageBlock, ...]]
+    times: Sequence[StageTime]
     idle: float
     layers: Layers
     model: KernelModel
     price: Pricing
     slowest: float = 1.0
 
-    @property
-    def times(self) -> list[StageTime]:
-        return [stage.time for stage in self.stages]
-
-    @property
+    @cached_property
     def held(self) -> list[WeightSet]:
-        return [stage.held for stage in self.stages]
-
-    @property
-    def parts(self) -> list[tuple[StageBlock, ...]]:
-        return [stage.parts for stage in self.stages]
+        """Weights with gradients of every virtual stage; one object for those that are alike."""
+        each = {id(own): owned(self.resolved, own) for own in self.parts}
+        return [each[id(own)] for own in self.parts]
 
     @cached_property
     def clock(self) -> Clock:
@@ -100,17 +95,17 @@ def priced(
 
     _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
 
-    def staged(run: Resolved) -> tuple[Layers, list[Stage]]:
+    def staged(run: Resolved) -> tuple[Layers, list[tuple[StageBlock, ...]], list[StageTime]]:
         layers = Layers(run, dict.fromkeys(kinds), model, price.seconds, slow)
         each = {kind: layers.stage(kind) for kind in dict.fromkeys(kinds)}
-        return layers, [each[kind] for kind in kinds]
+        return layers, [each[kind][0] for kind in kinds], [each[kind][1] for kind in kinds]
 
     def make() -> Priced:
-        (layers, stages), idle, empty = staged(resolved), 0.0, filling.idle(resolved)
+        (layers, parts, times), idle, empty = staged(resolved), 0.0, filling.idle(resolved)
         if empty:
-            full, bare = (np.array([figures(s.time) for s in own]).T for own in (stages, staged(empty)[1]))
+            full, bare = (np.array([figures(time) for time in own]).T for own in (times, staged(empty)[2]))
             idle = filling.seconds(full, bare, resolved.workload.recipe.pp)
-        return Priced(resolved, stages, idle, layers, model, price, slow)
+        return Priced(resolved, parts, times, idle, layers, model, price, slow)
 
     key = IdentityKey(cluster), IdentityKey(efficiency), settings, IdentityKey(model), resolved
     return make() if own else _PRICED.get(key, make)

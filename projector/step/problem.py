@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from functools import cached_property
 
-from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.kernels.protocol import KernelModel
 from projector.operators.types import Collective
-from projector.operators.weights import WeightSet
 from projector.step.neighbours import pairs_up
 from projector.step.slowest import slowed
 from projector.step.stages import (
@@ -22,7 +19,6 @@ from projector.step.stages import (
     compute_operators,
     counted_names,
     counted_parts,
-    owned,
     splits,
 )
 from projector.step.timing import Clock
@@ -47,20 +43,6 @@ def travels(resolved: Resolved) -> bool:
     """Returns whether weights or gradients travel with every micro-batch."""
     recipe, sharing = resolved.workload.recipe, resolved.execution.data_parallel
     return sharing.gathers_every_microbatch(recipe) or sharing.reduces_every_microbatch(resolved.workload)
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """One virtual stage of ``run``: its blocks in order, and one micro-batch of it."""
-
-    run: Resolved
-    parts: tuple[StageBlock, ...]
-    time: StageTime
-
-    @cached_property
-    def held(self) -> WeightSet:
-        """Its weights with gradients."""
-        return owned(self.run, self.parts)
 
 
 class Layers:
@@ -92,13 +74,14 @@ class Layers:
         self.times = {name: block_time(run, part, self.clock) for name, part in self.parts.items()}
         self._run = run
 
-    def stage(self, kind: Composition) -> Stage:
-        """A virtual stage of this kind, which is one of those that were asked for."""
+    def stage(self, kind: Composition) -> tuple[tuple[StageBlock, ...], StageTime]:
+        """A virtual stage of this kind, which is one of those that were asked for: its blocks in order, and one micro-batch
+        of it."""
         names = counted_names(kind)
         made = assembled(self._run, [(self.times[name], number) for name, number in names], dict(names))
         each = [name for name, number in names for _ in range(number)]
         parts = tuple(self.parts[name] for name in each)
-        return Stage(self._run, parts, awaited(self._run, made, [(self.parts[n], self.times[n]) for n in each]))
+        return parts, awaited(self._run, made, [(self.parts[name], self.times[name]) for name in each])
 
 
 def added(time: StageTime) -> tuple[tuple[float, float], ...]:

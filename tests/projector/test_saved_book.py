@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from projector.frameworks import Resolved, resolve
 from projector.layers import lower
 from projector.layers.local import local
 from projector.layers.lower import embedding, head, layer, mtp
-from projector.memory.parameters import contents, stage
+from projector.memory.parameters import contents, stage, weights_of
 from projector.operators.module import Module, forward_of
 from projector.operators.saved import Saved, nbytes, once
 from projector.operators.types import Gemm, GroupedGemm
@@ -259,7 +260,7 @@ def test_time_and_memory_hold_the_same_weights_in_every_measured_run(root: Path,
         try:
             case = resolve(run.workload, "nvidia")
             for chunk in compositions(run.model, case.workload.recipe)[1]:
-                here = stage(case, contents((chunk,)))
+                here = stage(case, contents((chunk,)), partial(weights_of, case))
                 trained = owned(case, parts(case, chunk))
                 expected = here.adapters if run.recipe.lora else here.weights.total
                 assert trained.total == pytest.approx(expected, rel=1e-12), run.id

@@ -43,7 +43,7 @@ def walked():  # type: ignore[no-untyped-def]
 def test_one_change_at_most_stays_in_each_category(walked) -> None:  # type: ignore[no-untyped-def]
     _, tried = walked
     for category in CATEGORIES:
-        kept = [t for t in tried if t.change.category == category and t.kept]
+        kept = [t for t in tried if t.change.kind == category and t.kept]
         assert len(kept) <= 1
         assert all(t.gain > 0 and t.projection.memory.fits for t in kept)
 
