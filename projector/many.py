@@ -25,9 +25,8 @@ from projector.pipeline import Schedule
 from projector.projection import Projection, project
 from projector.settle import arguments
 from projector.settle.workload import settled_each
-from projector.step.batch import step_seconds
+from projector.step.batch import shortest, step_seconds
 from projector.step.columns import staged
-from projector.step.limit import shortest
 from projector.workload.workload import Workload
 
 Floats = NDArray[np.float64]

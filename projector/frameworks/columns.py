@@ -42,21 +42,20 @@ class Layouts:
         together: dict[Hashable, list[tuple[K, Rows]]] = {}
         for key, own in asked:
             together.setdefault(shape(key), []).append((key, np.fromiter(own, np.intp)))
-        return {key: each for alike in together.values() for key, each in self._alike(alike, build, fields)}
+        found: dict[K, Floats] = {}
+        for alike in together.values():
+            keys = [key for key, _ in alike]
+            which = np.repeat(np.arange(len(alike)), [len(own) for _, own in alike])
+            own = np.concatenate([own for _, own in alike])
+            values = np.full((len(alike), fields, self.cells.shape[1]), np.nan)
 
-    def _alike(
-        self,
-        alike: Sequence[tuple[K, Rows]],
-        build: Callable[[Resolved, Sequence[K], Rows, Rows], Sequence[float]],
-        fields: int,
-    ) -> Iterable[tuple[K, Floats]]:
-        keys = [key for key, _ in alike]
-        which = np.repeat(np.arange(len(alike)), [len(own) for _, own in alike])
-        own = np.concatenate([own for _, own in alike])
-        values = np.full((len(alike), fields, self.cells.shape[1]), np.nan)
-        for those, made in trace(lambda those: build(self.run(own[those]), keys, which[those], own[those]), len(own)):
-            values[which[those], :, own[those]] = np.array([rows(value, len(those)) for value in made]).T
-        return zip(keys, values, strict=True)
+            def made(those: Rows, keys: list[K] = keys, which: Rows = which, own: Rows = own) -> Sequence[float]:
+                return build(self.run(own[those]), keys, which[those], own[those])
+
+            for those, each in trace(made, len(own)):
+                values[which[those], :, own[those]] = np.array([rows(value, len(those)) for value in each]).T
+            found |= zip(keys, values, strict=True)
+        return found
 
 
 def laid_out(

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.errors import InputError
@@ -177,17 +176,10 @@ def _rank(rank: int, allocator: Allocator, own: Holding, met: Situations) -> Ran
 
 def _peak(memories: Sequence[ChunkMemory], met: Situations) -> Moment:
     """The costliest situation: what other micro-batches and chunks keep, and the moment of the chunk that works."""
-    base, total = _situations(memories, met)
+    base, total = met.bytes(np.array([memory.sizes for memory in memories]))
     index = int(np.argmax(total))
     memory = memories[int(met.chunk[index])]
     if met.forward[index]:
         return Moment(memory.forward.name, float(base[index]) + memory.forward.saved, memory.forward.transient)
     others = float(base[index]) - memory.saved
     return memory.backward._replace(saved=others + memory.backward.saved)
-
-
-def _situations(memories: Sequence[ChunkMemory], met: Situations) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Bytes in each situation: what others keep, and all."""
-    saved, pending, forward, backward = np.array([memory.sizes for memory in memories]).T
-    base = met.alive @ saved + met.pending @ pending
-    return base, base + np.where(met.forward, forward[met.chunk], backward[met.chunk])

@@ -11,10 +11,10 @@ from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.memory.holding import Holding, holdings
-from projector.pipeline import Timeline, replay
+from projector.pipeline import Situations, Timeline, replay
 from projector.pipeline.residency import Replay
 
-_F, _B = 0, 1
+_F, _W = 0, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +60,9 @@ def _rank(rank: int, part: Holding, played: Replay, timeline: Timeline) -> RankT
     plan, (low, high) = timeline.compiled, played.schedule.flat.starts[rank : rank + 2]
     own = plan.own(rank)
     kind, chunk = plan.kind[own], plan.chunk[own]
-    saved = np.array([memory.saved for memory in part.chunks])
-    before = played.alive[low:high] @ saved + played.pending[low:high] @ [memory.pending for memory in part.chunks]
-    after = np.append(before[1:], 0.0)
-    forward = np.array([memory.forward.total for memory in part.chunks])
-    backward = np.array([memory.backward.total for memory in part.chunks]) - saved
-    during = before + np.select([kind == _F, kind == _B], [forward[chunk], backward[chunk]], 0.0)
+    met = Situations(kind == _F, chunk, played.alive[low:high], played.pending[low:high])
+    before, busy = met.bytes(np.array([memory.sizes for memory in part.chunks]))
+    during, after = np.where(kind == _W, before, busy), np.append(before[1:], 0.0)
     return RankTimeline(rank, timeline.start[own], timeline.end[own], before, during, after, part.kept.components)
 
 

@@ -91,6 +91,14 @@ class Situations:
     alive: Floats
     pending: Floats
 
+    def bytes(self, sizes: Floats) -> tuple[Floats, Floats]:
+        """Returns ``[k]``: bytes that others keep in each, and all. ``sizes`` ``[chunks, 4]``: of a micro-batch in each
+        chunk what is saved and what is pending, and what it takes at the costliest moment of its forward, and of its
+        backward beside what is saved."""
+        saved, pending, forward, backward = sizes.T
+        base = self.alive @ saved + self.pending @ pending
+        return base, base + np.where(self.forward, forward[self.chunk], backward[self.chunk])
+
 
 @dataclass(frozen=True, eq=False)
 class InFlight:

@@ -1,24 +1,38 @@
 """What configurations need of memory, and seconds that none of them beats: from weights alone, from the order of a
-schedule, from the prices of its stages."""
+schedule, from the prices of its stages; and of all pipelines of one family at once: what a block adds to its stage is the
+same on every pipeline, so that a few priced stages bound all others by counting.
+
+A family: one choice of sizes and of what layers see, with schedules that split the backward alike. The device's seconds of
+a stage are the sum over its blocks, as are the host's (:func:`projector.step.timing.chain`): a stage takes the larger of
+both at least. How they take turns between points of synchronisation, and what is waited for, is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.errors import InputError, Unsupported
 from projector.frameworks.types import Resolved
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster
 from projector.kernels.settings import Settings
 from projector.memory.columns import Laid, laid
+from projector.memory.holding import placement
 from projector.memory.peaks import Fullest, fullest_of, least
 from projector.memory.verdict import Need
-from projector.settle.workload import settled_each
-from projector.step.columns import staged
-from projector.step.limit import shortest
+from projector.pipeline.bounds import lower_bound
+from projector.settle.workload import settled, settled_each
+from projector.step.batch import shortest
+from projector.step.columns import additive, staged
+from projector.step.neighbours import pairs_up
+from projector.step.stages import after_exchange, counted_names, splits
+from projector.workload.composition import compositions
 from projector.workload.workload import Workload
 
 Floats = NDArray[np.float64]
@@ -54,3 +68,95 @@ def seconds(loads: Sequence[Workload], cluster: Cluster, settings: Settings) -> 
     if made:
         found[list(made)] = shortest([runs[i] for i in made], list(made.values()))
     return found
+
+
+Asked = tuple[int, Hashable, Hashable, Workload]
+"""The number of a pipeline, what layers see, the same without how many are recomputed, and the run itself."""
+Blocks = dict[Hashable, dict[Hashable, Floats]]
+"""Seconds that blocks add to their stages, by what they depend on beside the pipeline."""
+
+
+class _Counted(NamedTuple):
+    """``counts`` ``[stages, blocks]``: how many of the ``blocks`` each stage of a pipeline has."""
+
+    placement: tuple[tuple[int, ...], ...]
+    split: bool
+    pairs: bool
+    exchanges: bool
+    blocks: tuple[Hashable, ...]
+    counts: Floats
+
+
+class Families:
+    """What is known of the blocks of each family, and of which each pipeline is made."""
+
+    def __init__(self, cluster: Cluster, known: Blocks) -> None:
+        self._cluster = cluster
+        self._seconds = known
+        self._pipelines: dict[Hashable, _Counted] = {}
+
+    def ask(self, those: Sequence[Asked], settings: Settings) -> None:
+        """Prices the blocks of every family among ``those`` of which some are not known."""
+        new: dict[Hashable, tuple[dict[Hashable, Floats], Workload]] = {}
+        for pipe, layer, seen, load in those:
+            with suppress(InputError, Unsupported):
+                made = self._pipeline(pipe, layer, load)
+                known = self._known(seen, load, made)
+                if not known or any(block not in known for block in made.blocks):
+                    new.setdefault((id(known), made.blocks), (known, load))
+        runs = [settled(load, self._cluster, published=False) for _, load in new.values()]
+        each = additive(runs, self._cluster, efficiency_of(self._cluster.gpu), settings)
+        for (known, _), found in zip(new.values(), each, strict=True):
+            known.update(found)
+
+    def bounds(self, those: Sequence[Asked]) -> list[float | None]:
+        """Seconds of a step at least; None where its blocks are not known, or nothing lays it out."""
+        found: list[float | None] = [None] * len(those)
+        alike: dict[int, list[int]] = {}
+        for i, (pipe, layer, _, load) in enumerate(those):
+            with suppress(InputError, Unsupported):
+                alike.setdefault(id(self._pipeline(pipe, layer, load)), []).append(i)
+        for rows in alike.values():
+            pipe, layer, _, load = those[rows[0]]
+            made, seconds, known = self._pipeline(pipe, layer, load), [], []
+            for i in rows:
+                blocks = self._known(those[i][2], those[i][3], made)
+                if all(block in blocks for block in made.blocks):
+                    known.append(i)
+                    seconds.append([blocks[block] for block in made.blocks])
+            if known:
+                device, host = np.tensordot(np.array(seconds), made.counts, (1, 1)).transpose(2, 1, 0, 3)
+                forward, inputs, weight = np.maximum(device, host)
+                steps = np.array([those[i][3].num_microbatches for i in known])
+                least = lower_bound(made.placement, steps, forward, inputs, weight, split=made.split)
+                for i, each in zip(known, least.tolist(), strict=True):
+                    found[i] = each
+        return found
+
+    def _known(self, seen: Hashable, load: Workload, made: _Counted) -> dict[Hashable, Floats]:
+        """Of runs whose layers have the same problem: what they see, and how its groups lie."""
+        recipe, stage = load.recipe, load.gpus // load.recipe.pp
+        where = load.gpus, stage if stage % self._cluster.gpus_per_node else 0  # whole nodes lie alike
+        alone = recipe.pp == 1, load.dp == 1, load.num_microbatches == 1
+        grid = recipe.tensor_parallel_algorithm, recipe.tp2, recipe.summa_panels
+        sizes = recipe.tp, recipe.cp, recipe.ep, recipe.etp, recipe.micro_batch_size, where, grid
+        key = sizes, alone, seen, made.split, made.pairs, made.exchanges, bool(recipe.overlap_grad_reduce)
+        return self._seconds.setdefault(key, {})
+
+    def _pipeline(self, pipe: int, layer: Hashable, load: Workload) -> _Counted:
+        key = load.recipe.pp, pipe, layer
+        found = self._pipelines.get(key)
+        if found is None:
+            run = settled(load, self._cluster, published=False)
+            recipe = run.workload.recipe
+            _, kinds = compositions(run.workload.model, recipe)
+            blocks = {block: 0 for kind in dict.fromkeys(kinds) for block, _ in counted_names(kind)}
+            each = {kind: counted_names(kind) for kind in kinds}
+            counts = np.array(
+                [[sum(n for name, n in each[k] if name == block) for block in blocks] for k in kinds], float
+            )
+            found = _Counted(
+                placement(run), splits(recipe), pairs_up(recipe), after_exchange(run), tuple(blocks), counts
+            )
+            self._pipelines[key] = found
+        return found

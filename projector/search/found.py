@@ -20,10 +20,9 @@ from projector.memory.tolerance import TOLERANCE, tolerance
 from projector.projection import Projection, project
 from projector.search.axes import Option
 from projector.search.binding import Binding, bindings
-from projector.search.bounds import roomier
+from projector.search.bounds import Blocks, roomier
 from projector.search.cores import Clock
 from projector.search.explore import gains
-from projector.search.families import Blocks
 from projector.search.hunt import Hunt, Outcome
 from projector.search.nodes import Counts, Hit, layout_of
 from projector.search.objective import Objective

@@ -3,7 +3,7 @@ off.
 
 What is bounded together: all pipelines and all recompute of one choice of sizes and switches. First the weights alone
 must fit; then the stages are priced without any recompute (those of one pipeline, and by the blocks of these all others:
-:mod:`projector.search.families`), which bounds the step of every configuration below, whatever its order and overlaps. The
+:class:`Families`), which bounds the step of every configuration below, whatever its order and overlaps. The
 branch with the lowest bound is opened next: its recompute options, bounded by blocks like theirs, then by whether they fit
 in memory, then by their own stages; then whole projections. It ends where no bound is below the last of the best.
 """
@@ -26,7 +26,7 @@ from projector.kernels.settings import Settings
 from projector.many import project_many
 from projector.search import bounds
 from projector.search.axes import Option
-from projector.search.families import Blocks, Families
+from projector.search.bounds import Blocks, Families
 from projector.search.nodes import Counts, Hit, Node, layout_of, without
 from projector.search.objective import Objective
 from projector.search.space import with_fields
@@ -333,7 +333,7 @@ class Hunt(Outcome):
                     self._reach = sorted(self._best.values())[self.top - 1]
 
     def _where(self, node: Node) -> tuple[int, Hashable, Hashable]:
-        """By what :mod:`projector.search.families` knows the blocks of a node."""
+        """By what :class:`Families` knows the blocks of a node."""
         if node.bare:
             return node.pipe, ("bare", self._kinds[node.layer]), self._bare[node.layer]
         return node.pipe, node.layer, self._seen[node.layer]

@@ -23,6 +23,7 @@ from projector.memory.parameters import Contents, weights_of
 from projector.operators.types import Collective, HostWork, Operator
 from projector.operators.weights import WeightSet, held
 from projector.pipeline import Schedule, choose, periodic
+from projector.pipeline.bounds import lower_bound
 from projector.pipeline.exchange import Exchange, finish
 from projector.size import Rows, part, trace
 from projector.step import filling, muon
@@ -30,6 +31,7 @@ from projector.step.columns import Groups, Kernels, staged
 from projector.step.cycle import (
     Stages,
     assembled,
+    between_steps,
     compiled_schedule,
     exchange,
     messages,
@@ -40,11 +42,26 @@ from projector.step.cycle import (
 from projector.step.neighbours import pipelined
 from projector.step.priced import pricing
 from projector.step.slowest import slowed, slowest
-from projector.step.stages import trained_of
+from projector.step.stages import splits, trained_of
 from projector.step.timing import Clock
 
 Floats = NDArray[np.float64]
+#: Of every virtual stage ``[…, stages]``: forward, backward without and of the weight gradients where these are apart.
+Seconds = tuple[Floats, Floats, Floats]
 _WIDE = 64  # runs evaluated together: their timelines stay within some tens of megabytes
+
+
+def shortest(runs: Sequence[Resolved], stages: Sequence[Seconds]) -> Floats:
+    """Returns ``[runs]``: seconds that no step can beat, in whatever order, by the seconds of its ``stages``."""
+    found = np.array([between_steps(run) for run in runs])
+    alike: dict[tuple[object, bool], list[int]] = {}
+    for i, run in enumerate(runs):
+        alike.setdefault((placement(run), splits(run.workload.recipe)), []).append(i)
+    for (where, split), rows in alike.items():
+        forward, inputs, weight = (np.stack([stages[i][part] for i in rows]) for part in range(3))
+        microbatches = np.array([runs[i].workload.num_microbatches for i in rows])
+        found[rows] += lower_bound(where, microbatches, forward, inputs, weight, split=split)  # type: ignore[arg-type]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

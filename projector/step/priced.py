@@ -32,8 +32,6 @@ from projector.step.stages import StageBlock, StageTime, owned
 from projector.step.timing import Clock
 from projector.workload.composition import compositions
 
-_PRICES: BoundedCache[Pricing] = BoundedCache(1024)
-
 
 @dataclass(frozen=True, eq=False)
 class Priced:
@@ -112,12 +110,10 @@ def priced(
 
 
 def pricing(resolved: Resolved, cluster: Cluster, efficiency: Efficiency) -> Pricing:
-    """Of the collectives of a run: one object for all whose groups lie alike."""
+    """Of the collectives of a run."""
     recipe, apart = resolved.workload.recipe, resolved.execution.data_parallel.across_nodes
     groups = place(recipe, resolved.workload.gpus, cluster, shards_apart=apart)
-    units = recipe.moe_deepep_num_sms
-    key = IdentityKey(cluster), IdentityKey(efficiency), units, tuple(groups.values())
-    return _PRICES.get(key, lambda: Pricing(groups, cluster, efficiency, units))
+    return Pricing(groups, cluster, efficiency, recipe.moe_deepep_num_sms)
 
 
 def _kernels(

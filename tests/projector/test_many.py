@@ -16,8 +16,8 @@ from projector.kernels.settings import DEFAULT
 from projector.many import STATUSES
 from projector.memo import forget
 from projector.pipeline import names
+from projector.step.batch import shortest
 from projector.step.cycle import Stages, figures
-from projector.step.limit import shortest
 from projector.step.priced import priced
 from projector.workload import zoo
 from projector.workload.recipe import Recipe

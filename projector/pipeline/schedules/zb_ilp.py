@@ -9,7 +9,6 @@ closed in seconds; beyond that the best of the published rules stands for it (:f
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 from projector.pipeline.bounds import lower_bound
 from projector.pipeline.schedules import zero_bubble
@@ -27,7 +26,6 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
     return greedy("zb_ilp", pp, microbatches, 2 * pp)
 
 
-@lru_cache(maxsize=64)
 def tuned(pp: int, microbatches: int, costs: Costs) -> Schedule:
     """The solved order, or where there are more than :data:`LARGEST` actions the best that rules give."""
     found = fastest("zb_ilp", zero_bubble.two(pp, 1, microbatches, None, 0), 2 * pp, costs)

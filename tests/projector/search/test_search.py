@@ -20,7 +20,7 @@ from projector.intake import detect
 from projector.kernels.settings import DEFAULT
 from projector.many import Many
 from projector.search import bounds
-from projector.search.families import Asked, Families
+from projector.search.bounds import Asked, Families
 from projector.search.found import Limits, _front, search
 from projector.search.hunt import Hunt
 from projector.search.layouts import layouts, written
