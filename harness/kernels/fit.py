@@ -110,7 +110,7 @@ def folds_of(groups: Sequence[object]) -> npt.NDArray[np.intp]:
 
 
 def predict(data: Set, values: Array, which: npt.NDArray[np.intp], device: Gpu, base: Efficiency) -> Array:
-    return _model(data, values, device, base).fresh([data.rows[i].op for i in which])
+    return _model(data, values, device, base).times([data.rows[i].op for i in which]).seconds
 
 
 def _model(data: Set, values: Array, device: Gpu, base: Efficiency) -> Simulated:

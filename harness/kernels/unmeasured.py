@@ -52,7 +52,7 @@ def share(projection: Projection, cluster: Cluster) -> Share:
     resolved = projection.resolved
     recipe, execution = resolved.workload.recipe, resolved.execution
     ops = list(_compute(projection))
-    seconds: Array = Simulated(cluster.gpu, load(cluster.gpu.name), execution).fresh(ops)
+    seconds: Array = Simulated(cluster.gpu, load(cluster.gpu.name), execution).times(ops).seconds
     seconds = seconds * resolved.workload.num_microbatches / recipe.pp / projection.step_seconds
     families = (execution.kernels.gemm, execution.kernels.attention)
     known = _measured(cluster.gpu.name)

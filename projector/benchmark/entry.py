@@ -201,7 +201,7 @@ def _fitted(key: str, taken: Sequence[TimedKernel], gpu: Gpu, others: Mapping[st
     losses = []
     for share in _GRID:
         model = _model(gpu, {**others, key: Parameter(float(share), "fitted", "trial")})
-        losses.append(float((weights * np.abs(np.log(model.fresh(ops)) - measured)).sum()))
+        losses.append(float((weights * np.abs(np.log(model.times(ops).seconds) - measured)).sum()))
     best = float(_GRID[int(np.argmin(losses))])
     source = f"least error over {len(taken)} shapes timed here, torch"
     return _measured(best, statistics.median(each.timing.spread for each in taken), source, most=1.0, kind="fitted")
@@ -218,5 +218,5 @@ def _model(gpu: Gpu, parameters: Mapping[str, Parameter]) -> Simulated:
 
 
 def _errors(model: Simulated, taken: Sequence[TimedKernel]) -> list[float]:
-    modelled = model.fresh([each.op for each in taken])
+    modelled = model.times([each.op for each in taken]).seconds
     return [abs(float(seconds) / each.timing.seconds - 1.0) for seconds, each in zip(modelled, taken, strict=True)]

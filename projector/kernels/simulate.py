@@ -22,9 +22,6 @@ from projector.memo import IdentityKey
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 from projector.size import real, rows, table
 
-_KEPT = 2**14  # operators remembered per instance, so that a search cannot fill the memory
-_LISTS = 512  # and lists of them
-
 
 @dataclass(frozen=True, slots=True)
 class _Products:
@@ -103,7 +100,7 @@ class Simulated:
     """Analytical device times on ``gpu`` with ``efficiency``, choosing the kernel families of ``execution``.
 
     ``alone``: products timed by themselves, as in kernel tables, not inside a training step (see ``gemm.constants``).
-    A pure function with a memory: an operator is evaluated once per instance, a list seen before is looked up whole.
+    A pure function.
     """
 
     name = "simulate"
@@ -113,8 +110,6 @@ class Simulated:
         self.efficiency = efficiency
         self.execution = execution
         self.alone = alone
-        self._seconds: dict[ComputeOp, float] = {}
-        self._lists: dict[tuple[int, ...], tuple[tuple[ComputeOp, ...], Times]] = {}
         self._gemm_classes: dict[tuple[object, ...], gemm.GemmConstants] = {}
         self._grouped_classes: dict[tuple[object, ...], grouped.GroupedConstants] = {}
         self._attention_classes: dict[tuple[object, ...], attention.AttentionConstants] = {}
@@ -123,31 +118,10 @@ class Simulated:
         """Returns the seconds of each operator, (n,); nothing is measured. Raises ``KeyError`` for a type the GPU has
         no rate for.
         """
-        key = tuple(map(id, ops))
-        seen = self._lists.get(key)
-        if seen is not None:
-            return seen[1]
-        known = self._seconds
-        missing = list(dict.fromkeys(op for op in ops if op not in known))
-        if missing:
-            if len(known) > _KEPT:
-                known.clear()
-                missing = list(dict.fromkeys(ops))
-            known.update(zip(missing, self._evaluate(missing).tolist(), strict=True))
-        result = Times(np.array([known[op] for op in ops], dtype=np.float64), np.zeros(len(ops), dtype=np.bool_))
-        result.seconds.flags.writeable = result.measured.flags.writeable = False
-        if len(self._lists) > _LISTS:
-            self._lists.clear()
-        self._lists[key] = (tuple(ops), result)  # keeping the operators keeps their ids taken
-        return result
-
-    def fresh(self, ops: Sequence[ComputeOp]) -> FloatArray:
-        """Returns the seconds of each operator, (n,), remembering nothing: for callers that never ask the same instance
-        twice."""
-        return self._evaluate(ops)
+        return Times(self.arranged(arrange(ops)), np.zeros(len(ops), dtype=np.bool_))
 
     def arranged(self, given: Arranged) -> FloatArray:
-        """As :meth:`fresh`, of a list that :func:`arrange` made ready."""
+        """The same seconds, of a list that :func:`arrange` made ready."""
         found = self._together(given)
         return found[:, 0] if given.number == 1 else found
 
@@ -178,9 +152,6 @@ class Simulated:
             if isinstance(op, Attention):
                 out[i] = self.columns(attention.materialised(op), number).sum(axis=0)
         return out
-
-    def _evaluate(self, ops: Sequence[ComputeOp]) -> FloatArray:
-        return self.arranged(arrange(ops))
 
     def _routed(self, ops: Sequence[GroupedGemm], number: int) -> FloatArray:
         """One expert is a dense product and the cost of its group, several are the grouped model's. ``(ops, number)``."""
@@ -243,7 +214,7 @@ class Simulated:
 
 
 def shared(gpu: Gpu, efficiency: Efficiency, execution: Execution) -> Simulated:
-    """Returns the model of this device, parameters and execution, with what it remembers from earlier projections."""
+    """Returns the model of this device, parameters and execution, with the constants that it has looked up."""
     return _shared(IdentityKey(gpu), IdentityKey(efficiency), execution)
 
 
