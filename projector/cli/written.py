@@ -17,7 +17,7 @@ from projector.errors import InputError, Problem, Unsupported
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.intake import detect
-from projector.search import launchable, layouts
+from projector.search import axes, launchable
 from projector.workload import zoo
 from projector.workload.layout import LAID_OUT, chunks, problems
 from projector.workload.model import Model
@@ -150,7 +150,7 @@ def _in_words(kind: str, load: Workload, settled: Recipe) -> Recipe:
         return given
     plain: dict[str, Any] = dict.fromkeys(LAID_OUT[2:]) | dict.fromkeys(LAID_OUT[-2:], False)
     ends = {name: sum(layers[at :: settled.pp]) for name, at in zip(LAID_OUT[5:7], (0, settled.pp - 1), strict=True)}
-    layout = {"pipeline_model_parallel_layout": layouts.spelled(layers, model.mtp_num_layers)}
+    layout = {"pipeline_model_parallel_layout": axes.spelled(layers, model.mtp_num_layers)}
     made = (replace(given, **{**plain, **words}) for words in (ends, layout))
     return next((each for each in made if not problems(model, each, "") and chunks(model, each) == stages), given)
 

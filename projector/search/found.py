@@ -214,29 +214,17 @@ class _Hunts:
         return hunt
 
     def _hunt(
-        self,
-        part: Space,
-        room: Cluster,
-        seeds: Sequence[Hit],
-        known: dict[str, tuple[float, float]],
-        *,
-        until: float | None = None,
-        told: Callable[[Counts, float | None], None] | None = None,
+        self, part: Space, room: Cluster, seeds: Sequence[Hit], known: dict[str, tuple[float, float]], **other: Any
     ) -> Hunt:
-        return Hunt(
-            Tree(part),
-            room,
-            self.objective,
-            top=self.limits.top,
-            settings=self.settings,
-            until=until or self.limits.seconds,
-            now=self.clock.now,
-            most=self.limits.projections,
-            told=told or self.told,
-            seeds=seeds,
-            known=known,
-            blocks=self.blocks,
-        )
+        """``other``: limits that are not those of the search."""
+        limits = {
+            "top": self.limits.top,
+            "until": self.limits.seconds,
+            "most": self.limits.projections,
+            "told": self.told,
+        }
+        given = {"settings": self.settings, "now": self.clock.now, "blocks": self.blocks, **limits, **other}
+        return Hunt(Tree(part), room, self.objective, seeds=seeds, known=known, **given)
 
     def soon(self, room: Cluster, known: dict[str, tuple[float, float]]) -> Outcome | None:
         """What is good and fits into ``room``; None where nothing does, or where neither time matters nor several processes
@@ -248,7 +236,7 @@ class _Hunts:
             until = _OPENING
 
         def hunted(part: Space, seeds: Sequence[Hit]) -> Hunt:
-            hunt = self._hunt(part, room, seeds, known, until=None if seeds else math.inf)
+            hunt = self._hunt(part, room, seeds, known, **({} if seeds else {"until": math.inf}))
             hunt.run()
             return hunt
 

@@ -22,8 +22,7 @@ from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster, Gpu
 from projector.memo import evolve
 from projector.search import axes as choices
-from projector.search.axes import Axis, Option
-from projector.search.layouts import layouts
+from projector.search.axes import Axis, Option, layouts
 from projector.settle import capable, launch
 from projector.workload import fast_domain
 from projector.workload.declared import about_of

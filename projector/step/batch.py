@@ -85,7 +85,7 @@ def step_seconds(
     """``[runs]``. ``stages``: of every run, see :func:`projector.step.columns.staged`. ``fits``: whether the i-th does in
     memory, asked where its order depends on its times; NaN where it does not."""
     found = np.full(len(runs), np.nan)
-    for each in _surrounded(runs, stages, cluster, efficiency, settings):
+    for each in _Once(runs, cluster, efficiency, settings).surrounding(stages):
         shown = [_shown(runs[i]) for i in each.rows]
         found[each.rows] = _played(runs, each, shown, fits)
         again = np.array([short is not None for short in shown]) & np.isnan(
@@ -174,28 +174,6 @@ def _seconds(
     return seconds + periodic.later(timeline, numbers, one.workload.recipe.microbatch_group_size_per_vp_stage)
 
 
-def _surrounded(
-    runs: Sequence[Resolved],
-    stages: Sequence[Floats],
-    cluster: Cluster,
-    efficiency: Efficiency,
-    settings: Settings,
-) -> Iterator[_Surrounded]:
-    once = _Once(runs, cluster, efficiency, settings)
-
-    def alike(run: Resolved) -> Hashable:
-        return but_for_passing(run), told_once(run), run.workload.gpus
-
-    for _, made in laid_out(runs, alike, once.built, len(runs) or 1):
-        if isinstance(made, InputError | Unsupported):
-            raise made
-        for places, ranks, chunks, between, sent in made:
-            figures = Stages(*np.stack([stages[i] for i in places], axis=1))
-            one = runs[places[0]]
-            around = exchange(one, compiled_schedule(one, _shown(one)).schedule, ranks, chunks, list(between), figures)
-            yield _Surrounded(places, figures, around, sent)
-
-
 _Arrays = tuple[Rows, Floats, Floats, Floats, Floats]
 
 
@@ -212,7 +190,22 @@ class _Once:
         alike = {(one.placement, one.contents, one.stages): one for one in each}  # whatever of them is recomputed
         self._pipelines = [alike[one.placement, one.contents, one.stages] for one in each]
 
-    def built(self, layouts: Layouts, those: Rows) -> list[_Arrays]:
+    def surrounding(self, stages: Sequence[Floats]) -> Iterator[_Surrounded]:
+        """What surrounds pipelines whose ``stages`` take these seconds."""
+
+        def alike(run: Resolved) -> Hashable:
+            return but_for_passing(run), told_once(run), run.workload.gpus
+
+        for _, made in laid_out(self._runs, alike, self._built, len(self._runs) or 1):
+            if isinstance(made, InputError | Unsupported):
+                raise made
+            for places, ranks, chunks, between, sent in made:
+                figures, one = Stages(*np.stack([stages[i] for i in places], axis=1)), self._runs[places[0]]
+                schedule = compiled_schedule(one, _shown(one)).schedule
+                around = exchange(one, schedule, ranks, chunks, list(between), figures)
+                yield _Surrounded(places, figures, around, sent)
+
+    def _built(self, layouts: Layouts, those: Rows) -> list[_Arrays]:
         """Of those runs, whose ranks hold the same weights but for their numbers, pipeline by pipeline: which they are;
         ``[4, rows, pp]`` and ``[3, rows, stages]`` as :func:`exchange` takes them; ``[2, rows, pp]``: :func:`shared`;
         ``[rows, stages − 1]``: :func:`messages`."""

@@ -32,12 +32,12 @@ class Traffic:
     name: str
     group: str
     part: str
-    operation: str
-    algorithm: str
-    bytes: float
-    count: float
+    operation: str = ""
+    algorithm: str = ""
+    bytes: float = 0.0
+    count: float = 0.0
     seconds: float
-    hidden: float
+    hidden: float = 0.0
 
     @property
     def exposed(self) -> float:
@@ -136,18 +136,7 @@ def _laid(rows: Sequence[Traffic], shown: float, group: str) -> Iterator[Traffic
     yield from (replace(row, hidden=row.seconds * (1.0 - share)) for row in rows)
     more = shown - share * total
     if more > 1e-12:
-        part = GROUP_KEY.get(group, "dp_s")
-        yield Traffic(
-            name=OTHERS,
-            group=group,
-            part=part,
-            operation="",
-            algorithm="",
-            bytes=0.0,
-            count=0.0,
-            seconds=more,
-            hidden=0.0,
-        )
+        yield Traffic(name=OTHERS, group=group, part=GROUP_KEY.get(group, "dp_s"), seconds=more)
 
 
 def _merged(rows: Iterable[Traffic]) -> Iterator[Traffic]:

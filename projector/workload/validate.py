@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import fields
-from functools import cache, lru_cache
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
 from projector.errors import Problem
 from projector.io.typed import of_type
-from projector.memo import BoundedCache, IdentityKey, evolve
+from projector.memo import BoundedCache, IdentityKey, evolve, with_its_own
 from projector.workload import layout, rules
 from projector.workload.checks import LIMITS, range_problems, unreported, word_problems
 from projector.workload.model import Model
@@ -28,7 +28,7 @@ def problems(workload: Workload, where: str = "", split: bool | None = None) -> 
     found, sound = _of_values(workload, where)
     if sound:
         model, recipe = workload.model, workload.recipe
-        alone, layers = _of_model(IdentityKey(model), where)
+        alone, layers = _of_model(model, where)
         found += alone
         found += layers or broken(rules.DIVISIONS, workload, where)
         if not (alone or layers):  # where a layer has no sizes, nobody can split the layers
@@ -150,8 +150,8 @@ def _gpus(gpus: int, where: str) -> list[Problem]:
     return [Problem(where, "gpus", gpus, f"a whole number from 1 to {LIMITS['gpus']}")]
 
 
-@lru_cache(maxsize=256)
-def _of_model(model: IdentityKey[Model], where: str) -> tuple[list[Problem], list[Problem]]:
+@with_its_own(0)
+def _of_model(model: Model, where: str) -> tuple[list[Problem], list[Problem]]:
     """Mistakes of the model alone: of its sizes, and of its layers."""
-    alone = Workload(model=model.value, recipe=Recipe(micro_batch_size=1, global_batch_size=1, seq_length=1), gpus=1)
+    alone = Workload(model=model, recipe=Recipe(micro_batch_size=1, global_batch_size=1, seq_length=1), gpus=1)
     return broken(rules.MODEL, alone, where), broken(rules.LAYERS, alone, where)

@@ -136,15 +136,19 @@ def _ends(ranks: Sequence[Sequence[list[int]]]) -> Iterator[tuple[int, int, int,
     entered = ((lanes[0][-1], rank) for rank, lanes in enumerate(ranks))
     end = min((place for place in entered if place > begin), default=None)  # a rank has seen the last one enter
     weights = len(ranks[0]) > _W
-    queue = sorted(
+    for slot, rank, lane, n in in_order(ranks):
+        if (end is not None and (slot, rank) > end) or (weights and (slot, rank) < begin):
+            yield rank, lane, n, 1 + _needed(ranks, rank, lane, n)
+
+
+def in_order(ranks: Sequence[Sequence[list[int]]]) -> list[tuple[int, int, int, int]]:
+    """(slot, rank, lane, number) of everything, by slot."""
+    return sorted(
         (slot, rank, lane, n)
-        for rank, lanes in enumerate(ranks)
-        for lane, slots in enumerate(lanes)
+        for rank, own in enumerate(ranks)
+        for lane, slots in enumerate(own)
         for n, slot in enumerate(slots)
-        if (end is not None and (slot, rank) > end) or (weights and (slot, rank) < begin)
     )
-    for _, rank, lane, n in queue:
-        yield rank, lane, n, 1 + _needed(ranks, rank, lane, n)
 
 
 def _needed(ranks: Sequence[Sequence[list[int]]], rank: int, lane: int, n: int) -> int:
@@ -162,15 +166,9 @@ def _needed(ranks: Sequence[Sequence[list[int]]], rank: int, lane: int, n: int) 
 def _without_idle(ranks: Sequence[_Rank]) -> list[list[list[int]]]:
     """The passes of every rank as early as those before them allow, W among them, all taking one slot."""
     lanes = [[*rank.lanes, rank.weights] for rank in ranks]
-    queue = sorted(
-        (slot, rank, lane, n)
-        for rank, own in enumerate(lanes)
-        for lane, slots in enumerate(own)
-        for n, slot in enumerate(slots)
-    )
     out = [[[-1] * len(slots) for slots in own] for own in lanes]
     free = [0] * len(ranks)
-    for _, rank, lane, n in queue:
+    for _, rank, lane, n in in_order(lanes):
         needed = -1 if lane == _W else _needed(out, rank, lane, n)
         out[rank][lane][n] = max(free[rank], needed + 1)
         free[rank] = out[rank][lane][n] + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from projector.pipeline.schedules.squeezed import in_order
 from projector.pipeline.types import Action, Generator, Kind, Schedule, snake_placement
 
 _PERIOD = 6  # slots a micro-batch takes on a rank: F of two chunks, and their backwards of two slots each
@@ -17,13 +18,7 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
     del vpp, group, extra_warmup
     ranks = [_Rank([list(range(slot, slot + _PERIOD * microbatches, _PERIOD)) for slot in own]) for own in _block(pp)]
     most = max(max(rank.alive) for rank in ranks)
-    queue = sorted(
-        (slot, rank, lane, n)
-        for rank, own in enumerate(ranks)
-        for lane, slots in enumerate(own.lanes)
-        for n, slot in enumerate(slots)
-    )
-    for _, rank, lane, n in queue:
+    for _, rank, lane, n in in_order([rank.lanes for rank in ranks]):
         ranks[rank].move(lane, n, 1 + _needed(ranks, rank, lane, n), most)
     orders = tuple(rank.order() for rank in ranks)
     return Schedule("v_1f1b", pp, 2, microbatches, False, orders, snake_placement(pp))

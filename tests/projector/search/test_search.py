@@ -20,10 +20,10 @@ from projector.intake import detect
 from projector.kernels.settings import DEFAULT
 from projector.many import Many
 from projector.search import bounds
+from projector.search.axes import layouts, written
 from projector.search.bounds import Asked, Families
 from projector.search.found import Limits, _front, search
 from projector.search.hunt import Hunt
-from projector.search.layouts import layouts, written
 from projector.search.nodes import Hit
 from projector.search.objective import Objective
 from projector.search.space import Space, space, with_fields
