@@ -94,7 +94,7 @@ def planned(
     kernels = found.clock.kernels
     costs: dict[str, dict[str, Cost]] = {which: {} for which in PASSES}
     attention = [0.0, 0.0]
-    for part in (part for stage in schedule.placement[rank] for part in found.stages[stage].parts):
+    for part in (part for stage in schedule.placement[rank] for part in found.parts[stage]):
         for which, ops in (("forward", part.block.forward), ("backward", part.backward)):
             _add(costs[which if _is_layer(part) else "once"], ops, kernels, schedule.each)
             for op in ops:
@@ -116,7 +116,7 @@ def _is_layer(part: StageBlock) -> bool:
 def _longest(found: Priced, schedule: Schedule, layers_only: bool) -> int:
     times = found.times
     loads = [sum(times[v].forward.seconds + times[v].backward.seconds for v in own) for own in schedule.placement]
-    plain = [all(_is_layer(part) for v in own for part in found.stages[v].parts) for own in schedule.placement]
+    plain = [all(_is_layer(part) for v in own for part in found.parts[v]) for own in schedule.placement]
     kept = [rank for rank, only in enumerate(plain) if only] if layers_only else []
     return max(kept or range(len(loads)), key=lambda rank: loads[rank])
 

@@ -60,18 +60,12 @@ def kept_by_stage(made: Projection) -> NDArray[np.float64]:
     """Returns ``[stages]``: bytes that one micro-batch keeps on each virtual stage between forward and backward."""
     import numpy as np
 
-    from projector.memory.chunks import chunk_memory
-    from projector.memory.parameters import contents, stage
-    from projector.memory.transients import unsharded
-    from projector.workload.composition import compositions
+    from projector.memory.holding import holdings
 
-    workload = made.resolved.workload
-    _, kinds = compositions(workload.model, workload.recipe)
-    out = np.zeros(len(kinds))
-    for own in made.timeline.compiled.schedule.placement:
-        gathered = unsharded(made.resolved, stage(made.resolved, contents(tuple(kinds[v] for v in own))))
-        for v in own:
-            out[v] = chunk_memory(made.resolved, kinds[v], v == 0, v == len(kinds) - 1, gathered).saved
+    placement = made.timeline.compiled.schedule.placement
+    out = np.zeros(1 + max(map(max, placement)))
+    for own, held in zip(placement, holdings(made.resolved, made.cluster.gpu.arch, placement), strict=True):
+        out[list(own)] = [chunk.saved for chunk in held.chunks]
     return out
 
 
