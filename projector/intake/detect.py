@@ -33,6 +33,8 @@ KINDS = (
 #: name do, and what reads them, as ``file.function`` here, since a file is imported when a configuration may be one of its
 #: kind.
 _WHOLE = {
+    "torchtitan": ("torchtitan.is_job", "torchtitan.load"),
+    "maxtext": ("maxtext.is_maxtext", "maxtext.load"),
     "nemo": ("nemo.is_nemo", "nemo.load"),
     "nanotron": ("", "trainers.load_nanotron"),
     "llm-foundry": ("trainers.is_llm_foundry", "trainers.load_llm_foundry"),
@@ -173,16 +175,9 @@ def _load(
     if kind == "huggingface":
         expected = f"a training configuration: give one with --config, and this file with --model {file}"
         raise InputError([Problem(str(file), "recipe", "nothing: an architecture alone", expected)])
-    if kind == "torchtitan" and mapping is not None:
-        from projector.intake import torchtitan
-
-        return torchtitan.load(mapping, str(file), gpus=gpus, model=chosen)
-    if kind == "maxtext" and mapping is not None:
-        from projector.intake import maxtext
-
-        return maxtext.load(mapping, str(file), gpus=gpus, model=chosen, words=overrides)
     if kind in _WHOLE and mapping is not None:
-        whole: Loaded = _of_file(_WHOLE[kind][1])(mapping, str(file), model=chosen)
+        more = {"torchtitan": {"gpus": gpus}, "maxtext": {"gpus": gpus, "words": overrides}}.get(kind, {})
+        whole: Loaded = _of_file(_WHOLE[kind][1])(mapping, str(file), model=chosen, **more)
         return whole
     if kind == "script":
         from projector.intake import scripts, stack_age
@@ -219,17 +214,11 @@ def _is_script(text: str, file: Path) -> bool:
 
 
 def kind_of(mapping: Mapping[str, object] | None) -> str:
-    """``primus``, ``case``, ``huggingface``, ``torchtitan``, ``maxtext``, ``megatron`` or a kind of ``_WHOLE``, by the keys
-    at the top of a file (None: no mapping)."""
+    """``primus``, ``case``, ``huggingface``, ``megatron`` or a kind of ``_WHOLE``, by the keys at the top of a file (None: it
+    holds no mapping)."""
     if mapping is None:
         return "megatron"
     if "recipe" not in mapping and "modules" not in mapping:
-        from projector.intake import maxtext, torchtitan
-
-        if torchtitan.is_job(mapping):
-            return "torchtitan"
-        if maxtext.is_maxtext(mapping):
-            return "maxtext"
         for kind, (told, _) in _WHOLE.items():
             if _of_file(told)(mapping) if told else dialect(kind.replace("-", "_")).fits(mapping):
                 return kind

@@ -5,9 +5,10 @@ slips of the pen. The names are in ``known_settings.yaml``, with their source an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from projector.dataclass import dataclass
 from projector.errors import Problem, cut
@@ -86,7 +87,7 @@ def sort(unread: Mapping[str, object], read: frozenset[str], where: str, *, writ
 def _cuts(name: str, value: object) -> bool:
     """Whether a setting that nobody reads cuts the work over GPUs in a way of its own: the table or its name says so."""
     if name in known():
-        return name in _ways()
+        return name in _valued("cutting")
     return _CUTTING.search(name) is not None and (value is True or value not in (0, 1))
 
 
@@ -100,37 +101,32 @@ NEUTRAL: tuple[object, ...] = (object(),)
 
 
 @cache
-def known() -> Mapping[str, tuple[object, ...]]:
-    """Values that change nothing, by name."""
+def _told() -> Mapping[str, Any]:
     from projector.io.files import read_yaml
 
-    content = read_yaml(_FILE)
-    found: dict[str, tuple[object, ...]] = {}
-    for releases in content["neutral"].values():
-        for names in releases.values():
-            found |= dict.fromkeys(map(normal, names.split()), NEUTRAL)
-    for releases in content["unmodelled"].values():
-        for settings in releases.values():
-            found |= {normal(name): tuple(_several(values)) for name, values in settings.items()}
-    return {**found, **_ways()}
+    content: Mapping[str, Any] = read_yaml(_FILE)
+    return content
 
 
 @cache
-def _ways() -> Mapping[str, tuple[object, ...]]:
-    """Other ways of cutting a model over GPUs, and the values at which they cut nothing, by name."""
-    from projector.io.files import read_yaml
+def known() -> Mapping[str, tuple[object, ...]]:
+    """Values that change nothing, by name."""
+    neutral = (
+        each for releases in _told()["neutral"].values() for names in releases.values() for each in names.split()
+    )
+    return {**dict.fromkeys(map(normal, neutral), NEUTRAL), **_valued("unmodelled"), **_valued("cutting")}
 
-    sources = read_yaml(_FILE)["cutting"].values()
+
+@cache
+def _valued(family: str) -> Mapping[str, tuple[object, ...]]:
+    """Settings of a family by name (``cutting``: other ways of cutting a model over GPUs), with the values that change
+    nothing."""
     return {
-        normal(name): tuple(_several(values))
-        for releases in sources
+        normal(name): tuple(values) if isinstance(values, list) else (values,)
+        for releases in _told()[family].values()
         for settings in releases.values()
         for name, values in settings.items()
     }
-
-
-def _several(values: object) -> Iterator[object]:
-    yield from values if isinstance(values, list) else (values,)
 
 
 def _changes_nothing(value: object, neutral_at: tuple[object, ...] | None) -> bool:

@@ -17,6 +17,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.catalogue import find_gpu, machine_of
 from projector.intake.loaded import Loaded
+from projector.intake.values import section
 from projector.io.documents import parse_yaml
 
 _MAYBE = re.compile(r"""^\s*["']?(?:apiVersion|resources|environment)["']?:""", re.MULTILINE)
@@ -73,9 +74,7 @@ def read(text: str, where: str) -> Manifest | None:
 
 def _kubernetes(documents: list[Mapping[str, Any]]) -> Manifest:
     maps = {
-        str(_at(one, "metadata", "name")): _mapping(one.get("data"))
-        for one in documents
-        if one.get("kind") == "ConfigMap"
+        str(_at(one, "metadata", "name")): section(one, "data") for one in documents if one.get("kind") == "ConfigMap"
     }
     parts, selected = [], ""
     for document in documents:
@@ -125,7 +124,7 @@ def _gpus(container: Mapping[str, Any]) -> str:
     """GPUs that a container asks for, as written."""
     for name in ("resources", "resourcesPerNode"):
         for kind in ("limits", "requests"):
-            for key, value in _mapping(_at(container, name, kind)).items():
+            for key, value in section(_at(container, name), kind).items():
                 if _GPUS.match(str(key)):
                     return str(value)
     return ""
@@ -177,7 +176,7 @@ def _files(one: Mapping[str, Any], spec: Mapping[str, Any], maps: Mapping[str, A
 
 def _selected(spec: Mapping[str, Any]) -> str:
     """Labels of machines that a pod asks for, a line each: ``key=value``."""
-    wanted = [f"{key}={value}" for key, value in _mapping(spec.get("nodeSelector")).items()]
+    wanted = [f"{key}={value}" for key, value in section(spec, "nodeSelector").items()]
     of_nodes = _at(
         spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"
     )
@@ -202,7 +201,7 @@ def _placed(made: Manifest, labels: str) -> Manifest:
 def _skypilot(task: Mapping[str, Any]) -> Manifest:
     kind, _, count = _accelerators(_at(task, "resources", "accelerators")).partition(":")
     nodes = str(task.get("num_nodes", 1))
-    known = {"SKYPILOT_NUM_NODES": nodes, "SKYPILOT_NUM_GPUS_PER_NODE": count or "1", **_mapping(task.get("envs"))}
+    known = {"SKYPILOT_NUM_NODES": nodes, "SKYPILOT_NUM_GPUS_PER_NODE": count or "1", **section(task, "envs")}
     lines = [f"export {name}={_quoted(str(value))}" for name, value in known.items() if value is not None]
     machine = machine_of(str(_at(task, "resources", "instance_type") or "")) or find_gpu(kind)
     return Manifest("\n".join([*lines, str(task.get("run") or "")]), machine, f"resources {kind}" if machine else "")
@@ -216,11 +215,9 @@ def _accelerators(value: Any) -> str:
 
 def _azure(job: Mapping[str, Any]) -> Manifest:
     each, nodes = _at(job, "distribution", "process_count_per_instance"), _at(job, "resources", "instance_count") or 1
-    lines = [
-        f"export {name}={_quoted(str(value))}" for name, value in _mapping(job.get("environment_variables")).items()
-    ]
+    lines = [f"export {name}={_quoted(str(value))}" for name, value in section(job, "environment_variables").items()]
     lines += [f"export WORLD_SIZE=$(({nodes} * {each}))"] if each else []
-    inputs = _mapping(job.get("inputs"))
+    inputs = section(job, "inputs")
     command = re.sub(r"\$\{\{\s*inputs\.(\w+)\s*\}\}", lambda m: _input(inputs, m[1]), str(job.get("command") or ""))
     machine = machine_of(str(_at(job, "resources", "instance_type") or ""))
     return Manifest("\n".join([*lines, command]), machine, f"instance_type {machine}" if machine else "")
@@ -235,10 +232,6 @@ def _at(value: Any, *keys: str) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:

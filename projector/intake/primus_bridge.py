@@ -101,19 +101,11 @@ def _adapters(
         raise InputError([Problem(experiment.where, "peft", given, "lora, dora or none")])
     if word == "dora":
         raise Unsupported("DoRA adapters")
-    dim, targets = 32, list(LORA_TARGETS)
-    if model in ("llama3_8b", "llama3.1_8b", "qwen3_30b_a3b", "qwen3_235b_a22b"):
-        dim = 8
-    elif model in ("llama3_70b", "llama3.1_70b", "llama3.1_405b"):
-        dim = 16
-    if model in ("qwen3_30b_a3b", "qwen3_235b_a22b"):
-        targets = targets[:2]
-    elif model == "llama3.1_405b":
-        targets = targets[:1]
+    own = table("bridge_recipes", "adapters").get(model, {})
     return {
         "enabled": True,
-        "dim": section.get("dim") or settings.get("peft_dim") or dim,
-        "target_modules": section.get("target_modules") or targets,
+        "dim": section.get("dim") or settings.get("peft_dim") or own.get("dim", 32),
+        "target_modules": section.get("target_modules") or list(LORA_TARGETS[: own.get("targets")]),
         **{key: section[key] for key in ("share_expert_adapters", "normalize_moe_lora") if key in section},
     }
 

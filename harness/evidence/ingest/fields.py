@@ -21,9 +21,6 @@ def framework_slug(text: str) -> str:
     return known or re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-
-
 def _months_of(text: str) -> dict[str, str]:
     """Versions with their months, from ``version=month`` words."""
     return dict(word.split("=") for word in text.split())
@@ -31,6 +28,7 @@ def _months_of(text: str) -> dict[str, str]:
 
 _RELEASED = {pattern: _months_of(text) for pattern, text in _TOLD["releases"].items()}
 _MLPERF = _months_of(_TOLD["mlperf"])
+_NAMES = {name: number for number, name in enumerate(_TOLD["months"].split(), 1)}
 _LEFT_STANDING = 14  # months; code of the round before the last one is still submitted (24.09 in v5.1, its Dockerfiles)
 
 
@@ -43,10 +41,10 @@ def software_date(*texts: str) -> str:
     v5.1, for B200, where the Dockerfiles of the submissions start from 24.09 to 25.09): the round counts.
     """
     for text in texts:
-        for read in (_container, _iso, _month_year, _mlperf, _released, _arxiv, _year):
-            if found := read(text):
-                due = _mlperf(text)
-                return due if _months(due) - _months(found) > _LEFT_STANDING else found
+        stated = (_container(text), *(_dated(text, way) for way in ("iso", "named")), _mlperf(text), _released(text))
+        if found := next(filter(None, (*stated, *(_dated(text, way) for way in ("arxiv", "year")))), ""):
+            due = _mlperf(text)
+            return due if _months(due) - _months(found) > _LEFT_STANDING else found
     return ""
 
 
@@ -56,21 +54,13 @@ def _container(text: str) -> str:
         r"(?:nemo|release|nv|maxtext[-_ ]v?|pytorch[: ]|:v|image v|\bv|container)\s*(2\d)\.(\d\d?)\b", text, re.I
     )
     bare = re.fullmatch(r"\s*v?(2[2-9])\.(\d\d?)(?:\.\d+)?\s*", text)
-    return max((_month(f"20{found[1]}", found[2]) for found in ([bare] if bare else named)), default="")
+    return max((_month(found[1], found[2]) for found in ([bare] if bare else named)), default="")
 
 
-def _iso(text: str) -> str:
-    found = re.search(r"\b(20[12]\d)-(\d\d)(?:-\d\d)?\b", text) or re.search(
-        r"(?:dev|\b)(20[12]\d)([01]\d)[0-3]\d\b", text
-    )
-    found = found or re.search(r"\b(20[12]\d)\.([01]\d)\.[0-3]\d\b", text)
-    return _month(found[1], found[2]) if found else ""
-
-
-def _month_year(text: str) -> str:
-    found = re.search(r"\b([A-Z][a-z]{2})[a-z]*\.?,? (20[12]\d)\b", text)
-    known = found is not None and found[1].lower() in _MONTHS
-    return f"{found[2]}-{_MONTHS.index(found[1].lower()) + 1:02d}" if found and known else ""
+def _dated(text: str, way: str) -> str:
+    """The month of the first pattern of this way of writing dates that the text has."""
+    found = next((match for pattern in _TOLD["dates"][way] if (match := re.search(pattern, text))), None)
+    return _month(found["y"], found.groupdict().get("m") or "1") if found else ""
 
 
 def _mlperf(text: str) -> str:
@@ -86,19 +76,11 @@ def _released(text: str) -> str:
     return ""
 
 
-def _arxiv(text: str) -> str:
-    found = re.search(r"arXiv:(\d\d)(\d\d)\.\d+", text)
-    return _month(f"20{found[1]}", found[2]) if found else ""
-
-
-def _year(text: str) -> str:
-    found = re.search(r"(?<![-\d.])(20[12]\d)(?![-\d])", text)
-    return f"{found[1]}-01" if found else ""
-
-
 def _months(date: str) -> int:
     return int(date[:4]) * 12 + int(date[5:]) if date else 0
 
 
 def _month(year: str, month: str) -> str:
-    return f"{year}-{int(month):02d}" if 1 <= int(month) <= 12 else ""
+    """``YYYY-MM`` of a year of two or four digits and a month or its name; empty where no calendar has it."""
+    number = int(month) if month.isdigit() else _NAMES.get(month.lower(), 0)
+    return f"{'20' if len(year) == 2 else ''}{year}-{number:02d}" if 1 <= number <= 12 else ""
