@@ -214,7 +214,7 @@ def _is_script(text: str, file: Path) -> bool:
 
 
 def kind_of(mapping: Mapping[str, object] | None) -> str:
-    """``primus``, ``case``, ``huggingface``, ``megatron`` or a kind of ``_WHOLE``, by the keys at the top of a file (None: it
+    """``primus``, ``case``, ``huggingface``, ``megatron`` or a kind of ``_WHOLE`` by the keys at the top of a file (None: it
     holds no mapping)."""
     if mapping is None:
         return "megatron"
