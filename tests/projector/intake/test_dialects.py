@@ -8,7 +8,6 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,53 +20,13 @@ from projector.intake import deepspeed_config, detect, known_settings
 from projector.intake.dialect import Dialect, Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.shell.unknown import Unknowns
-from tests.projector.intake import (
-    test_loader_gpt_neox,
-    test_loader_hf_trainers,
-    test_loader_litgpt,
-    test_loader_llm_foundry,
-    test_loader_maxtext,
-    test_loader_nanotron,
-    test_loader_nemo,
-    test_loader_torchtitan,
-    test_loader_torchtune,
-)
+from tests.projector.intake import test_loader_torchtitan, test_trainer_readings
 
-_HEAD = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
 #: A sound file of every dialect.
 FILES: Mapping[str, dict[str, Any]] = {
-    "axolotl": test_loader_hf_trainers.AXOLOTL,
-    "gpt_neox": test_loader_gpt_neox.FILE,
-    "litgpt": test_loader_litgpt.FILE,
-    "llama_factory": test_loader_hf_trainers.FACTORY,
-    "trainer": {
-        "model_name_or_path": "Qwen/Qwen3-4B",
-        "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": 4,
-        "max_seq_length": 4096,
-        "bf16": True,
-        "gradient_checkpointing": True,
-        "attn_implementation": "eager",
-        "optim": "adamw_torch",
-        "use_lora": True,
-        "lora_rank": 16,
-        "lora_target": "q_proj",
-        "packing": True,
-    },
-    "llm_foundry": test_loader_llm_foundry.FILE,
-    "maxtext": test_loader_maxtext.FILE,
-    "nanotron": test_loader_nanotron.FILE,
-    "nemo": test_loader_nemo.FILE,
+    **test_trainer_readings.FILES,
     "torchtitan": tomllib.loads(test_loader_torchtitan.NOW),
-    "torchtune": test_loader_torchtune.FILE,
 }
-WITH_REFUSALS = (
-    test_loader_gpt_neox,
-    test_loader_litgpt,
-    test_loader_llm_foundry,
-    test_loader_nanotron,
-    test_loader_torchtune,
-)
 NONSENSE = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=5, max_size=12).map(lambda word: f"zz{word}")
 DIALECTS = pytest.mark.parametrize("name", sorted(FILES))
 FOLDER = Path(known_settings.__file__).with_name("dialects")
@@ -129,17 +88,6 @@ def test_what_deepspeeds_configuration_says_is_read_or_told(nonsense: str, secti
             value = {key: value}
         with pytest.raises(InputError, match=place):
             deepspeed_config.arguments(json.dumps(value), "ds.json", Unknowns())
-
-
-@pytest.mark.parametrize(
-    ("module", "error", "changes", "named"),
-    [(module, error, *case) for module in WITH_REFUSALS for error, cases in module.REFUSED.items() for case in cases],
-)
-def test_what_is_refused_is_named(
-    tmp_path: Path, module: ModuleType, error: type[Exception], changes: dict[str, object], named: str
-) -> None:
-    with pytest.raises(error, match=named):
-        module.load(tmp_path, changes)
 
 
 @DIALECTS
