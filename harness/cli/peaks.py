@@ -36,7 +36,7 @@ def command(args: argparse.Namespace) -> int:
     from harness.compare.load import benchmark_files
     from harness.evaluation import platforms
     from harness.evidence.runs_of import runs_of_all
-    from harness.evidence.strategies import chosen
+    from harness.evidence.selection import chosen
     from harness.report import markdown, peaks_plot, plot, view_peaks
 
     parameters = _parameters(args.parameters)

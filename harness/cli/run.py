@@ -25,7 +25,7 @@ from harness.cli.common import (
 from harness.contracts.results import Row
 from harness.contracts.runs import MeasuredRun
 from harness.evaluation import evaluate, observations
-from harness.evidence import strategies, suite
+from harness.evidence import selection, suite
 from harness.evidence.physics import judge
 from harness.evidence.runs_of import runs_of_all
 from harness.kept import switch_off
@@ -199,7 +199,7 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
         suites = [replace(s, runs=_only(s.runs, args.ids), gate={}, plan=Plan()) for s in suites]
         runs = list(_only(runs, args.ids))
     if args.strategy:
-        wanted = strategies.chosen([*(run for s in suites for run in s.runs), *runs], args.strategy)
+        wanted = selection.chosen([*(run for s in suites for run in s.runs), *runs], args.strategy)
         ids = [run.id for run in wanted]
         suites = [replace(s, runs=_only(s.runs, ids), gate={}, plan=Plan()) for s in suites]
         runs = list(_only(runs, ids))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.evidence import slips
+from harness.contracts.runs import MeasuredRun
 
 #: Relative difference between step time × rate and the tokens of a step that rounding by a source explains.
 AGREE = 0.02
@@ -25,7 +25,7 @@ def contradiction(step_seconds: float, tgs: float, gpus: int, tokens: int) -> st
         return ""
     return (
         f"{tgs:.6g} tokens/s/GPU over {step_seconds:.6g} s and {gpus} GPUs are {ratio:.3g} times the {tokens:,} tokens of"
-        f" global_batch_size x seq_length{slips.product(ratio, gpus)}"
+        f" global_batch_size x seq_length{product(ratio, gpus)}"
     )
 
 
@@ -37,3 +37,74 @@ def _rounding(*figures: float) -> float:
 def _decimals(value: float) -> int:
     text = f"{value:.6g}"
     return len(text.partition(".")[2]) if "." in text and "e" not in text else 0
+
+
+_USUAL_MFU = (0.02, 0.75)
+_USUAL_SECONDS = (0.05, 300.0)
+_CLOSE = 0.05  # a ratio that a slip explains to this is explained by it
+
+
+def rate_is_stated(run: MeasuredRun) -> bool:
+    """Whether the source gives tokens/s and the step time follows from it."""
+    return (
+        any(text.startswith("step_seconds from tgs") for text in run.measured.derived) or not run.measured.step_seconds
+    )
+
+
+def utilisation(mfu: float, run: MeasuredRun) -> str:
+    """What makes an MFU usual: another unit of the time, or the rate of all GPUs taken for that of one (or the reverse)."""
+    gpus, stated_rate = run.gpus, rate_is_stated(run)
+    seconds, tgs = run.measured.step_seconds or 0.0, run.measured.tgs or 0.0
+    times = (
+        (1e-3, f"in seconds, taken for milliseconds? {seconds * 1e3:.4g} s would be"),
+        (1e3, f"in milliseconds, taken for seconds? {seconds / 1e3:.4g} s would be"),
+        (1e6, f"in microseconds, taken for seconds? {seconds / 1e6:.4g} s would be"),
+    )
+    rates = (
+        (
+            1 / gpus if gpus > 1 else 0.0,
+            f"the rate of all {gpus} GPUs, taken for that of one? {tgs / gpus:.5g} would be",
+        ),
+        (float(gpus if gpus > 1 else 0), f"the rate of one GPU, divided by {gpus} again? {tgs * gpus:.5g} would be"),
+        (1e3, f"in thousands of tokens? {tgs * 1e3:.5g} would be"),
+    )
+    for factor, words in rates + times if stated_rate else times:
+        if _USUAL_MFU[0] <= mfu * factor <= _USUAL_MFU[1]:
+            return f": {words} {percent(mfu * factor)}"
+    return ""
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:,.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+
+
+def long(seconds: float) -> str:
+    for factor, unit in ((1e3, "milliseconds"), (1e6, "microseconds"), (1e9, "nanoseconds")):
+        if _USUAL_SECONDS[0] <= seconds / factor <= _USUAL_SECONDS[1]:
+            return f": {unit}? They would be {seconds / factor:.4g} s"
+    return ""
+
+
+def memory(peak: float, capacity: float, gpus: int, node: int) -> str:
+    """``peak``, ``capacity``: GiB; ``node``: GPUs of one."""
+    if peak <= capacity * 1.08:
+        return ": decimal GB, taken for GiB?"
+    whole = [(node, f"of a node of {node} GPUs together"), (gpus, f"of all {gpus} GPUs together")]
+    for divisor, words in [*whole, (1024, "in MiB"), (2**20, "in KiB"), (2**30, "in bytes")]:
+        if divisor > 1 and 0.1 * capacity <= peak / divisor <= capacity:
+            return f": {words}? {peak / divisor:.4g} GiB would fit"
+    return ""
+
+
+def product(ratio: float, gpus: int) -> str:
+    """``ratio``: tokens that rate and time give over those of the batch."""
+    known = (
+        (1e3, "milliseconds taken for seconds, or a rate in tokens per thousand seconds"),
+        (1e-3, "seconds taken for milliseconds, or a rate in thousands"),
+        (float(gpus), f"the rate of all {gpus} GPUs, taken for that of one"),
+        (1 / gpus if gpus else 0.0, f"the rate of one GPU, divided by {gpus} again"),
+    )
+    for factor, words in known:
+        if factor and factor != 1 and abs(ratio / factor - 1) < _CLOSE:
+            return f": {words}?"
+    return ""

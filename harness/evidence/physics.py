@@ -16,7 +16,7 @@ from datetime import date
 from functools import lru_cache
 
 from harness.contracts.runs import MeasuredRun
-from harness.evidence import slips
+from harness.evidence import agreement
 from harness.evidence.agreement import AGREE, contradiction
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
@@ -218,7 +218,7 @@ def _memory(run: MeasuredRun, gpu: Gpu) -> Iterator[Finding]:
     peak, capacity = run.measured.peak_memory_gib, gpu.memory_bytes / _GIB
     usual, possible = BOUNDS.memory
     if peak and not peak <= capacity * usual:
-        why = slips.memory(peak, capacity, run.gpus, run.gpus_per_node or 8)
+        why = agreement.memory(peak, capacity, run.gpus, run.gpus_per_node or 8)
         yield peak > capacity * possible, f"{peak:.5g} GiB is more than the {capacity:.4g} GiB of {gpu.name}{why}"
 
 
@@ -230,9 +230,9 @@ def _durations(run: MeasuredRun) -> Iterator[Finding]:
     if not seconds >= BOUNDS.shortest_seconds:
         yield True, f"a step of {seconds:.3g} s is shorter than a kernel launch"
     elif seconds > possible:
-        yield True, f"a step of {seconds:.3g} s is longer than a day{slips.long(seconds)}"
+        yield True, f"a step of {seconds:.3g} s is longer than a day{agreement.long(seconds)}"
     elif seconds > usual and not (run.model and catalogue.knows_gpu(run.gpu)):
-        yield False, f"a step of {seconds:.5g} s is longer than an hour{slips.long(seconds)}"
+        yield False, f"a step of {seconds:.5g} s is longer than an hour{agreement.long(seconds)}"
 
 
 def _contradiction(run: MeasuredRun) -> Iterator[Finding]:
@@ -258,9 +258,9 @@ def _utilisation(run: MeasuredRun, gpu: Gpu) -> Iterator[Finding]:
     lowest, highest = BOUNDS.mfu
     peak = f"of the {run.recipe.precision} peak of {gpu.name} ({rate / 1e12:.4g} TFLOP/s)"
     if low > highest:
-        yield True, f"{_figure(run)} means {slips.percent(low)} {peak}{slips.utilisation(low, run)}"
+        yield True, f"{_figure(run)} means {agreement.percent(low)} {peak}{agreement.utilisation(low, run)}"
     elif 0 < high < lowest:
-        yield False, f"{_figure(run)} means {slips.percent(high)} {peak}{slips.utilisation(high, run)}"
+        yield False, f"{_figure(run)} means {agreement.percent(high)} {peak}{agreement.utilisation(high, run)}"
 
 
 def _beyond_any(run: MeasuredRun) -> Iterator[Finding]:
@@ -274,7 +274,7 @@ def _beyond_any(run: MeasuredRun) -> Iterator[Finding]:
     share = flops_per_token(run, tgs / rate, BOUNDS.mfu)[0] * tgs / rate
     if share > BOUNDS.mfu[1]:
         peak = f"of the {run.recipe.precision} peak of the fastest GPU known, {name} ({rate / 1e12:.4g} TFLOP/s)"
-        yield True, f"{_figure(run)} means {slips.percent(share)} {peak}{slips.utilisation(share, run)}"
+        yield True, f"{_figure(run)} means {agreement.percent(share)} {peak}{agreement.utilisation(share, run)}"
 
 
 @lru_cache(maxsize=1)
@@ -285,6 +285,6 @@ def _all_gpus() -> tuple[Gpu, ...]:
 def _figure(run: MeasuredRun) -> str:
     """The figure that the source states: the other is derived from it."""
     m = run.measured
-    if m.step_seconds and not slips.rate_is_stated(run):
+    if m.step_seconds and not agreement.rate_is_stated(run):
         return f"{m.step_seconds:.4g} s a step"
     return f"{m.tgs:.6g} tokens/s/GPU"

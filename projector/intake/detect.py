@@ -261,7 +261,7 @@ def _mapping(text: str, file: Path) -> dict[str, object] | None:
 
 def _toml(text: str, file: Path) -> dict[str, object] | None:
     """The sections of a TOML file. One that is no job of torchtitan is an error by its suffix, else other text."""
-    from projector.intake import same_question, torchtitan
+    from projector.intake import other_tools, torchtitan
 
     named = file.suffix.lower() == ".toml"
     try:
@@ -272,23 +272,23 @@ def _toml(text: str, file: Path) -> dict[str, object] | None:
         return None
     if named and not torchtitan.is_job(content):
         found = ", ".join(list(content)[:6]) or "an empty file"
-        expected = f"the sections of a torchtitan job: model.flavor, training, …; {same_question.flags(content)}"
+        expected = f"the sections of a torchtitan job: model.flavor, training, …; {other_tools.flags(content)}"
         raise InputError([Problem(str(file), "", found, expected)])
     return content
 
 
 def _unknown(mapping: Mapping[str, object], file: Path) -> InputError:
-    from projector.intake import same_question
+    from projector.intake import other_tools
 
     return InputError(
-        [Problem(str(file), "", ", ".join(list(mapping)[:6]) or "no keys", f"{KINDS}; {same_question.flags(mapping)}")]
+        [Problem(str(file), "", ", ".join(list(mapping)[:6]) or "no keys", f"{KINDS}; {other_tools.flags(mapping)}")]
     )
 
 
 def _megatron(
     text: str, mapping: Mapping[str, object] | None, file: Path, model: Model | None, overrides: Mapping[str, object]
 ) -> Loaded:
-    from projector.intake import megatron_args, same_question
+    from projector.intake import megatron_args, other_tools
     from projector.intake.assemble import Origin, assemble
     from projector.intake.megatron_cli import todays_words
 
@@ -297,7 +297,7 @@ def _megatron(
         if mapping is not None:
             raise _unknown(mapping, file)
         found = "a Python program, which is not run" if file.suffix == ".py" else "nothing that states a run"
-        raise InputError([Problem(str(file), "", found, f"{KINDS}; {same_question.of_text(text)}")])
+        raise InputError([Problem(str(file), "", found, f"{KINDS}; {other_tools.of_text(text)}")])
     ran = megatron_args.is_dump(text)
     args = todays_words({**stated, **overrides}) if ran else {**stated, **overrides}
     if model is None:

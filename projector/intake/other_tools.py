@@ -4,20 +4,25 @@ slip of the pen."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 from projector.errors import Unsupported
-from projector.intake import megatron_cli, same_question
+from projector.intake import megatron_cli
+from projector.intake.dialect import dialect, names
 from projector.intake.shell.unknown import Unknowns
 from projector.intake.spelling import normal
 from projector.intake.tables import table
+from projector.intake.values import literal
+from projector.workload import zoo
+from projector.workload.fields import Field, field_of, fields
 
 _OURS = ("recipe", "modules")  # a case, a Primus experiment
 _WAYS = "its run's log may be"
 
 
 def _ways(tool: str, stated: Mapping[str, object]) -> str:
-    return _WAYS if "reinforcement" in tool else f"{_WAYS}; {same_question.flags(stated)}"
+    return _WAYS if "reinforcement" in tool else f"{_WAYS}; {flags(stated)}"
 
 
 def another_tool(program: str, words: Sequence[str], unknowns: Unknowns) -> str:
@@ -42,3 +47,67 @@ def refuse_other_tools(content: Mapping[str, object], where: str) -> None:
         if all(any(word in names for word in either.split("|")) for either in marks.split()):
             built_on = ", which extends files by its defaults" if content.get("defaults") else ""
             raise Unsupported(f"{where}: {name}{built_on}: not read ({_ways(name, content)})")
+
+
+#: Settings that name a model, and that count GPUs, of whatever trainer.
+_MODEL = frozenset(
+    ["model", "model_name", "model_name_or_path", "model_id", "base_model", "pretrained_model_name_or_path"]
+)
+_GPUS = frozenset(["world_size", "num_gpus", "n_gpus", "ngpus", "gpus", "global_num_gpus"])
+_PAIR = re.compile(r"^\s*([A-Za-z_][\w.]*)\s*(?::\s*\w+\s*)?[=:]\s*([^\s#,{(\[][^#,\n]*)", re.MULTILINE)
+
+
+def of_text(text: str) -> str:
+    """:func:`flags` of the ``name = value`` lines of a text: a program's, or any other file's."""
+    return flags({name: literal(value.strip().strip("'\"")) for name, value in _PAIR.findall(text)})
+
+
+def flags(settings: Mapping[str, object]) -> str:
+    """``the same as flags: --model llama3_8b --gpu NAME …``: what ``settings`` state by names that are known, and a place
+    for the model, the GPU and their number where they do not."""
+    stated: dict[str, str] = {}
+    asked = {"--model": "NAME|FILE", "--gpu": "NAME", "--gpus": "N"}
+    for name, value in _leaves(settings):
+        last = normal(name.rpartition(".")[2])
+        if last in _MODEL and isinstance(value, str) and (known := zoo.named(value.rstrip("/"))):
+            asked["--model"] = known
+        elif last in _GPUS and type(value) is int and value > 0:
+            asked["--gpus"] = str(value)
+        elif (own := field_of(last)) and (word := _said(own, value)):
+            stated[own.key] = word
+        elif (alike := _by_setting().get(last)) and (word := _said(alike, value)):
+            stated.setdefault(alike.key, word)
+    needed = [f"--{each} …" for each in ("micro-batch-size", "global-batch-size", "seq-length")]
+    left = [each for each in needed if each.split()[0][2:].replace("-", "_") not in stated]
+    return " ".join(("the same as flags:", *(f"{k} {v}" for k, v in asked.items()), *stated.values(), *left))
+
+
+def _leaves(settings: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _leaves({str(key): each for key, each in value.items()}, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", literal(value)
+
+
+@cache
+def _by_setting() -> Mapping[str, Field]:
+    """The recipe field of the last word of a setting's name, where all dialects that have it mean the same."""
+    found: dict[str, set[Field]] = {}
+    for each in map(dialect, names()):
+        for field, settings in each.names.items():
+            if meant := field_of(field):
+                for setting in settings:
+                    found.setdefault(setting.rpartition(".")[2], set()).add(meant)
+    found.pop("batch_size", None)  # of a rank or of all, as trainers please
+    return {setting: next(iter(meant)) for setting, meant in found.items() if len(meant) == 1}
+
+
+def _said(field: Field, value: object) -> str:
+    """The flag with this value; empty for a value that the field cannot have."""
+    flag = field.names[0].replace("_", "-")
+    if field.many or len(field.path) > 1 or type(value) is not field.kind or field not in fields():
+        return ""
+    if isinstance(value, bool):
+        return f"--{flag}" if value else ""
+    return f"--{flag} {value}" if not field.choices or value in field.choices else ""

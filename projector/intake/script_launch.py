@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,17 +16,17 @@ from projector.intake import (
     megatron_forks,
     megatron_swift,
     nemo_recipes,
-    same_question,
+    other_tools,
     torchtitan_cli,
 )
 from projector.intake.assemble import Origin, assemble
 from projector.intake.loaded import Loaded
-from projector.intake.megatron_rules import broken
 from projector.intake.script_files import from_files, of_deepspeed, text_beside, values_of
 from projector.intake.script_problems import flag, gathered, no_architecture, uncounted, unsettled
 from projector.intake.shell.launch import ALONE, Launch, Way, ranks
 from projector.intake.shell.unknown import is_known
 from projector.intake.stack_age import era
+from projector.intake.tables import table
 from projector.workload.model import Model
 
 #: What reads a command line as it stands, by its program.
@@ -35,14 +35,6 @@ TOOLS = (nemo_recipes, config_cli, file_cli, megatron_swift)
 _SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN")
 _LEFT: Mapping[tuple[str, ...], str] = {("0", "1"): "fused", ("1", "0"): "flash", ("0", "0"): "unfused"}
 _T5 = re.compile(r"(?<![a-z])t5[^/]*$", re.IGNORECASE)
-#: One of these stands on every command line of Megatron-LM, its forks, or a file of arguments.
-_MEGATRONS = frozenset(
-    [
-        *("num_layers", "hidden_size", "micro_batch_size", "global_batch_size", "seq_length", "yaml_cfg", "args_file"),
-        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "deepspeed", "deepspeed_config", "load"),
-        *("bf16", "fp16", "use_checkpoint_args", "tokenizer_type", "pretrained_checkpoint"),
-    ]
-)
 #: Words of BERT's large vocabularies, google-bert/bert-large-uncased and -cased vocab.txt.
 _BERT_UNCASED, _BERT_CASED = 30522, 28996
 
@@ -59,9 +51,9 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
         sources = "; ".join(dict.fromkeys(str(item) for item in line.open[:3]))
         raise InputError([Problem(where, "", f"arguments from {sources}", flag(line.open))])
     args, unknown = dict(line.args), dict(line.unknown)
-    if not _MEGATRONS & (set(args) | set(unknown)) and not line.unset:
+    if not set(table("megatron", "ours").split()) & (set(args) | set(unknown)) and not line.unset:
         found = f"{posixpath.basename(launch.program)} with none of Megatron-LM's arguments"
-        expected = f"a trainer that is read; of another its run's log, or {same_question.flags(args)}"
+        expected = f"a trainer that is read; of another its run's log, or {other_tools.flags(args)}"
         raise InputError([Problem(where, launch.place, found, expected)])
     files = {name: args.get(name) for name in ("yaml_cfg", "args_file", "config_file")}
     if _T5.search(launch.program):
@@ -74,7 +66,7 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     if other and model is None:
         raise Unsupported(f"{posixpath.basename(launch.program)} trains a model with {', '.join(other)}")
     switched = _attention(args, launch.environment)
-    contradictions = broken({**args, **dict.fromkeys(unknown, "?")})
+    contradictions = _broken({**args, **dict.fromkeys(unknown, "?")})
     args = megatron_cli.with_defaults(args)
     count, how = ranks(launch, way.unknowns, way.written)
     problems = unsettled(args, unknown, model, where)
@@ -108,6 +100,47 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     dated = (f"framework_date={month} (the last that took {told})",) if month else ()
     assumed = (*counted, *dated, *switched, *deepspeed, *loaded.assumed)
     return replace(loaded, samples_per_rank=each, framework_date=month or loaded.framework_date, assumed=assumed)
+
+
+def _broken(args: Mapping[str, object]) -> Iterator[tuple[str, object, str]]:
+    """``(argument, value, expected)`` of every rule of Megatron-LM's (``rules`` of ``tables/megatron.yaml``) that a whole
+    command line breaks; sizes that do not divide are in :mod:`projector.workload.validate`."""
+    method = args.get("recompute_method", args.get("activations_checkpoint_method"))
+    args = {**args, "recompute_method": method}
+    for rule in table("megatron", "rules"):
+        if all(_holds(args, word) for word in rule["if"].split()):
+            yield rule["of"], rule.get("found", args[rule["of"]]), rule["expected"]
+    stated = [name for name in table("megatron", "stages").split() if args.get(name) is not None]
+    if len(stated) > 1:
+        yield stated[1], args[stated[1]], f"one way of giving stages: {stated[0]} is given, too"
+    layers, each = args.get("num_layers"), args.get("num_layers_per_virtual_pipeline_stage")
+    counted = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
+    if type(each) is int and type(layers) is int:
+        whole = layers + sum(bool(args.get(name)) for name in counted)
+        a_stage, left = divmod(whole, max(1, _size(args, "pipeline_model_parallel_size")))
+        if each < 1 or (not left and a_stage % each):
+            yield "num_layers_per_virtual_pipeline_stage", each, f"a divisor of the {a_stage} layers of a stage"
+    sequence, positions = args.get("seq_length"), args.get("max_position_embeddings")
+    if type(sequence) is int and type(positions) is int and positions < sequence:
+        yield "max_position_embeddings", positions, f"at least seq_length = {sequence}"
+
+
+def _size(args: Mapping[str, object], name: str) -> int:
+    value = args.get(name)
+    return value if type(value) is int else 1
+
+
+def _holds(args: Mapping[str, object], word: str) -> bool:
+    """Of ``name``, ``name=word`` (``None``: nothing), ``name#`` (a whole number) and ``name>1``; ``!``: not."""
+    if word.startswith("!"):
+        return not _holds(args, word[1:])
+    name, above, value = word.partition(">")
+    if above:
+        return _size(args, name) > int(value)
+    name, equal, value = word.partition("=")
+    if equal:
+        return str(args.get(name)) == value
+    return type(args.get(word[:-1])) is int if word.endswith("#") else bool(args.get(word))
 
 
 def _encoder_decoder(args: dict[str, object], launch: Launch, where: str) -> dict[str, object]:

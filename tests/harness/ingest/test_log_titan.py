@@ -15,7 +15,7 @@ from harness.evidence.ingest.dialects import read_log
 from harness.evidence.ingest.logs import torchtitan
 from harness.evidence.ingest.logs.events import Arguments
 from harness.evidence.ingest.logs.olmo_config import arguments
-from harness.evidence.ingest.logs.titan_model import architecture, built
+from harness.evidence.ingest.logs.torchtitan import architecture, built
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 

@@ -17,7 +17,7 @@ from projector.cli import _parser, performance, run
 from projector.cli.parser import parse
 from projector.cli.recipe_flags import said
 from projector.errors import InputError
-from projector.intake import detect, same_question
+from projector.intake import detect, other_tools
 from projector.workload import zoo
 from projector.workload.validate import problems
 from tests.projector.intake.primus_tree import checkout, experiment
@@ -100,7 +100,7 @@ def test_kinds(kind):
     "sequence_parallel": st.booleans(), "recompute_granularity": st.sampled_from(["full", "selective", "nonsense"]),
 }), st.sampled_from(["{}", "[]", "text"]))  # fmt: skip
 def test_an_unread_file_ends_in_the_flags_that_ask_the_same(stated, other):
-    text = same_question.flags({"run": {**stated, "other": other}, "model_name": "meta-llama/Llama-3.1-8B"})
+    text = other_tools.flags({"run": {**stated, "other": other}, "model_name": "meta-llama/Llama-3.1-8B"})
     words = re.sub(r" --[\w-]+ (…|N)(?= |$)", "", text).partition(":")[2].split()
     read = {"tp": "tp", "micro_batch_size": "micro_batch_size", "seq_len": "seq_length", "gbs": "global_batch_size"}
     read |= {name: name for name in ("sequence_parallel", "recompute_granularity")}

@@ -8,7 +8,7 @@ A pattern may use ``$number``, ``$scaled`` (``4.71K``), ``$loss`` (a number, NaN
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
 from importlib import import_module
@@ -17,15 +17,36 @@ from typing import Any
 
 from harness.evidence.ingest.logs.clock import CLOCK, SHORTEST, STAMP
 from harness.evidence.ingest.logs.dumps import CONFIGURATION
-from harness.evidence.ingest.logs.events import Event
+from harness.evidence.ingest.logs.events import STEP, Event, Lines
 from harness.evidence.ingest.logs.iteration_line import ITERATION
 from harness.evidence.ingest.logs.numbers import NUMBER, SCALED
-from harness.evidence.ingest.logs.protocol import STEP, Lines
-from harness.evidence.ingest.logs.words import WORDS, one_of, same
 from projector.dataclass import dataclass
 from projector.errors import InputError
+from projector.intake.aliases import renamings
+from projector.intake.dialect import words
 from projector.io.files import read_yaml
 from projector.workload.structure import parse_dataclass
+
+
+def same(*names: str) -> dict[str, str]:
+    """Names that a framework and Megatron-LM have both."""
+    return {name: name for name in names}
+
+
+def one_of(names: Iterable[str]) -> str:
+    """A regular expression, one group, of any of these names; of two that begin alike the longer."""
+    return f"({'|'.join(map(re.escape, sorted(names, key=len, reverse=True)))})"
+
+
+_TOLD = read_yaml(Path(__file__).with_name("words.yaml"))
+#: Arguments that every Llama has.
+LLAMA: Mapping[str, object] = _TOLD.pop("llama")
+#: Framework → its own name → Megatron-LM's.
+WORDS: Mapping[str, Mapping[str, str]] = {
+    framework: {**renamings(framework), **same(*words(told.pop("same", ""))), **told}
+    for framework, told in _TOLD.items()
+}
+
 
 FOLDER = Path(__file__).parent / "dialects"
 _MACROS = {
@@ -90,7 +111,7 @@ class Dialect:
 
     @property
     def MARKS(self) -> tuple[str, ...]:  # noqa: N802
-        """As :attr:`harness.evidence.ingest.logs.protocol.LineDialect.MARKS`."""
+        """As :attr:`harness.evidence.ingest.logs.events.LineDialect.MARKS`."""
         return (*self.steps, *self.hints)
 
     @cached_property
@@ -112,13 +133,13 @@ class Dialect:
         return re.compile(_MACRO.sub(lambda found: macros[found[1]], pattern)) if pattern else _NOTHING
 
     def weigh(self, line: str) -> int:
-        """As :meth:`harness.evidence.ingest.logs.protocol.LineDialect.weigh`."""
+        """As :meth:`harness.evidence.ingest.logs.events.LineDialect.weigh`."""
         if any(text in line and self.step_patterns[text].search(line) for text in self.steps):
             return STEP
         return int(any(text in line for text in self.hints))
 
     def events(self, lines: Lines) -> Iterator[Event]:
-        """As :meth:`harness.evidence.ingest.logs.protocol.LineDialect.events`."""
+        """As :meth:`harness.evidence.ingest.logs.events.LineDialect.events`."""
         module, _, name = self.hook.partition(":")
         reader: Any = getattr(import_module(f"harness.evidence.ingest.logs.{module}"), name)
         found: Iterator[Event] = reader(self).read(lines) if isinstance(reader, type) else reader(lines)

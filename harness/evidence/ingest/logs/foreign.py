@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.evidence.ingest.logs.events import Event, Fact
-from harness.evidence.ingest.logs.protocol import Lines
+from harness.evidence.ingest.logs.events import Event, Fact, Lines
 from projector.io.files import read_yaml
 
 TASK = "other_task"  # key of the fact

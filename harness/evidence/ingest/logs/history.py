@@ -13,9 +13,8 @@ from pathlib import Path
 
 from harness.evidence.ingest.logs.clock import Clock, seconds_of
 from harness.evidence.ingest.logs.dialect import Dialect
-from harness.evidence.ingest.logs.events import Evaluation, Event, Fact
+from harness.evidence.ingest.logs.events import STEP, Evaluation, Event, Fact, Lines
 from harness.evidence.ingest.logs.numbers import counted, finite
-from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.trainer import Trainer
 from projector.io.files import read_yaml
 
@@ -41,13 +40,13 @@ Row = Mapping[str, object]
 
 
 def weigh(line: str) -> int:
-    """As :meth:`harness.evidence.ingest.logs.protocol.LineDialect.weigh`."""
+    """As :meth:`harness.evidence.ingest.logs.events.LineDialect.weigh`."""
     row = _object(line) or dict.fromkeys(_header(line), 1.0)
     return STEP if row and not _RUNS & row.keys() and _timed(row) else 0
 
 
 def events(lines: Lines) -> Iterator[Event]:
-    """As :meth:`harness.evidence.ingest.logs.protocol.LineDialect.events`."""
+    """As :meth:`harness.evidence.ingest.logs.events.LineDialect.events`."""
     return _History(Dialect(name=NAME)).read(lines)
 
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from harness.evidence.ingest.logs.clock import taken
-from harness.evidence.ingest.logs.dialect import Dialect
-from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Restart, Step
+from harness.evidence.ingest.logs.dialect import LLAMA, WORDS, Dialect, one_of
+from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Lines, Restart, Step
 from harness.evidence.ingest.logs.numbers import (
     NUMBER,
     SCALED,
@@ -23,9 +23,7 @@ from harness.evidence.ingest.logs.numbers import (
     scaled,
     whole,
 )
-from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.trainer import Trainer
-from harness.evidence.ingest.logs.words import LLAMA, WORDS, one_of
 
 _RATE = re.compile(rf"tgs \(tokens/gpu/second\)={NUMBER}(?=[\s,]{{1,9}}\S)")
 _CONSUMED = re.compile(r"\bnum_consumed_tokens=([0-9,]{1,24})")

@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from harness.evidence.ingest.logs.clock import Clock, seconds_of
+from harness.evidence.ingest.logs.dialect import WORDS, one_of
 from harness.evidence.ingest.logs.dumps import KeyedDump
-from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event, Fact, Restart, Step
+from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event, Fact, Lines, Restart, Step
 from harness.evidence.ingest.logs.numbers import NUMBER, measure, whole
-from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.shared_lines import shared
-from harness.evidence.ingest.logs.words import WORDS, one_of
 from projector.dataclass import dataclass
 
 NAME = "hf-trainer"

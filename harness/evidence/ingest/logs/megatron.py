@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from harness.evidence.ingest.logs.dialect import WORDS
 from harness.evidence.ingest.logs.dumps import CONFIGURATION, DottedDump, KeyedDump, renamed
-from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Restart, Step, Timers
+from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Lines, Restart, Step, Timers
 from harness.evidence.ingest.logs.iteration_line import Steps, has_time
 from harness.evidence.ingest.logs.numbers import NUMBER, finite, group, measure, measured, whole
-from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.shared_lines import shared
-from harness.evidence.ingest.logs.words import WORDS
 from projector.intake.values import literal
 
 NAME, DEEPSPEED, NEOX = "megatron", "megatron-deepspeed", "gpt-neox"

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
-from harness.evidence.ingest.logs.events import Arguments, Evaluation, Event, Fact, Failure, Restart, Step
+from harness.evidence.ingest.logs.dialect import WORDS
+from harness.evidence.ingest.logs.events import Arguments, Evaluation, Event, Fact, Failure, Lines, Restart, Step
 from harness.evidence.ingest.logs.mllog_readings import Rate, Readings, decide, numbers_of
 from harness.evidence.ingest.logs.numbers import positive, real, whole
-from harness.evidence.ingest.logs.protocol import Lines
-from harness.evidence.ingest.logs.words import WORDS
 from projector.dataclass import dataclass
 from projector.hardware import catalogue
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from harness.evidence.ingest.logs.dialect import WORDS
 from harness.evidence.ingest.logs.events import Arguments, Event, Fact
 from harness.evidence.ingest.logs.trainer import Trainer
-from harness.evidence.ingest.logs.words import WORDS
 from projector.intake.values import literal
 
 _HEAD = "TrainConfig("

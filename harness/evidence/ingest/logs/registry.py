@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 
 from harness.evidence.ingest.logs import dialect, foreign, history, megatron, tprimat, trace
-from harness.evidence.ingest.logs.events import Event
-from harness.evidence.ingest.logs.protocol import STEP, DocumentDialect, LineDialect
+from harness.evidence.ingest.logs.events import STEP, DocumentDialect, Event, LineDialect
 from harness.evidence.ingest.logs.source import Source
 
 DOCUMENTS: tuple[DocumentDialect, ...] = (tprimat, trace)

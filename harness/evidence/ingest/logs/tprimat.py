@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from harness.evidence.ingest.logs.dialect import WORDS
 from harness.evidence.ingest.logs.events import Arguments, Curve, Event, Fact, Failure, Memory, Step
 from harness.evidence.ingest.logs.numbers import positive
 from harness.evidence.ingest.logs.source import Source
-from harness.evidence.ingest.logs.words import WORDS
 from projector.intake.values import section
 
 NAME = "tprimat"

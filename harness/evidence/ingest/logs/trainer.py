@@ -10,9 +10,8 @@ from typing import Any
 from harness.evidence.ingest.logs.clock import Clock, taken
 from harness.evidence.ingest.logs.dialect import Dialect
 from harness.evidence.ingest.logs.dumps import KeyedDump
-from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Memory, Step
+from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Lines, Memory, Step
 from harness.evidence.ingest.logs.numbers import measure, measured, scaled, whole
-from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 
 _FINE = 20  # grains of a rounded step number between two readings: good to a twentieth
