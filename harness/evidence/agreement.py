@@ -1,4 +1,8 @@
-"""A step time and a rate of one run: each from the other, and whether they can be figures of one run."""
+"""A step time and a rate of one run: each from the other, whether they can be figures of one run, and slips of units that
+would explain an unlikely figure, in words: milliseconds for seconds, the job for one GPU, …
+
+A slip is named only where the figure it leads to is usual; the words start with a colon, or are empty.
+"""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ from projector.errors import InputError, Problem
 from projector.intake import maxtext, nemo
 from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
-from projector.intake.script_files import mapping_beside, text_beside, values_of
-from projector.intake.script_problems import flag, hydra, uncounted
+from projector.intake.script_files import flag, hydra, mapping_beside, text_beside, uncounted, values_of
 from projector.intake.shell.launch import Launch, Way, ranks
 from projector.intake.shell.unknown import is_known
 from projector.intake.trainers import load_nanotron

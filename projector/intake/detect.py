@@ -144,11 +144,11 @@ def _load(
     chosen = architecture.model if architecture else None
     manifest = manifests.read(text, str(file))
     if file.suffix == ".py" and not manifest:
-        from projector.intake import nemo_recipes, torchtitan_cli, torchtitan_registry
+        from projector.intake import nemo_recipes, torchtitan_cli
 
         if nemo_recipes.is_recipe(text):
             return nemo_recipes.of_python(text, str(file), chosen)
-        if torchtitan_registry.is_registry(text):
+        if torchtitan_cli.is_registry(text):
             return torchtitan_cli.of_registry(text, file, args, gpus, chosen)
     mapping = None if manifest else _mapping(text, file)
     kind = "primus" if mapping is not None and _extends(mapping, file) else kind_of(mapping)

@@ -20,8 +20,7 @@ from projector.intake import config_cli, gpt_neox
 from projector.intake.dialect import Settings, dialect
 from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_trainer
 from projector.intake.loaded import Loaded
-from projector.intake.script_files import mapping_beside, options, values_of
-from projector.intake.script_problems import uncounted
+from projector.intake.script_files import mapping_beside, options, uncounted, values_of
 from projector.intake.shell.launch import Launch, Step, Way, product, ranks
 from projector.intake.shell.launchers import launched
 from projector.intake.shell.unknown import is_known

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.intake import deepspeed_config
+from projector.intake import script_files
 from projector.intake.dialect import BUNDLES, Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import published
@@ -59,7 +59,9 @@ def with_files(content: Mapping[str, object], where: str) -> dict[str, object]:
 
 def _zero(job: Settings) -> tuple[str, ...]:
     """What is not modelled of DeepSpeed's configuration; what it says of the recipe goes into the job's fields."""
-    stated, _ = deepspeed_config.arguments(json.dumps(job.args.raw("deepspeed")), f"{job.where}: deepspeed", Unknowns())
+    stated, _ = script_files.deepspeed_arguments(
+        json.dumps(job.args.raw("deepspeed")), f"{job.where}: deepspeed", Unknowns()
+    )
     job.fields |= BUNDLES[f"zero {stated['zero_stage']}"]
     if "optimizer_cpu_offload" in stated:
         job.fields["optimizer_cpu_offload"] = stated["optimizer_cpu_offload"]

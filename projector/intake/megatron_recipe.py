@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from projector.intake.aliases import stated
-from projector.intake.megatron_kinds import layout as hybrid_layout
+from projector.intake.megatron_model import layout as hybrid_layout
 from projector.intake.tables import table
 from projector.intake.values import Reader
 from projector.workload.checks import CHOICES

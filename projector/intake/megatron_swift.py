@@ -16,8 +16,7 @@ from projector.intake.assemble import Origin, assemble
 from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import published
-from projector.intake.script_files import mapping_beside, options
-from projector.intake.script_problems import uncounted, unsettled
+from projector.intake.script_files import mapping_beside, options, uncounted, unsettled
 from projector.intake.shell.launch import Launch, Way, product
 from projector.intake.shell.unknown import Unknown, Unknowns, is_known
 from projector.intake.values import literal

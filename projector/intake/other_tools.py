@@ -1,5 +1,6 @@
 """Configurations and command lines of trainers that nothing here reads: named as what they are, so that nobody looks for a
-slip of the pen."""
+slip of the pen, with the flags that ask the same, made of those settings whose names some reader here knows.
+"""
 
 from __future__ import annotations
 

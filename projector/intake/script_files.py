@@ -1,16 +1,72 @@
-"""Files that a launch names (arguments in YAML, DeepSpeed's configuration): written by the script, or beside it."""
+"""Files that a launch names (arguments in YAML, DeepSpeed's configuration by ``dialects/deepspeed.yaml``), written by the
+script or beside it; and what a launch leaves open, said so that a user can settle it.
+"""
 
 from __future__ import annotations
 
+import json
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from projector.errors import InputError, Problem
-from projector.intake import deepspeed_config, megatron_args
+from projector.intake import megatron_args
+from projector.intake.dialect import Settings, dialect
+from projector.intake.megatron_cli import CommandLine
+from projector.intake.megatron_model import model_fields
+from projector.intake.megatron_recipe import recipe_fields
 from projector.intake.shell.launch import Launch, Way
 from projector.intake.shell.state import State
-from projector.intake.shell.unknown import MARK, Unknown
+from projector.intake.shell.unknown import MARK, Unknown, Unknowns, is_known
+from projector.intake.values import Reader
 from projector.io.files import as_mapping, parse_yaml
+from projector.workload.model import Model
+
+
+def deepspeed_arguments(
+    text: str, where: str, unknowns: Unknowns
+) -> tuple[dict[str, object], dict[str, tuple[Unknown, ...]]]:
+    """(arguments that the JSON ``text`` states, those whose value only the run knows). A setting that may change seconds or
+    bytes and that nothing models is an argument by its dotted name. Raises :class:`InputError`."""
+    if not MARK.sub("", text).strip():
+        held = "; ".join(str(item) for item in unknowns.within(text)) or "an empty file"
+        raise InputError([Problem(where, "", held, "a DeepSpeed configuration that the script states")])
+    try:
+        content = json.loads(re.sub(rf"([:\[,]\s*)({MARK.pattern})", r'\1"\2"', text))
+    except (ValueError, RecursionError) as error:
+        raise InputError([Problem(where, "", str(error)[:120], "a DeepSpeed configuration in JSON")]) from None
+    if not isinstance(content, Mapping):
+        raise InputError([Problem(where, "", type(content).__name__, "a DeepSpeed configuration in JSON")])
+    job = Settings(dialect("deepspeed"), _settled(content), where)
+    open_ = Settings(dialect("deepspeed"), content, where).fields
+    left = job.unread(written=True)
+    if job.problems or left.problems:
+        raise InputError([*job.problems, *left.problems])
+    found = {name: value for name, value in job.fields.items() if value is not None}
+    found |= {
+        name: True for name in job.dialect.tables["aside"] if '"enabled": true' in json.dumps(content.get(name)).lower()
+    }
+    told = (text.removesuffix(" (unknown)").partition("=") for text in (*job.doubtful(), *left.unmodelled))
+    found |= {name if "." in name else f"deepspeed.{name}": job.stated[name] for name, _, _ in told}
+    unknown = {
+        name: unknowns.within(str(value))
+        for name, value in open_.items()
+        if isinstance(value, str) and not is_known(value)
+    }
+    return {name: value for name, value in found.items() if name not in unknown}, unknown
+
+
+def _settled(value: Any) -> Any:
+    """Without what the trainer or only the run settles."""
+    if isinstance(value, Mapping):
+        kept = ((key, _settled(inner)) for key, inner in value.items())
+        return {
+            key: inner
+            for key, inner in kept
+            if inner != "auto" and not (isinstance(inner, str) and not is_known(inner))
+        }
+    return value
 
 
 def from_files(
@@ -81,7 +137,7 @@ def of_deepspeed(
             raise InputError([Problem(where, "deepspeed_config", found, expected)])
         return ()
     unknown.pop("deepspeed_config", None)
-    stated, open_ = deepspeed_config.arguments(text, str(name), way.unknowns)
+    stated, open_ = deepspeed_arguments(text, str(name), way.unknowns)
     for key, value in stated.items():
         if key in ("bf16", "fp16") and ("bf16" in args or "fp16" in args):
             continue  # the model is of the command line's type
@@ -103,3 +159,74 @@ def values_of(launch: Launch, option: str) -> list[str]:
             following = launch.arguments[number + 1 : number + 2]
             found.append(value if equals else following[0] if following else "")
     return [value for value in found if value][::-1]
+
+
+def gathered(problems: list[Problem], marks: Sequence[Unknown], way: Way, where: str) -> list[Problem]:
+    """One problem in place of many that have one cause: a script that is started without the arguments it takes."""
+    positional = sorted({int(name) for name in way.unset if name.isdigit()})
+    if len(problems) < 2 or not any(item.unset for item in marks):
+        return problems
+    missing = ", ".join(dict.fromkeys(item.key for item in problems[:6]))
+    judged = [item for item in way.unknowns.judged if item.settle != "--args"]
+    if judged and not (positional and len(problems) > 2):
+        names = ", ".join(item.source for item in judged[:4])
+        return [Problem(where, "", f"{names} not set, and {missing} depend on it", flag(judged[:4]))]
+    if len(problems) < 3 or not positional:
+        return problems
+    found = f"none, and {missing} depend on them"
+    return [
+        Problem(
+            where, f"arguments $1 to ${positional[-1]}", found, "--args, in the order in which the script takes them"
+        )
+    ]
+
+
+def no_architecture(line: CommandLine, where: str) -> Problem:
+    """Layers that no argument gives."""
+    if line.unset:
+        held = "; ".join(dict.fromkeys(str(item) for item in line.unset[:4]))
+        return Problem(where, "num_layers", f"nothing, and {held} on the command line", flag(line.unset))
+    return Problem(where, "num_layers", "nothing: only a checkpoint or a recipe knows it", "--model NAME|FILE")
+
+
+def hydra(launch: Launch, way: Way, where: str) -> Problem:
+    """Overrides of a configuration that lies elsewhere (NeMo)."""
+    named = [word for word in launch.arguments if word.startswith(("--config-path", "--config-name"))]
+    shown = way.unknowns.shown(" ".join(named) or posixpath.basename(launch.program))
+    return Problem(
+        where,
+        launch.place,
+        f"a NeMo command line over {shown}",
+        "the run's whole configuration (its YAML) with --config",
+    )
+
+
+def uncounted(marks: Sequence[Unknown], where: str) -> Problem:
+    """The number of GPUs, which only a run knows."""
+    flags = [*dict.fromkeys(item.settle for item in marks if item.settle and "--gpus" not in item.settle), "--gpus N"]
+    return Problem(where, "gpus", "; ".join(str(item) for item in marks), " or ".join(flags))
+
+
+def flag(marks: Sequence[Unknown]) -> str:
+    """The flags that settle ``marks``."""
+    settle = list(dict.fromkeys(item.settle for item in marks if item.settle))
+    return " ".join(settle) or "a script that states it"
+
+
+def unsettled(
+    args: Mapping[str, object], unknown: Mapping[str, tuple[Unknown, ...]], model: Model | None, where: str
+) -> list[Problem]:
+    """A problem for every argument that decides something and whose value only the run knows."""
+    reader = Reader({**args, **dict.fromkeys(unknown)})
+    recipe_fields(reader, None)
+    if model is None:
+        model_fields(reader)
+    problems = []
+    for name, marks in unknown.items():
+        if name in ("vocab_size", "padded_vocab_size", "max_position_embeddings", "tokenizer_type", "tokenizer_model"):
+            continue
+        decides = ("zero_stage", "deepspeed_config", "num_key_value_heads", "checkpoint_activations")
+        accumulated = name == "gradient_accumulation_steps" and not args.get("global_batch_size")
+        if name in reader.used or name in decides or accumulated:
+            problems.append(Problem(where, name, "; ".join(str(item) for item in marks), flag(marks)))
+    return problems

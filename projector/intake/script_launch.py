@@ -21,8 +21,17 @@ from projector.intake import (
 )
 from projector.intake.assemble import Origin, assemble
 from projector.intake.loaded import Loaded
-from projector.intake.script_files import from_files, of_deepspeed, text_beside, values_of
-from projector.intake.script_problems import flag, gathered, no_architecture, uncounted, unsettled
+from projector.intake.script_files import (
+    flag,
+    from_files,
+    gathered,
+    no_architecture,
+    of_deepspeed,
+    text_beside,
+    uncounted,
+    unsettled,
+    values_of,
+)
 from projector.intake.shell.launch import ALONE, Launch, Way, ranks
 from projector.intake.shell.unknown import is_known
 from projector.intake.stack_age import era

@@ -28,7 +28,7 @@ from projector.errors import InputError, Problem, Unsupported
 from projector.frameworks import flops
 from projector.hardware import catalogue
 from projector.intake import nemo_recipes
-from projector.intake.bridge_recipes import recompute_of
+from projector.intake.primus_bridge import recompute_of
 from projector.workload.model import Model
 from projector.workload.workload import Workload
 

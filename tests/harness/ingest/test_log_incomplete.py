@@ -14,7 +14,7 @@ from harness.contracts.runs import Measured, MeasuredRun
 from harness.evidence.dataset import read
 from harness.evidence.ingest.command import ingest, load
 from harness.evidence.ingest.context import read_context
-from harness.evidence.ingest.logs.incomplete import _beyond
+from harness.evidence.ingest.dialects import _beyond
 from harness.evidence.ingest.logs.partial import Reading
 from harness.evidence.ingest.logs.settings import Stated
 from projector.errors import InputError

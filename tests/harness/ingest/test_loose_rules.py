@@ -7,7 +7,7 @@ from loose_cases import SIMUMAX, one, record
 
 from harness.evidence.ingest.loose import convert
 from harness.predictors.ours import Ours
-from projector.intake.bridge_recipes import recompute_of
+from projector.intake.primus_bridge import recompute_of
 
 
 def test_megatron_argument_mapping() -> None:

@@ -16,7 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from projector.errors import InputError, Unsupported
-from projector.intake import deepspeed_config, detect, known_settings
+from projector.intake import detect, known_settings, script_files
 from projector.intake.dialect import Dialect, Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.shell.unknown import Unknowns
@@ -80,14 +80,14 @@ def test_every_dialect_has_a_file_here() -> None:
 @given(nonsense=NONSENSE, section=st.sampled_from(["", "zero_optimization", "activation_checkpointing"]))
 def test_what_deepspeeds_configuration_says_is_read_or_told(nonsense: str, section: str) -> None:
     content = {section: {nonsense: 3}} if section else {nonsense: 3}
-    stated, _ = deepspeed_config.arguments(json.dumps(content), "ds.json", Unknowns())
+    stated, _ = script_files.deepspeed_arguments(json.dumps(content), "ds.json", Unknowns())
     assert any(nonsense in name for name in stated)
     for place in ("zero_optimization.stage", "zero_optimization.offload_optimizer.device", "bf16.enabled"):
         value: object = nonsense
         for key in reversed(place.split(".")):
             value = {key: value}
         with pytest.raises(InputError, match=place):
-            deepspeed_config.arguments(json.dumps(value), "ds.json", Unknowns())
+            script_files.deepspeed_arguments(json.dumps(value), "ds.json", Unknowns())
 
 
 @DIALECTS

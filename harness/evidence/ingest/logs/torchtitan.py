@@ -1,4 +1,9 @@
-"""Logs of torchtitan: its own metrics line (a rate, no time), and Megatron's line where Primus patches it in."""
+"""Logs of torchtitan: its own metrics line (a rate, no time), and Megatron's line where Primus patches it in; the model that
+it prints as it builds it: its name, and a Llama's arguments where it is none of the published ones.
+
+Other families' arguments (experts, latent or linear attention, what forks add) are left to the name: a part of them would
+make another model.
+"""
 
 from __future__ import annotations
 
