@@ -10,21 +10,9 @@ from harness.evidence.dataset import lacks, missing_model
 from projector.errors import InputError, Problem, nearest
 from projector.frameworks import experts_follow
 from projector.hardware.types import Cluster
+from projector.intake import case
 
-KEYS = (
-    "id",
-    "model",
-    "cluster",
-    "gpu",
-    "nodes",
-    "gpus",
-    "framework",
-    "framework_date",
-    "recipe",
-    "group",
-    "strategy",
-    "notes",
-)
+KEYS = (*case.KEYS, "strategy")
 DEFAULT_FRAMEWORK = "megatron-lm"
 
 

@@ -16,20 +16,22 @@ from projector.intake.loaded import Loaded
 from projector.io.files import read_yaml
 
 _MOST = 1e18
-_KEYS = (
-    "id",
-    "source",
-    "notes",
-    "tokens",
-    "gpus",
-    "gpu",
-    "gpu_hours",
-    "tgs",
-    "goodput",
-    "interruptions",
-    "mwh",
-    "of",
-    "ideal",
+_KEYS = tuple(
+    [
+        "id",
+        "source",
+        "notes",
+        "tokens",
+        "gpus",
+        "gpu",
+        "gpu_hours",
+        "tgs",
+        "goodput",
+        "interruptions",
+        "mwh",
+        "of",
+        "ideal",
+    ]
 )
 _INTERRUPTIONS = {"count": 1e9, "days": 1e5, "gpus": 1e7}
 SCOPES = ("gpu", "machines", "site")

@@ -180,13 +180,13 @@ def _load(
         whole: Loaded = _of_file(_WHOLE[kind][1])(mapping, str(file), model=chosen, **more)
         return whole
     if kind == "script":
-        from projector.intake import scripts, stack_age
+        from projector.intake import scripts
 
         shell = manifest.script if manifest else text
         loaded = scripts.load(
             file, args=args, env=env, model=chosen, gpus_given=gpus_given, text=shell, node_gpus=node_gpus
         )
-        return stack_age.dated(manifest.placed(loaded) if manifest else loaded, text)
+        return scripts.dated(manifest.placed(loaded) if manifest else loaded, text)
     return _megatron(text, mapping, file, chosen, overrides or {})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +34,6 @@ from projector.intake.script_files import (
 )
 from projector.intake.shell.launch import ALONE, Launch, Way, ranks
 from projector.intake.shell.unknown import is_known
-from projector.intake.stack_age import era
 from projector.intake.tables import table
 from projector.workload.model import Model
 
@@ -46,6 +45,11 @@ _LEFT: Mapping[tuple[str, ...], str] = {("0", "1"): "fused", ("1", "0"): "flash"
 _T5 = re.compile(r"(?<![a-z])t5[^/]*$", re.IGNORECASE)
 #: Words of BERT's large vocabularies, google-bert/bert-large-uncased and -cased vocab.txt.
 _BERT_UNCASED, _BERT_CASED = 30522, 28996
+#: The last and the first month of a Megatron-LM that takes an option.
+_MONTHS_LAST, _MONTHS_FIRST = (
+    {name: month for month, names in table("megatron", key).items() for name in names.split()}
+    for key in ("last", "first")
+)
 
 
 def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
@@ -105,7 +109,7 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     origin = Origin(where=where, name=model.name if model else Path(where).stem, base=model)
     loaded = assemble(args, origin)
     counted = (f"gpus={gpus} ({how})",) if gpus is not None else ()
-    month, told = era(launch.arguments) if loaded.framework == "megatron-lm" else ("", "")
+    month, told = _era(launch.arguments) if loaded.framework == "megatron-lm" else ("", "")
     dated = (f"framework_date={month} (the last that took {told})",) if month else ()
     assumed = (*counted, *dated, *switched, *deepspeed, *loaded.assumed)
     return replace(loaded, samples_per_rank=each, framework_date=month or loaded.framework_date, assumed=assumed)
@@ -224,3 +228,12 @@ def _batch(args: dict[str, object], gpus: int | None, where: str) -> int | None:
         ranks_ = ranks_ // size if type(size) is int and size > 0 else 0
     args["global_batch_size"] = each * max(1, ranks_)
     return each if not gpus else None
+
+
+def _era(words: Iterable[str]) -> tuple[str, str]:
+    """(the last month of a Megatron-LM that takes all the options in ``words``, the option that says so); empty where none
+    does, and where another is newer, as in forks that keep old options."""
+    named = [word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
+    month, name = min(((_MONTHS_LAST[name], name) for name in named if name in _MONTHS_LAST), default=("", ""))
+    first = max((_MONTHS_FIRST[name] for name in named if name in _MONTHS_FIRST), default="")
+    return (month, f"--{name.replace('_', '-')}") if first <= month else ("", "")

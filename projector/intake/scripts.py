@@ -40,6 +40,13 @@ _SHEBANG = re.compile(r"#!.*\b(?:ba|z|da|k)?sh\b")
 _LAUNCHERS = re.compile(
     r"^\s*[^#\n]*\b(?:torchrun|python3?|deepspeed|accelerate|srun|sbatch|mpirun|bash|sh)\s", re.MULTILINE
 )
+#: NVIDIA's images are named by year and month (NVIDIA Deep Learning Frameworks support matrix), AMD's training images as well
+#: (ROCm documentation, version history of the training images: ``v25.10``).
+_NVIDIA = (
+    r"(?:nvcr\.io[/#+][\w/+-]*?|nvidia[/+])?\b(?:pytorch|nemo|jax|maxtext)[:_+]v?(?P<ny>[12]\d)\.(?P<nm>0[1-9]|1[0-2])"
+)
+_AMD = r"rocm/(?:megatron-lm|primus|pytorch-training|jax-training):(?:[a-z]+-)?v(?P<y>2\d)\.(?P<m>1[0-2]|0?[1-9])"
+_IMAGE = re.compile(rf"(?:{_AMD}|{_NVIDIA})(?!\d)[\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -206,3 +213,17 @@ def _read(launch: Launch, way: Way, where: str, model: Model | None, gpus_given:
         return _Found(launch, way, problems=error.problems)
     except Unsupported as error:
         return _Found(launch, way, unsupported=str(error))
+
+
+def dated(loaded: Loaded, text: str) -> Loaded:
+    """``loaded`` of the month of the one image that ``text`` names outside comments; as it is where it names none, or
+    images of several months."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#") or "#SBATCH" in line)
+    found = {
+        f"20{match['y'] or match['ny']}-{int(match['m'] or match['nm']):02d}": match[0]
+        for match in _IMAGE.finditer("\n".join(lines))
+    }
+    if loaded.framework_date or len(found) != 1:
+        return loaded
+    ((month, image),) = found.items()
+    return replace(loaded, framework_date=month, assumed=(f"framework_date={month} ({image})", *loaded.assumed))

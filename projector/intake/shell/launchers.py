@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from projector.intake.shell.launch import Step
 from projector.intake.shell.unknown import MARK, listed
+from projector.intake.tables import table
 
 MPI = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "aprun", "jsrun", "prun", "horovodrun")
 TEXT_TOOLS = listed("text_tools")
@@ -18,20 +19,8 @@ _TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch", "torch.di
 _TORCH_FLAGS = listed("torch_flags")
 _DEEPSPEED_FLAGS = listed("deepspeed_flags")
 _ACCELERATE_FLAGS = listed("accelerate_flags")
-_MPI_TWO = frozenset(["--mca", "-mca", "--gmca", "-gmca", "-genv", "-env", "--prtemca", "--pmixmca"])
-_MPI_NONE = listed("mpi_none")
-_MPI_COUNT = {"-np": "np", "--np": "np", "-n": "np", "-c": "np", "--n": "np"}
-_MPI_EACH = frozenset(["-N", "--npernode", "-npernode", "-ppn", "--ppn", "-perhost", "--ntasks-per-node", "-r"])
-#: Of NVIDIA Base Command Platform's ``bcprun``: options with a value by the name that counts here, as in
-#: NVIDIA/NeMo-Framework-Launcher launcher_scripts/nemo_launcher/core/launchers.py; any other is a switch.
-_BCP = {
-    **dict.fromkeys(("-n", "--nnodes"), "nodes"),
-    **dict.fromkeys(("-p", "--npernode"), "per_node"),
-    **dict.fromkeys(("-c", "--cmd"), "cmd"),
-    **dict.fromkeys(("-e", "--env"), "exported"),
-    **dict.fromkeys(("-w", "--workdir"), "cwd"),
-    **dict.fromkeys(("-l", "--launcher"), "launcher"),
-}
+_MPI_TWO, _MPI_NONE, _MPI_COUNT, _MPI_EACH = map(listed, ("mpi_two", "mpi_none", "mpi_count", "mpi_each"))
+_BCP = {option: name for name, options in table("launchers", "bcp").items() for option in options.split()}
 
 
 def starts_program(word: str) -> bool:

@@ -251,8 +251,7 @@ def _sed(rest: list[str], stdin: str | None) -> str:
 _TOOLS: dict[str, Callable[[list[str], str | None], str]] = {
     "basename": _basename,
     "dirname": _dirname,
-    "realpath": _path,
-    "readlink": _path,
+    **dict.fromkeys(("realpath", "readlink"), _path),
     "seq": _seq,
     "expr": _expr,
     "bc": _bc,
@@ -267,9 +266,7 @@ _TOOLS: dict[str, Callable[[list[str], str | None], str]] = {
     "uniq": lambda rest, stdin: _sorted(["-s", *rest], stdin),
     "which": lambda rest, _: f"{rest[-1]}\n",
     "xargs": lambda rest, stdin: " ".join((stdin or "").split()) + "\n" if not rest else _raise(),
-    "true": lambda *_: "",
-    "false": lambda *_: "",
-    ":": lambda *_: "",
+    **dict.fromkeys(("true", "false", ":"), lambda *_: ""),
 }
 
 

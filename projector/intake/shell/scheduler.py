@@ -13,11 +13,11 @@ from dataclasses import field
 
 from projector.dataclass import dataclass
 from projector.intake.shell.unknown import listed
+from projector.intake.tables import table
 
 _SLURM_FLAGS = listed("slurm_flags")
+_RUNTIME = listed("slurm_runtime")
 _SHORT = {"-N": "nodes", "-n": "ntasks", "-G": "gpus", "-c": "cpus-per-task"}
-_RUNTIME = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_SUBMIT_DIR", "SLURM_JOB_NAME",
-            "SLURMD_NODENAME", "SLURM_JOB_PARTITION", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,9 @@ def directives(text: str) -> Request:
                 parts = parts[1:]
         else:
             text = " ".join(parts)
-            found |= {name: asked[1] for name, pattern in _OTHERS[match[1]] if (asked := re.search(pattern, text))}
+            found |= {
+                name: asked[1] for name, pattern in table("launchers", match[1]) if (asked := re.search(pattern, text))
+            }
     return Request({"SBATCH": "slurm"}.get(kind, kind.lower()), found)
 
 
@@ -88,21 +90,6 @@ def options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             at += 1
         found[_SHORT.get(name, name.lstrip("-"))] = value
     return found, list(words[at:])
-
-
-#: What other schedulers' directives ask for; of two patterns of one thing the later counts.
-_OTHERS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "PBS": (
-        *(("nodes", r"nodes=(\d+)"), ("nodes", r"select=(\d+)")),
-        *(("gpus-per-node", r"(?<!\w)ngpus=(\d+)"), ("gpus-per-node", r"(?<!\w)gpus=(\d+)")),
-        *(("ntasks-per-node", r"(?<!\w)mpiprocs=(\d+)"), ("ppn", r"(?<!\w)ppn=(\d+)")),
-    ),
-    "BSUB": (
-        *(("nodes", r"-nnodes\s+(\d+)"), ("ntasks", r"(?<!\w)-n\s+(\d+)")),
-        *(("gpus-per-node", r"num=(\d+)"), ("ntasks-per-node", r"ptile=(\d+)")),
-    ),
-    "PJM": (("nodes", r"node=(\d+)"), ("ntasks", r"--mpi\s+\"?proc=(\d+)")),
-}
 
 
 def _count(text: str | None) -> int | None:
