@@ -16,22 +16,9 @@ from projector.intake.loaded import Loaded
 from projector.io.files import read_yaml
 
 _MOST = 1e18
-_KEYS = tuple(
-    [
-        "id",
-        "source",
-        "notes",
-        "tokens",
-        "gpus",
-        "gpu",
-        "gpu_hours",
-        "tgs",
-        "goodput",
-        "interruptions",
-        "mwh",
-        "of",
-        "ideal",
-    ]
+_KEYS = (
+    *("id", "source", "notes", "tokens", "gpus", "gpu", "gpu_hours", "tgs", "goodput", "interruptions"),
+    *("mwh", "of", "ideal", "case"),
 )
 _INTERRUPTIONS = {"count": 1e9, "days": 1e5, "gpus": 1e7}
 SCOPES = ("gpu", "machines", "site")
@@ -78,7 +65,7 @@ def read(path: Path) -> tuple[Total, ...]:
 
 def _total(entry: Mapping[str, Any], path: Path, problems: list[Problem]) -> Total:
     read = Reader(entry, str(path), f"{entry.get('id', '?')}.")
-    read.known((*_KEYS, "case"))
+    read.known(_KEYS)
 
     def number(key: str, most: float = _MOST) -> float | None:
         return read.number(key, 1e-9, most) if key in entry else None

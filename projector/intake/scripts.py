@@ -40,8 +40,8 @@ _SHEBANG = re.compile(r"#!.*\b(?:ba|z|da|k)?sh\b")
 _LAUNCHERS = re.compile(
     r"^\s*[^#\n]*\b(?:torchrun|python3?|deepspeed|accelerate|srun|sbatch|mpirun|bash|sh)\s", re.MULTILINE
 )
-#: NVIDIA's images are named by year and month (NVIDIA Deep Learning Frameworks support matrix), AMD's training images as well
-#: (ROCm documentation, version history of the training images: ``v25.10``).
+#: NVIDIA's images are named by year and month (NVIDIA Deep Learning Frameworks support matrix), AMD's training images
+#: as well (ROCm documentation, version history of the training images: ``v25.10``).
 _NVIDIA = (
     r"(?:nvcr\.io[/#+][\w/+-]*?|nvidia[/+])?\b(?:pytorch|nemo|jax|maxtext)[:_+]v?(?P<ny>[12]\d)\.(?P<nm>0[1-9]|1[0-2])"
 )
