@@ -187,18 +187,23 @@ def titan() -> tuple[tuple[str, str], ...]:
 def nemo() -> tuple[tuple[str, str], ...]:
     import yaml
 
-    from tests.projector.intake.test_loader_nemo import FILE
+    from tests.projector.intake.test_trainer_readings import FILES
 
-    return (("run.yaml", yaml.safe_dump(FILE)),)
+    return (("run.yaml", yaml.safe_dump(FILES["nemo"])),)
 
 
 def maxtext() -> tuple[tuple[str, str], ...]:
     import yaml
 
-    from tests.projector.intake.test_loader_maxtext import FILE
+    from tests.projector.intake.test_trainer_readings import FILES
 
-    pipelined = {**FILE, "ici_fsdp_parallelism": 2, "ici_pipeline_parallelism": 4, "ici_tensor_parallelism": 1}
-    return (("run.yml", yaml.safe_dump(FILE)), ("pipelined.yml", yaml.safe_dump(pipelined)))
+    pipelined = {
+        **FILES["maxtext"],
+        "ici_fsdp_parallelism": 2,
+        "ici_pipeline_parallelism": 4,
+        "ici_tensor_parallelism": 1,
+    }
+    return (("run.yml", yaml.safe_dump(FILES["maxtext"])), ("pipelined.yml", yaml.safe_dump(pipelined)))
 
 
 def evaluated() -> tuple[tuple[str, str], ...]:
