@@ -176,7 +176,8 @@ def _load(
         expected = f"a training configuration: give one with --config, and this file with --model {file}"
         raise InputError([Problem(str(file), "recipe", "nothing: an architecture alone", expected)])
     if kind in _WHOLE and mapping is not None:
-        more = {"torchtitan": {"gpus": gpus}, "maxtext": {"gpus": gpus, "words": overrides}}.get(kind, {})
+        kinds: dict[str, dict[str, Any]] = {"torchtitan": {"gpus": gpus}, "maxtext": {"gpus": gpus, "words": overrides}}
+        more = kinds.get(kind, {})
         whole: Loaded = _of_file(_WHOLE[kind][1])(mapping, str(file), model=chosen, **more)
         return whole
     if kind == "script":
