@@ -11,6 +11,7 @@ from typing import Any
 
 import peer_fakes
 import pytest
+from tabled import tabled
 
 from harness import predictors
 from harness.contracts import frame
@@ -55,24 +56,8 @@ def test_a_plain_megatron_run_is_within_the_limits() -> None:
 @pytest.mark.parametrize(
     ("model", "recipe", "words"),
     [
-        ("mixtral_8x7b", {}, "experts in its step time"),
-        ("gpt3_6.7b", {"precision": "fp8"}, "fp8 training"),
-        ("gpt3_6.7b", {"cp": 2}, "context parallelism"),
+        *tabled("refusals", "limits_of_peers"),
         ("gpt3_6.7b", {"lora": LoRA(dim=16)}, "low-rank adapters"),
-        ("gpt3_6.7b", {"cpu_offloading_num_layers": 4}, "activation offload of single layers"),
-        ("gpt3_6.7b", {"pp": 2, "decoder_first_pipeline_num_layers": 14}, "uneven pipeline stages"),
-        ("gpt3_6.7b", {"pp": 2, "pipeline_schedule": "zbv"}, "zbv schedule"),
-        (
-            "gpt3_6.7b",
-            {"data_parallel_sharding": "optim_grads_params", "data_parallel_shard_size": 4},
-            "hybrid sharding",
-        ),
-        ("gpt3_6.7b", {"recompute_granularity": "selective", "recompute_modules": ("mlp",)}, "recompute of mlp"),
-        (
-            "gpt3_6.7b",
-            {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 3},
-            "recompute of some layers only",
-        ),
     ],
 )
 def test_every_limit_has_its_words(model: str, recipe: dict[str, object], words: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tabled import tabled
 
 from harness.cli import main
 from harness.contracts import frame
@@ -108,19 +109,7 @@ def test_lines_without_a_figure_are_named_below(evaluation: Evaluation) -> None:
     assert (made.columns[2].title, made.columns[2].minor) == ("b", 2)
 
 
-WRONG = {
-    "--by": (["--by", "gpuu"], "'gpuu', expected a known name; nearest: gpu"),
-    "--metric": (["--metric", "mapee"], "'mapee', expected a known name; nearest: mape"),
-    "column": (["--where", "precison=bf16"], "'precison', expected a known name; nearest: precision"),
-    "value": (["--where", "gpu=b20"], "--where gpu: found 'b20', expected a known name; nearest: b200"),
-    "condition": (["--where", "gpu"], "found 'gpu', expected COLUMN=VALUE"),
-    "number": (["--where", "gpus>many"], "--where gpus: found 'many', expected a number"),
-    "format": (["--by", "gpu", "--format", "mdd"], "'mdd', expected a known name; nearest: md"),
-    "plots": (["--by", "gpu", "--format", "png"], "--format: found 'png'"),
-    "two formats": (["--by", "gpu", "--format", "md", "csv"], "expected one format"),
-    "file format": (["--format", "htlm"], "'htlm', expected a known name; nearest: html"),
-    "nothing left": (["--where", "gpus>1000"], "expected conditions that some row meets"),
-}
+WRONG = tabled("refusals", "query")
 
 
 @pytest.mark.parametrize("case", WRONG)

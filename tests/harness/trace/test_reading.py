@@ -307,14 +307,7 @@ def test_a_terminal_of_80_columns(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     ("argv", "wanted"),
-    [
-        (["{one}", "--step", "99"], "--step: found 99, expected 10, 11"),
-        (["{one}", "{one}"], "rank: found 0, expected one file a rank"),
-        (["{one}", "{other}"], "world_size: found 4, expected 2"),
-        (["{none}"], "none.json does not exist"),
-        (["{one}", "--overlay", "{none}"], "--overlay"),
-        (["{one}", "--record", "{none}"], "--record"),
-    ],
+    tabled("refusals", "trace"),
 )
 def test_bad_input_is_one_clear_error(argv: list[str], wanted: str, tmp_path) -> None:
     files = {

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from cli_command import DEEPSEEK, MIXTRAL, ON_MI355X, ROOT, projector
+from tabled import tabled
 
 VPP = "--num-virtual-stages-per-pipeline-rank"
 CASE = "model: llama3.1_8b\ngpu: h100_sxm\ngpus: 8\nrecipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096}\n"
@@ -23,36 +24,8 @@ def case(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--cluster", "mi35x"), ("--cluster", "mi35x", "mi355x")),
-        (("--gpu-arch", "h10"), ("--gpu-arch", "h100_sxm")),
-        (("--gpu-arch", "hopper"), ("--gpu-arch", "h100_sxm, ", "h200")),
-        (("--cluster", "/nowhere.yaml"), ("/nowhere.yaml", "does not exist")),
-        (("--cluster", "mi355x", "--framework", "megatron-lmm"), ("--framework", "megatron-lm")),
-        (("--cluster", "mi355x", "--framework", "primus of some kind"), ("--framework",)),
-        (("--cluster", "mi355x", "--pipeline-schedule-algorithm", "zbv-formated"), ("zbv-formatted",)),
-        (("--cluster", "mi355x", "--profiling-mode", "simulated"), ("--profiling-mode", "'simulate'")),
-        (("--cluster", "mi355x", "--gpus", "-8"), ("--gpus", "'-8'", "at least 1")),
-        (("--cluster", "mi355x", "--gpus", "0"), ("--gpus", "at least 1")),
-        (("--cluster", "mi355x", "--gpus", "eight"), ("--gpus", "'eight'")),
-        (("--cluster", "mi355x", "--gpus", "9" * 15), ("--gpus", "from 1 to")),
-        (("--cluster", "mi355x", "--gpus", "8", "--target-nodes", "1"), ("--target-nodes", "one of the two")),
-        (("--cluster", "mi355x", "--gpu-arch", "mi355x"), ("--gpu: found --cluster", "one of the two")),
-        (("--cluster", "mi355x", "--sync-free-stage", "4"), ("--sync-free-stage", "from 0 to 3")),
-        (("--cluster", "mi355x", "--gpus", "60"), ("--gpus", "60", "a multiple of")),
-        (("--cluster", "mi355x", "--target-ep-size", "3"), ("--target-ep-size", "num_experts = 8")),
-        (("--cluster", "mi355x", "--num-virtual-stages-per-pipeline-rank", "15"), ("layers",)),
-        (("--cluster", "mi355x", "--model", "mixtral_8x23b"), ("mixtral_8x22b",)),
-        (("--cluster", "mi355x", "--model", "/nowhere/config.json"), ("/nowhere/config.json",)),
-        (("--cluster", "mi355x", "--configs", "/nowhere"), ("/nowhere", "does not exist")),
-        (("--cluster", "mi355x", "--hardware-config", "/nowhere.yaml"), ("/nowhere.yaml", "does not exist")),
-        (("--cluster", "mi355x", "--micro-batch-sise", "1"), ("--micro-batch-sise", "--micro-batch-size")),
-        (("--cluster", "mi355x", "stray"), ("stray",)),
-        (
-            ("--cluster", "mi355x", "--pipeline-schedule-algorithm", "zbv-formatted", VPP, "1"),
-            (f"{VPP}: found 1, expected 2 for zbv",),
-        ),
+        *tabled("refusals", "flags"),
         (("--config", DEEPSEEK, VPP, "4"), ("pipeline_model_parallel_layout",)),
-        (("--config", "/nowhere.yaml"), ("does not exist",)),
         (("--config", str(ROOT), "--cluster", "h100"), ("a folder", "a readable text file")),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else None,

@@ -217,12 +217,8 @@ def test_what_is_not_stated_is_the_base_s(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"base": "clusters/h100_sxn"}, "nearest: clusters/h100_sxm"),
-        ({"base": "h100_sxm"}, "base: found 'h100_sxm'"),
+        *tabled("refusals", "hardware_files"),
         ({"base": ["clusters/h100_sxm"]}, "base: found"),
-        ({"name": 3}, "name: found 3, expected a non-empty text"),
-        ({"sources": "a data sheet"}, "sources: found 'a data sheet'"),
-        ({"intre": {"size": 4}}, "intre"),
     ],
 )
 def test_mistakes_name_the_file_and_the_key(tmp_path, changes: dict[str, object], expected: str) -> None:

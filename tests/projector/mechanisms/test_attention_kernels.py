@@ -4,6 +4,7 @@ import dataclasses
 from itertools import product
 
 import pytest
+from tabled import tabled
 
 from projector.frameworks.resolve import resolve
 from projector.hardware import catalogue, efficiency
@@ -11,7 +12,7 @@ from projector.kernels import attention
 from projector.kernels.attention import materialised
 from projector.kernels.simulate import Simulated
 from projector.mechanisms import Execution
-from projector.mechanisms.attention_kernels import KERNELS, UNFUSED, choose, epoch
+from projector.mechanisms.attention_kernels import KERNELS, choose, epoch
 from projector.operators.types import Attention
 from projector.workload.recipe import Recipe
 from tests.workloads import workload
@@ -65,41 +66,10 @@ def test_builds_between_two_additions_run_alike() -> None:
 
 @pytest.mark.parametrize(
     ("preferred", "arch", "built", "call", "expected"),
-    [
-        # ROCm/aiter: forward on gfx942 from 2025-07-10 on, 192/128 backward on gfx950 from 2025-11-03 on
-        ("aiter", "gfx942", "2025-06", op(), "ck"),
-        ("aiter", "gfx942", "2025-06", op(backward=True), "aiter"),
-        ("aiter", "gfx942", "2025-07", op(), "aiter"),
-        ("aiter", "gfx942", "", op(192, 128, backward=True), "ck"),
-        ("aiter_a16", "gfx950", "2025-10", op(192, 128, backward=True), "ck"),
-        ("aiter_a16", "gfx950", "2025-11", op(192, 128, backward=True), "aiter_a16"),
-        ("aiter_a16", "gfx950", "", op(backward=True), "aiter_a16"),
-        # called from Python: not for causal heads of 192/128 before June 2026, else alike
-        ("aiter_python", "gfx950", "2026-05", op(192, 128), "aiter"),
-        ("aiter_python", "gfx950", "2026-05", op(192, 128, backward=True), "ck"),
-        ("aiter_python", "gfx950", "2026-06", op(192, 128, backward=True), "aiter_a16"),
-        ("aiter_python", "gfx950", "2026-05", op(backward=True), "aiter_a16"),
-        # 16-bit atomics want equal lengths in multiples of 64: a step of a ring has them not
-        ("aiter_a16", "gfx950", "", op(backward=True, seq_q=2048), "aiter"),
-        ("aiter_a16", "gfx950", "", op(backward=True, seq_q=4090, seq_k=4090), "aiter"),
-        ("aiter_a16", "gfx950", "", op(window=128, backward=True), "ck"),
-        ("aiter_a16", "gfx950", "", op(sinks=True), "ck"),
-        ("aiter_a16", "gfx950", "", op(64), "ck"),
-        ("aiter_a16", "gfx950", "", op(64, backward=True), "ck"),  # of the traces below
-        ("aiter_a16", "gfx942", "", op(64, backward=True), "aiter_a16"),
-        # cuDNN in TransformerEngine
-        ("cudnn", "hopper", "2024-01", op(256), "fa2"),
-        ("cudnn", "hopper", "2025-01", op(256), "cudnn"),
-        ("cudnn", "blackwell", "2025-05", op(192), "fa2"),
-        ("cudnn", "blackwell", "2025-05", op(192, 128), "cudnn"),
-        ("cudnn", "blackwell", "", op(512), UNFUSED),
-        ("fa3", "hopper", "", op(192, 128), "fa3"),
-        ("fa3", "ampere", "", op(), "fa2"),
-        ("triton", "gfx950", "", op(512), "triton"),  # a stack that names its only kernel
-    ],
+    tabled("kernels", "attention"),
 )
-def test_published_preconditions(preferred: str, arch: str, built: str, call: Attention, expected: str) -> None:
-    assert family(preferred, arch, built, call) == expected
+def test_published_preconditions(preferred: str, arch: str, built: str, call: dict[str, object], expected: str) -> None:
+    assert family(preferred, arch, built, op(**call)) == expected
 
 
 @pytest.mark.parametrize(

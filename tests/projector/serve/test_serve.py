@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import command_line
 import pytest
+from tabled import tabled
 
 import projector as pj
 from projector.errors import InputError
@@ -65,18 +66,7 @@ def test_a_timeline_ends_with_its_step_and_keeps_its_ends() -> None:
 
 @pytest.mark.parametrize(
     ("change", "key"),
-    [
-        ({"model": "examples/deepseek_v3_h100.yaml"}, "model"),
-        ({"gpu": "/etc/passwd"}, "gpu"),
-        ({"config": "x.yaml"}, "config"),
-        ({"gpus": "1.5"}, "gpus"),
-        ({"gpus": str(1 << 30)}, "gpus"),
-        ({"budget": "3"}, "budget"),
-        ({"gpu.efficiency": "/etc/passwd"}, "gpu.efficiency"),
-        ({"anchor": "x.log"}, "anchor"),
-        ({"tp": "three"}, "tp"),
-        ({"tp": "3"}, "tp"),
-    ],
+    tabled("refusals", "questions"),
 )
 def test_what_is_no_question_is_refused_by_its_name(change: dict[str, str], key: str) -> None:
     told = computed("performance", {**QUESTION, **change})
