@@ -1,10 +1,12 @@
 """Every command that prints a table, at 60 and 80 columns: no line is longer, and no figure is cut."""
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tabled import tabled
 
 from harness.cli import main as harness
 from projector.__main__ import main as projector
@@ -15,43 +17,25 @@ __all__ = ["project_folder", "six_families"]
 ROOT = Path(__file__).resolve().parents[1]
 WIDTHS = (60, 80)
 WIDE = pytest.param(112, marks=pytest.mark.night)
-CASE = ("--config", str(ROOT / "examples" / "deepseek_v3_h100.yaml"))
-SMALL = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--gbs", "16", "--seq-length", "4096")
+#: What stands for longer words in the tables of commands.
+STANDS = {
+    "CASE": f"--config {ROOT / 'examples' / 'deepseek_v3_h100.yaml'}",
+    "SMALL": "--model llama3.1_8b --gpu h100 --gpus 8 --gbs 16 --seq-length 4096",
+    "ROOT": str(ROOT),
+}
 # A line that would cut: a figure beside an ellipsis.
 CUT = re.compile(r"[\d.]…|…[\d.]")
 
-PROJECTOR = {
-    "models": ("models",),
-    "gpus": ("gpus",),
-    "clusters": ("clusters",),
-    "frameworks": ("frameworks",),
-    "constants": ("constants", "step"),
-    "memory": ("memory", *CASE),
-    "memory that does not fit": ("memory", *CASE, "micro_batch_size=4"),
-    "performance": ("performance", *CASE, "--profiling-mode", "both", "--communication"),
-    "explore": ("performance", *CASE, "--explore"),
-    "compared schedules": ("performance", *CASE, "--pipeline-schedule-algorithm", "all"),
-    "schedules": ("schedules", *CASE),
-    "search": ("search", *SMALL, "--fix", "tp=1,2", "--fix", "pp=1", "--fix", "cp=1", "--top", "3"),
-}
-# In the folder of a tiny suite that was run and recorded.
-HARNESS = {
-    "run": ("run", "suites/tiny.yaml", "--mode", "both", "--no-gate"),
-    "run --against": ("run", "suites/tiny.yaml", "--against", "before"),
-    "run --verbose": ("run", "suites/tiny.yaml", "--mode", "both", "--verbose"),
-    "run --runs": ("run", "--runs", "measured/runs/tiny.yaml", "--verbose"),
-    "run --quiet": ("run", "suites/tiny.yaml", "--quiet"),
-    "report": ("report", "before", "--no-plots"),
-    "report --verbose": ("report", "before", "--no-plots", "--verbose"),
-    "calibrate": ("calibrate", "--runs", "six.yaml", "--looks", "looks.csv"),
-    "compare": ("compare", "llama-tp1", "llama-tp4"),
-    "figures": ("figures", "--no-speed"),
-    "ingest": ("ingest", str(ROOT / "measured" / "logs" / "cpu_gpt.log.gz")),
-    "tolerance": ("tolerance",),
-    "history": ("history", "kept.sqlite"),
-    "kernels": ("kernels", "--gpu", "h200", "--no-cross-validate"),
-    "collectives": ("collectives", str(ROOT / "measured" / "collectives"), "--cluster", "h100_sxm"),
-}
+
+def words(command: str) -> tuple[str, ...]:
+    for name, text in STANDS.items():
+        command = command.replace(name, text)
+    return tuple(shlex.split(command))
+
+
+PROJECTOR = {name: words(command) for name, command in tabled("documentation", "narrow_projector").items()}
+# In the folder of a tiny suite that was run and recorded, with what this project measured beside it.
+HARNESS = {name: words(command) for name, command in tabled("documentation", "narrow_harness").items()}
 
 Call = Callable[..., str]
 

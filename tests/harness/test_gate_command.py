@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tabled import tabled
 
 from harness.cli import main
 from harness.contracts import frame
@@ -29,13 +30,7 @@ GATE = {
 }  # fmt: skip
 LOOSE = {"coverage": 0.1}
 CLOCK = "clock.matrix"
-RECIPES: dict[str, tuple[str, str, dict[str, int]]] = {
-    "dense-a": ("llama3_8b", "dense", {"tp": 1, "pp": 4}),
-    "dense-b": ("llama3_8b", "dense", {"tp": 2}),
-    "dense-c": ("llama3_8b", "dense", {"tp": 8}),
-    "moe-a": ("mixtral_8x7b", "moe", {"ep": 8, "pp": 2}),
-    "moe-b": ("mixtral_8x7b", "moe", {"ep": 8, "tp": 2, "pp": 2}),
-}
+RECIPES: dict[str, tuple[str, str, dict[str, int]]] = tabled("workloads", "gate_runs")
 
 FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import command_line
 import pytest
+from tabled import tabled
 
 from harness.evidence import shelf, suite
 from projector.errors import InputError
@@ -120,20 +121,7 @@ def case(recipe: str, gpus: int = 8, model: str = "llama3_8b") -> str:
 @pytest.mark.parametrize(
     ("text", "piece"),
     [
-        ("", "an empty file"),
-        ("- 1\n", "found 'list', expected a mapping"),
-        ("suite: [\n", "valid YAML"),
-        ("suite: s\nsuite: t\nselect: [{runs: tiny}]\n", "each key once"),
-        ("suite: s\n", "nothing to project"),
-        ("suite: s\nselect: []\ncases: []\n", "nothing to project"),
-        ("suite: s\nselect: tiny\n", "a list of entries"),
-        ("suite: 3\nselect: [{runs: tiny}]\n", "a name of letters"),
-        ("suite: a/b\nselect: [{runs: tiny}]\n", "a name of letters"),
-        ("suite: s\ngate: 3\nselect: [{runs: tiny}]\n", "a mapping of modes"),
-        ("suite: s\nselect: [{log: missing.log}]\n", "missing.log"),
-        ("suite: s\nselect: [{log: missing.log, cluster: nowhere}]\n", "select[0].cluster: found 'nowhere'"),
-        ("suite: s\nselect: [{log: missing.log, model: llama3_8b}]\n", "only log, cluster, recipe beside log"),
-        ("suite: s\nselect: [{id: llama-tp1}]\ncases: 3\n", "a list of cases"),
+        *tabled("refusals", "suites"),
         (case("tp: 3, micro_batch_size: 1, global_batch_size: 8, seq_length: 4096", 24), "cases[0].recipe.tp"),
         (case("ep: 3, micro_batch_size: 1, global_batch_size: 12, seq_length: 4096", 12, MOE), "cases[0].recipe.ep"),
         (case("micro_batch_size: 1, global_batch_size: 8, seq_length: 0"), "cases[0].recipe.seq_length"),

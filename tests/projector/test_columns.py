@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from harness.evidence import dataset
 from harness.predictors.ours import cluster_of
@@ -194,20 +195,5 @@ def test_blocks_of_many_runs_take_the_time_of_each(number: int) -> None:
                 assert np.abs(blocks_of[name] - alone).max() <= 1e-12 * alone.max(), (name, run.workload.recipe)
 
 
-JOBS: tuple[tuple[str, int, dict[str, Any]], ...] = (
-    ("llama3_70b", 256, {}),
-    ("llama3_70b", 256, {"precision": "fp8", "tp_comm_overlap": True, "recompute_granularity": "full"}),
-    ("mixtral_8x22b", 256, {}),
-    ("deepseek_v3", 512, {"moe_token_dispatcher_type": "flex", "recompute_granularity": "selective"}),
-    ("deepseek_v3", 512, {"overlap_moe_expert_parallel_comm": True, "moe_expert_capacity_factor": 1.2}),
-    ("qwen3_next_80b_a3b", 256, {}),
-)
-CHOICES = {
-    "tp": (1, 2, 4, 8),
-    "cp": (1, 2, 4),
-    "ep": (1, 4, 8),
-    "etp": (1, 2),
-    "pp": (1, 2, 4),
-    "micro_batch_size": (1, 2, 4),
-    "seq_length": (2048, 8192, 16384),
-}
+JOBS: tuple[tuple[str, int, dict[str, Any]], ...] = tabled("workloads", "columns")
+CHOICES = tabled("workloads", "sizes")

@@ -13,18 +13,11 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.dataclass import dataclass as ours
 
-KINDS: list[dict[str, bool]] = [
-    {},
-    {"frozen": True},
-    {"frozen": True, "slots": True},
-    {"frozen": True, "kw_only": True},
-    {"frozen": True, "eq": False},
-    {"frozen": True, "repr": False},
-    {"slots": True},
-]
+KINDS: list[dict[str, bool]] = tabled("constants", "dataclasses")
 
 
 def _classes(decorator: Any, base: Any, **options: bool) -> tuple[Any, Any]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from published import close
+from tabled import tabled
 
 from projector.errors import InputError, Unsupported
 from projector.frameworks import resolve
@@ -86,11 +87,7 @@ def test_strings_repeat_and_name_what_is_wrong() -> None:
 
 
 #: Active parameters as published (or counted from the published shapes), in 1e9.
-ACTIVE = {
-    "nemotron3_nano": 3.58, "nemotron3_super": 12.77, "nemotron3_ultra": 56.06, "qwen3_next_80b_a3b": 3.875,
-    "qwen3.5_397b_a17b": 17.35, "kimi_linear_48b_a3b": 3.495, "minimax_text_01": 48.40, "lfm2_8b_a1b": 1.558,
-    "granite_4_h_small": 8.803,
-}  # fmt: skip
+ACTIVE = tabled("published", "active_parameters")  # fmt: skip
 
 
 def test_mixers_of_published_models_have_their_parameters() -> None:

@@ -2,14 +2,9 @@
 
 from collections.abc import Iterable
 
-NAMES = {
-    "all_reduce": ("all_reduce", "sum"),
-    "all_gather": ("all_gather", "none"),
-    "reduce_scatter": ("reduce_scatter", "sum"),
-    "all_to_all": ("alltoall", "none"),
-    "broadcast": ("broadcast", "none"),
-    "send_recv": ("sendrecv", "sum"),
-}
+from tabled import tabled
+
+NAMES = tabled("collectives", "nccl_tests")
 HEAD = "size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong"
 H100 = "NVIDIA H100 80GB HBM3"
 

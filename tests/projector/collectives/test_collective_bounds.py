@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.collectives.bounds import bandwidth_bound
 from projector.collectives.constants import constants
@@ -212,13 +213,7 @@ def test_low_latency_dispatch(ranks: int, us: float) -> None:
 
 
 # GB/s of logical bytes by ranks: rows of 7392 bytes (fp8 and scales), of 14336, and those on their way back.
-HYBRID = {
-    8: (713.98, 764.03, 737.13),
-    16: (650.48, 706.95, 666.26),
-    24: (577.96, 665.97, 639.80),
-    32: (538.86, 642.23, 605.15),
-    36: (489.27, 632.31, 596.99),
-}
+HYBRID = tabled("collectives", "hybridep")
 
 
 @pytest.mark.parametrize("ranks", HYBRID)

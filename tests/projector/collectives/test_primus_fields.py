@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tabled import tabled
 from workloads import workload
 
 from projector import project
@@ -17,37 +18,7 @@ NODE, NODES, MANY = GroupShape(8, 8), GroupShape(32, 8), GroupShape(128, 8)
 PODS = {"pod_size": 64, "cluster_bw": 25, "cluster_lat": 10}
 
 # key, value, value that is worse, what feels it: kind, group, bytes, other keys of the file
-FIELDS = [
-    ("node_bw", 448, 100, "all_reduce", NODE, 1e9, {}),
-    ("node_lat", 0.45, 50.0, "all_reduce", NODE, 1e4, {}),
-    ("node_size", 8, 4, "all_reduce", NODE, 1e9, {"nics_per_node": 1}),
-    ("node_topology", "switch", "mesh", "all_gather", GroupShape(4, 4), 1e9, {}),
-    ("pod_bw", 50, 25, "all_reduce", NODES, 1e9, {}),
-    ("pod_lat", 2.0, 200.0, "all_reduce", NODES, 1e4, {}),
-    ("nics_per_node", 8, 4, "all_gather", NODES, 1e9, {}),
-    ("switch_topology", True, False, "all_to_all", NODES, 1e4, {}),
-    ("pod_size", 128, 16, "all_reduce", MANY, 1e9, {"cluster_bw": 10}),
-    ("cluster_bw", 50, 10, "all_gather", MANY, 1e9, {"pod_size": 16}),
-    ("cluster_lat", 2.0, 500.0, "all_reduce", MANY, 1e4, {"pod_size": 16}),
-    ("bw_eff", 0.8, 0.5, "all_reduce", NODES, 1e9, {}),
-    ("p2p_bw_eff", 0.9, 0.1, "send_recv", GroupShape(4, 1), 1e9, {}),
-    ("hbm_latency", 0.09, 20.0, "all_reduce", NODE, 1e4, {}),
-    ("write_latency", 0.28, 20.0, "all_gather", NODE, 1e4, {}),
-    ("write_resp", 0.09, 50.0, "all_to_all", NODE, 1e4, {}),
-    ("kernel_launch_latency", 2.8, 50.0, "broadcast", NODE, 1e4, {}),
-    ("vector_flops", 163e12, 1e10, "reduce_scatter", NODE, 1e9, {}),
-    ("rccl_overhead_us", 0, 2000, "all_reduce", NODE, 1e4, {}),
-    ("ar_overlap_factor", 0.9, 0.1, "all_reduce", NODES, 1e9, {}),
-    ("ar_warmup_chunk_bytes", 2**20, 2**30, "all_reduce", NODES, 1e8, {}),
-    ("nic_rdma_setup_us", 0, 2600, "all_reduce", NODES, 1e7, {"nic_warmup_bytes": 2**30}),
-    ("nic_warmup_bytes", 2**10, 2**30, "all_reduce", NODES, 1e7, {"nic_rdma_setup_us": 2600}),
-    ("a2a_rccl_overhead_us", 0, 500, "all_to_all", NODE, 1e6, {}),
-    ("a2a_intra_sync_overhead", 0, 500, "all_to_all", NODE, 1e6, {}),
-    ("a2a_peer_lat", 0.45, 45.0, "all_to_all", NODES, 1e6, {}),
-    ("a2a_intra_node_peer_lat", 0.5, 25.0, "all_to_all", NODE, 1e6, {}),
-    ("a2a_mesh_contention", 0, 0.5, "all_to_all", NODE, 1e9, {}),
-    ("a2a_remote_contention", 0, 0.5, "all_to_all", NODES, 1e9, {}),
-]
+FIELDS = tabled("collectives", "hardware_keys")
 EXCHANGE = {"tp": 2, "pp": 2, "ep": 32, "sequence_parallel": True}  # over four nodes
 INSIDE = {"tp": 4, "pp": 2, "ep": 4, "etp": 1, "sequence_parallel": True}  # groups that share a node
 
@@ -79,7 +50,7 @@ def test_a_worse_value_costs_time(tmp_path, key, good, bad, kind, shape, nbytes,
     """In the collective that it describes, and in a step: of two runs, with experts across nodes and inside one, at least
     one feels it and none gains from it."""
     fast, slow = (cluster(tmp_path, **{key: value}, **others) for value in (good, bad))
-    assert on(slow, kind, shape, nbytes) > on(fast, kind, shape, nbytes) * 1.005
+    assert on(slow, kind, GroupShape(*shape), nbytes) > on(fast, kind, GroupShape(*shape), nbytes) * 1.005
     ratios = [step_on(slow, each) / step_on(fast, each) for each in (EXCHANGE, INSIDE)]
     if key == "node_size":  # fewer neighbours over fast links, but fewer ranks that share an adapter
         assert max(abs(ratio - 1.0) for ratio in ratios) > 1e-6

@@ -18,13 +18,7 @@ LLAMA = Model(
     name="llama-like", family="llama", num_layers=32, hidden_size=4096, ffn_hidden_size=14336, num_attention_heads=32,
     num_query_groups=8, kv_channels=128, vocab_size=128256,
 )  # fmt: skip
-OPTIONAL = {
-    "summa_panels", "document_lengths", "encoder_seq_length", "images_per_sample", "dynamic_context_parallel",
-    "fast_domain", "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers",
-    "decoder_last_pipeline_num_layers", "lora", "recompute_layer_ids", "moe_expert_capacity_factor",
-    "device_memory_fraction", "fsdp_reshard_after_forward", "defer_fsdp_grad_sync", "moe_deepep_num_sms",
-    "xla_gpu_all_gather_combine_threshold_bytes", "ddp_bucket_size", "rlhf_type",
-}  # fmt: skip
+OPTIONAL = set(tabled("frameworks", "optional_fields"))
 
 
 def workload(framework: str, **recipe: object) -> Workload:
