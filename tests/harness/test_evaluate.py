@@ -332,10 +332,3 @@ def test_it_shows_where_stacks_differ_and_writes_a_file_that_reads_back(
     assert "PASS" in command_line.told("harness", *given, "--against", out)
     out.write_text(written.replace('"tail": [', '"tail": [9'))
     assert main([*given, "--against", str(out)]) == 1
-
-
-def test_unknown_gpus_write_nothing(project_folder: Path, tmp_path) -> None:
-    tiny = project_folder / "measured" / "runs" / "tiny.yaml"
-    out = tmp_path / "posterior.json"
-    assert "h200" in command_line.refused("harness", "calibrate", "h200", "--runs", tiny, "--out", out)
-    assert not out.exists()

@@ -98,18 +98,6 @@ def test_strict_and_loose_files_without_a_suite(project_folder: Path) -> None:
     assert "global_batch_size" in mine[4]["reason"] + mine[4]["assumed"]
 
 
-def test_ingest_and_compare(project_folder: Path) -> None:
-    (project_folder / "loose.csv").write_text(LOOSE)
-    done = harness("ingest", "loose.csv", "--out", "new.yaml", cwd=project_folder)
-    assert done.returncode == 0, done.stderr
-    assert "2 rows" in done.stdout
-    assert (project_folder / "new.yaml").exists()
-    side = harness("compare", "llama-tp1", "llama-tp4", cwd=project_folder)
-    assert side.returncode == 0, side.stderr
-    assert "-16.7 %" in side.stdout
-    assert "tp" in side.stdout
-
-
 def test_every_mistake_of_every_input_at_once(project_folder: Path) -> None:
     path = project_folder / "suites" / "tiny.yaml"
     path.write_text(path.read_text().replace("model: [llama3_8b]", "modell: [x]").replace("mi355x", "mi356x"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -21,7 +20,7 @@ from hypothesis import strategies as st
 from harness.contracts import frame
 from harness.contracts.results import BASELINE, FITS, Evaluation, Row, RunFacts
 from harness.contracts.runs import BREAKDOWN
-from harness.report import latex, markdown, post, screen, view, view_drift, view_rows
+from harness.report import html, latex, markdown, post, screen, view, view_drift, view_rows
 from harness.report.screen import LINES, Screen
 from harness.report.table import Report
 from harness.score import drift, gate
@@ -54,27 +53,6 @@ def test_a_run_ends_in_one_screen(project_folder: Path) -> None:
         assert re.search(rf"^{name} ", done.stdout, re.MULTILINE), name
     assert "Gate: PASS, 2 of 2 checks hold." in done.stdout
     assert "Page: out/tiny/report.html" in done.stdout
-
-
-def test_the_case_that_nobody_measured_is_in_every_format(project_folder: Path) -> None:
-    done = harness("run", "suites/tiny.yaml", "--out", "o", "--json", cwd=project_folder)
-    formats = ("md", "html", "tex", "csv")
-    assert harness("report", "o", "--format", *formats, cwd=project_folder).returncode == 0
-    tables = {table["title"]: table for table in json.loads(done.stdout)["tables"]}
-    (case,) = tables["simulate: projected, nothing measured"]["rows"]
-    assert case["run"] == "what-if"
-    assert float(case["projected"]) > 0
-    for name in ("report.md", "report.html", "accuracy.tex"):
-        text = (project_folder / "o" / name).read_text()
-        assert "projected, nothing measured" in text, name
-        assert "what-if" in text, name
-        assert case["projected"] in text, name
-    (row,) = [
-        line
-        for line in (project_folder / "o" / "results.csv").read_text().splitlines()
-        if line.startswith("what-if") and ",simulate,uncalibrated," in line
-    ]
-    assert f"{float(case['step s']):.3f}"[:3] in row
 
 
 def test_quiet_says_the_gate_and_verbose_everything(project_folder: Path) -> None:
@@ -238,6 +216,7 @@ def test_nothing_measured_is_no_claim(make_row: Callable[..., Row]) -> None:
     assert any(table.title == "simulate: projected, nothing measured" for table in whole.tables)
     assert "only" in markdown.render(whole)
     assert "only" in latex.render(post.tables(evaluation))
+    assert "only" in html.render(whole)
 
 
 @pytest.mark.night

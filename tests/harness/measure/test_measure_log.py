@@ -14,9 +14,8 @@ from measure_jobs import DEEPSEEK, GPT, LATENT, LLAMA, QWEN, job
 from harness.evidence.ingest.command import load
 from harness.measure import log, spec
 from harness.measure.cores import used, waited
-from harness.measure.log import TrainedStep, arguments, kept
+from harness.measure.log import TrainedStep, kept
 from harness.measure.spec import Job
-from projector.intake import megatron_args
 
 FACTS = {"trainer_device": "cpu", "trainer_version": "torch 2.9.0", "threads_per_process": 1}
 SPLITS = [
@@ -62,16 +61,6 @@ def test_a_log_alone_is_a_whole_measured_run(tmp_path, model: dict, recipe: dict
     assert (run.stack.framework, run.stack.version) == ("pytorch", "torch 2.9.0")
     assert run.measured.step_seconds == pytest.approx(0.1)
     assert run.measured.tgs == pytest.approx(4 * 32 / 0.1 / gpus)
-
-
-@pytest.mark.parametrize(("model", "recipe", "gpus"), SPLITS)
-def test_arguments_are_those_of_megatron(model: dict, recipe: dict, gpus: int) -> None:
-    work = made(model, recipe, gpus).workload
-    loaded = megatron_args.from_mapping(
-        {k: v for k, v in arguments(work).items() if v is not None}, "f", name=work.model.name
-    )
-    assert loaded.recipe == work.recipe
-    assert loaded.gpus == gpus
 
 
 @settings(max_examples=30)
