@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-__all__ = ["tabled"]
+__all__ = ["tabled", "written"]
 
 FOLDER = Path(__file__).parent / "tables"
 
@@ -27,3 +27,11 @@ def tabled(name: str, key: str) -> Any:
     """The table ``key`` of a file: its rows in a list, or by their names; lists within a row are tuples."""
     found = _file(name)[key]
     return list(map(_frozen, found)) if isinstance(found, list) else _frozen(found)
+
+
+def written(sound: str, old: str | None, new: str) -> str:
+    """A sound file with something else in the place of ``old``, with something more (""), or another file (None)."""
+    if old is None:
+        return new
+    assert old in sound
+    return sound.replace(old, new) if old else sound + new

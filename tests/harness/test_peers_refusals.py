@@ -250,15 +250,7 @@ def test_execution_of_the_published_validation() -> None:
         gpus=280, model="megatron_530b", tp=8, pp=35, vpp=3, sequence_parallel=True, recompute_granularity="selective",
         global_batch_size=280, bias_activation_fusion=False, data_parallel_sharding="no_shard",
     )  # fmt: skip
-    published = {
-        "num_procs": 280, "tensor_par": 8, "pipeline_par": 35, "data_par": 1, "tensor_par_net": 0,
-        "pipeline_par_net": 1, "data_par_net": 0, "batch_size": 280, "microbatch_size": 1, "datatype": "float16",
-        "fused_activation": False, "attention_type": "multihead", "activation_recompute": "attn_only",
-        "pipeline_interleaving": 3,
-        "optimizer_sharding": False, "tensor_par_comm_type": "rs_ag", "seq_par_ag_redo": True,
-        "data_par_overlap": False, "weight_offload": False, "activations_offload": False, "optimizer_offload": False,
-        "training": True,
-    }  # fmt: skip
+    published = tabled("published", "calculon_execution")
     assert {key: made[key] for key in published} == published
     assert set(made) == calculon_inputs.EXECUTION_FIELDS
 

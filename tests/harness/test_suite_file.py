@@ -57,57 +57,10 @@ def test_a_row_that_two_entries_match_is_selected_once(project_folder: Path) -> 
 
 
 def test_all_mistakes_at_once(project_folder: Path) -> None:
-    found = problems(
-        project_folder,
-        """\
-suite: s
-titel: x
-select:
-  - {runs: tinny}
-  - {modle: llama3_8b}
-  - {model: lama3_8b}
-  - {gpu: h100_sxn}
-  - {gpu: mi300x}
-  - {runs: 3}
-  - []
-cases:
-  - {id: a, model: mixtral_8x7, gpu: h100_sxm, gpus: 8, recipe: {micro_batch_size: 1}}
-  - {id: a, model: llama3_8b, cluster: nowhere, nodes: -1, recipe: {tpp: 1}}
-  - {model: llama3_8b, framework: megatron, gpus: 8, nodes: 1, recipe: {}}
-gate:
-  simulated: {mape: 0.1}
-  simulate: {mapee: 0.1, worst: -1, coverage: 2, bias: true}
-  benchmark: 3
-""",
-    )
-    text = "\n".join(found)
-    for piece in (
-        "titel: found 'x', expected a known name; nearest: title",
-        "select[0].runs: found 'tinny', expected a known name; nearest: tiny",
-        "select[1].modle: found 'llama3_8b', expected a known name; nearest: model",
-        "select[2].model: found 'lama3_8b'",
-        "llama3_8b",
-        "select[3].gpu: found 'h100_sxn', expected a known name; nearest: h100_sxm",
-        "select[4]: found {'gpu': 'mi300x'}, expected a selection that at least one measured run matches",
-        "select[5].runs: found 3",
-        "select[6]: found []",
-        "cases[0].recipe.global_batch_size: found 'nothing'",
-        "cases[1].id: found 'a', expected an id that cases[0] does not have",
-        "cases[1].cluster: found 'nowhere'",
-        "cases[1].nodes: found -1",
-        "cases[1].recipe.tpp: found 1",
-        "cases[2].id: found 'nothing'",
-        "cases[2]: found 'neither', expected exactly one of cluster, gpu",
-        "cases[2]: found 'gpus and nodes', expected exactly one of gpus, nodes",
-        "cases[2].framework: found 'megatron'",
-        "gate.simulated: found 'simulated', expected a known name; nearest: simulate",
-        "gate.simulate.mapee: found 0.1, expected a known name; nearest: mape",
-        "gate.simulate.worst: found -1, expected a number from 0 to 100",
-        "gate.simulate.coverage: found 2, expected a number from 0 to 1",
-        "gate.simulate.bias: found True",
-        "gate.benchmark: found 3, expected a mapping of thresholds",
-    ):
-        assert piece in text
+    wrong = tabled("refusals", "suite_of_mistakes")
+    found = problems(project_folder, wrong["text"])
+    for piece in wrong["said"]:
+        assert piece in "\n".join(found)
     assert all(line.startswith(str(project_folder / "suites" / "tiny.yaml")) for line in found)
 
 

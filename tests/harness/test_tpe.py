@@ -23,12 +23,7 @@ from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 CASES = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "tpe_cases.json"
-B200 = {
-    "matrix_flops_fp16": 2500, "vector_flops_fp32": 169, "vector_flops_fp16": 339, "hbm_bandwidth": 8000,
-    "hbm_capacity": 192, "nvlink_bandwidth": 900, "nvlink_eff": 0.7, "nvlink_latency": 2.5e-06, "ib_bandwidth": 100,
-    "ib_eff": 0.7, "ib_latency": 5e-06, "nvlink_size": 8, "nic_factor": 1, "empirical": False, "element_size": 2e-09,
-    "mask_element_size": 1e-09, "flops_units": 1e-12,
-}  # fmt: skip
+B200 = tabled("published", "tpe_b200")
 GPT3_1T = Shape(2048, 25600, 160, 128, 102400)
 SHAPES = {"gpt3_1T": GPT3_1T, "vit_era5": Shape(64800, 12288, 64, 48, 49152)}
 

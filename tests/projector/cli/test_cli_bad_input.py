@@ -5,7 +5,7 @@ import re
 
 import pytest
 from cli_command import DEEPSEEK, MIXTRAL, ON_MI355X, ROOT, projector
-from tabled import tabled
+from tabled import tabled, written
 
 VPP = "--num-virtual-stages-per-pipeline-rank"
 CASE = "model: llama3.1_8b\ngpu: h100_sxm\ngpus: 8\nrecipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096}\n"
@@ -52,37 +52,9 @@ def test_mistakes_of_flags_and_file_at_once(case):
         assert sum(word in line for line in lines) >= 1
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", ("empty", "Primus experiment")),
-        ("a: [", ("line 2, column 1", "valid YAML")),
-        ("- 1\n- 2\n", ("list",)),
-        ("colour: red\n", ("colour", "Primus experiment")),
-        ("suite: moe\ncases: []\n", ("suite, cases",)),
-        (CASE.replace("model:", "modell:"), ("modell", "nearest: model")),
-        (CASE + "nodes: 2\n", ("gpus, nodes", "both")),
-        (CASE + "cluster: h200\n", ("cluster, gpu", "both")),
-        (CASE.replace("h100_sxm", "h100_sxn"), ("cluster", "h100_sxn", "h100_sxm")),
-        (CASE.replace("4096}", "4096, tp: 3}"), ("recipe.tp", "a divisor of")),
-        (CASE.replace("4096}", "4096, tpp: 2}"), ("recipe.tpp",)),
-        (CASE.replace("4096}", "4096, precision: fp9}"), ("recipe.precision", "fp9")),
-        (CASE.replace("global_batch_size: 64", "global_batch_size: 63"), ("recipe.global_batch_size", "63")),
-        (CASE.replace("4096}", "-4096}"), ("recipe.seq_length", "-4096")),
-        (CASE.replace("4096}", "4096, ep: 2}"), ("recipe.ep", "no experts")),
-        (CASE + "framework: caffe\n", ("framework", "caffe")),
-        (CASE + "framework_date: 2025\n", ("framework_date", "YYYY-MM")),
-        ("model: llama3.1_8b\ngpu: b200\n", ("recipe", "nothing")),
-        (CASE.replace("gpu: h100_sxm\n", ""), ("command line: cluster: found 'nothing'", "projector gpus")),
-        (CASE.replace("llama3.1_8b", "absent.json"), ("absent.json", "does not exist")),
-        (CASE.replace("llama3.1_8b", "step3.5_flash"), ("unsupported", "a gate of every head")),
-        ("work_group: a\nmodules: {pre_trainer: {framework: megatron}}\n", ("modules.pre_trainer.model", "exp_name")),
-        ("num_layers: many\nhidden_size: 64\n", ("num_layers", "many")),
-    ],
-    ids=lambda value: value[:40].replace("\n", " ") if isinstance(value, str) else None,
-)
-def test_files(case, text, words):
-    lines = projector("performance", "--config", case(text)).refused()
+@pytest.mark.parametrize(("old", "new", "words"), tabled("refusals", "files"))
+def test_files(case, old, new, words):
+    lines = projector("performance", "--config", case(written(CASE, old, new))).refused()
     for word in words:
         assert word in "\n".join(lines)
 

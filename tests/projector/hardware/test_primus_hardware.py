@@ -11,6 +11,7 @@ import command_line
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from harness.kernels.collectives_score import projected, strange
 from harness.kernels.collectives_table import read
@@ -106,13 +107,7 @@ def test_a_list_is_refused(tmp_path) -> None:
 
 # Systems of transformer-perf-estimates: read in their own words, refused in one error, and as fast as they say.
 
-# ShashankSubramanian/transformer-perf-estimates@54278b0, systems/config-B200.json
-B200: dict[str, Any] = {
-    "matrix_flops_fp16": 2500, "vector_flops_fp32": 169, "vector_flops_fp16": 339, "hbm_bandwidth": 8000,
-    "hbm_capacity": 192, "nvlink_bandwidth": 900, "nvlink_eff": 0.7, "nvlink_latency": 2.5e-06, "nvlink_size": 8,
-    "ib_bandwidth": 100, "ib_eff": 0.7, "ib_latency": 5e-06, "nic_factor": 1, "empirical": False, "summa_nb": 4,
-    "element_size": 2e-09, "mask_element_size": 1e-09, "flops_units": 1e-12,
-}  # fmt: skip
+B200 = tabled("published", "tpe_b200")
 CASE = ("--model", "llama3.1_8b", "--gpus", "64", "--tp", "2", "--mbs", "1", "--gbs", "256", "--seq-length", "4096")
 
 
