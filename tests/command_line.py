@@ -9,6 +9,8 @@ import importlib
 import io
 import json
 import os
+import pty
+import select
 import subprocess
 import sys
 import tempfile
@@ -56,6 +58,28 @@ def run(
         warnings.showwarning = lambda *about: sys.stderr.write(warnings.formatwarning(*about[:4]))
         code = _code(main)
     return Done([program, *words], code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+
+
+def on_terminal(stream: str, program: str, *arguments: str, cwd: Path | None = None) -> tuple[str, str]:
+    """What a command that succeeds shows on a terminal at ``stream``, and what it writes into a pipe that is stdout."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "COLUMNS": "80"}
+    command = [sys.executable, "-m", program, *arguments]
+    running = subprocess.Popen(command, cwd=cwd or ROOT, env=env, **{"stdout": subprocess.PIPE, stream: theirs})
+    os.close(theirs)
+    shown = b""
+    while select.select([ours], [], [], 120)[0]:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    out, _ = running.communicate(timeout=120)
+    os.close(ours)
+    assert running.returncode == 0
+    return shown.decode(), (out or b"").decode()
 
 
 def told(program: str, *arguments: str | Path) -> str:

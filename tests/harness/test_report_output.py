@@ -107,24 +107,16 @@ def test_markdown_rows_have_the_width_of_their_head(evaluation: Evaluation) -> N
     assert "![plot](plot.png)" in text
 
 
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def test_rich_output_keeps_brackets(evaluation: Evaluation) -> None:
-    class Screen:
-        def __init__(self) -> None:
-            self.text = ""
-
-        def write(self, text: str) -> int:
-            self.text += text
-            return len(text)
-
-        def flush(self) -> None: ...
-
-        def isatty(self) -> bool:
-            return True
-
     screen = Screen()
-    terminal.show(Report(title="[red]", gate=("FAIL [x]",), tables=view.build(evaluation).tables), screen)  # type: ignore[arg-type]
-    assert "[red]" in screen.text
-    assert "FAIL [x]" in screen.text
+    terminal.show(Report(title="[red]", gate=("FAIL [x]",), tables=view.build(evaluation).tables), screen)
+    assert "[red]" in screen.getvalue()
+    assert "FAIL [x]" in screen.getvalue()
 
 
 def test_plots_are_png_and_reproducible(make_row) -> None:

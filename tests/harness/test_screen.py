@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import select
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -70,31 +65,11 @@ def test_quiet_says_the_gate_and_verbose_everything(project_folder: Path) -> Non
 
 def test_progress_is_for_a_terminal(project_folder: Path) -> None:
     """A bar on stderr where that is a terminal; stdout, piped, has none of it."""
-    ours, theirs = pty.openpty()
-    done = subprocess.Popen(
-        [sys.executable, "-m", "harness", "run", "suites/tiny.yaml"],
-        cwd=project_folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "80"},
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    shown = b""
-    while select.select([ours], [], [], 120)[0]:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        shown += part
-    out, _ = done.communicate(timeout=120)
-    os.close(ours)
-    assert done.returncode == 0
-    assert b"projecting" in shown
-    assert b"\x1b" in shown
-    fits_a_screen(out.decode())
-    assert "projecting" not in out.decode()
+    shown, out = command_line.on_terminal("stderr", "harness", "run", "suites/tiny.yaml", cwd=project_folder)
+    assert "projecting" in shown
+    assert "\x1b" in shown
+    fits_a_screen(out)
+    assert "projecting" not in out
 
 
 # Built rows

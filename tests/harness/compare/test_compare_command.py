@@ -9,20 +9,14 @@ import pytest
 from tabled import tabled
 
 from harness.cli import main
+from tests.harness.conftest import run_yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 from logs_made import LOGS, write_log
 
-RUN = """\
-- id: {id}
-  source: {{title: made up, kind: table}}
-  gpu: h100_sxm
-  gpus: 8
-  stack: {{framework: megatron-lm}}
-  model: llama3_8b
-  recipe: {{tp: 2, micro_batch_size: 1, global_batch_size: 64, seq_length: 4096}}
-  measured: {{step_seconds: {step}, tgs: {tgs}{more}}}
-"""
+
+def measured(name: str, step: float = 5.0) -> str:
+    return run_yaml(name, "llama3_8b", 64, step, recipe="tp: 2, ", group="")
 
 
 @pytest.fixture(autouse=True)
@@ -118,10 +112,7 @@ def test_measured_runs_of_one_job_have_a_winner_and_those_of_two_machines_none(r
 
 def test_ids_tables_and_logs_together(tmp_path, pair: tuple[Path, Path], capsys) -> None:
     table = tmp_path / "runs.yaml"
-    table.write_text(
-        RUN.format(id="quiet", step=5.0, tgs=64 * 4096 / 5.0 / 8, more=", rel_std: 0.004")
-        + RUN.format(id="bare", step=6.0, tgs=64 * 4096 / 6.0 / 8, more="")
-    )
+    table.write_text(measured("quiet").replace("step_seconds", "rel_std: 0.004, step_seconds") + measured("bare", 6.0))
     code, text, _ = said(capsys, "quiet", "bare", pair[0], "--runs", table, "--gpu", "mi300x")
     assert code == 0
     assert "cannot be stated" in text
@@ -153,7 +144,7 @@ def test_every_mistake_at_once_and_nothing_written(pair: tuple[Path, Path], tmp_
     wrong = write_log(tmp_path / "wrong.log", np.full(20, 6.0), batch=256)
     (tmp_path / "binary.log").write_bytes(bytes(range(256)) * 40)
     table = tmp_path / "runs.yaml"
-    table.write_text(RUN.format(id="quiet", step=5.0, tgs=1.0, more=""))
+    table.write_text(measured("quiet"))
     lines = refused(
         capsys, tmp_path / "side", pair[0], wrong, tmp_path / "binary.log", "quite", "--runs", table, "--gpu", "mi300x"
     )
@@ -167,7 +158,7 @@ def test_one_run_or_too_many(pair: tuple[Path, Path], tmp_path, capsys) -> None:
     out = tmp_path / "side"
     assert "2 to 8 runs to compare" in refused(capsys, out, pair[0], "--gpu", "mi300x")[0]
     table = tmp_path / "many.yaml"
-    table.write_text("".join(RUN.format(id=f"r{i}", step=5.0, tgs=1.0, more="") for i in range(9)))
+    table.write_text("".join(measured(f"r{i}") for i in range(9)))
     assert "found '9 runs (r0, r1, " in refused(capsys, out, table)[0]
     file = tmp_path / "file"
     file.write_text("")

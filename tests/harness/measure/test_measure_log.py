@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measure_jobs import DEEPSEEK, GPT, LATENT, LLAMA, QWEN, job
+from measure_jobs import LLAMA, QWEN, job
+from tabled import tabled
 
 from harness.evidence.ingest.command import load
 from harness.measure import log, spec
@@ -19,18 +20,8 @@ from harness.measure.spec import Job
 
 FACTS = {"trainer_device": "cpu", "trainer_version": "torch 2.9.0", "threads_per_process": 1}
 SPLITS = [
-    (LLAMA, {}, 1),
-    (LLAMA, {"tp": 2}, 2),
+    *((tabled("trainings", name), *how) for name, *how in tabled("workloads", "trained_splits")),
     ({**LLAMA, "position_embedding_type": "alibi"}, {"tp": 2}, 2),
-    (LLAMA, {"pp": 2, "pipeline_schedule": "gpipe"}, 2),
-    (LLAMA, {"pp": 2, "vpp": 2}, 2),
-    (GPT, {"data_parallel_sharding": "optim_grads_params"}, 2),
-    (GPT, {"pp": 2, "decoder_first_pipeline_num_layers": 1}, 2),
-    (QWEN, {"ep": 2, "moe_router_force_load_balancing": True}, 2),
-    (QWEN, {"precision": "bf16"}, 1),
-    (LLAMA, {"precision": "fp8", "fp8_recipe": "rowwise"}, 1),
-    (DEEPSEEK, {"pp": 2, "vpp": 2, "pipeline_schedule": "looped-bfs"}, 2),
-    (LATENT, {"tp": 2, "pp": 2}, 4),
 ]
 
 

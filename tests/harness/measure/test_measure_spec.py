@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from measure_jobs import DEEPSEEK, GPT, LLAMA, QWEN, job
+from tabled import tabled
 
 from harness.cli import main as run_harness
 from harness.evidence.offered import workloads
@@ -81,17 +82,7 @@ def test_every_mistake_at_once() -> None:
 @pytest.mark.parametrize(
     ("model", "recipe", "gpus", "found"),
     [
-        (LLAMA, {"sequence_parallel": True, "tp": 2}, 2, "recipe.sequence_parallel"),
-        (LLAMA, {"cp": 2, "seq_length": 32}, 2, "recipe.cp"),
-        (LLAMA, {"recompute_granularity": "full"}, 1, "recipe.recompute_granularity"),
-        (LLAMA, {"pp": 2, "pipeline_schedule": "zb-h1"}, 2, "recipe.pipeline_schedule"),
-        (LLAMA, {"tp": 2, "data_parallel_sharding": "optim_grads_params"}, 2, "recipe.tp"),
-        (LLAMA, {"data_parallel_sharding": "optim"}, 1, "recipe.data_parallel_sharding"),
-        (LLAMA, {"optimizer": "sgd"}, 1, "recipe.optimizer"),
-        (LLAMA, {"cuda_graph_scope": ["full"]}, 1, "recipe.cuda_graph_scope"),
-        (QWEN, {"tp": 2}, 2, "recipe.tp"),
-        (LLAMA, {"tp": 2, "precision": "fp8"}, 2, "recipe.tp"),
-        (LLAMA, {"precision": "fp8", "fp8_recipe": "delayed"}, 1, "recipe.fp8_recipe"),
+        *((tabled("trainings", name), *how) for name, *how in tabled("refusals", "trainer")),
         ({**LLAMA, "window_size": 16}, {}, 1, "model.window_size"),
         ({**LLAMA, "mtp_num_layers": 1}, {}, 1, "model.mtp_num_layers"),
         ({**DEEPSEEK, "position_embedding_type": "alibi"}, {}, 1, "model.position_embedding_type"),

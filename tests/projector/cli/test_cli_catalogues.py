@@ -1,7 +1,5 @@
 """Lists, help and start-up."""
 
-import os
-import pty
 import subprocess
 import sys
 from typing import Any
@@ -61,27 +59,9 @@ def test_starts_light(words):
 
 
 def test_terminal_gets_styled_tables():
-    master, slave = pty.openpty()
-    made = subprocess.Popen(
-        [sys.executable, "-m", "projector", "models", "mixtral"],
-        stdout=slave,
-        cwd=ROOT,
-        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"},
-    )
-    os.close(slave)
-    text = b""
-    while True:
-        try:
-            read = os.read(master, 65536)
-        except OSError:  # Linux: the other end is closed
-            break
-        if not read:
-            break
-        text += read
-    os.close(master)
-    assert made.wait(30) == 0
-    assert b"\x1b[" in text
-    assert "mixtral_8x22b" in text.decode()
+    shown, _ = command_line.on_terminal("stdout", "projector", "models", "mixtral")
+    assert "\x1b[" in shown
+    assert "mixtral_8x22b" in shown
 
 
 def test_terminal_without_unicode():
