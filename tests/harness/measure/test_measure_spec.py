@@ -83,6 +83,7 @@ def test_every_mistake_at_once() -> None:
     ("model", "recipe", "gpus", "found"),
     [
         *((tabled("trainings", name), *how) for name, *how in tabled("refusals", "trainer")),
+        (LLAMA, {"cuda_graph_scope": ["full"]}, 1, "recipe.cuda_graph_scope"),
         ({**LLAMA, "window_size": 16}, {}, 1, "model.window_size"),
         ({**LLAMA, "mtp_num_layers": 1}, {}, 1, "model.mtp_num_layers"),
         ({**DEEPSEEK, "position_embedding_type": "alibi"}, {}, 1, "model.position_embedding_type"),
