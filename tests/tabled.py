@@ -13,7 +13,8 @@ FOLDER = Path(__file__).parent / "tables"
 
 @cache
 def _file(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return found
 
 
