@@ -101,12 +101,6 @@ def test_pictures_are_of_the_step_the_timeline_and_the_memory() -> None:
         made.plot("speed")
 
 
-def test_a_layout_that_nobody_says_is_one_that_fits() -> None:
-    made = pj.project(**{**RUN, "model": "llama3_70b", "gpus": 64})
-    assert made.memory.status == "fits"
-    assert any(text.startswith("chosen layout=") for text in made.assumed)
-
-
 def test_a_dictionary_is_json() -> None:
     made = pj.project(**FITS)
     told = made.to_dict()

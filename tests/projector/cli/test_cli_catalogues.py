@@ -64,11 +64,6 @@ def test_terminal_gets_styled_tables():
     assert "mixtral_8x22b" in shown
 
 
-def test_terminal_without_unicode():
-    done = projector("models", "mixtral", PYTHONIOENCODING="ascii")
-    assert (done.code, done.err) == (0, "")
-
-
 # ``projector constants``: names, filters, one document, lines that fit.
 
 

@@ -155,11 +155,6 @@ def test_free_text_finds_the_framework(text: str, name: str | None) -> None:
     assert find(text) == name
 
 
-def test_an_unknown_framework_names_the_nearest() -> None:
-    with pytest.raises(InputError, match="megatron-lm"):
-        load("megatron-ml")
-
-
 @pytest.mark.parametrize(
     ("framework", "arch", "expected"),
     tabled("frameworks", "attention_on_amd"),

@@ -93,22 +93,6 @@ def test_hosts_of_an_nvlink_domain_change_but_the_domain_stays() -> None:
         catalogue.default_cluster("h100", gpus_per_node=0)
 
 
-def test_own_files_are_read(tmp_path) -> None:
-    chip = yaml.safe_load((GPU_FOLDER / "h100_sxm.yaml").read_text("utf-8"))
-    chip["name"] = "own"
-    (tmp_path / "own.yaml").write_text(yaml.safe_dump(chip), encoding="utf-8")
-    fabric = {"name": "wire", "topology": "switch", "bandwidth_gbs": 100, "latency_us": 1}
-    values = ["intra.bandwidth_gbs", "intra.latency_us", "inter.bandwidth_gbs", "inter.latency_us"]
-    system = {
-        "name": "own_system", "gpu": str(tmp_path / "own.yaml"), "gpus_per_node": 4, "intra": fabric, "inter": fabric,
-        "sources": [{"title": "measured here", "kind": "published", "values": values}],
-    }  # fmt: skip
-    (tmp_path / "system.yaml").write_text(yaml.safe_dump(system), encoding="utf-8")
-    cluster = catalogue.cluster(str(tmp_path / "system.yaml"))
-    assert cluster.gpu.name == "own"
-    assert cluster.intra.bandwidth == 100e9
-
-
 def test_all_mistakes_of_a_gpu_file_at_once(tmp_path) -> None:
     chip = yaml.safe_load((GPU_FOLDER / "mi300x.yaml").read_text("utf-8"))
     chip |= {"compute_units": 200, "vendor": "amdd", "hbm": 3, "memory_gib": -1, "tdp_watts": True}
@@ -144,11 +128,6 @@ def test_broken_yaml_is_one_problem(tmp_path, text: str) -> None:
     with pytest.raises(InputError) as caught:
         catalogue.gpu(str(path))
     assert len(caught.value.problems) == 1
-
-
-def test_missing_file_is_a_problem(tmp_path) -> None:
-    with pytest.raises(InputError, match="does not exist"):
-        catalogue.cluster(str(tmp_path / "none.yaml"))
 
 
 # Machines that clouds rent: their network is what the provider states, and all names find them.
