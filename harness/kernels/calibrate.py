@@ -4,8 +4,9 @@ not fitted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ from projector.io.files import write_whole, writing
 from projector.kernels.tables import Measured, read, tables_dir
 from projector.parameter import FIELDS, Parameter, named_unit
 
-T = TypeVar("T")
+P, T = TypeVar("P"), TypeVar("T")
 Progress = Callable[[int, int], None]
 
 FOLDER = Path(__file__).resolve().parents[2] / "projector" / "hardware" / "efficiency"
@@ -84,12 +85,7 @@ def calibrate(
     Raises ``InputError`` for a file that cannot be written; a file is replaced whole or not at all.
     """
     chosen = list(names) or measured_gpus()
-    parts = [tuple(kinds)] * len(chosen)
-    if jobs > 1 and len(chosen) > 1:
-        with ProcessPoolExecutor(max_workers=min(jobs, len(chosen))) as pool:
-            fits = told(pool.map(_fit_folder, chosen, parts), len(chosen), progress)
-    else:
-        fits = told(map(_fit_folder, chosen, parts), len(chosen), progress)
+    fits = of_each(_fit_folder, chosen, [tuple(kinds)] * len(chosen), jobs, progress)
     made = list(zip(chosen, fits, strict=True))
     if write:
         for name, fitted in made:
@@ -97,13 +93,16 @@ def calibrate(
     return made
 
 
-def told(made: Iterable[T], total: int, progress: Progress | None) -> list[T]:
-    """All of ``made``, with ``progress(done, total)`` called after each."""
+def of_each(
+    function: Callable[[str, P], T], names: Sequence[str], parts: Sequence[P], jobs: int, progress: Progress | None
+) -> list[T]:
+    """``function`` of every GPU and its part, in as many processes as ``jobs``; ``progress(done, total)`` after each."""
     found = []
-    for each in made:
-        found.append(each)
-        if progress:
-            progress(len(found), total)
+    with ProcessPoolExecutor(max_workers=jobs) if min(jobs, len(names)) > 1 else nullcontext() as pool:
+        for each in (map if pool is None else pool.map)(function, names, parts):
+            found.append(each)
+            if progress:
+                progress(len(found), len(names))
     return found
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 
-from harness.kernels.calibrate import KINDS, REFERENCE, Progress, fit_gpu, told, unfitted
+from harness.kernels.calibrate import KINDS, REFERENCE, Progress, fit_gpu, of_each, unfitted
 from harness.kernels.fit import Array, places
 from harness.kernels.model import seconds
 from harness.kernels.schema import Row
@@ -40,11 +39,7 @@ def held_out(rows: Sequence[Row], jobs: int = 1, progress: Progress | None = Non
     # the largest first, so that no process is left with it at the end
     names = sorted(alike, key=lambda name: -len(alike[name]))
     parts = [[rows[i] for i in alike[name]] for name in names]
-    if jobs > 1 and len(names) > 1 and len(rows) > 100:
-        with ProcessPoolExecutor(max_workers=min(jobs, len(names))) as pool:
-            found = told(pool.map(_of_gpu, names, parts), len(names), progress)
-    else:
-        found = told(map(_of_gpu, names, parts), len(names), progress)
+    found = of_each(_of_gpu, names, parts, jobs if len(rows) > 100 else 1, progress)
     out, how = np.full(len(rows), np.nan), [""] * len(rows)
     for name, (times, words) in zip(names, found, strict=True):
         out[alike[name]] = times

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from harness.measure.model import Ranks, Stage
 from projector.benchmark.exchange import BUCKET
 from projector.benchmark.layers_moe import Experts
-from projector.benchmark.update import CLIP
+from projector.benchmark.update import CLIP, gradient, local
 from projector.dataclass import dataclass
 from projector.workload.workload import Workload
 
@@ -32,11 +32,8 @@ class Weight:
 
     def take(self, scale: float) -> None:
         """Hands the gradient of ``whole`` to ``own``, times ``scale``."""
-        found = self.whole.grad
-        if isinstance(found, DTensor) and isinstance(self.whole, DTensor):
-            found = found.redistribute(placements=self.whole.placements).to_local()
-        local = found
-        self.own.grad = None if local is None else local if scale == 1.0 else local.mul_(scale)
+        found = gradient(self.whole)
+        self.own.grad = None if found is None else found if scale == 1.0 else found.mul_(scale)
 
 
 class Gradients:
@@ -99,8 +96,7 @@ class Gradients:
                 cut = isinstance(parameter, DTensor) and any(place.is_shard() for place in parameter.placements)
                 copies = 1 if self.sharded else edp if expert else dp if cut or tp == 1 else dp * tp
                 copies *= 2 if id(parameter) in self._tied else 1
-                local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-                own = nn.Parameter(local.detach())
+                own = nn.Parameter(local(parameter.detach()))
                 group = self.ranks.edp if expert else self.ranks.dp
                 found[id(parameter)] = Weight(parameter, own, copies, group)
         return list(found.values())
@@ -109,8 +105,8 @@ class Gradients:
 def _reduced(gradients: Sequence[Tensor], group: Any) -> None:
     """Sums over ``group`` in place, so many at once as a bucket holds."""
     bucket: list[Tensor] = []
-    for i, gradient in enumerate(gradients):
-        bucket.append(gradient)
+    for i, each in enumerate(gradients):
+        bucket.append(each)
         if i == len(gradients) - 1 or sum(g.numel() * g.element_size() for g in bucket) >= BUCKET:
             flat = torch.cat([g.flatten() for g in bucket])
             dist.all_reduce(flat, group=group)

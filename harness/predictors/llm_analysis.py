@@ -64,31 +64,15 @@ class LlmAnalysis(Guarded):
         with _quiet():
             gpu, described = _gpu(tool, cluster, work.recipe.precision)
             said = peer.refused(NAME, lambda: _training(tool, gpu, work))
-        gib = said["(weight+op_state+grad+act)_memory_per_gpu"] / peer.GIB
-        fits = said["memory_left_per_gpu"] >= 0
-        return Prediction(
-            status="ok" if fits else "out-of-memory",
-            reason="" if fits else f"{NAME}: needs {gib:.1f} GiB of {gpu.mem_per_GPU_in_GB:g} GiB",
-            step_seconds=said["latency_per_iter"],
-            memory_gib=gib,
-            measured_share=0.0,
-            breakdown={"compute_s": said["latency_per_iter"]},
-            assumed=(*resolved.assumed, *described, *_simplified(work)),
-        )
+        needed, seconds = said["(weight+op_state+grad+act)_memory_per_gpu"], said["latency_per_iter"]
+        assumed = (*resolved.assumed, *described, *_simplified(work))
+        return peer.told(NAME, seconds, needed, needed + said["memory_left_per_gpu"], {"compute_s": seconds}, assumed)
 
 
 def _limits(work: Workload) -> Iterator[str]:
     """Reasons to refuse, beyond those of both peers: what it has neither an argument nor a field for."""
-    model, recipe = work.model, work.recipe
     yield from peer.limits(work)
-    if model.kv_channels * model.num_attention_heads != model.hidden_size:
-        yield "head dimension other than hidden size / heads"
-    if recipe.pp > 1 and recipe.vpp > 1:
-        yield "interleaved schedule"
-    if recipe.pp > 1 and model.num_layers % recipe.pp:
-        yield "uneven pipeline stages"
-    if recipe.optimizer_cpu_offload:
-        yield "optimizer offload"
+    yield from peer.plain_limits(work)
 
 
 def _simplified(work: Workload) -> tuple[str, ...]:

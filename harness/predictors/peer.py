@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
-from harness.contracts.runs import MeasuredRun
+from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors.ours import cluster_of
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.recipe import Recipe
@@ -87,6 +87,35 @@ def stated_refusal(peer: str, reasons: Iterator[str]) -> None:
     said = list(dict.fromkeys(reasons))
     if said:
         raise Unsupported("; ".join(f"{peer} has no {reason}" for reason in said))
+
+
+def told(
+    peer: str, seconds: float, needed: float, capacity: float, breakdown: dict[str, float], assumed: Iterable[str]
+) -> Prediction:
+    """What ``peer`` says of a step that needs so many of a device's bytes."""
+    gib, fits = needed / GIB, needed <= capacity
+    return Prediction(
+        status="ok" if fits else "out-of-memory",
+        reason="" if fits else f"{peer}: needs {gib:.1f} GiB of {capacity / GIB:.4g} GiB",
+        step_seconds=seconds,
+        memory_gib=gib,
+        measured_share=0.0,
+        breakdown=breakdown,
+        assumed=tuple(assumed),
+    )
+
+
+def plain_limits(work: Workload) -> Iterator[str]:
+    """What neither llm-analysis nor transformer-perf-estimates has beside that."""
+    model, recipe = work.model, work.recipe
+    if model.kv_channels * model.num_attention_heads != model.hidden_size:
+        yield "head dimension other than hidden size / heads"
+    if recipe.pp > 1 and recipe.vpp > 1:
+        yield "interleaved schedule"
+    if model.num_layers % recipe.pp:
+        yield "uneven pipeline stages"
+    if recipe.optimizer_cpu_offload:
+        yield "optimizer offload"
 
 
 def limits(work: Workload) -> Iterator[str]:

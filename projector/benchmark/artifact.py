@@ -41,7 +41,7 @@ def save(path: Path, timings: Timings, asked: Asked, notes: Iterable[str], devic
         "environment": _environment(asked, device),
         "work": _work(asked),
         "notes": list(notes),
-        "timings": _timings(timings),
+        "timings": asdict(timings),
     }
     write_whole(path, json.dumps(document, indent=1) + "\n")
 
@@ -104,12 +104,6 @@ def timings_of(path: Path, document: Mapping[str, Any]) -> Timings:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         found = f"{type(error).__name__}: {error}"
         raise InputError([Problem(str(path), "timings", found, "timings as --save-benchmark writes them")]) from None
-
-
-def _timings(timings: Timings) -> dict[str, Any]:
-    held = asdict(timings)
-    held["laps"] = dict(held["laps"])
-    return held
 
 
 def _differences(theirs: Any, ours: Any, where: str, key: str) -> Iterable[Problem]:

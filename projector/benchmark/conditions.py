@@ -16,7 +16,7 @@ from projector.benchmark.launched import launched, place
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.operators.types import Operator
-from projector.step.timing import Clock, Message, Phase, Segment
+from projector.step.timing import Clock, Phase, Segment
 
 _BUSY = 20.0  # percent of the time that kernels of others ran
 # seconds between looks, and for which what ran here before may show (drivers average over one)
@@ -90,20 +90,10 @@ class Live(Clock):
 
     phases: Mapping[tuple[Operator, ...], Phase] = field(default_factory=dict)
 
-    def phase(
-        self,
-        operators: Sequence[Operator],
-        *,
-        layer: bool = False,
-        graphed: frozenset[str] = frozenset(),
-        covered: Mapping[str, tuple[float, float]] | None = None,
-        ledger: list[Message] | None = None,
-    ) -> Phase:
+    def phase(self, operators: Sequence[Operator], **how: Any) -> Phase:
         """Returns the measured phase of ``operators``, else the priced one."""
         found = self.phases.get(tuple(operators))
-        if found is not None:
-            return found
-        return super().phase(operators, layer=layer, graphed=graphed, covered=covered, ledger=ledger)
+        return super().phase(operators, **how) if found is None else found
 
     def work(self, operators: Iterable[Operator]) -> float:
         """Returns the seconds of a phase that was measured as a whole: nobody saw its operators one by one."""

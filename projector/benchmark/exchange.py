@@ -66,7 +66,7 @@ def run_collective(asked: CollectiveWanted, ranks: Ranks, device: Device, budget
         if number < _WARM:
             continue
         times.append(taken)
-        if len(times) >= _FEWEST and _over(time.perf_counter() - began > budget / 4, device):
+        if len(times) >= _FEWEST and agreed(time.perf_counter() - began > budget / 4, device):
             break
     found = [summary(times)]
     if asked.kind == "send_recv":
@@ -108,10 +108,13 @@ def _between_compute(call: Callable[[], Any]) -> Callable[[], float]:
     return once
 
 
-def _over(mine: bool, device: Device) -> bool:
-    word = torch.tensor([float(mine)], device=device.place)
-    dist.broadcast(word, 0)
-    return bool(word.item())
+def agreed(word: bool, device: Device) -> bool:
+    """The same answer on every rank: that of rank 0, which has the watch."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return word
+    told = torch.tensor([float(word)], device=device.place)
+    dist.broadcast(told, 0)
+    return bool(told.item())
 
 
 def _group(asked: CollectiveWanted, ranks: Ranks) -> Group:
@@ -133,11 +136,10 @@ def _call(asked: CollectiveWanted, group: Group, device: Device) -> Callable[[],
     if asked.kind == "all_reduce":
         pieces = torch.split(buffer(count), BUCKET // dtype.itemsize)
         return lambda: [dist.all_reduce(piece, group=group.handle) for piece in pieces]
-    if asked.kind == "all_gather":
+    if asked.kind in ("all_gather", "reduce_scatter"):
         whole, part = buffer(count), buffer(count // group.size)
-        return lambda: all_gather(whole, part, group=group.handle)
-    if asked.kind == "reduce_scatter":
-        whole, part = buffer(count), buffer(count // group.size)
+        if asked.kind == "all_gather":
+            return lambda: all_gather(whole, part, group=group.handle)
         return lambda: reduce_scatter(part, whole, group=group.handle)
     if asked.kind == "all_to_all":
         sent, got = buffer(count), buffer(count)

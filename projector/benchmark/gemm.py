@@ -45,16 +45,12 @@ def _plain(op: Gemm, device: Device) -> tuple[Callable[[], object], str]:
     torch = device.torch
     dtype = torch_type(device, op.dtype)
     lead = (op.batch,) if op.batch > 1 else ()
-    a = (
-        filled(device, (*lead, op.k, op.m), dtype).mT
-        if op.layout == "NT"
-        else filled(device, (*lead, op.m, op.k), dtype)
-    )
-    b = (
-        filled(device, (*lead, op.n, op.k), dtype).mT
-        if op.layout == "TN"
-        else filled(device, (*lead, op.k, op.n), dtype)
-    )
+
+    def operand(rows: int, columns: int, turned: bool) -> Any:
+        made = filled(device, (*lead, columns, rows) if turned else (*lead, rows, columns), dtype)
+        return made.mT if turned else made
+
+    a, b = operand(op.m, op.k, op.layout == "NT"), operand(op.k, op.n, op.layout == "TN")
     out_type = torch.float32 if op.out_bytes == 4 else dtype
     out = torch.zeros((*lead, op.m, op.n), dtype=out_type, device=device.place)
     multiply, add = (torch.bmm, torch.baddbmm) if lead else (torch.mm, torch.addmm)

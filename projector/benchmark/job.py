@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -62,9 +63,7 @@ def torch_type(device: Device, dtype: str) -> Any:
 def filled(device: Device, shape: tuple[int, ...], dtype: Any) -> Any:
     """A contiguous tensor of standard normal values (power, hence clock, depends on the bits that toggle)."""
     torch = device.torch
-    count = 1
-    for size in shape:
-        count *= size
+    count = math.prod(shape)
     block = torch.randn(min(count, _BLOCK), device=device.place).to(dtype)
     if count <= _BLOCK:
         return block.reshape(shape)

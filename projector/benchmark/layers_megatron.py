@@ -25,6 +25,12 @@ from projector.workload.model import LayerKind
 Tensor = torch.Tensor
 _CORE = "megatron.core"
 _NARROW = ("fp8", "mxfp8")
+#: Arguments of its configurations that have the names of this package's fields.
+_MODEL = (
+    *("hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels", "normalization"),
+    *("gated_linear_unit", "add_bias_linear", "add_qkv_bias", "qk_layernorm"),
+)
+_MLA = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
 
 
 def installed() -> bool:
@@ -151,18 +157,9 @@ def settings(made: Made) -> dict[str, Any]:
     """Returns the arguments of ``TransformerConfig`` (``MLATransformerConfig``) for the shrunk workload."""
     model, recipe, mla, moe = made.model, made.workload.recipe, made.model.mla, made.model.moe
     found: dict[str, Any] = {
+        **{name: getattr(model, name) for name in _MODEL},
         "num_layers": max(1, model.num_layers),
-        "hidden_size": model.hidden_size,
-        "ffn_hidden_size": model.ffn_hidden_size,
-        "num_attention_heads": model.num_attention_heads,
-        "num_query_groups": model.num_query_groups,
-        "kv_channels": model.kv_channels,
-        "normalization": model.normalization,
-        "gated_linear_unit": model.gated_linear_unit,
         "activation_func": nn.functional.silu if model.gated_linear_unit else nn.functional.gelu,
-        "add_bias_linear": model.add_bias_linear,
-        "add_qkv_bias": model.add_qkv_bias,
-        "qk_layernorm": model.qk_layernorm,
         "hidden_dropout": 0.0,
         "attention_dropout": 0.0,
         "bf16": made.dtype == torch.bfloat16,
@@ -178,14 +175,7 @@ def settings(made: Made) -> dict[str, Any]:
         "gradient_accumulation_fusion": False,  # needs Megatron's own gradient buffers
     }
     if mla is not None:
-        found |= {
-            "multi_latent_attention": True,
-            "q_lora_rank": mla.q_lora_rank,
-            "kv_lora_rank": mla.kv_lora_rank,
-            "qk_head_dim": mla.qk_head_dim,
-            "qk_pos_emb_head_dim": mla.qk_pos_emb_head_dim,
-            "v_head_dim": mla.v_head_dim,
-        }
+        found |= {"multi_latent_attention": True, **{name: getattr(mla, name) for name in _MLA}}
     if moe is not None:
         found |= {
             "num_moe_experts": moe.num_experts,

@@ -16,6 +16,7 @@ from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
 from projector.benchmark.job import Job, Ready, Skip, unheard
 from projector.benchmark.passes import PASSES, Pass
+from projector.benchmark.processes import said
 from projector.benchmark.shapes import kind_of
 from projector.benchmark.stopwatch import Stopwatch
 from projector.dataclass import dataclass
@@ -143,15 +144,12 @@ def _shape(elements: float, width: int) -> tuple[int, int]:
 
 def _build(found: Pass, device: Device, rows: int, width: int, times: int) -> Ready:
     call = found.setup(device, rows, width)
-    return Ready(call if times == 1 else _repeated(call, times), found.name)
 
-
-def _repeated(call: Callable[[], object], times: int) -> Callable[[], object]:
     def run() -> None:
         for _ in range(times):
             call()
 
-    return run
+    return Ready(call if times == 1 else run, found.name)
 
 
 _SAVE_EVERY = 5.0  # seconds of work that a loss of power may cost
@@ -298,7 +296,7 @@ def _one(
 
 
 def _first_line(error: BaseException) -> str:
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    text = said(error)
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 

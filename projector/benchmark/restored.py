@@ -58,7 +58,7 @@ def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
     )
     step = _with_ends(_stepped(replace(resolved, execution=execution), stages, clock), asked, price)
     ratio = step.seconds / simulated.step_seconds
-    times = _stage_seconds(resolved, stages, clock)
+    times = [stage_time(resolved, stage.parts, clock) for stage in stages]
     return replace(
         simulated,
         step_seconds=step.seconds,
@@ -69,7 +69,7 @@ def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
         spans=step.spans,
         measured_share=min(1.0, step.measured_share + _share(step, price)),
         bubble=step.breakdown["bubble_s"] / step.seconds,
-        stage_seconds=times,
+        stage_seconds=tuple((each.forward.seconds, each.backward.seconds) for each in times),
     )
 
 
@@ -150,11 +150,6 @@ def _share(step: Step, price: Price) -> float:
 def _stepped(resolved: Resolved, stages: Sequence[Named], clock: Clock) -> Step:
     times = [stage_time(resolved, stage.parts, clock) for stage in stages]
     return run_step(cycle(resolved, times, [owned(resolved, stage.parts) for stage in stages], clock), times)
-
-
-def _stage_seconds(resolved: Resolved, stages: Sequence[Named], clock: Clock) -> tuple[tuple[float, float], ...]:
-    times = [stage_time(resolved, stage.parts, clock) for stage in stages]
-    return tuple((t.forward.seconds, t.backward.seconds) for t in times)
 
 
 def _quiet(execution: Execution) -> Execution:

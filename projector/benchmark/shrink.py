@@ -17,6 +17,11 @@ from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 WIDE = ("bf16", "fp16", "fp32")
+#: Fields of a recipe that the run of its ranks keeps.
+_KEPT = (
+    *("gradient_accumulation_fusion", "moe_grouped_gemm", "apply_rope_fusion", "bias_activation_fusion"),
+    *("cross_entropy_fusion", "torch_compile"),
+)
 #: Parts of an architecture that the layers which are timed lack: priced.
 OFF: Mapping[str, Any] = {
     "attention_sinks": False,
@@ -127,12 +132,7 @@ def _alone(recipe: Recipe, tp: int, ep: int, ranks: int, balanced: bool | None, 
         fp8_recipe=recipe.fp8_recipe if narrow else None,
         recompute_granularity="none",
         data_parallel_sharding="no_shard",
-        gradient_accumulation_fusion=recipe.gradient_accumulation_fusion,
         moe_router_force_load_balancing=recipe.moe_router_force_load_balancing if balanced is None else balanced,
-        moe_grouped_gemm=recipe.moe_grouped_gemm,
-        apply_rope_fusion=recipe.apply_rope_fusion,
-        bias_activation_fusion=recipe.bias_activation_fusion,
-        cross_entropy_fusion=recipe.cross_entropy_fusion,
-        torch_compile=recipe.torch_compile,
         make_vocab_size_divisible_by=1,
+        **{name: getattr(recipe, name) for name in _KEPT},
     )

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from projector.benchmark import insitu, source
 from projector.benchmark.conditions import under
 from projector.benchmark.device import Device
-from projector.benchmark.exchange import groups_of, run_collective
+from projector.benchmark.exchange import agreed, groups_of, run_collective
 from projector.benchmark.insitu import Strip
 from projector.benchmark.job import unheard
 from projector.benchmark.layers_dtensor import shard
@@ -161,23 +161,14 @@ def _warm(budget: float, device: Device) -> Callable[[list[float]], bool]:
     def warm(steps: list[float]) -> bool:
         late, early = steps[-_WARM:], steps[-2 * _WARM : -_WARM]
         steady = bool(early) and abs(statistics.median(late) / statistics.median(early) - 1.0) < _STEADY
-        return _agreed(len(steps) >= 2 * _WARM and (steady or sum(steps) > _PATIENCE * budget), device)
+        return agreed(len(steps) >= 2 * _WARM and (steady or sum(steps) > _PATIENCE * budget), device)
 
     return warm
 
 
-def _agreed(word: bool, device: Device) -> bool:
-    """The same answer on every rank: that of rank 0, which has the watch."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return word
-    told = torch.tensor([float(word)], device=device.place)
-    dist.broadcast(told, 0)
-    return bool(told.item())
-
-
 def _enough(budget: float, device: Device) -> Callable[[int, float], bool]:
     """Whether to stop."""
-    return lambda steps, seconds: _agreed(steps >= _FEWEST and seconds > budget, device)
+    return lambda steps, seconds: agreed(steps >= _FEWEST and seconds > budget, device)
 
 
 @dataclass(frozen=True)

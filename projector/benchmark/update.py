@@ -44,7 +44,7 @@ class Update:
     def step(self) -> None:
         """One update; gradients stay."""
         for parameter, own in zip(self.parameters, self.own, strict=True):
-            own.grad = _gradient(parameter)
+            own.grad = gradient(parameter)
         gradients = [own.grad for own in self.own if own.grad is not None]
         self._clip(gradients)
         copies = [(m, p) for m, p in zip(self.masters, self.own, strict=True) if m is not p]
@@ -63,7 +63,7 @@ class Update:
         torch._foreach_mul_(gradients, (CLIP / (square.sqrt() + 1e-6)).clamp(max=1.0))
 
 
-def _gradient(parameter: nn.Parameter) -> Tensor | None:
+def gradient(parameter: nn.Parameter) -> Tensor | None:
     """Of this rank's part: a gradient may come out whole where its weight is a shard (embeddings by rows)."""
     found = parameter.grad
     if isinstance(found, DTensor) and isinstance(parameter, DTensor):

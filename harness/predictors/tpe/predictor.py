@@ -41,17 +41,8 @@ class Tpe(Guarded):
         its, how = system(cluster), config(work)
         strategy = "2d-seqp" if work.recipe.cp > 1 else "1d"
         said = estimate(strategy, shape(work), how, placed(how, its.domain), its, work.recipe.global_batch_size)
-        fits = said.memory <= its.capacity
-        gib = said.memory / peer.GIB
-        return Prediction(
-            status="ok" if fits else "out-of-memory",
-            reason="" if fits else f"{NAME}: needs {gib:.1f} GiB of {its.capacity / peer.GIB:.1f} GiB",
-            step_seconds=said.seconds,
-            memory_gib=gib,
-            measured_share=0.0,
-            breakdown=_breakdown(said),
-            assumed=(*resolved.assumed, *_simplified(work)),
-        )
+        assumed = (*resolved.assumed, *_simplified(work))
+        return peer.told(NAME, said.seconds, said.memory, its.capacity, _breakdown(said), assumed)
 
 
 def _limits(work: Workload) -> Iterator[str]:
@@ -60,16 +51,12 @@ def _limits(work: Workload) -> Iterator[str]:
     yield from (reason for reason in peer.limits(work) if reason != "context parallelism")
     found = {
         "grouped-query attention": model.num_query_groups != model.num_attention_heads,
-        "head dimension other than hidden size / heads": model.kv_channels * model.num_attention_heads
-        != model.hidden_size,
         "recompute": peer.recompute_mode(work) not in (None, "none"),
-        "interleaved schedule": recipe.pp > 1 and recipe.vpp > 1,
-        "uneven pipeline stages": model.num_layers % recipe.pp != 0,
-        "optimizer offload": bool(recipe.optimizer_cpu_offload),
         f"{recipe.data_parallel_sharding} sharding": work.dp > 1 and recipe.data_parallel_sharding != "optim",
         "tensor parallelism without sequence parallelism": recipe.tp > 1 and not recipe.sequence_parallel,
     }
     yield from (reason for reason, holds in found.items() if holds)
+    yield from peer.plain_limits(work)
 
 
 def _simplified(work: Workload) -> tuple[str, ...]:

@@ -5,24 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmark_cases import SMALL
 
 from projector.benchmark.device import Device, open_device
 from projector.benchmark.stopwatch import Stopwatch
-
-SMALL = """\
-model:
-  base: llama3_8b
-  num_layers: 2
-  hidden_size: 64
-  ffn_hidden_size: 128
-  num_attention_heads: 4
-  num_query_groups: 2
-  kv_channels: 16
-  vocab_size: 512
-recipe: {micro_batch_size: 1, global_batch_size: 2, seq_length: 64, precision: bf16}
-gpus: 1
-cluster: cpu
-"""
+from tests.workloads import written
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +25,4 @@ def quick(cpu: Device) -> Stopwatch:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    path = tmp_path / "small.yaml"
-    path.write_text(SMALL, encoding="utf-8")
-    return path
+    return written(tmp_path / "small.yaml", SMALL, {})

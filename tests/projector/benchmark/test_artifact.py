@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from benchmark_cases import tiny
 
 from projector.benchmark import artifact, measured
 from projector.benchmark.device import Device
@@ -20,11 +20,7 @@ from projector.errors import InputError
 from projector.frameworks import resolve
 from projector.hardware import catalogue
 from projector.projection import project
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
-
-Document = dict[str, Any]
 
 
 @pytest.fixture
@@ -59,72 +55,58 @@ def test_a_file_says_what_was_measured_where_with_which_versions(file: Path, cpu
         assert set(lap) == {"median", "spread", "samples", "quiet"}
 
 
-def _schema(held: Document) -> None:
-    held["schema"] = 99
+def _changed(file: Path, change: dict[str, object]) -> None:
+    """Other values in ``file`` at dotted paths, none at those of None."""
+    held = json.loads(file.read_text())
+    for path, value in change.items():
+        *steps, last = path.split(".")
+        inside = held
+        for step in steps:
+            inside = inside[step]
+        inside[last] = value
+        if value is None:
+            del inside[last]
+    file.write_text(json.dumps(held))
 
 
-def _title(held: Document) -> None:
-    held["device"]["title"] = "another"
-
-
-def _length(held: Document) -> None:
-    held["work"]["recipe"]["seq_length"] = 4096
-
-
-def _version(held: Document) -> None:
-    held["torch"] = "1.13.1"
-
-
-def _cut(held: Document) -> None:
-    del held["timings"]
-
-
-def _changed(held: Document) -> None:
-    held["timings"]["laps"] = {"forward embedding": {"median": 1.0, "wrong": 2.0}}
-
-
-def _environment(held: Document) -> None:
-    held["environment"]["ranks"] = "many"
+_TITLE, _LENGTH, _VERSION = {"device.title": "another"}, {"work.recipe.seq_length": 4096}, {"torch": "1.13.1"}
 
 
 @pytest.mark.parametrize(
     ("change", "key", "found", "expected"),
     [
-        (_schema, "schema", "99", "2: measure again"),
-        (_title, "device.title", "'another'", ""),
-        (_length, "work.recipe.seq_length", "4096", "64"),
-        (_version, "torch", "1.13.1", "the major version here"),
-        (_cut, "timings", "None", "cut or changed"),
-        (_changed, "timings", "wrong", "--save-benchmark"),
-        (_environment, "environment", "many", "ranks"),
+        ({"schema": 99}, "schema", "99", "2: measure again"),
+        (_TITLE, "device.title", "'another'", ""),
+        (_LENGTH, "work.recipe.seq_length", "4096", "64"),
+        (_VERSION, "torch", "1.13.1", "the major version here"),
+        ({"timings": None}, "timings", "None", "cut or changed"),
+        (
+            {"timings.laps": {"forward embedding": {"median": 1.0, "wrong": 2.0}}},
+            "timings",
+            "wrong",
+            "--save-benchmark",
+        ),
+        ({"environment.ranks": "many"}, "environment", "many", "ranks"),
     ],
 )
 def test_what_does_not_fit_is_refused(
     file: Path,
     taken: tuple[Workload, Measurement],
     cpu: Device,
-    change: Callable[[Document], None],
+    change: dict[str, object],
     key: str,
     found: str,
     expected: str,
 ) -> None:
-    held = json.loads(file.read_text())
-    change(held)
-    file.write_text(json.dumps(held))
+    _changed(file, change)
     with pytest.raises(InputError) as caught:
         measured.load(file, taken[0], catalogue.cluster("cpu"), cpu)
     (line,) = str(caught.value).splitlines()
-    assert str(file) in line
-    assert key in line
-    assert found in line
-    assert expected in line
+    assert all(word in line for word in (str(file), key, found, expected)), line
 
 
 def test_all_mismatches_are_told_at_once(file: Path, taken: tuple[Workload, Measurement], cpu: Device) -> None:
-    held = json.loads(file.read_text())
-    for change in (_title, _length, _version):
-        change(held)
-    file.write_text(json.dumps(held))
+    _changed(file, _TITLE | _LENGTH | _VERSION)
     with pytest.raises(InputError) as caught:
         measured.load(file, taken[0], catalogue.cluster("cpu"), cpu)
     assert len(caught.value.problems) == 3
@@ -266,15 +248,12 @@ def test_half_the_heads_and_widths_leave_more_than_half_and_less_than_all(cpu: D
     from projector.benchmark.layers_parts import Made
     from projector.benchmark.task import saved_bytes
 
-    sizes = {"num_layers": 1, "hidden_size": 64, "ffn_hidden_size": 128, "num_attention_heads": 4}
-    model = zoo.load("llama3_8b", **sizes, num_query_groups=2, kv_channels=16, vocab_size=512)
-    recipe = Recipe(tp=2, micro_batch_size=1, global_batch_size=1, seq_length=32, precision="fp32")
-    work = Workload(model=model, recipe=recipe, gpus=2, framework="pytorch")
+    work = tiny(gpus=2, layers=1, tp=2, global_batch_size=1)
     execution = resolve(work, cpu.vendor, cpu.arch).execution
 
     def counted(tp: Group) -> float:
         layers = source.find("torch", Made(work, "cpu", Ranks(tp=tp), execution))
-        parts = [("layer dense", False, layers.layer(model.layer_kinds[0]))]
+        parts = [("layer dense", False, layers.layer(work.model.layer_kinds[0]))]
         strip = insitu.Strip(layers.embedding(), parts, layers.head())
         ids = torch.zeros(1, 32, dtype=torch.int64)
         return saved_bytes(strip, lambda: (ids, ids))["layer dense"]

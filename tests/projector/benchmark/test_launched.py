@@ -13,12 +13,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from benchmark_cases import SMALL, TWO_RANKS
 
 from projector.benchmark import launched, processes
 from projector.benchmark.device import open_device
 from projector.benchmark.launched import Launched
 from projector.cli.live import one_voice
 from projector.errors import InputError, Problem
+from tests.workloads import written
 
 TORCHRUN = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8", "MASTER_ADDR": "a"}
 SLURM = {
@@ -177,14 +179,6 @@ def _lives(status: Path) -> bool:
         return False
 
 
-CONFIG = (
-    "model: {base: llama3_8b, num_layers: 1, hidden_size: 64, ffn_hidden_size: 128, num_attention_heads: 4,"
-    " num_query_groups: 2, kv_channels: 16, vocab_size: 512}\n"
-    "recipe: {micro_batch_size: 1, global_batch_size: 2, seq_length: 32, data_parallel_sharding: no_shard}\n"
-    "gpus: 2\ncluster: cpu\nframework: pytorch\n"
-)
-
-
 def _rank(rank: int, tmp_path: Path, by: str, port: int, *flags: str) -> subprocess.Popen[str]:
     slurm = {"SLURM_PROCID": rank, "SLURM_STEP_NUM_TASKS": 2, "SLURM_LOCALID": rank, "SLURM_STEP_TASKS_PER_NODE": 2}
     mpi = {f"OMPI_COMM_WORLD_{name}": value for name, value in zip(("RANK", "SIZE", "LOCAL_RANK"), (rank, 2, rank))}  # noqa: B905
@@ -201,7 +195,7 @@ def _rank(rank: int, tmp_path: Path, by: str, port: int, *flags: str) -> subproc
 def test_ranks_of_srun_time_together_and_one_prints(tmp_path: Path) -> None:
     """Those of mpirun do in the test below, until one is killed."""
     pytest.importorskip("torch")
-    (tmp_path / "case.yaml").write_text(CONFIG)
+    written(tmp_path / "case.yaml", SMALL, TWO_RANKS)
     file = tmp_path / "times.json"
     ranks = [_rank(rank, tmp_path, "srun", 29517, "--save-benchmark", str(file)) for rank in range(2)]
     outs = [each.communicate(timeout=180) for each in ranks]
@@ -214,7 +208,7 @@ def test_ranks_of_srun_time_together_and_one_prints(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_was_timed_before_a_rank_died_is_kept(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    (tmp_path / "case.yaml").write_text(CONFIG)
+    written(tmp_path / "case.yaml", SMALL, TWO_RANKS)
     file = tmp_path / "times.json"
     flags = ("--save-benchmark", str(file), "--budget", "6")
     first, second = (_rank(rank, tmp_path, "mpirun", 29519, *flags) for rank in range(2))

@@ -7,12 +7,14 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from benchmark_cases import stand_in  # noqa: E402
 
 from projector.benchmark import layers_megatron, measured, source  # noqa: E402
 from projector.benchmark.device import Device  # noqa: E402
@@ -21,17 +23,15 @@ from projector.errors import InputError, Unsupported  # noqa: E402
 from projector.hardware import catalogue  # noqa: E402
 from projector.workload import zoo  # noqa: E402
 from projector.workload.model import decoder  # noqa: E402
-from projector.workload.recipe import Recipe  # noqa: E402
-from projector.workload.workload import Workload  # noqa: E402
+from tests.workloads import workload  # noqa: E402
 
 SMALL = {"num_layers": 2, "hidden_size": 32, "ffn_hidden_size": 64, "num_attention_heads": 4, "vocab_size": 256}
 
 
 def _made(name: str = "llama3_8b", **recipe: object) -> Made:
     groups = {} if zoo.load(name).mla else {"num_query_groups": 2, "kv_channels": 8}
-    stated: dict[str, Any] = {"micro_batch_size": 2, "global_batch_size": 2, "seq_length": 16, "precision": "bf16"}
-    model = zoo.load(name, **SMALL, **groups)
-    return Made(Workload(model=model, recipe=Recipe(**(stated | recipe)), gpus=1))
+    stated = {"micro_batch_size": 2, "global_batch_size": 2, "seq_length": 16, "precision": "bf16"} | recipe
+    return Made(workload(zoo.load(name, **SMALL, **groups), 1, **stated))
 
 
 @dataclass
@@ -102,35 +102,30 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         return _Layer(config, layer_number, spec)
 
     contents = {
-        "megatron": {},
-        "megatron.core": {},
-        "megatron.core.parallel_state": {
+        "": {},
+        ".parallel_state": {
             "model_parallel_is_initialized": lambda: bool(ready),
             "initialize_model_parallel": initialise,
         },
-        "megatron.core.tensor_parallel": {},
-        "megatron.core.tensor_parallel.random": {
+        ".tensor_parallel": {},
+        ".tensor_parallel.random": {
             "model_parallel_cuda_manual_seed": lambda seed: seen.update(seed=seed),
             "initialize_rng_tracker": lambda inference_rng_tracker: seen.update(tracker=inference_rng_tracker),
         },
-        "megatron.core.transformer": {},
-        "megatron.core.transformer.transformer_config": {
+        ".transformer": {},
+        ".transformer.transformer_config": {
             "TransformerConfig": _Config,
             "MLATransformerConfig": _LatentConfig,
         },
-        "megatron.core.transformer.spec_utils": {"build_module": build},
-        "megatron.core.models": {},
-        "megatron.core.models.gpt": {},
-        "megatron.core.models.gpt.gpt_layer_specs": {"get_gpt_layer_local_spec": local},
-        "megatron.core.models.common": {},
-        "megatron.core.models.common.embeddings": {},
-        "megatron.core.models.common.embeddings.rotary_pos_embedding": {"RotaryEmbedding": _Rotary},
+        ".transformer.spec_utils": {"build_module": build},
+        ".models": {},
+        ".models.gpt": {},
+        ".models.gpt.gpt_layer_specs": {"get_gpt_layer_local_spec": local},
+        ".models.common": {},
+        ".models.common.embeddings": {},
+        ".models.common.embeddings.rotary_pos_embedding": {"RotaryEmbedding": _Rotary},
     }
-    for name, held in contents.items():
-        module = types.ModuleType(name)
-        module.__dict__.update(held)
-        module.__path__ = []
-        monkeypatch.setitem(sys.modules, name, module)
+    stand_in(monkeypatch, {"megatron": {}, **{f"megatron.core{name}": inside for name, inside in contents.items()}})
     monkeypatch.setattr(layers_megatron, "installed", lambda: True)
     monkeypatch.setattr(layers_megatron, "_joined", lambda: None)
     monkeypatch.setattr(torch.cuda, "current_device", torch.cuda.current_device)  # put back after what a CPU needs
@@ -216,7 +211,7 @@ def test_windows_are_not_covered(core: dict[str, Any]) -> None:
 
 
 def test_a_step_is_timed_with_its_layers(core: dict[str, Any], cpu: Device) -> None:
-    work = replace(_made().workload, framework="megatron-lm")
+    work = _made().workload
     found = measured.measure(work, catalogue.cluster("cpu"), cpu, layers="megatron", budget=0.02)
     assert found.timings.source == "megatron-core"
     assert measured.restore(found, work, catalogue.cluster("cpu")).step_seconds > 0

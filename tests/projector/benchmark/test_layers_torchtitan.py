@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import types
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from benchmark_cases import stand_in  # noqa: E402
 from torch import nn  # noqa: E402
 
 from projector.benchmark import measured, source  # noqa: E402
@@ -23,8 +23,8 @@ from projector.frameworks import resolve  # noqa: E402
 from projector.hardware import catalogue  # noqa: E402
 from projector.projection import project  # noqa: E402
 from projector.workload import zoo  # noqa: E402
-from projector.workload.recipe import Recipe  # noqa: E402
 from projector.workload.workload import Workload  # noqa: E402
+from tests.workloads import workload  # noqa: E402
 
 SIZES = {"num_layers": 2, "hidden_size": 64, "ffn_hidden_size": 112, "num_attention_heads": 4, "vocab_size": 128}
 
@@ -193,13 +193,8 @@ def titan(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for family in ("llama3", "qwen3", "deepseek_v3"):
         contents |= {f".models.{family}": {}, f".models.{family}.model": {}}
         contents[f".models.{family}.model.model"]["TransformerBlock"] = _Block
-    made = {}
-    for name, inside in contents.items():
-        module = types.ModuleType(f"torchtitan{name}")
-        vars(module).update(inside, __path__=[])
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        made[name] = module
-    return made
+    made = stand_in(monkeypatch, {f"torchtitan{name}": inside for name, inside in contents.items()})
+    return {name.removeprefix("torchtitan"): module for name, module in made.items()}
 
 
 def _work(name: str, tp: int = 1, **recipe: Any) -> Workload:
@@ -213,7 +208,7 @@ def _work(name: str, tp: int = 1, **recipe: Any) -> Workload:
         moe = replace(model.moe, moe_shared_expert_intermediate_size=shared, **sizes, **plain)
         model = replace(model, moe=moe, mtp_num_layers=0)
     stated = {"micro_batch_size": 2, "global_batch_size": 2, "seq_length": 32, "precision": "bf16", "tp": tp}
-    return Workload(model=model, recipe=Recipe(**(stated | recipe)), gpus=tp, framework="torchtitan")
+    return workload(model, tp, "torchtitan", **stated | recipe)
 
 
 def _made(work: Workload) -> Made:

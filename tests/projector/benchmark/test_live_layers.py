@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmark_cases import SMALL
 from docs_tools import code
 
 from projector.benchmark.device import Device
@@ -27,32 +28,18 @@ from projector.workload import zoo
 from projector.workload.model import decoder
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
-
-ROUTED = """\
-model:
-  base: deepseek_v2_lite
-  num_layers: 2
-  hidden_size: 64
-  ffn_hidden_size: 128
-  num_attention_heads: 2
-  num_query_groups: 2
-  vocab_size: 512
-recipe: {micro_batch_size: 1, global_batch_size: 2, seq_length: 64, precision: bf16}
-gpus: 1
-cluster: cpu
-"""
+from tests.workloads import workload as made
+from tests.workloads import written
 
 
 @pytest.fixture
 def routed(tmp_path: Path) -> Path:
-    path = tmp_path / "routed.yaml"
-    path.write_text(ROUTED, encoding="utf-8")
-    return path
+    changes = {"model.base": "deepseek_v2_lite", "model.num_attention_heads": 2}
+    return written(tmp_path / "routed.yaml", SMALL, changes)
 
 
 def _whole(**recipe: int) -> Workload:
-    made = Recipe(micro_batch_size=1, global_batch_size=64, seq_length=4096, **recipe)
-    return Workload(model=zoo.load("mixtral_8x7b"), recipe=made, gpus=64, framework="megatron-lm")
+    return made("mixtral_8x7b", 64, **recipe)
 
 
 def test_shrinking_keeps_what_one_rank_computes() -> None:
@@ -184,7 +171,7 @@ def test_the_command_prints_each_part_and_the_whole(
 def test_a_configuration_that_cannot_run_exits_with_2(
     small: Path, capsys: pytest.CaptureFixture[str], cpu: Device
 ) -> None:
-    small.write_text(small.read_text().replace("seq_length: 64", "seq_length: 64, tp: 3"), encoding="utf-8")
+    written(small, SMALL, {"recipe.tp": 3})
     assert projector(["benchmark", "--config", str(small), "--device", "cpu"]) == 2
     assert "tp" in capsys.readouterr().err
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from benchmark_cases import tiny
 
 from projector.benchmark import measured
 from projector.benchmark.device import Device
@@ -19,26 +21,13 @@ from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.projection import project
 from projector.workload import zoo
-from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-SMALL: dict[str, object] = {
-    "hidden_size": 64, "ffn_hidden_size": 128, "num_attention_heads": 4, "num_query_groups": 2, "kv_channels": 16,
-    "vocab_size": 512,
-}  # fmt: skip
 
-
-def _work(gpus: int = 1, layers: int = 4, micro: int = 4, **recipe: object) -> Workload:
-    base: dict[str, object] = {
-        "micro_batch_size": 1,
-        "global_batch_size": micro * gpus // (int(str(recipe.get("pp", 1))) * int(str(recipe.get("tp", 1)))),
-        "seq_length": 32, "precision": "fp32", "data_parallel_sharding": "no_shard", "overlap_grad_reduce": False,
-        "recompute_granularity": "none",
-    }  # fmt: skip
-    made = Recipe(**{**base, **recipe})  # type: ignore[arg-type]
-    return Workload(
-        model=zoo.load("llama3_8b", num_layers=layers, **SMALL), recipe=made, gpus=gpus, framework="pytorch"
-    )
+def _work(gpus: int = 1, layers: int = 4, micro: int = 4, **recipe: Any) -> Workload:
+    batch = micro * gpus // (recipe.get("pp", 1) * recipe.get("tp", 1))
+    stated = {"data_parallel_sharding": "no_shard", "overlap_grad_reduce": False, "recompute_granularity": "none"}
+    return tiny(gpus=gpus, layers=layers, **{"global_batch_size": batch} | stated | recipe)
 
 
 @pytest.fixture
@@ -129,7 +118,7 @@ def test_messages_and_gathers_of_fp32_have_four_bytes_an_element(here: Cluster) 
         return [each.bytes for each in collectives_needed(resolved, stages_of(resolved), here, 2, False)]
 
     (narrow,), (wide,) = sent(pp=2, precision="bf16"), sent(pp=2)
-    assert wide == 2 * narrow == 32 * SMALL["hidden_size"] * 4
+    assert wide == 2 * narrow == 32 * 64 * 4
     narrow, wide = (max(sent(data_parallel_sharding="optim", precision=word)) for word in ("bf16", "fp32"))
     assert wide >= narrow
 

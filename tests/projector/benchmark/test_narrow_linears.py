@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from benchmark_cases import tiny  # noqa: E402
 from torch import nn  # noqa: E402
 
 from projector.benchmark import layers_narrow, measured, source  # noqa: E402
@@ -20,21 +21,15 @@ from projector.benchmark.layers_parts import Made  # noqa: E402
 from projector.errors import Unsupported  # noqa: E402
 from projector.hardware import catalogue  # noqa: E402
 from projector.projection import project  # noqa: E402
-from projector.workload import zoo  # noqa: E402
-from projector.workload.recipe import Recipe  # noqa: E402
 from projector.workload.workload import Workload  # noqa: E402
 
 FP8 = torch.float8_e4m3fn
-SIZES = {"hidden_size": 64, "ffn_hidden_size": 128, "num_attention_heads": 4, "num_query_groups": 4, "vocab_size": 128}
 SCALINGS = ("tensorwise", "rowwise", "blockwise")
 
 
 def _work(name: str = "llama3_8b", framework: str = "pytorch", **recipe: Any) -> Workload:
-    stated = {
-        "micro_batch_size": 1, "global_batch_size": 2, "seq_length": 64, "precision": "fp8", "fp8_recipe": "tensorwise",
-    }  # fmt: skip
-    model = zoo.load(name, num_layers=2, kv_channels=16, **SIZES)
-    return Workload(model=model, recipe=Recipe(**(stated | recipe)), gpus=1, framework=framework)
+    stated = {"seq_length": 64, "precision": "fp8", "fp8_recipe": "tensorwise"}
+    return tiny(name, framework=framework, **stated | recipe)
 
 
 def _kernel(a: Any, b: Any, *, scale_a: Any, scale_b: Any, out_dtype: Any, use_fast_accum: bool) -> Any:

@@ -7,10 +7,13 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+from benchmark_cases import SIZES, SMALL, TWO_RANKS, tiny
 
 from projector.benchmark import measured, processes
 from projector.benchmark.device import Device
@@ -20,30 +23,24 @@ from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.workload import zoo
 from projector.workload.model import Model
-from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
-
-DENSE = {
-    "num_layers": 2, "hidden_size": 64, "ffn_hidden_size": 128, "num_attention_heads": 4, "num_query_groups": 2,
-    "kv_channels": 16, "vocab_size": 512,
-}  # fmt: skip
+from tests.workloads import written
 
 
 def _routed() -> Model:
-    from dataclasses import replace
+    moe = zoo.load("deepseek_v2_lite").moe
+    assert moe is not None
+    small = replace(moe, num_experts=4, moe_router_topk=2, moe_ffn_hidden_size=32)
+    model = zoo.load("deepseek_v2_lite", num_layers=2, **SIZES | {"num_attention_heads": 2})
+    return replace(model, moe=small)
 
-    model = zoo.load("deepseek_v2_lite", num_layers=2, hidden_size=64, ffn_hidden_size=128, num_attention_heads=2)
-    assert model.moe is not None
-    moe = replace(model.moe, num_experts=4, moe_router_topk=2, moe_ffn_hidden_size=32)
-    return replace(model, vocab_size=512, num_query_groups=2, moe=moe)
 
-
-def _work(model: Model | None = None, framework: str = "pytorch", **recipe: object) -> Workload:
-    stated: dict[str, object] = {"micro_batch_size": 1, "global_batch_size": 4, "seq_length": 32, "precision": "fp32"}
-    stated |= {"data_parallel_sharding": "no_shard", "overlap_grad_reduce": False, "recompute_granularity": "none"}
+def _work(model: Model | None = None, framework: str = "pytorch", **recipe: Any) -> Workload:
+    stated = {"global_batch_size": 4, "recompute_granularity": "none"}
+    stated |= {"data_parallel_sharding": "no_shard", "overlap_grad_reduce": False}
     stated |= {"create_attention_mask_in_dataloader": False}  # sent to the other tensor-parallel ranks before any layer
-    made = Recipe(**(stated | recipe))  # type: ignore[arg-type]
-    return Workload(model=model or zoo.load("llama3_8b", **DENSE), recipe=made, gpus=2, framework=framework)
+    whole = tiny(gpus=2, framework=framework, **stated | recipe)
+    return replace(whole, model=model or whole.model)
 
 
 @pytest.fixture
@@ -94,13 +91,7 @@ def test_ranks_of_torchrun_agree(two: Device, tmp_path: Path) -> None:
         "Path(f'{sys.argv[2]}/{dist.get_rank()}').write_text(repr(made.step_seconds))\n"
         "dist.destroy_process_group()\n"
     )
-    config = tmp_path / "config.yaml"
-    config.write_text(
-        "model: {base: llama3_8b, num_layers: 1, hidden_size: 64, ffn_hidden_size: 128, num_attention_heads: 4,"
-        " num_query_groups: 2, kv_channels: 16, vocab_size: 512}\n"
-        "recipe: {micro_batch_size: 1, global_batch_size: 2, seq_length: 32, data_parallel_sharding: no_shard}\n"
-        "gpus: 2\ncluster: cpu\n"
-    )
+    config = written(tmp_path / "config.yaml", SMALL, TWO_RANKS)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     done = subprocess.run([*command, str(config), str(tmp_path)], capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -128,7 +119,7 @@ def test_split_layers_compute_what_whole_ones_do(two: Device) -> None:
 
 
 def test_without_torch_the_extra_is_named_and_the_exit_code_is_2(
-    small_without_torch: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain: Callable[..., ModuleType] = importlib.import_module
 
@@ -139,7 +130,7 @@ def test_without_torch_the_extra_is_named_and_the_exit_code_is_2(
 
     monkeypatch.setattr(importlib, "import_module", without)
     for command in ("benchmark", "performance"):
-        flags = ["--config", str(small_without_torch)]
+        flags = ["--config", str(small)]
         flags += ["--profiling-mode", "benchmark", "--save-benchmark", "x.json"] if command == "performance" else []
         assert projector([command, *flags]) == 2
         assert "[benchmark]" in capsys.readouterr().err
@@ -148,22 +139,10 @@ def test_without_torch_the_extra_is_named_and_the_exit_code_is_2(
         assert "[benchmark]" in capsys.readouterr().err
 
 
-@pytest.fixture
-def small_without_torch(tmp_path: Path) -> Path:
-    path = tmp_path / "small.yaml"
-    path.write_text(
-        "model: {base: llama3_8b, num_layers: 2, hidden_size: 64, ffn_hidden_size: 128, num_attention_heads: 4,"
-        " num_query_groups: 2, kv_channels: 16, vocab_size: 512}\n"
-        "recipe: {micro_batch_size: 1, global_batch_size: 2, seq_length: 64}\ngpus: 1\ncluster: cpu\n",
-        encoding="utf-8",
-    )
-    return path
-
-
-def test_simulating_imports_no_torch(small_without_torch: Path) -> None:
+def test_simulating_imports_no_torch(small: Path) -> None:
     code = (
         "import sys; from projector.cli import run; "
-        f"code = run(['performance', '--config', {str(small_without_torch)!r}]); "
+        f"code = run(['performance', '--config', {str(small)!r}]); "
         "sys.exit(code or 10 * ('torch' in sys.modules or 'projector.benchmark.measured' in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0
