@@ -17,11 +17,9 @@ from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.hardware.types import GroupShape
 from projector.kernels import attention, gemm, grouped
-from projector.kernels.simulate import Simulated
 from projector.kernels.tiles import tiles
-from projector.mechanisms import Execution
 from projector.memo import forget
-from projector.operators.types import Attention, Collective, Gemm, GroupedGemm
+from projector.operators.types import Attention, Collective, GroupedGemm
 from tests.gemm_reference import seconds as reference
 
 SHAPES = 100_000
@@ -59,18 +57,6 @@ def test_gemm_shapes_per_second(benchmark: BenchmarkFixture) -> None:
     assert gemm.seconds(few, [c], index[:500], found) == pytest.approx(one_by_one, rel=1e-12)
     assert len(batched) == SHAPES
     assert each / together > 30
-
-
-@pytest.mark.parametrize("warm", [False, True])
-def test_five_hundred_operators(benchmark: BenchmarkFixture, warm: bool) -> None:
-    ops = [Gemm(name="g", m=1024 + i, n=4096, k=4096) for i in range(500)]
-    kept = Simulated(gpu(DEVICE), load(EFFICIENCY), Execution())
-
-    def run() -> float:
-        model = kept if warm else Simulated(gpu(DEVICE), load(EFFICIENCY), Execution())
-        return float(model.times(ops).seconds.sum())
-
-    assert benchmark(run) > 0
 
 
 # Attention shapes per second through columns, and beside an explicit work list: tiles counted and scheduled one by
@@ -124,25 +110,6 @@ def test_columns_outrun_the_work_list(benchmark: BenchmarkFixture) -> None:
     together = (cpu() - start) / ATTENTION_SHAPES
     assert each / together > FASTER
     assert found[:FEW] == pytest.approx(explicit, rel=0.15)
-
-
-def test_one_operator_seen_before(benchmark: BenchmarkFixture) -> None:
-    one = Attention(name="", batch=1, heads=8, kv_heads=1, seq_q=8192, seq_k=8192, head_dim_qk=128, head_dim_v=128)
-    model = Simulated(gpu(ATTENTION_DEVICE), load(ATTENTION_DEVICE), Execution.of(kernels={"attention": FAMILY}))
-    ops = [one]
-    assert benchmark(model.times, ops).seconds[0] > 0
-
-
-def test_ten_thousand_operators(benchmark: BenchmarkFixture) -> None:
-    c = attention_constants()
-    ops = [
-        Attention(
-            name="", batch=1, heads=8 + i % 56, kv_heads=8, seq_q=256 + i, seq_k=256 + i, head_dim_qk=128,
-            head_dim_v=128,
-        )
-        for i in range(10_000)
-    ]  # fmt: skip
-    assert (benchmark(attention.seconds, ops, [c] * len(ops)) > 0).all()
 
 
 # Grouped GEMMs per second of the batched model, beside the same law written one expert at a time.

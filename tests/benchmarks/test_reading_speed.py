@@ -83,13 +83,6 @@ def test_measured_runs_beside_their_yaml() -> None:
     assert best(lambda: dataset.read(folder)) < 3 * best(plain)
 
 
-def test_start_up_beside_what_it_cannot_do_without() -> None:
-    def run(code: str) -> float:
-        return best(lambda: subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=True))
-
-    assert run("from projector.cli import run; run(['gpus'])") < 4 * run("import argparse, numpy, yaml")
-
-
 def test_a_memory_plan_beside_a_naive_walk_of_its_schedule() -> None:
     recipe = Recipe(
         micro_batch_size=1, global_batch_size=8192, seq_length=4096, pp=16, ep=64, recompute_granularity="full",

@@ -6,7 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.evidence import run_text
+from harness.evidence import dataset, run_text, suite
+from harness.evidence.ingest import command
+from harness.evidence.ingest.context import read_context
+from harness.evidence.ingest.importmap import read_import_map
+from harness.evidence.ingest.loose import convert
+from harness.kernels import collectives_table, schema
+from harness.measure import spec
+from harness.report import files, markdown, publish
+from harness.score import drift, gate
+from projector import posterior
+from projector.benchmark import shapes
+from projector.hardware import catalogue, efficiency, primus
+from projector.intake import detect
+from projector.intake.architecture import load_architecture
+from projector.io.files import read_text
 from tests.conftest import ROOT
 from tests.fuzz import samples
 
@@ -22,115 +36,19 @@ class Loader:
 
 
 def _primus(path: Path) -> object:
-    from projector.intake import detect
-
     return detect.load(path, configs=samples.PRIMUS if path.name.startswith("primus") else None)
 
 
-def _detected(path: Path) -> object:
-    from projector.intake import detect
-
-    return detect.load(path)
-
-
-def _architecture(path: Path) -> object:
-    from projector.intake.architecture import load_architecture
-
-    return load_architecture(str(path)).model
-
-
-def _gpu(path: Path) -> object:
-    from projector.hardware import catalogue, efficiency
-
-    return efficiency.of(catalogue.gpu(str(path)))
-
-
-def _cluster(path: Path) -> object:
-    from projector.hardware import catalogue
-
-    return catalogue.cluster(str(path))
-
-
 def _hardware(path: Path) -> object:
-    from projector.hardware import catalogue, primus
-
     return primus.read(path, catalogue.cluster("mi300x"))
 
 
-def _efficiency(path: Path) -> object:
-    from projector.hardware import efficiency
-    from projector.io.files import read_text
-
-    return efficiency.parse(read_text(path), str(path))
-
-
-def _posterior(path: Path) -> object:
-    from projector import posterior
-    from projector.io.files import read_text
-
-    return posterior.parse(read_text(path), str(path))
-
-
-def _suite(path: Path) -> object:
-    from harness.evidence import suite
-
-    return suite.load(path, ROOT / "measured" / "runs")
-
-
-def _runs(path: Path) -> object:
-    from harness.evidence import dataset
-
-    return run_text.to_yaml(dataset.read(path))
-
-
-def _ingested(path: Path) -> object:
-    from harness.evidence.ingest import command
-
-    return run_text.to_yaml(command.load(path).runs)
-
-
 def _map(path: Path) -> object:
-    from harness.evidence.ingest.importmap import read_import_map
-    from harness.evidence.ingest.loose import convert
-
     return convert([dict(samples.TABLE[0]), dict(samples.TABLE[1])], "t.yaml", read_import_map(path))
-
-
-def _context(path: Path) -> object:
-    from harness.evidence.ingest.context import read_context
-
-    return read_context(path)
-
-
-def _trainings(path: Path) -> object:
-    from harness.measure import spec
-
-    return spec.read(path)
-
-
-def _shapes(path: Path) -> object:
-    from projector.benchmark import shapes
-
-    return shapes.of_file(path)
-
-
-def _kernels(path: Path) -> object:
-    from harness.kernels import schema
-
-    return schema.read(path, "mi355x")
-
-
-def _collectives(path: Path) -> object:
-    from harness.kernels import collectives_table
-
-    return collectives_table.read(path.parent)
 
 
 def _results(path: Path) -> object:
     """As ``harness report`` and ``harness run --against`` use them."""
-    from harness.report import files, markdown, publish
-    from harness.score import drift, gate
-
     saved = files.read(path)
     e = saved.evaluation
     checks = [check for name, limits in saved.gates.items() for check in gate.check(name, e.frame, limits)]
@@ -141,25 +59,25 @@ def _results(path: Path) -> object:
 
 LOADERS: Mapping[str, Loader] = {
     "primus": Loader(samples.primus, _primus),
-    "case": Loader(lambda: (("case.yaml", samples.CASE), ("whole.yaml", samples.WHOLE)), _detected),
-    "megatron": Loader(samples.megatron, _detected),
-    "torchtitan": Loader(samples.titan, _detected),
-    "maxtext": Loader(samples.maxtext, _detected),
-    "nemo": Loader(samples.nemo, _detected),
-    "huggingface": Loader(samples.configs, _architecture),
-    "gpu": Loader(samples.catalogue("gpus", "mi355x", "b200"), _gpu),
-    "cluster": Loader(samples.catalogue("clusters", "mi355x", "gb200"), _cluster),
+    "case": Loader(lambda: (("case.yaml", samples.CASE), ("whole.yaml", samples.WHOLE)), detect.load),
+    "megatron": Loader(samples.megatron, detect.load),
+    "torchtitan": Loader(samples.titan, detect.load),
+    "maxtext": Loader(samples.maxtext, detect.load),
+    "nemo": Loader(samples.nemo, detect.load),
+    "huggingface": Loader(samples.configs, lambda path: load_architecture(str(path)).model),
+    "gpu": Loader(samples.catalogue("gpus", "mi355x", "b200"), lambda path: efficiency.of(catalogue.gpu(str(path)))),
+    "cluster": Loader(samples.catalogue("clusters", "mi355x", "gb200"), lambda path: catalogue.cluster(str(path))),
     "hardware": Loader(lambda: (("hardware.yaml", samples.HARDWARE),), _hardware),
-    "efficiency": Loader(samples.parameters, _efficiency),
-    "posterior": Loader(samples.posteriors, _posterior),
-    "suite": Loader(lambda: (("suite.yaml", samples.SUITE),), _suite),
-    "runs": Loader(samples.measured, _runs),
-    "table": Loader(samples.tables, _ingested),
+    "efficiency": Loader(samples.parameters, lambda path: efficiency.parse(read_text(path), str(path))),
+    "posterior": Loader(samples.posteriors, lambda path: posterior.parse(read_text(path), str(path))),
+    "suite": Loader(lambda: (("suite.yaml", samples.SUITE),), lambda path: suite.load(path, ROOT / "measured" / "runs")),
+    "runs": Loader(samples.measured, lambda path: run_text.to_yaml(dataset.read(path))),
+    "table": Loader(samples.tables, lambda path: run_text.to_yaml(command.load(path).runs)),
     "map": Loader(lambda: (("map.yaml", samples.MAP), ("flat.yaml", "TP size: tp\nGBS: gbs\n")), _map),
-    "context": Loader(lambda: (("recipe.yaml", samples.CONTEXT),), _context),
-    "trainings": Loader(lambda: samples.files(ROOT / "examples" / "measure" / "logs.yaml"), _trainings),
-    "shapes": Loader(samples.kernel_tables, _shapes),
-    "kernels": Loader(samples.kernel_tables, _kernels),
-    "collectives": Loader(samples.collective_tables, _collectives),
+    "context": Loader(lambda: (("recipe.yaml", samples.CONTEXT),), read_context),
+    "trainings": Loader(lambda: samples.files(ROOT / "examples" / "measure" / "logs.yaml"), spec.read),
+    "shapes": Loader(samples.kernel_tables, shapes.of_file),
+    "kernels": Loader(samples.kernel_tables, lambda path: schema.read(path, "mi355x")),
+    "collectives": Loader(samples.collective_tables, lambda path: collectives_table.read(path.parent)),
     "results": Loader(samples.evaluated, _results),
 }  # fmt: skip

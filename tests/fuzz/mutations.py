@@ -26,52 +26,11 @@ JUNK: tuple[Any, ...] = (
     *("../../etc/passwd", "/dev/zero", "*", "[", "a,b,,c", "a\nb", "llama3_8b", "mi355x", "--tp 8", "torch.bfloat16", "8e"),
 )  # fmt: skip
 _TOKENS = (
-    *(
-        b"\0",
-        b"\xff\xfe",
-        b"\xef\xbb\xbf",
-        b"\r",
-        b"\t",
-        b"\n\n",
-        b"---\n",
-        b"...\n",
-        b"%YAML 9\n",
-        b"!!python/none x",
-        b"!!",
-    ),
-    *(
-        b"&a ",
-        b"*a",
-        b"<<: *a",
-        b"{" * 200,
-        b"[" * 200,
-        b"- " * 200,
-        b"? ",
-        b": ",
-        b"'",
-        b'"',
-        b"#",
-        b"\\\n",
-        b"$(",
-        b"${",
-        b"`",
-    ),
-    *(
-        b"9" * 5_000,
-        b"1e999",
-        b"-",
-        b"=",
-        b"~",
-        b"<<EOF\n",
-        b"((",
-        b"))",
-        b";;",
-        b"|",
-        b"&&",
-        b"\xf0\x9f\x98\x80",
-        b"\xc3",
-    ),
-)
+    *(b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"\t", b"\n\n", b"---\n", b"...\n", b"%YAML 9\n", b"!!python/none x"),
+    *(b"&a ", b"*a", b"<<: *a", b"{" * 200, b"[" * 200, b"- " * 200, b"? ", b": ", b"'", b'"', b"#", b"\\\n", b"$(", b"${"),
+    *(b"`", b"9" * 5_000, b"1e999", b"-", b"=", b"~", b"<<EOF\n", b"((", b"))", b";;", b"|", b"&&", b"\xf0\x9f\x98\x80"),
+    *(b"\xc3", b"!!"),
+)  # fmt: skip
 
 
 def mutate(text: str, seed: int) -> bytes:
