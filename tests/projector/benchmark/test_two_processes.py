@@ -28,11 +28,9 @@ from tests.workloads import written
 
 
 def _routed() -> Model:
-    moe = zoo.load("deepseek_v2_lite").moe
-    assert moe is not None
-    small = replace(moe, num_experts=4, moe_router_topk=2, moe_ffn_hidden_size=32)
     model = zoo.load("deepseek_v2_lite", num_layers=2, **SIZES | {"num_attention_heads": 2})
-    return replace(model, moe=small)
+    assert model.moe is not None
+    return replace(model, moe=replace(model.moe, num_experts=4, moe_router_topk=2, moe_ffn_hidden_size=32))
 
 
 def _work(model: Model | None = None, framework: str = "pytorch", **recipe: Any) -> Workload:
