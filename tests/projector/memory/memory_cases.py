@@ -1,16 +1,16 @@
-"""Workloads for the memory tests, built by hand so that they depend on no loader."""
+"""Workloads for the memory tests, every switch that counts stated."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.layers.lower import layer
 from projector.mechanisms import Execution
-from projector.workload.model import MLA, LayerKind, Model, MoE
+from projector.workload import zoo
+from projector.workload.model import LayerKind, Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -28,34 +28,26 @@ def gpu(arch: str = "blackwell", usable_gib: float = 178.0) -> Gpu:
 
 def llama(layers: int = 8, **changes: Any) -> Model:
     """A dense model of Llama-3-8B's width."""
-    base = Model(
-        name="llama", family="llama", num_layers=layers, hidden_size=4096, ffn_hidden_size=14336, num_attention_heads=32,
-        vocab_size=128256, num_query_groups=8, kv_channels=128,
-    )  # fmt: skip
-    return dataclasses.replace(base, **changes)
+    return dataclasses.replace(zoo.load("llama3_8b", num_layers=layers), **changes)
 
 
 def deepseek_v3(layers: int = 61, dense: int = 3, mtp: int = 0) -> Model:
-    return Model(
-        name="deepseek",
-        family="deepseek",
-        num_layers=layers,
-        hidden_size=7168,
-        ffn_hidden_size=18432,
-        num_attention_heads=128,
-        vocab_size=129280,
-        num_query_groups=128,
-        kv_channels=128,
-        mla=MLA(kv_lora_rank=512, qk_head_dim=128, qk_pos_emb_head_dim=64, v_head_dim=128, q_lora_rank=1536),
-        moe=MoE(
-            num_experts=256,
-            moe_router_topk=8,
-            moe_ffn_hidden_size=2048,
-            moe_layer_freq=(0,) * dense + (1,) * (layers - dense),
-            moe_shared_expert_intermediate_size=2048,
-        ),
-        mtp_num_layers=mtp,
-    )
+    """DeepSeek-V3 of so many layers, whose router knows no groups of experts."""
+    model = zoo.load("deepseek_v3")
+    assert model.moe is not None
+    freq = (0,) * dense + (1,) * (layers - dense)
+    moe = dataclasses.replace(model.moe, moe_layer_freq=freq, moe_router_num_groups=None, moe_router_group_topk=None)
+    return dataclasses.replace(model, num_layers=layers, moe=moe, mtp_num_layers=mtp)
+
+
+def deepseek_v2(layers: int = 4) -> Model:
+    """The same as wide as DeepSeek-V2, its first layer dense."""
+    base = deepseek_v3(layers, 1)
+    assert base.moe is not None
+    experts = dataclasses.replace(
+        base.moe, num_experts=160, moe_router_topk=6, moe_ffn_hidden_size=1536, moe_shared_expert_intermediate_size=3072,
+    )  # fmt: skip
+    return dataclasses.replace(base, hidden_size=5120, ffn_hidden_size=12288, vocab_size=102401, moe=experts)
 
 
 def recipe(**changes: Any) -> Recipe:
@@ -73,51 +65,12 @@ def resolved(model: Model, how: Recipe, gpus: int, **execution: Any) -> Resolved
     return Resolved(workload=workload, execution=Execution.of(**execution).run_by(how))
 
 
+def changed(case: Resolved, **changes: object) -> Resolved:
+    """``case`` with another recipe."""
+    how = dataclasses.replace(case.workload.recipe, **changes)
+    return dataclasses.replace(case, workload=dataclasses.replace(case.workload, recipe=how))
+
+
 def tensors(case: Resolved, kind: LayerKind) -> dict[str, float]:
     """Bytes saved by a layer, by storage."""
     return {each.tensor: each.bytes for each in layer(kind, case).saves if each.since == "forward"}
-
-
-def from_row(row: Mapping[str, Any]) -> Resolved:
-    """A SimuMax B200 row: Megatron-LM @23e00ed0963c, Transformer Engine 2.11, everything stated in its fields."""
-    arch = row["arch"]
-    layers, dense = arch["layers"], arch.get("dense_layers", 0)
-    moe = "experts" in arch
-    model = Model(
-        name=row["model"],
-        family="test",
-        num_layers=layers,
-        hidden_size=arch["hidden"],
-        ffn_hidden_size=arch["ffn"],
-        num_attention_heads=arch["heads"],
-        # NullTokenizer adds one end-of-document token before the vocabulary is padded
-        # (Megatron-LM training/tokenizer/tokenizer.py)
-        vocab_size=arch["vocab"] + 1,
-        num_query_groups=arch["kv_heads"],
-        kv_channels=arch.get("head_dim") or arch["hidden"] // arch["heads"],
-        mla=MLA(
-            kv_lora_rank=arch["kv_lora_rank"],
-            qk_head_dim=arch["qk_head_dim"],
-            qk_pos_emb_head_dim=arch["qk_rope_head_dim"],
-            v_head_dim=arch["v_head_dim"],
-            q_lora_rank=arch["q_lora_rank"],
-        )
-        if arch["attention"] == "mla"
-        else None,
-        moe=MoE(
-            num_experts=arch["experts"],
-            moe_router_topk=arch["topk"],
-            moe_ffn_hidden_size=arch["moe_ffn"],
-            moe_layer_freq=(0,) * dense + (1,) * (layers - dense),
-            moe_shared_expert_intermediate_size=arch["shared_expert_ffn"],
-        )
-        if moe
-        else None,
-    )
-    how = recipe(
-        micro_batch_size=row["micro_batch_size"], global_batch_size=row["global_batch_size"],
-        seq_length=row["seq_length"], tp=row["tp"], pp=row["pp"], cp=row["cp"], ep=row["ep"] or 1, etp=row["etp"] or 1,
-        moe_expert_capacity_factor=float(row["other"]["moe_capacity_factor"]) if moe else None,
-        moe_pad_expert_input_to_capacity=moe,
-    )  # fmt: skip
-    return resolved(model, how, row["gpus"])

@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 import yaml
-from memory_cases import GIB, deepseek_v3, from_row, gpu, llama, recipe, resolved, tensors
+from memory_cases import GIB, deepseek_v2, deepseek_v3, gpu, llama, recipe, resolved, tensors
 
 from harness.contracts.runs import MeasuredRun
 from harness.evidence.dataset import read
 from harness.predictors.ours import Ours
-from projector.frameworks import resolve
+from projector.frameworks import Resolved, resolve
 from projector.layers.lower import layer
 from projector.memory.plan import plan
 from projector.workload import zoo
-from projector.workload.model import Model, decoder
+from projector.workload.model import decoder
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 MIB = 2.0**20
+ROWS = Path(__file__).resolve().parents[3] / "measured" / "runs"
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +42,20 @@ def _stages(row: dict[str, Any]) -> list[float]:
     return [max(by_rank[rank] for rank in range(s * per_stage, (s + 1) * per_stage)) for s in range(row["pp"])]
 
 
-def test_every_b200_row_is_within_a_tenth_of_a_percent(b200_rows: list[dict[str, Any]]) -> None:
+@pytest.fixture(scope="module")
+def simulated() -> dict[str, Resolved]:
+    """These runs as the dataset has them."""
+    return {run.id: resolve(run.workload, "nvidia", "blackwell") for run in read(ROWS / "simumax_b200.yaml")}
+
+
+def test_every_b200_row_is_within_a_tenth_of_a_percent(
+    b200_rows: list[dict[str, Any]], simulated: dict[str, Resolved]
+) -> None:
     assert len(b200_rows) >= 28
     errors = []
     for row in b200_rows:
         measured = _stages(row)
-        planned = plan(from_row(row), gpu())
+        planned = plan(simulated[row["id"]], gpu())
         assert planned.allocated == max(rank.allocated for rank in planned.ranks)
         errors += [abs(rank.allocated / peak - 1) for rank, peak in zip(planned.ranks, measured, strict=True)]
         assert planned.allocated / GIB == pytest.approx(row["metrics"]["memory_gb"], rel=0.005)
@@ -54,9 +63,9 @@ def test_every_b200_row_is_within_a_tenth_of_a_percent(b200_rows: list[dict[str,
     assert max(errors) < 0.001
 
 
-def test_reserved_memory_of_the_b200_rows(b200_rows: list[dict[str, Any]]) -> None:
+def test_reserved_memory_of_the_b200_rows(b200_rows: list[dict[str, Any]], simulated: dict[str, Resolved]) -> None:
     pairs = [
-        (plan(from_row(row), gpu()).reserved, row["other"]["real_reserved_gib"] * GIB)
+        (plan(simulated[row["id"]], gpu()).reserved, row["other"]["real_reserved_gib"] * GIB)
         for row in b200_rows
         if row["other"].get("real_reserved_gib")
     ]
@@ -145,14 +154,12 @@ def test_sharding_over_more_ranks_saves_what_torchtitan_measured() -> None:
 
 # Memory of real runs: mean error by framework and kind of figure, and runs that ran out of it.
 
-ROWS = sorted((Path(__file__).resolve().parents[3] / "measured" / "runs").glob("*.yaml"))
-
 
 @pytest.fixture(scope="module")
 def runs() -> list[MeasuredRun]:
     """All that can be projected, but those whose depth and sequence are themselves guessed from their FLOP/s, and those
     whose recompute nobody knows."""
-    found = [run for path in ROWS for run in read(path) if not run.problem]
+    found = [run for path in sorted(ROWS.glob("*.yaml")) for run in read(path) if not run.problem]
     guessed = ("layers, seq_length=", "recompute unknown")
     return [run for run in found if not any(guess in item for guess in guessed for item in run.assumed)]
 
@@ -182,15 +189,6 @@ def test_runs_out_of_memory(runs: list[MeasuredRun]) -> None:
 
 GPU = gpu()
 CAPACITY = {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
-
-
-def deepseek_v2(layers: int = 4) -> Model:
-    base = deepseek_v3(layers, 1)
-    assert base.moe is not None
-    experts = dataclasses.replace(
-        base.moe, num_experts=160, moe_router_topk=6, moe_ffn_hidden_size=1536, moe_shared_expert_intermediate_size=3072,
-    )  # fmt: skip
-    return dataclasses.replace(base, hidden_size=5120, ffn_hidden_size=12288, vocab_size=102401, moe=experts)
 
 
 def test_full_recompute_by_blocks_of_a_dense_model() -> None:

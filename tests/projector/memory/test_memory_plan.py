@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved, tensors
+from memory_cases import GIB, changed, deepseek_v2, deepseek_v3, gpu, llama, recipe, resolved, tensors
 
 from harness.evidence import dataset
 from projector import project
@@ -38,13 +38,6 @@ recipes = st.builds(
 cases = st.builds(lambda how, moe: resolved(deepseek_v3(8, 1) if moe else llama(), how, 64), recipes, st.booleans())
 
 
-def _with(case: Resolved, **changes: object) -> Resolved:
-    workload = case.workload
-    return dataclasses.replace(
-        case, workload=dataclasses.replace(workload, recipe=dataclasses.replace(workload.recipe, **changes))
-    )
-
-
 @given(cases)
 @settings(max_examples=60)
 def test_components_sum_to_the_peak_and_nothing_is_negative(case: Resolved) -> None:
@@ -63,9 +56,9 @@ def test_components_sum_to_the_peak_and_nothing_is_negative(case: Resolved) -> N
 @given(cases)
 @settings(max_examples=40)
 def test_full_recompute_never_needs_more_saved_bytes(case: Resolved) -> None:
-    none = plan(_with(case, recompute_granularity="none"), GPU)
-    full = plan(_with(case, recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1), GPU)
-    selective = plan(_with(case, recompute_granularity="selective", recompute_modules=("core_attn",)), GPU)
+    none = plan(changed(case, recompute_granularity="none"), GPU)
+    full = plan(changed(case, recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1), GPU)
+    selective = plan(changed(case, recompute_granularity="selective", recompute_modules=("core_attn",)), GPU)
     assert full.allocated <= none.allocated * 1.0001
     assert selective.allocated <= none.allocated * 1.01
 
@@ -75,8 +68,8 @@ def test_full_recompute_never_needs_more_saved_bytes(case: Resolved) -> None:
 def test_micro_batches_beyond_the_pipeline_change_nothing(case: Resolved, more: int) -> None:
     recipe_ = case.workload.recipe
     enough = case.workload.dp * (recipe_.pp + 1)
-    few = plan(_with(case, global_batch_size=enough), GPU)
-    many = plan(_with(case, global_batch_size=enough + more * case.workload.dp), GPU)
+    few = plan(changed(case, global_batch_size=enough), GPU)
+    many = plan(changed(case, global_batch_size=enough + more * case.workload.dp), GPU)
     assert few.allocated == many.allocated
 
 
@@ -111,19 +104,8 @@ def test_the_closed_form_of_a_dense_layer() -> None:
 
 def test_the_sizes_of_latent_attention_and_experts() -> None:
     """DeepSeek-V2 at 4096 tokens: 1,122 MiB a dense layer and 1,376 MiB a MoE layer."""
-    base = deepseek_v3(4, 1)
-    assert base.moe is not None
-    model = dataclasses.replace(
-        base,
-        hidden_size=5120,
-        ffn_hidden_size=12288,
-        moe=dataclasses.replace(
-            base.moe, num_experts=160, moe_router_topk=6, moe_ffn_hidden_size=1536,
-            moe_shared_expert_intermediate_size=3072,
-        ),
-    )  # fmt: skip
     how = recipe(ep=8, moe_expert_capacity_factor=1.0, moe_pad_expert_input_to_capacity=True)
-    case = resolved(model, how, 8)
+    case = resolved(deepseek_v2(), how, 8)
     assert layer(decoder(False), case).saved_bytes / 2**20 == pytest.approx(1122, abs=1)
     assert layer(decoder(True), case).saved_bytes / 2**20 == pytest.approx(1376, abs=1)
     assert tensors(case, decoder(True))["experts.in"] == 2 * 5120 * 154 * 160
@@ -132,8 +114,8 @@ def test_the_sizes_of_latent_attention_and_experts() -> None:
 @given(cases)
 @settings(max_examples=30)
 def test_more_context_parallelism_never_raises_activations(case: Resolved) -> None:
-    two = plan(_with(case, cp=2, cp_comm_type="p2p"), GPU)
-    four = plan(_with(case, cp=4, cp_comm_type="p2p"), GPU)
+    two = plan(changed(case, cp=2, cp_comm_type="p2p"), GPU)
+    four = plan(changed(case, cp=4, cp_comm_type="p2p"), GPU)
     for a, b in zip(two.ranks, four.ranks, strict=True):
         assert b.components["activations"] <= a.components["activations"] * 1.0001
 

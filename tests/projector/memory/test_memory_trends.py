@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from memory_cases import deepseek_v3, gpu, llama, recipe, resolved, tensors
+from memory_cases import changed, deepseek_v3, gpu, llama, recipe, resolved, tensors
 
 from projector.errors import InputError, Unsupported
 from projector.frameworks.types import Resolved
@@ -35,11 +35,6 @@ cases = st.builds(
 )
 
 
-def _with(case: Resolved, **changes: object) -> Resolved:
-    how = dataclasses.replace(case.workload.recipe, **changes)
-    return dataclasses.replace(case, workload=dataclasses.replace(case.workload, recipe=how))
-
-
 def _every_rank_grows(small: Resolved, large: Resolved) -> None:
     for a, b in zip(plan(small, GPU).ranks, plan(large, GPU).ranks, strict=True):
         assert b.allocated >= a.allocated * (1 - 1e-12)
@@ -50,8 +45,8 @@ def _every_rank_grows(small: Resolved, large: Resolved) -> None:
 def test_more_tokens_need_more(case: Resolved) -> None:
     how = case.workload.recipe
     larger = 2 * how.micro_batch_size
-    _every_rank_grows(case, _with(case, micro_batch_size=larger, global_batch_size=2 * how.global_batch_size))
-    _every_rank_grows(case, _with(case, seq_length=2 * how.seq_length))
+    _every_rank_grows(case, changed(case, micro_batch_size=larger, global_batch_size=2 * how.global_batch_size))
+    _every_rank_grows(case, changed(case, seq_length=2 * how.seq_length))
 
 
 @given(dense_recipes, st.sampled_from([4, 8, 12]))
@@ -77,7 +72,10 @@ def test_sharding_more_never_needs_more_state(case: Resolved) -> None:
     levels = ["no_shard", "optim", "optim_grads", "optim_grads_params"]
     names = ("weights", "gradients", "master_weights", "moments")
     state = [
-        [sum(rank.components[n] for n in names) for rank in plan(_with(case, data_parallel_sharding=level), GPU).ranks]
+        [
+            sum(rank.components[n] for n in names)
+            for rank in plan(changed(case, data_parallel_sharding=level), GPU).ranks
+        ]
         for level in levels
     ]
     for less, more in pairwise(state):
@@ -87,8 +85,8 @@ def test_sharding_more_never_needs_more_state(case: Resolved) -> None:
 @given(cases, st.integers(3, 8))
 @settings(max_examples=30)
 def test_offloading_activations_reduces_them(case: Resolved, layers: int) -> None:
-    stays = plan(_with(case, recompute_granularity="none"), GPU)
-    leaves = plan(_with(case, recompute_granularity="none", cpu_offloading_num_layers=layers), GPU)
+    stays = plan(changed(case, recompute_granularity="none"), GPU)
+    leaves = plan(changed(case, recompute_granularity="none", cpu_offloading_num_layers=layers), GPU)
     for a, b in zip(stays.ranks, leaves.ranks, strict=True):
         assert b.allocated <= a.allocated * (1 + 1e-12)
 
@@ -96,7 +94,7 @@ def test_offloading_activations_reduces_them(case: Resolved, layers: int) -> Non
 @given(cases)
 @settings(max_examples=30)
 def test_offloading_the_optimizer_reduces_its_state(case: Resolved) -> None:
-    stays, leaves = plan(case, GPU), plan(_with(case, optimizer_cpu_offload=True), GPU)
+    stays, leaves = plan(case, GPU), plan(changed(case, optimizer_cpu_offload=True), GPU)
     for a, b in zip(stays.ranks, leaves.ranks, strict=True):
         assert b.allocated <= a.allocated
         assert b.components["moments"] == 0
@@ -206,7 +204,7 @@ def test_weights_stay_gathered_under_a_pipeline() -> None:
 def test_an_attention_mask_is_on_the_device_of_the_first_and_the_last_stage(cp: int) -> None:
     how = recipe(pp=4, cp=cp, micro_batch_size=1, seq_length=131072)
     without, made = (
-        plan(_with(resolved(llama(), how, 32), create_attention_mask_in_dataloader=on), GPU).ranks
+        plan(changed(resolved(llama(), how, 32), create_attention_mask_in_dataloader=on), GPU).ranks
         for on in (False, True)
     )
     mask = 131072**2  # a byte an element
