@@ -15,6 +15,7 @@ from lowering_cases import (
     flops,
     phases,
     resolved,
+    stream_bytes,
 )
 
 from projector.errors import InputError, Unsupported
@@ -48,6 +49,15 @@ def test_dense_layer_gemm_shapes_split_weights_not_tokens():
     }
     assert gemm_shapes(block.backward_input)["fc2.dgrad"] == (8192, 7168, 8192)
     assert gemm_shapes(block.backward_weight)["qkv.wgrad"] == (2560, 8192, 8192)
+
+
+def test_memory_bound_bytes() -> None:
+    """Forward and backward of a dense layer, attention and experts of the other: counted by hand from the kernels' sizes."""
+    dense, routed = layer(DENSE, LLAMA), layer(EXPERTS, DEEPSEEK).forward
+    at = [op.name for op in routed].index("pre_mlp_norm")
+    found = [stream_bytes(ops) for ops in (dense.forward, dense.backward_input, routed[:at], routed[at:])]
+    assert found[:2] == pytest.approx([0.83e9, 1.15e9], rel=0.01)
+    assert found[2:] == pytest.approx([1.07e9, 3.96e9], rel=0.03)
 
 
 def test_dense_layer_collectives():
