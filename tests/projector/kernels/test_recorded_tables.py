@@ -164,55 +164,62 @@ def errors(root: Path, name: str, family: str, kind: type, least: float, **field
     return model.times([row.op for row in rows]).seconds / np.array([row.seconds for row in rows]) - 1.0
 
 
+def product(dtype: str, scaling: str = "") -> dict[str, object]:
+    return {"dtype": dtype, "scaling": scaling}
+
+
+LEVELS = {  # of products above 1e10 FLOP, attention above 1e11, forward and backward, and of grouped products
+    Gemm: (
+        1e10,
+        [
+            ("a100_pcie_80gb", "cublaslt", product("bf16"), 0.045),
+            ("b200", "cublaslt", product("bf16"), 0.11),
+            ("mi300x", "ck", product("fp8", "blockwise"), 0.05),
+            ("mi308x", "ck_preshuffled", product("fp8", "rowwise"), 0.065),
+            ("mi355x", "flydsl", product("bf16"), 0.065),
+            ("mi355x", "hipblaslt", product("bf16"), 0.07),
+            ("mi355x", "asm", product("bf16"), 0.055),
+            ("mi355x", "ck", product("fp8", "blockwise"), 0.06),
+            ("mi355x", "flydsl_preshuffled", product("fp8", "rowwise"), 0.07),
+            ("mi355x", "asm", product("mxfp4", "mxfp4"), 0.065),
+            ("mi355x", "hipkittens", product("mxfp8", "mxfp8"), 0.08),
+        ],
+    ),
+    Attention: (
+        1e11,
+        [
+            (name, family, {"backward": backward}, mape)
+            for name, family, *both in (
+                ("a100_pcie_80gb", "fa2", 0.08, 0.10),
+                ("h100_sxm", "fa2", 0.08),
+                ("h100_sxm", "fa3", 0.08, 0.05),
+                ("h100_sxm", "cudnn", 0.10),
+                ("mi300x", "aiter", 0.05, 0.07),
+                ("mi355x", "aiter", 0.05, 0.05),
+                ("b200", "fa4", 0.08),
+            )
+            for backward, mape in zip((False, True), both, strict=False)
+        ],
+    ),
+    GroupedGemm: (
+        0.0,
+        [
+            ("b200", "multi_stream", {}, 0.16),
+            ("a100_pcie_80gb", "multi_stream", {}, 0.07),
+            ("h800", "deepgemm", {}, 0.09),
+        ],
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "family", "dtype", "scaling", "mape"),
-    [
-        ("a100_pcie_80gb", "cublaslt", "bf16", "", 0.045),
-        ("b200", "cublaslt", "bf16", "", 0.11),
-        ("mi300x", "ck", "fp8", "blockwise", 0.05),
-        ("mi355x", "flydsl", "bf16", "", 0.065),
-        ("mi308x", "ck_preshuffled", "fp8", "rowwise", 0.065),
-        ("mi355x", "hipblaslt", "bf16", "", 0.07),
-        ("mi355x", "asm", "bf16", "", 0.055),
-        ("mi355x", "ck", "fp8", "blockwise", 0.06),
-        ("mi355x", "flydsl_preshuffled", "fp8", "rowwise", 0.07),
-        ("mi355x", "asm", "mxfp4", "mxfp4", 0.065),
-        ("mi355x", "hipkittens", "mxfp8", "mxfp8", 0.08),
-    ],
+    ("kind", "least", "level"), [(kind, least, level) for kind, (least, some) in LEVELS.items() for level in some]
 )
-def test_gemm_above_ten_gigaflop(root: Path, name: str, family: str, dtype: str, scaling: str, mape: float) -> None:
-    error = errors(root, name, family, Gemm, 1e10, dtype=dtype, scaling=scaling)
+def test_levels(root: Path, kind: type, least: float, level: tuple[str, str, dict[str, object], float]) -> None:
+    name, family, fields, mape = level
+    error = errors(root, name, family, kind, least, **fields)
     assert np.abs(error).mean() < mape
-    assert abs(error.mean()) < 0.06
-
-
-@pytest.mark.parametrize(
-    ("name", "family", "backward", "mape"),
-    [
-        ("a100_pcie_80gb", "fa2", False, 0.08),
-        ("a100_pcie_80gb", "fa2", True, 0.10),
-        ("h100_sxm", "fa2", False, 0.08),
-        ("h100_sxm", "fa3", False, 0.08),
-        ("h100_sxm", "fa3", True, 0.05),
-        ("h100_sxm", "cudnn", False, 0.10),
-        ("mi300x", "aiter", False, 0.05),
-        ("mi300x", "aiter", True, 0.07),
-        ("mi355x", "aiter", False, 0.05),
-        ("mi355x", "aiter", True, 0.05),
-        ("b200", "fa4", False, 0.08),
-    ],
-)
-def test_attention_above_a_hundred_gigaflop(root: Path, name: str, family: str, backward: bool, mape: float) -> None:
-    error = errors(root, name, family, Attention, 1e11, backward=backward)
-    assert np.abs(error).mean() < mape
-
-
-@pytest.mark.parametrize(
-    ("name", "family", "mape"),
-    [("b200", "multi_stream", 0.16), ("a100_pcie_80gb", "multi_stream", 0.07), ("h800", "deepgemm", 0.09)],
-)
-def test_grouped(root: Path, name: str, family: str, mape: float) -> None:
-    assert np.abs(errors(root, name, family, GroupedGemm, 0.0)).mean() < mape
+    assert kind is not Gemm or abs(error.mean()) < 0.06
 
 
 # Laws of interpolating measured tables: monotone in work, fading beyond reach, streams, left-out errors, speed.

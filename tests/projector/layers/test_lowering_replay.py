@@ -204,20 +204,12 @@ def whole(model, kind, **split):
     return (*matrix, attention_flops(block.forward) * ranks, attention_flops(block.backward_input) * ranks)
 
 
-@settings(max_examples=40)
-@given(SPLITS)
-def test_dense_flop_do_not_depend_on_the_split(split):
-    once = whole(LLAMA_70B, DENSE, **ONE)
-    now = [value / split["micro_batch_size"] for value in whole(LLAMA_70B, DENSE, **split)]
-    assert now == pytest.approx(once, rel=1e-9)
-    assert once[0] == pytest.approx(once[1]) == pytest.approx(once[2])
-
-
-@settings(max_examples=60)
-@given(SPLITS)
-def test_moe_flop_do_not_depend_on_the_split(split):
-    once = whole(DEEPSEEK_V3, EXPERTS, **ONE)
-    now = [value / split["micro_batch_size"] for value in whole(DEEPSEEK_V3, EXPERTS, **split)]
+@pytest.mark.parametrize(("model", "kind"), [(LLAMA_70B, DENSE), (DEEPSEEK_V3, EXPERTS)])
+@settings(max_examples=50)
+@given(split=SPLITS)
+def test_flop_do_not_depend_on_the_split(model, kind, split):
+    once = whole(model, kind, **ONE)
+    now = [value / split["micro_batch_size"] for value in whole(model, kind, **split)]
     assert now == pytest.approx(once, rel=1e-9)
     assert once[0] == pytest.approx(once[1]) == pytest.approx(once[2])
 
