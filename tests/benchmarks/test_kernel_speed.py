@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measured_table import cpu
+from measured_table import spent
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from projector.collectives.model import Pricing, costs, seconds_of
@@ -47,16 +47,12 @@ def test_gemm_shapes_per_second(benchmark: BenchmarkFixture) -> None:
     shapes, c, found = columns(SHAPES), constants(), tiles(gpu(DEVICE).arch)
     index = np.zeros(SHAPES, dtype=np.int64)
     few = columns(500)
-    start = cpu()
-    one_by_one = naive(few, c)
-    each = (cpu() - start) / 500
-    start = cpu()
-    batched = gemm.seconds(shapes, [c], index, found)
-    together = (cpu() - start) / SHAPES
+    one_by_one, each = spent(lambda: naive(few, c))
+    batched, together = spent(lambda: gemm.seconds(shapes, [c], index, found))
     benchmark(gemm.seconds, shapes, [c], index, found)
     assert gemm.seconds(few, [c], index[:500], found) == pytest.approx(one_by_one, rel=1e-12)
     assert len(batched) == SHAPES
-    assert each / together > 30
+    assert each / 500 > 30 * together / SHAPES
 
 
 # Attention shapes per second through columns, and beside an explicit work list: tiles counted and scheduled one by
@@ -101,14 +97,11 @@ def written_out(heads: float, seq: float, c: attention.AttentionConstants) -> fl
 def test_columns_outrun_the_work_list(benchmark: BenchmarkFixture) -> None:
     shapes, c = attention_columns(ATTENTION_SHAPES), bare()
     index = np.zeros(ATTENTION_SHAPES, dtype=np.int64)
-    start = cpu()
-    explicit = [written_out(h, s, c) for h, s in zip(shapes.heads[:FEW], shapes.seq_q[:FEW], strict=True)]
-    each = (cpu() - start) / FEW
+    some = [*zip(shapes.heads[:FEW], shapes.seq_q[:FEW], strict=True)]
+    explicit, each = spent(lambda: [written_out(heads, seq, c) for heads, seq in some])
     found = benchmark(attention.seconds_of, shapes, [c], index)
-    start = cpu()
-    attention.seconds_of(shapes, [c], index)
-    together = (cpu() - start) / ATTENTION_SHAPES
-    assert each / together > FASTER
+    _, together = spent(lambda: attention.seconds_of(shapes, [c], index))
+    assert each / FEW > FASTER * together / ATTENTION_SHAPES
     assert found[:FEW] == pytest.approx(explicit, rel=0.15)
 
 
@@ -138,24 +131,14 @@ def one_by_one(op: GroupedGemm, c: grouped.GroupedConstants) -> float:
     return total
 
 
-def rates(ops: list[GroupedGemm], few: int) -> tuple[float, float]:
-    """Operators per second in a batch, and one expert at a time."""
-    c = grouped.constants(gpu(GROUPED_DEVICE), load(GROUPED_DEVICE), "", ops[0])
-    start = cpu()
-    batched = grouped.seconds(ops, [c] * len(ops))
-    together = len(ops) / (cpu() - start)
-    start = cpu()
-    single = [one_by_one(op, c) for op in ops[:few]]
-    np.testing.assert_allclose(batched[:few], single, rtol=1e-9)
-    return together, few / (cpu() - start)
-
-
 def test_balanced_operators_per_second(benchmark: BenchmarkFixture) -> None:
     ops = operators(20_000)
     c = grouped.constants(gpu(GROUPED_DEVICE), load(GROUPED_DEVICE), "", ops[0])
-    together, alone = rates(ops, 100)
+    batched, together = spent(lambda: grouped.seconds(ops, [c] * len(ops)))
+    single, each = spent(lambda: [one_by_one(op, c) for op in ops[:100]])
+    np.testing.assert_allclose(batched[:100], single, rtol=1e-9)
     assert len(benchmark(grouped.seconds, ops, [c] * len(ops))) == len(ops)
-    assert together / alone > 20
+    assert each / 100 > 20 * together / len(ops)
 
 
 # Collectives per second through arrays, beside one message at a time: the ratio in one run, not a clock reading.
@@ -173,14 +156,11 @@ def sizes() -> np.ndarray:
 def test_an_array_outruns_a_loop_over_messages(benchmark: BenchmarkFixture) -> None:
     cluster, messages = catalogue.cluster("h100_sxm"), sizes()
     candidates = costs("all_reduce", SHAPE, cluster)
-    start = cpu()
-    explicit = [min(cost.seconds(size) for cost in candidates) for size in messages[:FEW_COLLECTIVES].tolist()]
-    each = (cpu() - start) / FEW_COLLECTIVES
+    some = messages[:FEW_COLLECTIVES].tolist()
+    explicit, each = spent(lambda: [min(cost.seconds(size) for cost in candidates) for size in some])
     found = benchmark(seconds_of, "all_reduce", messages, SHAPE, cluster)
-    start = cpu()
-    seconds_of("all_reduce", messages, SHAPE, cluster)
-    together = (cpu() - start) / SIZES
-    assert each / together > COLLECTIVES_FASTER
+    _, together = spent(lambda: seconds_of("all_reduce", messages, SHAPE, cluster))
+    assert each / FEW_COLLECTIVES > COLLECTIVES_FASTER * together / SIZES
     assert found[:FEW_COLLECTIVES] == pytest.approx(explicit)
 
 
@@ -191,12 +171,7 @@ def test_an_operator_seen_before(benchmark: BenchmarkFixture) -> None:
     fresh = 0.0
     for _ in range(FEW_COLLECTIVES):
         forget()
-        start = cpu()
-        Pricing({"dp": SHAPE}, cluster).seconds(op)
-        fresh += (cpu() - start) / FEW_COLLECTIVES
+        fresh += spent(lambda: Pricing({"dp": SHAPE}, cluster).seconds(op))[1]
     benchmark(pricing.seconds, op)
-    start = cpu()
-    for _ in range(FEW_COLLECTIVES):
-        pricing.seconds(op)
-    known = (cpu() - start) / FEW_COLLECTIVES
+    _, known = spent(lambda: [pricing.seconds(op) for _ in range(FEW_COLLECTIVES)])
     assert fresh / known > REMEMBERED

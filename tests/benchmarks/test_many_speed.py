@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
 import random
@@ -117,25 +116,6 @@ def test_the_best_hundred_are_those_found_without_a_bound(layouts: Callable[[], 
     assert "slower" in some.status
     for row, status in enumerate(some.status):
         assert status in (every.status[row], "slower")
-
-
-def test_a_sweep_beside_llm_analysis(benchmark: Any) -> None:
-    if importlib.util.find_spec("llm_analysis") is None:
-        pytest.skip("llm-analysis is not installed (extra: peers)")
-    from llm_analysis.analysis import LLMAnalysis
-    from llm_analysis.config import get_gpu_config_by_name, get_model_config_by_name
-
-    tool = LLMAnalysis(
-        get_model_config_by_name("decapoda-research_llama-7b-hf"), get_gpu_config_by_name("h100-sxm-80gb")
-    )
-    began = time.process_time()
-    for _ in range(100):
-        tool.training(batch_size_per_gpu=1, seq_len=4096, total_num_gpus=8, output_dir=None)
-    theirs = (time.process_time() - began) / 100
-    loads = dense()
-    swept(loads)
-    benchmark.extra_info["over_llm_analysis"] = swept(loads) / theirs
-    benchmark.pedantic(project_many, (loads, H100), rounds=1)
 
 
 def passes(layouts: Callable[[int], list[Workload]], number: int) -> Iterator[Workload]:

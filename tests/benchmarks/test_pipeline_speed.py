@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import numpy as np
 import pytest
-from measured_table import cpu
+from measured_table import best, cpu
 
 from projector import pipeline
 from projector.hardware import catalogue
@@ -19,25 +18,6 @@ from projector.workload.workload import Workload
 from tests.projector.pipeline.naive_pipeline import simulate
 
 PP, M = 16, 64
-
-
-def best(work, repeats=5):
-    """CPU seconds of the fastest of ``repeats`` runs: the one least disturbed by whatever else the machine does.
-
-    Without the garbage collector, as ``timeit`` does: it would charge for the objects of all other tests.
-    """
-    durations = []
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        for _ in range(repeats):
-            begin = cpu()
-            work()
-            durations.append(cpu() - begin)
-    finally:
-        if was_on:
-            gc.enable()
-    return min(durations)
 
 
 @pytest.fixture(scope="module")

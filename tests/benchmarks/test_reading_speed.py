@@ -6,13 +6,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from measured_table import cpu
+from measured_table import best
 
 from harness.evidence import dataset
 from harness.evidence.ingest.command import load
@@ -37,15 +36,6 @@ LINE = (
 UNITS = (
     "a .... : ", "[rank-", "| 1 ", "1,", "\x1b[0;", "memory (MB) | a", "Config param a: 1 ", '{"a":', "a: b ", "|1 \\|",
 )  # fmt: skip
-
-
-def best(work: Callable[[], object], times: int = 3) -> float:
-    found = []
-    for _ in range(times):
-        began = cpu()
-        work()
-        found.append(cpu() - began)
-    return min(found)
 
 
 def test_a_log_beside_iteration_over_its_lines(tmp_path: Path) -> None:
