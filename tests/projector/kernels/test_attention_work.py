@@ -196,6 +196,12 @@ def test_grouped_backends_order_by_cost_per_group() -> None:
         assert fused < looped, name
 
 
+def test_grouped_gemm_reads_every_expert_once() -> None:
+    starved = replace(EXPERTS, groups=256, rows=256)
+    took = model_of("h100_sxm").times([starved]).seconds[0]
+    assert took > 256 * 4096 * 7168 * 2 / gpu("h100_sxm").memory_bandwidth
+
+
 def test_uneven_experts_pay_for_padding() -> None:
     even, odd = model_of().times([replace(EXPERTS, rows=32 * 128), replace(EXPERTS, rows=32 * 129)]).seconds
     assert odd > even
