@@ -25,7 +25,8 @@ from projector.io.files import write_whole, writing
 from projector.kernels.tables import Measured, read, tables_dir
 from projector.parameter import FIELDS, Parameter, named_unit
 
-P, T = TypeVar("P"), TypeVar("T")
+P = TypeVar("P")
+T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
 FOLDER = Path(__file__).resolve().parents[2] / "projector" / "hardware" / "efficiency"
@@ -98,7 +99,8 @@ def of_each(
 ) -> list[T]:
     """``function`` of every GPU and its part, in as many processes as ``jobs``; ``progress(done, total)`` after each."""
     found = []
-    with ProcessPoolExecutor(max_workers=jobs) if min(jobs, len(names)) > 1 else nullcontext() as pool:
+    most = min(jobs, len(names))
+    with ProcessPoolExecutor(max_workers=most) if most > 1 else nullcontext() as pool:
         for each in (map if pool is None else pool.map)(function, names, parts):
             found.append(each)
             if progress:
