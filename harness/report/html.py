@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from harness.report import payload
-from harness.report.table import Column, Report, Table
+from harness.report.table import Report, Table
 from harness.report.verdict import Verdict
 from projector.serve import PAGE as LOOK
+from projector.serve.html import body, head
 
 PAGE = Path(__file__).parent / "page"
 STYLES = ("page.css", "charts.css")  # the first is that of every page of both packages
 SCRIPTS = ("data.js", "charts.js", "heat.js", "hover.js", "rows.js", "drawer.js", "main.js")
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 # A page that broke says so, to a reader's tools and to the tests.
 CATCH = "addEventListener('error', e => { document.documentElement.dataset.error = e.message; });\n"
-
-LONG_TEXT = 24
 
 
 def render(report: Report, data: Mapping[str, Any] | None = None, said: Verdict | None = None) -> str:
@@ -33,7 +31,7 @@ def render(report: Report, data: Mapping[str, Any] | None = None, said: Verdict 
 
 
 def _lines(report: Report, data: Mapping[str, Any] | None, said: Verdict | None) -> Iterator[str]:
-    yield from _head(report.title)
+    yield head(report.title, "".join(map(_file, STYLES)))
     yield from _navigation(report, data)
     yield '<section id="short">'
     if said is not None:
@@ -54,15 +52,6 @@ def _lines(report: Report, data: Mapping[str, Any] | None, said: Verdict | None)
     yield '<div id="tip" role="status" hidden></div>'
     yield from _script(data)
     yield "</body></html>"
-
-
-def _head(title: str) -> Iterator[str]:
-    text = escape(title)
-    yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{text}</title><style>\n{''.join(map(_file, STYLES))}</style></head>"
-    yield f'<body><header><h1>{text}</h1><button type="button" class="plain" id="theme">light / dark</button></header>'
 
 
 def _navigation(report: Report, data: Mapping[str, Any] | None) -> Iterator[str]:
@@ -122,42 +111,11 @@ def _tables(tables: tuple[Table, ...], *, folded: bool) -> Iterator[str]:
 
 
 def _folded(table: Table) -> str:
-    return f"<details><summary>{escape(table.title)} ({len(table.rows)})</summary>{_body(table)}</details>"
+    return f"<details><summary>{escape(table.title)} ({len(table.rows)})</summary>{body(table)}</details>"
 
 
 def _section(table: Table) -> str:
-    return _folded(table) if table.detail else f"<h2>{escape(table.title)}</h2>{_body(table)}"
-
-
-def _body(table: Table) -> str:
-    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    return f'<div class="wide">{_table(table)}</div>{note}'
-
-
-def _table(table: Table) -> str:
-    kinds = [_kind(c.numeric and "n", c.minor and "minor") for c in table.columns]
-    head = "".join(
-        f'<th{kind} title="{escape(c.help)}"><button type="button">{escape(c.title)}</button></th>'
-        for c, kind in zip(table.columns, kinds, strict=True)
-    )
-    body = "".join(f"<tr>{''.join(_cell(v, table.columns[i]) for i, v in enumerate(row))}</tr>" for row in table.rows)
-    return f'<table class="written"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def _cell(value: str, column: Column) -> str:
-    if column.numeric:
-        # A minus as wide as the plus above it.
-        figure = "−" + value[1:] if value.startswith("-") else value
-        return f"<td{_kind('n', column.minor and 'minor')}>{escape(figure)}</td>"
-    long = len(value) > LONG_TEXT
-    text = escape(value).replace("_", "_<wbr>") if long else escape(value)
-    return f"<td{_kind(long and 'long', column.minor and 'minor')}>{text}</td>"
-
-
-def _kind(*names: str | int) -> str:
-    """The class attribute of the names that hold."""
-    held = " ".join(name for name in names if isinstance(name, str))
-    return f' class="{held}"' if held else ""
+    return _folded(table) if table.detail else f"<h2>{escape(table.title)}</h2>{body(table)}"
 
 
 def _script(data: Mapping[str, Any] | None) -> Iterator[str]:

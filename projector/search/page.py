@@ -12,8 +12,7 @@ from typing import Any
 from projector.io.files import write_whole
 from projector.io.table import Line, Table
 from projector.serve import PAGE
-
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+from projector.serve.html import body, head
 
 
 def write(path: Path, title: str, blocks: Iterable[Line | Table], figures: Mapping[str, Any]) -> None:
@@ -22,16 +21,12 @@ def write(path: Path, title: str, blocks: Iterable[Line | Table], figures: Mappi
 
 
 def _lines(title: str, blocks: Iterable[Line | Table], figures: Mapping[str, Any]) -> Iterator[str]:
-    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     style, script = ((PAGE / name).read_text(encoding="utf-8") for name in ("page.css", "common.js"))
-    yield f"<title>{escape(title)}</title><style>{style}</style></head>"
-    yield f'<body><header><h1>{escape(title)}</h1><button class="plain" id="theme">light / dark</button></header>'
+    yield head(title, style)
     command: list[str] = []
     for block in blocks:
         if isinstance(block, Table):
-            yield from _table(block)
+            yield f"<h2>{escape(block.title)}</h2>{body(block)}"
         elif block.text.endswith("\\"):
             command.append(block.text)
         elif command:
@@ -42,26 +37,6 @@ def _lines(title: str, blocks: Iterable[Line | Table], figures: Mapping[str, Any
     for place, (name, figure) in enumerate(figures.items()):
         yield f'<figure id="{escape(name)}">{_vector(figure, f"f{place}-")}</figure>'
     yield f"<script>{script}</script></body></html>"
-
-
-def _table(table: Table) -> Iterator[str]:
-    yield f'<h2>{escape(table.title)}</h2><div class="wide"><table class="written"><thead><tr>'
-    yield "".join(
-        f'<th{_side(column.numeric)}><button type="button">{escape(column.title)}</button></th>'
-        for column in table.columns
-    )
-    yield "</tr></thead><tbody>"
-    sides = [_side(column.numeric) for column in table.columns]
-    for row in table.rows:
-        cells = "".join(f"<td{side}>{escape(cell)}</td>" for side, cell in zip(sides, row, strict=True))
-        yield f"<tr>{cells}</tr>"
-    yield "</tbody></table></div>"
-    if table.note:
-        yield f'<p class="note">{escape(table.note)}</p>'
-
-
-def _side(numeric: bool) -> str:
-    return f' class="{"n" if numeric else "long"}"'
 
 
 _NAMED = re.compile(r'(\bid="|url\(#|href="#)')

@@ -56,16 +56,17 @@ def words(command: str, query: Mapping[str, str]) -> list[str]:
     for name, value in query.items():
         known = field_of(name)
         if (names := names_of(name)) is not None:
-            if value not in names:
+            word = value if value in names else _called(name, value)
+            if word not in names:
                 problems.append(Problem("", name, value, nearest(value, names)))
-            found += [f"--{name}", value]
+            found += [f"--{name}", str(word)]
         elif name in NUMBERS and command in NUMBERS[name][2]:
             low, high, _ = NUMBERS[name]
             number = literal(value)
             whole = isinstance(low, int)
             if type(number) not in (int, *(() if whole else (float,))) or not low <= float(str(number)) <= high:
-                word = "whole number" if whole else "number"
-                problems.append(Problem("", name, value, f"a {word} from {low:g} to {high:g}"))
+                kind = "whole number" if whole else "number"
+                problems.append(Problem("", name, value, f"a {kind} from {low:g} to {high:g}"))
             found += [f"--{name}", f"{value}s" if (command, name) == ("search", "budget") else value]
         elif known is not None or (name.startswith(_HARDWARE) and isinstance(literal(value), (int, float))):
             found += ["--set", f"{known.key if known else name}={value}"]
@@ -94,6 +95,15 @@ def names_of(word: str) -> tuple[str, ...] | None:
     if word == "cluster":
         return catalogue.cluster_names()
     return tuple(frameworks.names()) if word == "framework" else None
+
+
+def _called(word: str, value: str) -> str | None:
+    """The name of the catalogue that is meant by another spelling of it: ``h100``, ``Qwen/Qwen3-8B``."""
+    from projector.hardware import catalogue
+    from projector.workload import zoo
+
+    known = {"gpu": catalogue.find_gpu, "model": zoo.named}
+    return known[word](value) if word in known else None
 
 
 def known() -> dict[str, Any]:

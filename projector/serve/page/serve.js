@@ -179,7 +179,7 @@ function layouts(found, view, free) {
     return h('tr', now ? {class: 'now'} : {}, h('td', {}, h('a', {href: '?' + query, 'data-go': String(query)}, each.words)),
       h('td', {class: 'n'}, number(each.expected.middle)), h('td', {class: 'n'}, number(each.tgs * each.step_seconds / each.expected.middle)), h('td', {class: 'n'}, gib(each.memory.margin)));
   };
-  figure('layouts', 'Best layouts', h('div', {class: 'wide'}, h('table', {}, h('thead', {}, h('tr', {}, ['layout', 'step s', 'tokens/s/GPU', 'GiB to spare'].map((t, i) => h('th', {class: i ? 'n' : ''}, t)))), h('tbody', {}, found.best.slice(0, 8).map(row)))),
+  figure('layouts', 'Best layouts', h('div', {class: 'wide'}, h('table', {}, h('thead', {}, h('tr', {}, ['layout', 'step s', 'tokens/s/GPU', 'GiB to spare'].map((t, i) => h('th', {class: i ? 'n' : ''}, t)))), h('tbody', {}, [...found.best].sort((a, b) => a.expected.middle - b.expected.middle).slice(0, 8).map(row)))),
     h('p', {class: 'note'}, `${found.counts.combinations.toLocaleString('en')} combinations, ${found.gap === 0 ? 'exact' : `the best of ${number(found.seconds, 2)} s`}; steps as measured runs let expect them.`));
 }
 
