@@ -7,6 +7,7 @@ is left out is chosen as the command line chooses it, and is among what a projec
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from projector.workload.workload import Workload
 
 _GIB = 2.0**30
+_FLAG = re.compile(r"--([a-z][a-z-]*)( [A-Z]+(?:\|[A-Z]+)*)?")
 
 
 def project(
@@ -47,6 +49,11 @@ def project(
 
     Raises :class:`InputError` with every word that is unknown or wrong.
     """
+    if isinstance(workload, str):
+        given = f"{workload!r} without a name"
+        raise InputError(
+            [Problem("project()", "", given, 'words: model="llama3.1_8b", gpu="h100", or config="run.sh"')]
+        )
     if workload is not None:
         return projection.project(workload, cluster, mode, **words)  # type: ignore[arg-type]
     if cluster is not None:
@@ -76,6 +83,8 @@ def search(
 
     if objective not in set(OBJECTIVES) - {"cost"}:
         raise InputError([Problem("search()", "objective", objective, "one of step, tgs, energy, memory")])
+    if not (budget is None or (isinstance(budget, (int, float)) and budget >= 0)):
+        raise InputError([Problem("search()", "budget", budget, "CPU seconds as a number, or None")])
     with _read(words, "search") as (case, options):
         limits = Limits(seconds=budget, margin=memory_margin, top=top)
         aim = Objective(name=objective, watts=case.cluster.gpu.tdp_watts)
@@ -113,7 +122,14 @@ def sweep(**words: Any) -> Sweep:
     if "global_batch_size" not in recipe and content.get("model") and content["gpus"]:
         recipe["global_batch_size"] = _samples(content, recipe["seq_length"])
     content = {name: _plain(value) for name, value in content.items()}
-    return Sweep(grid=parsed({"sweep": 1, **content, "recipe": recipe}, "sweep()", Path()))
+    try:
+        return Sweep(grid=parsed({"sweep": 1, **content, "recipe": recipe}, "sweep()", Path()))
+    except InputError as error:
+        batch = "recipe.global_batch_size"  # follows from model and GPUs, which are missing then
+        left = [
+            each for each in error.problems if each.key != batch or None not in (content["gpus"], content.get("model"))
+        ]
+        raise InputError(replace(each, key="gpu") if each.key == "system" else each for each in left) from None
 
 
 def expect(
@@ -132,6 +148,10 @@ def expect(
     """
     from projector.cli.runs import read
 
+    if not isinstance(made, Projection):
+        raise InputError([Problem("expect()", "", made, "a projection: expect(project(model=…, gpu=…))")])
+    if not isinstance(runs, Iterable):
+        raise InputError([Problem("expect()", "runs", runs, "a file, or measured steps: [(projection, seconds), …]")])
     known, own = Knowledge(), list[Run]()
     for each in (runs,) if isinstance(runs, (str, Path)) else runs:
         if isinstance(each, tuple):
@@ -171,6 +191,18 @@ class Sweep(Rows):
 
     def __len__(self) -> int:
         return len(self.grid)
+
+    def plot(self) -> Any:
+        """Returns a matplotlib figure: tokens/s/GPU against memory, a dot a point, by GPU."""
+        from projector.search.looks import COLOURS, figure, tidy
+
+        picture, (axes,) = figure("speed against memory")
+        for colour, gpu in zip(COLOURS * len(self), dict.fromkeys(row["gpu"] for row in self.rows), strict=False):
+            those = [row for row in self.rows if row["gpu"] == gpu and row["status"] == "ok"]
+            axes.scatter([row["memory_gib"] for row in those], [row["tgs"] for row in those], color=colour, label=gpu)
+        tidy(axes, "allocated on the fullest rank (GiB)", "tokens/s/GPU")
+        axes.legend(frameon=False)
+        return picture
 
     def __repr__(self) -> str:
         best = max((row for row in self.rows if row["status"] == "ok"), key=lambda row: row["tgs"], default=None)
@@ -246,10 +278,11 @@ def _named(problem: Problem, function: str) -> Problem:
     here = f"{function}()"
     if problem.where == "--set":
         return replace(problem, where=here)
+    expected = _FLAG.sub(lambda found: found[1].replace("-", "_") + ("=…" if found[2] else ""), problem.expected)
     if problem.where == "command line" and str(problem.found).startswith("--"):
-        expected = problem.expected.replace("--", "").replace("a flag", "an argument").replace(", set", "")
+        expected = expected.replace("a flag", "an argument").replace(", set", "")
         return Problem(here, _argument(str(problem.found)), "an unknown name", expected)
-    return replace(problem, where=here, key=_argument(problem.key or problem.where))
+    return replace(problem, where=here, key=_argument(problem.key or problem.where), expected=expected)
 
 
 def _argument(flag: str) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Unsupported
+from projector.errors import InputError, Problem, Unsupported
 from projector.expectation import Knowledge
 from projector.hardware.types import Cluster
 from projector.io.rows import Rows
@@ -94,6 +94,16 @@ class Found(Rows):
     moved: Mapping[str, float] = field(default_factory=dict)
     binding: tuple[Binding, ...] = ()
     close: Best | None = None
+
+    def plot(self, what: str = "front") -> Any:
+        """Returns a matplotlib figure: time against memory (``front``), or where the time of the best goes
+        (``breakdown``). Raises :class:`InputError` for another word."""
+        from projector.search.plots import figures
+
+        drawn = figures(self, self.space.base.model.name)
+        if what not in drawn:
+            raise InputError([Problem("plot()", "what", what, " or ".join(drawn))])
+        return drawn[what]
 
     @property
     def alike(self) -> int:

@@ -29,7 +29,7 @@ def body(table: Table) -> str:
 
 
 def _table(table: Table) -> str:
-    kinds = [_kind(c.numeric and "n", c.minor and "minor") for c in table.columns]
+    kinds = [_kind(c.numeric and "n", c.minor > 1 and "minor") for c in table.columns]
     titles = "".join(
         f'<th{kind} title="{escape(c.help)}"><button type="button">{escape(c.title)}</button></th>'
         for c, kind in zip(table.columns, kinds, strict=True)
@@ -42,10 +42,10 @@ def _cell(value: str, column: Column) -> str:
     if column.numeric:
         # A minus as wide as the plus above it.
         figure = "−" + value[1:] if value.startswith("-") else value
-        return f"<td{_kind('n', column.minor and 'minor')}>{escape(figure)}</td>"
+        return f"<td{_kind('n', column.minor > 1 and 'minor')}>{escape(figure)}</td>"
     long = len(value) > _LONG
     text = escape(value).replace("_", "_<wbr>") if long else escape(value)
-    return f"<td{_kind(long and 'long', column.minor and 'minor')}>{text}</td>"
+    return f"<td{_kind(long and 'long', column.minor > 1 and 'minor')}>{text}</td>"
 
 
 def _kind(*names: str | int) -> str:

@@ -110,7 +110,8 @@ def parsed(content: object, where: str, path: Path) -> Grid:
         inner = {str(name): _values(counted(name, value)) for name, value in recipe.items()}
     else:
         wrong.append(Problem(where, "recipe", recipe, "recipe fields, each one value or a list of values"))
-    wrong += _empty(where, outer, "") + _empty(where, inner, "recipe.")
+    stated = {name: values for name, values in outer.items() if content.get(name) is not None}
+    wrong += _empty(where, stated, "") + _empty(where, inner, "recipe.")
     wrong += _outer(where, outer) + _inner(where, inner, searched=point == "search")
     given = content.get("tokens")
     tokens = None if given is None else amounts.tokens(str(given))
