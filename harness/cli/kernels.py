@@ -57,13 +57,13 @@ def command(args: argparse.Namespace) -> int:
         report = kernel_view.build(made, loaded)
     if args.gemm_backend:
         from harness.kernels import beside
-        from harness.report import kernel_beside
+        from harness.report.spec import tabled
 
         with progress(f"pricing by {args.gemm_backend}"):
             lines = beside.compared(made, args.gemm_backend)
-        report = replace(
-            report, tables=(*report.tables, kernel_beside.table(args.gemm_backend, lines, args.cross_validate))
-        )
+        fit = "held out" if args.cross_validate else "with the constants as shipped"
+        made_beside = tabled("beside", lines, backend=args.gemm_backend, fit=fit)
+        report = replace(report, tables=(*report.tables, made_beside))
     if suites:
         with progress("projecting suites"):
             shown = kernel_view.unmeasured(shares(suites))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from projector.cli.parser import Parser, Shown, arguments, quantity, whole
+from projector.cli.parser import HelpAll, Parser, quantity, whole
 from projector.cli.recipe_flags import add_field_flags
 from projector.errors import InputError, Problem
 
@@ -22,7 +21,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
         "%(prog)s [--config FILE | --model NAME|FILE]\n    [--gpu NAME|FILE] [--gpus N] [flags] [KEY=VALUE ...]"
     )
-    parser.add_argument("--help-all", action=_HelpAll, help="also the flags of all recipe fields")
+    parser.add_argument("--help-all", action=HelpAll, help="also the flags of all recipe fields")
     _add_inputs(parser)
     _add_devices(parser)
     add_field_flags(parser)
@@ -204,18 +203,3 @@ class _AsWritten(argparse.Action):
     ) -> None:
         setattr(namespace, self.dest, values)
         setattr(namespace, f"{self.dest}_flag", option)
-
-
-class _HelpAll(argparse.Action):
-    """``--help-all``: the help with the flags that ``--help`` leaves out."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
-        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **settings)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        for action in arguments(parser):
-            action.help = getattr(action, "whole_help", action.help)
-        Shown.whole = True
-        parser.print_help()
-        Shown.whole = False
-        parser.exit()

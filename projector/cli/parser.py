@@ -153,7 +153,7 @@ def program(
     epilog = f"Exit code 0; {exits}2 when the input is wrong, with every mistake on its own line."
     parser = Parser(prog=package, description=description, epilog=epilog, allow_abbrev=False, formatter_class=Shown)
     parser.examples, parser.commands, parser.usage = examples, commands, f"{package} COMMAND [flags]"
-    parser.add_argument("--help-all", action=_HelpAll, help="also the commands for who works on the models")
+    parser.add_argument("--help-all", action=HelpAll, help="also the commands for who works on the models")
     parser.add_argument("--completion", action=Completion, help=Completion.HELP)
     parser.add_argument("--version", action="version", version=f"{package} {__version__}")
     subparsers = parser.add_subparsers(prog=package, required=True, metavar="COMMAND", help=argparse.SUPPRESS)
@@ -283,15 +283,19 @@ def _mistake(message: str) -> str:
     return f"command line: {message}"
 
 
-class _HelpAll(argparse.Action):
-    """``--help-all`` of a program."""
+class HelpAll(argparse.Action):
+    """``--help-all``: the help with the commands and the flags that ``--help`` leaves out."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **settings)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         assert isinstance(parser, Parser)
+        for action in arguments(parser):
+            action.help = getattr(action, "whole_help", action.help)
+        Shown.whole = not parser.commands
         sys.stdout.write(parser.format_help(further=True))
+        Shown.whole = False
         parser.exit()
 
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from projector.card import PARTS
 from projector.cli import expected
-from projector.cli.document import rank_totals, stages
+from projector.cli.document import dp_scaling, most_hosts, rank_totals, stages, tokens_per_second
 from projector.cli.inputs import Case
-from projector.cli.job import dp_scaling, most_hosts, tokens_per_second
 from projector.cli.leftover import counted, deciding, dropped, left_open, moot, some
 from projector.io.table import Cell, Column, Line, Table, figure, gib, listed, number1, percent, seconds, text
 from projector.memory.modules import by_module

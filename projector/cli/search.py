@@ -6,7 +6,6 @@ import argparse
 import re
 import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs, written
@@ -15,6 +14,7 @@ from projector.cli.layout import add_jobs, jobs
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, price, quantity, whole, wrapped
 from projector.errors import InputError, Problem
+from projector.search.page import add_pictures, pictures
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
@@ -72,8 +72,7 @@ def register(parser: Parser) -> None:
     add_jobs(group)
     out = parser.add_argument_group("what comes out")
     written.add_write(out)
-    out.add_argument("--plots", metavar="DIR", help="pictures: time against memory, where time goes")
-    out.add_argument("--page", metavar="FILE", help="all that is shown and the pictures, as one HTML page")
+    add_pictures(out, "pictures: time against memory, where time goes")
     add_json(out)
 
 
@@ -81,6 +80,7 @@ def _run(options: argparse.Namespace) -> None:
     from projector.cli import as_json, command, search_view
     from projector.cli.inputs import blamed, read_case
     from projector.io.terminal import show
+    from projector.search import plots
 
     limits = _limits(options)
     runs.prepare(options)
@@ -115,16 +115,8 @@ def _run(options: argparse.Namespace) -> None:
     else:
         show(shown())
         show(runs.lines(own))
-    if options.plots or options.page:
-        from projector.io.files import folder
-        from projector.search import looks, page, plots
-
-        title = f"{case.workload.model.name} on {case.cluster.name}"
-        figures = plots.figures(found, title)
-        if options.plots:
-            looks.save(figures, folder(options.plots, "--plots"))
-        if options.page:
-            page.write(Path(options.page), f"Search: {title}", shown(), figures)
+    title = f"{case.workload.model.name} on {case.cluster.name}"
+    pictures(options, f"Search: {title}", shown(), lambda: plots.figures(found, title))
     if options.write:
         paths = written.write(options.write, case, found.best[0].workload, options)
         show(() if options.json else written.lines(paths, case, options))

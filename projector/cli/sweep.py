@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs
 from projector.cli.parser import Parser, add_command, add_json, price, whole
+from projector.search.page import add_pictures, pictures
 
 if TYPE_CHECKING:
     from projector.io.table import Line, Table
@@ -41,8 +42,7 @@ def register(parser: Parser) -> None:
     parser.add_argument("--workers", type=whole(1, 1024), default=1, metavar="N", help="processes; default: 1")
     parser.add_argument("--all-cores", action="store_true", help="as many processes as there are cores")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler (tcp://…) in place of processes here")
-    parser.add_argument("--plots", metavar="DIR", help="figures of what the grid has, as PNG")
-    parser.add_argument("--page", metavar="FILE", help="the same figures and the table as one HTML page")
+    add_pictures(parser, "figures of what the grid has, as PNG")
     parser.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
     runs.add_runs(parser)
     add_json(parser)
@@ -50,10 +50,8 @@ def register(parser: Parser) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     from projector.expectation import Knowledge
-    from projector.io.files import folder
     from projector.io.progress import progress
     from projector.io.terminal import show
-    from projector.search import looks, page
     from projector.search.sweep import grid, plots, run, store, study
 
     made = grid.read(Path(options.file))
@@ -70,11 +68,9 @@ def _run(options: argparse.Namespace) -> None:
         kept.close()
     frame = frame[frame["key"].isin({grid.key_of(point) for point in made.points()})] if before else frame
     best = _whole(study.best(frame, made, Knowledge(runs=own.runs)), made, options.price)
-    figures = plots.figures(frame, best, made.tokens) if options.plots or options.page else {}
-    files = looks.save(figures, folder(options.plots, "--plots")) if options.plots else []
-    if options.page:
-        files.append(Path(options.page))
-        page.write(files[-1], f"Sweep: {Path(options.file).stem}", _page(frame, best, new, options.out, []), figures)
+    shown = _page(frame, best, new, options.out, [])
+    title = f"Sweep: {Path(options.file).stem}"
+    files = pictures(options, title, shown, lambda: plots.figures(frame, best, made.tokens))
     if options.json:
         from projector.cli import as_json
 

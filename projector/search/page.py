@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from projector.io.files import write_whole
+from projector.io.files import folder, write_whole
 from projector.io.table import Line, Table
+from projector.search import looks
 from projector.serve import PAGE
 from projector.serve.html import body, head
+
+
+def add_pictures(group: Any, drawn: str) -> None:
+    """The flags of what is drawn beside what is shown; ``drawn``: which."""
+    group.add_argument("--plots", metavar="DIR", help=drawn)
+    group.add_argument("--page", metavar="FILE", help="all that is shown and the pictures, as one HTML page")
+
+
+def pictures(
+    options: argparse.Namespace, title: str, blocks: Iterable[Line | Table], made: Callable[[], Mapping[str, Any]]
+) -> list[Path]:
+    """The files that these flags ask for. ``made``: the figures, drawn where one is asked for."""
+    if not options.plots and not options.page:
+        return []
+    figures = made()
+    files = looks.save(figures, folder(options.plots, "--plots")) if options.plots else []
+    if options.page:
+        files.append(Path(options.page))
+        write(files[-1], title, blocks, figures)
+    return files
 
 
 def write(path: Path, title: str, blocks: Iterable[Line | Table], figures: Mapping[str, Any]) -> None:
