@@ -40,7 +40,7 @@ _FLAG = re.compile(r"--([a-z][a-z-]*)( [A-Z]+(?:\|[A-Z]+)*)?")
 
 
 def project(
-    workload: Workload | None = None, cluster: Cluster | str | None = None, mode: str = "simulate", **words: Any
+    workload: Workload | str | None = None, cluster: Cluster | str | None = None, mode: str = "simulate", **words: Any
 ) -> Projection:
     """Returns one training step: of a typed ``workload`` on a ``cluster`` (:func:`projector.projection.project`), or of
     words.
@@ -148,9 +148,9 @@ def expect(
     """
     from projector.cli.runs import read
 
-    if not isinstance(made, Projection):
+    if not hasattr(made, "resolved"):
         raise InputError([Problem("expect()", "", made, "a projection: expect(project(model=…, gpu=…))")])
-    if not isinstance(runs, Iterable):
+    if not hasattr(runs, "__iter__"):
         raise InputError([Problem("expect()", "runs", runs, "a file, or measured steps: [(projection, seconds), …]")])
     known, own = Knowledge(), list[Run]()
     for each in (runs,) if isinstance(runs, (str, Path)) else runs:

@@ -107,7 +107,8 @@ def _moves(name: str, value: object, stated: Workload, made: Projection, setting
     else:
         choices: tuple[Any, ...] = next(known.choices for known in fields() if known.key == key) or (not value,)
         others = [other for other in choices if other not in (value, "auto")][:_OTHERS]
-        tried = [replace(stated, recipe=replace(stated.recipe, **{key: other})) for other in others]
+        changes: list[dict[str, Any]] = [{key: other} for other in others]
+        tried = [replace(stated, recipe=replace(stated.recipe, **change)) for change in changes]
     most = 0.0
     for workload in tried:
         try:

@@ -19,7 +19,7 @@ from projector.hardware.types import Cluster
 from projector.intake import detect
 from projector.search import axes, launchable
 from projector.workload import zoo
-from projector.workload.layout import LAID_OUT, chunks, problems
+from projector.workload.layout import chunks, problems
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -56,6 +56,10 @@ _MEGATRON = (
     "flagscale",
     "analytic",
 )
+
+#: How Megatron-LM is told of stages that are not alike.
+_ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers")
+_COUNTED = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 
 
 def add_write(group: Any) -> None:
@@ -144,14 +148,18 @@ def _in_words(kind: str, load: Workload, settled: Recipe) -> Recipe:
     given, model = load.recipe, load.model
     stages = chunks(model, settled)
     layers = [len(stage.layers) for stage in stages]
-    counted = given.account_for_embedding_in_pipeline_split or given.account_for_loss_in_pipeline_split
+    counted = any(getattr(given, name) for name in _COUNTED)
     as_told = (counted and kind != "nemo") or bool(given.pipeline_model_parallel_layout)
     if kind in ("case", "torchtitan") or as_told or len(set(layers)) == 1:
         return given
-    plain: dict[str, Any] = dict.fromkeys(LAID_OUT[2:]) | dict.fromkeys(LAID_OUT[-2:], False)
-    ends = {name: sum(layers[at :: settled.pp]) for name, at in zip(LAID_OUT[5:7], (0, settled.pp - 1), strict=True)}
+    plain: dict[str, Any] = {
+        "allow_uneven_pipeline_split": None,
+        "pipeline_remainder": None,
+        **dict.fromkeys(_COUNTED, False),
+    }
+    ends = {name: sum(layers[at :: settled.pp]) for name, at in zip(_ENDS, (0, settled.pp - 1), strict=True)}
     layout = {"pipeline_model_parallel_layout": axes.spelled(layers, model.mtp_num_layers)}
-    made = (replace(given, **{**plain, **words}) for words in (ends, layout))
+    made = (replace(given, **(plain | words)) for words in (ends, layout))
     return next((each for each in made if not problems(model, each, "") and chunks(model, each) == stages), given)
 
 

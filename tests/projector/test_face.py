@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import command_line
@@ -158,3 +159,26 @@ def test_parts_of_a_projection_draw_and_say_themselves() -> None:
         assert len(repr(part)) < 120
     assert f"{made.memory.usable / 2**30:.2f} GiB" in repr(made.memory)
     assert made.timeline.compiled.schedule.name in repr(made.timeline)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (lambda: pj.project("llama3.1_8b"), 'model="llama3.1_8b"'),
+        (lambda: pj.project(model="llama3.1_8b"), r"cluster=… or gpu=…"),
+        (lambda: pj.search(**FITS, budget="1s"), "CPU seconds as a number"),
+        (lambda: pj.expect(9.8), "expected a projection"),
+        (lambda: pj.expect(pj.project(**FITS), runs=9.8), "runs: found 9.8"),
+        (lambda: pj.sweep(gpu="h9000", gpus=8, tp=[1, 2]), "gpu: found 'h9000'"),
+    ],
+)
+def test_what_newcomers_type_is_answered_in_words_of_python(asked: Callable[[], object], told: str) -> None:
+    with pytest.raises(pj.InputError, match=told) as caught:
+        asked()
+    assert "--" not in str(caught.value)
+
+
+def test_a_sweep_draws_itself() -> None:
+    pytest.importorskip("matplotlib")
+    (axes,) = pj.sweep(**{**FITS, "gpu": ["h100", "mi300x"], "tp": [1, 2]}).plot().axes
+    assert len(axes.collections) == 2

@@ -87,6 +87,8 @@ def test_a_question_opens_no_file_that_it_names(monkeypatch, tmp_path) -> None:
 def test_a_missing_word_is_named() -> None:
     with pytest.raises(InputError, match="model: found 'nothing'"):
         answers.words("view", {"gpu": "h100_sxm"})
+    spelled = answers.words("view", {"model": "Qwen/Qwen3-8B", "gpu": "H100"})
+    assert {"qwen3_8b", "h100_sxm"} <= set(spelled)
 
 
 def test_what_takes_too_long_is_stopped_and_the_next_is_answered() -> None:
