@@ -104,7 +104,7 @@ _MODULES = parameter(
 
 def _modules(view: Local) -> tuple[Module, ...]:
     """Host work of the Python modules and autograd functions around the kernels of an MoE layer."""
-    total = view.execution.runtime.moe_layer_us
+    total = view.execution.runtime.modules_us
     return tuple(
         Module(
             f"{scope}.modules",

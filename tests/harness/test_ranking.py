@@ -132,7 +132,8 @@ def test_the_first_three_are_found_or_not() -> None:
     assert ranking.recall([5.0, 4.0, 3.0, 2.0, 1.0], [5.0, 4.0, 1.0, 3.0, 0.5]) == pytest.approx(2 / 3)
 
 
-# Published ladders, one switch changed in each step: what every step gains is projected within three points of what it.
+# Published ladders, one switch changed in each step: what every step gains is projected within three points of what it
+# measured, and where it is not, the gap may not grow.
 
 
 RUNS = Path(__file__).resolve().parents[2] / "measured" / "runs"
@@ -161,3 +162,4 @@ def test_every_step_of_a_ladder_gains_what_it_measured(steps: list[Step]) -> Non
     assert {run: gap for run, gap in gaps.items() if gap > OFF.get(run, NEAR)} == {}
     assert OFF.keys() <= gaps.keys()
     assert len(gaps) >= 11
+    assert {run: gaps[run] for run in OFF if gaps[run] < OFF[run] - 0.005} == {}  # a closed gap is written here

@@ -55,7 +55,7 @@ class Runtime(Strategy, ABC):
     collective_us: float = _ESTIMATED["collective_us"]
     sync_us: float = _ESTIMATED["sync_us"]
     layer_us: float = 0.0
-    moe_layer_us: float = 0.0
+    modules_us: float = 0.0
     linear_us: float = _LINEAR
     attention_us: float = _ATTENTION
     grouped_us: float = _ESTIMATED["grouped_us"]

@@ -135,6 +135,13 @@ def test_each_sharding_divides_what_it_says(sharding: str, bytes_per_element: fl
     assert sum(rank.components[name] for name in names) == pytest.approx(bytes_per_element * rank.parameters)
 
 
+def test_replicas_do_not_divide_the_state() -> None:
+    how = recipe(data_parallel_sharding="optim_grads_params")
+    whole = plan(resolved(llama(2), how, 64), GPU).ranks[0]
+    hybrid = plan(resolved(llama(2), dataclasses.replace(how, data_parallel_shard_size=8), 64), GPU).ranks[0]
+    assert hybrid.components["weights"] == pytest.approx(8 * whole.components["weights"])
+
+
 def test_low_rank_adapters_need_no_gradients_of_frozen_weights() -> None:
     rank = plan(resolved(llama(8), recipe(lora=LoRA(dim=16)), 8), GPU).ranks[0]
     assert rank.components["gradients"] < 0.01 * rank.components["weights"]
