@@ -10,7 +10,7 @@ from projector.layers.local import Local
 from projector.layers.norms import norm, residual, sandwich
 from projector.operators.module import Module
 from projector.operators.saved import Saved, Transient
-from projector.operators.types import Stream
+from projector.operators.types import HostWork, Stream
 from projector.parameter import parameter
 from projector.size import real, whole
 
@@ -51,11 +51,22 @@ _SITU_WEIGHTED, _SITU_WEIGHTED_BACK = parameter(
 def mlp(view: Local) -> tuple[Module, ...]:
     """Returns the feed-forward half of a dense layer, from its norm to the residual addition."""
     return (
+        *host_work("mlp", 1.0, view, MLP),
         norm("pre_mlp_norm", view.hidden, view.shard_tokens, view, tags=MLP | {"mlp_norm"}),
         *_moments(_thinned(feed_forward("", view.model.ffn_hidden_size, view, MLP), view), view),
         *sandwich("post_mlp_norm", view, MLP, "fc2.out"),
         residual("mlp_residual", view),
     )
+
+
+def host_work(scope: str, share: float, view: Local, tags: frozenset[str]) -> tuple[Module, ...]:
+    """Returns ``share`` of the host time of a layer's Python modules and autograd functions around its kernels, in forward
+    and in backward, as one module that graphs of ``scope`` replay; nothing where the runtime has none."""
+    micros = share * view.execution.runtime.modules_us
+    if not micros:
+        return ()
+    forward, backward = HostWork(f"{scope}.modules", micros), HostWork(f"{scope}.modules.bwd", micros)
+    return (Module(f"{scope}.modules", forward=(forward,), backward_input=(backward,), tags=tags | {scope}),)
 
 
 def _thinned(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:

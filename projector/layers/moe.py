@@ -10,14 +10,14 @@ from dataclasses import replace
 from projector.layers.grouped import grouped
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
-from projector.layers.mlp import activation, feed_forward
+from projector.layers.mlp import activation, feed_forward, host_work
 from projector.layers.norms import norm, residual, sandwich
 from projector.layers.router import router
 from projector.mechanisms.dispatch.exchange import MOE
 from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.module import Module
 from projector.operators.saved import Saved, Transient
-from projector.operators.types import HostWork, Operator, Stream
+from projector.operators.types import Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 from projector.workload.model import MoE
@@ -47,7 +47,7 @@ def moe_layer(moe: MoE, view: Local) -> tuple[Module, ...]:
             tags=frozenset({"mlp_norm", "layernorm", "moe_router"}),
         ),
         router(moe, view),
-        *_modules(view),
+        *(each for scope, share in _MODULES.items() for each in host_work(scope, share, view, MOE)),
         *_shared(moe, view),
         *down,
         *dispatch,
@@ -100,21 +100,6 @@ def _latent(moe: MoE, view: Local) -> tuple[tuple[Module, ...], tuple[Module, ..
 _MODULES = parameter(
     {"moe_router": 0.35, "moe_preprocess": 0.15, "moe": 0.5}, kind="assumed", source="the number of calls in each"
 )
-
-
-def _modules(view: Local) -> tuple[Module, ...]:
-    """Host work of the Python modules and autograd functions around the kernels of an MoE layer."""
-    total = view.execution.runtime.modules_us
-    return tuple(
-        Module(
-            f"{scope}.modules",
-            forward=(HostWork(f"{scope}.modules", share * total),),
-            backward_input=(HostWork(f"{scope}.modules.bwd", share * total),),
-            tags=MOE | {scope},
-        )
-        for scope, share in _MODULES.items()
-        if total
-    )
 
 
 def _weighted(r: Routed, view: Local) -> tuple[Module, ...]:

@@ -52,6 +52,20 @@ def test_a_graph_replays_for_a_small_part_of_the_launches() -> None:
     assert 0.0 < graph.seconds < 0.2 * eager.seconds
 
 
+def test_a_dense_layer_that_waits_for_its_host_takes_as_long_for_any_sequence() -> None:
+    """What Python takes around the kernels of a layer does not grow with its tokens, a graph replays it, and it is never
+    seen where the device has more to do."""
+
+    def step(**changes: object) -> float:
+        return on_h100(**{"gpus": 8, "tp": 8, "global_batch_size": 8, **changes}).step_seconds
+
+    assert step(seq_length=512) == pytest.approx(step(seq_length=256), rel=1e-9)
+    graphed = {"cuda_graph_scope": ("attn", "mlp")}
+    assert step(seq_length=256, **graphed) < 0.4 * step(seq_length=256)
+    assert step(seq_length=256, **graphed) < step(seq_length=512, **graphed)
+    assert step(seq_length=16384, **graphed) == pytest.approx(step(seq_length=16384), rel=0.02)
+
+
 @pytest.mark.parametrize(("window", "hidden"), [(10.0, 0.9), (0.2, 0.2), (0.0, 0.0)])
 def test_what_is_hidden_is_bounded_by_the_window_and_the_last_bucket(window: float, hidden: float) -> None:
     assert exposed(1.0, window, 0.1, 0.0) == pytest.approx(1.0 - hidden)
