@@ -40,8 +40,9 @@ _STEP_MS = parameter(5.0, unit="ms", kind="assumed", source="estimate: Python of
 class Runtime(Strategy, ABC):
     """``*_us``: host microseconds of a launch, the issue of a collective, a synchronisation; of a module beyond its
     launches: a layer beyond its linears (``layer_us``) and the Python modules and autograd functions around them
-    (``modules_us``, which graphs replay), in forward and again in backward; a dense linear in forward (half of it per product in backward), attention, a grouped linear, and each of
-    its experts where the backend loops over them. ``narrow_*``: factors of 8- and 4-bit linears and experts: casts,
+    (``modules_us``, which graphs replay), in forward and again in backward; a dense linear in forward (half of it per
+    product in backward), attention, a grouped linear, and each of its experts where the backend loops over them.
+    ``narrow_*``: factors of 8- and 4-bit linears and experts: casts,
     scales, caches.
 
     ``step_ms``: host milliseconds a step. ``unbound_host_factor``: host cost of a process that may run far from its
