@@ -150,7 +150,7 @@ def expect(
 
     if not hasattr(made, "resolved"):
         raise InputError([Problem("expect()", "", made, "a projection: expect(project(model=…, gpu=…))")])
-    if not hasattr(runs, "__iter__"):
+    if not isinstance(runs, (str, Path)) and not hasattr(runs, "__iter__"):
         raise InputError([Problem("expect()", "runs", runs, "a file, or measured steps: [(projection, seconds), …]")])
     known, own = Knowledge(), list[Run]()
     for each in (runs,) if isinstance(runs, (str, Path)) else runs:

@@ -41,10 +41,7 @@ NAMES: Mapping[str, str] = {
     "patch": "layout.patch",
 }
 _ENDINGS = {".sh": "run.sh", ".sbatch": "sbatch", ".patch": "patch", ".diff": "patch"}
-_HELP = (
-    "case, run.sh, sbatch, pytorchjob, megatron, primus, torchtitan, nemo: what starts it; patch: as a change of --config; "
-    "or a path"
-)
+_HELP = "run.sh, sbatch, pytorchjob, megatron, primus, torchtitan, nemo, case, patch (of --config), or a path"
 #: Frameworks that take arguments of Megatron-LM.
 _MEGATRON = (
     "megatron-lm",

@@ -146,7 +146,7 @@ def test_layers_twice_as_slow_make_a_slower_step(small: Path) -> None:
 
     plain, slower = project(whole, cluster), project(whole, cluster, corrected=Twice)
     assert plain.step_seconds < slower.step_seconds < 2.0 * plain.step_seconds + 1e-9
-    assert slower.measured_share > 0.3
+    assert slower.measured_share > 0.25
 
 
 def test_the_command_prints_each_part_and_the_whole(

@@ -110,7 +110,7 @@ model: llama3_8b
 cluster: mi355x
 gpus: 16
 framework: primus
-recipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096, pp: 4, data_parallel_sharding: optim}
+recipe: {micro_batch_size: 2, global_batch_size: 128, seq_length: 4096, pp: 4, data_parallel_sharding: optim}
 """
 
 

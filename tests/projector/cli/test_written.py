@@ -51,7 +51,7 @@ LAYOUTS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     ((*DENSE, "--framework", "nemo"), ()),
     ((*DENSE, "--framework", "primus"), ()),
 ]
-CASES = [(kind, *of) for of in LAYOUTS for kind in NAMES if kind != "torchtitan"]
+CASES = [(kind, *of) for of in LAYOUTS for kind in NAMES if kind not in ("torchtitan", "patch")]
 CASES += [(kind, SHARDED, ()) for kind in ("case", "torchtitan")]
 
 

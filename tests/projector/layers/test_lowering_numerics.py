@@ -83,7 +83,7 @@ def test_norms_emit_quantised_output_when_the_scale_is_known():
 
 def test_first_and_last_layers_may_stay_in_bf16():
     case = resolved(LLAMA_70B, precision="fp8")
-    assert layer(DENSE, case, quantised=False).forward == layer(DENSE, resolved(LLAMA_70B)).forward
+    assert layer(DENSE, case, False).forward == layer(DENSE, resolved(LLAMA_70B)).forward
 
 
 def test_a_cast_writes_each_orientation_that_a_product_wants():

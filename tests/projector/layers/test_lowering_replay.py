@@ -115,11 +115,6 @@ def test_names_are_unique_inside_a_phase():
             assert len({op.name for op in ops}) == len(ops)
 
 
-def test_blocks_are_built_once():
-    case = resolved(LLAMA_70B, tp=2)
-    assert layer(DENSE, case) is layer(DENSE, resolved(LLAMA_70B, tp=2))
-
-
 # What recompute makes of a layer is the layer but for what recompute is about.
 
 

@@ -95,7 +95,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path, capsys) -> None:
 
 def test_a_machine_that_does_not_exist_is_drawn_in_the_page(tmp_path, capsys) -> None:
     scale = {"flops": [1, 2], "memory_bandwidth+memory_capacity": [0.01, 1, 2], "inter_bandwidth": [1, 2]}
-    recipe = {"global_batch_size": 16, "seq_length": 4096, "tp": [1, 8], "micro_batch_size": 1}
+    recipe = {"global_batch_size": 16, "seq_length": 16384, "tp": [1, 8], "micro_batch_size": 1}
     content = {**GRID, "system": "h100", "gpus": 16, "scale": scale, "recipe": recipe}
     words = ["--out", str(tmp_path / "out.jsonl"), "--json", "--page", str(tmp_path / "page.html")]
     made = json.loads(command_line.told("projector", "sweep", written(tmp_path, content), *words))
