@@ -239,7 +239,9 @@ def test_groups_of_unlike_layers_keep_their_first_input_and_free_it(
         chunk = compositions(case.workload.model, how)[1][0]
         if any(each.kind.tower for each in chunk.layers):
             reject()  # layers of towers are in no group
-        grouped, single = (chunk_memory(each, chunk, True, True, Gathered(), partial(saving, each)) for each in (case, alone))
+        grouped, single = (
+            chunk_memory(each, chunk, True, True, Gathered(), partial(saving, each)) for each in (case, alone)
+        )
     except (InputError, Unsupported):
         reject()
     layers = [(lower.layer(each.kind, case), lower.residual_bytes(each.kind, case)) for each in chunk.layers]
