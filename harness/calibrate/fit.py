@@ -26,6 +26,9 @@ MOST = 25
 _PRIOR_LOG_SD, _PRIOR_WIDTH = math.log(0.1), 1.0
 _BOUNDS, _NOISE_BOUNDS = (-6.0, 1.0), (-4.0, 0.0)
 _ROUNDS, _STEPS = 4, 25
+#: Where the search begins. What differs by source begins wide: the likelihood has a second, lower maximum where these
+#: terms are narrow and rows that lie far off pass for noise.
+_NARROW, _WIDE = 0.1, 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +87,8 @@ def deviations(rows: Sequence[Observation], start: Mapping[str, float] | None = 
     shared = [name for name in design.terms if name != "run"]
     parts = np.array([((z := design.z[:, design.term == design.terms.index(name)]) @ z.T).ravel() for name in shared])
     n, weight = len(rows), np.ones(len(rows))
-    theta = np.array([math.log((start or {}).get(name, 0.1)) for name in (*shared, "run")])
+    first = {name: _WIDE if name.endswith("source") else _NARROW for name in (*shared, "run")} | dict(start or {})
+    theta = np.array([math.log(first[name]) for name in (*shared, "run")])
 
     def objective(logs: Array) -> tuple[float, Array]:
         variance = np.exp(2.0 * logs)
