@@ -9,10 +9,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from projector import posterior, reference_law
+from projector import effects, posterior, reference_law
 from projector.dataclass import dataclass
+from projector.effects import Facts
 from projector.frameworks.flops import flops_per_token
-from projector.posterior import Expectation, Facts, Posterior, Run
+from projector.posterior import Expectation, Posterior, Run
 
 if TYPE_CHECKING:
     from projector.hardware.types import Cluster
@@ -118,7 +119,7 @@ def facts_of(
     processor = cluster.gpu.vendor == "cpu"
     return Facts(
         step_seconds=step_seconds,
-        shares=posterior.shares(breakdown, crossing=crossing(workload, cluster.gpus_per_node)),
+        shares=effects.shares(breakdown, crossing=crossing(workload, cluster.gpus_per_node)),
         gpu=cluster.gpu.name,
         framework=workload.framework,
         family=workload.model.family,
@@ -139,7 +140,7 @@ def crossing(workload: Workload, domain: int) -> frozenset[str]:
 
 
 def kinds(assumed: Collection[str]) -> set[str]:
-    """Returns the :data:`projector.posterior.ASSUMPTIONS` among assumed entries such as ``micro_batch_size=1 (not
+    """Returns the :data:`projector.effects.ASSUMPTIONS` among assumed entries such as ``micro_batch_size=1 (not
     stated)``."""
     return {kind for kind, words in _KINDS for entry in assumed if words.match(entry)}
 

@@ -7,12 +7,14 @@ A projected step is a sum of parts, and stacks differ in how fast each part is. 
         + θ_(source, model, gpu, step) + Σ_a θ_(a, source) + x θ_law + θ_run + ε
 
 where two breakdowns are alike to a tenth of the step and two steps to a factor of e^½, so that a run says most of those
-like it; k runs over :data:`PARTS` (shares of the projected step; the bubble follows the rest), a over the kinds of input
-that were assumed or not understood, and x is by how much the projection lies outside a law of plain utilisation
-(:mod:`projector.reference_law`). Every θ is a random effect: normal, of zero mean, with a variance of its term. This
-is a linear mixed model (Laird, Ware, *Random-effects models for longitudinal data*, Biometrics 38, 1982) in its
-Gaussian-process form (Rasmussen, Williams, *Gaussian Processes for Machine Learning*, 2006, 2.7): to condition it on
-runs is one matrix and two solves.
+where two breakdowns are alike to a tenth of the step and two steps to a factor of e^½, so that a run says most of those
+like it; k runs over :data:`projector.effects.PARTS` (shares of the projected step; the bubble follows the rest), a
+over the kinds of input that were assumed or not understood, and x is by how much the projection lies outside a law of
+plain utilisation (:mod:`projector.reference_law`). Every θ is a random effect: normal, of zero mean, with a variance of
+its term; those of one stack alone are multiplied with how far the stacks of its framework lie from each other:
+submissions to a benchmark are alike, loops that everybody writes anew are not. This is a linear mixed model (Laird,
+Ware, *Random-effects models for longitudinal data*, Biometrics 38, 1982) in its Gaussian-process form (Rasmussen,
+Williams, *Gaussian Processes for Machine Learning*, 2006, 2.7): to condition it on runs is one matrix and two solves.
 
 ``posterior.json`` beside this file holds the variances, which come from runs that nobody had seen when they were
 projected, and the posterior of all effects that do not belong to one source. ``python -m harness calibrate`` writes
@@ -22,28 +24,19 @@ it. Nothing else corrects a projection.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
+from projector.effects import Array, Effect, Facts, Prior
 from projector.errors import InputError, Problem
 from projector.io.documents import parse_json
 from projector.parameter import parameter
 
-Array: TypeAlias = NDArray[np.float64]
-#: (term, level): the random effect that a term has on one level, such as ("host, framework", "nemo").
-Effect: TypeAlias = tuple[str, str]
-
-#: Parts of a step: the columns of a breakdown, with exchange inside a node apart from exchange between nodes.
-PARTS = ("compute", "host", "tp", "ep", "ep between nodes", "cp", "pp", "dp", "dp between nodes", "optimizer", "other")
-#: Kinds of input that can be assumed or not understood, each an effect of its own.
-ASSUMPTIONS = ("size", "layout", "recompute", "unread")
 #: What a figure is, the best first: runs of the user's own or layers timed on this device; runs of others on this GPU or
 #: under this framework; neither; and whatever stands on an assumed size, layout or recompute.
 GRADES = HERE, ELSEWHERE, MODELLED, ASSUMED = "measured here", "measured elsewhere", "modelled", "assumed"
@@ -55,68 +48,6 @@ REPEAT = parameter(
     source="deviation of ln(step) of one measurement: 388 pairs of one configuration differ by 2.9 %",
 )
 _FILE = Path(__file__).with_name("posterior.json")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What the posterior sees of one projection.
-
-    ``shares``: of the projected step by part, summing to 1 (:func:`shares`). ``source``: who runs it; runs of one
-    source share its effects. ``assumed``: the :data:`ASSUMPTIONS` that apply. ``law``: ln(law / projected step)
-    beyond ± 1, else 0 (:func:`projector.reference_law.excess`). ``timed``: this is one part of a step that was timed by
-    itself, of which nothing holds that is said of whole steps. ``processor``: it runs on a CPU, of which nothing holds
-    that was learnt on GPUs: its effects are its own.
-    """
-
-    step_seconds: float
-    shares: Mapping[str, float]
-    gpu: str
-    framework: str
-    family: str
-    model: str = ""
-    source: str = "own"
-    assumed: frozenset[str] = frozenset()
-    law: float = 0.0
-    timed: bool = False
-    processor: bool = False
-
-    @property
-    def effects(self) -> dict[Effect, float]:
-        """By effect, what it is multiplied with."""
-        apart = " on a CPU" if self.processor else ""
-        return {(term, f"{level}{apart}"): x for (term, level), x in self._effects.items()}
-
-    @property
-    def _effects(self) -> dict[Effect, float]:
-        found: dict[Effect, float] = {}
-        for part, share in self.shares.items():
-            if share > 0.0:
-                found[part, ""] = share
-                found[f"{part}, framework", self.framework] = share
-                found[f"{part}, source", self.source] = share
-        found["compute, gpu", self.gpu] = self.shares.get("compute", 0.0)
-        if self.timed:
-            return found
-        found["family on gpu", f"{self.family} on {self.gpu}"] = 1.0
-        found["source", self.source] = 1.0
-        found["model, source", f"{self.model}, {self.source}"] = 1.0
-        like = f"{self.model} on {self.gpu}, {self.source}"
-        found["model on gpu, source", like] = 1.0
-        tenths = ((part, math.floor(10.0 * share + 0.5)) for part, share in sorted(self.shares.items()))
-        found["breakdown, source", f"{like}: {[each for each in tenths if each[1]]}"] = 1.0
-        found["step, source", f"{like}: {round(2.0 * math.log(self.step_seconds))}"] = 1.0
-        for kind in self.assumed:
-            found[f"assumed {kind}", self.source] = 1.0
-        if self.law:
-            found["law", ""] = self.law
-        found["run", self.fingerprint] = 1.0
-        return found
-
-    @property
-    def fingerprint(self) -> str:
-        """Equal for two measurements of one configuration by one source."""
-        sizes = ",".join(f"{part}={share:.9g}" for part, share in sorted(self.shares.items()))
-        return f"{self.source}|{self.gpu}|{self.framework}|{self.model}|{self.step_seconds:.9g}|{sizes}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,35 +87,19 @@ class Expectation:
         return 0.5 * math.log(self.high / self.low)
 
 
-def shares(breakdown: Mapping[str, float], crossing: Collection[str] = ()) -> dict[str, float]:
-    """Returns the shares of a step by part from its breakdown (``compute_s`` …, exposed seconds). The bubble follows
-    the rest.
-
-    ``crossing``: exchanges (``ep``, ``dp``) that leave the node. Without a breakdown all is compute.
-    """
-    seconds = {name.removesuffix("_s"): max(value, 0.0) for name, value in breakdown.items() if name != "bubble_s"}
-    for part in crossing:
-        seconds[f"{part} between nodes"] = seconds.pop(part, 0.0)
-    total = math.fsum(seconds.values())
-    if not total > 0.0:
-        return {"compute": 1.0}
-    return {part: value / total for part, value in seconds.items() if value > 0.0}
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Posterior:
     """A normal distribution over effects.
 
-    ``deviations``: prior standard deviation of every term in ln; a term that is not there has no effect. ``effects``,
-    ``mean`` (n,), ``covariance`` (n, n): what is known of effects; others have their prior. ``tail``: half widths of
-    the 90 % interval in standard deviations, without and with runs of the user's own, which tell less of another
-    configuration than a normal distribution has it. ``counts``: rows and sources that it rests on, by GPU ×
+    ``effects``, ``mean`` (n,), ``covariance`` (n, n): what is known of effects; others have their ``prior``. ``tail``:
+    half widths of the 90 % interval in standard deviations, without and with runs of the user's own, which tell less of
+    another configuration than a normal distribution has it. ``counts``: rows and sources that it rests on, by GPU ×
     framework, GPU and framework. ``evidence``: where it comes from, as text. ``law``: coefficients of
     :mod:`projector.reference_law`. ``own``: how many runs of the user's own it was given, ``timed``: whether parts of
     a step that were timed, and ``before`` what it was without them.
     """
 
-    deviations: Mapping[str, float]
+    prior: Prior
     tail: tuple[float, float]
     effects: tuple[Effect, ...] = ()
     mean: Array = field(default_factory=lambda: np.zeros(0))
@@ -206,7 +121,7 @@ class Posterior:
         if not runs:
             return self
         wide = self._with(effect for run in runs for effect in run.facts.effects)
-        z = wide._design([run.facts for run in runs])
+        z = wide.prior.design([run.facts for run in runs], wide.effects)
         residual = np.array([run.log_ratio for run in runs]) - z @ wide.mean
         spread = z @ wide.covariance @ z.T
         noise = REPEAT**2 * np.maximum(1.0, _outlying(residual, np.diag(spread) + REPEAT**2))
@@ -223,13 +138,13 @@ class Posterior:
     def log_ratio(self, facts: Facts) -> tuple[float, float]:
         """Mean and variance of ln(measured / projected step time) of one more run."""
         wide = self._with(facts.effects)
-        z = wide._design([facts])[0]
+        z = wide.prior.design([facts], wide.effects)[0]
         return float(z @ wide.mean), max(float(wide._variances(z).sum()), 0.0) + REPEAT**2
 
     def expect(self, facts: Facts) -> Expectation:
         """The step to expect of a projection, in seconds, with its interval and where the uncertainty comes from."""
         wide = self._with(facts.effects)
-        z = wide._design([facts])[0]
+        z = wide.prior.design([facts], wide.effects)[0]
         most = self.before.expect(facts).half_width if self.before else math.inf
         return wide._expectation(z, facts.step_seconds, REPEAT**2, self.basis(facts), self.tail[self.own > 0], most)
 
@@ -239,7 +154,7 @@ class Posterior:
         run is shared, too; else a change of a run that was slower than expected would seem to gain by chance. ``most``:
         the half width that it may have in ln."""
         wide = self._with([*target.effects, *anchor.effects])
-        z = np.subtract(*wide._design([target, anchor]))
+        z = np.subtract(*wide.prior.design([target, anchor], wide.effects))
         if variant:
             z[[term == "run" for term, _ in wide.effects]] = 0.0
         same = target.fingerprint == anchor.fingerprint and not variant
@@ -301,26 +216,15 @@ class Posterior:
     def _with(self, effects: object) -> Posterior:
         """The same over further effects too, which have their prior."""
         known = set(self.effects)
-        new = [e for e in dict.fromkeys(effects) if e not in known and self.deviations.get(e[0])]  # type: ignore[call-overload]
+        new = [e for e in dict.fromkeys(effects) if e not in known and self.prior.deviations.get(e[0])]  # type: ignore[call-overload]
         if not new:
             return self
-        prior = np.array([self.deviations[term] ** 2 for term, _ in new])
         n = len(self.effects)
         covariance = np.zeros((n + len(new),) * 2)
         covariance[:n, :n] = self.covariance
-        covariance[range(n, n + len(new)), range(n, n + len(new))] = prior
+        covariance[range(n, n + len(new)), range(n, n + len(new))] = self.prior.variances(new)
         mean = np.concatenate([self.mean, np.zeros(len(new))])
         return replace(self, effects=(*self.effects, *new), mean=mean, covariance=covariance)
-
-    def _design(self, facts: Sequence[Facts]) -> Array:
-        """The matrix (facts, effects) of what each effect is multiplied with."""
-        place = {effect: column for column, effect in enumerate(self.effects)}
-        z = np.zeros((len(facts), len(place)))
-        for row, each in enumerate(facts):
-            for effect, x in each.effects.items():
-                if effect in place:
-                    z[row, place[effect]] = x
-        return z
 
 
 def distinct(runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -377,7 +281,10 @@ def parse(text: str, where: str) -> Posterior:
         if mean.shape != (len(effects),) or not (np.isfinite(mean).all() and np.isfinite(lower).all()):
             raise ValueError(f"{mean.size} means for {len(effects)} effects, or figures that are not finite")
         return Posterior(
-            deviations={str(k): float(v) for k, v in data["deviations"].items()},
+            prior=Prior(
+                deviations={str(k): float(v) for k, v in data["deviations"].items()},
+                scatter={str(k): float(v) for k, v in data["scatter"].items()},
+            ),
             tail=(float(data["tail"][0]), float(data["tail"][1])),
             effects=effects,
             mean=mean,
@@ -387,5 +294,5 @@ def parse(text: str, where: str) -> Posterior:
             law={str(k): float(v) for k, v in data["law"].items()},
         )
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        keys = "evidence, deviations, tail, counts, law, effects, mean and covariance"
+        keys = "evidence, deviations, scatter, tail, counts, law, effects, mean and covariance"
         raise InputError([Problem(where, "", f"{type(error).__name__}: {error}", keys)]) from error

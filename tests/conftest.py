@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from harness.calibrate import fit
 from harness.contracts.estimates import Observation
+from projector.effects import Prior
 
 # The same examples in every run, however slow the machine: what fails in CI fails at home.
 settings.register_profile("steady", derandomize=True, deadline=None, max_examples=50)
@@ -38,8 +39,8 @@ def conditioned_once() -> Iterator[None]:
     made: dict[object, tuple[object, fit.Conditioned]] = {}
     plain = fit.Conditioned.of
 
-    def once(rows: Sequence[Observation], known: Mapping[str, float]) -> fit.Conditioned:
-        key = (tuple(map(id, rows)), *sorted(known.items()))
+    def once(rows: Sequence[Observation], known: Prior) -> fit.Conditioned:
+        key = (tuple(map(id, rows)), *sorted(known.deviations.items()), *sorted(known.scatter.items()))
         if key not in made:
             made[key] = (rows, plain(rows, known))  # held, so that no other row gets the identity of one
         return made[key][1]

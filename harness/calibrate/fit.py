@@ -1,7 +1,8 @@
 """The variances of :mod:`projector.posterior`, from rows that nobody tuned on, and its posterior from all sound rows. Pure.
 
-The logarithms of the standard deviations of all terms maximise the marginal likelihood of first looks, with a weak
-prior that keeps a term without evidence at 0.1 ± a factor of e. Rows have tails of Student's t, by the weights of its
+The logarithms of the standard deviations of all terms, and of how far the stacks of each framework lie from each other,
+maximise the marginal likelihood of first looks, with a weak prior that keeps a term without evidence at 0.1 ± a factor
+of e, and a framework without evidence near all others. Rows have tails of Student's t, by the weights of its
 EM algorithm (Lange, Little, Taylor, JASA 84, 1989). A source counts at most :data:`MOST` rows, so that one with a
 hundred does not say what all are like. A term leaves when the likelihood of left-out sources does not fall without it.
 """
@@ -9,7 +10,8 @@ hundred does not say what all are like. A term leaves when the likelihood of lef
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -17,18 +19,23 @@ from numpy.typing import NDArray
 
 from harness.contracts.estimates import Observation
 from projector.dataclass import dataclass
-from projector.posterior import FREEDOM, REPEAT, Effect, Facts
+from projector.effects import Effect, Facts, Prior, of_stack
+from projector.posterior import FREEDOM, REPEAT
 
 Array = NDArray[np.float64]
 
 #: Rows of one source that count towards the variances, spread over its cells.
 MOST = 25
 _PRIOR_LOG_SD, _PRIOR_WIDTH = math.log(0.1), 1.0
-_BOUNDS, _NOISE_BOUNDS = (-6.0, 1.0), (-4.0, 0.0)
+#: Deviation of ln of how far the stacks of a framework lie from each other, over frameworks.
+_SCATTER = 0.4
+_BOUNDS, _NOISE_BOUNDS, _SCATTER_BOUNDS = (-6.0, 1.0), (-4.0, 0.0), (-2.0, 2.0)
 _ROUNDS, _STEPS = 4, 25
-#: Where the search begins. What differs by source begins wide: the likelihood has a second, lower maximum where these
-#: terms are narrow and rows that lie far off pass for noise.
-_NARROW, _WIDE = 0.1, 1.0
+#: Where the search begins: deviations of what stacks share and of what differs by source. The likelihood has several
+#: maxima (rows that lie far off can be noise, or say that a part differs), so the best of what is found counts.
+_STARTS = ((0.03, 1.0), (0.1, 1.0), (0.3, 1.0))
+#: Where a term begins that the start does not know.
+_NEW = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,29 +47,41 @@ class Design:
     effects: tuple[Effect, ...]
     term: NDArray[np.int_]
     terms: tuple[str, ...]
+    prior: Prior
 
     @classmethod
-    def of(cls, facts: Sequence[Facts]) -> Design:
-        place: dict[Effect, int] = {}
-        cells: list[tuple[int, int, float]] = []
-        for row, each in enumerate(facts):
-            cells += [(row, place.setdefault(effect, len(place)), x) for effect, x in each.effects.items()]
-        z = np.zeros((len(facts), len(place)))
-        for row, column, x in cells:
-            z[row, column] = x
-        terms = tuple(dict.fromkeys(term for term, _ in place))
+    def of(cls, facts: Sequence[Facts], prior: Prior) -> Design:
+        effects = tuple(dict.fromkeys(effect for each in facts for effect in each.effects))
+        terms = tuple(dict.fromkeys(term for term, _ in effects))
         number = {term: i for i, term in enumerate(terms)}
         return cls(
-            z=z, effects=tuple(place), term=np.array([number[term] for term, _ in place], dtype=int), terms=terms
+            z=prior.design(facts, effects),
+            effects=effects,
+            term=np.array([number[term] for term, _ in effects], dtype=int),
+            terms=terms,
+            prior=prior,
         )
 
-    def prior(self, deviations: Mapping[str, float]) -> Array:
-        """The prior variance of every effect."""
-        return np.array([deviations.get(term, 0.0) ** 2 for term in self.terms])[self.term]
+    def part(self, term: str) -> Array:
+        """Covariance of all rows by one term whose deviation is 1."""
+        z = self.z[:, self.term == self.terms.index(term)]
+        return np.asarray(z @ z.T, dtype=np.float64)
 
-    def covariance(self, deviations: Mapping[str, float]) -> Array:
-        """Prior covariance of all rows."""
-        return np.asarray((self.z * self.prior(deviations)) @ self.z.T, dtype=np.float64)
+    @cached_property
+    def variances(self) -> Array:
+        """The prior variance of every effect but the noise of runs, which is :attr:`noise`."""
+        return np.where([term == "run" for term, _ in self.effects], 0.0, self.prior.variances(self.effects))
+
+    @property
+    def shared(self) -> Array:
+        """Prior covariance of all rows without the noise of each."""
+        return np.asarray((self.z * self.variances) @ self.z.T, dtype=np.float64)
+
+    @property
+    def noise(self) -> Array:
+        """Variance of the noise of each row."""
+        wide = self.z[:, self.term == self.terms.index("run")]
+        return np.asarray(self.prior.deviations["run"] ** 2 * (wide**2).sum(axis=1), dtype=np.float64)
 
 
 def thinned(rows: Sequence[Observation], most: int = MOST) -> list[Observation]:
@@ -77,46 +96,86 @@ def thinned(rows: Sequence[Observation], most: int = MOST) -> list[Observation]:
     return chosen
 
 
-def deviations(rows: Sequence[Observation], start: Mapping[str, float] | None = None) -> dict[str, float]:
-    """The standard deviation of every term by marginal likelihood of ``log_ratio``; ``start``: from where it is sought."""
-    from scipy.optimize import minimize  # late: only a calibration needs it
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Likelihood:
+    """−ln of the marginal likelihood of ``y`` times the prior, and its gradient, over ``x``: ln of the deviations of
+    ``terms`` and of the noise, then of the scatter of each framework.
 
-    rows = thinned(rows)
-    design = Design.of([row.facts for row in rows])
-    y = np.array([row.log_ratio for row in rows])
-    shared = [name for name in design.terms if name != "run"]
-    parts = np.array([((z := design.z[:, design.term == design.terms.index(name)]) @ z.T).ravel() for name in shared])
-    n, weight = len(rows), np.ones(len(rows))
-    first = {name: _WIDE if name.endswith("source") else _NARROW for name in (*shared, "run")} | dict(start or {})
-    theta = np.array([math.log(first[name]) for name in (*shared, "run")])
+    ``plain``, ``own``: covariances of rows by one term each, of terms that stacks share and that they do not. ``at``: the
+    framework of each row. ``weight``: by how much the noise of a row is larger than usual.
+    """
 
-    def objective(logs: Array) -> tuple[float, Array]:
-        variance = np.exp(2.0 * logs)
-        covariance = (variance[:-1] @ parts).reshape(n, n)
-        covariance[np.diag_indices(n)] += variance[-1] * weight
+    y: Array
+    plain: Array
+    own: Array
+    at: NDArray[np.int_]
+    weight: Array
+
+    def __call__(self, x: Array) -> tuple[float, Array]:
+        n, shared, of_stacks = len(self.y), len(self.plain), len(self.own)
+        logs, scatter = np.split(x, [shared + of_stacks + 1])
+        variance, wide = np.exp(2.0 * logs), np.exp(scatter)[self.at]
+        both = np.outer(wide, wide)
+        apart = (variance[shared:-1] @ self.own).reshape(n, n) * both
+        noise = variance[-1] * self.weight * wide**2
+        covariance = (variance[:shared] @ self.plain).reshape(n, n) + apart + np.diag(noise)
         inverse_root = np.linalg.inv(np.linalg.cholesky(covariance))
         inverse = inverse_root.T @ inverse_root
-        solved = inverse @ y
+        solved = inverse @ self.y
         slope = inverse - np.outer(solved, solved)
-        prior = (logs - _PRIOR_LOG_SD) / _PRIOR_WIDTH
-        value = 0.5 * (y @ solved) - np.log(np.diag(inverse_root)).sum() + 0.5 * (prior @ prior)
-        own = variance[-1] * float(np.diag(slope) @ weight)
-        return float(value), np.append(variance[:-1] * (parts @ slope.ravel()), own) + prior / _PRIOR_WIDTH
+        prior, near = (logs - _PRIOR_LOG_SD) / _PRIOR_WIDTH, scatter / _SCATTER
+        value = 0.5 * (self.y @ solved + prior @ prior + near @ near) - np.log(np.diag(inverse_root)).sum()
+        by_noise = np.diag(slope) * noise
+        by_term = np.concatenate([self.plain @ slope.ravel(), self.own @ (slope * both).ravel()])
+        by_row = (slope * apart).sum(axis=1) + by_noise
+        gradient = [
+            np.append(variance[:-1] * by_term, by_noise.sum()) + prior / _PRIOR_WIDTH,
+            np.bincount(self.at, by_row, len(scatter)) + near / _SCATTER,
+        ]
+        return float(value), np.concatenate(gradient)
 
-    bounds = [_BOUNDS] * len(shared) + [_NOISE_BOUNDS]
+
+def prior(rows: Sequence[Observation], start: Prior | None = None) -> Prior:
+    """The prior by marginal likelihood of ``log_ratio``; ``start``: from where it is sought, else from :data:`_STARTS`."""
+    rows = thinned(rows)
+    facts, y = [row.facts for row in rows], np.array([row.log_ratio for row in rows])
+    terms = Design.of(facts, Prior(deviations={})).terms
+    starts = [start] if start else [_begun(terms, *each) for each in _STARTS]
+    return min((_sought(facts, y, each) for each in starts), key=lambda found: found[0])[1]
+
+
+def _begun(terms: Sequence[str], shared: float, by_source: float) -> Prior:
+    return Prior(deviations={name: by_source if name.endswith("source") else shared for name in terms})
+
+
+def _sought(facts: Sequence[Facts], y: Array, start: Prior) -> tuple[float, Prior]:
+    """The maximum near ``start``, with −ln of the likelihood of rows and of the weights of their noise there."""
+    from scipy.optimize import minimize  # late: only a calibration needs it
+
+    design = Design.of(facts, Prior(deviations={}))
+    shared = [name for name in design.terms if not of_stack(name)]
+    own = [name for name in design.terms if of_stack(name) and name != "run"]
+    terms, frameworks = (*shared, *own, "run"), sorted({each.framework for each in facts})
+    plain, apart = (np.array([design.part(name).ravel() for name in names]) for names in (shared, own))
+    at, weight = np.array([frameworks.index(each.framework) for each in facts]), np.ones(len(facts))
+    x = np.log(
+        [start.deviations.get(name, _NEW) for name in terms] + [start.scatter.get(name, 1.0) for name in frameworks]
+    )
+    bounds = [_BOUNDS] * (len(terms) - 1) + [_NOISE_BOUNDS] + [_SCATTER_BOUNDS] * len(frameworks)
     for _ in range(_ROUNDS):
-        theta = minimize(objective, theta, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS}).x
-        found = dict(zip((*shared, "run"), np.exp(theta).tolist(), strict=True))
-        weight = noise_weights(design, found, y, weight, rounds=1)
-    return found
+        target = _Likelihood(y=y, plain=plain, own=apart, at=at, weight=weight)
+        at_end = minimize(target, x, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS})
+        x, values = at_end.x, np.exp(at_end.x).tolist()
+        scatter = {**dict(zip(frameworks, values[len(terms) :], strict=True)), "": math.exp(_SCATTER**2)}
+        found = Prior(deviations=dict(zip(terms, values[: len(terms)], strict=True)), scatter=scatter)
+        of_weights = FREEDOM / 2.0 * float((np.log(weight) + 1.0 / weight).sum())
+        weight = noise_weights(Design.of(facts, found), y, weight, rounds=1)
+    return float(at_end.fun) + of_weights, found
 
 
-def noise_weights(
-    design: Design, known: Mapping[str, float], y: Array, weight: Array | None = None, rounds: int = 4
-) -> Array:
+def noise_weights(design: Design, y: Array, weight: Array | None = None, rounds: int = 4) -> Array:
     """By how much the noise of each row is larger than usual: what Student's t says of rows that lie far off."""
-    shared = design.covariance({term: sd for term, sd in known.items() if term != "run"})
-    noise = known["run"] ** 2
+    shared, noise = design.shared, design.noise
     weight = np.ones(len(y)) if weight is None else weight
     for _ in range(rounds):
         own = noise * weight
@@ -131,24 +190,19 @@ class Conditioned:
     """Rows that teach, ready to be left out by any label: ``inverse`` of their covariance, ``solved`` = inverse · y."""
 
     rows: tuple[Observation, ...]
-    deviations: Mapping[str, float]
     design: Design
     weight: Array
     inverse: Array
     solved: Array
 
     @classmethod
-    def of(cls, rows: Sequence[Observation], known: Mapping[str, float]) -> Conditioned:
+    def of(cls, rows: Sequence[Observation], known: Prior) -> Conditioned:
         """The rows that teach among ``rows``: those that were measured, at most :data:`MOST` of a source."""
         rows = tuple(thinned([row for row in rows if math.isfinite(row.log_ratio)]))
-        design, y = Design.of([row.facts for row in rows]), np.array([row.log_ratio for row in rows])
-        weight = noise_weights(design, known, y)
-        own = known["run"] ** 2 * weight
-        shared = design.covariance({term: sd for term, sd in known.items() if term != "run"})
-        inverse = np.asarray(np.linalg.inv(shared + np.diag(own)), dtype=np.float64)
-        return cls(
-            rows=rows, deviations=known, design=design, weight=weight, inverse=inverse, solved=np.asarray(inverse @ y)
-        )
+        design, y = Design.of([row.facts for row in rows], known), np.array([row.log_ratio for row in rows])
+        weight = noise_weights(design, y)
+        inverse = np.asarray(np.linalg.inv(design.shared + np.diag(design.noise * weight)), dtype=np.float64)
+        return cls(rows=rows, design=design, weight=weight, inverse=inverse, solved=np.asarray(inverse @ y))
 
     def without(self, out: NDArray[np.bool_], asked: Sequence[Facts]) -> tuple[Array, Array]:
         """Mean (n,) and covariance (n, n) of ln(measured / projected) of ``asked``, where the rows ``out`` are not known.
@@ -156,11 +210,10 @@ class Conditioned:
         The inverse of a part follows from that of the whole (Rasmussen, Williams, 2006, A.12): nothing is inverted
         but the block of what is left out.
         """
-        theirs = Design.of(asked)
-        known = {term: sd for term, sd in self.deviations.items() if term != "run"}
-        own, shared = theirs.covariance(known), [effect in self._place for effect in theirs.effects]
+        theirs = Design.of(asked, self.design.prior)
+        own, shared = theirs.shared, [effect in self._place for effect in theirs.effects]
         columns = [self._place[effect] for effect in theirs.effects if effect in self._place]
-        cross = (theirs.z * theirs.prior(known))[:, shared] @ self.design.z[:, columns].T
+        cross = (theirs.z * theirs.variances)[:, shared] @ self.design.z[:, columns].T
         keep, drop = np.flatnonzero(~out), np.flatnonzero(out)
         inverse, solved = self.inverse[np.ix_(keep, keep)], self.solved[keep]
         if len(drop):
@@ -172,7 +225,7 @@ class Conditioned:
         else:
             reduced = cross[:, keep] @ inverse
         covariance = own - reduced @ cross[:, keep].T
-        return cross[:, keep] @ solved, covariance + self.deviations["run"] ** 2 * np.eye(len(asked))
+        return cross[:, keep] @ solved, covariance + np.diag(theirs.noise)
 
     @cached_property
     def _place(self) -> dict[Effect, int]:
@@ -181,21 +234,16 @@ class Conditioned:
     def effects(self, without_sources: bool = True) -> tuple[tuple[Effect, ...], Array, Array]:
         """The posterior of effects: names, mean and covariance; without those of one source alone, which a new one
         never has."""
-        prior = self.design.prior(self.deviations)
-        keep = np.array(
-            [
-                prior[i] > 0
-                and not (without_sources and (term.endswith("source") or term.startswith("assumed") or term == "run"))
-                for i, (term, _) in enumerate(self.design.effects)
-            ]
-        )
-        z, prior = self.design.z[:, keep], prior[keep]
-        gain = prior[:, None] * z.T
+        effects, variance = self.design.effects, self.design.variances
+        keep = (variance > 0) & [not (without_sources and of_stack(term)) for term, _ in effects]
+        z, variance = self.design.z[:, keep], variance[keep]
+        gain = variance[:, None] * z.T
         mean = gain @ self.solved
-        covariance = np.diag(prior) - gain @ self.inverse @ gain.T
-        return tuple(e for e, kept in zip(self.design.effects, keep, strict=True) if kept), mean, covariance
+        covariance = np.diag(variance) - gain @ self.inverse @ gain.T
+        return tuple(e for e, kept in zip(effects, keep, strict=True) if kept), mean, covariance
 
 
-def repeat_share(known: Mapping[str, float]) -> dict[str, float]:
-    """The deviations of a posterior: what a configuration has of its own is apart from what a repetition adds."""
-    return {**known, "run": math.sqrt(max(known["run"] ** 2 - REPEAT**2, 1e-6))}
+def repeat_share(known: Prior) -> Prior:
+    """The prior of a posterior: what a configuration has of its own is apart from what a repetition adds."""
+    run = math.sqrt(max(known.deviations["run"] ** 2 - REPEAT**2, 1e-6))
+    return replace(known, deviations={**known.deviations, "run": run})

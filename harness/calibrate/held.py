@@ -4,8 +4,8 @@ own. Pure."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -14,16 +14,15 @@ from harness.calibrate.fit import Conditioned
 from harness.calibrate.learn import NORMAL, Left
 from harness.contracts.estimates import Estimate, Observation
 from projector.dataclass import dataclass
+from projector.effects import Prior
 from projector.posterior import REPEAT, Posterior
 
 #: Parts into which sources are divided so that the variances of each come from the first looks of the others.
 FOLDS = 4
 
 
-def deviations_of(
-    known: Posterior, rows: Sequence[Observation] = (), looks: Sequence[Observation] = ()
-) -> dict[str, float]:
-    """The deviations of a posterior as a fit has them, where a repetition is part of the run.
+def prior_of(known: Posterior, rows: Sequence[Observation] = (), looks: Sequence[Observation] = ()) -> Prior:
+    """The prior of a posterior as a fit has it, where a repetition is part of the run.
 
     ``rows`` of another predictor than that of ``looks`` scatter as much more as their typical error is larger.
     """
@@ -32,8 +31,9 @@ def deviations_of(
         scale = max(
             float(np.median([abs(o.log_ratio) for o in rows]) / np.median([abs(o.log_ratio) for o in looks])), 1.0
         )
-    run = math.hypot(known.deviations.get("run", 0.1), REPEAT)
-    return {term: scale * value for term, value in {**known.deviations, "run": run}.items()}
+    of = known.prior.deviations
+    run = math.hypot(of.get("run", 0.1), REPEAT)
+    return replace(known.prior, deviations={term: scale * value for term, value in {**of, "run": run}.items()})
 
 
 def estimates(known: Conditioned, asked: Sequence[Observation], tail: float | None = None) -> dict[str, Estimate]:
@@ -81,10 +81,10 @@ def unseen(rows: Sequence[Observation], looks: Sequence[Observation]) -> list[Ju
     source."""
     names = sorted({row.source for row in looks})
     judged: list[Judged] = []
-    start: Mapping[str, float] | None = None
+    start: Prior | None = None
     for part in range(FOLDS):
         mine = frozenset(names[part::FOLDS])
-        start = fit.deviations([row for row in looks if row.source not in mine], start)
+        start = fit.prior([row for row in looks if row.source not in mine], start)
         left = learn.left_out(Conditioned.of(rows, start), looks)
         tails = learn.tails([each for each in left if each.row.source not in mine])
         judged += [_judged(each, tails) for each in left if each.row.source in mine]
@@ -99,7 +99,7 @@ def _judged(left: Left, tails: tuple[float, float]) -> Judged:
 
 def seen(rows: Sequence[Observation], known: Posterior) -> list[Judged]:
     """Open rows as they are projected today, each without any row of its source."""
-    left = learn.left_out(Conditioned.of(rows, deviations_of(known)), rows, counts=())
+    left = learn.left_out(Conditioned.of(rows, prior_of(known)), rows, counts=())
     return [_judged(each, known.tail) for each in left]
 
 

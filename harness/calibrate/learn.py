@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.calibrate import weights
-from harness.calibrate.fit import Conditioned, deviations, repeat_share
+from harness.calibrate.fit import Conditioned, prior, repeat_share
 from harness.contracts.estimates import Observation
 from projector.dataclass import dataclass
 from projector.posterior import LEVEL, REPEAT, Posterior
@@ -25,11 +25,11 @@ NORMAL = 1.645
 def learn(rows: Sequence[Observation], looks: Sequence[Observation], law: Mapping[str, float]) -> Posterior:
     """The posterior after all sound ``rows``, with variances from ``looks`` (their ``log_ratio`` is the one at the
     first look)."""
-    known = deviations(looks)
+    known = prior(looks)
     conditioned = Conditioned.of(rows, known)
     effects, mean, covariance = conditioned.effects()
     return Posterior(
-        deviations=repeat_share(known),
+        prior=repeat_share(known),
         tail=tails(left_out(conditioned, looks)),
         effects=effects,
         mean=mean,

@@ -66,7 +66,7 @@ def command(args: argparse.Namespace) -> int:
         made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs or 1, progress=told)
         told(words="learning")
         known, rows = posterior_file.learnt(runs, made.observed[NAME], looks)
-        tables = [view_posterior.deviations(known)]
+        tables = [view_posterior.deviations(known), view_posterior.scatter(known)]
         lines = []
         if args.judge:
             judged = held.unseen(rows, looks)

@@ -6,7 +6,8 @@ import math
 import re
 
 from projector.dataclass import dataclass
-from projector.posterior import LEVEL, Facts
+from projector.effects import Facts
+from projector.posterior import LEVEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,7 +93,7 @@ def _fit(name: str, seen: Sequence[Observation], evidence: Sequence[Observation]
     # of a device that no vendor of these runs made, such as the processor at hand, they say nothing
     asked = seen if evidence is None else [o for o in seen if _vendor(o.facts.gpu)]
     looked = [] if ours else [o for o in observations.looks() if math.isfinite(o.log_ratio)]
-    known = Conditioned.of(teaching, held.deviations_of(packaged, () if ours else teaching, looked))
+    known = Conditioned.of(teaching, held.prior_of(packaged, () if ours else teaching, looked))
     tail = packaged.tail[0] if ours else None
     return _Fitted(
         tuple(seen),

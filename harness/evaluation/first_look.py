@@ -18,10 +18,10 @@ from harness.evidence import csvcell
 from harness.predictors.protocol import Predictor
 from projector import posterior
 from projector.dataclass import dataclass
+from projector.effects import Facts
 from projector.errors import InputError, Problem
 from projector.io import csv_file
 from projector.io.files import read_text, write_whole
-from projector.posterior import Facts
 
 #: Where looks are kept, from the root of a checkout.
 FILE = Path("reports/first_look.csv")
@@ -32,7 +32,7 @@ class Look:
     """Throughputs in tokens/s/GPU; ``error`` = projected / measured − 1, before any correction; ``expected``, ``low`` and
     ``high``: what the posterior of that time made of the projection, None where it said nothing. ``status``,
     ``reason``: as in :class:`Row`. ``revision``: of the checkout that looked. ``model``, ``assumed``, ``law``,
-    ``shares``: as :class:`projector.posterior.Facts` has them, of the projection that was looked at; of looks at
+    ``shares``: as :class:`projector.effects.Facts` has them, of the projection that was looked at; of looks at
     revisions before d7e0288, which kept none, of that one."""
 
     run_id: str

@@ -2,7 +2,7 @@
 come from all of it less what is held out, never from the runs that happen to be evaluated with it.
 
 ``harness figures --out`` writes it: one line a measured run and predictor, with ln(measured / projected step time) and what
-:class:`projector.posterior.Facts` says beside.
+:class:`projector.effects.Facts` says beside.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from harness.contracts.estimates import Observation
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.evidence import csvcell, shelf
 from harness.predictors.ours import cluster_of
+from projector.effects import ASSUMPTIONS, PARTS, Facts
 from projector.errors import InputError, Problem
 from projector.expectation import facts_of
 from projector.io import csv_file
 from projector.io.files import read_text
-from projector.posterior import ASSUMPTIONS, PARTS, Facts
 
 FILE = "observations.csv"
 LOOKS = "first_look.csv"

@@ -78,7 +78,8 @@ def text(known: Posterior) -> str:
     head = {
         "evidence": dict(known.evidence),
         "tail": [round(each, 4) for each in known.tail],
-        "deviations": {term: round(value, 4) for term, value in known.deviations.items()},
+        "deviations": {term: round(value, 4) for term, value in known.prior.deviations.items()},
+        "scatter": {framework: round(value, 4) for framework, value in known.prior.scatter.items()},
         "law": {name: round(value, 5) for name, value in known.law.items()},
         "counts": {key: list(pair) for key, pair in known.counts.items()},
         "effects": [list(effect) for effect in known.effects],

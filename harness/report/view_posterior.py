@@ -52,7 +52,13 @@ def _figures(name: str, rows: Sequence[Judged]) -> dict[str, Any]:
 
 def deviations(known: Posterior) -> Table:
     """The standard deviation of every term, largest first: where stacks differ from what is projected."""
-    return tabled("deviations", sorted(known.deviations.items(), key=lambda item: -item[1]), cause=cause)
+    return tabled("deviations", sorted(known.prior.deviations.items(), key=lambda item: -item[1]), cause=cause)
+
+
+def scatter(known: Posterior) -> Table:
+    """By framework, how far its stacks lie from each other, widest first."""
+    named = [(name or "any other", value) for name, value in known.prior.scatter.items()]
+    return tabled("scatter", sorted(named, key=lambda item: -item[1]))
 
 
 def headline(unseen: Sequence[Judged]) -> str:

@@ -55,7 +55,7 @@ def _widths(rows: Sequence[Observation], found: Sequence[Pair]) -> Widths:
     if not rows:
         return {}
     known = posterior.load()
-    conditioned = Conditioned.of(rows, held.deviations_of(known))
+    conditioned = Conditioned.of(rows, held.prior_of(known))
     return held.ratio_widths(conditioned, rows, [(p.first, p.second) for p in found], known.tail[0])
 
 

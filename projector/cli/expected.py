@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from projector.cli.inputs import Case
+from projector.effects import PARTS
 from projector.io.table import Cell, Line, factor, figure, percent, seconds
-from projector.posterior import PARTS, Expectation, cause
+from projector.posterior import Expectation, cause
 from projector.projection import Projection
 
 _SHOWN = 4  # causes that a line names

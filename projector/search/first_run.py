@@ -7,12 +7,13 @@ from dataclasses import replace
 from statistics import fmean
 
 from projector.dataclass import dataclass
+from projector.effects import Facts
 from projector.errors import InputError, Unsupported
 from projector.expectation import Knowledge
 from projector.hardware.types import Cluster
 from projector.kernels.settings import Settings
 from projector.parameter import parameter
-from projector.posterior import Facts, Run
+from projector.posterior import Run
 from projector.projection import Projection, project
 from projector.search.found import Best
 from projector.workload.workload import Workload

@@ -22,9 +22,10 @@ from harness.predictors.constant_mfu import PUBLISHED_MFU, flops_per_token
 from harness.predictors.ours import Ours
 from harness.predictors.protocol import Predictor, guarded
 from projector import posterior
+from projector.effects import Facts
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 from projector.hardware import catalogue
-from projector.posterior import Facts, parse
+from projector.posterior import parse
 from projector.workload import parameters, zoo
 from projector.workload.recipe import Recipe
 
@@ -273,7 +274,7 @@ def test_what_is_shipped_for_plans_and_for_runs_rests_on_the_same_rows() -> None
     """``projector/posterior.json`` and the observations are written by one job of one corpus."""
     known, packaged = posterior.load(), observations.packaged()
     assert known.counts == learn.counts(packaged["simulate"])
-    assert {term for term, _ in known.effects} <= set(known.deviations)
+    assert {term for term, _ in known.effects} <= set(known.prior.deviations)
 
 
 # Recompute is taken for granted of runs that somebody measured, never of a suite's cases.

@@ -12,12 +12,23 @@ from hypothesis import strategies as st
 from harness.evaluation import posterior_file
 from projector import posterior
 from projector.cli.leftover import unstated
+from projector.effects import ASSUMPTIONS, Facts, Prior
 from projector.errors import InputError
 from projector.expectation import Knowledge, kinds
-from projector.posterior import ASSUMPTIONS, GRADES, REPEAT, Expectation, Facts, Posterior, Run
+from projector.posterior import GRADES, REPEAT, Expectation, Posterior, Run
 
 KNOWN = Posterior(
-    deviations={"compute": 0.1, "host": 0.5, "host, framework": 0.4, "host, source": 0.3, "source": 0.05, "run": 0.05},
+    prior=Prior(
+        deviations={
+            "compute": 0.1,
+            "host": 0.5,
+            "host, framework": 0.4,
+            "host, source": 0.3,
+            "source": 0.05,
+            "run": 0.05,
+        },
+        scatter={"nemo": 0.5},
+    ),
     tail=(1.8, 2.5),
 )
 steps = st.floats(0.01, 100.0)
@@ -98,7 +109,7 @@ def test_squares_of_the_parts_add_up(target: Facts, some: list[Run]) -> None:
 @given(st.floats(-0.02, 0.02), st.floats(0.05, 1.0))
 def test_closed_form_of_one_part(y: float, tau: float) -> None:
     """mean = y τ² / (τ² + σ²), variance τ² σ² / (τ² + σ²), where the run is no outlier."""
-    one = Posterior(deviations={"compute": tau}, tail=(1.0, 1.0))
+    one = Posterior(prior=Prior(deviations={"compute": tau}), tail=(1.0, 1.0))
     target = Facts(step_seconds=2.0, shares={"compute": 1.0}, gpu="g", framework="f", family="d")
     after = one.given([Run(facts=target, measured_seconds=2.0 * math.exp(y))])
     mean, variance = after.log_ratio(target)
@@ -108,9 +119,15 @@ def test_closed_form_of_one_part(y: float, tau: float) -> None:
 
 def test_an_outlier_counts_less_than_its_distance() -> None:
     target = Facts(step_seconds=1.0, shares={"compute": 1.0}, gpu="g", framework="f", family="d")
-    one = Posterior(deviations={"compute": 0.05}, tail=(1.0, 1.0))
+    one = Posterior(prior=Prior(deviations={"compute": 0.05}), tail=(1.0, 1.0))
     learnt = [one.given([Run(facts=target, measured_seconds=math.exp(y))]).log_ratio(target)[0] / y for y in (0.1, 1.0)]
     assert learnt[1] < learnt[0]
+
+
+@given(facts())
+def test_stacks_that_lie_apart_have_wider_intervals(target: Facts) -> None:
+    nemo, megatron = (KNOWN.expect(replace(target, framework=name)).half_width for name in ("nemo", "megatron-lm"))
+    assert nemo < megatron
 
 
 def test_an_unknown_framework_is_wider_than_a_known_one() -> None:
