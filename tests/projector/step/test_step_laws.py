@@ -16,7 +16,7 @@ from projector.operators.types import Collective, Stream
 from projector.pipeline.exchange import exposed
 from projector.projection import Projection, project
 from projector.step.stages import _beside, parts
-from projector.step.timing import CONTENTION, Clock, Phase, Segment
+from projector.step.timing import CONTENTION, Clock, Phase, Segment, in_turns
 from projector.workload import zoo
 from projector.workload.composition import compositions
 from projector.workload.lora import LoRA
@@ -59,7 +59,7 @@ def test_a_dense_layer_that_waits_for_its_host_takes_as_long_for_any_sequence() 
     def step(**changes: object) -> float:
         return on_h100(**{"gpus": 8, "tp": 8, "global_batch_size": 8, **changes}).step_seconds
 
-    assert step(seq_length=512) == pytest.approx(step(seq_length=256), rel=1e-9)
+    assert step(seq_length=512) == pytest.approx(step(seq_length=256), rel=1e-3)
     graphed = {"cuda_graph_scope": ("attn", "mlp")}
     assert step(seq_length=256, **graphed) < 0.4 * step(seq_length=256)
     assert step(seq_length=256, **graphed) < step(seq_length=512, **graphed)
@@ -126,10 +126,11 @@ def test_half_of_the_weight_traffic_overlaps_where_the_framework_says_half() -> 
 
 @pytest.mark.parametrize(("start", "end", "wide"), [(1, 1, 2), (0, 14, 14), (3, 0, 3), (40, 40, 32)])
 def test_first_and_last_layers_in_bf16_change_exactly_those(start: int, end: int, wide: int) -> None:
-    quantised = {"precision": "fp8", "fp8_recipe": "tensorwise"}
+    graphed = {"cuda_graph_scope": ("full_iteration",)}  # so that the host hides nothing
+    quantised = {"precision": "fp8", "fp8_recipe": "tensorwise", **graphed}
     numbers = {"num_layers_at_start_in_bf16": start, "num_layers_at_end_in_bf16": end}
     fp8, mixed = on_h100(**quantised, **numbers), on_h100(**quantised, **numbers, first_last_layers_bf16=True)
-    bf16 = on_h100(precision="bf16")
+    bf16 = on_h100(precision="bf16", **graphed)
     layers = zoo.load("llama3_8b").num_layers
     of_layers = [p.stage_seconds[0][0] for p in (fp8, mixed, bf16)]
     assert of_layers[1] - of_layers[0] == pytest.approx((of_layers[2] - of_layers[0]) * wide / layers, rel=1e-6)
@@ -173,6 +174,16 @@ def test_kernels_run_in_the_order_and_no_sooner_than_they_are_issued(
     assert whole.seconds == pytest.approx(max(issued, done))
     assert _run(one).then(_run(two)).seconds == pytest.approx(whole.seconds)
     assert max(whole.device, whole.host) <= whole.seconds + 1e-9 <= whole.device + whole.host + 2e-9
+
+
+@given(st.floats(0.0, 5.0), st.floats(0.0, 5.0), st.floats(0.1, 9.0))
+def test_device_and_host_take_turns_at_being_late(device: float, host: float, scale: float) -> None:
+    """Never faster than either, slower than both only where they are alike, and the same in any unit of time."""
+    together = in_turns(device, host)
+    assert max(device, host) * (1 - 1e-9) <= together + 1e-12 <= 1.2 * max(device, host) + 2e-12
+    assert together == pytest.approx(in_turns(host, device))
+    assert in_turns(scale * device, scale * host) == pytest.approx(scale * together)
+    assert in_turns(1.0, 0.25) < 1.001
 
 
 def test_a_slow_start_is_not_made_up_for() -> None:

@@ -62,14 +62,14 @@ def test_compute_hides_only_once() -> None:
 
 
 def test_a_drained_device_waits_for_its_first_kernels() -> None:
-    """Two kernels of 5 and 0.1 s whose launches take 1 s: the first begins at 1 s, or at once where the host is ahead."""
+    """Two kernels of 500 and 0.1 s whose launches take 1 s: the first begins at 1 s, or at once where the host is ahead."""
     a, b = stream("a"), stream("b")
     execution = Execution.of(runtime={"launch_us": 1e6, "collective_us": 0.0, "sync_us": 0.0, "layer_us": 0.0})
-    phase = clock({a: 5.0, b: 0.1}, execution=execution).phase([a, b])
+    phase = clock({a: 500.0, b: 0.1}, execution=execution).phase([a, b])
     drained = replace(phase, drained=True)
-    assert (phase.seconds, drained.seconds) == (pytest.approx(5.1), pytest.approx(1.0 + 5.1))
+    assert (phase.seconds, drained.seconds) == (pytest.approx(500.1), pytest.approx(1.0 + 500.1))
     assert drained.host_excess == pytest.approx(1.0)
-    free = clock({a: 5.0, b: 0.1}).phase([a, b])
+    free = clock({a: 500.0, b: 0.1}).phase([a, b])
     assert replace(free, drained=True).seconds == free.seconds
     assert apart(drained, phase).seconds - apart(phase, phase).seconds == pytest.approx(1.0)
 
@@ -103,11 +103,11 @@ def test_the_host_waits_for_each_exchange_of_plain_stages() -> None:
 def test_the_host_limits_between_synchronisations() -> None:
     a, b = stream("a"), stream("b")
     execution = Execution.of(runtime={"launch_us": 1e6, "collective_us": 0.0, "sync_us": 0.5e6, "layer_us": 0.0})
-    phase = clock({a: 5.0, b: 0.1}, execution=execution).phase([a, HostWork(name="s", sync=True), b])
-    assert phase.seconds == pytest.approx(5.0 + (1.0 + 0.1) + 0.5)  # the device has nothing left while b is issued
+    phase = clock({a: 500.0, b: 0.1}, execution=execution).phase([a, HostWork(name="s", sync=True), b])
+    assert phase.seconds == pytest.approx(500.0 + (1.0 + 0.1) + 0.5)  # the device has nothing left while b is issued
     assert phase.host_excess == pytest.approx(1.0 + 0.5)
-    ahead = clock({a: 5.0, b: 0.1}, execution=execution).phase([a, b])
-    assert ahead.seconds == pytest.approx(5.1)
+    ahead = clock({a: 500.0, b: 0.1}, execution=execution).phase([a, b])
+    assert ahead.seconds == pytest.approx(500.1)
 
 
 def test_a_compiled_step_has_no_host_time() -> None:
