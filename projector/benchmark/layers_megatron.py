@@ -86,7 +86,7 @@ class MegatronSource:
                 expert_tensor_parallel_size=recipe.etp,
             )
             if made.place == "cpu":
-                _without_gpu()
+                _without_gpu(made.model.moe is not None)
             else:
                 _core("tensor_parallel.random").model_parallel_cuda_manual_seed(1234)
         self._config = _config(made)
@@ -109,9 +109,13 @@ class MegatronSource:
         name = "get_gpt_layer_with_transformer_engine_spec" if self.fused else "get_gpt_layer_local_spec"
         make = getattr(specs, name)
         routed = model.moe if kind.moe else None
+        grouped, ep = self._made.workload.recipe.moe_grouped_gemm != "loop", self._made.workload.recipe.ep
+        if routed and self._made.place == "cpu" and (grouped or ep > 1):
+            needs = "exchange between experts" if ep > 1 else "grouped product of experts"
+            raise Unsupported(f"Megatron-Core's {needs}, which needs a GPU: try ep=1 and moe_grouped_gemm=loop")
         options = {
             "num_experts": routed.num_experts if routed else None,
-            "moe_grouped_gemm": bool(routed) and self._made.workload.recipe.moe_grouped_gemm != "loop",
+            "moe_grouped_gemm": bool(routed) and grouped,
             "qk_layernorm": model.qk_layernorm,
             "multi_latent_attention": model.mla is not None,
         }
@@ -183,7 +187,7 @@ def settings(made: Made) -> dict[str, Any]:
             "moe_ffn_hidden_size": moe.moe_ffn_hidden_size,
             "moe_shared_expert_intermediate_size": moe.moe_shared_expert_intermediate_size or None,
             "moe_router_score_function": moe.moe_router_score_function,
-            "moe_token_dispatcher_type": "alltoall",
+            **_exchange(made),
             "moe_grouped_gemm": recipe.moe_grouped_gemm != "loop",
             "moe_router_load_balancing_type": "none",
             "moe_router_force_load_balancing": bool(recipe.moe_router_force_load_balancing),
@@ -193,6 +197,25 @@ def settings(made: Made) -> dict[str, Any]:
         wide = recipe.fp8_recipe in ("blockwise", "mxfp8")
         found |= {"fp8": "e4m3" if wide else "hybrid", "fp8_recipe": recipe.fp8_recipe or "delayed"}
     return found
+
+
+def _exchange(made: Made) -> dict[str, Any]:
+    """How tokens reach their experts, in the words of the recipe: the flex dispatcher refuses a group of one rank, and
+    fused permutations need Transformer Engine."""
+    recipe, fusable = made.workload.recipe, fused(made.place)
+    asked = recipe.moe_token_dispatcher_type or "alltoall"
+    kind = "alltoall" if asked == "flex" and recipe.ep * recipe.etp == 1 else asked
+    if kind == "flex" and recipe.moe_flex_dispatcher_backend not in (None, "deepep", "hybridep"):
+        raise Unsupported(
+            f"{recipe.moe_flex_dispatcher_backend} in Megatron-Core's layers, which have no such dispatcher"
+        )
+    return {
+        "moe_token_dispatcher_type": kind,
+        "moe_flex_dispatcher_backend": recipe.moe_flex_dispatcher_backend or "deepep",
+        "moe_permute_fusion": fusable and bool(recipe.moe_permute_fusion),
+        "moe_router_fusion": fusable and bool(recipe.moe_router_fusion),
+        "moe_router_dtype": recipe.moe_router_dtype if recipe.moe_router_dtype in ("fp32", "fp64") else None,
+    }
 
 
 def _config(made: Made) -> Any:
@@ -220,12 +243,30 @@ def _core(name: str) -> Any:
         raise InputError([Problem("--layers", "", f"megatron: {error}", expected)]) from None
 
 
-def _without_gpu() -> None:
+class _Alone:
+    """A stream, or an event, where nothing runs beside anything."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def wait_stream(self, _: object) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def record_event(self, _: object = None) -> _Alone:
+        return self
+
+
+def _without_gpu(routed: bool) -> None:
     """What Megatron's modules ask a GPU for whatever tensors they are given: the tracker of random numbers that keeps no
-    states, and the place of their buffers. Experts need streams of a GPU all the same."""
+    states, the place of their buffers, and streams of its dispatchers. ``routed``: its router looks for Transformer
+    Engine's product under a name that 0.16 does not define without it."""
     _core("tensor_parallel.random").initialize_rng_tracker(inference_rng_tracker=True)
     if not torch.cuda.is_available():
         torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment, return-value]
+        torch.cuda.Stream = _Alone  # type: ignore[assignment, misc]
+        torch.cuda.current_stream = _Alone  # type: ignore[assignment]
+    if routed:
+        vars(_core("transformer.moe.moe_utils")).setdefault("te_general_gemm", None)
 
 
 def _joined() -> None:

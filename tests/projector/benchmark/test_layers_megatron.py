@@ -4,16 +4,21 @@ names, which a stand-in has here.
 
 from __future__ import annotations
 
+import os
 import sys
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
+import yaml
 
 torch = pytest.importorskip("torch")
 
+from benchmark_cases import SMALL as RUN  # noqa: E402
 from benchmark_cases import stand_in  # noqa: E402
 
 from projector.benchmark import layers_megatron, measured, source  # noqa: E402
@@ -118,6 +123,8 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
             "MLATransformerConfig": _LatentConfig,
         },
         ".transformer.spec_utils": {"build_module": build},
+        ".transformer.moe": {},
+        ".transformer.moe.moe_utils": {},
         ".models": {},
         ".models.gpt": {},
         ".models.gpt.gpt_layer_specs": {"get_gpt_layer_local_spec": local},
@@ -128,7 +135,8 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     stand_in(monkeypatch, {"megatron": {}, **{f"megatron.core{name}": inside for name, inside in contents.items()}})
     monkeypatch.setattr(layers_megatron, "installed", lambda: True)
     monkeypatch.setattr(layers_megatron, "_joined", lambda: None)
-    monkeypatch.setattr(torch.cuda, "current_device", torch.cuda.current_device)  # put back after what a CPU needs
+    for name in ("current_device", "current_stream", "Stream"):  # put back after what a CPU needs
+        monkeypatch.setattr(torch.cuda, name, getattr(torch.cuda, name))
     return seen
 
 
@@ -177,7 +185,9 @@ def test_layers_are_built_from_its_specs(core: dict[str, Any]) -> None:
 
 
 def test_routed_latent_layers_get_their_config(core: dict[str, Any]) -> None:
-    made = _made("deepseek_v2_lite")
+    with pytest.raises(Unsupported, match=r"grouped product.*moe_grouped_gemm=loop"):
+        source.find("megatron", _made("deepseek_v2_lite")).layer(decoder(True))
+    made = _made("deepseek_v2_lite", moe_grouped_gemm="loop")
     layer: Any = source.find("megatron", made).layer(decoder(True))
     moe = made.model.moe
     assert moe is not None
@@ -208,6 +218,40 @@ def test_what_it_cannot_build_is_refused(core: dict[str, Any], monkeypatch: pyte
 def test_windows_are_not_covered(core: dict[str, Any]) -> None:
     with pytest.raises(Unsupported, match="sliding-window"):
         source.find("megatron", _made()).layer(decoder(False, 128))
+
+
+@pytest.mark.parametrize("dispatcher", ["alltoall", "allgather"])
+@pytest.mark.skipif(not layers_megatron.installed(), reason="Megatron-Core is not installed here")
+def test_the_package_itself_runs_routed_layers_on_a_cpu(dispatcher: str, tmp_path: Path) -> None:
+    """With the dispatcher that the recipe names, in a process of its own: its groups are those of a process."""
+    recipe = {**RUN["recipe"], "precision": "fp32", "moe_grouped_gemm": "loop", "moe_token_dispatcher_type": dispatcher}
+    model = {**RUN["model"], "base": "mixtral_8x7b", "moe": {"moe_ffn_hidden_size": 64}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**RUN, "model": model, "recipe": recipe}))
+    words = (
+        "benchmark",
+        "--config",
+        tmp_path / "run.yaml",
+        "--device",
+        "cpu",
+        "--budget",
+        "0.05",
+        "--layers",
+        "megatron",
+    )
+    done = command_line.run("projector", *words, env={"PYTHONPATH": os.pathsep.join(sys.path)}, fresh=True)
+    assert done.returncode == 0, done.stderr
+    assert "layer moe, backward" in done.stdout
+    assert "layers of megatron-core" in done.stdout
+
+
+def test_the_exchange_is_that_of_the_recipe() -> None:
+    flex = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep", "moe_permute_fusion": True}
+    alone = layers_megatron.settings(_made("deepseek_v2_lite", **flex))
+    assert (alone["moe_token_dispatcher_type"], alone["moe_permute_fusion"]) == ("alltoall", False)
+    wide = replace(_made("deepseek_v2_lite").workload, gpus=2)
+    made = Made(replace(wide, recipe=replace(wide.recipe, ep=2, **flex)))
+    found = layers_megatron.settings(made)
+    assert (found["moe_token_dispatcher_type"], found["moe_flex_dispatcher_backend"]) == ("flex", "hybridep")
 
 
 def test_a_step_is_timed_with_its_layers(core: dict[str, Any], cpu: Device) -> None:
