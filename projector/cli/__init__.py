@@ -16,6 +16,9 @@ COMMANDS = (
     ),
     Command("performance", "step time, tokens/s/GPU, MFU, breakdown and memory verdict", "ask"),
     Command(
+        "both", "performance and memory of one projection, or of one benchmark, as Primus has it", module="performance"
+    ),
+    Command(
         "layers",
         "FLOP, bytes, intensity and time of every operator of a layer, and what binds it: compute, memory, link, host",
         "check",

@@ -106,7 +106,7 @@ def read_case(options: argparse.Namespace) -> Case:
         assumed=(*_still(loaded.assumed, options), *chosen, *assumed, *counted, *split),
         ignored=loaded.ignored,
         unmodelled=(*loaded.unmodelled, *loaded.model.unmodelled),
-        moot=loaded.moot,
+        moot=(*loaded.moot, *options.neutral),
         changes=told.texts if options.config else (),
         notes=notes,
         settings=settings,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from projector.benchmark.launched import first
 from projector.cli.parser import quantity, whole
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from projector.benchmark.device import Device
     from projector.benchmark.measured import Measurement
     from projector.benchmark.restored import Compared
+    from projector.cli.inputs import Case
     from projector.hardware.types import Cluster
     from projector.io.table import Line, Table
     from projector.projection import Projection
@@ -147,6 +148,25 @@ def memory(found: Measurement, simulated: Projection, cluster: Cluster) -> tuple
         listed("Activations", rows, cells, note),
         Line(f"Peak of the whole run: {peaks} of {made.usable / _GIB:.2f} GiB"),
     )
+
+
+class Counted(NamedTuple):
+    """Memory with activations as counted while layers ran: as tables, and as JSON values."""
+
+    blocks: tuple[Table | Line, ...] = ()
+    values: Mapping[str, object] = {}
+
+
+NOTHING_COUNTED = Counted()
+
+
+def counted(options: argparse.Namespace, case: Case, simulated: Projection) -> Counted:
+    from projector.benchmark.device import open_device
+    from projector.benchmark.restored import anchored
+
+    found = measurement(options, case.workload, case.cluster, open_device)
+    values = asdict(anchored(found.asked, found.timings, simulated, case.cluster))
+    return Counted(memory(found, simulated, case.cluster), {"benchmark": values})
 
 
 def _mib(size: float) -> str:

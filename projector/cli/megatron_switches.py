@@ -10,19 +10,27 @@ from projector.errors import InputError, Problem
 from projector.intake import megatron_cli
 from projector.intake.megatron_recipe import recipe_fields
 from projector.intake.shell.unknown import Unknowns
+from projector.intake.spelling import normal
+from projector.intake.tables import table
 from projector.intake.values import Reader, literal
 from projector.workload.fields import field_of
 
 
 def take(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
-    """``rest`` less the switches that decide a field, which go to ``parsed.stated``. Raises :class:`InputError` where they
-    contradict each other or another flag, or have a value that they cannot have."""
+    """``rest`` less the switches that decide a field, which go to ``parsed.stated``, and those of Primus' launcher that no
+    step feels, which go to ``parsed.neutral``. Raises :class:`InputError` where they contradict each other or another
+    flag, or have a value that they cannot have."""
     stated: dict[str, tuple[str, str]] = dict(parsed.stated)
     beside = {key: literal(text) for key, (_, text) in stated.items()}
     options = _options(rest)
     said = _read(rest)
     left, problems = [], []
     for words in options:
+        name = words[0].partition("=")[0]
+        if normal(name) in table("primus", "launcher"):
+            parsed.neutral += (f"{name} (of Primus' launcher; no step depends on it)",)
+            left += words[1 if "=" in words[0] else 2 :]
+            continue
         own = _read(words)
         keys = {*_decided({}, own), *_decided({name: said[name] for name in said if name not in own}, own)}
         flag = words[0].partition("=")[0]

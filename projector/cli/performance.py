@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from projector.cli import memory as held
 from projector.cli import runs, slow, written
 from projector.cli.live import add_live, asked, one_voice
 from projector.cli.options import add_selection
@@ -43,6 +44,8 @@ class Projections:
 
 
 def register(parser: Parser) -> None:
+    """``parser``: of ``performance``, or of ``both``, which also shows what ``memory`` does."""
+    both = parser.prog.endswith(" both")
     add_command(
         parser,
         _run,
@@ -61,6 +64,9 @@ def register(parser: Parser) -> None:
     )
     add_live(group)
     add_json(group)
+    parser.set_defaults(both=both, memory_safety_margin=None)
+    if both:
+        held.add_margin(group)
     group.add_argument(
         "--explore",
         action="store_true",
@@ -177,7 +183,7 @@ def _first(options: argparse.Namespace) -> str:
 
 
 def _further(case: Case, options: argparse.Namespace, made: Projections, own: runs.Taught) -> _Further:
-    from projector.cli import communication, exploration, mfu, remedies
+    from projector.cli import communication, exploration, live, mfu, remedies, report
     from projector.io.table import Line
     from projector.projection import project
 
@@ -213,6 +219,11 @@ def _further(case: Case, options: argparse.Namespace, made: Projections, own: ru
         steps = slow.found(wrong, case, made.first, mode)
         blocks += slow.table(wrong, *steps)
         values["slow"] = slow.as_document(wrong, *steps)
+    if options.both:
+        timed = BENCHMARK in made.by_mode and asked(options)
+        counted = live.counted(options, case, made.first) if timed else live.NOTHING_COUNTED
+        blocks += (*report.held(case, made.first), *held.with_margin(options, made.first.memory), *counted.blocks)
+        values |= counted.values
     if options.explore:
         found = exploration.explored(case, mode)
         blocks += exploration.table(case, found)

@@ -43,7 +43,7 @@ class _Store(argparse.Action):
 
 def add_field_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of all recipe fields: those that most runs state, and the others, which ``--help-all`` shows."""
-    parser.set_defaults(stated={})
+    parser.set_defaults(neutral=(), stated={})
     usual = parser.add_argument_group("how it is trained (each field of a recipe has a flag: --help-all)")
     further = parser.add_argument_group("further fields of a recipe")
     for known in sorted(fields(), key=lambda known: not known.essential):

@@ -60,11 +60,16 @@ def memory(case: Case, made: Projection, course: Iterable[Line] = ()) -> Iterato
     """Yields what ``memory`` shows, in order; ``course``: its lines on the memory through a step."""
     yield from head(case, made)
     yield verdict(case, made)
-    yield _ranks(case, made)
-    yield _modules(made, by_module(made.resolved, case.cluster.gpu.arch))
+    yield from held(case, made)
     yield from course
     yield Line("")
     yield from remarks(case, made)
+
+
+def held(case: Case, made: Projection) -> Iterator[Table]:
+    """What every pipeline rank holds, and what the modules of a layer keep."""
+    yield _ranks(case, made)
+    yield _modules(made, by_module(made.resolved, case.cluster.gpu.arch))
 
 
 def head(case: Case, made: Projection) -> Iterator[Line]:

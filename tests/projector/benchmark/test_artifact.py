@@ -147,6 +147,11 @@ def test_both_commands_use_a_file(file: Path, small: Path, capsys: pytest.Captur
     shown = capsys.readouterr().out
     assert "counted MiB" in shown
     assert "with activations as counted" in shown
+    for command in (["memory"], ["both", "--profiling-mode", "both", "--memory-safety-margin", "0.05"]):
+        assert projector([*command, *flags]) == 0
+        assert "with activations as counted" in capsys.readouterr().out
+    assert projector(["memory", *flags, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["benchmark"]["peak"] > 0
     assert projector(["performance", *flags, "--profiling-mode", "both", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert "benchmark" in json.dumps(document)

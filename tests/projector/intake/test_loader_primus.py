@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, Unsupported
 from projector.intake import primus
 from projector.intake.yaml_files import deep_merge, substitute
 from projector.workload import zoo
@@ -40,6 +40,14 @@ def test_experiment_without_primus():
     assert loaded.assumed
     assert "stderr_sink_level" in loaded.ignored
     assert problems(loaded.workload()) == ()
+
+
+@pytest.mark.parametrize("framework", ["torchrec_dlrm", "torchrec", "dlrm_v4", "dlrm"])
+def test_what_is_no_language_model_says_what_it_trains(tmp_path, framework):
+    """Primus' projection takes these names for its ranker."""
+    (tmp_path / "exp.yaml").write_text(f"modules: {{pre_trainer: {{framework: {framework}, model: dlrm_v4.yaml}}}}")
+    with pytest.raises(Unsupported, match=r"not a language model.*recommendation model, whose step is look-ups"):
+        primus.load(tmp_path / "exp.yaml", env={})
 
 
 def test_layout_that_places_no_mtp_layer_builds_none(tmp_path):
