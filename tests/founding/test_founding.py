@@ -30,9 +30,10 @@ MODEL, NODES = "MI300X/deepseek_v2_lite-BF16-pretrain.yaml", "4"
 FILES = {
     "mi355x.yml": {"node_bw": 896.0, "pod_bw": 48.0, "bw_eff": 0.88, "nics_per_node": 8, "a2a_peer_lat": 0.5},
     "slow.yml": {"pod_bw": 5.0},
+    "idle.yml": {"node_bw": 100, "node_topology": "mesh", "switch_topology": True, "p2p_bw_eff": 0.5},
     "felt.yml": {"nic_rdma_setup_us": 260, "switch_topology": False, "pod_bw": 25, "node_topology": "mesh"},
 }
-EXPECTED = {"shows", "refuses", "is", "less", "more", "same", "ratio", "held", "not"}
+EXPECTED = {"shows", "lacks", "refuses", "is", "less", "more", "same", "ratio", "held", "not"}
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +96,12 @@ def test_it_works_as_the_document_says(key: str, folder: Path) -> None:
     if "held" in item or "not" in item:
         return
     text, env = item.get("run") or item["printed"].removeprefix(RUNNER), item.get("env", {})
-    if {"shows", "refuses"} & set(item):
+    if {"shows", "lacks", "refuses"} & set(item):
         done = run(tuple(words(text, folder)), tuple(env.items()))
         assert done.returncode == (2 if "refuses" in item else 0), done.stderr
         assert item.get("refuses", "") in done.stderr
         assert [words for words in item.get("shows", ()) if words not in done.stdout] == [], done.stdout
+        assert [words for words in item.get("lacks", ()) if words in done.stdout] == [], done.stdout
     for name, expected in item.get("is", {}).items():
         assert value(name, text, folder, env) == expected
     for name, other in item.get("less", {}).items():

@@ -12,7 +12,6 @@ from tabled import tabled
 from projector.cli import run
 from projector.cli.megatron_switches import take
 from projector.errors import InputError
-from projector.hardware.catalogue import gpu
 from tests.projector.kernels.origami_package import RELEASED, build
 
 
@@ -25,10 +24,6 @@ def parts(made):
     return made["projections"]["simulate"]["breakdown"]
 
 
-def test_without_flags_nothing_is_set(document):
-    assert document()["settings"] == []
-
-
 def test_a_clock_moves_compute_and_neither_network_nor_memory(document):
     slow, fast = document("--gpu-clock-mhz", "1000"), document("--gpu-clock-mhz", "2000")
     assert slow["settings"] == ["gpu_clock_mhz=1000", "sustained_clock_mhz=1000"]
@@ -38,23 +33,6 @@ def test_a_clock_moves_compute_and_neither_network_nor_memory(document):
     # The peak that MFU is stated against is the data sheet's at any clock.
     a, b = (made["projections"]["simulate"] for made in (slow, fast))
     assert a["mfu"] * a["step_seconds"] == pytest.approx(b["mfu"] * b["step_seconds"])
-
-
-def test_a_power_cap_slows_down_up_to_the_tdp(document):
-    free = document()
-    capped = document("--power-cap-watts", "700")
-    loose = document("--power-cap-watts", "2000")
-    assert parts(capped)["compute_s"] > parts(free)["compute_s"]
-    assert parts(loose) == parts(free)
-    assert gpu("mi355x").tdp_watts == 1400.0
-    assert loose["settings"][0] == "power_cap_watts=2000 (not below the TDP: no effect)"
-
-
-def test_primus_variables_are_read_where_no_flag_speaks(document, monkeypatch):
-    monkeypatch.setenv("PRIMUS_GPU_CLOCK_MHZ", "1000")
-    monkeypatch.setenv("PRIMUS_GEMM_BACKEND", "builtin")
-    assert document()["settings"][0] == "gpu_clock_mhz=1000"
-    assert document("--gpu-clock-mhz", "1500")["settings"][0] == "gpu_clock_mhz=1500"
 
 
 def test_origami_prices_the_dense_products(document, monkeypatch):

@@ -1,6 +1,5 @@
 """``projector memory``: components of every rank, and a verdict with its margin."""
 
-import json
 import re
 
 import command_line
@@ -127,13 +126,3 @@ def test_scaling_from_fewer_hosts(case: str) -> None:
     scaling = command_line.document("projector", "performance", "--config", case, "--sub-target-nodes", "1")["scaling"]
     assert scaling["nodes"] == 1
     assert 0.5 < scaling["efficiency"] < 1.1  # sharded state shrinks with more ranks
-
-
-def test_zero_bubble_is_faster_and_leaves_a_named_schedule_alone(case: str) -> None:
-    def seconds(*flags: str) -> float:
-        document = json.loads(command_line.told("projector", "performance", "--config", case, "--json", *flags))
-        return float(document["projections"]["simulate"]["step_seconds"])
-
-    plain, split = seconds(), seconds("--enable-zero-bubble")
-    assert split < plain
-    assert seconds("--enable-zero-bubble", "--pipeline-schedule-algorithm", "1f1b") == pytest.approx(plain)
