@@ -245,7 +245,11 @@ def test_the_package_itself_runs_routed_layers_on_a_cpu(dispatcher: str, tmp_pat
 
 
 def test_the_exchange_is_that_of_the_recipe() -> None:
-    flex = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep", "moe_permute_fusion": True}
+    flex: dict[str, Any] = {
+        "moe_token_dispatcher_type": "flex",
+        "moe_flex_dispatcher_backend": "hybridep",
+        "moe_permute_fusion": True,
+    }
     alone = layers_megatron.settings(_made("deepseek_v2_lite", **flex))
     assert (alone["moe_token_dispatcher_type"], alone["moe_permute_fusion"]) == ("alltoall", False)
     wide = replace(_made("deepseek_v2_lite").workload, gpus=2)
