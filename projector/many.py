@@ -41,10 +41,10 @@ class Many:
     """One row per workload, in the order in which they were given.
 
     ``status``: one of :data:`STATUSES`, ``reason`` why it is not ``ok``; ``step_seconds``, ``tgs`` (NaN unless ``ok``);
-    ``memory``: bytes allocated at the peak of the fullest rank. It is NaN where there is no configuration to speak of,
-    where it cannot fit in whatever order (``reason``: "at least …"), and where an order that is made for its times was not
-    made, because it is ``slower``. That is what a row is whose bound is no faster than the best that were asked for. All
-    others are what :func:`projector.projection.project` finds for the workload alone.
+    ``memory``: bytes allocated at the peak of the fullest rank, ``share``: what these need of the usable ones. The bytes
+    are NaN where there is no configuration to speak of, where it cannot fit in whatever order (``reason``: "at least …"),
+    and where an order that is made for its times was not made, because it is ``slower``. That is what a row is whose bound
+    is no faster than the best that were asked for. All others are what :func:`projector.projection.project` finds for the workload alone.
     """
 
     status: tuple[str, ...]
@@ -52,6 +52,7 @@ class Many:
     step_seconds: Floats
     tgs: Floats
     memory: Floats
+    share: Floats
     fastest: Mapping[int, Workload] = field(repr=False)
     cluster: Cluster = field(repr=False)
     settings: Settings = field(repr=False)
@@ -102,9 +103,9 @@ def project_many(
         race.enter({first + i: (rows.tokens[i] / rows.seconds[i], load) for i, load in enumerate(loads)})
         parts.append(rows)
         first += len(loads)
-    seconds, tokens, memory = (
+    seconds, tokens, memory, share = (
         np.concatenate([np.zeros(0), *(getattr(rows, name) for rows in parts)])
-        for name in ("seconds", "tokens", "memory")
+        for name in ("seconds", "tokens", "memory", "share")
     )
     return Many(
         status=tuple(chain.from_iterable(rows.status for rows in parts)),
@@ -112,6 +113,7 @@ def project_many(
         step_seconds=seconds,
         tgs=tokens / seconds,
         memory=memory,
+        share=share,
         fastest=race.leaders,
         cluster=cluster,
         settings=settings,
@@ -161,7 +163,7 @@ class _Rows:
 
     def __init__(self, number: int) -> None:
         self.status, self.reason = ["ok"] * number, [""] * number
-        self.seconds, self.memory, self.tokens = (np.full(number, np.nan) for _ in range(3))
+        self.seconds, self.memory, self.share, self.tokens = (np.full(number, np.nan) for _ in range(4))
 
     def reject(self, row: int, status: str, reason: str) -> None:
         self.status[row], self.reason[row] = status, reason
@@ -172,6 +174,7 @@ class _Rows:
     def fits(self, row: int, need: Need, bound: str = "") -> bool:
         """Returns whether a row fits in memory; it is rejected where it does not, or where a ``bound`` says that it
         cannot."""
+        self.share[row] = need.required / need.usable
         if need.margin < 0:
             self.reject(
                 row, "out-of-memory", f"{bound}{need.required / 2**30:.1f} GiB of {need.usable / 2**30:.1f} GiB"

@@ -29,7 +29,8 @@ PLOTS = {
     "orders": "the order of alternatives, measured and projected",
 }
 
-_EDGES = 0.5, 2.0  # of an axis of ratios; what lies beyond stands at the edge with its figure
+_EDGES = 0.5, 2.0  # of an axis of ratios; what lies beyond stands outside of it with its figure
+_OUTSIDE = 1.32  # of an edge: the room for that
 _LETTERS_AN_INCH, _NAME = 14, 34  # of small print; of a run or a source
 _TICKS = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 
@@ -91,7 +92,7 @@ def _strips(groups: Mapping[str, pd.DataFrame], theme: Theme, title: str, words:
         if ends := _allowed(members):
             axes.plot(np.clip(ends, *_EDGES), (place, place), "|-", color=theme.faint, linewidth=0.9, zorder=2)
     axes.set_xscale("log")
-    axes.set_xlim(_EDGES[0] / 1.04, _EDGES[1] * 1.04)
+    axes.set_xlim(_EDGES[0] / _OUTSIDE, _EDGES[1] * _OUTSIDE)
     axes.set_xticks(_TICKS, [f"{t:g}×" for t in _TICKS])
     axes.set_xticks([], minor=True)
     places = range(len(ordered))
@@ -104,7 +105,7 @@ def _strips(groups: Mapping[str, pd.DataFrame], theme: Theme, title: str, words:
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
     words += "A dot is a run, a box the quartiles, a thin bar what the 90 % interval of the usual run allows; "
-    titled(figure, theme, title, words + "right: mean error, held out. Triangles: beyond the axis, with their value.")
+    titled(figure, theme, title, words + "right: mean error, held out. Triangles: beyond the axis, the two farthest.")
     return figure
 
 
@@ -138,20 +139,14 @@ def _strip(axes: Any, place: int, ratios: Any, theme: Theme) -> None:
             zorder=4,
         )
     axes.plot((middle, middle), (place - 0.33, place + 0.33), color=theme.wrong, linewidth=1.8, zorder=5)
-    for edge, marker, beyond in ((_EDGES[0], "<", ratios < _EDGES[0]), (_EDGES[1], ">", ratios > _EDGES[1])):
-        if beyond.any():
-            words = ", ".join(f"{r:.2g}×" for r in sorted(ratios[beyond])[-2:])
-            axes.plot([edge], [place], marker, color=theme.wrong, markersize=6, zorder=6)
-            axes.annotate(
-                words,
-                (edge, place),
-                xytext=(-7 if edge > 1 else 7, 0),
-                textcoords="offset points",
-                ha="right" if edge > 1 else "left",
-                va="center",
-                fontsize=7.5,
-                color=theme.ink,
-            )
+    for edge, marker, beyond in ((_EDGES[0], "<", np.sort(ratios)[:2]), (_EDGES[1], ">", np.sort(ratios)[-2:])):
+        way = 1 if edge > 1 else -1
+        words = ", ".join(f"{r:.2g}×" for r in beyond if way * r > way * edge)
+        if words:
+            at, side = edge * 1.02**way, "left" if edge > 1 else "right"
+            axes.plot([at], [place], marker, color=theme.wrong, markersize=6, zorder=6, clip_on=False)
+            look = {"textcoords": "offset points", "ha": side, "va": "center", "fontsize": 7, "color": theme.ink}
+            axes.annotate(words, (at, place), xytext=(5 * way, 0), **look)
 
 
 def what_if(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:

@@ -137,6 +137,7 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
             else ()
         ),
         figure("expected (s)", lambda row: seconds(row["expected.middle"]), minor=1),
+        *([text("memory", "verdict", minor=1)] if "verdict" in best else ()),
         figure("GiB", lambda row: gib(row["memory"]), minor=2),
         figure("projected (s)", lambda row: seconds(row["step_seconds"]), minor=3),
     )

@@ -41,14 +41,16 @@ _host = attrgetter("node_ranks", "pod_ranks", "host_bandwidth", "host_copies", "
 SIZES = ("tp", "cp", "ep", "etp", "micro_batch_size", "seq_length")
 """Fields that layers see as numbers, so that layouts which differ in nothing else are built in one go."""
 _NUMBERS = (*SIZES, "pp", "global_batch_size", "data_parallel_shard_size")
-_switches = attrgetter(*(name for name in _SEEN if name not in SIZES))
+_switches = attrgetter(*(name for name in _SEEN if name not in {*SIZES, "recompute_num_layers"}))
 _numbers = attrgetter(*(f"recipe.{name}" for name in _NUMBERS), "gpus")
 
 
 def but_for_sizes(resolved: Resolved) -> Hashable:
-    """Equal for runs whose layers differ in numbers alone: their :data:`SIZES`, and of what ranks there are."""
-    workload = resolved.workload
-    return workload.model, workload.framework, resolved.execution, _switches(workload.recipe), _host(resolved)
+    """Equal for runs whose layers differ in numbers alone: their :data:`SIZES`, and of what ranks there are. How many layers
+    of a stage are recomputed its composition says, but where they are replayed together."""
+    workload, recipe = resolved.workload, resolved.workload.recipe
+    together = None if recipe.recompute_method == "block" else recipe.recompute_num_layers
+    return workload.model, workload.framework, resolved.execution, _switches(recipe), together, _host(resolved)
 
 
 def but_for_passing(resolved: Resolved) -> Hashable:

@@ -133,7 +133,8 @@ class _Fold:
         self, asked: Iterable[tuple[_Asked, Iterable[int]]], kept: Mapping[Contents, Floats]
     ) -> dict[_Asked, Floats]:
         """Returns ``[4, rows]``: see :attr:`ChunkMemory.sizes`."""
-        grouped = (self._runs.one.workload.recipe.recompute_num_layers or 1) > 1
+        recipe = self._runs.one.workload.recipe
+        grouped = recipe.recompute_method != "block" and (recipe.recompute_num_layers or 1) > 1
 
         def shape(key: _Asked) -> Hashable:
             chunk, *ends = key[1]

@@ -40,6 +40,8 @@ Floats = NDArray[np.float64]
 
 def roomier(cluster: Cluster, factor: float) -> Cluster:
     """``cluster`` with so many times the memory that a process can get."""
+    if factor == 1.0:
+        return cluster
     return replace(cluster, gpu=replace(cluster.gpu, usable_memory_bytes=factor * cluster.gpu.usable_memory_bytes))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.expectation import Knowledge
+from projector.hardware.scaled import BETTER
 from projector.hardware.types import Cluster
 from projector.io.rows import Rows
 from projector.kernels import settings as kernel_settings
@@ -34,7 +35,7 @@ from projector.settle.workload import settled
 from projector.workload.workload import Workload
 
 _RATE = 10_000  # combinations that are bounded or projected in a CPU second, at the least
-_LARGE = 1 << 19  # combinations of a space that is worth several processes
+_LARGE = 1 << 20  # combinations of a space that is worth several processes
 _OPENING = 4.0  # CPU seconds, before several processes look for the best without a limit
 
 
@@ -145,30 +146,26 @@ def search(
     """Searches ``space`` on ``cluster``. Raises :class:`InputError` where no rule lets a configuration through, with
     the rules that empty the space. ``explained``: with what binds the best. ``told``: see :class:`Hunt`.
     ``knowledge``: what tells two configurations apart (None: what the package carries)."""
-    hunts = _Hunts(space, cluster, objective, limits, settings, told)
-    smaller = hunts.room(1.0)
-    known: dict[str, tuple[float, float]] = {}  # of this memory: it says nothing of a smaller one
-    surely = hunts.room(math.exp(-_tolerance(space, cluster)))
-    sure = hunts.soon(surely, {})
-    first = sure or hunts.soon(smaller, known)
+    smaller = roomier(cluster, 1.0 - limits.margin)
+    hunts = _Hunts(space, smaller, objective, limits, settings, told, math.exp(-_tolerance(space, cluster)))
+    first = hunts.soon(hunts.sure) or hunts.soon(1.0)
     seeds: Sequence[Hit] = first.hits if first else ()
     if first:  # what is stated may fit, too, if it is not sure to
-        seeds = hunts.run(around(space, space.stated, ()), smaller, seeds, known).hits
-    hunt = hunts.run(space, smaller, seeds, known)
+        seeds = hunts.run(around(space, space.stated, ()), seeds).hits
+    hunt = hunts.run(space, seeds)
     if not hunt.counts.enumerated:
         raise hunt.tree.empty()
     shown = partial(_projected, space=space, cluster=cluster, settings=settings, knowledge=knowledge or Knowledge())
-    close = shown(hunt.leaders[:1])
-    if close and close[0].projection.memory.order:  # the best may not fit: what does stands before it
-        clear = hunts.run(space, surely, sure.hits if sure else (), {})
-        if clear.hits:
-            hunt = clear
+    close, room = shown(hunt.leaders[:1]), 1.0
+    if close and close[0].projection.memory.order and hunt.clear:  # it may not fit: what does stands before it
+        hunt.hits, room = hunt.clear, hunt.sure
     leaders = hunt.leaders
     second = [hit for hit in leaders if layout_of(hit.fields) != layout_of(leaders[0].fields)][:1]
     best = shown(leaders[: limits.top])
     other = shown(second)[0] if second else None
-    near = [(bound, with_fields(space.base, fields)) for bound, fields in hunt.near]
-    binding = bindings(best[0].projection, best[0].workload, smaller, settings, near) if best and explained else ()
+    near = [(b, with_fields(space.base, fields)) for b, share, fields in hunt.near if room < share < BETTER * room]
+    within = roomier(hunts.cluster, room)
+    binding = bindings(best[0].projection, best[0].workload, within, settings, near) if best and explained else ()
     return Found(
         space=space,
         best=best,
@@ -197,35 +194,30 @@ class _Hunts:
     limits: Limits
     settings: Settings
     told: Callable[[Counts, float | None], None]
+    sure: float
     blocks: Blocks = field(default_factory=dict)
+    known: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
-
-    def room(self, share: float) -> Cluster:
-        """The cluster with this share of the memory that the search may fill."""
-        share *= 1.0 - self.limits.margin
-        return self.cluster if share == 1.0 else roomier(self.cluster, share)
 
     @property
     def jobs(self) -> int:
         return 1 if self.limits.projections is not None else self.limits.jobs
 
-    def run(self, part: Space, room: Cluster, seeds: Sequence[Hit], known: dict[str, tuple[float, float]]) -> Hunt:
-        """A hunt through ``part``, in pieces side by side where it is large; ``seeds``, ``known``: see :class:`Hunt`."""
-        hunt = self._hunt(part, room, seeds, known)
+    def run(self, part: Space, seeds: Sequence[Hit]) -> Hunt:
+        """A hunt through ``part``, in pieces side by side where it is large; ``seeds``: see :class:`Hunt`."""
+        hunt = self._hunt(part, seeds)
         late = self.limits.seconds is not None and self.clock.now() > self.limits.seconds
         pieces = part.pieces(self.jobs) if part.points >= _LARGE and not late else (part,)
         if len(pieces) == 1:
             hunt.run()
             return hunt
-        works = [self._hunt(piece, room, seeds, known, told=_silent).outcome for piece in pieces]
+        works = [self._hunt(piece, seeds, told=_silent).outcome for piece in pieces]
         hunt.join(self.clock.beside(works, self.jobs))
         hunt.counts.points = part.points
         self.told(hunt.counts, min((hit.value for hit in hunt.hits), default=None))
         return hunt
 
-    def _hunt(
-        self, part: Space, room: Cluster, seeds: Sequence[Hit], known: dict[str, tuple[float, float]], **other: Any
-    ) -> Hunt:
+    def _hunt(self, part: Space, seeds: Sequence[Hit], **other: Any) -> Hunt:
         """``other``: limits that are not those of the search."""
         limits = {
             "top": self.limits.top,
@@ -233,10 +225,10 @@ class _Hunts:
             "most": self.limits.projections,
             "told": self.told,
         }
-        given = {"settings": self.settings, "now": self.clock.now, "blocks": self.blocks, **limits, **other}
-        return Hunt(Tree(part), room, self.objective, seeds=seeds, known=known, **given)
+        given = {"settings": self.settings, "now": self.clock.now, "blocks": self.blocks, "sure": self.sure} | limits
+        return Hunt(Tree(part), self.cluster, self.objective, seeds=seeds, known=self.known, **given | other)
 
-    def soon(self, room: Cluster, known: dict[str, tuple[float, float]]) -> Outcome | None:
+    def soon(self, room: float) -> Outcome | None:
         """What is good and fits into ``room``; None where nothing does, or where neither time matters nor several processes
         want something to begin with: each would look for the best of its own piece."""
         until = self.limits.seconds
@@ -246,7 +238,7 @@ class _Hunts:
             until = _OPENING
 
         def hunted(part: Space, seeds: Sequence[Hit]) -> Hunt:
-            hunt = self._hunt(part, room, seeds, known, **({} if seeds else {"until": math.inf}))
+            hunt = self._hunt(part, seeds, room=room, sure=room, **({} if seeds else {"until": math.inf}))
             hunt.run()
             return hunt
 

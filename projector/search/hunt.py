@@ -56,25 +56,42 @@ _BESIDE = "overlap_moe_expert_parallel_comm"  # a switch that no weight and no w
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What a hunt has found, and says of its space to one through a larger space. ``near``: bounds of what just does not
-    fit; ``reasons``: of what no model covers; ``refused``: see :class:`Tree`; ``left``: the lowest bound of what is wanted
-    and was not looked at; ``bounded``: whether everything has a bound; ``known``: projections, by :meth:`Hunt.name` of
-    their fields, those of hunts before it among them."""
+    """What a hunt has found, and says of its space to one through a larger space. ``near``: bounds of what does not fit, or
+    not surely, with the shares of the memory that it needs; ``reasons``: of what no model covers; ``refused``: see
+    :class:`Tree`; ``left``: the lowest bound of what is wanted and was not looked at; ``bounded``: whether everything has a
+    bound; ``known``: projections, by :meth:`Hunt.name` of their fields, those of hunts before it among them."""
 
     counts: Counts = field(default_factory=Counts)
     hits: list[Hit] = field(default_factory=list)
-    near: list[tuple[float, Option]] = field(default_factory=list)
+    near: list[tuple[float, float, Option]] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
     left: float = float("inf")
     bounded: bool = True
-    known: dict[str, tuple[float, float]] = field(default_factory=dict)
+    known: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+
+
+class _Lead:
+    """The best of what counts, by group and by layout; ``reach``: what the last that is wanted has."""
+
+    def __init__(self, top: int) -> None:
+        self._top, self._best = top, dict[Hashable, float]()
+        self.layouts, self.reach = dict[Hashable, float](), float("inf")
+
+    def enter(self, group: Hashable, layout: Hashable, value: float) -> None:
+        if value < self._best.get(group, float("inf")):
+            self._best[group] = value
+            self.layouts[layout] = min(value, self.layouts.get(layout, value))
+            if len(self._best) >= self._top:
+                self.reach = sorted(self._best.values())[self._top - 1]
 
 
 @dataclass
 class Hunt(Outcome):
     """``top``: groups that are wanted, and the best of a second layout beside them; ``until``: the second by ``now`` at
-    which to stop; ``seeds``: what is projected already and fits; ``blocks``: seconds that hunts before it found."""
+    which to stop; ``seeds``: what is projected already and fits; ``blocks``: seconds that hunts before it found. ``room``:
+    the share of the memory that may be needed; ``sure``: the share up to which it is sure to be there. The best of both are
+    found: of all that fits, and of what surely does."""
 
     tree: Tree
     cluster: Cluster
@@ -87,15 +104,15 @@ class Hunt(Outcome):
     told: Callable[[Counts, float | None], None] = lambda *_: None
     seeds: Sequence[Hit] = ()
     blocks: Blocks = field(default_factory=dict)
+    room: float = 1.0
+    sure: float = 1.0
 
     def __post_init__(self) -> None:
         self._heap: list[tuple[float, int, Node]] = []
         self._ticks = count()
         self._looks, self._late = 0, False
-        self._best: dict[Hashable, float] = {}
-        self._layouts: dict[Hashable, float] = {}
-        self._fits: dict[Hashable, bool] = {}
-        self._reach = float("inf")
+        self._all, self._clear = _Lead(self.top), _Lead(self.top)
+        self._weights: dict[Hashable, float] = {}
         self.refused = self.tree.refused
         self._families = Families(self.cluster, self.blocks)
         options, kinds = self.tree.space.of_layers, dict[Hashable, int]()
@@ -133,6 +150,11 @@ class Hunt(Outcome):
             self.bounded &= part.bounded
 
     @property
+    def _reach(self) -> float:
+        """What is above is wanted by nobody: the last of what surely fits has it, which is no less than the last of all."""
+        return self._clear.reach
+
+    @property
     def gap(self) -> float | None:
         """0 where the search is exact, else the share by which a configuration that was not looked at may be better than the
         best; None: not all were bounded."""
@@ -140,6 +162,11 @@ class Hunt(Outcome):
             return None
         best = min((hit.value for hit in self.hits), default=float("inf"))
         return max(0.0, 1.0 - self.left / best) if self.left < float("inf") else 0.0
+
+    @property
+    def clear(self) -> list[Hit]:
+        """Those that surely fit."""
+        return [hit for hit in self.hits if hit.share <= self.sure]
 
     @property
     def leaders(self) -> list[Hit]:
@@ -189,15 +216,18 @@ class Hunt(Outcome):
         for limb, load in zip(limbs, loads, strict=True):
             sizes = tuple(v for k, v in self.tree.shapes[limb.shape].items() if k != "micro_batch_size")
             keys.append((sizes, limb.pipe, self._weighed[limb.layer], load.num_microbatches > 1))
-            if keys[-1] not in self._fits:
+            if keys[-1] not in self._weights:
                 new.setdefault(keys[-1], load)
         for key, share in zip(new, bounds.weights(list(new.values()), self.cluster), strict=True):
             if isinstance(share, str):
                 self._refused(share, 0)
-            self._fits[key] = not isinstance(share, str) and share <= BETTER
-        fits = [self._fits[key] for key in keys]
+            self._weights[key] = float("inf") if isinstance(share, str) else share
+        fits = [self._weights[key] <= BETTER * self.room for key in keys]
         self.counts.out_of_memory += sum(limb.number for limb, fit in zip(limbs, fits, strict=True) if not fit)
-        return list(compress(zip(limbs, loads, strict=True), fits))
+        known = [
+            replace(limb, clear=self._weights[key] <= BETTER * self.sure) for limb, key in zip(limbs, keys, strict=True)
+        ]
+        return list(compress(zip(known, loads, strict=True), fits))
 
     def _price(self, limbs: Sequence[Node]) -> None:
         self._push_all([(0.0, *each) for each in self._weighed_out(limbs)])
@@ -245,7 +275,7 @@ class Hunt(Outcome):
                 break
             if self._heap[0][0] > self._reach:  # what is still wanted is the next layout
                 beyond += 1
-                first, second = (*sorted(self._layouts.items(), key=lambda item: item[1])[:2], None)[:2]
+                first, second = (*sorted(self._clear.layouts.items(), key=lambda item: item[1])[:2], None)[:2]
                 if beyond > _BEYOND or (second is not None and self._heap[0][0] > second[1]):
                     break
                 if first is not None and self._layout(self._heap[0][2]) == first[0]:
@@ -255,7 +285,7 @@ class Hunt(Outcome):
             self._open([each for each in next_ if each[1].bare])
             self._fit([each for each in next_ if not (each[1].bare or each[1].fits)])
             ready += [each for each in next_ if each[1].fits]
-            if self._reach == float("inf") and len(ready) >= 4:  # something to compare with, soon
+            if self._all.reach == float("inf") and len(ready) >= 4:  # something to compare with, soon
                 self._project([leaf for _, leaf in ready])
                 ready = []
         left = [bound for bound, _, _ in self._heap[:1]] + [bound for bound, _ in ready]
@@ -267,16 +297,17 @@ class Hunt(Outcome):
 
     def _open(self, limbs: Sequence[tuple[float, Node]]) -> None:
         """Their recompute options."""
-        leaves = [(b, Node(limb.shape, limb.pipe, (each,), bare=False)) for b, limb in limbs for each in limb.leaves]
+        leaves = [(b, replace(limb, leaves=(each,), bare=False)) for b, limb in limbs for each in limb.leaves]
         self._push_all([(bound, leaf, self._load(leaf)) for bound, leaf in leaves])
 
     def _next(self) -> Iterator[tuple[float, Node]]:
-        """The node with the lowest bound, and those that are opened with it."""
+        """The node with the lowest bound, and those that are opened with it, but for what nobody wants."""
         most = max(self._reach, self._heap[0][0])
-        for _ in range(min(_SOONER if self._reach == float("inf") else _TOGETHER, len(self._heap))):
+        for _ in range(min(_SOONER if self._all.reach == float("inf") else _TOGETHER, len(self._heap))):
             if self._heap[0][0] <= most:
                 bound, _, node = heappop(self._heap)
-                yield bound, node
+                if node.clear or bound <= self._all.reach:
+                    yield bound, node
 
     def _fit(self, leaves: Sequence[tuple[float, Node]]) -> None:
         """Whether they do in memory."""
@@ -286,13 +317,15 @@ class Hunt(Outcome):
                 self._refused(found, leaf.number)
                 continue
             memory, verdict = found
-            if verdict.margin < 0:
+            share = verdict.required / verdict.usable
+            if self.sure < share < BETTER * self.room:
+                self.near.append((bound, share, self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, leaf.once[0])))
+            if share > self.room:
                 self.counts.out_of_memory += leaf.number
-                if verdict.required < BETTER * verdict.usable:
-                    self.near.append((bound, self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, leaf.once[0])))
                 continue
             value = max(bound, self.objective.bound(load, 0.0, memory))
-            heappush(self._heap, (value, next(self._ticks), replace(leaf, fits=True)))
+            known = replace(leaf, fits=True, clear=share <= self.sure)
+            heappush(self._heap, (value, next(self._ticks), known))
 
     def _project(self, leaves: Iterable[Node]) -> None:
         every = [self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, once) for leaf in leaves for once in leaf.once]
@@ -302,16 +335,20 @@ class Hunt(Outcome):
         many = project_many([loads[i] for i in new], self.cluster, best=None, settings=self.settings)
         for row, i in enumerate(new):
             if many.status[row] == "ok":
-                self.known[names[i]] = many.step_seconds[row].item(), many.memory[row].item()
+                found = many.step_seconds[row].item(), many.memory[row].item(), many.share[row].item()
+                self.known[names[i]] = found
             elif many.status[row] == "out-of-memory":
                 self.counts.out_of_memory += 1
             else:
                 self._refused(many.reason[row], 1)
         for i, name in enumerate(names):
             if name in self.known:
-                seconds, memory = self.known[name]
+                seconds, memory, share = self.known[name]
+                if share > self.room:
+                    self.counts.out_of_memory += 1
+                    continue
                 self.counts.projected += 1
-                self.enter([Hit(every[i], self.objective.value(loads[i], seconds, memory), seconds, memory)])
+                self.enter([Hit(every[i], self.objective.value(loads[i], seconds, memory), seconds, memory, share)])
         self.told(self.counts, self._first())
 
     def _first(self) -> float | None:
@@ -324,13 +361,8 @@ class Hunt(Outcome):
                 continue
             self._entered.add(name)
             self.hits.append(hit)
-            group = self._group(hit.fields)
-            if hit.value < self._best.get(group, float("inf")):
-                self._best[group] = hit.value
-                layout = layout_of(hit.fields)
-                self._layouts[layout] = min(hit.value, self._layouts.get(layout, hit.value))
-                if len(self._best) >= self.top:
-                    self._reach = sorted(self._best.values())[self.top - 1]
+            for lead in (self._all, self._clear) if hit.share <= self.sure else (self._all,):
+                lead.enter(self._group(hit.fields), layout_of(hit.fields), hit.value)
 
     def _where(self, node: Node) -> tuple[int, Hashable, Hashable]:
         """By what :class:`Families` knows the blocks of a node."""

@@ -33,25 +33,28 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A projected configuration: what it sets, its objective, seconds and bytes."""
+    """A projected configuration: what it sets, its objective, seconds, bytes, and the ``share`` of the usable ones that it
+    needs."""
 
     fields: Option
     value: float
     seconds: float
     memory: float
+    share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """One pipeline of one choice of sizes, with options of the layers and of what is done once a step (``leaves``: numbers
     of options). ``bare``: all recompute of one choice of switches, looked at as if there were none; else one group, of
-    which is left open what is done once a step, and ``fits`` says that it does in memory."""
+    which is left open what is done once a step, and ``fits`` says that it does in memory. ``clear``: it may fit surely."""
 
     shape: int
     pipe: int
     leaves: tuple[tuple[int, tuple[int, ...]], ...]
     bare: bool = True
     fits: bool = False
+    clear: bool = True
 
     @property
     def number(self) -> int:

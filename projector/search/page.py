@@ -57,7 +57,7 @@ def _lines(title: str, blocks: Iterable[Line | Table], figures: Mapping[str, Any
         elif block.text and block.text != title:
             yield f"<p>{escape(block.text)}</p>"
     for place, (name, figure) in enumerate(figures.items()):
-        yield f'<figure id="{escape(name)}">{_vector(figure, f"f{place}-")}</figure>'
+        yield f'<figure class="wide" id="{escape(name)}">{_vector(figure, f"f{place}-")}</figure>'
     yield f"<script>{script}</script></body></html>"
 
 
@@ -65,11 +65,13 @@ _NAMED = re.compile(r'(\bid="|url\(#|href="#)')
 
 
 def _vector(figure: Any, prefix: str) -> str:
-    """The figure as an SVG element; ``prefix`` makes its names its own on a page of several."""
+    """The figure as an SVG element, which scrolls where its letters would be less than half as large as drawn; ``prefix``
+    makes its names its own on a page of several."""
     import matplotlib
 
     out = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "page"}):
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
-    return _NAMED.sub(rf"\g<1>{prefix}", text[text.index("<svg") :])
+    least = f'<svg style="min-width:{36 * figure.get_figwidth():.0f}pt"'
+    return least + _NAMED.sub(rf"\g<1>{prefix}", text[text.index("<svg") + 4 :])

@@ -18,6 +18,7 @@ from math import inf
 
 from projector.dataclass import dataclass
 from projector.operators.types import Collective, Gemm, GroupedGemm, Operator
+from projector.size import least, most
 from projector.step.timing import Clock
 
 
@@ -66,7 +67,7 @@ def _served(
         size = sum(op.bytes for op in mine)
         if size > 0:
             weights = sum(isinstance(op, GroupedGemm if expert else Gemm) for op in ops)
-            bucket = min(1.0, max(combined / size, 1.0 / max(1, weights)))
+            bucket = least(1.0, most(combined / size, 1.0 / max(1, weights)))
             yield _Served(sum(map(clock.collective, mine)), clock.work(ops), bucket)
 
 

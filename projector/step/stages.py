@@ -16,6 +16,7 @@ from projector.memo import IdentityKey
 from projector.operators.module import Block
 from projector.operators.types import Collective, Gemm, GroupedGemm, HostWork, Operator
 from projector.operators.weights import WeightSet, held
+from projector.size import each, least
 from projector.step.neighbours import cover, pairs_up
 from projector.step.one_iteration import ANYTHING, Limit, limit
 from projector.step.timing import CONTENTION, NOTHING, SLOWED, Clock, Message, Phase, apart, chain
@@ -165,7 +166,8 @@ def messages(resolved: Resolved, part: StageBlock, clock: Clock) -> tuple[Messag
 
 def splits(recipe: Recipe) -> bool:
     """Returns whether the schedule computes weight gradients apart from input gradients."""
-    return pipeline.generator(pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).split
+    name = recipe.pipeline_schedule
+    return bool(each(lambda pp, vpp: pipeline.generator(pipeline.choose(name, pp, vpp)).split, recipe.pp, recipe.vpp))
 
 
 def block_time(resolved: Resolved, part: StageBlock, clock: Clock, ledger: list[Message] | None = None) -> StageTime:
@@ -266,8 +268,8 @@ def _beside(
         return phase
     comm = sum(clock.collective(op) for op in collectives)
     # The time in which the device waits for the host is no cover of its own: the larger of the two counts anyway.
-    traffic, compute = min(comm, most.traffic), min(phase.device, most.compute)
-    window = min(traffic * (1.0 + SLOWED), compute * (1.0 + CONTENTION)) * share
+    traffic, compute = least(comm, most.traffic), least(phase.device, most.compute)
+    window = least(traffic * (1.0 + SLOWED), compute * (1.0 + CONTENTION)) * share
     hidden, lost = window / (1.0 + SLOWED), window * CONTENTION / (1.0 + CONTENTION)
     if ledger is not None and comm > 0:
         each = [(op, clock.collective(op)) for op in collectives]

@@ -108,7 +108,7 @@ def explained(point: Point) -> Row:
 
 def _told(load: Workload, made: Projection) -> Row:
     row: Row = {f"best.{name}": getattr(load.recipe, name) for name in _SHOWN} | {"best.dp": load.dp}
-    row["assumed"] = "+".join(sorted(kinds(made.assumed)))
+    row |= {"verdict": made.memory.status, "assumed": "+".join(sorted(kinds(made.assumed)))}
     return row | {f"time.{name}": seconds for name, seconds in made.breakdown.items()}
 
 
