@@ -44,7 +44,8 @@ class Many:
     ``memory``: bytes allocated at the peak of the fullest rank, ``share``: what these need of the usable ones. The bytes
     are NaN where there is no configuration to speak of, where it cannot fit in whatever order (``reason``: "at least …"),
     and where an order that is made for its times was not made, because it is ``slower``. That is what a row is whose bound
-    is no faster than the best that were asked for. All others are what :func:`projector.projection.project` finds for the workload alone.
+    is no faster than the best that were asked for. All others are what :func:`projector.projection.project` finds for the
+    workload alone.
     """
 
     status: tuple[str, ...]

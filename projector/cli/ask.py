@@ -100,15 +100,15 @@ def _run(options: argparse.Namespace) -> None:
             problems += error.problems
     if problems:
         raise InputError(dict.fromkeys(problems))
-    fits = options.write and len(answers) == 1 and answers[0].found is not None
-    paths = written.write(options.write, answers[0].case, answers[0].best.workload, options) if fits else ()
+    case, found = answers[0].case, answers[0].found
+    paths, which = written.write_best(case, found, options) if found else ((), "")
     if options.json:
         as_json.write(ask_view.as_document(answers))
     else:
         show(
             (
                 *ask_view.as_page(answers, options),
-                *written.lines(paths, answers[0].case, options),
+                *written.lines(paths, case, options, which),
             )
         )
 

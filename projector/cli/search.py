@@ -117,9 +117,8 @@ def _run(options: argparse.Namespace) -> None:
         show(runs.lines(own))
     title = f"{case.workload.model.name} on {case.cluster.name}"
     pictures(options, f"Search: {title}", shown(), lambda: plots.figures(found, title))
-    if options.write:
-        paths = written.write(options.write, case, found.best[0].workload, options)
-        show(() if options.json else written.lines(paths, case, options))
+    paths, which = written.write_best(case, found, options)
+    show(() if options.json else written.lines(paths, case, options, which))
 
 
 def _limits(options: argparse.Namespace) -> Limits:

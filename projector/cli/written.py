@@ -27,6 +27,7 @@ from projector.workload.workload import Workload
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
     from projector.io.table import Line
+    from projector.search.found import Found
 
 #: Kinds of files by the word that asks for one, with the name that it gets; a path of such an ending asks for its kind, too.
 NAMES: Mapping[str, str] = {
@@ -54,6 +55,7 @@ _MEGATRON = (
     "analytic",
 )
 
+_TRIED = 12  # configurations that are written instead where files have no words for the best
 #: How Megatron-LM is told of stages that are not alike.
 _ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers")
 _COUNTED = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
@@ -102,13 +104,41 @@ def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Na
     return tuple(made)
 
 
-def lines(paths: Sequence[Path], case: Case, options: argparse.Namespace) -> Iterator[Line]:
-    """What is said of the files that were written."""
+def write_best(case: Case, found: Found, options: argparse.Namespace) -> tuple[tuple[Path, ...], str]:
+    """Writes the best configuration of ``found`` for which the files that are asked for have words, and says which that is
+    where it is not the best of all. Raises :class:`InputError` as :func:`write` of the best, where they have words for none
+    that is nearly as good."""
+    from projector.io.table import percent
+    from projector.search.nodes import layout_of
+    from projector.search.space import with_fields
+    from projector.search.words import words
+
+    refused: InputError | None = None
+    ordered = sorted(found.hits, key=lambda hit: hit.value)
+    best = {layout_of(hit.fields): hit for hit in reversed(ordered)}
+    firsts = sorted(best.values(), key=lambda hit: hit.value)
+    for hit in (*ordered[:_TRIED], *firsts[:_TRIED]) if options.write else ():
+        try:
+            paths = write(options.write, case, with_fields(found.space.base, hit.fields), options)
+        except InputError as error:
+            refused = refused or error
+            if not all(problem.key for problem in error.problems):
+                break
+        else:
+            behind = percent(hit.value / ordered[0].value - 1)
+            return paths, f", with {words(hit.fields)} ({behind} behind): no word there for the best" if refused else ""
+    if refused:
+        raise refused
+    return (), ""
+
+
+def lines(paths: Sequence[Path], case: Case, options: argparse.Namespace, which: str = "") -> Iterator[Line]:
+    """What is said of the files that were written. ``which``: of :func:`write_best`."""
     from projector.io.table import Line
 
     flags = "" if _catalogued(case.cluster) else f"; to project it on the same GPUs, say {' '.join(_where(options))}"
     if paths:
-        yield Line(f"Written: {', '.join(map(str, paths))}{flags}")
+        yield Line(f"Written: {', '.join(map(str, paths))}{which}{flags}")
 
 
 def _checked(kind: str, name: str, case: Case, load: Workload, options: argparse.Namespace) -> str:

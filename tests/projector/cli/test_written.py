@@ -144,6 +144,15 @@ def test_ask_and_search_write_their_best(tmp_path) -> None:
         assert projected("--config", f"{command}.sh", cwd=tmp_path)[0] == pytest.approx(best["step_seconds"], rel=1e-9)
 
 
+def test_what_has_words_is_written_where_the_best_has_none(tmp_path) -> None:
+    """NeMo's experts are split as its dense layers are; who asked for its file still has the whole answer."""
+    job = ("--model", "mixtral_8x7b", "--gpu", "h100", "--gpus", "16", "--seq", "4k", "--framework", "nemo")
+    done = command_line.run("projector", "ask", *job, "--write", "nemo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "behind): no word there for the best" in " ".join(done.stdout.split())
+    assert projected("--config", "nemo.yaml", cwd=tmp_path)
+
+
 def test_kinds_by_their_words_and_names() -> None:
     assert {word: kind_of(word) for word in ("run.sh", "a/b.sh", "x.sbatch", "out/primus.yaml", "best", "x.yaml")} == {
         "run.sh": "run.sh",
