@@ -11,7 +11,7 @@ from projector.io.guard import guarded
 COMMANDS = (
     Command(
         "ask",
-        "does it fit, which layout is best, how fast and how sure is that, days of the whole run, what to start",
+        "does it fit, in which layout, how fast and how sure is that, how long is the whole run, what starts it",
         "ask",
     ),
     Command("performance", "step time, tokens/s/GPU, MFU, breakdown and memory verdict", "ask"),
@@ -26,23 +26,27 @@ COMMANDS = (
     Command("memory", "peak memory of every pipeline rank, by component, and the verdict", "ask"),
     Command(
         "search",
-        "the best configurations: how far off at most, what cannot be told apart, why the next loses, which resource binds",
+        "the best layouts, how much faster any other can be, which cannot be told apart, what holds them back",
         "ask",
     ),
     Command(
         "sweep",
-        "every point of a grid of models, systems, GPUs and recipe fields, projected or searched; goes on where it stopped",
+        "projects every combination of models, systems, GPUs and settings in a file; goes on where it was stopped",
         "ask",
     ),
     Command(
         "plan",
-        "what a whole run will take: days, GPU-hours, energy and money for a number of tokens, under failures",
+        "what a whole run will take: days, GPU-hours, energy and money for a number of tokens, failures counted in",
         "ask",
     ),
-    Command("rl", "a step of GRPO: generation at a given rate, log-probabilities, training, new weights", "ask"),
+    Command(
+        "rl",
+        "a step of reinforcement learning (GRPO): generation at a given rate, log-probabilities, training, new weights",
+        "ask",
+    ),
     Command(
         "schedules",
-        "every pipeline schedule side by side: step time, both bubbles, memory of each rank; the timeline drawn",
+        "every pipeline schedule side by side: step time, idle share (bubble), memory of each rank; the timeline drawn",
         "check",
     ),
     Command(
@@ -50,8 +54,8 @@ COMMANDS = (
         "write the timeline of a step: compute, messages, gradients and memory of every pipeline rank (Perfetto)",
         "make",
     ),
-    Command("serve", "all of it in a browser and as a REST API, on this machine", "make"),
-    Command("mcp", "the same as tools for coding agents (Model Context Protocol)", "make"),
+    Command("serve", "answers in a browser and as a REST API, on this machine", "make"),
+    Command("mcp", "answers as tools for coding agents (Model Context Protocol)", "make"),
     Command("record", "time kernels on the device at hand into measured/kernels"),
     Command("probe", "measure the device at hand and write a catalogue entry of it", "make"),
     Command(

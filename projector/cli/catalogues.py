@@ -23,7 +23,13 @@ def register(parser: Parser) -> None:
     """``parser``: of one of the commands, whose name its program ends with."""
     command, examples = _COMMANDS[parser.prog.split()[-1]]
     add_command(parser, command, examples=examples)
-    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="only these: deepseek, qwen3*")
+    parser.add_argument(
+        "pattern",
+        nargs="?",
+        default="*",
+        metavar="PATTERN",
+        help="those whose name has this in it, or matches it with its *",
+    )
     add_json(parser)
 
 

@@ -93,7 +93,7 @@ def too_close(found: Found) -> str:
         near = 100 * found.best[0].projection.memory.tolerance
         return f"Nothing fits by more than the {near:.0f} % that the memory model may be off: a trial says more."
     gain = signed(found.close.projection.tgs / found.best[0].projection.tgs - 1)
-    return f"{gain} with {words(found.close.fields)}, but memory is {found.close.projection.memory.words}."
+    return f"{gain} with {words(found.close.fields)}; whether that fits is {found.close.projection.memory.words}."
 
 
 def _told_apart(found: Found) -> str:

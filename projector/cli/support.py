@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from projector.settle.support import Support
     from projector.workload.model import Model
 
-_ABOUT = """\
-Whether a framework can train a model on a GPU, from the tables that projections rest on: types of matrix products,
-attention kernels, dispatchers of tokens, pipeline schedules; since which month builds have it, where a table tells;
-and how many measured runs stand behind a projection of it. Whether it fits is the question of projector ask.
-
-Exit code 0 with an answer, yes or no; 2 when a name is wrong."""
+_ABOUT = (
+    "Whether a framework can train a model on a GPU: which types of matrix products, attention kernels, dispatchers of "
+    "tokens and pipeline schedules it has there, and since which month; and how many measured runs stand behind a "
+    "projection of it. Whether the model fits, projector ask says.\n\n"
+    "Exit code 0 with an answer, yes or no; 2 when a name is wrong."
+)
 _WORDS = {True: "yes", False: "no", None: "not known"}
 
 

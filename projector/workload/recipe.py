@@ -253,7 +253,7 @@ class Recipe:
         "layer step memory", "recompute", choices=("uniform", "block"), megatron=SAME,
         nemo="activations_checkpoint_method")
     recompute_num_layers: int | None = recipe_field(
-        "layers of a group (uniform), or of a stage (block)", "layer step memory", "recompute", unit="layers", least=0,
+        "replayed layers of a group (uniform) or stage (block)", "layer step memory", "recompute", unit="layers", least=0,
         essential=True, megatron="recompute_num_layers checkpoint_num_layers", nemo="activations_checkpoint_num_layers",
         forks="activations_checkpoint_num_layers checkpoint_num_layers")
     recompute_modules: tuple[str, ...] | None = recipe_field(
