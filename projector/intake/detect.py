@@ -15,6 +15,7 @@ from projector.intake import case
 from projector.intake.architecture import load_architecture
 from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
+from projector.intake.megatron_args import joined
 from projector.intake.other_tools import refuse_other_tools
 from projector.intake.yaml_files import read
 from projector.io.files import parse_yaml, read_text
@@ -253,7 +254,7 @@ def _mapping(text: str, file: Path) -> dict[str, object] | None:
             raise
         return None
     if isinstance(content, Mapping):
-        return {str(key): value for key, value in content.items()}
+        return joined(content)
     if named:
         found = "an empty file" if content is None else type(content).__name__
         raise InputError([Problem(str(file), "", found, f"a mapping: {KINDS}")])

@@ -179,7 +179,21 @@ def _trained(
         "global_batch_size": _accumulated(args, "per_device_train_batch_size"),
     }
     told = (*told, *_sharded(job))
+    _loaded_type(job, half)
     return finished(job, model, named="model_name_or_path", told=told, problems=problems)
+
+
+def _loaded_type(job: Settings, half: bool | None) -> None:
+    """Puts into the job's fields what the type in which weights are loaded decides: the optimizer steps on weights of that
+    type unless DeepSpeed, which holds its own of fp32, or FSDP, which accelerate has cast, stands between; adapters keep their own."""
+    held = job.args.word("torch_dtype")
+    sharded = job.fields["data_parallel_sharding"] != "no_shard"
+    if held == "bf16" and half and not sharded and not job.fields.get("lora"):
+        job.fields |= BUNDLES["bf16 alone"]
+    elif held not in (None, "auto", "fp32") and not (
+        held == "bf16" and half and (job.stated.get("deepspeed") or not sharded)
+    ):
+        job.doubts.append(f"torch_dtype={held}")
 
 
 def _accumulated(args: Reader, each: str) -> int:

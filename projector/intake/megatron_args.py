@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import islice
+from typing import Any
 
 from projector.errors import InputError
 from projector.intake.assemble import Origin, assemble
@@ -28,6 +29,7 @@ _DUMPED = re.compile(
 _TORN = re.compile(rf"(?:\.{{4,200}}|{_BUILT}).{{0,2000}}$")
 _WORLD = re.compile(r"using world size:\s*(\d+)")
 _VOCABULARY = re.compile(r"padded vocab \(size: (\d+)\)")
+_SECTIONS = (("language_model", "model_parallel"), ("system", "model", "data"))
 _LEAST_LINES = 8  # of a dump: fewer are a coincidence (Megatron-LM prints some 300)
 
 
@@ -108,4 +110,15 @@ def _mapping(text: str) -> dict[str, object]:
         inner = content.get(key)
         if isinstance(inner, Mapping):
             content = inner
-    return {str(key).lstrip("-").replace("-", "_"): literal(value) for key, value in content.items()}
+    return {str(key).lstrip("-").replace("-", "_"): literal(value) for key, value in joined(content).items()}
+
+
+def joined(content: Mapping[str, Any]) -> dict[str, Any]:
+    """``content`` without the sections into which Megatron-LM's own YAML and FlagScale's put arguments: those share one
+    space of names, wherever they stand. Other mappings as they are."""
+    found = {str(key): value for key, value in content.items()}
+    if any(all(isinstance(found.get(key), Mapping) for key in sections) for sections in _SECTIONS):
+        while any(isinstance(value, Mapping) for value in found.values()):
+            inner = (value if isinstance(value, Mapping) else {key: value} for key, value in found.items())
+            found = {str(key): value for each in inner for key, value in each.items()}
+    return found

@@ -175,7 +175,9 @@ def model_fields(args: Reader) -> dict[str, object]:
     found["quick_geglu"] = args.flag("quick_geglu") or None
     found["position_embedding_type"] = _position(args)
     found |= _attention(args, found["num_attention_heads"])
-    found["ffn_hidden_size"] = args.integer("ffn_hidden_size") or _ffn(found["hidden_size"], found["gated_linear_unit"])
+    found["ffn_hidden_size"] = args.integer("ffn_hidden_size") or _ffn(
+        args, found["hidden_size"], found["gated_linear_unit"]
+    )
     found |= _mla(args)
     found |= _compressed(args)
     found |= _moe(args, found["ffn_hidden_size"])
@@ -198,10 +200,14 @@ def _position(args: Reader) -> str | None:
     return None if word is None else _POSITIONS.get(word, word)
 
 
-def _ffn(hidden: object, gated: object) -> int | None:
-    """Megatron-LM validate_args: 4·H, with a gate two thirds of it rounded down to a multiple of 64."""
+def _ffn(args: Reader, hidden: object, gated: object) -> int | None:
+    """Megatron-LM validate_args: 4·H, with a gate two thirds of it rounded down to a multiple of 64, in FlagScale up to
+    one of ``multiple_of``."""
     if not isinstance(hidden, int):
         return None
+    multiple, factor = args.integer("multiple_of"), args.number("hidden_dim_multiplier")
+    if gated and multiple:
+        return -(-int(int(8 * hidden / 3) * (factor or 1)) // multiple) * multiple
     return int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
 
 
@@ -242,6 +248,10 @@ def _window_freq(args: Reader) -> int | None:
     return every
 
 
+#: NVIDIA/Megatron-LM megatron/training/arguments.py, the sizes of latent attention that a command line leaves out.
+_LATENT = {"kv_lora_rank": 32, "qk_head_dim": 128, "qk_pos_emb_head_dim": 64, "v_head_dim": 128}
+
+
 def _mla(args: Reader) -> dict[str, object]:
     latent = args.flag("multi_latent_attention") or args.word("model_type") == "kimi_k3"  # its builder needs no switch
     if args.flag("multi_latent_attention") is None and not latent:
@@ -251,7 +261,7 @@ def _mla(args: Reader) -> dict[str, object]:
         return {"mla": False}
     if args.flag("mla_use_output_gate"):
         ranks["mla_use_output_gate"] = True
-    return {"mla": {field: value for field, value in ranks.items() if value is not None}}
+    return {"mla": {**_LATENT, **{field: value for field, value in ranks.items() if value is not None}}}
 
 
 def _compressed(args: Reader) -> dict[str, object]:

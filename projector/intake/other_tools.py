@@ -52,7 +52,15 @@ def refuse_other_tools(content: Mapping[str, object], where: str) -> None:
 
 #: Settings that name a model, and that count GPUs, of whatever trainer.
 _MODEL = frozenset(
-    ["model", "model_name", "model_name_or_path", "model_id", "base_model", "pretrained_model_name_or_path"]
+    [
+        "model",
+        "model_name",
+        "model_recipe_name",
+        "model_name_or_path",
+        "model_id",
+        "base_model",
+        "pretrained_model_name_or_path",
+    ]
 )
 _GPUS = frozenset(["world_size", "num_gpus", "n_gpus", "ngpus", "gpus", "global_num_gpus"])
 _PAIR = re.compile(r"^\s*([A-Za-z_][\w.]*)\s*(?::\s*\w+\s*)?[=:]\s*([^\s#,{(\[][^#,\n]*)", re.MULTILINE)

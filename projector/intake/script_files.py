@@ -130,7 +130,9 @@ def of_deepspeed(
                 f"zero_stage={args['zero_stage']} (--zero-stage; {name or 'the DeepSpeed configuration'} is not there)",
             )
         if "zero_stage" not in unknown:
-            found, expected = way.unknowns.shown(word or "nothing"), "that file beside the script"
+            marks = way.unknowns.within(word or "")
+            found = way.unknowns.shown(word or "nothing")
+            expected = flag(marks) if marks else "that file beside the script"
             made = re.findall(r"[\w./-]+\.json\b", way.unknowns.shown(text or ""))
             if made:
                 expected = f"{made[-1]}, of which the script makes it, beside the script"

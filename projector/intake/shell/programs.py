@@ -81,6 +81,8 @@ class Programs:
             if behind:
                 step = Step("submitter", {"name": posixpath.basename(launch[1]), **own})
                 return self._within(step, behind, state, where, line)
+            if launch[0] is not None and posixpath.basename(launch[1]) in _SHELLS:
+                return self._within(launch[0], [launch[1], *launch[2]], state, where, line)
             return self._note(launch, state, where, line)
         if self._is_script(argv[0], state):
             return self._script(argv, state)

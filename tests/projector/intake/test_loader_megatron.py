@@ -17,6 +17,7 @@ from projector.workload import zoo
 from projector.workload.layout import virtual_stages
 from projector.workload.parameters import count
 from projector.workload.validate import problems
+from tests.workloads import written
 
 DUMP = Path(__file__).parent / "data" / "dump_mixtral.log"
 PREFIXES = {
@@ -102,10 +103,28 @@ def test_each_word_of_a_gate_is_one(flag):
     assert (model.gated_linear_unit, model.ffn_hidden_size) == (True, 2688)
 
 
-def test_gated_default_width():
-    """Megatron-LM validate_args: two thirds of 4H, rounded down to 64."""
-    loaded = megatron_args.from_mapping(MINIMAL | {"swiglu": True}, "args")
-    assert loaded.model.ffn_hidden_size == 2688
+def test_a_width_is_rounded_up_where_a_multiple_is_stated():
+    """FlagScale's arguments: LLaMA's own rule, with a factor that LLaMA 2 70B has."""
+    stated = MINIMAL | {"swiglu": True, "hidden_size": 8192, "num_attention_heads": 64, "multiple_of": 4096}
+    for factor, width in ((None, 24576), (1.3, 28672)):
+        model = megatron_args.from_mapping(stated | {"hidden_dim_multiplier": factor}, "args").model
+        assert model.ffn_hidden_size == width
+
+
+@pytest.mark.parametrize("sections", [("language_model", "model_parallel"), ("system", "model", "data")])
+def test_arguments_in_sections_are_the_same_arguments(tmp_path, sections):
+    stated = MINIMAL | {"swiglu": True, "bf16": True, "vocab_size": 32000}
+    parts = {name: {} for name in sections}
+    for number, (key, value) in enumerate(stated.items()):
+        parts[sections[number % len(sections)]][key] = value
+    parts[sections[0]] = {"deeper": parts[sections[0]]}
+    flat, apart = (detect.load(written(tmp_path / "run.yaml", content, {})) for content in (stated, parts))
+    assert apart == flat
+
+
+def test_sizes_of_latent_attention_have_megatrons_defaults():
+    mla = megatron_args.from_mapping(MINIMAL | {"multi_latent_attention": True, "kv_lora_rank": 512}, "args").model.mla
+    assert mla and (mla.kv_lora_rank, mla.qk_head_dim, mla.qk_pos_emb_head_dim, mla.v_head_dim) == (512, 128, 64, 128)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from projector.intake import detect
     [
         ({"run": {"name": "x"}, "trainer": {"num_nodes": 2, "devices": 8}, "data": {}}, "NeMo"),
         ({"defaults": ["_self_"], "trainer": {"num_nodes": 2, "devices": 8}}, "NeMo.*defaults"),
-        ({"system": {"tensor_model_parallel_size": 8}, "model": {"num_layers": 80}, "data": {}}, "FlagScale"),
+        ({"experiment": {"runner": {}, "task": {}}, "defaults": []}, "FlagScale"),
         ({"tokens": {"micro_batch_size": 3}, "parallelism": {"dp": 2}, "model": {}}, "nanotron"),
         ({"base_model": "x", "datasets": []}, "Axolotl"),
         ({"base_model": "x", "model_type": "LlamaForCausalLM", "adapter": "lora", "fsdp_config": {}}, "Axolotl"),

@@ -29,6 +29,13 @@ def test_what_stands_behind_the_dashes_is_what_trains(tmp_path: Path, before: st
     assert load(script(tmp_path, f"{before} {_DIRECT}")) == load(script(tmp_path, _DIRECT))
 
 
+def test_a_shell_under_a_launcher_runs_what_the_script_wrote(tmp_path: Path) -> None:
+    lines = (
+        f"echo 'nice python {_TRAINER}' > inner.sh\ntorchrun --nproc_per_node 8 --nnodes 2 --no-python bash inner.sh"
+    )
+    assert load(script(tmp_path, lines)).gpus == 16
+
+
 def test_nodes_of_the_submitter_that_the_launcher_does_not_state_are_not_one(tmp_path: Path) -> None:
     inner = f"torchrun --nproc_per_node 8 {_TRAINER}"
     assert load(script(tmp_path, f"python submit.py --num_nodes 2 -- {_DIRECT}")).gpus == 16
