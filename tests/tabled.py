@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-__all__ = ["tabled", "written"]
+__all__ = ["sample", "tabled", "written"]
 
 FOLDER = Path(__file__).parent / "tables"
 
@@ -28,6 +28,11 @@ def tabled(name: str, key: str) -> Any:
     """The table ``key`` of a file: its rows in a list, or by their names; lists within a row are tuples."""
     found = _file(name)[key]
     return list(map(_frozen, found)) if isinstance(found, list) else _frozen(found)
+
+
+def sample(name: str) -> str:
+    """The text of a sound file of ``tests/tables/files``."""
+    return (FOLDER / "files" / name).read_text(encoding="utf-8")
 
 
 def written(sound: str, old: str | None, new: str) -> str:

@@ -185,15 +185,16 @@ def _trained(
 
 def _loaded_type(job: Settings, half: bool | None) -> None:
     """Puts into the job's fields what the type in which weights are loaded decides: the optimizer steps on weights of that
-    type unless DeepSpeed, which holds its own of fp32, or FSDP, which accelerate has cast, stands between; adapters keep their own."""
+    type unless DeepSpeed, which holds its own of fp32, or FSDP beside ``bf16``, for which accelerate casts them, stands
+    between; adapters keep their own."""
     held = job.args.word("torch_dtype")
-    sharded = job.fields["data_parallel_sharding"] != "no_shard"
-    if held == "bf16" and half and not sharded and not job.fields.get("lora"):
-        job.fields |= BUNDLES["bf16 alone"]
-    elif held not in (None, "auto", "fp32") and not (
-        held == "bf16" and half and (job.stated.get("deepspeed") or not sharded)
-    ):
+    if held in (None, "auto", "fp32"):
+        return
+    own, sharded = job.stated.get("deepspeed"), job.fields["data_parallel_sharding"] != "no_shard"
+    if held != "bf16" or job.args.flag("fp16") or (half and sharded and not own) or (own and not half):
         job.doubts.append(f"torch_dtype={held}")
+    elif not own:
+        job.fields |= {"precision": "bf16"} | ({} if job.fields.get("lora") else BUNDLES["bf16 alone"])
 
 
 def _accumulated(args: Reader, each: str) -> int:

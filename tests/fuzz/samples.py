@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from tabled import sample, tabled
+
 from tests.conftest import ROOT
 
 DATA = ROOT / "tests" / "projector" / "intake" / "data"
@@ -55,16 +57,7 @@ def tables() -> tuple[tuple[str, str], ...]:
     )
 
 
-ARGUMENTS = {
-    "num_layers": 32, "hidden_size": 4096, "ffn_hidden_size": 14336, "num_attention_heads": 32,
-    "group_query_attention": True,
-    "num_query_groups": 8, "seq_length": 8192, "max_position_embeddings": 8192, "micro_batch_size": 1, "swiglu": True,
-    "global_batch_size": 128, "tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "vocab_size": 128256,
-    "num_layers_per_virtual_pipeline_stage": 4, "bf16": True, "recompute_granularity": "full", "recompute_method": "block",
-    "recompute_num_layers": 1, "world_size": 16, "use_distributed_optimizer": True, "num_experts": 8, "moe_router_topk": 2,
-    "moe_layer_freq": "([0]*1+[1]*31)", "expert_model_parallel_size": 4, "moe_ffn_hidden_size": 1024, "fp8": None,
-    "pipeline_model_parallel_layout": None, "multi_latent_attention": False, "untie_embeddings_and_output_weights": True,
-}  # fmt: skip
+ARGUMENTS = tabled("readers", "samples_arguments")
 
 
 def megatron() -> tuple[tuple[str, str], ...]:
@@ -87,85 +80,12 @@ def megatron() -> tuple[tuple[str, str], ...]:
     )
 
 
-CASE = """\
-id: what-if
-model: {base: deepseek_v2, num_layers: 12}
-gpu: mi355x
-gpus: 32
-framework: megatron-lm
-framework_date: 2025-10
-recipe: {tp: 1, pp: 2, vpp: 2, ep: 8, micro_batch_size: 1, global_batch_size: 256, seq_length: 4096, precision: bf16,
-  moe_token_dispatcher_type: alltoall, recompute_granularity: full, recompute_method: uniform, recompute_num_layers: 1,
-  recompute_modules: [mlp, moe], lora: {dim: 8, targets: [linear_qkv]}, moe_expert_capacity_factor: 1.25}
-"""
-WHOLE = """\
-model: {name: own, family: own, num_layers: 6, hidden_size: 1024, ffn_hidden_size: 4096, num_attention_heads: 16,
-  num_query_groups: 4, vocab_size: 32000, moe: {num_experts: 8, moe_router_topk: 2, moe_ffn_hidden_size: 512,
-  moe_layer_freq: [0, 1, 1, 1, 1, 1]}, mla: {q_lora_rank: 96, kv_lora_rank: 64, qk_head_dim: 32, qk_pos_emb_head_dim: 16,
-  v_head_dim: 32}}
-recipe: {micro_batch_size: 1, global_batch_size: 8, seq_length: 4096}
-cluster: mi300x
-nodes: 1
-"""
-SUITE = """\
-suite: tiny
-title: A tiny suite
-select:
-  - {runs: simumax_a100, gpu: [a100*]}
-  - {runs: [primus_mi300x, simumax_a100], id: "*", framework: megatron-lm}
-cases:
-  - {id: what-if, model: llama3_8b, gpu: mi355x, nodes: 2, recipe: {tp: 2, micro_batch_size: 1, global_batch_size: 64,
-     seq_length: 8192}, framework: megatron-lm, framework_date: 2025-10, group: g, notes: n}
-  - {id: more, model: {base: mixtral_8x7b, num_layers: 8}, cluster: mi300x, gpus: 8, recipe: {ep: 8, micro_batch_size: 1,
-     global_batch_size: 64, seq_length: 4096}}
-measure:
-  device: cpu
-  threads: 1
-  runs:
-    - {id: t, model: {name: tiny, family: gpt, num_layers: 2, hidden_size: 64, ffn_hidden_size: 128, num_attention_heads: 4,
-       vocab_size: 256}, recipe: {precision: fp32, micro_batch_size: 1, global_batch_size: 2, seq_length: 32},
-       gpus: 1, steps: 9}
-gate:
-  simulate: {coverage: 1.0, mape: 10.0, worst: 0.2, kendall_tau: 0.8}
-"""
-CONTEXT = """\
-model: llama3.1_8b
-gpu: MI300X
-gpus: 8
-gpus_per_node: 8
-cluster: mi300x
-framework: megatron-lm
-version: "1"
-date: 2025-10
-group: g
-notes: n
-recipe: {micro_batch_size: 2, seq_length: 8192, global_batch_size: 128, tp: 1}
-"""
-MAP = """\
-strip: ['x+']
-assign:
-  a*: {cluster: mi300x, tp: 2, assumed: tp=2}
-doubtful: {b: why}
-files: {f: ['a*']}
-columns: {TP size: tp}
-"""
-HARDWARE = """\
-hardware_config:
-  node_size: 8
-  nics_per_node: 8
-  pod_size: 64
-  node_bw: 448.0
-  pod_bw: 50.0
-  cluster_bw: 25
-  node_lat: 0.5
-  pod_lat: "1.5"
-  bw_eff: 0.91
-  node_topology: mesh
-  switch_topology: true
-  vector_flops: 81.7e12
-  a2a_peer_lat: 0.45
-  hp: 1
-"""
+CASE = sample("case.yaml")
+WHOLE = sample("whole_case.yaml")
+SUITE = sample("suite.yaml")
+CONTEXT = sample("context.yaml")
+MAP = sample("map.yaml")
+HARDWARE = sample("hardware.yaml")
 
 
 @cache

@@ -6,34 +6,10 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping
 
-PREFIXES = (
-    "2024-05-01T12:00:00.123456789Z ",  # kubectl logs --timestamps, docker logs -t
-    "2024-05-01T14:00:00.123456789+02:00 ",
-    "[pod/train-worker-0/pytorch] ",
-    "trainer-1  | ",  # docker compose
-    "0: ",  # srun --label
-    " 0: ",
-    "[1,0]<stdout>:",  # mpirun --tag-output
-    "[1,mpirank:0,algo-1]<stdout>:",
-    "(TrainWorker pid=4123, ip=10.0.0.7) ",
-    "[rank0]:",
-    "[rank0]: ",
-    "[default0]:",
-    "worker-0: ",  # DeepSpeed over pdsh
-    "May 01 12:00:00 node01 python[1234]: ",
-    "2024-05-01T12:00:00Z 12: [default0]:",
-)
-_BETWEEN = (
-    "validation loss at iteration 10 | lm loss value: 2.100000E+00 | lm loss PPL: 8.16E+00 | ",
-    "saving checkpoint at iteration      10 to /checkpoints in torch_dist format",
-    "  successfully saved checkpoint from iteration      10 to /checkpoints",
-    "Evaluating iter 3/10",
-    " 90%|#########| 90/100 [00:25<00:03,  3.60it/s]",
-    "Loading checkpoint shards: 100%|##########| 4/4 [00:07<00:00,  1.80s/it]",
-    "/usr/lib/python3/site-packages/torch/utils/checkpoint.py:295: FutureWarning: `torch.cpu.amp.autocast` is deprecated",
-    "wandb: Synced 5 W&B file(s), 0 media file(s)",
-    "",
-)
+from tabled import tabled
+
+PREFIXES = tuple(tabled("readers", "log_disguises_prefixes"))
+_BETWEEN = tuple(tabled("readers", "log_disguises_between"))
 _LOSS = re.compile(r"(loss\S{0,8}[:=]?\s{0,9}\"?)[0-9]\.[0-9E+]+")
 _DECIMAL = re.compile(r"(?<![\w.,:])([0-9]+)\.([0-9]+)(?![\w.]*[.][0-9])(?![0-9.])")
 _LARGE = re.compile(r"(?<![\w.,:/])([0-9]{4,9})(?=(?:\.[0-9]+)?(?:ms)?(?:[\s|,/;)]|$))(?!-)")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tabled import tabled
 
 from harness.__main__ import main
 from harness.evidence import dataset, run_text
@@ -41,14 +42,7 @@ def table(path: Path, count: int, seed: int = 1) -> Path:
     return path
 
 
-WRONG = (
-    ("1,2,3\n4,5,6\n", "line 1: found '1, 2, 3', expected columns of a run, such as model, gpu"),
-    ("id,gpu\na,h100\nb,h100\na,h100\n", "row 3: id: found 'a', expected an id that no row before has"),
-    ("id,gpu,gpu\na,h100,b200\n", "line 1: found 'gpu', expected each column once"),
-    ("id,gpu,tgs\na,h100,1,234.5\n", "row 1: found '4 cells', expected 3, as the header has"),
-    ("id,gpu\n", "found 'no rows', expected at least one record"),
-    ("", "line 1: found 'nothing', expected a header"),
-)
+WRONG = tuple(tabled("readers", "csv_tables_wrong"))
 
 
 @pytest.mark.parametrize(("text", "words"), WRONG)
@@ -90,15 +84,7 @@ mem,llama3_8b,H100,64,8192,1,128,2,1,1,bf16,4,Megatron-LM,,560,
 huge,llama3_8b,H100,1e30,8192,1,128,2,1,1,bf16,1e300,Megatron-LM,,,
 v100,llama3_8b,V100,64,8192,1,128,2,1,1,bf16,40,Megatron-LM,,,
 """
-SAID = {
-    "total": "262144 tokens/s/GPU means 1,277 % of the bf16 peak of h100_sxm (989.4 TFLOP/s): the rate of all 64 GPUs, taken"
-    " for that of one? 4096 would be 20 %",
-    "both": "262144 tokens/s/GPU over 4 s and 64 GPUs are 64 times the 1,048,576 tokens of global_batch_size x seq_length:"
-    " the rate of all 64 GPUs, taken for that of one?",
-    "feb": "the date 2025-02-30 is on no calendar",
-    "mem": "560 GiB is more than the 80 GiB of h100_sxm: of a node of 8 GPUs together? 70 GiB would fit",
-    "v100": "v100_sxm_32gb has no matrix rate for bf16 (it has fp16, fp32)",
-}
+SAID = tabled("readers", "csv_tables_said")
 
 
 def test_every_row_goes_through_the_physical_check(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from loose_cases import one, record
+from tabled import tabled
 
 from harness.evidence.ingest.fields import framework_slug, software_date
 from harness.evidence.ingest.record import Record
@@ -13,29 +14,7 @@ from harness.evidence.ingest.vocabulary import read
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("none (recompute_num_layers 0)", {"recompute_granularity": "none"}),
-        ("none set in the yaml of the AMD implementation", {"recompute_granularity": "none"}),
-        ("full (remat_policy full)", {"recompute_granularity": "full"}),
-        ("full uniform 1", {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}),
-        (
-            "full block 5 layers",
-            {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 5},
-        ),
-        ("recompute_layer_ids [0-2,7]", {"recompute_granularity": "full", "recompute_layer_ids": (0, 1, 2, 7)}),
-        (
-            "recompute_num_layers=2 (per stage)",
-            {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 2},
-        ),
-        (
-            "selective ['moe', 'layernorm', 'core_attn']",
-            {"recompute_granularity": "selective", "recompute_modules": ("moe", "layernorm", "core_attn")},
-        ),
-        (
-            "selective (attention core) + sequence parallel",
-            {"recompute_granularity": "selective", "recompute_modules": ("core_attn",), "sequence_parallel": True},
-        ),
-    ],
+    tabled("readers", "recompute"),
 )
 def test_recompute(text: str, expected: dict[str, object]) -> None:
     run, row = one(**record(recompute=text, framework="torchtitan"))
@@ -117,12 +96,7 @@ def test_recompute_that_no_field_holds_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("text", "modules", "unread"),
-    [
-        ("selective: norm and MLP activation function", ("layernorm", "moe_act"), ()),
-        ("selective norm, act, shared_expert", ("shared_experts", "layernorm", "moe_act"), ()),
-        ("selective (mlp)", ("mlp",), ()),
-        ("selective: layernorm, frobnicator", ("layernorm",), ("frobnicator",)),
-    ],
+    tabled("readers", "modules_of_selective_recompute"),
 )
 def test_modules_of_selective_recompute(text: str, modules: tuple[str, ...], unread: tuple[str, ...]) -> None:
     found = read("recompute", text)
@@ -131,16 +105,7 @@ def test_modules_of_selective_recompute(text: str, modules: tuple[str, ...], unr
 
 @pytest.mark.parametrize(
     ("text", "name", "vpp"),
-    [
-        ("1F1B (DeepSpeed pipe engine)", "1f1b", None),
-        ("1f1b-interleaved-vpp3", "interleaved", 3),
-        ("interleaved zero bubble", "zero-bubble", None),
-        ("zbv-formatted", "zbv-formatted", None),
-        ("ZB-2P", "zb-h2", None),
-        ("ZB-V", "zbv", None),
-        ("DualPipeV", "dualpipe-v", None),
-        ("no pipeline", None, None),
-    ],
+    tabled("readers", "schedule"),
 )
 def test_schedule(text: str, name: str | None, vpp: int | None) -> None:
     fields = settings_of(Record({"schedule": text}, "t"), "")
@@ -155,18 +120,7 @@ def test_schedule_with_layout_and_overlap() -> None:
 
 @pytest.mark.parametrize(
     ("text", "gpu", "name", "scaling"),
-    [
-        ("FP8-MX", "B200", "mxfp8", None),
-        ("fp8 (mxfp8)", "MI355X", "mxfp8", None),
-        ("FP8-CS", "GB200", "fp8", "tensorwise"),
-        ("FP8 (per-tensor)", "H100", "fp8", "delayed"),
-        ("float8 rowwise", "H100", "fp8", "rowwise"),
-        ("NVFP4", "GB300", "nvfp4", None),
-        ("fp16 mixed", "A100-SXM-80GB", "fp16", None),
-        ("FP8, alternative (32x32 on GB200/B200; 128x128 weights on H100)", "H100", "fp8", "blockwise"),
-        ("FP8, alternative (32x32 on GB200/B200; 128x128 weights on H100)", "GB200", "mxfp8", None),
-        ("bf16 (no float8, no compile, no async TP)", "MI355X", "bf16", None),
-    ],
+    tabled("readers", "precision"),
 )
 def test_precision(text: str, gpu: str, name: str, scaling: str | None) -> None:
     run, row = one(**record(precision=text, gpu=gpu))
@@ -176,12 +130,7 @@ def test_precision(text: str, gpu: str, name: str, scaling: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "start", "end"),
-    [
-        ("MXFP8 (last 5 layers bf16)", 0, 5),
-        ("FP8 (current scaling; first and last layer bf16)", 1, 1),
-        ("fp8 (first 2 layers in bf16)", 2, 0),
-        ("fp8 (first 1 and last 3 layers in bf16)", 1, 3),
-    ],
+    tabled("readers", "layers_of_another_precision"),
 )
 def test_layers_of_another_precision(text: str, start: int, end: int) -> None:
     recipe = one(**record(precision=text, gpu="B200"))[0].recipe
@@ -196,22 +145,7 @@ def test_precision_of_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value", "backend"),
-    [
-        ("attention", "FA2", "fa2"),
-        ("attention", "FA3", "fa3"),
-        ("flash_attn", "flash-attention v2", "fa2"),
-        ("attention", "SDPA flash v2", "fa2"),
-        ("flash_attn", 2, "fa2"),
-        ("flash_attn", True, "flash"),
-        ("attention", "eager", "materialised"),
-        ("attention", "math", "materialised"),
-        ("attention", "xformers", "flash"),
-        ("attention", "AITER", "fused"),
-        ("attention", "CK", "fused"),
-        ("attn_implementation", "flash_attention_2", "fa2"),
-        ("attn_implementation", "sdpa", "flash"),
-        ("attention_backend", "TransformerEngine DotProductAttention", "fused"),
-    ],
+    tabled("readers", "attention"),
 )
 def test_attention(key: str, value: object, backend: str) -> None:
     run, row = one(**record(other={key: value}))
@@ -242,12 +176,7 @@ def test_a_type_that_nothing_casts_leaves_no_copy_in_fp32() -> None:
 
 @pytest.mark.parametrize(
     ("other", "layers", "unread"),
-    [
-        ({"cpu_offload": "activations"}, 31, ()),
-        ({"activation_offload_ratio": 0.5}, 16, ()),
-        ({"activation_offload_ratio": 0}, None, ()),
-        ({"cpu_offload": "activations", "recompute_granularity": "full"}, None, ("cpu_offload",)),
-    ],
+    tabled("readers", "activations_on_the_host"),
 )
 def test_activations_on_the_host(other: dict[str, object], layers: int | None, unread: tuple[str, ...]) -> None:
     run, row = one(**record(other=other))
@@ -261,12 +190,7 @@ MOE = {"model": "Mixtral 8x7B", "ep": 8, "gpu": "MI300X"}
 
 @pytest.mark.parametrize(
     ("framework", "zero", "name"),
-    [
-        ("Our own (Hugging Face Trainer)", "FSDP2", "pytorch"),
-        ("Our own (Hugging Face Trainer)", "DeepSpeed ZeRO stage 3", "deepspeed"),
-        ("Our own (Hugging Face Trainer)", 3, "deepspeed"),
-        ("Hugging Face Trainer + DeepSpeed", None, "deepspeed"),
-    ],
+    tabled("readers", "a_trainer_of_hugging_face_runs_on_what_it_is_given"),
 )
 def test_a_trainer_of_hugging_face_runs_on_what_it_is_given(framework: str, zero: object, name: str) -> None:
     assert one(**record(framework=framework, zero=zero))[0].stack.framework == name
@@ -289,17 +213,7 @@ def test_units_of_dispatch_are_those_of_the_dispatcher() -> None:
 
 @pytest.mark.parametrize(
     ("text", "slug"),
-    [
-        ("NeMo / Megatron-Core (MLPerf)", "mlperf"),
-        ("Megatron-Bridge / NeMo", "megatron-bridge"),
-        ("NeMo 2", "nemo"),
-        ("Primus/MaxText v26.6", "maxtext"),
-        ("Primus/TorchTitan", "torchtitan"),
-        ("Primus/Megatron-LM (primus-pipeline)", "primus"),
-        ("zero-bubble fork of Megatron-LM", "megatron-lm"),
-        ("My Own Thing", "my-own-thing"),
-        ("", ""),
-    ],
+    tabled("readers", "framework"),
 )
 def test_framework(text: str, slug: str) -> None:
     assert framework_slug(text) == slug
@@ -307,24 +221,7 @@ def test_framework(text: str, slug: str) -> None:
 
 @pytest.mark.parametrize(
     ("texts", "date"),
-    [
-        (("NeMo container 26.04.01",), "2026-04"),
-        (("26.7",), "2026-07"),
-        (("PyTorch NVIDIA Release 25.04; NeMo Framework NVIDIA Release 25.09; MLPerf training v5.1",), "2025-09"),
-        (("PyTorch NVIDIA Release 23.09; MLPerf training v5.0",), "2025-05"),
-        (("PyTorch NVIDIA Release 23.09; MLPerf training v3.1",), "2023-09"),
-        (("PyTorch, NeMo, HugeCTR, DGL NVIDIA Release 24.09; MLPerf training v5.1",), "2024-09"),
-        (("torch 2.7.0a0+7c8ec84dab.nv25.03",), "2025-03"),
-        (("PyTorch 2.10.0.dev20251112+rocm7.1",), "2025-11"),
-        (("llm-foundry README (torch 1.13-2.0 era)", "@8c8dd48f (2025-07-21)"), "2023-03"),
-        (("see source commits", "README @b5bcd76c66d0 (measured 2024-12; torch 1963fc8)"), "2024-12"),
-        (("bigscience fork, Feb 2022 (02-25)",), "2022-02"),
-        (("Megatron-Core r0.8.0",), "2024-08"),
-        (("", "arXiv:2205.05198 Table 5"), "2022-05"),
-        (("", "mlcommons/training_results_v5.0 @ 0fdc28f01325"), "2025-05"),
-        (("bigscience fork 2022",), "2022-01"),
-        (("4dcaae513ba7679d56c116a17cd4a691ec41e252",), ""),
-    ],
+    tabled("readers", "dates"),
 )
 def test_dates(texts: tuple[str, ...], date: str) -> None:
     assert software_date(*texts) == date

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from harness.evidence.ingest.dialects import read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
@@ -79,13 +80,7 @@ def test_batches_that_accumulate_to_a_step(tmp_path: Path, pieces: int, seconds:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [
-        ("at 02:03<", 123.0),
-        ("at 100:00:01<", 360001.0),
-        ("at 1.5s", 1.5),
-        ("at 1,500.5ms", 1.5005),
-        ("at 2025-13-31 00:00:01,250", 0.0),
-    ],
+    tabled("readers", "clocks_of_all_forms"),
 )
 def test_clocks_of_all_forms(text: str, seconds: float) -> None:
     """A day that no calendar has is none."""

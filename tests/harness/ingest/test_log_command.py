@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tabled import tabled
 
 from harness.__main__ import main
 from harness.evidence.dataset import read
@@ -88,11 +89,7 @@ def test_one_error_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [
-        (["--gpu", "mi999"], "--gpu: found 'mi999'"),
-        (["--gpus", "16"], "world_size: found 8, expected 16, as --gpus or the recipe says"),
-        (["--recipe", "none.yaml"], "does not exist"),
-    ],
+    tabled("readers", "options_that_do_not_fit"),
 )
 def test_options_that_do_not_fit(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert text in refused(capsys, str(LOGS / "megatron_a.log"), *arguments)[0]

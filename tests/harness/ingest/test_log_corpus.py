@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tabled import tabled
 
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
@@ -23,29 +24,7 @@ from projector.workload.schema import recipe_to_mapping
 CLOSE = 0.005
 NO_STEPS = re.compile(r"mlperf_v(3\.1_gpt3|4\.1_gpt3_NVIDIA_eos|5\.0_llama31_405b|5\.1_llama31_405b_Nebius)")
 #: Logs whose record is another figure, with the reason and the difference (value / record - 1) to expect.
-EXPLAINED = {
-    "mlperf_v5.0/Oracle__results__1xBM.GPU.MI300X.8__llama2_70b_lora__result_0.txt": (
-        "median over ten runs, this is one",
-        -0.014,
-    ),
-    "mlperf_v5.1/AMD__results__MI350X_EPYC_9575F_pytorch__llama2_70b_lora__result_0.txt": (
-        "median over ten runs",
-        0.015,
-    ),
-    "mlperf_v5.1/MangoBoost__results__MI300X-LLMBoost-GPUBoost-1node__llama2_70b_lora__result_0.txt": (
-        "median over ten",
-        -0.019,
-    ),
-    "nvidia/mlperf_v5.1_llama31_405b_NVIDIA_hsg_ngpu2560_ngc25.09_nemo.log": (
-        "record is of the whole log, this is its first 82 steps",
-        0.014,
-    ),
-    "nvidia/mlperf_v5.1_llama31_405b_NVIDIA_hsg_ngpu5120_ngc25.09_nemo.log": (
-        "record is of the whole log, this is its first 82 steps",
-        0.008,
-    ),
-    "tprimat/train_amd_prim_llama.json": ("record is the mean over two levels of speed", -0.029),
-}
+EXPLAINED = tabled("readers", "log_corpus_explained")
 #: Records of files that say of themselves only in prose which record is theirs.
 RECORDS = {
     "bigscience_tr11_176B_a100_iterations.log": ("bloom-176b-main",),
@@ -61,14 +40,7 @@ RECORDS = {
     "train_nvd_nemo_llama.json": ("tprimat-nemo-llama",),
 }
 #: Files of single lines, each of another job: (line of the file, record).
-LINES = {
-    "primus_megatron_lines.log": {
-        2: "primus-logline-256gb-a",
-        6: "primus-logline-256gb-b",
-        8: "megatron-llama2-7b-gfx942-fp8",
-    },
-    "cvs-iteration-lines.log": {1: "cvs-line-megatron-gbs16"},
-}
+LINES = tabled("readers", "log_corpus_lines")
 
 
 @cache
@@ -184,25 +156,9 @@ def test_tprimat_mean_is_the_record_where_the_median_is_not(shared: Path) -> Non
 CLOSE_BY_HAND = 0.01
 EXPECTED = Path(__file__).resolve().parents[4] / "shared" / "logs_wild" / "expected.yaml"
 #: Logs whose step time no reader could have had by hand, that still say one: value and the words that go with it.
-PARTIAL = {
-    "hf_rocm_lora.log": ((1.93918, 43.9752), "the mean of a whole training"),
-    "litgpt_tutorial.log": ((0.96059,), ""),
-    "modded_nanogpt_0.log": ((0.255,), ""),
-    "modded_nanogpt_1.log": ((0.0834583,), "the second half of the steps is"),
-    "rocm_blog_nanogpt.log": ((0.08577,), ""),
-    "ml_v50_tinycorp_bert.txt": ((1.88884,), ""),
-}
+PARTIAL = tabled("readers", "log_corpus_partial")
 #: Logs that say none, with the reason (or what stands first in a text without any step).
-NONE = {
-    "bs_hfds_n16.log": "of 2 steps, warm-up among them",
-    "mds_alcf_old.log": "the only step logged is the first",
-    "x_internevo.log": "the only step logged is the first",
-    "x_nanotron.log": "the only step logged is the first",
-    "mlm_gh200_1719340.log": "",
-    "mlm_gh200_1844299.log": "expected iteration lines of a known log dialect",
-    # counts in an epoch's own unit: refused as no language model anyway
-    "ml_v50_cisco_bert.txt": "in no unit what the log's own counts",
-}
+NONE = tabled("readers", "log_corpus_none")
 NO_LANGUAGE_MODEL = ("ml_v50_cisco_bert.txt", "ml_v50_tinycorp_bert.txt", "x_maxdiffusion_979.log")
 #: Files of runs at different speeds; the figure read by hand is the first one's.
 RUNS = {"titan_chain_many.log": 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tabled import tabled
 
 from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest.command import load
@@ -33,29 +34,9 @@ WHOLE = {
     "mllog_blocks.log": ("mllog", 1.00025, "megatron-lm", None, None),
     "mllog_steps.log": ("mllog", 0.6, "megatron-lm", None, None),
 }
-BESIDE = {
-    # log: (dialect, step seconds, the recipe's global batch, allocated GiB)
-    "nemo2.log": ("nemo", 6.0, 128, 65.969),
-    "deepspeed.log": ("megatron-deepspeed", 6.0, 64, 39.52),
-    "tprimat.json": ("tprimat", 6.0, 128, 100.0),
-    "kineto.json": ("trace", 0.5, 8, None),
-    "tinygrad.log": ("tinygrad", 6.0, 128, None),
-    "mllog_tokens.log": ("mllog", 6.0005, 128, None),
-    "megatron_deepspeed_keyed.log": ("megatron-deepspeed", 6.0, 128, None),
-}
+BESIDE = tabled("readers", "log_dialects_beside")
 #: Trainers that the projector has no profile of: what they logged counts, with that named.
-TRAINERS = {
-    # log: (dialect, step seconds, memory GiB, its kind)
-    "hf_trainer.log": ("hf-trainer", 6.0, None, None),
-    "nanotron.log": ("nanotron", 6.0, 65.193, "reserved"),
-    "internevo.log": ("internevo", 6.0, None, None),
-    "litgpt.log": ("litgpt", 6.0, 65.193, "allocated"),
-    "paddlenlp.log": ("paddlenlp", 6.0, 70.0, "reserved"),
-    "xtuner.log": ("xtuner", 6.0, 70.0, "allocated"),
-    "xtuner1.log": ("xtuner", 6.0, 70.0, "reserved"),
-    "nanogpt.log": ("nanogpt", 6.0, None, None),
-    "speedrun.log": ("nanogpt", 6.0, 70.0, "reserved"),
-}
+TRAINERS = tabled("readers", "log_dialects_trainers")
 
 
 def only(name: str, recipe: Path | None = None) -> MeasuredRun:

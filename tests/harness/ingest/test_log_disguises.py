@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from log_disguises import CUTS, DESTRUCTIVE, DISGUISES
 from log_samples import samples
+from tabled import tabled
 
 from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
@@ -133,14 +134,7 @@ def test_a_cut_log_says_what_its_whole_lines_say(name: str, every: int, tmp_path
 
 @pytest.mark.parametrize(
     ("text", "count", "time"),
-    [
-        ("6000,5", None, None),
-        ("7.000,5", None, None),
-        ("1,2,3", None, None),
-        ("6,123", 6123.0, None),
-        ("6,123.5", 6123.5, 6123.5),
-        ("8192,", 8192.0, 8192.0),
-    ],
+    tabled("readers", "a_comma_is_no_decimal_point"),
 )
 def test_a_comma_is_no_decimal_point(text: str, count: float | None, time: float | None) -> None:
     assert (finite(text), measured(text)) == (count, time)

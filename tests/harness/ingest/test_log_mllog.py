@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
@@ -123,18 +124,7 @@ def test_any_marks_are_read_without_an_error(count: float, now: float, key: str)
 
 @pytest.mark.parametrize(
     ("text", "gpu", "gpus"),
-    [
-        ("64xNVIDIA DGX H100", "H100", 512),
-        ("16xXE9712x4GB200", "GB200", 64),
-        ("1xXE9680Lx8B200-SXM-180GB", "B200-SXM", 8),
-        ("tinybox_8xMI300X", "MI300X", 8),
-        ("2xMI300X", "MI300X", None),
-        ("128xNVIDIA GB200", "GB200", None),
-        ("gaudi-256", None, 256),
-        ("64xND_H200_v5", "H200", None),
-        ("8xSUBMISSION_PLATFORM_PLACEHOLDER", None, None),
-        ("1xD74H-7U", None, None),
-    ],
+    tabled("readers", "a_platform_says_what_it_says_and_no_more"),
 )
 def test_a_platform_says_what_it_says_and_no_more(text: str, gpu: str | None, gpus: int | None) -> None:
     facts = {event.key: event.value for event in platform(text, 1)}

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tabled import tabled
 
 from harness.evidence.ingest.command import load
 from harness.evidence.ingest.dialects import read_records_of_log
@@ -59,19 +60,7 @@ def test_foreign_encodings_and_line_ends(tmp_path: Path, encoding: str) -> None:
     assert load(path).runs[0].measured == load(LOG).runs[0].measured
 
 
-PREFIXES = (
-    "2024-05-01T12:00:00.123456789Z ",  # kubectl logs --timestamps, docker logs -t
-    "[pod/train-worker-0/pytorch] ",
-    "trainer-1  | ",  # docker compose
-    " 0: ",  # srun --label
-    "[1,0]<stdout>:",  # mpirun --tag-output
-    "[1,mpirank:0,algo-1]<stdout>:",
-    "(TrainWorker pid=4123, ip=10.0.0.7) ",
-    "[rank0]:",
-    "worker-0: ",  # DeepSpeed over pdsh
-    "May 01 12:00:00 node01 python[1234]: ",
-    "2024-05-01T12:00:00Z 12: [default0]:",
-)
+PREFIXES = tuple(tabled("readers", "log_source_prefixes"))
 
 
 @pytest.mark.parametrize("name", ["megatron_plain", "bridge", "nemo1", "speedrun", "tinygrad", "xtuner", "nanotron"])

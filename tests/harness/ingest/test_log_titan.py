@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from log_records import records, step
 from log_samples import samples
+from tabled import tabled
 
 from harness.evidence.ingest.command import load
 from harness.evidence.ingest.dialects import read_log
@@ -77,13 +78,7 @@ def titan(start: int, count: int, rate: int) -> str:
 
 @pytest.mark.parametrize(
     ("starts", "runs"),
-    [
-        (((1, 20, 1000), (1, 20, 1010)), 1),  # the same once more
-        (((1, 20, 1000), (1, 20, 2000)), 2),  # another run
-        (((0, 20, 1000), (1, 20, 2000)), 2),  # another run that does not print its first step
-        (((1, 30, 1000), (15, 30, 2000)), 1),  # goes on from a checkpoint
-        (((1, 20, 1000), (1, 4, 2000)), 1),  # too short to tell
-    ],
+    tabled("readers", "a_start_that_begins_anew_at_another_speed_is_another_run"),
 )
 def test_a_start_that_begins_anew_at_another_speed_is_another_run(
     tmp_path: Path, starts: tuple[tuple[int, int, int], ...], runs: int
@@ -157,16 +152,7 @@ def test_settings_of_a_printed_configuration_that_nobody_reads_are_named(
 
 @pytest.mark.parametrize(
     ("lines", "precision", "recipe"),
-    [
-        (["Float8 training active with recipe rowwise", "Swapped to Float8Linear layers"], "fp8", "rowwise"),
-        (["Float8 training active with recipe rowwise_with_gw_hp"], "fp8", "rowwise"),
-        (["Float8 tensorwise scaled training active"], "fp8", "tensorwise"),
-        (["Float8 training active"], "fp8", "tensorwise"),  # before recipes had names
-        (["Float8 training active with recipe mxfp8_cublas", "Swapped to MXLinear layers"], "mxfp8", None),
-        (["MX training active with recipe mxfp8_cublas"], "mxfp8", None),
-        (["Converted Linear layers to MXFP8Linear"], "mxfp8", None),
-        (["Converted Linear layers to NVFP4Linear"], "nvfp4", None),
-    ],
+    tabled("readers", "a_log_that_converts_its_linear_layers_is_not_in_bf16"),
 )
 def test_a_log_that_converts_its_linear_layers_is_not_in_bf16(
     lines: list[str], precision: str, recipe: str | None, tmp_path: Path
@@ -252,12 +238,7 @@ def test_a_log_of_olmo_is_a_whole_run_but_for_its_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("said", "other", "told"),
-    [
-        ("activation_checkpointing=None", "activation_checkpointing='one_in_two'", "activation_checkpointing"),
-        ("distributed_strategy='fsdp'", "distributed_strategy='other'", "distributed_strategy"),
-        ("<ShardingStrategy.FULL_SHARD: 1>", "<ShardingStrategy.HYBRID_SHARD: 4>", "distributed_strategy"),
-        ("precision='amp_bf16'", "precision='amp_fp8'", "precision"),
-    ],
+    tabled("readers", "what_nobody_reads_of_olmo_leaves_the_run_open"),
 )
 def test_what_nobody_reads_of_olmo_leaves_the_run_open(said: str, other: str, told: str, tmp_path: Path) -> None:
     assert said in LINE
@@ -270,18 +251,7 @@ def test_what_nobody_reads_of_olmo_leaves_the_run_open(said: str, other: str, to
 
 @pytest.mark.parametrize(
     ("said", "other", "name", "value"),
-    [
-        ("mlp_hidden_size=None", "mlp_hidden_size=22016", "ffn_hidden_size", 11008),
-        ("activation_type='swiglu'", "activation_type='gelu'", "ffn_hidden_size", 16384),
-        ("n_kv_heads=None", "n_kv_heads=4", "num_query_groups", 4),
-        ("multi_query_attention=False", "multi_query_attention=True", "num_query_groups", 1),
-        ("layer_norm_type='default'", "layer_norm_type='rms'", "normalization", "RMSNorm"),
-        ("activation_checkpointing=None", "activation_checkpointing='whole_layer'", "recompute_granularity", "full"),
-        ("distributed_strategy='fsdp'", "distributed_strategy='ddp'", "data_parallel_sharding", "no_shard"),
-        ("compile=None", "compile=CompilerConfig(mode=None)", "torch_compile", True),
-        ("block_type='sequential'", "block_type='llama'", "num_layers", None),
-        ("rope=True", "rope=False", "num_layers", None),
-    ],
+    tabled("readers", "olmos_words"),
 )
 def test_olmos_words(said: str, other: str, name: str, value: object) -> None:
     assert said in LINE

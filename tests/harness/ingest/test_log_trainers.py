@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from log_records import records, step
 from log_samples import samples
+from tabled import tabled
 
 from harness.evidence.ingest.command import ingest
 from harness.evidence.ingest.context import read_context
@@ -326,21 +327,7 @@ def test_internevo_counts_tokens_and_its_layout_says_the_ranks(ranks: bool, tmp_
 
 @pytest.mark.parametrize(
     ("line", "reason"),
-    [
-        (
-            "[09/10 10:40:56 lb.utils.events]:  eta: 21:00:38  iteration: 19/10000  time: 7.5187 s/iter",
-            "mean since the start",
-        ),
-        ("[07:15:39] Epoch: [2]  [1480/1504]  lr: 0.000005  time: 4.3713  data: 0.0001", "accumulation makes several"),
-        ("Epoch:[1/1](570/39695), loss: 6.25, aux_loss: 0.0, lr: 0.0005, epoch_time: 94.0min", "by its mean so far"),
-        ("step:3 - actor/pg_loss:0.1 - timing_s/gen:56.1 - timing_s/step:99.0", "reinforcement learning"),
-        ("Epoch 0:  10%|█         | 100/1000 [01:23<12:34,  1.20it/s, v_num=0, train_loss=2.1]", "a bar of batches"),
-        ('{"epoch": 1.0, "log_history": [', "without times"),
-        ('{"step": 20, "loss": 8.5, "tokens": 10485760}', "of which the unit is known"),
-        ("[2022-03-11 02:06:58,985] [INFO] [timer.py:189:stop] 0/40, SamplesPerSec=83.4", "mean since the start"),
-        ("step 20 took 6000,5 ms", "a decimal one"),
-        ('DLLL {"timestamp": "1", "type": "LOG", "step": 3, "data": {"loss": 2.0}}', "records of DLLogger"),
-    ],
+    tabled("readers", "known_lines_without_a_step_time_are_refused_for_that"),
 )
 def test_known_lines_without_a_step_time_are_refused_for_that(line: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=reason):
@@ -368,10 +355,7 @@ def test_gpt_neox_says_its_model_and_its_layout_in_words_of_its_own(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("said", "other"),
-    [
-        ("moe_num_experts ................. 1.", "moe_num_experts ................. 8."),
-        ("'flash', 'flash']", "'mamba', 'flash']"),
-    ],
+    tabled("readers", "gpt_neox_with_an_architecture_that_is_not_read_asks_for_it"),
 )
 def test_gpt_neox_with_an_architecture_that_is_not_read_asks_for_it(said: str, other: str, tmp_path: Path) -> None:
     text = samples()["gpt_neox"]

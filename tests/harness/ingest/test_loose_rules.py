@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from loose_cases import SIMUMAX, one, record
+from tabled import tabled
 
 from harness.evidence.ingest.loose import convert
 from harness.predictors.ours import Ours
@@ -84,12 +85,7 @@ MESH = SIMUMAX | {
 
 @pytest.mark.parametrize(
     ("axes", "dp", "shard"),
-    [
-        ({"dp": 2, "fsdp": 4, "ep": 8}, 64, 32),
-        ({"dp": 1, "fsdp": 8, "ep": 8}, 64, None),
-        ({"dp": None, "fsdp": 8, "ep": 8}, 64, None),
-        ({"dp": 64, "fsdp": 2, "ep": 8}, 64, 16),
-    ],
+    tabled("readers", "axes_of_a_mesh_multiply"),
 )
 def test_axes_of_a_mesh_multiply(axes: dict[str, int | None], dp: int, shard: int | None) -> None:
     run = one(**(MESH | axes | {"metrics": {"iteration_ms": 366.6}}))[0]
@@ -105,35 +101,7 @@ def test_axes_that_make_up_other_gpus_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("other", "expected"),
-    [
-        (
-            {"liger_kernel": True},
-            {"cross_entropy_fusion": "liger", "apply_rope_fusion": True, "bias_activation_fusion": True},
-        ),
-        ({"liger": "rope, rms_norm"}, {"apply_rope_fusion": True, "cross_entropy_fusion": None}),
-        ({"liger": "cross entropy"}, {"cross_entropy_fusion": "liger_cross_entropy"}),
-        ({"liger": "fused linear cross-entropy"}, {"cross_entropy_fusion": "liger"}),
-        ({"liger_kernel": False}, {"apply_rope_fusion": None}),
-        ({"fused": "fused MLP, fused cross entropy"}, {"cross_entropy_fusion": "te", "bias_activation_fusion": True}),
-        ({"fused": "fused dropout-add-LN"}, {"cross_entropy_fusion": None, "bias_activation_fusion": None}),
-        (
-            {"optimizer": "AdamW, bf16 states"},
-            {"optimizer": "adam", "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"},
-        ),
-        ({"optimizer_states": "bfloat16"}, {"exp_avg_dtype": "bf16"}),
-        ({"optimizer": "adamw_torch_8bit"}, {"optimizer": "adam_8bit"}),
-        ({"activation_checkpointing": True}, {"recompute_granularity": "full"}),
-        ({"gradient_checkpointing": False}, {"recompute_granularity": "none"}),
-        ({"torch_compile": "model and loss"}, {"torch_compile": True}),
-        (
-            {"moe_dispatcher": "hybridep"},
-            {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"},
-        ),
-        ({"mega_moe": True}, {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "mega_moe"}),
-        ({"moe": "MegaMoE fused"}, {"moe_flex_dispatcher_backend": "mega_moe", "moe_grouped_gemm": "fused"}),
-        ({"ep_backend": "standard (all-to-all)"}, {"moe_token_dispatcher_type": "alltoall"}),
-        ({"cuda_graphs": True}, {"cuda_graph_scope": ("full",)}),
-    ],
+    tabled("readers", "switches_of_other_trainers"),
 )
 def test_switches_of_other_trainers(other: dict[str, object], expected: dict[str, object]) -> None:
     run = one(**(SIMUMAX | {"recompute": None, "other": other}))[0]
@@ -142,11 +110,7 @@ def test_switches_of_other_trainers(other: dict[str, object], expected: dict[str
 
 @pytest.mark.parametrize(
     ("note", "kind"),
-    [
-        ("memory = max_memory_allocated in MB / 1024", "allocated"),
-        ("Memory is GiB of 80.", "device"),
-        ("GiB of memory per GPU", None),
-    ],
+    tabled("readers", "what_a_peak_counts_is_read_from_its_words"),
 )
 def test_what_a_peak_counts_is_read_from_its_words(note: str, kind: str | None) -> None:
     run = one(**(SIMUMAX | {"framework": "PaddleNLP", "ep": 8, "note": note}))[0]
@@ -155,14 +119,7 @@ def test_what_a_peak_counts_is_read_from_its_words(note: str, kind: str | None) 
 
 @pytest.mark.parametrize(
     ("memory", "version", "stated", "granularity"),
-    [
-        (50.0, "nvcr.io/nvidia/nemo:25.09, Megatron-Bridge 0.1.0rc4", None, "full"),
-        (None, "Megatron-Bridge v0.3.1", None, "full"),
-        (50.0, "NeMo 25.09", None, "full"),
-        (75.0, "Megatron-Bridge 0.1.0", None, None),  # as much as without recompute
-        (50.0, "NeMo container 25.09", None, None),  # performance scripts, not the library's recipe
-        (50.0, "Megatron-Bridge 0.1.0", "none", "none"),
-    ],
+    tabled("readers", "a_recipe_by_its_release_fills_what_a_null_leaves_open"),
 )
 def test_a_recipe_by_its_release_fills_what_a_null_leaves_open(
     memory: float | None, version: str, stated: str | None, granularity: str | None

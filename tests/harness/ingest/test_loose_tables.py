@@ -10,6 +10,7 @@ import command_line
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from harness.__main__ import main
 from harness.contracts.runs import MeasuredRun
@@ -109,12 +110,7 @@ def test_records_that_are_none_and_repeated_ids_are_mistakes_of_the_table() -> N
 
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
-    [
-        ("a.yaml", "- {id: [", "valid YAML"),
-        ("a.json", "{'id': 1}", "valid JSON"),
-        ("a.csv", "id,gpu\n", "at least one record"),
-        ("a.yaml", "id: 1", "a list of records"),
-    ],
+    tabled("readers", "broken_files_are_input_errors"),
 )
 def test_broken_files_are_input_errors(tmp_path: Path, name: str, text: str, expected: str) -> None:
     (tmp_path / name).write_text(text)

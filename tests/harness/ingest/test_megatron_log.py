@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from harness.evidence.ingest.command import load
 from harness.evidence.ingest.context import read_context
@@ -39,26 +40,14 @@ SHAPES = {
     "e": f"{HEAD} {MS}: 5896.1/6050.1 | compute per GPU (TFLOP/s/GPU): 480.2 (avg 1254.0)  | "
     f"tokens/s/GPU inst/harmonic mean: 11113.2/21660.2 | {TAIL} {GB}  | rank-3 rocm max mem usage: 1GB",
 }
-PREFIXES = (
-    "",
-    "[20251202 09:12:08][rank-7/8][INFO ] [--------trainer.py:2560] : ",
-    "[20260101 10:00:00][user/team][module][ip-10-0-0-1][rank-7/8][INFO]     [-----------training.py:1234] : ",
-    "\x1b[32m[default7]:\x1b[0m ",
-)
+PREFIXES = tuple(tabled("readers", "megatron_log_prefixes"))
 DUMP = """\
 using world size: 8, data-parallel size: 4
 ------------------------ arguments ------------------------
 {args}
 -------------------- end of arguments ---------------------
 """
-ARGS = {
-    "num_layers": 32, "hidden_size": 4096, "ffn_hidden_size": 14336, "num_attention_heads": 32,
-    "group_query_attention": True, "num_query_groups": 8, "swiglu": True, "normalization": "RMSNorm",
-    "position_embedding_type": "rope", "add_bias_linear": False, "untie_embeddings_and_output_weights": True,
-    "padded_vocab_size": 128256, "seq_length": 8192, "micro_batch_size": 2, "global_batch_size": 128,
-    "tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 1, "data_parallel_size": 4, "world_size": 8,
-    "bf16": True, "use_distributed_optimizer": True, "recompute_granularity": None,
-}  # fmt: skip
+ARGS = tabled("readers", "megatron_log_args")
 
 
 def dump(prefix: str = "") -> str:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tabled import sample
 
 from harness.__main__ import main
 from harness.contracts.runs import MeasuredRun
@@ -98,18 +99,7 @@ def test_an_anchor_that_tells_no_step_is_refused(tmp_path: Path, capsys: pytest.
     assert "2 runs (megatron_a, torchtitan" in capsys.readouterr().err
 
 
-TITAN = """\
-[model]
-name = "llama3"
-flavor = "8B"
-[training]
-local_batch_size = 2
-seq_len = 8192
-[parallelism]
-tensor_parallel_degree = 1
-[activation_checkpoint]
-mode = "selective"
-"""
+TITAN = sample("runs_of.toml")
 MAXTEXT = "model_name: llama3.1-8b\nper_device_batch_size: 2\nmax_target_length: 8192\nremat_policy: full\n"
 FACTORY = (
     "model_name_or_path: meta-llama/Llama-3.1-8B\nstage: sft\nfinetuning_type: full\ndo_train: true\ncutoff_len: 8192\n"

@@ -11,6 +11,7 @@ import workloads
 from cli_command import DEEPSEEK, MIXTRAL, projector
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import sample, tabled
 
 from projector.benchmark.shrink import shrink_to
 from projector.cli import _parser, performance, run
@@ -200,12 +201,7 @@ def _bare(monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     ("flags", "variable", "board", "assumed"),
-    [
-        ((), "", "AMD Instinct MI300X", "cluster=mi300x (the folder MI300X)"),
-        ((), "gfx950", "MI355X", "cluster=mi355x (PRIMUS_GPU_ARCH)"),
-        (("--gpu-arch", "mi355x"), "", "MI355X", ""),
-        (("--cluster", "mi355x"), "", "MI355X", ""),
-    ],
+    tabled("readers", "one_file_says_its_gpu_by_its_folder_where_nothing_else_does"),
 )
 def test_one_file_says_its_gpu_by_its_folder_where_nothing_else_does(
     tmp_path, monkeypatch, flags: tuple[str, ...],

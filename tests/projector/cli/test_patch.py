@@ -7,54 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tabled import sample
 
 from projector.__main__ import main
 
-SCRIPT = """#!/bin/bash
-PP=${1:-4}
-MODEL=(--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention
-  --num-query-groups 8 --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear
-  --untie-embeddings-and-output-weights --seq-length 8192 --max-position-embeddings 8192 --vocab-size 128256)
-TRAIN=(
-  --micro-batch-size 1  # --micro-batch-size 2 is too large
-  --global-batch-size 128 --attention-dropout 0 --hidden-dropout 0 --bf16 --use-distributed-optimizer
-  --tensor-model-parallel-size=2 --sequence-parallel
-  --pipeline-model-parallel-size ${PP}
-  --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
-)
-torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py "${MODEL[@]}" "${TRAIN[@]}"
-"""
-JOB = """[model]
-name = "llama3"
-flavor = "8B"
-
-[training]
-local_batch_size = 2  # samples
-seq_len = 8192
-
-[parallelism]
-tensor_parallel_degree = 1
-
-[activation_checkpoint]
-mode = "selective"
-selective_ac_option = "op"
-"""
-EXPERIMENT = """work_group: local
-user_name: me
-exp_name: mine
-workspace: ./output
-modules:
-  pre_trainer:
-    framework: megatron
-    config: pre_trainer.yaml
-    model: llama3.1_8B.yaml
-    overrides:
-      seq_length: 8192
-      micro_batch_size: 1  # fits
-      global_batch_size: 128
-      tensor_model_parallel_size: ${PRIMUS_TP:1}
-      pipeline_model_parallel_size: 1
-"""
+SCRIPT = sample("patched.sh")
+JOB = sample("patched.toml")
+EXPERIMENT = sample("patched.yaml")
 FILES = {"run.sh": SCRIPT, "job.toml": JOB, "experiment.yaml": EXPERIMENT}
 WHERE = ["--gpu", "h100", "--gpus", "16"]
 

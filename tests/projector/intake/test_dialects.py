@@ -14,6 +14,7 @@ import pytest
 import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect, known_settings, script_files
@@ -141,18 +142,7 @@ def test_a_setting_that_nobody_knows_is_told_or_refused(
 
 #: Dialects whose settings stand in sections by their bare names.
 INSIDE = ("nemo", "litgpt", "nanotron")
-BARE = (
-    "trainer",
-    "optim",
-    "run",
-    "name",
-    "restore_from_path",
-    "data",
-    "optimizer",
-    "devices",
-    "num_nodes",
-    "model_name",
-)
+BARE = tuple(tabled("readers", "dialects_bare"))
 
 
 @DIALECTS

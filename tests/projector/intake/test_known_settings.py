@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tabled import tabled
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect, known_settings, maxtext
@@ -16,10 +17,7 @@ from projector.intake.spelling import misspelt
 from projector.intake.values import Reader
 from projector.workload.recipe import Recipe
 
-ARGS = {
-    "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "vocab_size": 32000, "micro_batch_size": 1,
-    "global_batch_size": 64, "seq_length": 4096, "bf16": True,
-}  # fmt: skip
+ARGS = tabled("readers", "known_settings_args")
 READ = names_read(_READERS)
 
 
@@ -29,22 +27,7 @@ def loaded(**further):
 
 @pytest.mark.parametrize(
     ("slip", "meant"),
-    [
-        ("tensor_model_paralel_size", "tensor_model_parallel_size"),
-        ("tensor_model_parallel_sizee", "tensor_model_parallel_size"),
-        ("tensor_model_parralel_size", "tensor_model_parallel_size"),
-        ("tensor_modle_parallel_size", "tensor_model_parallel_size"),
-        ("Tensor_Model_Parallel_Size", "tensor_model_parallel_size"),
-        ("tensor_parallel_size", "tensor_model_parallel_size"),
-        ("parallel_model_tensor_size", "tensor_model_parallel_size"),
-        ("tensor_modelparallel_size", "tensor_model_parallel_size"),
-        ("virtual_pipeline_parallel_size", "virtual_pipeline_model_parallel_size"),
-        ("recompute_granularty", "recompute_granularity"),
-        ("use_distributed_optimiser", "use_distributed_optimizer"),
-        ("no_overlap_p2p_com", "no_overlap_p2p_comm"),
-        ("tp", "tensor_model_parallel_size"),
-        ("ep", "expert_model_parallel_size"),
-    ],
+    tabled("readers", "a_slip_is_refused_with_what_was_meant"),
 )
 def test_a_slip_is_refused_with_what_was_meant(slip, meant):
     with pytest.raises(InputError) as error:

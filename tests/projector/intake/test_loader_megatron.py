@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.errors import InputError
 from projector.intake import detect, megatron_args, megatron_forks
@@ -20,17 +21,8 @@ from projector.workload.validate import problems
 from tests.workloads import written
 
 DUMP = Path(__file__).parent / "data" / "dump_mixtral.log"
-PREFIXES = {
-    "plain": "{line}",
-    "rank": "6:{line}",
-    "primus": "[20260101 10:00:00][rank-0/8][INFO ]     [---------arguments.py:775] : {line}",
-    "old primus": "[20251202 09:12:08][rank-7/8][INFO ] [arguments.py:775]:{line}",
-    "colour": "\x1b[32m[20260101 10:00:00]\x1b[0m[rank-0/8]\x1b[1m[INFO]\x1b[0m [a.py:7] : {line}",
-}
-MINIMAL = {
-    "num_layers": 2, "hidden_size": 1024, "num_attention_heads": 16, "vocab_size": 32000, "micro_batch_size": 1,
-    "global_batch_size": 8, "seq_length": 1024,
-}  # fmt: skip
+PREFIXES = tabled("readers", "loader_megatron_prefixes")
+MINIMAL = tabled("readers", "loader_megatron_minimal")
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
@@ -124,37 +116,13 @@ def test_arguments_in_sections_are_the_same_arguments(tmp_path, sections):
 
 def test_sizes_of_latent_attention_have_megatrons_defaults():
     mla = megatron_args.from_mapping(MINIMAL | {"multi_latent_attention": True, "kv_lora_rank": 512}, "args").model.mla
-    assert mla and (mla.kv_lora_rank, mla.qk_head_dim, mla.qk_pos_emb_head_dim, mla.v_head_dim) == (512, 128, 64, 128)
+    assert mla is not None
+    assert (mla.kv_lora_rank, mla.qk_head_dim, mla.qk_pos_emb_head_dim, mla.v_head_dim) == (512, 128, 64, 128)
 
 
 @pytest.mark.parametrize(
     ("args", "fields"),
-    [
-        ({"fp8": "hybrid", "fp8_recipe": "tensorwise", "bf16": True}, {"precision": "fp8", "fp8_recipe": "tensorwise"}),
-        ({"fp8_format": "e4m3", "fp8_recipe": "mxfp8"}, {"precision": "mxfp8"}),
-        ({"fp4": "e2m1", "bf16": True}, {"precision": "nvfp4"}),
-        ({"fp16": True}, {"precision": "fp16"}),
-        ({"use_torch_fsdp2": True}, {"data_parallel_sharding": "optim_grads_params"}),
-        (
-            {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": "optim_grads"},
-            {"data_parallel_sharding": "optim_grads"},
-        ),
-        ({"use_distributed_optimizer": False}, {"data_parallel_sharding": "no_shard"}),
-        ({"no_check_for_nan_in_loss_and_grad": True}, {"check_for_nan_in_loss_and_grad": False}),
-        ({"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te"}, {"cross_entropy_fusion": "te"}),
-        ({"recompute_activations": True}, {"recompute_granularity": "selective"}),
-        ({"checkpoint_activations": True}, {"recompute_granularity": "full"}),
-        ({"cuda_graph_impl": "none", "cuda_graph_scope": "full"}, {"cuda_graph_scope": ()}),
-        ({"cuda_graph_impl": "local", "cuda_graph_scope": ["attn", "mlp"]}, {"cuda_graph_scope": ("attn", "mlp")}),
-        ({"moe_use_legacy_grouped_gemm": True, "moe_grouped_gemm": True}, {"moe_grouped_gemm": "legacy"}),
-        ({"patch_primus_pipeline": True, "pp_algorithm": "zbv-formatted"}, {"pipeline_schedule": "zbv"}),
-        ({"enable_zero_bubble": True, "patch_zero_bubble": False}, {}),
-        ({"cp_comm_type": ["p2p"]}, {"cp_comm_type": "p2p"}),
-        ({"recompute_layer_ids": "0,3, 4"}, {"recompute_layer_ids": (0, 3, 4)}),
-        ({"pipeline_model_parallel_size": 2, "num_layers_per_virtual_pipeline_stage": 1}, {"vpp": 4}),
-        ({"use_precision_aware_optimizer": True, "exp_avg_dtype": "torch.bfloat16"}, {"exp_avg_dtype": "bf16"}),
-        ({"tensor_model_parallel_size": 4, "num_experts": 8}, {"etp": 4}),
-    ],
+    tabled("readers", "recipe_fields"),
 )
 def test_recipe_fields(args, fields):
     found, misfits = megatron_args.partial_recipe(args, num_layers=8)
@@ -283,10 +251,7 @@ def test_any_text_parses_or_is_refused(text):
     assert isinstance(megatron_args.parse(text), dict)
 
 
-DENSE = {
-    "num_layers": 8, "hidden_size": 1024, "num_attention_heads": 8, "vocab_size": 32000, "seq_length": 2048,
-    "micro_batch_size": 1, "global_batch_size": 8, "tensor_model_parallel_size": 4,
-}  # fmt: skip
+DENSE = tabled("readers", "loader_megatron_dense")
 
 
 @pytest.mark.parametrize("printed", [None, "None", 4, "4", 1])
@@ -331,12 +296,9 @@ def _dump(path: Path, others: int, **further: object) -> str:
     return detect.load(path).framework_date
 
 
-@pytest.mark.parametrize(("others", "further", "month"), [
-    (120, {}, "2022-10"),
-    (120, {"use_flash_attn": False}, ""),
-    (120, {"transformer_impl": "local"}, ""),
-    (20, {}, ""),  # part of a dump tells nothing by what it lacks
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("others", "further", "month"), tabled("readers", "one_that_knows_of_no_flash_attention_is_older")
+)
 def test_one_that_knows_of_no_flash_attention_is_older(tmp_path: Path, others: int, further: dict, month: str) -> None:
     assert _dump(tmp_path / "train.log", others, **further) == month
 
@@ -366,11 +328,7 @@ def test_a_line_of_a_dump_that_another_process_cut_is_no_value() -> None:
 
 @pytest.mark.parametrize(
     ("rank", "word", "targets"),
-    [
-        (0, "all", None),
-        (16, "attention", ("linear_qkv", "linear_proj")),
-        (16, "attention_mlp", ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")),
-    ],
+    tabled("readers", "words_for_several_linears_are_those_linears"),
 )
 def test_words_for_several_linears_are_those_linears(rank: int, word: str, targets: tuple[str, ...] | None) -> None:
     found = megatron_forks.in_own_words({"lora_rank": rank, "lora_target_modules": word})

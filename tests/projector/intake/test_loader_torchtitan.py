@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tabled import sample, tabled
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect
@@ -13,53 +14,8 @@ from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.workload.validate import problems
 
-NOW = """\
-# a job of torchtitan
-[job]
-description = "70B"
-[model]
-name = "llama3"
-flavor = "70B"
-converters = ["float8"]
-[optimizer]
-name = "AdamW"
-lr = 3e-4
-[training]
-local_batch_size = 4
-seq_len = 8192
-steps = 1_000
-[parallelism]
-data_parallel_replicate_degree = 2
-data_parallel_shard_degree = 16
-tensor_parallel_degree = 8
-[activation_checkpoint]
-mode = "full"
-[compile]
-enable = true
-components = ["model", "loss"]
-[float8]
-recipe_name = "rowwise"
-"""
-OLD = """\
-[model]
-name = "llama3"
-flavor = "405B"
-norm_type = "rmsnorm"
-[training]
-batch_size = 8
-seq_len = 8192
-data_parallel_shard_degree = -1
-tensor_parallel_degree = 8
-compile = true
-[experimental]
-pipeline_parallel_degree = 4
-enable_async_tensor_parallel = true
-[activation_checkpoint]
-mode = "selective"
-selective_ac_option = "op"
-[float8]
-enable_float8_linear = true
-"""
+NOW = sample("torchtitan_now.toml")
+OLD = sample("torchtitan_old.toml")
 
 
 def load(folder: Path, text: str, name: str = "job.toml", **given) -> Loaded:
@@ -130,14 +86,7 @@ def test_replicas_of_what_is_left_need_the_number_of_gpus(tmp_path):
 
 @pytest.mark.parametrize(
     ("old", "new", "named"),
-    [
-        ("tensor_parallel_degree", "tensor_paralel_degree", r"nearest: parallelism\.tensor_parallel_degree"),
-        ("[parallelism]", "[paralellism]", "nearest: parallelism"),
-        ("seq_len = 8192\n", "", r"training\.seq_len"),
-        ('"70B"\nconverters', '"debugmodel"\nconverters', r"model\.flavor"),
-        ('"70B"\nconverters', '"32B"\nconverters', r"model\.flavor"),
-        ("mode =", "mode = [", "valid TOML"),
-    ],
+    tabled("readers", "what_does_not_fit_is_named"),
 )
 def test_what_does_not_fit_is_named(tmp_path, old, new, named):
     assert old in NOW

@@ -9,18 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.errors import InputError, Unsupported
 from projector.intake import primus
 from projector.workload.validate import problems
 from tests.projector.intake.primus_tree import checkout, experiment
 
-PRESETS = {
-    "megatron": ("experts", "pre_trainer.yaml"),
-    "torchtitan": ("llama3.1_8B", "pre_trainer.yaml"),
-    "maxtext": ("mixtral_8x7B", "pre_trainer.yaml"),
-    "megatron_bridge": ("qwen3_8b", "sft_trainer.yaml"),
-}
+PRESETS = tabled("readers", "primus_damaged_presets")
 KEYS: dict[str, tuple[str, ...]] = {
     "megatron": (
         *("num_layers", "hidden_size", "moe_layer_freq", "window_size", "window_attn_skip_freq", "lora", "fp8", "spec"),
@@ -70,12 +66,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     ),
     "megatron_bridge": ("flavor", "hf_path", "peft", "precision_config", "model", "train", "recipe", "packed_sequence"),
 }
-SECTIONS = {
-    "parallelism": ("pipeline_parallel_degree", "pipeline_parallel_layers_per_stage", "data_parallel_shard_degree"),
-    "training": ("local_batch_size", "global_batch_size", "seq_len", "mixed_precision_param"),
-    "activation_checkpoint": ("mode", "selective_ac_option"),
-    "model": ("name", "flavor", "n_layers", "dim", "converters"),
-}
+SECTIONS = tabled("readers", "primus_damaged_sections")
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-2, 70), st.just(10**30), st.floats(),
     st.sampled_from(["", "8", "full", "fp8", "block", "none", "[1, 2", "([0]*3+[1]*29)", "mamba", "1e3", "deepseek_v3"]),

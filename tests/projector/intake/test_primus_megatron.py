@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tabled import tabled
 
 from projector.errors import InputError, Unsupported
 from projector.frameworks import resolve
@@ -71,11 +72,7 @@ def test_what_is_left_stands_on_the_first_stages(
 
 @pytest.mark.parametrize(
     ("keys", "reason"),
-    [
-        ({"model_type": "mamba"}, "Mamba layers"),
-        ({"model_type": "mamba", "spec": ["x.hybrid", "gdn_hybrid_stack_spec"]}, "gated delta-net"),
-        ({"experimental_attention_variant": "dsa"}, "DeepSeek sparse attention"),
-    ],
+    tabled("readers", "architectures_of_a_later_step_are_named"),
 )
 def test_architectures_of_a_later_step_are_named(tmp_path: Path, keys: dict[str, Any], reason: str) -> None:
     loaded = load(tmp_path, seq_length=4096, **keys)
@@ -106,25 +103,7 @@ def test_compressed_attention_and_streams_are_read(tmp_path: Path, word: str) ->
 
 @pytest.mark.parametrize(
     ("keys", "schedule", "vpp"),
-    [
-        ({"patch_zero_bubble": True, "enable_zero_bubble": True}, "zb-h1", 1),
-        ({"patch_zero_bubble": True, "enable_zero_bubble": True, "zero_bubble_v_schedule": True}, "v-half", 2),
-        ({"patch_zero_bubble": True, "enable_1f1b_v": True}, "v-1f1b", 2),
-        (
-            {
-                "patch_zero_bubble": True,
-                "enable_zero_bubble": True,
-                "zero_bubble_v_schedule": True,
-                "zero_bubble_v_schedule_mem_setup": "zb",
-            },
-            "zbv",
-            2,
-        ),
-        ({"patch_primus_pipeline": True, "pp_algorithm": "v-min"}, "v-min", 2),
-        ({"patch_primus_pipeline": True, "pp_algorithm": "zero-bubble"}, "zb-h1", 1),
-        ({"patch_primus_pipeline": True, "pp_algorithm": "zero-bubble-heuristic"}, "zb-2p", 1),
-        ({"enable_zero_bubble": True, "pp_algorithm": "zbv-formatted"}, None, 1),
-    ],
+    tabled("readers", "schedules_act_when_their_patch_is_on"),
 )
 def test_schedules_act_when_their_patch_is_on(
     tmp_path: Path, keys: dict[str, Any], schedule: str | None, vpp: int

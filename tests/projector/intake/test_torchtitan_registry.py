@@ -6,34 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+from tabled import sample
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect
 from projector.intake.loaded import Loaded
 
-REGISTRY = """
-from . import model_registry
-
-def llama3_8b() -> Trainer.Config:
-    model_spec = model_registry("8B", converters=[Float8LinearConverter.Config(recipe_name="rowwise")])
-    return Trainer.Config(
-        loss=CrossEntropyLoss.Config(),
-        model_spec=model_spec,
-        optimizer=default_adamw(lr=3e-4),
-        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=2 * 8192, max_context_length=8192, steps=1000),
-        parallelism=ParallelismConfig(tensor_parallel_degree=2, fsdp_reshard_after_forward="always"),
-        compile=CompileConfig(enable=True, components=["model"]),
-        activation_checkpoint=SelectiveAC.Config(),
-    )
-
-def llama3_70b() -> Trainer.Config:
-    config = llama3_8b()
-    config.model_spec = model_registry("70B")
-    config.parallelism.tensor_parallel_degree = 8
-    config.activation_checkpoint = FullAC.Config()
-    fuse_more(config)
-    return config
-"""
+REGISTRY = sample("config_registry.py.txt")
 
 
 def _read(folder: Path, text: str = REGISTRY, name: str = "llama3_8b") -> Loaded:

@@ -6,29 +6,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tabled import tabled
 
 from projector.errors import InputError
 from projector.intake import detect
 from projector.intake.loaded import Loaded
 from projector.workload.recipe import Recipe
 
-_NEMO = {
-    "run": {"name": "of_the_file"},
-    "trainer": {"num_nodes": 4, "devices": 8, "precision": "bf16"},
-    "model": {
-        "mcore_gpt": True,
-        "micro_batch_size": 2,
-        "global_batch_size": 64,
-        "encoder_seq_length": 2048,
-        "num_layers": 24,
-        "hidden_size": 2048,
-        "num_attention_heads": 16,
-        "tensor_model_parallel_size": 2,
-        "ffn_hidden_size": 8192,
-        "override_vocab_size": 32000,
-        "optim": {"name": "distributed_fused_adam"},
-    },
-}
+_NEMO = tabled("readers", "config_command_lines_nemo")
 
 
 def _load(folder: Path, command: str, **env: str) -> Loaded:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tabled import tabled
 
 from projector.errors import InputError, Unsupported
 from projector.intake import scripts
@@ -109,29 +110,7 @@ def test_whole_chunks_are_replayed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [
-        ("--mamba-d-conv 4", "Mamba"),
-        ("--linear-num-key-heads 8 --mamba-d-conv 4", "linear attention"),
-        ("--full-attention-interval 4", "linear attention"),
-        ("--index-topk 2048", "sparse attention"),
-        ("--enable-dsa-indexer", "sparse attention"),
-        ("--num-zero-experts 64", "experts that compute nothing"),
-        ("--num-experts 32 32 64", "unlike numbers of experts"),
-        ("--num-experts 8 --moe-router-topk 2 --mlp-type residual", "residual"),
-        ("--schedule-method seq1f1b", "seq1f1b"),
-        ("--layerzero", "layerzero"),
-        ("--num-layers-per-stage 1 3 7 4", "num_layers_per_stage"),
-        ("--moe-extended-tp --num-experts 8 --moe-router-topk 2", "moe_extended_tp"),
-        ("--my-own-tensor-parallel-degree 4", "my_own_tensor_parallel_degree=4"),
-        ("--use-brand-new-fsdp", "use_brand_new_fsdp"),
-        ("--use-zero3-of-ours", "use_zero3_of_ours"),
-        ("--skip-train", "trains nothing"),
-        ("--stage dpo", "dpo is reinforcement learning or preference training"),
-        ("--patch-size 16", "images"),
-        ("--use-lf-gate --lf-conv2d-group 1", "convolutions before attention"),
-        ("--process-checkpoint", "rewrites a checkpoint"),
-        ("--kd --load-teacher /t", "teacher"),
-    ],
+    tabled("readers", "what_is_another_run_is_refused_by_name"),
 )
 def test_what_is_another_run_is_refused_by_name(tmp_path: Path, options: str, reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
@@ -177,27 +156,8 @@ def test_what_may_matter_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "key"),
-    [
-        ("--fp16", "fp16"),
-        ("--overlap-param-gather --overlap-grad-reduce", "overlap_param_gather"),
-        ("--overlap-param-gather --use-distributed-optimizer", "overlap_param_gather"),
-        ("--tensor-model-parallel-size 2 --tp-comm-overlap", "tp_comm_overlap"),
-        ("--recompute-granularity selective --recompute-method uniform", "recompute_method"),
-        ("--recompute-granularity full", "recompute_granularity"),
-        ("--recompute-granularity full --recompute-method block --distribute-saved-activations",
-         "distribute_saved_activations"),
-        ("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 3",
-         "num_layers_per_virtual_pipeline_stage"),
-        ("--num-layers-per-virtual-pipeline-stage 4", "num_layers_per_virtual_pipeline_stage"),
-        ("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 4 --no-overlap-p2p-communication",
-         "num_layers_per_virtual_pipeline_stage"),
-        ("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2 "
-         "--num-virtual-stages-per-pipeline-rank 4", "num_virtual_stages_per_pipeline_rank"),
-        ("--use-torch-fsdp2 --pipeline-model-parallel-size 2", "pipeline_model_parallel_size"),
-        ("--use-torch-fsdp2 --use-distributed-optimizer", "use_distributed_optimizer"),
-        ("--seq-length 4096", "max_position_embeddings"),
-    ],
-)  # fmt: skip
+    tabled("readers", "what_megatron_asserts_is_an_error"),
+)
 def test_what_megatron_asserts_is_an_error(tmp_path: Path, options: str, key: str) -> None:
     with pytest.raises(InputError) as caught:
         _loaded(tmp_path, options)
@@ -270,14 +230,7 @@ def test_answers_that_nothing_pads_have_lengths_that_nothing_states(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("options", "month"),
-    [
-        ("--DDP-impl local", "2023-08"),
-        ("--checkpoint-activations --DDP-impl local", "2022-04"),
-        ("--DDP-impl local --use-flash-attn", "2023-08"),
-        ("--DDP-impl local --use-mcore-models", ""),  # a fork that keeps an option
-        ("--checkpoint-activations --swiglu", ""),
-        ("--swiglu", ""),
-    ],
+    tabled("readers", "an_option_that_a_release_no_longer_takes_dates_the_stack"),
 )
 def test_an_option_that_a_release_no_longer_takes_dates_the_stack(tmp_path: Path, options: str, month: str) -> None:
     loaded = _loaded(tmp_path, options)

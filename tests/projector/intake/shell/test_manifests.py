@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tabled import tabled
 
 from projector.errors import InputError
 from projector.intake import detect
@@ -108,16 +109,8 @@ def test_what_envsubst_fills_in_is_asked_for_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("labels", "cluster"),
-    [
-        ({"node.kubernetes.io/instance-type": "p5.48xlarge"}, "p5.48xlarge"),
-        ({"cloud.google.com/gke-accelerator": "nvidia-h100-mega-80gb"}, "a3-megagpu-8g"),
-        ({"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}, "a2-highgpu-8g"),
-        ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, "h100_sxm"),
-        ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "beta.kubernetes.io/instance-type": "Standard_ND96isr_H100_v5"},
-         "ND96isr_H100_v5"),
-        ({"pool": "training"}, None),
-    ],
-)  # fmt: skip
+    tabled("readers", "the_machine_that_a_pod_asks_for_is_the_cluster"),
+)
 def test_the_machine_that_a_pod_asks_for_is_the_cluster(tmp_path: Path, labels: dict[str, str], cluster: str) -> None:
     pod = _pod(**_LISTED)
     pod["template"]["spec"]["nodeSelector"] = labels
@@ -154,14 +147,7 @@ def test_what_is_no_manifest_of_a_training_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("at", "value"),
-    [
-        (("env",), {"TP": "2"}),
-        (("env",), [{"value": "2"}, "TP"]),
-        (("resources",), {"limits": ["nvidia.com/gpu"]}),
-        (("volumeMounts",), [{"name": "scripts"}, 7]),
-        (("command",), {"run": "bash"}),
-        (("args",), 7),
-    ],
+    tabled("readers", "fields_of_other_types_end_in_no_traceback"),
 )
 def test_fields_of_other_types_end_in_no_traceback(tmp_path: Path, at: tuple[str], value: Any) -> None:
     pod = {"containers": [_container(**_BASH) | {at[0]: value}, "a word"], "volumes": "none", "nodeSelector": ["gpu"]}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tabled import tabled
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect
@@ -13,37 +14,10 @@ from projector.intake.loaded import Loaded
 from projector.intake.scripts import load
 
 #: gpus, tp, pp, vpp, micro-batch, global batch, sequence, layers, hidden size, recompute, sharding.
-READ = {
-    "t5/train_t5_220m_distributed.sh": (8, 1, 1, 1, 64, 512, 128, 12, 768, "none", "no_shard"),
-    "gpt3/train_gpt3_175b_distributed.sh": (8, 8, 16, 1, 1, 1536, 2048, 96, 12288, "none", "no_shard"),
-    "llama/train_llama3_8b_h100_fp8.sh": (8, 1, 1, 1, 1, 128, 8192, 32, 4096, "none", "optim"),
-    "megatron_fsdp/train_llama3_8b_fsdp_h100_fp8.sh": (8, 1, 1, 1, 1, 128, 8192, 32, 4096, "none", "optim_grads_params"),
-    "mixtral/train_mixtral_8x7b_distributed.sh": (8, 1, 4, 1, 1, 256, 4096, 32, 4096, "none", "optim"),
-    "gptoss/02_train.sh": (8, 1, 8, 1, 1, 128, 8192, 12, 512, "selective", "optim"),
-    "academic_paper_scripts/sc21/run_figure_11.sh": (8, 8, 1, 1, 1, 8, 2048, 3, 20480, "full", "no_shard"),
-    "academic_paper_scripts/sc21/run_figure_12.sh": (96, 8, 12, 4, 1, 12, 2048, 96, 12288, "full", "no_shard"),
-    "academic_paper_scripts/sc21/run_figure_13.sh": (64, 32, 2, 1, 1, 32, 2048, 32, 20480, "full", "no_shard"),
-    "academic_paper_scripts/sc21/run_figure_14.sh": (64, 1, 2, 1, 1, 32, 2048, 32, 3840, "full", "no_shard"),
-    "academic_paper_scripts/sc21/run_figure_15.sh": (64, 2, 1, 1, 1, 32, 2048, 32, 3840, "full", "no_shard"),
-    "academic_paper_scripts/sc21/run_figure_16.sh": (64, 8, 8, 1, 1, 128, 2048, 32, 15360, "full", "no_shard"),
-    "academic_paper_scripts/sc21/run_figure_17.sh": (128, 8, 16, 1, 1, 1, 2048, 80, 12288, "full", "no_shard"),
-    "academic_paper_scripts/sc21/run_figure_18.sh": (96, 8, 12, 4, 1, 12, 2048, 96, 12288, "full", "no_shard"),
-    "academic_paper_scripts/sc21/run_table_1.sh": (32, 1, 1, 1, 16, 512, 2048, 24, 2304, "full", "no_shard"),
-}  # fmt: skip
+READ = tabled("readers", "megatron_scripts_read")
 #: What each refusal must name.
-REFUSED = {
-    "academic_paper_scripts/sc21/CONFIG.sh": "starts no program",
-    "academic_paper_scripts/sc21/SBATCH.sh": "MEGATRON_PARAMS",
-    "academic_paper_scripts/sc21/SRUN.sh": "MEGATRON_PARAMS",
-    "mamba/run_text_gen_server_8b.sh": "run_hybrid_text_generation_server.py, no trainer that is read",
-    "mamba/run_text_gen_server_8b_gpt3.sh": "run_text_generation_server.py, no trainer that is read",
-    "megatron_fsdp/sbatch_checkpoint_convert.sh": "checkpoint_inspector.py, no trainer that is read",
-    "megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh": "--env SLURM_NNODES",
-}
-OTHER = {
-    "bert/train_bert_340m_distributed.sh": "BERT",
-    "mamba/train.sh": "Mamba",
-}
+REFUSED = tabled("readers", "megatron_scripts_refused")
+OTHER = tabled("readers", "megatron_scripts_other")
 
 
 @pytest.fixture
@@ -181,23 +155,7 @@ def _load(folder: Path, before: str) -> Loaded:
 
 @pytest.mark.parametrize(
     ("before", "month"),
-    [
-        ("srun --container-image=nvcr.io#nvidia/pytorch:24.07-py3", "2024-07"),
-        ("docker run --gpus all nvcr.io/nvidia/nemo:25.04.01", "2025-04"),
-        ("IMAGE=nvcr.io/nvidia/nemo:24.09\ndocker run $IMAGE", "2024-09"),
-        ("srun --container-image=/images/nvidia+pytorch+23.10-py3.sqsh", "2023-10"),
-        ("singularity exec --nv pytorch_24.05-py3.sif", "2024-05"),
-        ("docker run rocm/megatron-lm:v25.10", "2025-10"),
-        ("docker run rocm/primus:v26.2_gfx950", "2026-02"),
-        ("docker run docker.io/rocm/jax-training:maxtext-v25.5", "2025-05"),
-        ("#SBATCH --container-image=nvcr.io/nvidia/pytorch:24.03-py3\n", "2024-03"),
-        ("# was nvcr.io/nvidia/pytorch:23.01-py3\ndocker run nvcr.io/nvidia/pytorch:24.01-py3", "2024-01"),
-        ("A=nvcr.io/nvidia/pytorch:24.01-py3 B=rocm/primus:v25.9\n", ""),
-        ("docker run rocm/pytorch:rocm6.4_ubuntu22.04_py3.10_pytorch_release-2.6.0", ""),
-        ("docker run pytorch/pytorch:2.1.0-cuda12.1-cudnn8-runtime", ""),
-        ("docker run nvcr.io/nvidia/cuda:12.4.1-devel-ubuntu22.04", ""),
-        ("", ""),
-    ],
+    tabled("readers", "the_image_of_a_script_says_its_month"),
 )
 def test_the_image_of_a_script_says_its_month(tmp_path: Path, before: str, month: str) -> None:
     loaded = _load(tmp_path, before)

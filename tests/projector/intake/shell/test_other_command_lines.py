@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect
@@ -61,10 +62,7 @@ def test_a_script_finds_what_lies_beside_it_wherever_it_is_named_from(
 
 @pytest.mark.parametrize(
     "lines",
-    [
-        "--seq-length 1024 \\\n--micro-batch-size 1\n--tensor-model-parallel-size 8 \\\n--bf16",
-        "--seq-length 1024 --micro-batch-size 1 \\\n  # --bf16 \\\n  --tensor-model-parallel-size=8",
-    ],
+    tabled("readers", "arguments_that_bash_would_lose_are_no_silent_default"),
 )
 def test_arguments_that_bash_would_lose_are_no_silent_default(tmp_path: Path, lines: str) -> None:
     with pytest.raises(InputError, match=r"--tensor-model-parallel-size(=8)? as a command.*end of the line before"):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+from tabled import tabled
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect, scripts
@@ -82,27 +83,7 @@ def test_arguments_and_environment(tmp_path):
         load(tmp_path, text, ("8B", "1"))
 
 
-UNKNOWN = {
-    "G=$(nvidia-smi -L | wc -l)\ntorchrun --nproc_per_node $G pretrain_gpt.py MODEL": "nvidia-smi -L .*--env G=",
-    "torchrun --nnodes 1:4 --nproc_per_node 8 pretrain_gpt.py MODEL": "elastic",
-    "torchrun --nproc_per_node 8 pretrain_gpt.py MODEL TP $TP": r"\$TP .*--env TP=",
-    "torchrun --nproc_per_node auto pretrain_gpt.py MODEL": "--nproc_per_node auto",
-    "deepspeed pretrain_gpt.py MODEL": "--gpus N",
-    "srun python pretrain_gpt.py MODEL": "--gpus N",
-    "someones-launcher --nodes 4 python pretrain_gpt.py MODEL": "someones-launcher",
-    "python pretrain_gpt.py MODEL TP 8": "started once",
-    "source args.sh\ntorchrun --nproc_per_node 8 pretrain_gpt.py MODEL $MORE": "args.sh",
-    "source args.sh\ntorchrun --nproc_per_node ${G:-8} pretrain_gpt.py MODEL": "args.sh",
-    "for t in 1 2; do torchrun --nproc_per_node 8 pretrain_gpt.py MODEL TP $t; done": "2 different",
-    "if nvidia-smi | grep -q H100; then T=8; else T=4; fi\ntorchrun --nproc_per_node 8 pretrain_gpt.py MODEL TP $T": "grep -q H100",
-    "torchrun --nproc_per_node 8 pretrain_gpt.py --use-checkpoint-args --load /x --micro-batch-size 1 --seq-length 8": "--model",
-    "torchrun --nproc_per_node 8 pretrain_gpt.py MODEL --deepspeed --deepspeed_config ds.json": "ds.json",
-    "bash train_inner.sh": "train_inner.sh",
-    "if [ -z $DATA ]; then echo set DATA; exit 1; fi\ntorchrun pretrain_gpt.py MODEL": "--env DATA",
-    "DATA=${DATA:?needed}\ntorchrun pretrain_gpt.py MODEL": "--env DATA",
-    "torchrun --nproc_per_node 8 pretrain_gpt.py MODEL TP <your TP>": "to fill in",
-    "TP=<number of GPUs>\ntorchrun --nproc_per_node 8 pretrain_gpt.py MODEL TP $TP": "to fill in",
-}
+UNKNOWN = tabled("readers", "scripts_unknown")
 
 
 @pytest.mark.parametrize("text", UNKNOWN)
@@ -149,15 +130,8 @@ def test_deepspeed_configuration_of_the_script(stage, sharding, tmp_path):
 
 @pytest.mark.parametrize(
     ("section", "told"),
-    [
-        ('"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}', "offload_param"),
-        ('"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}', "zero_hpz_partition_size=8"),
-        ('"zero_optimization": {"stage": 3, "zero_quantized_weights": true}', "zero_quantized_weights"),
-        ('"zero_optimization": {"stage": 2}, "data_types": {"grad_accum_dtype": "fp32"}', "grad_accum_dtype=fp32"),
-        ('"zero_optimization": {"stage": 1}, "activation_checkpointing": {"cpu_checkpointing": true}', "cpu_checkpointing"),
-        ('"zero_optimization": {"stage": 3, "offload_param": {"device": "none"}, "zero_hpz_partition_size": 1}', ""),
-    ],
-)  # fmt: skip
+    tabled("readers", "what_stands_deep_in_deepspeeds_configuration_is_told"),
+)
 def test_what_stands_deep_in_deepspeeds_configuration_is_told(section, told, tmp_path):
     text = (
         f"cat <<'EOF' > ds.json\n{{{section}}}\nEOF\n"
@@ -168,13 +142,7 @@ def test_what_stands_deep_in_deepspeeds_configuration_is_told(section, told, tmp
     assert all(told in text for text in unmodelled)
 
 
-RECOMPUTE = {
-    "": ("none", None, None),
-    "--recompute-activations": ("selective", None, None),
-    "--checkpoint-activations": ("full", "uniform", 1),
-    "--activations-checkpoint-method block --activations-checkpoint-num-layers 3": ("full", "block", 3),
-    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2": ("full", "uniform", 2),
-}
+RECOMPUTE = tabled("readers", "scripts_recompute")
 
 
 @pytest.mark.parametrize("words", RECOMPUTE)
@@ -220,10 +188,7 @@ def test_an_encoder_and_a_decoder_have_tokens_and_layers_of_their_own(tmp_path):
         load(tmp_path, command)
 
 
-OTHERS = {
-    "pretrain_bert.py": "BERT", "pretrain_retro.py": "encoder-decoder", "pretrain_mamba.py": "Mamba",
-    "pretrain_vlm.py": "images", "pretrain_gpt.py --img-h 336": "images", "tasks/main.py --task MNLI": "MNLI",
-}  # fmt: skip
+OTHERS = tabled("readers", "scripts_others")
 
 
 @pytest.mark.parametrize("command", OTHERS)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.errors import InputError, Unsupported
 from projector.intake import scripts
@@ -269,12 +270,7 @@ def test_shell_patterns_are_bounded_too() -> None:
 
 @pytest.mark.parametrize(
     ("command", "found"),
-    [
-        ("echo 'a  1b' | sed 's/[[:space:]]//g'", "a1b"),
-        ("echo 'a 12b' | sed 's/[[:digit:]]*b//'", "a"),
-        ("echo ab12 | sed 's/[[:alnum:]]*/x/'", "x"),
-        ("echo aBc | sed 's/[[:upper:]]/-/'", "a-c"),
-    ],
+    tabled("readers", "classes_mean_in_sed_what_they_mean_in_the_shell"),
 )
 def test_classes_mean_in_sed_what_they_mean_in_the_shell(tmp_path: Path, command: str, found: str) -> None:
     script = tmp_path / "train.sh"
@@ -292,15 +288,7 @@ def test_no_pattern_of_a_script_warns_its_reader(regex: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("before", "more", "backend"),
-    [
-        ("", "", None),
-        ("export NVTE_FUSED_ATTN=0", "", "flash"),
-        ("export NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=1", "", "fused"),
-        ("export NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=0", "", "unfused"),
-        ("export NVTE_FLASH_ATTN=1", "", None),
-        ("export NVTE_FUSED_ATTN=0", "--attention-backend fused", "fused"),
-        ("export NVTE_FUSED_ATTN=0", "--transformer-impl local", None),
-    ],
+    tabled("readers", "switches_of_the_engine_leave_a_kernel_of_attention"),
 )
 def test_switches_of_the_engine_leave_a_kernel_of_attention(
     tmp_path: Path, before: str, more: str, backend: str | None
