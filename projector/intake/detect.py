@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, Unsupported, nearest
 from projector.intake import case
 from projector.intake.architecture import load_architecture
 from projector.intake.dialect import dialect
@@ -290,7 +290,7 @@ def _unknown(mapping: Mapping[str, object], file: Path) -> InputError:
 def _megatron(
     text: str, mapping: Mapping[str, object] | None, file: Path, model: Model | None, overrides: Mapping[str, object]
 ) -> Loaded:
-    from projector.intake import megatron_args, other_tools
+    from projector.intake import megatron_args, megatron_forks, other_tools
     from projector.intake.assemble import Origin, assemble
     from projector.intake.megatron_cli import todays_words
 
@@ -301,7 +301,10 @@ def _megatron(
         found = "a Python program, which is not run" if file.suffix == ".py" else "nothing that states a run"
         raise InputError([Problem(str(file), "", found, f"{KINDS}; {other_tools.of_text(text)}")])
     ran = megatron_args.is_dump(text)
-    args = todays_words({**stated, **overrides}) if ran else {**stated, **overrides}
+    args = {**stated, **overrides}
+    if not ran and (what := megatron_forks.another_task(args)):
+        raise Unsupported(f"{file}: a run that {what}")
+    args = todays_words(args) if ran else megatron_forks.in_own_words(args)
     if model is None:
         loaded = megatron_args.from_mapping(args, str(file), name=file.stem, written=not ran)
     else:

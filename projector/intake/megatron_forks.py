@@ -33,6 +33,8 @@ def another_task(given: Mapping[str, object]) -> str:
         return f"with {stage} is reinforcement learning or preference training"
     if unstated_lengths(given):
         return "with --no-pad-to-seq-lengths trains on samples of lengths that nothing states"
+    if given.get("peft_type", "lora") != "lora":
+        return f"with --peft-type {given['peft_type']} trains other adapters than LoRA's"
     if given.get("kd"):
         return "with --kd distils a teacher, which runs beside the model"
     if given.get("process_checkpoint"):
@@ -111,7 +113,8 @@ def in_own_words(args: dict[str, object]) -> dict[str, object]:
 def _adapters(args: dict[str, object]) -> dict[str, object]:
     """Takes the words of adapters out of ``args``: MindSpeed-LLM has none without modules
     (features_manager/finetune/lora.py), Lumen none of rank 0 (lumen/models/megatron.py)."""
-    modules, rank = args.pop("lora_target_modules", None), args.pop("lora_rank", args.pop("lora_r", 16))
+    modules = args.pop("lora_target_modules", None)
+    rank = next((args.pop(name) for name in ("lora_rank", "lora_r", "lora_dim") if name in args), 16)
     if not modules or rank == 0:
         return {}
     names = modules if isinstance(modules, (list, tuple)) else str(modules).split()

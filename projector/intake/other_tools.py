@@ -63,6 +63,8 @@ _MODEL = frozenset(
     ]
 )
 _GPUS = frozenset(["world_size", "num_gpus", "n_gpus", "ngpus", "gpus", "global_num_gpus"])
+#: NVIDIA-NeMo/Megatron-Bridge scripts/performance, --compute_dtype.
+_COMPUTED = {"bf16": "bf16", "fp8_cs": "fp8", "fp8_ds": "fp8", "fp8_sc": "fp8", "fp8_mx": "mxfp8", "nvfp4": "nvfp4"}
 _PAIR = re.compile(r"^\s*([A-Za-z_][\w.]*)\s*(?::\s*\w+\s*)?[=:]\s*([^\s#,{(\[][^#,\n]*)", re.MULTILINE)
 
 
@@ -80,6 +82,8 @@ def flags(settings: Mapping[str, object]) -> str:
         last = normal(name.rpartition(".")[2])
         if last in _MODEL and isinstance(value, str) and (known := zoo.named(value.rstrip("/"))):
             asked["--model"] = known
+        elif last == "compute_dtype" and str(value).lower() in _COMPUTED:
+            stated["precision"] = f"--precision {_COMPUTED[str(value).lower()]}"
         elif last in _GPUS and type(value) is int and value > 0:
             asked["--gpus"] = str(value)
         elif (own := field_of(last)) and (word := _said(own, value)):

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tabled import tabled
 
-from projector.errors import InputError
+from projector.errors import InputError, Unsupported
 from projector.intake import detect, megatron_args, megatron_forks
 from projector.intake.megatron_model import model_fields
 from projector.intake.megatron_recipe import recipe_fields
@@ -112,6 +112,16 @@ def test_arguments_in_sections_are_the_same_arguments(tmp_path, sections):
     parts[sections[0]] = {"deeper": parts[sections[0]]}
     flat, apart = (detect.load(written(tmp_path / "run.yaml", content, {})) for content in (stated, parts))
     assert apart == flat
+
+
+def test_what_forks_add_means_the_same_in_a_file(tmp_path):
+    stated = MINIMAL | {"lora_dim": 8, "lora_target_modules": ["linear_qkv"], "peft_type": "lora"}
+    adapters = detect.load(written(tmp_path / "run.yaml", stated, {})).recipe.lora
+    assert adapters is not None
+    assert (adapters.dim, tuple(adapters.targets)) == (8, ("linear_qkv",))
+    for words in ({"peft_type": "dora"}, {"rlhf_type": "dpo"}):
+        with pytest.raises(Unsupported):
+            detect.load(written(tmp_path / "run.yaml", stated | words, {}))
 
 
 def test_sizes_of_latent_attention_have_megatrons_defaults():
