@@ -68,6 +68,8 @@ def _read(name: str, c: Reader) -> _Fields:
     for key, unstated in entry.get("unstated", {}).items():
         found |= {} if c.has(key) else unstated
     missing = [why for key, why in entry.get("refused_if", {}).items() if _says(c, key)]
+    same = entry.get("equal", {}).items()
+    missing += [why for key, (other, why) in same if c.integer(key) not in (None, c.integer(other))]
     for key, meanings in entry.get("values", {}).items():
         said = dict(meanings.get(c.flag(key), {}))
         missing += said.pop("unsupported", ())
@@ -111,9 +113,9 @@ def _placed(entry: Mapping[str, Any], c: Reader) -> _Fields:
         return {"moe_layer_freq": [int("dense" not in str(kind)) for kind in kinds]}
     if key in ("steps", "dense_first"):
         return {"moe_layer_freq": (sparse_steps if key == "steps" else dense_first)(c)["moe_layer_freq"]}
-    if key == "moe_layers":
-        chosen, step = c.integers("moe_layers"), c.integer("interleave_moe_layer_step") or 1
-        at = set(chosen) if chosen else set(range(step - 1, layers, step))
+    if key in ("moe_layers", "moe_layers_enum"):
+        step = c.integer("interleave_moe_layer_step") or 1
+        at = set(c.integers(key) or (range(1, layers) if key.endswith("enum") else range(step - 1, layers, step)))
         return {"moe_layer_freq": [int(i in at) for i in range(layers)]}
     first = c.integer(key if key and key != "mlp_layer_types" else "first_k_dense_replace") or 0
     return {"moe_layer_freq": [int(i >= first) for i in range(layers)]}

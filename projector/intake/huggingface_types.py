@@ -211,21 +211,6 @@ def given(**values: object) -> _Fields:
 STACKED = ("t5", "mt5")
 
 
-def _opt(c: Reader) -> _Fields:
-    projected = c.integer("word_embed_proj_dim") not in (None, c.integer("hidden_size"))
-    missing = ["embeddings of another width"] if projected else []
-    missing += ["norms after attention and MLP"] if c.flag("do_layer_norm_before") is False else []
-    found = sizes(
-        c, num_layers="num_hidden_layers", hidden_size="hidden_size", ffn_hidden_size="ffn_dim",
-        num_attention_heads="num_attention_heads", max_position_embeddings="max_position_embeddings",
-    )  # fmt: skip
-    return {**classic(c), **found} | {
-        "position_embedding_type": "learned_absolute",
-        "add_bias_linear": c.flag("enable_bias") is not False,
-        "unsupported": missing,
-    }
-
-
 def _dbrx(c: Reader) -> _Fields:
     attention, experts = c.within("attn_config"), c.within("ffn_config")
     found = sizes(
@@ -299,16 +284,6 @@ def _longcat(c: Reader) -> _Fields:
     }
 
 
-def _step3(c: Reader) -> _Fields:
-    """Step-3 (arXiv:2507.19427): queries through a latent, few key and value heads, experts in the layers that are named."""
-    layers, chosen = depth(c), c.integers("moe_layers_enum")
-    moe = routed(c, "moe_num_experts", "moe_intermediate_size", "moe_top_k")
-    found = llama(c) | {"num_query_groups": c.integer("num_attention_groups"), "share_q_dim": c.integer("share_q_dim")}
-    freq = [int(i in set(chosen or range(1, layers))) for i in range(layers)]
-    shared = given(moe_shared_expert_intermediate_size=c.integer("share_expert_dim"))
-    return found | {"moe": moe | shared | {"moe_layer_freq": freq}}
-
-
 def _t5(c: Reader) -> dict[str, object]:
     """T5, version 1.1, FLAN-T5 (transformers models/t5/configuration_t5.py) and mT5, whose defaults are version 1.1's."""
     later = c.word("model_type") == "mt5"
@@ -371,12 +346,10 @@ MODEL_TYPES: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
         "mpt": _mpt,
         **dict.fromkeys(("gemma3n", "gemma3n_text"), _gemma3n),
         "nemotron_h": _hybrid,
-        "opt": _opt,
         "dbrx": _dbrx,
         "qwen": _qwen,
         "nemotron-nas": _searched,
         "longcat_flash": _longcat,
-        "step3_text": _step3,
         **dict.fromkeys(STACKED, _t5),
     }
 )

@@ -27,7 +27,7 @@ def test_values_stand_behind_every_option_and_what_is_left_out_is_ms_swifts(tmp_
     work = loaded.workload()
     recipe = work.recipe
     assert (work.model.num_layers, work.model.mtp_num_layers, work.gpus) == (48, 0, 16)
-    assert (recipe.tp, recipe.ep, recipe.sequence_parallel, recipe.seq_length) == (2, 8, False, 8192)
+    assert (recipe.tp, recipe.ep, recipe.etp, recipe.sequence_parallel, recipe.seq_length) == (2, 8, 1, False, 8192)
     assert (recipe.micro_batch_size, recipe.global_batch_size, recipe.recompute_granularity) == (1, 16, "selective")
     assert (recipe.data_parallel_sharding, recipe.overlap_grad_reduce, recipe.precision) == ("optim", False, "bf16")
     other = _load(
