@@ -197,7 +197,7 @@ def _loaded_type(job: Settings, half: bool | None) -> None:
     if held != "bf16" or job.args.flag("fp16") or (half and sharded and not own) or (own and not half):
         job.doubts.append(f"torch_dtype={held}")
     elif not own:
-        job.fields |= {"precision": "bf16"} | ({} if job.fields.get("lora") else BUNDLES["bf16 alone"])
+        job.fields |= {"precision": "bf16", **({} if job.fields.get("lora") else BUNDLES["bf16 alone"])}
 
 
 def _accumulated(args: Reader, each: str) -> int:
