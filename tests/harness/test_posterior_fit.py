@@ -84,7 +84,8 @@ def test_effects_say_what_rows_say_of_a_new_source() -> None:
     )
     (middle,), ((variance,),) = known.without(np.zeros(len(rows), dtype=bool), [new])
     assert shipped.log_ratio(new)[0] == pytest.approx(float(middle), abs=1e-9)
-    assert shipped.log_ratio(new)[1] == pytest.approx(float(variance), rel=0.01)  # a repetition scatters alike in all frameworks
+    # what a repetition adds is the same in all frameworks
+    assert shipped.log_ratio(new)[1] == pytest.approx(float(variance), rel=0.01)
 
 
 def test_a_row_far_off_counts_less() -> None:

@@ -11,7 +11,7 @@ import workloads
 from cli_command import DEEPSEEK, MIXTRAL, projector
 from hypothesis import given
 from hypothesis import strategies as st
-from tabled import sample, tabled
+from tabled import tabled
 
 from projector.benchmark.shrink import shrink_to
 from projector.cli import _parser, performance, run
