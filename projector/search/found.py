@@ -225,7 +225,12 @@ class _Hunts:
             "most": self.limits.projections,
             "told": self.told,
         }
-        given = {"settings": self.settings, "now": self.clock.now, "blocks": self.blocks, "sure": self.sure} | limits
+        given: dict[str, Any] = {
+            "settings": self.settings,
+            "now": self.clock.now,
+            "blocks": self.blocks,
+            "sure": self.sure,
+        } | limits
         return Hunt(Tree(part), self.cluster, self.objective, seeds=seeds, known=self.known, **given | other)
 
     def soon(self, room: float) -> Outcome | None:
