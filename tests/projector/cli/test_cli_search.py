@@ -13,6 +13,15 @@ from projector.__main__ import main
 
 SMALL = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--gbs", "16", "--seq-length", "4096")
 FIXED = ("--fix", "tp=1,2", "--fix", "cp=1", "--fix", "pp=1", "--fix", "micro_batch_size=1,2")
+FIXED = (
+    *FIXED,
+    "--fix",
+    "recompute_granularity=none,full",
+    "--fix",
+    "recompute_num_layers=8",
+    "--fix",
+    "data_parallel_sharding=optim",
+)
 
 
 def document(capsys, *more: str, fixed: tuple[str, ...] = FIXED) -> dict[str, Any]:
