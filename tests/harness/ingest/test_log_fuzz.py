@@ -105,7 +105,7 @@ HOSTILE = (
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_a_long_line_of_anything_is_read(unit: str, tmp_path: Path) -> None:
     """No pattern may take longer than in proportion to its line: a quadratic one would take hours here."""
-    line = (unit * (2**19 // len(unit))).encode()
+    line = (unit * (2**17 // len(unit))).encode()
     head = (LOGS[0].parent / "megatron_plain.log").read_bytes()
     survives(head + line + b"\n" + line[: len(line) // 2], "x.log", tmp_path, None)
     for dialect in registry.LINES:
@@ -134,8 +134,8 @@ def sweep(count: int, folder: Path) -> dict[str, int]:
 
 
 def test_damaged_logs_give_a_run_or_one_clear_error(tmp_path: Path) -> None:
-    outcomes = sweep(300, tmp_path)
-    assert min(outcomes.values()) > 10
+    outcomes = sweep(100, tmp_path)
+    assert min(outcomes.values()) > 3
 
 
 @pytest.mark.night

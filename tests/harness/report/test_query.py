@@ -196,7 +196,11 @@ def test_a_title_that_stands_twice_loses_no_value() -> None:
     assert made["rows"] == [{"": "a", "rows": "1", "rows (2)": "2"}]
 
 
-def test_the_file_of_tables_is_yaml_for_every_reader() -> None:
+def test_the_file_of_tables_is_yaml_for_every_reader(every: int) -> None:
     """The loader in Python is stricter than that in C, and stands in where there is no library."""
     text = (Path(spec.__file__).parent / "tables.yaml").read_text(encoding="utf-8")
-    assert yaml.load(text, yaml.SafeLoader) == shelf.data("report/tables.yaml")
+    pieces = re.split(r"(?m)^(?=\w)", text)[1:]
+    known = shelf.data("report/tables.yaml")
+    for piece in pieces[::every]:
+        ((name, read),) = yaml.load(piece, yaml.SafeLoader).items()
+        assert read == known[name]

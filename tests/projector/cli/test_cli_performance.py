@@ -176,7 +176,7 @@ def test_what_a_zoo_model_has_and_is_projected_otherwise_is_told(tmp_path):
 
 
 def test_without_a_layout_one_that_fits_is_chosen_and_said():
-    job = ("--model", "llama3_70b", "--gpu", "h100", "--gpus", "64")
+    job = ("--model", "llama3_8b", "--gpu", "h100", "--gpus", "8")
     made = projector("performance", *job, "--json").document
     assert made["memory"]["status"] == "fits"
     assert projector("memory", *job, "--json").document["memory"]["status"] == "fits"

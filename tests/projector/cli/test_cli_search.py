@@ -12,15 +12,10 @@ from tabled import tabled
 from projector.__main__ import main
 
 SMALL = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--gbs", "16", "--seq-length", "4096")
-FIXED = ("--fix", "tp=1,2", "--fix", "cp=1", "--fix", "pp=1", "--fix", "micro_batch_size=1,2")
-FIXED = (
-    *FIXED,
-    "--fix",
-    "recompute_granularity=none,full",
-    "--fix",
-    "recompute_num_layers=8",
-    "--fix",
-    "data_parallel_sharding=optim",
+FIXED = tuple(
+    f"--fix={each}"
+    for each in ("tp=1,2", "cp=1", "pp=1", "micro_batch_size=1,2", "recompute_granularity=none,full")
+    + ("recompute_num_layers=8", "data_parallel_sharding=optim")
 )
 
 

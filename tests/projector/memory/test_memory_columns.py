@@ -54,8 +54,10 @@ def runs(model: str, framework: str, seed: int) -> list[Resolved]:
     return found
 
 
-@pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan", "deepspeed"])
-@pytest.mark.parametrize("model", ["llama3_8b", "deepseek_v3", "mixtral_8x7b"])
+@pytest.mark.parametrize(
+    ("model", "framework"),
+    [("llama3_8b", "deepspeed"), ("deepseek_v3", "megatron-lm"), ("mixtral_8x7b", "torchtitan")],
+)
 def test_ranks_laid_out_together_hold_what_they_hold_alone(model: str, framework: str) -> None:
     every = runs(model, framework, 0)
     assert len(every) > 15

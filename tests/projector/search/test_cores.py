@@ -44,7 +44,7 @@ def test_pieces_are_the_space(most: int) -> None:
     assert all(not one & other for i, one in enumerate(alone) for other in alone[:i])  # no layer is priced twice
 
 
-@pytest.mark.parametrize("seconds", [None, 600.0])
+@pytest.mark.parametrize("seconds", [600.0, pytest.param(None, marks=pytest.mark.night)])
 def test_as_many_processes_as_one_likes_find_the_same(monkeypatch, seconds: float | None) -> None:
     monkeypatch.setattr(found, "_LARGE", 0)
     one, three = (
