@@ -18,7 +18,7 @@ from harness.contracts.results import Row
 from harness.evaluation import observations
 from harness.evidence import suite
 from harness.predictors import ours
-from harness.report import files
+from harness.report import files, publish
 from harness.score import gate
 from projector.hardware import efficiency
 from projector.hardware.types import Efficiency
@@ -91,6 +91,7 @@ def call(tmp_path, monkeypatch, capsys) -> Call:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(observations, "packaged", lambda: None)  # what is true here is what is projected
+    monkeypatch.setattr(publish, "write_reports", lambda *_: None)  # pages decide nothing, and take as long as the rest
     for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tabled import tabled
 
@@ -57,6 +57,7 @@ def _outcome(act: Any) -> object:
     [(ours, ours), (ours, dataclasses.dataclass), (dataclasses.dataclass, ours)],
     ids=["both", "sub", "base"],
 )
+@settings(max_examples=12)
 @given(values=st.lists(st.integers(-2, 3), max_size=5), others=st.lists(st.integers(-2, 3), min_size=1, max_size=2))
 def test_same_as_the_standard_library(
     options: dict[str, bool], decorators: tuple[Any, Any], values: list[int], others: list[int]

@@ -16,6 +16,7 @@ import pytest
 from harness.cli import main
 from harness.history import store
 from harness.history.store import Recorded
+from harness.report import publish
 
 ROOT = Path(__file__).resolve().parents[3]
 Versions = Callable[..., tuple[Recorded, ...]]
@@ -25,6 +26,7 @@ Call = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def call(capsys, monkeypatch, tmp_path) -> Call:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(publish, "write_reports", lambda *_: None)  # a history is of rows
 
     def run(*arguments: object) -> tuple[int, str, str]:
         code = main([str(a) for a in arguments])

@@ -39,7 +39,9 @@ def _outcome(path: Path) -> tuple[Loaded | None, str]:
         return None, str(error)
 
 
-@pytest.mark.parametrize("path", FILES, ids=_id)
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, id=_id(p), marks=pytest.mark.night if i % 6 else ()) for i, p in enumerate(FILES)]
+)
 def test_loads_or_says_why_not(path: Path) -> None:
     if path.name in NO_EXPERIMENTS:
         with pytest.raises(InputError):

@@ -29,6 +29,7 @@ H100 = catalogue.cluster("h100")
 def made() -> Space:
     recipe = Recipe(micro_batch_size=1, global_batch_size=128, seq_length=4096)
     held = {"cp": (1,), "vpp": (1,), "pp": (1, 2), "micro_batch_size": (1, 2), "recompute_granularity": ("none",)}
+    held["data_parallel_sharding"] = ("optim",)
     return space(Workload(model=zoo.load("llama3.1_8b"), recipe=recipe, gpus=16), H100, only=held)
 
 
