@@ -10,6 +10,7 @@ from projector.projection import Projection, project
 from tests.projector.law_cases import EASIER, HARDER, SWITCHES, Case, cases, seconds
 
 FEW, MANY = range(60), range(1000, 1200)
+NUMBERS = pytest.mark.parametrize("numbers", [FEW, pytest.param(MANY, marks=pytest.mark.night)], ids=["few", "many"])
 EXACT = 1.0 + 1e-9
 STILL = {
     "sequence": 1e-2, "micro-batch": 1e-2, "top-k": 1e-2, "smaller nodes": 1e-3, "peak": 1e-3, "memory bandwidth": 1e-3,
@@ -67,26 +68,16 @@ def losses(switch: str, numbers: range) -> list[str]:
     return found
 
 
+@NUMBERS
 @pytest.mark.parametrize("law", [*HARDER, *EASIER])
-def test_more_work_is_never_faster_and_better_hardware_never_slower(law: str) -> None:
-    assert not broken(law, FEW)
+def test_more_work_is_never_faster_and_better_hardware_never_slower(law: str, numbers: range) -> None:
+    assert not broken(law, numbers, STILL.get(law, 1e-9) if numbers is MANY else 1e-9)
 
 
-@pytest.mark.night
-@pytest.mark.parametrize("law", [*HARDER, *EASIER])
-def test_of_hundreds(law: str) -> None:
-    assert not broken(law, MANY, STILL.get(law, 1e-9))
-
-
+@NUMBERS
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_an_overlap_is_never_a_loss(switch: str) -> None:
-    assert not losses(switch, FEW)
-
-
-@pytest.mark.night
-@pytest.mark.parametrize("switch", SWITCHES)
-def test_an_overlap_is_never_a_loss_of_hundreds(switch: str) -> None:
-    assert not losses(switch, MANY)
+def test_an_overlap_is_never_a_loss(switch: str, numbers: range) -> None:
+    assert not losses(switch, numbers)
 
 
 def test_no_step_beats_the_peak_and_its_parts_add_up() -> None:
@@ -94,6 +85,8 @@ def test_no_step_beats_the_peak_and_its_parts_add_up() -> None:
         work = case.work
         flops = flops_per_token(work, "megatron-2025-04") * work.tokens_per_step / work.gpus
         assert flops / made.step_seconds < case.cluster.gpu.peak_of(work.recipe.precision), case
+        assert made.tgs == pytest.approx(work.tokens_per_step / made.step_seconds / work.gpus), case
+        assert made.mfu > 0.0, case
         assert sum(made.breakdown.values()) == pytest.approx(made.step_seconds, rel=1e-9), case
         assert min(made.breakdown.values()) >= -1e-9, case
 

@@ -105,16 +105,7 @@ def test_recompute_by_block_lies_between_none_and_all() -> None:
     assert half == pytest.approx(whole / 2, rel=0.05)
 
 
-def test_nothing_is_assumed_of_a_run_that_fits_neither_way() -> None:
-    """Full recompute is inferred only from a run that needs it and fits with it."""
-    p = project(workload("llama3.1_405b", gpus=8, global_batch_size=8, recompute_granularity=None), H100)
-    assert not p.memory.fits
-    assert p.resolved.workload.recipe.recompute_granularity == "none"
-
-
 def test_half_of_the_weight_traffic_overlaps_where_the_framework_says_half() -> None:
-    from projector.step.stages import _beside
-
     phase = Clock(kernels={}, measured=frozenset(), collective=lambda op: 0.0, execution=Execution()).phase([])
     phase = dataclasses.replace(phase, segments=(phase.segments[0]._replace(device=4.0, host=0.0),))
     gather = (Collective(name="g", kind="all_gather", group="dp", bytes=1.0),)
