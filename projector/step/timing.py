@@ -31,7 +31,7 @@ SLOWED = parameter(0.10, kind="published", source="5–20 %, of NCCL beside prod
 TURNS = parameter(
     4.0,
     kind="fitted",
-    source="runs whose host needs half of the device's time or more: 16 sources, open and unseen ones, are nearer to what "
+    source="runs whose host needs half of the device's time or more: 21 sources, open and unseen ones, are nearer to what "
     "was measured than with the slower of the two alone, 6 farther; with a power of 6 the gain is half as large",
     low=3.0,
     high=8.0,
