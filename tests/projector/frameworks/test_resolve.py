@@ -7,6 +7,8 @@ from tabled import tabled
 
 from projector.errors import InputError
 from projector.frameworks import Resolved, find, load, names, resolve
+from projector.hardware import catalogue
+from projector.projection import project
 from projector.workload import zoo
 from projector.workload.lora import LoRA
 from projector.workload.model import Model
@@ -246,3 +248,15 @@ def test_trainers_ran_the_attention_and_reductions_of_their_month() -> None:
         assert chosen(framework, first).execution.kernels.attention == "fa2"
     fused = [chosen("internevo", date).workload.recipe.bias_activation_fusion for date in ("2023-07", "2023-11")]
     assert fused == [False, True]
+
+
+def test_maxtext_keeps_a_share_of_every_activation_on_each_rank_of_its_tensor_axis() -> None:
+    """Its logical axes put the embedding of activations on the tensor axis, so what a rank saves of as many tokens falls
+    with tp; where tensor parallelism keeps inputs of layers whole it does not."""
+
+    def saved(tp: int, **recipe: object) -> float:
+        kept = {"micro_batch_size": 4, "seq_length": 4096, "gpus": 8, "recompute_granularity": "full", **recipe}
+        load = workload("maxtext", tp=tp, recompute_saved=("qkv_proj", "out_proj", "mlpwi", "mlpwo", "context"), **kept)
+        return project(load, catalogue.cluster("h200")).memory.components["activations"]
+
+    assert saved(4) < 0.4 * saved(1) < saved(4, sequence_parallel=False)
