@@ -74,6 +74,13 @@ def test_a_drained_device_waits_for_its_first_kernels() -> None:
     assert apart(drained, phase).seconds - apart(phase, phase).seconds == pytest.approx(1.0)
 
 
+def test_a_phase_lasts_longer_than_either_where_its_device_and_host_are_alike() -> None:
+    alike = Phase((Segment(1.0, 1.0, beside=1.0, times=3),), 3.0)
+    assert alike.seconds == pytest.approx(3.0 * 2.0**0.25)
+    assert alike.host_excess == pytest.approx(alike.seconds - 3.0)
+    assert alike.saved == pytest.approx(3.0 * (17.0**0.25 - 2.0**0.25))
+
+
 def test_the_host_waits_for_each_exchange_of_plain_stages() -> None:
     """Megatron-LM's ``batch_p2p_sync``: a stage that receives begins drained; the ends receive on one side alone."""
 
