@@ -7,10 +7,11 @@ import sys
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    from projector.cli import run
     from projector.memo import collect_seldom
 
-    collect_seldom()
+    collect_seldom()  # before the modules of a command are read, which makes most of its objects
+    from projector.cli import run
+
     return run(sys.argv[1:] if argv is None else argv)
 
 
