@@ -7,7 +7,6 @@ A projected step is a sum of parts, and stacks differ in how fast each part is. 
         + θ_(source, model, gpu, step) + Σ_a θ_(a, source) + x θ_law + θ_run + ε
 
 where two breakdowns are alike to a tenth of the step and two steps to a factor of e^½, so that a run says most of those
-where two breakdowns are alike to a tenth of the step and two steps to a factor of e^½, so that a run says most of those
 like it; k runs over :data:`projector.effects.PARTS` (shares of the projected step; the bubble follows the rest), a
 over the kinds of input that were assumed or not understood, and x is by how much the projection lies outside a law of
 plain utilisation (:mod:`projector.reference_law`). Every θ is a random effect: normal, of zero mean, with a variance of
