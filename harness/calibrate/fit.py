@@ -231,6 +231,19 @@ class Conditioned:
         covariance = own - reduced @ cross[:, keep].T
         return cross[:, keep] @ solved, covariance + np.diag(theirs.noise)
 
+    def without_itself(self) -> tuple[Array, Array]:
+        """Error in ln (n,) of every row that teaches, by all others, and its standard deviation as these have it; what
+        was measured of the same configuration counts as the row itself (Rasmussen, Williams, 2006, 5.12)."""
+        same: dict[str, list[int]] = {}
+        for i, row in enumerate(self.rows):
+            same.setdefault(row.facts.fingerprint, []).append(i)
+        error, variance = np.zeros(len(self.rows)), np.zeros(len(self.rows))
+        for own in same.values():
+            block = np.linalg.inv(self.inverse[np.ix_(own, own)])
+            error[own], variance[own] = block @ self.solved[own], np.diag(block)
+        noise = self.design.noise
+        return error, np.sqrt(variance - noise * (self.weight - 1.0))
+
     @cached_property
     def _place(self) -> dict[Effect, int]:
         return {effect: column for column, effect in enumerate(self.design.effects)}

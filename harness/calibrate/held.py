@@ -4,6 +4,7 @@ own. Pure."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
@@ -19,6 +20,8 @@ from projector.posterior import REPEAT, Posterior
 
 #: Parts into which sources are divided so that the variances of each come from the first looks of the others.
 FOLDS = 4
+#: Rows that a source has of which one is judged by the others, too.
+FEW = 3
 
 
 def prior_of(known: Posterior, rows: Sequence[Observation] = (), looks: Sequence[Observation] = ()) -> Prior:
@@ -76,6 +79,21 @@ class Judged(Left):
         return math.expm1(self.error)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Rows judged by others: first looks (:func:`unseen`), and rows as they are projected today without (:func:`seen`) and
+    with others of their source (:func:`known`)."""
+
+    unseen: Sequence[Judged]
+    seen: Sequence[Judged]
+    known: Sequence[Judged]
+
+
+def judged(rows: Sequence[Observation], looks: Sequence[Observation], posterior: Posterior) -> Judgement:
+    """All three. ``posterior``: what judges rows as they are projected today."""
+    return Judgement(unseen=unseen(rows, looks), seen=seen(rows, posterior), known=known(rows, posterior))
+
+
 def unseen(rows: Sequence[Observation], looks: Sequence[Observation]) -> list[Judged]:
     """First looks, each judged with variances and a width from other sources' first looks, and without any row of its
     source."""
@@ -101,6 +119,28 @@ def seen(rows: Sequence[Observation], known: Posterior) -> list[Judged]:
     """Open rows as they are projected today, each without any row of its source."""
     left = learn.left_out(Conditioned.of(rows, prior_of(known)), rows, counts=())
     return [_judged(each, known.tail) for each in left]
+
+
+def known(rows: Sequence[Observation], posterior: Posterior) -> list[Judged]:
+    """Rows of sources with :data:`FEW` or more as they are projected today, each by all others, those of its own source
+    among them."""
+    those = Conditioned.of(rows, prior_of(posterior))
+    number = Counter(row.source for row in those.rows)
+    alone = {each.row.run_id: each.deviation for each in learn.left_out(those, those.rows, counts=())}
+    return [
+        _judged(
+            Left(
+                row=row,
+                expected=row.log_ratio - error,
+                deviation=deviation,
+                before=alone[row.run_id],
+                own=number[row.source] - 1,
+            ),
+            posterior.tail,
+        )
+        for row, error, deviation in zip(those.rows, *(each.tolist() for each in those.without_itself()), strict=True)
+        if number[row.source] >= FEW
+    ]
 
 
 def ratio_widths(

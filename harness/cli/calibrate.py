@@ -69,9 +69,9 @@ def command(args: argparse.Namespace) -> int:
         tables = [view_posterior.deviations(known), view_posterior.scatter(known)]
         lines = []
         if args.judge:
-            judged = held.unseen(rows, looks)
-            tables = [view_posterior.by_group(judged, held.seen(rows, known)), view_posterior.own_runs(judged), *tables]
-            lines = [view_posterior.headline(judged)]
+            judged = held.judged(rows, looks, known)
+            tables = [view_posterior.by_group(judged), view_posterior.own_runs(judged.unseen), *tables]
+            lines = [view_posterior.headline(judged.unseen)]
     if args.against:
         lines.append(_same(known, posterior.parse(read_text(args.against, "a posterior"), str(args.against)), rows))
     if args.out:

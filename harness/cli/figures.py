@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from harness.calibrate import held
-from harness.calibrate.held import Judged
 from harness.cli import against
 from harness.cli.common import Parser, add_command, add_measured_folder, folder_problems, say
 from harness.contracts.results import BASELINE, Evaluation, unique
@@ -31,6 +29,7 @@ from harness.report import (
 )
 from harness.report.plot import png
 from harness.report.table import Report
+from projector import posterior
 from projector.errors import NO_FILE, InputError, Problem
 from projector.io.files import write_whole
 from projector.io.progress import progress
@@ -83,11 +82,11 @@ def command(args: argparse.Namespace) -> int:
     return 0 if held.passed and plain.passed else 1
 
 
-def _judged(made: Evaluation) -> list[Judged]:
-    """First looks, by other sources' rows of the main predictor alone."""
+def _judged(made: Evaluation) -> held.Judgement | None:
+    """Rows of the main predictor by others; None without first looks."""
     looks = observations.looks(first_look.FILE) if first_look.FILE.exists() else []
     rows = [o for o in made.observed[view_figures.MAIN] if math.isfinite(o.log_ratio)]
-    return held.unseen(rows, looks) if looks else []
+    return held.judged(rows, looks, posterior.load()) if looks else None
 
 
 def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:
@@ -100,7 +99,7 @@ def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:
     return {name: ids for name, ids in found.items() if ids}
 
 
-def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: Sequence[Judged]) -> None:
+def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: held.Judgement | None) -> None:
     """The reports that are checked in: everything but the lists of single rows, which ``results.csv`` holds."""
     rows = unique(saved.evaluation.every)
     whole = publish.report_of(saved, (), "Projection accuracy over all measured runs")
@@ -130,7 +129,10 @@ def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: 
     write_whole(folder / "whatif.md", markdown.render(view_whatif.build(saved.evaluation, view_figures.MAIN)))
     looks = first_look.read(first_look.FILE)
     write_whole(
-        folder / "sources.md", markdown.render(view_sources.build(saved.evaluation, looks, view_figures.MAIN, judged))
+        folder / "sources.md",
+        markdown.render(
+            view_sources.build(saved.evaluation, looks, view_figures.MAIN, judged.unseen if judged else ())
+        ),
     )
     mine = (r for r in rows if r.predictor == view_figures.MAIN and r.fit != "shipped")
     write_whole(folder / "results.csv", files.csv_text(map(files.rounded, mine)))

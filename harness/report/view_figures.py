@@ -5,9 +5,9 @@ Goals are the project's own. A figure is of ``simulate`` unless it says otherwis
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
-from harness.calibrate.held import Judged
+from harness.calibrate.held import Judgement
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.evaluation.speed import Speed
@@ -28,10 +28,10 @@ def build(
     evaluation: Evaluation,
     speed: Speed | None = None,
     suites: Mapping[str, Collection[str]] | None = None,
-    judged: Sequence[Judged] = (),
+    judged: Judgement | None = None,
 ) -> Report:
     """``evaluation``: all measured runs under :data:`MAIN`, the baseline and any other predictor. ``suites``: run ids by
-    suite, for the order inside groups. ``judged``: rows by others alone, seen and unseen (:mod:`harness.calibrate.held`).
+    suite, for the order inside groups. ``judged``: rows by others (:mod:`harness.calibrate.held`).
     """
     rows = evaluation.once
     of = Figures(frame.part(rows, predictor=MAIN), rows)
@@ -42,7 +42,7 @@ def build(
         view_ranking.by_suite(evaluation, MAIN, suites),
         table(rows, SPECS["figures_gpu"], MAIN),
         table(rows, SPECS["figures_model"], MAIN),
-        *([view_posterior.by_group(judged), view_posterior.own_runs(judged)] if judged else []),
+        *([view_posterior.by_group(judged), view_posterior.own_runs(judged.unseen)] if judged else []),
         view.intervals(rows, MAIN),
         *view_causes.of_predictor(evaluation, MAIN),
         table(rows[rows["memory_error"].notna()], SPECS["figures_memory"], MAIN),

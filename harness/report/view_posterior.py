@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from harness.calibrate import weights
-from harness.calibrate.held import Judged
+from harness.calibrate.held import Judged, Judgement
 from harness.report.spec import tabled
 from harness.report.table import Table, percent
 from projector import frameworks
@@ -16,9 +16,15 @@ from projector.io.table import factor
 from projector.posterior import LEVEL, Posterior, cause
 
 
-def by_group(unseen: Sequence[Judged], seen: Sequence[Judged] = ()) -> Table:
-    """Error and intervals of rows that nobody had seen, and beside them of open rows, by what is known of their stack."""
-    rows = [*_groups("unseen", [each for each in unseen if not each.own]), *_groups("seen", seen)]
+def by_group(judged: Judgement) -> Table:
+    """Error and intervals of rows by others alone, of open rows, and of rows of known sources, by what is known of their
+    stack."""
+    first = [each for each in judged.unseen if not each.own]
+    rows = [
+        *_groups("unseen", first),
+        *_groups("seen", judged.seen),
+        *_groups("known source", judged.known),
+    ]
     return tabled("expected", [_figures(name, some) for name, some in rows])
 
 

@@ -324,7 +324,11 @@ def test_it_shows_where_stacks_differ_and_writes_a_file_that_reads_back(
     assert main(["first-look", str(six_families), "--out", str(looks), "--known", str(tmp_path / "none.csv")]) == 0
     given = ["calibrate", "--runs", str(six_families), "--looks", str(looks)]
     said = command_line.told("harness", *given, "--judge", "--out", out)
-    for title in ("What a new source should expect", "What runs of one's own add", "Where stacks differ"):
+    for title in (
+        "What a new source should expect, and a known one",
+        "What runs of one's own add",
+        "Where stacks differ",
+    ):
         assert title in said
     written = out.read_text()
     found = parse(written, str(out))

@@ -142,3 +142,26 @@ def test_the_ratio_of_two_runs_of_a_source_is_surer_than_either() -> None:
     alone = held.estimates(known, [r for r in rows if r.run_id == "r1-0"], 1.645)["r1-0"].half
     assert widths["r1-0", "r1-1"] < alone
     assert math.isfinite(widths["r1-0", "r1-1"])
+
+
+def test_a_row_by_all_others_is_the_row_left_out_with_its_repetitions() -> None:
+    rows = drawn(sources=4, rows=5)
+    rows.append(replace(rows[3], run_id="again", log_ratio=rows[3].log_ratio + 0.01))
+    those = Conditioned.of(rows, KNOWN)
+    error, deviation = those.without_itself()
+    for i, each in enumerate(those.rows):
+        same = np.array([other.facts.fingerprint == each.facts.fingerprint for other in those.rows])
+        mean, covariance = those.without(same, [each.facts])
+        assert error[i] == pytest.approx(each.log_ratio - mean[0])
+        assert deviation[i] ** 2 == pytest.approx(covariance[0, 0])
+
+
+def test_a_known_source_is_expected_nearer_than_the_same_rows_of_an_unknown_one() -> None:
+    rows, posterior = drawn(), Posterior(prior=fit.repeat_share(KNOWN), tail=(1.7, 2.0))
+    known = held.known(rows, posterior)
+    assert [each.row.run_id for each in known] == [row.run_id for row in Conditioned.of(rows, KNOWN).rows]
+    assert {each.own for each in known} == {5}
+    alone = {each.row.run_id: each for each in held.seen(rows, posterior)}
+    assert np.mean([abs(each.error) for each in known]) < 0.5 * np.mean([abs(each.error) for each in alone.values()])
+    assert all(each.half <= alone[each.row.run_id].half + 1e-12 for each in known)
+    assert not held.known(rows[: held.FEW - 1], posterior)

@@ -178,7 +178,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "memory": _whole("figures", "Memory"),
     "speed": _whole("figures", "Speed"),
     "intervals": _intervals,
-    "expected": _whole("figures", "What a new source should expect"),
+    "expected": _whole("figures", "What a new source should expect, and a known one"),
     "own-runs": _whole("figures", "What runs of one's own add"),
     "assumptions": _columns("simulate: error with and without assumptions of the importer", range(11)),
     "fits-in-memory": _columns("simulate: does it fit in memory?", range(3)),
