@@ -14,7 +14,7 @@ from pathlib import Path
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
-from projector.intake import file_cli
+from projector.intake import environment, file_cli
 from projector.intake.loaded import Loaded
 from projector.intake.other_tools import another_tool
 from projector.intake.script_launch import TOOLS, loaded_of
@@ -208,7 +208,8 @@ def _read(launch: Launch, way: Way, where: str, model: Model | None, gpus_given:
         if re.search(pattern, program.lower().removesuffix(".py")):
             return _Found(launch, way, unsupported=reason.format(program))
     try:
-        return _Found(launch, way, loaded=loaded_of(launch, way, where, model, gpus_given))
+        read = loaded_of(launch, way, where, model, gpus_given)
+        return _Found(launch, way, loaded=environment.within(read, launch.environment))
     except InputError as error:
         return _Found(launch, way, problems=error.problems)
     except Unsupported as error:
