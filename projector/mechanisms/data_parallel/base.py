@@ -67,7 +67,8 @@ class DataParallel(Strategy):
     the device when the model is wrapped. ``keeps_gathered``: a unit that is gathered for its forward stays so until its
     backward (torch ``ShardingStrategy.SHARD_GRAD_OP``, ``reshard_after_forward=False``). ``defers_sync``: gradients of all
     micro-batches add up whole on every rank and are reduced beside the last backward (torch ``no_sync``,
-    ``set_requires_gradient_sync``). ``root_holds_ends``: of FSDP2, layers alone are units of their own, embedding and output
+    ``set_requires_gradient_sync``). ``always_divides_states``: without any sharding the optimizer's states are shared out
+    all the same. ``root_holds_ends``: of FSDP2, layers alone are units of their own, embedding and output
     layer the root's. ``host_optimizer_bytes``,
     ``host_optimizer_rate``: an optimizer on the CPU: host-memory traffic of a parameter, and parameters/s of one process.
     """
@@ -100,6 +101,7 @@ class DataParallel(Strategy):
     unsharded_pipeline: bool = False
     keeps_gathered: bool = False
     defers_sync: bool = False
+    always_divides_states: bool = False
     root_holds_ends: bool = False
     host_optimizer_bytes: float = _HOST_BYTES
     host_optimizer_rate: float = _HOST_RATE

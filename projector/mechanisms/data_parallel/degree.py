@@ -17,9 +17,11 @@ def of_degree(strategy: DataParallel, degree: str | None) -> DataParallel:
     """``strategy`` where a recipe shards as it does (``data_parallel_sharding``), else the one of that degree, with the
     same parameters. PyTorch's own divide weights even then, and leave each gathered until its backward. An optimizer
     without copies of its own steps the weights themselves, as torch's do: its full sharding is torch's."""
-    kind = next((each for word, each in _BY_DEGREE.items() if word == (degree or "no_shard")), None)
+    kind = _BY_DEGREE.get(degree or DDP.degree)
     if kind is None:
         raise Unsupported(f"data-parallel sharding {degree!r}")
+    if kind is DDP and strategy.always_divides_states:
+        kind = DistributedOptimizer
     if kind is MegatronFSDP and not strategy.master_bytes:
         kind = FSDP2
     if kind is Zero2 and isinstance(strategy, FSDP1 | FSDP2):

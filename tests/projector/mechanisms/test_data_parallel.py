@@ -318,3 +318,17 @@ def test_another_degree_keeps_the_parameters() -> None:
     lesser = of_degree(named, "optim")
     assert (lesser.name, lesser.reduce_bytes, lesser.overlap) == ("distributed_optimizer", 3.0, 0.5)  # type: ignore[attr-defined]
     assert of_degree(named, None).name == "ddp"
+
+
+@pytest.mark.parametrize(("precision", "divides"), [("bf16", True), ("fp16", False)])
+def test_deepspeeds_bf16_optimizer_shares_its_states_out_at_stage_0_too(precision: str, divides: bool) -> None:
+    """Its fp16 optimizer without ZeRO has all of them on every rank."""
+    cluster = catalogue.default_cluster("a100_sxm_80gb")
+
+    def moments(sharding: str, gpus: int) -> float:
+        asked = job(gpus, model="llama2_7b", data_parallel_sharding=sharding, precision=precision)
+        run = settled(replace(asked, framework="megatron-deepspeed"), cluster, published=True)
+        return plan(run, cluster.gpu).ranks[0].components["moments"]
+
+    assert moments("optim", 64) == pytest.approx(moments("optim", 8) / 8)
+    assert moments("no_shard", 64) == (moments("optim", 64) if divides else moments("no_shard", 8))
