@@ -8,7 +8,7 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from projector.cli import runs, written
-from projector.cli.layout import add_jobs, searched
+from projector.cli.layout import add_budget, searched
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, arguments, price, quantity, tokens, whole
 from projector.dataclass import dataclass
@@ -51,9 +51,7 @@ def register(parser: Parser) -> None:
     within = "days that the whole run may take: the fewest GPUs, in powers of two of hosts, on which it is expected to"
     group.add_argument("--within", type=quantity("days", 0.01, 10_000), metavar="DAYS", help=within)
     group.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
-    budget = "CPU seconds for the search on each GPU, once something is found; default: 5"
-    group.add_argument("--budget", type=quantity("seconds", 0, 3600), default=5.0, metavar="S", help=budget)
-    add_jobs(group)
+    add_budget(group, "5")
     written.add_write(group)
     add_json(group)
 
@@ -138,7 +136,7 @@ def answered(options: argparse.Namespace) -> Answer:
             options.gpus = gpus
             case = known.on(read_case(options))
             try:
-                found = searched(case, options, 0.0 if fewest else options.budget)
+                found = searched(case, options, **({"seconds": 0.0} if fewest else options.budget))
             except InputError:  # no rule lets a layout through
                 if gpus == counts[-1]:
                     raise
@@ -153,7 +151,7 @@ def answered(options: argparse.Namespace) -> Answer:
                         )
                     continue
             if found.best and (found.best[0].projection.memory.order == 0 or gpus == counts[-1]):
-                return _whole(case, searched(case, options, options.budget) if fewest else found, options)
+                return _whole(case, searched(case, options, **options.budget) if fewest else found, options)
         return Answer(case=case, refused=unfit(found, case.cluster, 0.0, case.settings))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,33 @@ if TYPE_CHECKING:
 _LAYOUT = frozenset(("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "data_parallel_sharding"))
 
 
-def add_jobs(group: Any) -> None:
-    """The flag that says on how many cores a search works."""
+_BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|min|p)?")
+
+
+def add_budget(group: Any, default: str) -> None:
+    """The flags that say how long a search may take, and on how many cores it works."""
     from projector.cli.parser import whole
 
+    words = (
+        "CPU seconds (8, 5min) or projections (500p) after which the search stops and says how far the best can be off; "
+        f"0: at the first that fits; none: go on until no other is better; default: {default}"
+    )
+    group.add_argument("--budget", type=budget, default=default, metavar="S", help=words)
     words = "processes that search side by side, each for the seconds of --budget; default: one a core"
     group.add_argument("--jobs", type=whole(1, 1024), metavar="N", help=words)
+
+
+def budget(text: str) -> dict[str, Any]:
+    """The limits of a search that ``--budget`` states, for argparse."""
+    match = _BUDGET.fullmatch(text.strip())
+    if match is None and text != "none":
+        expected = "CPU seconds (8, 5min), a number of projections (500p), or none"
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected {expected}")
+    if match is None:
+        return {}
+    if match[2] == "p":
+        return {"projections": int(float(match[1]))}
+    return {"seconds": float(match[1]) * (60 if match[2] == "min" else 1)}
 
 
 def jobs(options: argparse.Namespace) -> int:
@@ -38,8 +60,8 @@ def held(case: Case, options: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
     return {name: (getattr(recipe, name),) for name, flag in flags if flag.startswith("--") and name in free}
 
 
-def searched(case: Case, options: argparse.Namespace, seconds: float) -> Found:
-    """The best layouts of ``case``, whose flags hold their fields, in so many CPU seconds from the first that fits."""
+def searched(case: Case, options: argparse.Namespace, **limits: Any) -> Found:
+    """The best layouts of ``case``, whose flags hold their fields; ``limits``: of the search."""
     from projector.search.found import Limits, search
     from projector.search.objective import Objective
     from projector.search.space import space
@@ -48,7 +70,7 @@ def searched(case: Case, options: argparse.Namespace, seconds: float) -> Found:
         space(case.workload, case.cluster, only=held(case, options)),
         case.cluster,
         Objective(),
-        Limits(seconds=seconds, top=4, jobs=jobs(options)),
+        Limits(top=4, jobs=jobs(options), **limits),
         settings=case.settings,
         explained=False,
         knowledge=case.known,
@@ -61,7 +83,7 @@ def laid_out(case: Case, options: argparse.Namespace) -> Case:
         return case
     from projector.search.words import words
 
-    found = searched(case, options, 0.0).best[:1]
+    found = searched(case, options, seconds=0.0).best[:1]
     chosen = (f"chosen layout={words(each.fields)} (projector ask looks longer)" for each in found)
     assumed = (*(text for text in case.assumed if not text.startswith("chosen micro")), *chosen)
     return replace(case, workload=found[0].workload, assumed=assumed) if found else case

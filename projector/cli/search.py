@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs, written
 from projector.cli.ask import MOST, sizes
-from projector.cli.layout import add_jobs, jobs
+from projector.cli.layout import add_budget, jobs
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, price, quantity, whole, wrapped
 from projector.errors import InputError, Problem
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from projector.search.found import Found, Limits
     from projector.search.objective import Objective
     from projector.search.space import Space
-
-_BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|min)?")
 
 
 def register(parser: Parser) -> None:
@@ -64,12 +61,7 @@ def register(parser: Parser) -> None:
     margin = "share of the usable memory that stays free; default: 0"
     add("--memory-margin", type=quantity("share", 0, 0.9), default=0.0, metavar="X", help=margin)
     add("--top", type=whole(1, 1000), default=10, metavar="N", help="configurations to show; default: 10")
-    budget = (
-        "stop after so many CPU seconds (60s, 5min) or projections (500), and say how far the best can be off; none: go on "
-        "until no other is better; default: 8s"
-    )
-    add("--budget", default="8s", metavar="N|Ns", help=budget)
-    add_jobs(group)
+    add_budget(group, "8")
     out = parser.add_argument_group("what comes out")
     written.add_write(out)
     add_pictures(out, "pictures: time against memory, where time goes")
@@ -124,16 +116,7 @@ def _run(options: argparse.Namespace) -> None:
 def _limits(options: argparse.Namespace) -> Limits:
     from projector.search.found import Limits
 
-    limits = partial(Limits, margin=options.memory_margin, top=options.top, jobs=jobs(options))
-    if options.budget == "none":
-        return limits()
-    match = _BUDGET.fullmatch(options.budget.strip())
-    if match is None or float(match[1]) <= 0:
-        expected = "seconds (60s, 5min), a number of projections, or none"
-        raise InputError([Problem("--budget", "", options.budget, expected)])
-    if match[2]:
-        return limits(seconds=float(match[1]) * (60 if match[2] == "min" else 1))
-    return limits(projections=int(float(match[1])))
+    return Limits(margin=options.memory_margin, top=options.top, jobs=jobs(options), **options.budget)
 
 
 def _space(case: Case, options: argparse.Namespace, gpus: tuple[int, ...]) -> Space:

@@ -10,6 +10,7 @@ in memory, then by their own stages; then whole projections. It ends where no bo
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ _BEYOND = 512  # branches that are opened for the sake of a second layout
 _TOGETHER = 256  # nodes that are opened, or projected, at once
 _SOONER = 64  # the same before there is anything to compare with
 _BUNCH = 65536  # limbs that are priced at once
-_SOON = 8192  # the same where there is a time at which to stop
+_SOON = 2048  # the same where there is a time at which to stop
 _NOTHING: Mapping[str, Any] = {
     "recompute_granularity": "none",
     "recompute_method": None,
@@ -110,7 +111,7 @@ class Hunt(Outcome):
     def __post_init__(self) -> None:
         self._heap: list[tuple[float, int, Node]] = []
         self._ticks = count()
-        self._looks, self._late = 0, False
+        self._took = dict[str, float]()  # CPU seconds of one node, by what was done with it last
         self._all, self._clear = _Lead(self.top), _Lead(self.top)
         self._weights: dict[Hashable, float] = {}
         self.refused = self.tree.refused
@@ -181,23 +182,34 @@ class Hunt(Outcome):
         return tuple((name, value) for name, value in fields.items() if name not in once)
 
     def _spent(self) -> bool:
-        self._looks += 1
-        if self.until is not None and self._looks % 16 == 1:  # a look at the clock costs as much as a branch
-            self._late = self.now() > self.until
-        return self._late or (self.most is not None and self.counts.projected >= self.most)
+        late = self.until is not None and self.now() > self.until
+        return late or (self.most is not None and self.counts.projected >= self.most)
+
+    def _timely(self, work: Callable[..., None], most: int) -> int:
+        """How many of ``most`` nodes there is time for, as ``work`` on nodes went last; one at the least."""
+        took = self._took.get(work.__name__, 0.0)
+        if self.until in (None, math.inf) or not took:
+            return most
+        return max(1, min(most, int((self.until - self.now()) / took)))
+
+    def _timed(self, work: Callable[..., None], nodes: Sequence[Any]) -> None:
+        began = self.now()
+        work(nodes)
+        if nodes:
+            self._took[work.__name__] = (self.now() - began) / len(nodes)
 
     # -- bounds of everything
 
     def _plant(self) -> bool:
         """A limb for every pipeline whose weights fit; whether there was time for all."""
         bunch: list[Node] = []
-        for branch in self.tree.branches():
-            if self.counts.enumerated and self._spent():
+        for number, branch in enumerate(self.tree.branches()):
+            if number % 16 == 1 and self._spent():  # a look at the clock costs as much as a branch
                 self._weighed_out(bunch)
                 self.bounded = False
                 return False
-            if len(bunch) >= (_BUNCH if self.until is None else _SOON):
-                self._price(bunch)
+            if len(bunch) >= (_BUNCH if self.until is None else self._timely(self._price, _SOON)):
+                self._timed(self._price, bunch)
                 bunch = []
             by_kind: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
             for layer, once in zip(branch.layers, branch.once, strict=True):
@@ -268,8 +280,9 @@ class Hunt(Outcome):
         beyond = 0
         while (self._heap or ready) and not self._spent():
             if ready and (len(ready) >= _SOONER or not self._heap or self._heap[0][0] > self._reach):
-                self._project([leaf for _, leaf in ready])
-                ready = []
+                number = self._timely(self._project, len(ready))
+                self._timed(self._project, [leaf for _, leaf in ready[:number]])
+                del ready[:number]
                 continue
             if not self._heap:
                 break
@@ -282,8 +295,8 @@ class Hunt(Outcome):
                     heappop(self._heap)
                     continue
             next_ = list(self._next())
-            self._open([each for each in next_ if each[1].bare])
-            self._fit([each for each in next_ if not (each[1].bare or each[1].fits)])
+            self._timed(self._open, [each for each in next_ if each[1].bare])
+            self._timed(self._fit, [each for each in next_ if not (each[1].bare or each[1].fits)])
             ready += [each for each in next_ if each[1].fits]
             if self._all.reach == float("inf") and len(ready) >= 4:  # something to compare with, soon
                 self._project([leaf for _, leaf in ready])
@@ -303,7 +316,8 @@ class Hunt(Outcome):
     def _next(self) -> Iterator[tuple[float, Node]]:
         """The node with the lowest bound, and those that are opened with it, but for what nobody wants."""
         most = max(self._reach, self._heap[0][0])
-        for _ in range(min(_SOONER if self._all.reach == float("inf") else _TOGETHER, len(self._heap))):
+        together = self._timely(self._open, self._timely(self._fit, _TOGETHER))
+        for _ in range(min(_SOONER if self._all.reach == float("inf") else together, len(self._heap))):
             if self._heap[0][0] <= most:
                 bound, _, node = heappop(self._heap)
                 if node.clear or bound <= self._all.reach:

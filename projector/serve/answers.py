@@ -67,7 +67,7 @@ def words(command: str, query: Mapping[str, str]) -> list[str]:
             if type(number) not in (int, *(() if whole else (float,))) or not low <= float(str(number)) <= high:
                 kind = "whole number" if whole else "number"
                 problems.append(Problem("", name, value, f"a {kind} from {low:g} to {high:g}"))
-            found += [f"--{name}", f"{value}s" if (command, name) == ("search", "budget") else value]
+            found += [f"--{name}", value]
         elif known is not None or (name.startswith(_HARDWARE) and isinstance(literal(value), (int, float))):
             found += ["--set", f"{known.key if known else name}={value}"]
         else:
@@ -78,7 +78,7 @@ def words(command: str, query: Mapping[str, str]) -> list[str]:
     if problems:
         raise InputError(problems)
     if command == "search" and "budget" not in query:
-        found += ["--budget", "1s"]
+        found += ["--budget", "1"]
     return found
 
 
