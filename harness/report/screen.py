@@ -121,6 +121,8 @@ def _verdict(screen: Screen) -> str:
     of = Figures(frame.part(once, predictor=screen.main), once)
     held = of.held
     word = _WORDS[screen.verdict] if screen.judged else ""
+    if screen.verdict == "INCONCLUSIVE" and bool(of.rows["disturbed"].all()):
+        word = "Inconclusive (every measurement was disturbed): "
     if held.macro_mape is None:
         said = f"{screen.main} projects no row with a measured throughput and a whole configuration"
     elif held.compared == 1:

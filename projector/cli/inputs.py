@@ -194,6 +194,9 @@ def _framework(options: argparse.Namespace, loaded: Loaded | None) -> str:
     name = frameworks.named(text)
     if name is not None:
         return name
+    from projector.intake.primus import check_trained
+
+    check_trained(text)
     where, key = ("--framework", "") if options.framework else (options.config or _HERE, "framework")
     raise InputError([Problem(where, key, text, nearest(text, frameworks.names()))])
 

@@ -20,7 +20,8 @@ from projector.workload.workload import Workload
 
 @dataclass(frozen=True)
 class Source:
-    """``left``: ``KEY=VALUE`` arguments that are recipe fields, for a file that is not changed in its own words."""
+    """``left``: ``KEY=VALUE`` arguments that are recipe fields, for a file that is not changed in its own words;
+    ``framework=NAME`` is of none, and says the framework of ``loaded``."""
 
     loaded: Loaded
     left: Mapping[str, object] = field(default_factory=dict)
@@ -31,6 +32,7 @@ def read_source(options: argparse.Namespace) -> Source:
     again. Raises :class:`InputError` with every mistake."""
     problems: list[Problem] = []
     given = pairs(list(options.changes), "command line", problems)
+    framework = given.pop("framework", None)
     if options.config is None and options.model is None:
         expected = "--config FILE, or --model NAME|FILE with the flags of a recipe"
         problems.append(Problem("command line", "", "no configuration", expected))
@@ -39,9 +41,10 @@ def read_source(options: argparse.Namespace) -> Source:
     if problems:
         raise InputError(problems)
     if options.config is None:
-        return Source(replace(load_architecture(options.model), assumed=("framework=megatron-lm",)), given)
+        alone = replace(load_architecture(options.model), assumed=("framework=megatron-lm",))
+        return Source(_executed(alone, framework), given)
     if options.config in options.read:
-        return Source(options.read[options.config], given)
+        return Source(_executed(options.read[options.config], framework), given)
     from projector.intake import detect
 
     own_words = detect.takes_overrides(options.config)
@@ -57,7 +60,15 @@ def read_source(options: argparse.Namespace) -> Source:
         gpus=options.gpus,
         node_gpus=_node_gpus(options.cluster or options.gpu),
     )
-    return Source(loaded, {} if own_words else given)
+    return Source(_executed(loaded, framework), {} if own_words else given)
+
+
+def _executed(loaded: Loaded, framework: object) -> Loaded:
+    """``loaded`` by the framework that the command line names, if any."""
+    if framework is None:
+        return loaded
+    known = tuple(each for each in loaded.assumed if not each.startswith("framework="))
+    return replace(loaded, framework=str(framework), assumed=known)
 
 
 def _node_gpus(name: str | None) -> int | None:

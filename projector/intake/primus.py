@@ -43,9 +43,7 @@ def load(
     """
     problems: list[Problem] = []
     experiment = read_experiment(Path(path), configs, os.environ if env is None else env, overrides or {}, problems)
-    kind = table("primus", "others").get(experiment.framework)
-    if kind is not None:
-        raise Unsupported(f"not a language model: framework {experiment.framework} trains {kind}")
+    check_trained(experiment.framework)
     loader = _FRAMEWORKS.get(experiment.framework)
     if loader is None:
         expected = f"one of {', '.join(_FRAMEWORKS)}"
@@ -58,6 +56,13 @@ def load(
     if gpus is not None:
         experiment = replace(experiment, gpus=gpus)
     return _finished(loader(experiment), experiment)
+
+
+def check_trained(framework: str) -> None:
+    """Raises :class:`Unsupported` for a framework that Primus launches for something else than a language model."""
+    kind = table("primus", "others").get(framework)
+    if kind is not None:
+        raise Unsupported(f"not a language model: framework {framework} trains {kind}")
 
 
 def _finished(loaded: Loaded, experiment: Experiment) -> Loaded:

@@ -33,7 +33,7 @@ FILES = {
     "idle.yml": {"node_bw": 100, "node_topology": "mesh", "switch_topology": True, "p2p_bw_eff": 0.5},
     "felt.yml": {"nic_rdma_setup_us": 260, "switch_topology": False, "pod_bw": 25, "node_topology": "mesh"},
 }
-EXPECTED = {"shows", "lacks", "refuses", "is", "less", "more", "same", "ratio", "held", "not"}
+EXPECTED = {"shows", "lacks", "refuses", "is", "less", "more", "same", "ratio", "within", "held", "not"}
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +112,5 @@ def test_it_works_as_the_document_says(key: str, folder: Path) -> None:
         assert value(name, text, folder, env) == value(name, other, folder, env), name
     for name, (other, low, high) in item.get("ratio", {}).items():
         assert low <= value(name, text, folder, env) / value(name, other, folder, env) <= high, name
+    for name, (low, high) in item.get("within", {}).items():
+        assert low <= value(name, text, folder, env) <= high, name

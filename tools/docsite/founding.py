@@ -58,6 +58,7 @@ def _expected(item: dict[str, Any]) -> str:
     parts += [
         f"{name} {low} to {high} times that of: {run}" for name, (run, low, high) in item.get("ratio", {}).items()
     ]
+    parts += [f"{name} {low} to {high}" for name, (low, high) in item.get("within", {}).items()]
     return "; ".join(parts) or "the test passes"
 
 
