@@ -18,11 +18,16 @@ def by_cell(cells: Iterable[Hashable]) -> Array:
     return np.array([1.0 / count[cell] for cell in cells])
 
 
-def macro(values: ArrayLike, cells: Iterable[Hashable]) -> float:
-    """Mean over cells of the mean inside each, of at least one value."""
+def means(values: ArrayLike, cells: Iterable[Hashable]) -> Array:
+    """The mean inside each cell, of at least one value, in the order in which cells appear."""
     places: dict[Hashable, int] = {}
     at = [places.setdefault(cell, len(places)) for cell in cells]
-    return float(np.mean(np.bincount(at, np.asarray(values, dtype=float)) / np.bincount(at)))
+    return np.asarray(np.bincount(at, np.asarray(values, dtype=float)) / np.bincount(at), dtype=np.float64)
+
+
+def macro(values: ArrayLike, cells: Iterable[Hashable]) -> float:
+    """Mean over cells of the mean inside each, of at least one value."""
+    return float(np.mean(means(values, cells)))
 
 
 def median(values: ArrayLike, weights: ArrayLike) -> float:

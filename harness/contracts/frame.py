@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,8 +49,10 @@ def of(rows: Iterable[Row], facts: Mapping[str, RunFacts] | None = None) -> pd.D
 
 
 def lines(rows: pd.DataFrame) -> Iterator[Any]:
-    """The rows one by one, their columns as attributes."""
-    yield from rows.itertuples()
+    """The rows one by one, their columns as attributes; their place in the frame is ``Index``."""
+    names = ("Index", *rows.columns)
+    for values in zip(rows.index, *(rows[name] for name in rows.columns), strict=True):
+        yield SimpleNamespace(**dict(zip(names, values, strict=True)))
 
 
 def table(lines: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pd.DataFrame:
@@ -68,7 +71,7 @@ def part(rows: pd.DataFrame, **values: object) -> pd.DataFrame:
     """The rows that have these values, such as ``predictor="simulate", fit="heldout"``."""
     chosen = np.ones(len(rows), dtype=bool)
     for name, value in values.items():
-        chosen &= (rows[name] == value).to_numpy(dtype=bool)
+        chosen &= rows[name].to_numpy() == value
     return rows[chosen]
 
 

@@ -154,18 +154,20 @@ def summarise(rows: pd.DataFrame) -> Summary:
 
 def coverage(rows: pd.DataFrame) -> Coverage | None:
     """Empirical coverage of the rows that have an interval and a measurement; None where none has."""
-    judged = rows.dropna(subset=["interval_low", "interval_high", "measured_tgs"])
-    if judged.empty:
+    columns = [rows[name].to_numpy(dtype=float) for name in ("interval_low", "interval_high", "measured_tgs")]
+    judged = ~np.isnan(columns).any(axis=0)
+    if not judged.any():
         return None
-    low, high = judged["interval_low"], judged["interval_high"]
-    inside = (low <= judged["measured_tgs"]) & (judged["measured_tgs"] <= high)
-    width = (high / low - 1.0)[low > 0.0]
+    low, high, measured = (column[judged] for column in columns)
+    cells, inside, some = rows["cell"].to_numpy()[judged], (low <= measured) & (measured <= high), low > 0.0
+    width = high[some] / low[some] - 1.0
+    by_cell = [np.median(width[cells[some] == cell]) for cell in np.unique(cells[some])]
     return Coverage(
-        rows=len(judged),
+        rows=len(low),
         inside=float(inside.mean()),
-        macro=macro(inside, judged["cell"]),
-        width=float(width.median()),
-        macro_width=float(width.groupby(judged["cell"]).median().median()),
+        macro=macro(inside, cells),
+        width=float(np.median(width)) if len(width) else np.nan,
+        macro_width=float(np.median(by_cell)) if by_cell else np.nan,
     )
 
 

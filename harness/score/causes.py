@@ -79,12 +79,12 @@ class _Known:
         return left
 
 
-def _shares(rows: pd.DataFrame) -> pd.DataFrame:
-    """The share of each part in the seconds of a step; zeros where a projection has no parts."""
-    seconds = rows[list(BREAKDOWN)].fillna(0.0)
-    whole = seconds.sum(axis=1)
-    made = {part: seconds[list(names)].sum(axis=1) / whole.where(whole > 0.0) for part, names in PARTS.items()}
-    return rows[[]].assign(**made).fillna(0.0)
+def _shares(rows: pd.DataFrame) -> Array:
+    """The share of each of :data:`PARTS` in the seconds of a step, a column each; zeros where a projection has no parts."""
+    seconds = dict(zip(BREAKDOWN, np.nan_to_num(rows[list(BREAKDOWN)].to_numpy(dtype=float)).T, strict=True))
+    whole = sum(seconds.values(), np.zeros(len(rows)))
+    parts = np.column_stack([sum((seconds[name] for name in names), np.zeros(len(rows))) for names in PARTS.values()])
+    return np.divide(parts, whole[:, None], out=np.zeros_like(parts), where=whole[:, None] > 0.0)
 
 
 def cells(rows: pd.DataFrame) -> pd.DataFrame:
@@ -94,17 +94,28 @@ def cells(rows: pd.DataFrame) -> pd.DataFrame:
     ``of_gpu``, ``of_framework``: mean r of the other cells of its kin, NaN where there are none; ``fault``: where to look.
     """
     known = _Known.of(rows)
-    some = known.rows.assign(r=known.r, size=known.rows["error"].abs())
-    each = some.groupby(list(CELL), sort=False)
-    share = some[list(CELL)].join(_shares(some)).groupby(list(CELL), sort=False).mean()
-    made = each.agg(rows=("r", "size"), mape=("size", "mean"), bias=("r", "mean")).assign(
-        scatter=each["r"].std(ddof=0), largest_part=share.idxmax(axis=1), largest_share=share.max(axis=1)
+    _, first, at, count = np.unique(known.rows["cell"], return_index=True, return_inverse=True, return_counts=True)
+
+    def mean(values: Array) -> Array:
+        return np.asarray(np.bincount(at, values) / count, dtype=np.float64)
+
+    bias, mape = mean(known.r), mean(np.abs(known.rows["error"].to_numpy(dtype=float)))
+    share = np.column_stack([mean(part) for part in _shares(known.rows).T])
+    largest = share.argmax(axis=1)
+    made = known.rows[list(CELL)].iloc[first].reset_index(drop=True)
+    made = made.assign(
+        rows=count,
+        mape=mape,
+        bias=bias,
+        scatter=np.sqrt(mean((known.r - bias[at]) ** 2)),
+        largest_part=np.array(list(PARTS))[largest],
+        largest_share=share.max(axis=1),
+        points=mape / len(made),
+        **{f"of_{level}": _others(bias, made[level]) for level in CELL},
     )
-    made["points"] = made["mape"] / len(made)
-    for level in CELL:
-        made[f"of_{level}"] = _others(made["bias"], level)
-    made["fault"] = [_fault(cell) for cell in frame.lines(made)]
-    return made.reset_index().sort_values(["points", *CELL], ascending=[False, True, True, True])
+    return made.assign(fault=[_fault(cell) for cell in frame.lines(made)]).sort_values(
+        ["points", *CELL], ascending=[False, True, True, True]
+    )
 
 
 def _fault(cell: Any) -> str:
@@ -118,11 +129,11 @@ def _fault(cell: Any) -> str:
     return f"the whole {', '.join(alike)}" if alike else "this cell alone: how its rows were run"
 
 
-def _others(means: pd.Series[Any], level: str) -> pd.Series[Any]:
-    """Of every cell the mean over the other cells of one kin; NaN where there are none."""
-    kin = means.groupby(level=level)
-    count = kin.transform("size") - 1
-    return (kin.transform("sum") - means) / count.where(count > 0)
+def _others(means: Array, kin: pd.Series[Any]) -> Array:
+    """Of every cell the mean over the other cells of its kin; NaN where there are none."""
+    _, at, count = np.unique(kin.to_numpy(dtype=str), return_inverse=True, return_counts=True)
+    others, left = (count - 1)[at], np.bincount(at, means)[at] - means
+    return np.divide(left, others, out=np.full(len(means), np.nan), where=others > 0)
 
 
 def per_key(rows: pd.DataFrame, key: str) -> pd.DataFrame:
@@ -155,7 +166,7 @@ def terms(rows: pd.DataFrame) -> pd.DataFrame:
     |r| less with it corrected, in sample; ``held_out``: the same, each family by a fit that did not see it.
     """
     known = _Known.of(rows[rows[list(BREAKDOWN)].notna().any(axis=1)])
-    x = _shares(known.rows).to_numpy(dtype=float)
+    x = _shares(known.rows)
     made = []
     if len(x):
         theta, error = _ridge(x, known.r, known.weight)
@@ -204,7 +215,7 @@ def conditions(rows: pd.DataFrame, tests: Mapping[str, pd.Series[bool]]) -> pd.D
     for name, holds in tests.items():
         mask = holds[known.index].to_numpy(dtype=bool)
         if mask.any():
-            by_cell = size[mask].groupby(cell[mask], sort=False).mean().tolist()
+            by_cell = weights.means(size[mask], cell[mask]).tolist()
             bias = weights.macro(known["error"][mask], cell[mask])
             others = np.nan if mask.all() else weights.macro(size[~mask], cell[~mask])
             points = float((size * weight)[mask].sum())
