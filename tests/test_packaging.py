@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tabled import tabled
 
 from tests.docs_tools import DOCS
 
@@ -63,14 +64,7 @@ def test_the_core_alone_answers(line: str) -> None:
     assert done.stdout
 
 
-@pytest.mark.parametrize(
-    ("line", "package"),
-    [
-        ("projector performance --config tests/jobs/train.sh --gpu h100 --gpus 8", "tree-sitter"),
-        ("projector --completion bash", "shtab"),
-        ("harness run strategies", "pandas"),
-    ],
-)
+@pytest.mark.parametrize(("line", "package"), tabled("refusals", "core_alone"))
 def test_what_the_core_cannot_do_says_what_it_needs(line: str, package: str) -> None:
     done = bare(*line.split())
     assert done.returncode == 2

@@ -292,14 +292,7 @@ def test_rows_are_compared_with_those_of_a_csv_too(truth: Runs, call: Call, tmp_
     assert f"line {len(lines) + 1}, gpus: found ''" in text
 
 
-@pytest.mark.parametrize(
-    ("flags", "piece"),
-    [
-        (("--drift-tolerance", "0.1"), "--drift-tolerance: found 'no --against'"),
-        (("--allow-removed",), "--allow-removed: found 'no --against'"),
-        (("--against", "nowhere"), "nowhere does not exist"),
-    ],
-)
+@pytest.mark.parametrize(("flags", "piece"), tabled("refusals", "gate_command"))
 def test_flags_that_make_no_sense(truth: Runs, call: Call, tmp_path, flags: tuple[str, ...], piece: str) -> None:
     code, text = call(truth, *flags, gate={"min_rows": 0, "uncalibrated_mape": -1})
     assert code == 2

@@ -173,14 +173,7 @@ def test_a_gpu_that_it_has_no_file_of_comes_from_the_data_sheet(llm: Predictor) 
     assert not any("data sheet" in a for a in its.assumed)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "words"),
-    [
-        ({"pp": 2, "vpp": 2}, "llm-analysis has no interleaved schedule"),
-        ({"cp": 2, "precision": "fp8"}, "llm-analysis has no context parallelism; llm-analysis has no fp8 training"),
-        ({"optimizer_cpu_offload": True}, "llm-analysis has no optimizer offload"),
-    ],
-)
+@pytest.mark.parametrize(("recipe", "words"), tabled("refusals", "llm_analysis"))
 def test_refusals_name_every_reason(llm: Predictor, recipe: dict[str, object], words: str) -> None:
     made = llm.predict(run_of(**recipe))
     assert (made.status, made.reason, made.step_seconds) == ("unsupported", words, None)
@@ -282,14 +275,7 @@ def test_a_gated_unit_becomes_a_plain_mlp_of_equal_weights() -> None:
     assert calculon_inputs.application(plain)["feedforward"] == plain.model.ffn_hidden_size
 
 
-@pytest.mark.parametrize(
-    ("model", "recipe", "words"),
-    [
-        ("llama3_8b", {}, "calculon has no grouped-query attention"),
-        ("gpt3_6.7b", {"data_parallel_sharding": "optim_grads_params"}, "calculon has no optim_grads_params sharding"),
-        ("gpt3_6.7b", {"tp": 2, "pp": 3}, ""),
-    ],
-)
+@pytest.mark.parametrize(("model", "recipe", "words"), tabled("refusals", "calculon"))
 def test_refusals(tool: Predictor, model: str, recipe: dict[str, object], words: str) -> None:
     made = tool.predict(run_of(model, **recipe))
     assert made.step_seconds is None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import command_line
 import pytest
+from tabled import tabled
 
 from harness.__main__ import main
 from harness.evaluation import platforms
@@ -156,14 +157,6 @@ def test_the_peaks_command(tmp_path) -> None:
     assert "balanced" in page
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        (("--strategy", "balances"), "balanced"),
-        (("--parameters", "qwen2.5_7b=nan"), "--parameters"),
-        (("--parameters", "qwen"), "--parameters"),
-        (("--price", "-1"), "--price"),
-    ],
-)
+@pytest.mark.parametrize(("words", "found"), tabled("refusals", "plans"))
 def test_bad_input(words: tuple[str, ...], found: str) -> None:
     assert found in command_line.refused("harness", "peaks", ROWS, *words)

@@ -37,18 +37,9 @@ def test_a_good_suite(project_folder: Path) -> None:
     assert [p.name for p in made.inputs] == ["tiny.yaml", "tiny.yaml"]
 
 
-@pytest.mark.parametrize(
-    ("entry", "expected"),
-    [
-        ("{runs: tiny}", ["llama-tp1", "llama-tp4", "mixtral-ep8"]),
-        ("{runs: ../measured/runs/tiny.yaml, id: '*-tp4'}", ["llama-tp4"]),
-        ("{model: 'mixtral*'}", ["mixtral-ep8"]),
-        ("{family: [llama*], gpu: [h100_sxm, mi300x]}", ["llama-tp1", "llama-tp4"]),
-        ("{framework: megatron-lm, group: h}", ["mixtral-ep8"]),
-    ],
-)
-def test_selection(project_folder: Path, entry: str, expected: list[str]) -> None:
-    assert ids(loaded(project_folder, f"suite: s\nselect: [{entry}]\n")) == expected
+@pytest.mark.parametrize(("entry", "expected"), tabled("readers", "suite_selections"))
+def test_selection(project_folder: Path, entry: str, expected: tuple[str, ...]) -> None:
+    assert ids(loaded(project_folder, f"suite: s\nselect: [{entry}]\n")) == list(expected)
 
 
 def test_a_row_that_two_entries_match_is_selected_once(project_folder: Path) -> None:

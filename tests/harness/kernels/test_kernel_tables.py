@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tabled import tabled
 
 from harness.kernels import table
 from harness.kernels.schema import read
@@ -104,17 +105,7 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         read(third_party(tmp_path, "b200,attn_fwd,1", head="gpu,op,time_us\n"))
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"", "an empty file"),
-        (b"gpu,op\n", "a header without rows"),
-        (b"\x89PNG\r\n\x1a\n\xff\xfe", "columns gpu, op"),
-        (b"a,b\n1,2\n", "columns gpu, op"),
-        (b"gpu,op\n1,2,3\n", "3 cells"),
-        (b"gpu,gpu\n1,2\n", "this column twice"),
-    ],
-)
+@pytest.mark.parametrize(("content", "expected"), tabled("refusals", "kernel_tables"))
 def test_what_is_no_kernel_table_is_refused(tmp_path: Path, content: bytes, expected: str) -> None:
     path = tmp_path / "wrong.csv"
     path.write_bytes(content)

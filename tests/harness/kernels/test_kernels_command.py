@@ -8,6 +8,7 @@ from pathlib import Path
 
 import command_line
 import pytest
+from tabled import tabled
 
 from harness.cli.kernels import shares
 from harness.evidence.suite import load
@@ -80,16 +81,7 @@ def test_nothing_to_model_is_no_error(shared: Path) -> None:
     assert "no row can be modelled, 178 were left out" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("kernels", "nowhere.csv", "none.csv"), ("nowhere.csv", "none.csv", "does not exist")),
-        (("kernels", "--no-cross-validate", "--gpu", "b20", "--dtype", "fp5"), ("b20", "fp5", "--gpu", "--dtype")),
-        (("kernels", "--curves"), ("--curves", "--out")),
-        (("calibrate", "--kernels", "b20", "--dry-run"), ("b20", "b200")),
-        (("calibrate", "--dry-run"), ("--kernels",)),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), tabled("refusals", "kernels_command"))
 def test_wrong_input_ends_with_2_and_says_all(arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
     done = harness(*arguments)
     assert done.returncode == 2

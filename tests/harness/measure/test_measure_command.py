@@ -8,6 +8,7 @@ import command_line
 import pytest
 import yaml
 from measure_jobs import LLAMA, job
+from tabled import tabled
 
 from harness.cli import main
 from harness.evidence import dataset
@@ -45,14 +46,7 @@ def test_measure_log_ingest(tmp_path) -> None:
     assert (run.measured.step_seconds or 0) > 0
 
 
-@pytest.mark.parametrize(
-    ("flags", "found"),
-    [
-        (("--only", "tinny"), "nearest: tiny"),
-        (("--steps", "2"), "at least 3"),
-        (("--device", "cuda"), "torch sees no GPU"),
-    ],
-)
+@pytest.mark.parametrize(("flags", "found"), tabled("refusals", "measure_command"))
 def test_wrong_flags(tmp_path, capsys, flags: tuple[str, ...], found: str) -> None:
     import torch
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from benchmark_cases import tiny
+from tabled import tabled
 
 from projector.benchmark import measured
 from projector.benchmark.device import Device
@@ -168,16 +169,7 @@ def test_a_step_that_was_interrupted_stretches_all_parts(here: Cluster) -> None:
     assert measured.restore(stretched, work, here).step_seconds == pytest.approx(1.2 * plain)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "gpus", "devices", "kept"),
-    [
-        ({"tp": 2}, 2, 2, (2, 2, 1)),
-        ({"tp": 4}, 4, 2, (2, 2, 1)),
-        ({"pp": 2}, 2, 2, (2, 1, 1)),
-        ({"pp": 2}, 2, 1, (1, 1, 1)),
-        ({"tp": 4}, 8, 3, (2, 2, 1)),
-    ],
-)
+@pytest.mark.parametrize(("recipe", "gpus", "devices", "kept"), tabled("workloads", "shrunk_to_devices"))
 def test_shrinking_keeps_as_many_ranks_as_there_are_devices(
     recipe: dict[str, int], gpus: int, devices: int, kept: tuple[int, int, int]
 ) -> None:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tabled import tabled
 
 from harness.kernels.schema import read as read_schema
 from projector.benchmark import record, shapes
@@ -199,15 +200,7 @@ def test_suites_are_read_through_the_harness(
     assert "gemm" in shown.out
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--device", "tpu"], "--device"),
-        (["--config", "/no/such/file"], "/no/such/file"),
-        (["--out", "/proc/nowhere"], "--out"),
-        (["--shapes", "/no/such.csv"], "/no/such.csv"),
-    ],
-)
+@pytest.mark.parametrize(("flags", "words"), tabled("refusals", "record"))
 def test_bad_input_is_one_line_and_exit_2(
     flags: list[str], words: str, small: Path, capsys: pytest.CaptureFixture[str], cpu: Device
 ) -> None:

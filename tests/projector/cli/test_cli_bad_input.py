@@ -59,15 +59,7 @@ def test_files(case, old, new, words):
         assert word in "\n".join(lines)
 
 
-@pytest.mark.parametrize(
-    ("flags", "line"),
-    [
-        (("--configs", "."), "a Primus experiment"),
-        (("--enable-deepep",), "--enable-deepep: .* a model with experts"),
-        (("--sync-free-stage", "2"), "--sync-free-stage: .* a model with experts"),
-        (("--profiling-mode", "benchmark", "--gpu-arch", "mi325x"), "^no measurement for mi325x$"),
-    ],
-)
+@pytest.mark.parametrize(("flags", "line"), tabled("refusals", "flags_of_a_case"))
 def test_a_flag_that_a_case_does_not_take_is_one_line(case, flags, line):
     (said,) = projector("performance", "--config", case(CASE), *flags).refused()
     assert re.search(line, said)

@@ -127,14 +127,7 @@ def test_a_word_behind_a_switch_is_left_as_well() -> None:
     assert _taken("--bf16 maybe")[1] == ["maybe"]
 
 
-@pytest.mark.parametrize(
-    ("rest", "stated"),
-    [
-        ("--bf16", {"precision": "fp16"}),
-        ("--bf16 --fp16", {}),
-        ("--use-distributed-optimizer", {"data_parallel_sharding": "no_shard"}),
-    ],
-)
+@pytest.mark.parametrize(("rest", "stated"), tabled("refusals", "contradicting_flags"))
 def test_a_contradiction_is_a_mistake(rest: str, stated: dict[str, str]) -> None:
     with pytest.raises(InputError, match=rest.split()[-1]):
         _taken(rest, **stated)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tabled import tabled
 
 from projector.__main__ import main
 from projector.collectives import preflight, told_shares
@@ -88,15 +89,7 @@ def test_the_command_writes_a_cluster_and_says_what_a_slow_rank_costs(
     assert len(json.loads(capsys.readouterr().out)["behind"]) == 3
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "found"),
-    [
-        ("| host0 | 0 | 3 |", "| host0 | 0 | three |", "three"),
-        ("allreduce-8gpu (us)", "broadcast-8gpu (us)", "broadcast"),
-        ("600.00", "nan", "nan"),
-        ("| 64MB |", "| 64KB |", "64KB"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "found"), tabled("refusals", "preflight_reports"))
 def test_a_damaged_report_is_refused(path: Path, old: str, new: str, found: str) -> None:
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(InputError, match=found):

@@ -85,15 +85,7 @@ def test_formula_follows_framework_and_date(framework: str, date: str, formula: 
     assert flops.formula_for(framework, date) == formula
 
 
-@pytest.mark.parametrize(
-    ("formula", "seq_length", "tflops", "tgs"),
-    [
-        ("megatron-bridge-2025-09", 4096, 433, 15938),
-        ("megatron-bridge-2025-09", 8192, 488, 15876),
-        ("megatron-bridge-2026-04", 4096, 406.6, 15938),
-        ("megatron-2025-04", 4096, 661, 20288),
-    ],
-)
+@pytest.mark.parametrize(("formula", "seq_length", "tflops", "tgs"), tabled("flops", "bridge_by_release"))
 def test_bridge_counts_windows_and_other_gates_late(formula: str, seq_length: int, tflops: float, tgs: float) -> None:
     """GPT-OSS-120B in NVIDIA-NeMo/Megatron-Bridge docs/performance-summary-archive.md @067f987df (25.11, 26.04, 26.06);
     the third pairs the TFLOP/s of commit 14a29340 with the tokens/s of the release cut from it."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tabled import tabled
 
 from harness.cli import main as harness
 from projector.errors import InputError, Unsupported
@@ -200,18 +201,7 @@ def test_device_memory_runs_at_its_own_rate(install: Callable[..., Any]) -> None
     assert fast[0] == pytest.approx(fast[1])  # the L2 is on the compute clock: so many bytes a cycle
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "data_type", "unit", "block"),
-    [
-        ("mi300x", "fp8", "Float8_fnuz", "Float8_fnuz", 0),
-        ("mi355x", "fp8", "Float8", "Float8", 0),
-        ("mi355x", "mxfp8", "Float8", "Float8", 32),
-        ("mi355x", "mxfp4", "Float4", "Float4", 32),
-        ("mi250x", "bf16", "BFloat16", "Half", 0),
-        ("mi300x", "tf32", "XFloat32", "XFloat32", 0),
-        ("mi300x", "fp32", "Float", "Float", 0),
-    ],
-)
+@pytest.mark.parametrize(("name", "dtype", "data_type", "unit", "block"), tabled("kernels", "instructions_by_type"))
 def test_types_and_their_instructions(
     install: Callable[..., Any], name: str, dtype: str, data_type: str, unit: str, block: int
 ) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
@@ -46,17 +47,7 @@ def test_more_work_never_takes_less_time(op: Gemm, name: str, axis: str, more: i
     assert large >= small * (1 - 1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "low", "high"),
-    [
-        ("a100_sxm_80gb", 230, 270),
-        ("h100_sxm", 600, 740),
-        ("b200", 1000, 1450),
-        ("mi300x", 570, 680),
-        ("mi325x", 680, 790),
-        ("mi355x", 1300, 1600),
-    ],
-)
+@pytest.mark.parametrize(("name", "low", "high"), tabled("kernels", "rates_of_large_products"))
 def test_large_bf16_products_run_at_a_training_rate(name: str, low: float, high: float) -> None:
     """Best published and typical rates, TFLOP/s at 8192³ (Azure AI-benchmarking-guide, MAMF, AITER, SimuMax)."""
     op = Gemm(name="g", m=8192, n=8192, k=8192)

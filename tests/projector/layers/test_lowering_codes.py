@@ -18,6 +18,7 @@ from lowering_cases import (
     stream_bytes,
     with_execution,
 )
+from tabled import tabled
 
 from projector import project
 from projector.errors import InputError
@@ -47,16 +48,7 @@ def test_sharded_units_of_fsdp2_copy_weights_and_gradients():
     assert extra == pytest.approx((4 + 6) * weights)
 
 
-@pytest.mark.parametrize(
-    ("pp", "sharing", "copies"),
-    [
-        (1, {}, (1, 1, 1)),
-        (1, {"keeps_gathered": True}, (1, 0, 1)),
-        (2, {"unsharded_pipeline": True}, (0, 0, 0)),
-        (2, {"unsharded_pipeline": True, "wraps_stages": False}, (1, 0, 1)),
-        (2, {}, (1, 1, 0)),
-    ],
-)
+@pytest.mark.parametrize(("pp", "sharing", "copies"), tabled("workloads", "copies_of_fsdp2"))
 def test_units_of_fsdp2_copy_with_every_gather_and_every_reduction(pp, sharing, copies):
     """Of a micro-batch: before its forward, before its backward, after it."""
     case = resolved(LLAMA_70B, pp=pp, data_parallel_sharding="optim_grads_params", data_parallel_shard_size=8)

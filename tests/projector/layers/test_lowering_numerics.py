@@ -21,6 +21,7 @@ from lowering_cases import (
     stream_bytes,
     with_execution,
 )
+from tabled import tabled
 
 from projector.errors import Unsupported
 from projector.frameworks import resolve
@@ -38,20 +39,7 @@ from projector.workload.workload import Workload
 from tests.workloads import workload
 
 
-@pytest.mark.parametrize(
-    ("precision", "recipe", "dtype", "scaling"),
-    [
-        ("bf16", "tensorwise", "bf16", ""),
-        ("fp16", "tensorwise", "fp16", ""),
-        ("fp8", "delayed", "fp8", "tensorwise"),
-        ("fp8", "tensorwise", "fp8", "tensorwise"),
-        ("fp8", "rowwise", "fp8", "rowwise"),
-        ("fp8", "blockwise", "fp8", "blockwise"),
-        ("fp8", "mxfp8", "mxfp8", "mxfp8"),
-        ("mxfp8", "mxfp8", "mxfp8", "mxfp8"),
-        ("nvfp4", "nvfp4", "nvfp4", ""),
-    ],
-)
+@pytest.mark.parametrize(("precision", "recipe", "dtype", "scaling"), tabled("workloads", "operand_types"))
 def test_operand_types(precision, recipe, dtype, scaling):
     case = resolved(DEEPSEEK_V3, precision=precision, fp8_recipe=recipe)
     block = layer(EXPERTS, case)

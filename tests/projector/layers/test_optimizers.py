@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.errors import InputError
 from projector.frameworks import resolve
@@ -292,20 +293,7 @@ def test_a_host_that_has_the_states_is_sent_as_many_bytes() -> None:
         assert planned(optimizer=name, **how).ranks[0].components["moments"] == 0.0
 
 
-@pytest.mark.parametrize(
-    ("word", "name"),
-    [
-        ("FusedAdam", "adam"),
-        ("mcore_distributed_optim", "adam"),
-        ("distributed_fused_adam", "adam"),
-        ("adamw_torch_fused", "adamw"),
-        ("AdamW8bit", "adam_8bit"),
-        ("adamw_bnb_8bit", "adam_8bit"),
-        ("dist-muon", "dist_muon"),
-        ("schedule-free", "schedule_free_adamw"),
-        ("soap", "soap"),
-    ],
-)
+@pytest.mark.parametrize(("word", "name"), tabled("names", "optimizers_by_words"))
 def test_words_of_trainers(word: str, name: str) -> None:
     assert named(word) == name
     args = todays_words({"optimizer": word})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tabled import tabled
 
 from projector.frameworks import resolve
 from projector.layers.lower import layer, mtp
@@ -37,16 +38,7 @@ def test_the_mask_product_of_a_capacity_layer_goes_and_the_experts_stay() -> Non
 
 
 @pytest.mark.parametrize(
-    ("framework", "date", "compiled", "product", "residual"),
-    [
-        ("megatron-lm", "2025-03", False, True, True),
-        ("torchtitan", "2025-03", True, False, False),  # the compiler proves it dead
-        ("torchtitan", "2025-03", False, False, False),  # torch stops at the last tensor that is saved
-        ("torchtitan", "2026-03", False, True, True),  # torchtitan turned that off
-        ("automodel", "2026-03", False, True, False),  # its linears save when they have run
-        ("automodel", "2026-03", True, True, True),  # layers compiled inside of the checkpoint
-        ("deepspeed", "2025-03", False, True, True),  # a Function of its own
-    ],
+    ("framework", "date", "compiled", "product", "residual"), tabled("workloads", "checkpoints_of_torch")
 )
 def test_what_a_checkpoint_of_torch_repeats(
     framework: str, date: str, compiled: bool, product: bool, residual: bool

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved
+from tabled import tabled
 
 from projector.errors import InputError
 from projector.frameworks import Resolved, resolve
@@ -212,15 +213,7 @@ def test_the_recipe_states_the_pool() -> None:
     assert resolve(other, "amd").execution.allocator.usable(100.0, 95.0) == 95.0, "no pool"
 
 
-@pytest.mark.parametrize(
-    ("changes", "slack"),
-    [
-        ({}, 0.0),
-        ({"ep": 8}, 0.2),
-        ({"ep": 8, "moe_token_dispatcher_type": "flex"}, 0.0),
-        ({"ep": 8, "moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}, 0.0),
-    ],
-)
+@pytest.mark.parametrize(("changes", "slack"), tabled("workloads", "fragmenting_buffers"))
 def test_only_buffers_that_change_size_fragment(changes: dict[str, Any], slack: float) -> None:
     case = resolved(deepseek_v3(8, 1), recipe(**changes), 64, allocator={"ragged_slack": 0.2})
     usual = dataclasses.replace(case, execution=case.execution.evolve(allocator={"ragged_slack": 0.0}))
@@ -319,15 +312,7 @@ def _said(load: Workload) -> dict[str, object]:
     return {name: getattr(load.recipe, name) for name in names} | fixed
 
 
-@pytest.mark.parametrize(
-    ("framework", "dropout", "bytes_"),
-    [
-        ("megatron-lm", None, 2.0),  # the softmax's output, which the product with the values keeps as its input
-        ("megatron-lm", 0.0, 2.0),
-        ("megatron-lm", 0.1, 5.0),  # Korthikanti et al. 2022, section 4: and a mask, and the dropped copy
-        ("torchtitan", None, 6.0),  # an eager softmax in fp32, and its cast
-    ],
-)
+@pytest.mark.parametrize(("framework", "dropout", "bytes_"), tabled("workloads", "score_matrices"))
 def test_unfused_attention_keeps_one_score_matrix_a_layer(framework: str, dropout: float | None, bytes_: float) -> None:
     said = {"attention_backend": "unfused", "attention_dropout": dropout, "tp": 2, "seq_length": 4096}
     assert _scores(workloads.workload("llama3.1_8b", 8, framework, **said)) == pytest.approx(bytes_, rel=0.01)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_pipeline import simulate
+from tabled import tabled
 
 from projector import pipeline
 from projector.errors import InputError
@@ -99,39 +100,7 @@ def test_one_more_forward_ahead_with_extra_warmup():
         assert count[1] == count[0] + 1
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("1F1B", "1f1b"),
-        ("no pipeline", "1f1b"),
-        ("1F1B (DeepSpeed pipe engine)", "1f1b"),
-        ("interleaved 1F1B", "interleaved"),
-        ("1f1b-interleaved", "interleaved"),
-        ("1f1b-interleaved-vpp4", "interleaved"),
-        ("Interleaved1F1B", "interleaved"),
-        ("interleaved via layout Ett|(tt|)*6mL with 1F1B EP A2A overlap", "interleaved"),
-        ("zbb", "zb_h1"),
-        ("zero-bubble", "zb_h1"),
-        ("ZB-2P", "zb_2p"),
-        ("ZB-H2", "zb_h2"),
-        ("zero-bubble-heuristic", "zb_2p"),
-        ("1F1B of mine", None),
-        ("zbv banana", None),
-        ("zero-bubble-automatic", None),
-        ("interleaved zero bubble", "interleaved_zb"),
-        ("InterleavedZeroBubble", "interleaved_zb"),
-        ("ZB-V", "zbv"),
-        ("zbv-formatted", "zbv"),
-        ("ZBVZeroBubble", "zbv"),
-        ("v-half", "v_half"),
-        ("V_Min", "v_min"),
-        ("GPipe", "gpipe"),
-        ("LoopedBFS", "looped_bfs"),
-        ("DualPipeV", "dualpipe_v"),
-        ("chimera", None),
-        ("", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "name"), tabled("names", "schedules_by_free_text"))
 def test_names_of_the_field(text, name):
     assert pipeline.find(text) == name
 
@@ -145,20 +114,7 @@ def test_every_alias_leads_to_its_schedule():
             seen.add(alias)
 
 
-@pytest.mark.parametrize(
-    ("text", "pp", "vpp", "name"),
-    [
-        (None, 4, 1, "1f1b"),
-        (None, 4, 3, "interleaved"),
-        ("1F1B", 4, 2, "interleaved"),
-        ("interleaved 1F1B", 4, 1, "1f1b"),
-        ("zbv", 4, 2, "zbv"),
-        ("zbb", 8, 2, "interleaved_zb"),
-        ("interleaved zero bubble", 8, 1, "zb_h1"),
-        ("gpipe", 4, 2, "looped_bfs"),
-        ("no pipeline", 1, 1, "1f1b"),
-    ],
-)
+@pytest.mark.parametrize(("text", "pp", "vpp", "name"), tabled("names", "schedules_that_run"))
 def test_what_a_framework_runs(text, pp, vpp, name):
     assert pipeline.choose(text, pp, vpp) == name
 

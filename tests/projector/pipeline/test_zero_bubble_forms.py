@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tabled import tabled
 from test_schedules import sizes
 
 from projector import pipeline
@@ -199,19 +200,7 @@ def test_the_programme_keeps_its_limit_where_short_weight_gradients_tempt_it(pp)
     assert residency.peak(found, 1.0).max() <= 2 * pp
 
 
-@pytest.mark.parametrize(
-    ("pp", "times", "makespan", "span"),
-    # m = 12, makespan and longest span of a rank that sail-sg/zero-bubble-pipeline-parallelism@39f2c186 scheduler/zb.py
-    # prints or implies for a limit of 2p micro-batches, half of each given back by its B; messages of the last number
-    [
-        (4, (6, 5, 4, 0), 198, 180),
-        (4, (5, 6, 4, 0), 195, 183),
-        (4, (5, 7, 3, 0), 195, 184),
-        (4, (5, 7, 3, 1), 200, 189),
-        (4, (4, 6, 5, 1), 195, 188),
-        (4, (5, 5, 5, 0), 195, 180),
-    ],
-)
+@pytest.mark.parametrize(("pp", "times", "makespan", "span"), tabled("published", "zero_bubble_planner"))
 def test_the_published_planner_ends_no_step_earlier(pp, times, makespan, span) -> None:
     """What it minimises is the longest span of a rank, which may begin before the step before it has ended elsewhere
     (optimizer without a barrier, section 4). Where ranks meet between steps only the makespan counts: the first

@@ -307,13 +307,6 @@ def test_the_command_says_its_parts() -> None:
     assert "the rate that was given" in command_line.told("projector", *COMMAND)
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (["--gbs", "64"], "--gbs: found '64', expected none: 256 follow from the answers"),
-        (["--updates", "3"], "--updates: found 3, expected a divisor of 256 answers (prompts × samples)"),
-        (["--ahead"], "--ahead: found 'no --rollout-gpus', expected GPUs of their own that generate meanwhile"),
-    ],
-)
+@pytest.mark.parametrize(("more", "words"), tabled("refusals", "reinforcement"))
 def test_what_contradicts_the_answers_is_refused(more: list[str], words: str) -> None:
     assert command_line.refused("projector", *COMMAND, *more).strip() == words

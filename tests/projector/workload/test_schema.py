@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.workload import checks, zoo
 from projector.workload.declared import AFFECTS, SAME, about_of
@@ -102,14 +103,8 @@ def test_a_model_of_ones_own():
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("lama3_8b", "llama3_8b"),
-        ("Llama 3.1 8B Vision", "llama3.1_8b"),
-        ({"base": "llama9"}, "nearest"),
-        (7, "a zoo name or a mapping"),
-        ({"base": "llama3_8b", "hiden_size": 8}, "hidden_size"),
+        *tabled("refusals", "models"),
         ({"base": "mixtral_8x7b", "moe": {"moe_layer_freq": [1, 0]}}, "one 0 or 1 per layer"),
-        ({"name": "x"}, "no default"),
-        ({"base": "llama3_8b", "normalization": "BatchNorm"}, "RMSNorm"),
     ],
 )
 def test_bad_models(value, words):
@@ -218,20 +213,7 @@ def test_defaults_are_not_stated_or_sizes() -> None:
 # ``moe_layer_freq`` in all its spellings, and that none of them is evaluated.
 
 
-@pytest.mark.parametrize(
-    ("value", "pattern"),
-    [
-        (1, (1, 1, 1, 1)),
-        (2, (1, 0, 1, 0)),
-        ("2", (1, 0, 1, 0)),
-        ([0, 1, 1, 1], (0, 1, 1, 1)),
-        ("[0,1,1,1]", (0, 1, 1, 1)),
-        ("([0]*1+[1]*3)", (0, 1, 1, 1)),
-        ("([0,1]*2)", (0, 1, 0, 1)),
-        (" 2*[0] + [1]*2 ", (0, 0, 1, 1)),
-        ("([0]+[1]*1)*2", (0, 1, 0, 1)),
-    ],
-)
+@pytest.mark.parametrize(("value", "pattern"), [*tabled("names", "spellings_of_values"), ([0, 1, 1, 1], (0, 1, 1, 1))])
 def test_spellings(value, pattern):
     assert expand(value, 4) == (pattern, "")
 
