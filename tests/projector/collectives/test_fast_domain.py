@@ -139,6 +139,7 @@ def test_a_search_finds_what_brute_force_finds(fixed: dict[str, Any], vary: dict
         "micro_batch_size": (1,),
         "vpp": (1,),
         "sequence_parallel": (True,),
+        "data_parallel_sharding": ("optim",),
     }
     stated = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 2048, "data_parallel_sharding": "optim"}
     base = Workload(model=zoo.load("gpt3_6.7b"), recipe=Recipe(**stated), gpus=32, framework="analytic")  # type: ignore[arg-type]

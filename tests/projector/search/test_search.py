@@ -39,8 +39,8 @@ from tests.workloads import workload
 
 H100 = catalogue.default_cluster("h100_sxm")
 #: In every run: each framework, each cluster, dense and experts, of few layouts each; the others at night.
-SOON = (2, 6, 7, 12)
-SEEDS = [pytest.param(i, marks=() if i in SOON else pytest.mark.night) for i in range(20)]
+SOON = (7, 19, 22)
+SEEDS = [pytest.param(i, marks=() if i in SOON else pytest.mark.night) for i in (*range(20), 22)]
 
 
 def base(model: str, gpus: int, framework: str = "megatron-lm", batch: int = 64, **stated: Any) -> Workload:
@@ -101,18 +101,17 @@ def test_no_bound_is_above_what_it_bounds(seed: int) -> None:
     """Seconds and bytes: without recompute, and with what reduces gradients least beside compute."""
     made, cluster = small(seed)
     every, many = brute(seed)
-    for fields, seconds, memory in zip(every[::5], many.step_seconds[::5], many.memory[::5], strict=True):
-        load = with_fields(made.base, fields)
-        if np.isnan(seconds):
-            continue
-        bare = {"recompute_granularity": "none", "recompute_method": None, "recompute_num_layers": None}
-        least = with_fields(load, {**bare, "recompute_modules": None, "overlap_grad_reduce": False})
-        least = with_fields(least, {"overlap_param_gather": False})
-        assert bounds.seconds([least, load], cluster, Hunt.settings).max() <= seconds * (1 + 1e-12)
-        needed = bounds.needs([load], cluster)[0]
+    chosen = [i for i in range(0, len(every), 5) if not np.isnan(many.step_seconds[i])]
+    loads = [with_fields(made.base, every[i]) for i in chosen]
+    bare = {"recompute_granularity": "none", "recompute_method": None, "recompute_num_layers": None}
+    bare |= {"recompute_modules": None, "overlap_grad_reduce": False, "overlap_param_gather": False}
+    least = [with_fields(load, bare) for load in loads]
+    seconds = np.maximum(*(bounds.seconds(each, cluster, Hunt.settings) for each in (least, loads)))
+    assert (seconds <= many.step_seconds[chosen] * (1 + 1e-12)).all()
+    needs, shares = bounds.needs(loads, cluster), bounds.weights(least, cluster)
+    for needed, share, memory in zip(needs, shares, many.memory[chosen], strict=True):
         assert not isinstance(needed, str)
         assert needed[0] == pytest.approx(memory, rel=1e-9)
-        share = bounds.weights([least], cluster)[0]
         assert not isinstance(share, str)
         assert share <= needed[1].required / needed[1].usable * (1 + 1e-12)
 
@@ -182,7 +181,8 @@ def test_torchtitan_cuts_experts_without_a_group_as_it_cuts_the_rest(framework: 
 def test_groups_are_what_framework_and_device_have() -> None:
     """Numbers and offload are searched where they are asked for, by brute force alike; a rule refuses what excludes."""
     only = {"tp": (2,), "pp": (1, 2), "cp": (1,), "micro_batch_size": (1,), "vpp": (1,), "tp_comm_overlap": (False,)}
-    only |= {"recompute_num_layers": (None, 1), "data_parallel_sharding": ("optim",), "overlap_grad_reduce": (False,)}
+    only |= {"recompute_granularity": ("none",), "sequence_parallel": (True,), "data_parallel_sharding": ("optim",)}
+    only |= {"overlap_grad_reduce": (False,)}
     made = space(base("llama3_8b", 16), H100, only=only, vary={"precision": (), "offload": ()})
     assert made.axes()["precision"] == ("bf16", "fp8")
     every = every_layout(Tree(made))
@@ -217,7 +217,7 @@ def test_torchtitan_has_no_switch_for_what_fsdp_does() -> None:
 
 
 def test_more_memory_more_time_and_the_limits() -> None:
-    made, cluster = small(6)
+    made, cluster = small(22)
     whole = search(made, cluster, Objective(), Limits(top=3))
     tight = search(made, cluster, Objective(), Limits(top=3, margin=0.3), explained=False)
     assert whole.best[0].projection.tgs >= (tight.best[0].projection.tgs if tight.best else 0)
@@ -231,7 +231,7 @@ def test_more_memory_more_time_and_the_limits() -> None:
 
 
 def test_the_safest_bet_is_the_fastest_at_the_slow_end() -> None:
-    made, cluster = small(6)
+    made, cluster = small(22)
     found = search(made, cluster, Objective(), Limits(top=5), explained=False)
     assert found.surest(lambda each: 1.3 * each.projection.step_seconds) is found.best[0]
     wide = {found.best[0].projection.tgs: 2.0}
@@ -269,8 +269,8 @@ def test_a_search_that_is_stopped_says_how_far_off_it_can_be() -> None:
 
 @pytest.mark.parametrize("name", ["step", "memory", "energy"])
 def test_an_objective_is_as_small_as_it_can_be(name: str) -> None:
-    made, cluster = small(2)
-    every, many = brute(2)
+    made, cluster = small(22)
+    every, many = brute(22)
     objective = Objective(name=name, watts=700.0)
     found = search(made, cluster, objective, Limits(top=1), explained=False)
     values = [
@@ -328,7 +328,8 @@ def test_a_layout_that_is_written_is_one(layers: int, mtp: int, stages: int) -> 
 
 @pytest.mark.parametrize("framework", ["megatron-lm", "primus", "torchtitan"])
 @pytest.mark.parametrize("model", ["llama3.1_8b", "deepseek_v3_16b"])
-def test_what_is_written_reads_back(framework: str, model: str, tmp_path) -> None:
+@pytest.mark.parametrize("points", [1, pytest.param(5, marks=pytest.mark.night)])
+def test_what_is_written_reads_back(points: int, framework: str, model: str, tmp_path) -> None:
     """The files of each framework, at points of the whole space, offload and numbers among them: the writer holds that
     each is the same projection."""
     options = parse(selection(), ["--model", model, "--gpu", "b200", "--gpus", "32", "--framework", framework])
@@ -343,7 +344,7 @@ def test_what_is_written_reads_back(framework: str, model: str, tmp_path) -> Non
     )
     draw, tree = random.Random(framework + model), Tree(made)
     branches = list(tree.branches())
-    for i in range(5):
+    for i in range(points):
         branch = draw.choice(branches)
         at = draw.randrange(len(branch.layers))
         fields = tree.fields(branch.shape, branch.pipe, branch.layers[at], draw.choice(branch.once[at]))
