@@ -77,7 +77,7 @@ def test_harness(arguments: tuple[str, ...], said: Call, project_folder: Path, s
         said(harness, ("run", "suites/tiny.yaml", "--out", "before", "--no-plots", "--record", "kept.sqlite"), 80)
     if "looks.csv" in arguments:
         said(harness, ("first-look", "six.yaml", "--out", "looks.csv", "--known", "none.csv"), 80)
-    for width in WIDTHS if arguments[0] != "run" else WIDTHS[:1]:  # each a run; the same tables are those of a report
+    for width in WIDTHS[: 1 if arguments[0] in ("run", "calibrate", "kernels") else None]:  # what takes seconds, once
         check(said(harness, arguments, width), width)
 
 
