@@ -11,6 +11,8 @@ from hypothesis import settings
 
 from harness.calibrate import fit
 from harness.contracts.estimates import Observation
+from harness.contracts.runs import MeasuredRun
+from harness.evidence import dataset
 from projector.effects import Prior
 
 # The same examples in every run, however slow the machine: what fails in CI fails at home.
@@ -47,6 +49,24 @@ def conditioned_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fit.Conditioned, "of", staticmethod(once))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def checked_in_runs_once() -> Iterator[None]:
+    """Read the measured runs of the repository once a process: they take four seconds, and dozens of tests begin with them.
+    A file with another text, such as one that a test breaks, is read each time."""
+    plain, made = dataset.remember, dict[str, list[MeasuredRun]]()
+    checked_in = {path.read_text(encoding="utf-8") for path in (ROOT / "measured" / "runs").glob("*.yaml")}
+
+    def remember(text: str, runs: Sequence[MeasuredRun]) -> None:
+        if text in checked_in:
+            made[text] = list(runs)
+        plain(text, runs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dataset, "remember", remember)
+        patch.setattr(dataset, "remembered", lambda text, recall=dataset.remembered: made.get(text) or recall(text))
         yield
 
 
