@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import command_line
 import pytest
@@ -77,8 +78,16 @@ def program(name: str) -> Callable[[list[str]], int]:
     return run
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("where", COMMANDS, ids=" ".join)
+def pairs() -> Iterator[Any]:
+    """Every command with every kind of file at night; a third of them by day, with all commands and all kinds."""
+    for i, where in enumerate(COMMANDS):
+        for j, kind in enumerate(KINDS):
+            yield pytest.param(
+                where, kind, id=f"{' '.join(where)}-{kind}", marks=pytest.mark.night if (i + j) % 3 else ()
+            )
+
+
+@pytest.mark.parametrize(("where", "kind"), [*pairs()])
 def test_what_is_no_file_of_theirs(
     where: tuple[str, str],
     kind: str,

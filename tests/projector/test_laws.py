@@ -9,7 +9,7 @@ from projector.frameworks.flops import flops_per_token
 from projector.projection import Projection, project
 from tests.projector.law_cases import EASIER, HARDER, SWITCHES, Case, cases, seconds
 
-FEW, MANY = range(60), range(1000, 1200)
+FEW, MANY = range(36), range(1000, 1200)
 NUMBERS = pytest.mark.parametrize("numbers", [FEW, pytest.param(MANY, marks=pytest.mark.night)], ids=["few", "many"])
 EXACT = 1.0 + 1e-9
 STILL = {

@@ -102,9 +102,9 @@ def test_every_row_goes_through_the_physical_check(tmp_path: Path) -> None:
     assert {run.id: run.problem for run in report.runs}["mem"] == SAID["mem"]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_remembered_configurations_change_nothing(seed: int, tmp_path: Path) -> None:
-    path = table(tmp_path / "t.csv", 300, seed)
+    path = table(tmp_path / "t.csv", 150, seed)
     records = lambda: CsvTable(path).records()  # noqa: E731
     plain = [(run, report_of(run, record)) for run, record in converted(records(), ImportMap())]
     again = [(run, report_of(run, record)) for run, record in converted(records(), ImportMap(), Memory())]
@@ -173,10 +173,10 @@ def test_rows_of_a_long_table_are_not_held(tmp_path: Path) -> None:
         "    stream_table(Path(path), Path(path + '.yaml'), None, lambda row: None)\n"
         "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
-    paths = [table(tmp_path / f"{count}.csv", count) for count in (500, 5_000)]
+    paths = [table(tmp_path / f"{count}.csv", count) for count in (300, 3_000)]
     done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
     few, many = (int(used) * (1024 if sys.platform != "darwin" else 1) for used in done.stdout.split())
-    assert many - few < 4_500 * 1000
+    assert many - few < 2_700 * 1000
 
 
 def test_ingest_of_several_tables_keeps_the_good_one(tmp_path: Path) -> None:

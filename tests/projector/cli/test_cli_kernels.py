@@ -143,7 +143,7 @@ def test_on_the_command_line() -> None:
 
 
 def test_a_switch_whose_field_has_more_words_may_stand_alone() -> None:
-    run = ("performance", "--model", "qwen3_30b_a3b", "--gpu", "h100", "--gpus", "8", "--ep", "8", "--gbs", "64")
+    run = ("performance", "--model", "deepseek_v2_lite", "--gpu", "h100", "--gpus", "8", "--ep", "8", "--gbs", "64")
     alone, said = (
         projector(*run, "--mbs", "1", "--seq-length", "4096", "--moe-grouped-gemm", *word, "--json")
         for word in ((), ("te",))

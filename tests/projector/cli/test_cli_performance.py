@@ -135,7 +135,7 @@ def test_closed_pipe_is_no_failure():
 
 
 def test_what_decides_most_and_was_left_open_is_told():
-    run = ("performance", "--model", "qwen3_30b_a3b", "--gpu", "h100", "--gpus", "16", "--ep", "8", "--gbs", "64")
+    run = ("performance", "--model", "deepseek_v2_lite", "--gpu", "h100", "--gpus", "16", "--ep", "8", "--gbs", "64")
     sizes = ("--mbs", "1", "--seq-length", "4096")
     left = projector(*run, *sizes, "--json").document["left_to_framework"]
     assert left["moe_token_dispatcher_type"] == "allgather"
