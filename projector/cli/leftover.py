@@ -92,11 +92,16 @@ def deciding(left: Mapping[str, object], stated: Workload, made: Projection, set
     moved = {name: _moves(name, value, stated, made, settings) for name, value in left.items()}
     most = sorted((name for name in left if moved[name] >= _DECIDES), key=lambda name: -moved[name])
     names = _flags()
-    told = ", ".join(f"{name}={left[name]} ({percent(moved[name], 0)}, {names[name]})" for name in most)
+    told = ", ".join(f"{name}={left[name]} ({_times(moved[name])}, {names[name]})" for name in most)
     if not most:
         return (f"{len(left)} settings that move neither step nor memory by 1 % (named with --json)",) if left else ()
     rest = f"; neither by 1 %: {len(left) - len(most)} more (named with --json)" if len(most) < len(left) else ""
     return (f"{told}. Per cent: how far another value moves the step or the memory{rest}",)
+
+
+def _times(moved: float) -> str:
+    """A change in per cent, from ten times on as a factor."""
+    return percent(moved, 0) if moved < 9.0 else f"× {moved + 1.0:.0f}"
 
 
 def _moves(name: str, value: object, stated: Workload, made: Projection, settings: Settings) -> float:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from itertools import chain
 from typing import Any
 
 from projector.dataclass import dataclass
@@ -17,6 +18,7 @@ from projector.workload.fields import Field, field_of, fields
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
 from projector.workload.schema import counted, parse_recipe
+from projector.workload.validate import of_model
 
 #: Fields whose flags stand elsewhere, with more to them than the field's value.
 _ELSEWHERE = ("pipeline_schedule", "sync_free_stage")
@@ -138,6 +140,7 @@ def changed_model(model: Model, said: Said, problems: list[Problem]) -> Model:
         return model
     made, wrong = model_from_mapping(merge(model_to_mapping(model), said.model), "--set", "model.")
     problems += wrong
+    problems += chain.from_iterable(of_model(made, "--set") if made else ())
     return made or model
 
 

@@ -16,7 +16,7 @@ from projector.intake.architecture import load_architecture
 from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
 from projector.intake.megatron_args import joined
-from projector.intake.other_tools import refuse_other_tools
+from projector.intake.other_tools import of_another_kind, refuse_other_tools
 from projector.intake.yaml_files import read
 from projector.io.files import parse_yaml, read_text
 from projector.workload.model import Model
@@ -155,6 +155,8 @@ def _load(
     kind = "primus" if mapping is not None and _extends(mapping, file) else kind_of(mapping)
     if mapping is not None and kind in ("case", "huggingface", "megatron"):
         refuse_other_tools(mapping, str(file))
+    if kind == "megatron" and mapping is not None and (what := of_another_kind(manifests.program_beside(file))):
+        raise Unsupported(f"{file}: {what}")
     if mapping is not None and kind == "case" and "recipe" not in mapping and set(mapping) - set(case.KEYS):
         raise _unknown(mapping, file)  # a model, and words that no case has: another tool's
     if manifest or (mapping is None and _is_script(text, file)):

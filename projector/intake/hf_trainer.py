@@ -27,6 +27,8 @@ _LINEARS = {
 ALL_LINEARS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 #: huggingface/transformers v4.36.0 (December 2023): its models without another word call scaled_dot_product_attention.
 _SINCE = "attention of transformers 4.36 and later (before it scores lie in memory: --attention-backend unfused)"
+#: huggingface/transformers v5.0.0 (January 2026), integrations/moe.py: one grouped product without another word.
+_EXPERTS = "experts of transformers 5 and later, grouped (before it they run in a loop: --moe-grouped-gemm loop)"
 _WHOLE = "data_parallel_sharding=no_shard (neither FSDP nor DeepSpeed is stated; a file of accelerate's beside it may)"
 _EVERYWHERE = "over all ranks without --data-parallel-shard-size"
 _ABOVE = 4  # folders in which a path of the configuration is looked for
@@ -124,6 +126,8 @@ def finished(
     plain = () if typed else ("precision=fp32 (neither bf16 nor fp16 is stated)",)
     if job.fields.get("attention_backend") is None:
         plain = (*plain, _SINCE)
+    if model and model.moe and framework == "pytorch" and job.fields.get("moe_grouped_gemm") is None:
+        plain = (*plain, _EXPERTS)
     if job.fields["data_parallel_sharding"] == "no_shard" and not job.stated.get("deepspeed"):
         plain = (*plain, _WHOLE)
     return job.loaded(

@@ -1,16 +1,19 @@
-"""Shell inside YAML: Kubernetes manifests (PyTorchJob, MPIJob, JobSet, TrainJob, Job, …), SkyPilot tasks and AzureML
-jobs, as the launch script that each of their containers runs.
+"""Shell inside YAML: Kubernetes manifests (PyTorchJob, MPIJob, JobSet, TrainJob, Job, …), SkyPilot tasks, AzureML and
+FlagScale jobs, as the launch script that each of their containers runs.
 
 What a container starts is written down as shell, with the variables that the manifest and its operator set; the script's
 own reader does the rest. Meaning of the fields: Kubernetes API reference (Container, PodSpec); kubeflow/training-operator
-pkg/controller.v1/pytorch/envvar.go; kubeflow/trainer TrainJob v1alpha1; SkyPilot and AzureML, references of their YAML.
+pkg/controller.v1/pytorch/envvar.go; kubeflow/trainer TrainJob v1alpha1; SkyPilot and AzureML, references of their YAML;
+FlagOpen/FlagScale flagscale/runner.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from projector.dataclass import dataclass
@@ -19,8 +22,9 @@ from projector.hardware.catalogue import find_gpu, machine_of
 from projector.intake.loaded import Loaded
 from projector.intake.values import section
 from projector.io.documents import parse_yaml
+from projector.io.files import read_text
 
-_MAYBE = re.compile(r"""^\s*["']?(?:apiVersion|resources|environment)["']?:""", re.MULTILINE)
+_MAYBE = re.compile(r"""^\s*["']?(?:apiVersion|resources|environment|experiment)["']?:""", re.MULTILINE)
 _HEAD = re.compile(r"\s*(?:(?:#.*|---.*|\{\{.*)?\n\s*)*(?:apiVersion|kind):")  # a manifest's first word
 _HELM = re.compile(r"\{\{-?\s*[.$(\w]")
 _SHELL = re.compile(r"(?:.*/)?(?:ba|z|da|k)?sh$")
@@ -30,11 +34,13 @@ _MANY = ("replicas", "parallelism", "numNodes", "size")  # how often a pod stand
 
 @dataclass(frozen=True)
 class Manifest:
-    """``script``: what its containers run; ``cluster``: the machine or GPU that it asks for, and what says so."""
+    """``script``: what its containers run; ``cluster``: the machine or GPU that it asks for, and what says so; ``program``:
+    of a FlagScale job, what it starts."""
 
     script: str
     cluster: str | None = None
     said: str = ""
+    program: str = ""
 
     def placed(self, loaded: Loaded) -> Loaded:
         """``loaded`` on what the manifest asks for."""
@@ -69,7 +75,9 @@ def read(text: str, where: str) -> Manifest | None:
         return _skypilot(documents[0])
     if len(documents) == 1 and isinstance(documents[0].get("command"), str) and "environment" in documents[0]:
         return _azure(documents[0])
-    return None
+    task, files = _at(documents[0], "experiment", "task"), _listed(documents[0].get("defaults")) if documents else []
+    trained = next((str(one["train"]) for one in _mappings(files) if one.get("train")), "")
+    return _flagscale(documents[0], trained) if len(documents) == 1 and trained and _at(task, "entrypoint") else None
 
 
 def _kubernetes(documents: list[Mapping[str, Any]]) -> Manifest:
@@ -221,6 +229,27 @@ def _azure(job: Mapping[str, Any]) -> Manifest:
     command = re.sub(r"\$\{\{\s*inputs\.(\w+)\s*\}\}", lambda m: _input(inputs, m[1]), str(job.get("command") or ""))
     machine = machine_of(str(_at(job, "resources", "instance_type") or ""))
     return Manifest("\n".join([*lines, command]), machine, f"instance_type {machine}" if machine else "")
+
+
+def _flagscale(job: Mapping[str, Any], trained: str) -> Manifest:
+    """The program of a job with the arguments of ``train/NAME.yaml``, which Hydra puts under its own file."""
+    runner, envs = section(_at(job, "experiment"), "runner"), section(_at(job, "experiment"), "envs")
+    lines = [f"export {name}={_quoted(str(value))}" for name, value in envs.items()]
+    nodes = runner.get("nnodes") or ("$HOSTS" if runner.get("hostfile") else 1)
+    sizes = f"--nnodes {nodes} --nproc_per_node {runner.get('nproc_per_node', 'gpu')}"
+    program = str(_at(job, "experiment", "task", "entrypoint"))
+    script = "\n".join([*lines, f"torchrun {sizes} {program} --yaml-cfg train/{trained}.yaml"])
+    return Manifest(script, program=posixpath.basename(program))
+
+
+def program_beside(file: Path) -> str:
+    """The program of the FlagScale job whose arguments stand in the folder of ``file``; empty where there is none."""
+    job = file.parent.with_suffix(".yaml")
+    try:
+        made = read(read_text(job), str(job)) if job.is_file() else None
+    except InputError:
+        made = None
+    return made.program if made else ""
 
 
 def _input(inputs: Mapping[str, Any], name: str) -> str:

@@ -36,6 +36,13 @@ def another_tool(program: str, words: Sequence[str], unknowns: Unknowns) -> str:
     return ""
 
 
+def of_another_kind(program: str) -> str:
+    """What ``program`` trains by its name, where that is no causal language model of layers that are read; else empty."""
+    told = table("other_tools", "programs")
+    name = program.lower().removesuffix(".py")
+    return next((why.format(program) for marks, why in told if re.search(marks, name)), "")
+
+
 def refuse_other_tools(content: Mapping[str, object], where: str) -> None:
     """Raises :class:`Unsupported` for the configuration of another trainer, with its name and what it builds on."""
     names = {normal(str(key)) for key in content}

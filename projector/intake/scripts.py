@@ -16,12 +16,11 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake import environment, file_cli
 from projector.intake.loaded import Loaded
-from projector.intake.other_tools import another_tool
+from projector.intake.other_tools import another_tool, of_another_kind
 from projector.intake.script_launch import TOOLS, loaded_of
 from projector.intake.shell.control import TooLong, Unreadable
 from projector.intake.shell.launch import Evaluation, Launch, Way
 from projector.intake.shell.unknown import MARK
-from projector.intake.tables import table
 from projector.io.files import read_text
 from projector.workload.model import Model
 
@@ -204,9 +203,8 @@ def _read(launch: Launch, way: Way, where: str, model: Model | None, gpus_given:
     program = posixpath.basename(MARK.sub("", launch.program))
     if not file_cli.takes(launch) and (tool := another_tool(launch.program, launch.arguments, way.unknowns)):
         return _Found(launch, way, unsupported=f"{where}: {tool}")
-    for pattern, reason in table("other_tools", "programs"):
-        if re.search(pattern, program.lower().removesuffix(".py")):
-            return _Found(launch, way, unsupported=reason.format(program))
+    if what := of_another_kind(program):
+        return _Found(launch, way, unsupported=what)
     try:
         read = loaded_of(launch, way, where, model, gpus_given)
         return _Found(launch, way, loaded=environment.within(read, launch.environment))

@@ -28,7 +28,7 @@ def problems(workload: Workload, where: str = "", split: bool | None = None) -> 
     found, sound = _of_values(workload, where)
     if sound:
         model, recipe = workload.model, workload.recipe
-        alone, layers = _of_model(model, where)
+        alone, layers = of_model(model, where)
         found += alone
         found += layers or broken(rules.DIVISIONS, workload, where)
         if not (alone or layers):  # where a layer has no sizes, nobody can split the layers
@@ -151,7 +151,7 @@ def _gpus(gpus: int, where: str) -> list[Problem]:
 
 
 @with_its_own(0)
-def _of_model(model: Model, where: str) -> tuple[list[Problem], list[Problem]]:
+def of_model(model: Model, where: str) -> tuple[list[Problem], list[Problem]]:
     """Mistakes of the model alone: of its sizes, and of its layers."""
     alone = Workload(model=model, recipe=Recipe(micro_batch_size=1, global_batch_size=1, seq_length=1), gpus=1)
     return broken(rules.MODEL, alone, where), broken(rules.LAYERS, alone, where)

@@ -108,7 +108,8 @@ def _last_loss(record: Logged) -> tuple[float | None, int | None]:
 def missing_of(why: InputError | None, gpu: str, gpus: int | None) -> tuple[str, ...]:
     """The names of what is not stated: those of ``why``, and the GPU and their number."""
     named = [_plain(problem.key) for problem in why.problems] if why is not None else []
-    return (*dict.fromkeys(named), *(name for name, value in (("gpu", gpu), ("gpus", gpus)) if not value))
+    open_ = [name for name, value in (("gpu", gpu), ("gpus", gpus)) if not value]
+    return tuple(dict.fromkeys((*named, *open_)))
 
 
 def _plain(key: str) -> str:

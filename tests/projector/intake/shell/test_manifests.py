@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tabled import tabled
 
-from projector.errors import InputError
+from projector.errors import InputError, Unsupported
 from projector.intake import detect
 from projector.intake.loaded import Loaded
 
@@ -129,6 +129,28 @@ def test_tasks_of_skypilot_and_jobs_of_azureml(tmp_path: Path) -> None:
            "distribution": {"type": "pytorch", "process_count_per_instance": 8}}  # fmt: skip
     loaded = _load(tmp_path, job)
     assert (loaded.gpus, loaded.cluster) == (16, "ND96isr_H100_v5")
+
+
+def test_a_job_of_flagscale_starts_its_program_with_the_arguments_below_it(tmp_path: Path) -> None:
+    sizes = {"num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "seq_length": 2048, "vocab_size": 64000}
+    data = {"system": {}, "model": {**sizes, "micro_batch_size": 1, "global_batch_size": 64}, "data": {}}
+    (tmp_path / "train").mkdir()
+    own = tmp_path / "train" / "7b.yaml"
+    own.write_text(yaml.safe_dump(data))
+    (tmp_path / "train.yaml").write_text("[")  # nothing that anybody can read
+    assert detect.load(own).model.num_layers == 32
+
+    def job(entrypoint: str, **runner: Any) -> dict[str, Any]:
+        task = {"runner": runner, "task": {"entrypoint": f"flagscale/train/{entrypoint}"}}
+        return {"defaults": ["_self_", {"train": "7b"}], "experiment": task}
+
+    assert _load(tmp_path, job("train_gpt.py", nnodes=4, nproc_per_node=8)).gpus == 32
+    with pytest.raises(InputError, match="--env HOSTS"):
+        _load(tmp_path, job("train_gpt.py", hostfile="<xxxx>"))
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(job("train_rwkv.py")))
+    for file in (own, tmp_path / "train.yaml"):
+        with pytest.raises(Unsupported, match="train_rwkv"):
+            detect.load(file)
 
 
 def test_what_is_no_manifest_of_a_training_is_said(tmp_path: Path) -> None:
