@@ -54,7 +54,7 @@ def _of_file(place: str) -> Any:
     return getattr(import_module(f"projector.intake.{file}"), function)
 
 
-_PRIMUS = ("modules", "work_group", "exp_name")
+_PRIMUS = ("modules", "work_group")
 _HUGGINGFACE = ("model_type", "architectures", "text_config")
 #: Any of these makes a mapping one of Megatron-LM arguments.
 _MEGATRON = (

@@ -29,8 +29,8 @@ from projector.intake.values import literal, section
 from projector.workload.model import Model
 
 _COUNTS = ("num_processes", "num_machines")
-_TRAINER = {"--model_name_or_path", "--per_device_train_batch_size"}
-_ASIDE = re.compile(r".*(dir|path|files?|logger|seed|name|project|log_\w+)$")  # words that only name things
+_MODEL = {"--model_name_or_path", "--model_name", "--model_id", "--model_path"}
+_ASIDE = re.compile(r"(?!model_).*(dir|path|files?|logger|seed|name|project|log_\w+)$")  # words that only name things
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,8 @@ def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str
 def _tool(launch: Launch) -> _Tool | None:
     started = f"{launch.program} {launch.arguments[0] if launch.arguments else ''}"
     found = next((tool for tool in _TOOLS if tool.named.match(started)), None)
-    trains = {word.partition("=")[0] for word in launch.arguments} >= _TRAINER
+    named = {word.partition("=")[0] for word in launch.arguments}
+    trains = "--per_device_train_batch_size" in named and named & _MODEL
     return found or (_TRAINER_TOOL if trains and launch.program.endswith(".py") else None)
 
 

@@ -4,6 +4,7 @@ them: what ``dialects/{trainer,llama_factory,axolotl}.yaml`` cannot say."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,6 +32,10 @@ _SINCE = "attention of transformers 4.36 and later (before it scores lie in memo
 _EXPERTS = "experts of transformers 5 and later, grouped (before it they run in a loop: --moe-grouped-gemm loop)"
 _WHOLE = "data_parallel_sharding=no_shard (neither FSDP nor DeepSpeed is stated; a file of accelerate's beside it may)"
 _EVERYWHERE = "over all ranks without --data-parallel-shard-size"
+#: The stage in the name of a file of DeepSpeed's, and that it keeps states on the host (ds_z3_config, zero2_offload).
+_STAGE = re.compile(r"(?:zero|(?<![a-z])z|stage)[-_]?(?:stage)?[-_]?([0-3])(?![\d/])[^/]*$", re.IGNORECASE)
+_OFFLOAD = re.compile(r"^(?!.*no[-_]?off).*offload", re.IGNORECASE)
+_BY_NAME = "read by its name"
 _ABOVE = 4  # folders in which a path of the configuration is looked for
 
 
@@ -43,6 +48,10 @@ def _mapping(value: object, where: str, setting: str, problems: list[Problem]) -
         return {}
     folders = Path(where).resolve().parents[:_ABOVE]
     file = next((path for folder in folders if (path := folder / str(value)).is_file()), None)
+    stage = _STAGE.search(str(value)) if setting == "deepspeed" else None
+    if file is None and stage:
+        off = {"offload_optimizer": {"device": "cpu"}} if _OFFLOAD.search(str(value)) else {}
+        return {"zero_optimization": {"stage": int(stage[1]), **off}, _BY_NAME: value}
     if file is None:
         problems.append(Problem(where, setting, value, "that file beside the configuration"))
         return {}
@@ -62,17 +71,16 @@ def with_files(content: Mapping[str, object], where: str) -> dict[str, object]:
 
 def _zero(job: Settings) -> tuple[str, ...]:
     """What is not modelled of DeepSpeed's configuration; what it says of the recipe goes into the job's fields."""
-    stated, _ = script_files.deepspeed_arguments(
-        json.dumps(job.args.raw("deepspeed")), f"{job.where}: deepspeed", Unknowns()
-    )
+    held = dict(job.args.raw("deepspeed"))  # type: ignore[call-overload]
+    name = held.pop(_BY_NAME, None)
+    stated, _ = script_files.deepspeed_arguments(json.dumps(held), f"{job.where}: deepspeed", Unknowns())
     job.fields |= BUNDLES[f"zero {stated['zero_stage']}"]
     if "optimizer_cpu_offload" in stated:
         job.fields["optimizer_cpu_offload"] = stated["optimizer_cpu_offload"]
-    return tuple(
-        f"deepspeed {key}={inner}"
-        for key, inner in stated.items()
-        if "." in key or key in dialect("deepspeed").tables["aside"]
-    )
+    aside = dialect("deepspeed").tables["aside"]
+    told = [f"deepspeed {key}={inner}" for key, inner in stated.items() if "." in key or key in aside]
+    unseen = f"what {name} says, which is not at hand, but for its name: ZeRO-{stated['zero_stage']}"
+    return (*told, *((unseen,) if name else ()))
 
 
 def _sharded(job: Settings) -> tuple[str, ...]:

@@ -25,8 +25,9 @@ OTHERS = "--model NAME|FILE: a model of the zoo, or its config.json"
 
 
 def published(name: str, where: str, key: str, problems: list[Problem]) -> Model | None:
-    """The zoo's model that ``name``, a hub's or a tool's, is but for its edition; a problem where there is none."""
-    if found := zoo.named(name):
+    """The zoo's model that ``name``, a hub's or a tool's, is but for its edition; a problem where there is none. In
+    ModelScope's folders a dot is written as three underscores."""
+    if found := zoo.named(name.replace("___", ".")):
         return zoo.load(found)
     problems.append(Problem(where, key, name or "nothing", OTHERS))
     return None

@@ -192,13 +192,13 @@ def no_architecture(line: CommandLine, where: str) -> Problem:
 
 
 def hydra(launch: Launch, way: Way, where: str) -> Problem:
-    """Overrides of a configuration that lies elsewhere (NeMo)."""
+    """Overrides of a configuration that lies elsewhere, of NeMo or of another program on Hydra."""
     named = [word for word in launch.arguments if word.startswith(("--config-path", "--config-name"))]
     shown = way.unknowns.shown(" ".join(named) or posixpath.basename(launch.program))
     return Problem(
         where,
         launch.place,
-        f"a NeMo command line over {shown}",
+        f"Hydra's words over {shown}",
         "the run's whole configuration (its YAML) with --config",
     )
 

@@ -27,6 +27,12 @@ _NULL = ("NullTokenizer", "NullMultimodalTokenizer")
 _GPT2_FILES = ("vocab_file", "merge_file")
 _FILES = ("tokenizer_model", "tokenizer_name_or_path", "tokenizer_file")
 _ANY_FILE = frozenset(("vocab.json", "encoder.json"))  # what GPT-2's own vocabulary is called
+#: A size in a tokenizer's name, in thousands or whole, that is no date.
+_COUNTED = re.compile(
+    r"(?<![a-z\d])(?:(\d{2,3})k|(?!\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])(?!\d))(\d{5,6}))(?![a-z\d])"
+)
+#: What says of a tokenizer that it has more than the one in whose family it is.
+_MORE = re.compile(r"(?:merged|extended|expanded)[-_.]?(?:tokeni[sz]er|vocab)", re.IGNORECASE)
 #: A version behind a name (``3.5``, ``-v2``), which is neither a size (``-6.7b``, ``8x7b``) nor a date (``-0324``).
 _VERSION = re.compile(r"[-_. ]?v?\d{1,2}(?:[._]\d{1,2})*(?![a-z\d]|[._]\d)")
 
@@ -66,12 +72,15 @@ def vocabulary(
         size = _family(text) if text else None
         if size is not None and not _fixed_against(kind, text or ""):
             return Vocabulary(size, f"tokenizer {_short(text or '')}")
-    counted = re.search(r"(?<![a-z\d])(\d{2,3})k(?![a-z\d])", posixpath.basename((tokenizer_model or "").lower()))
-    if counted and not _fixed_against(kind, tokenizer_model or ""):
-        return Vocabulary(int(counted[1]) * 1000, f"tokenizer {_short(tokenizer_model or '')}, by its name")
+    for text in (tokenizer_model, vocab_file):
+        counted = _COUNTED.search(_own_name(text).lower()) if text else None
+        if counted and (text == vocab_file or not _fixed_against(kind, text or "")):
+            size = int(counted[1]) * 1000 if counted[1] else int(counted[2])
+            return Vocabulary(size, f"tokenizer {_short(text or '')}, by its name")
     facts = _facts()["types"]
-    if kind == "GPT2BPETokenizer" and vocab_file and not _of_gpt2(vocab_file):
-        why = f"{kind}; {_short(vocab_file)} may hold another number, which --vocab-size states"
+    own = vocab_file if kind == "GPT2BPETokenizer" and vocab_file and not _of_gpt2(vocab_file) else tokenizer_model
+    if kind in facts and own and (own == vocab_file or _MORE.search(own)):
+        why = f"{kind}; {_short(own)} may hold another number, which --vocab-size states"
         return Vocabulary(facts[kind]["size"], why, sure=False)
     if kind in facts:
         return Vocabulary(facts[kind]["size"], kind)
@@ -121,6 +130,12 @@ def _short(text: str) -> str:
     return text if len(text) <= 60 else "…" + text[-59:]
 
 
+def _own_name(file: str) -> str:
+    """The name of a tokenizer's file, or of its folder where any tokenizer's is called so."""
+    folder, name = posixpath.split(file.rstrip("/"))
+    return posixpath.basename(folder) if name.lower() in _ANY_FILE else name
+
+
 def _fixed_against(kind: str, text: str) -> bool:
     """Tells whether the type alone settles the size: GPT-2's files lie in folders of any name."""
     return kind in ("GPT2BPETokenizer", "TikTokenizer", *_NULL) and "gpt2" not in text.lower()
@@ -138,7 +153,7 @@ def _family(text: str) -> int | None:
     for family in _facts()["families"]:
         if any("/" in word and text.lower().rstrip("/").endswith(word) for word in family["words"]):
             return int(family["size"])
-    parts = [part for part in re.split(r"[/\\]", text) if part]
+    parts = [part for part in re.split(r"[/\\]", text) if part and not _MORE.search(text)]
     for part in reversed(parts):
         words, older = _words(part)
         for family in _facts()["families"]:

@@ -58,6 +58,8 @@ def test_whose_modules_and_flash_attention_by_its_older_name():
         recipe = megatron_args.from_mapping(MINIMAL | stated, "args").recipe
         assert recipe is not None
         assert (recipe.transformer_impl, recipe.attention_backend) == expected
+    for release in ("v1", "v2", "triton", "builder"):  # of Megatron-DeepSpeed, which has one word for each
+        assert todays_words({f"use_flash_attn_{release}": True}) == {"use_flash_attn": True}
 
 
 @pytest.mark.parametrize(("backend", "units"), [("deepep", 20), ("hybridep", 16)])

@@ -192,6 +192,10 @@ def test_a_vocabulary_of_ones_own_under_gpt2s_tokenizer_is_doubted() -> None:
         found = asked(own)
         assert not found.sure
         assert own in str(found)
+    assert asked("/tokenizers/nordic_131072/vocab.json").size == 131072
+    assert asked("/tokenizers/of_240101/vocab.json").size == 50257
+    merged = completed({"tokenizer_type": "Llama2Tokenizer", "tokenizer_model": "/merged_tokenizer_sp/ja_llama.model"})
+    assert not merged.sure
     for plain in ("/data/gpt2-vocab.json", "/gpt2/x.json", "vocab.json"):
         found = asked(plain)
         assert (found.size, found.sure) == (50257, True)
