@@ -11,6 +11,7 @@ from tabled import tabled
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect, megatron_args, megatron_forks
+from projector.intake.megatron_cli import todays_words
 from projector.intake.megatron_model import model_fields
 from projector.intake.megatron_recipe import recipe_fields
 from projector.intake.values import Reader
