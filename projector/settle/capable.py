@@ -14,8 +14,8 @@ from projector.frameworks.types import Resolved
 from projector.hardware import host_link
 from projector.hardware.architectures import ATTENTION, PRECISIONS, TRANSPORTS, known, precisions
 from projector.hardware.types import Cluster, Gpu
-from projector.memo import evolve
-from projector.memory.plan import RankMemory, plan
+from projector.memo import BoundedCache, IdentityKey, evolve
+from projector.memory.plan import plan
 from projector.workload.recipe import Recipe
 
 #: Attention backends that name kernels; the others are products and a softmax, which every GPU has.
@@ -85,6 +85,8 @@ OFFLOADS = {
     "offload_modules": (),
 }
 _TB = 1e12
+#: What the ranks of a run hold without offload: a search for what frees memory asks of many offloads of one run.
+_WITHOUT: BoundedCache[list[float]] = BoundedCache(1000)
 
 
 def offloads(resolved: Resolved) -> tuple[str, ...]:
@@ -100,8 +102,8 @@ def host_bytes(resolved: Resolved, cluster: Cluster) -> float:
     workload = resolved.workload
     wide = {"use_precision_aware_optimizer": False} if workload.recipe.optimizer_cpu_offload else {}
     bare = evolve(resolved, workload=evolve(workload, recipe=evolve(workload.recipe, **OFFLOADS, **wide)))
-    kept = [[_movable(rank) for rank in plan(each, cluster.gpu).ranks] for each in (bare, resolved)]
-    saved = [max(0.0, here - left) for here, left in zip(*kept, strict=True)]
+    whole = _WITHOUT.get((bare, IdentityKey(cluster.gpu)), lambda: _movable(bare, cluster.gpu))
+    saved = [max(0.0, here - left) for here, left in zip(whole, _movable(resolved, cluster.gpu), strict=True)]
     ranks = min(workload.gpus, cluster.gpus_per_host)
     replicas = workload.gpus // workload.recipe.pp
     stages = max(1, ranks // replicas)
@@ -109,8 +111,10 @@ def host_bytes(resolved: Resolved, cluster: Cluster) -> float:
     return min(ranks, replicas) * heaviest
 
 
-def _movable(rank: RankMemory) -> float:
-    return sum(rank.components[name] for name in ("master_weights", "moments", "activations"))
+def _movable(resolved: Resolved, gpu: Gpu) -> list[float]:
+    """Returns the bytes of each rank that may go to its host."""
+    names = ("master_weights", "moments", "activations")
+    return [sum(rank.components[name] for name in names) for rank in plan(resolved, gpu).ranks]
 
 
 def host_problems(resolved: Resolved, cluster: Cluster) -> list[Problem]:
