@@ -53,7 +53,7 @@ def project(tmp_path_factory):
 @pytest.fixture(scope="module")
 def recorded(project):
     """The same with the results of a run, and a history of one."""
-    done = run(project, "harness", "run suites/search.yaml --no-gate --no-plots --record --out out/scaling")
+    done = run(project, "harness", "run suites/strategies.yaml --no-gate --no-plots --record --out out/scaling")
     assert done.returncode == 0, done.stderr
 
 
