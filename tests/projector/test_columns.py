@@ -39,18 +39,7 @@ ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "measured" / "runs"
 ROOMS = ("layers", "operators", "mechanisms")
 BUILTINS = {"min", "max", "int", "float"}
-NO_SIZES = (
-    "max((month for month",  # of a date
-    "max((size / w.count",  # of what a rank's optimizer works on, which is done once a step
-    "max((moment for moment",  # rows whose costliest moments differ are groups of their own
-    "max(view.recipe.document_lengths",
-    "int(share)",
-    "min(loads)",
-    "min(load, capacity_factor)",
-    "int(rows * load / experts)",
-    "float(_NORMAL",
-    "float(recipe.xla",
-)
+NO_SIZES = tuple(tabled("workloads", "columns_without_sizes"))
 """What takes no sizes of a layout, or plain numbers of one at a time."""
 
 numbers = st.lists(st.integers(1, 9), min_size=1, max_size=6)

@@ -26,19 +26,7 @@ NO_STEPS = re.compile(r"mlperf_v(3\.1_gpt3|4\.1_gpt3_NVIDIA_eos|5\.0_llama31_405
 #: Logs whose record is another figure, with the reason and the difference (value / record - 1) to expect.
 EXPLAINED = tabled("readers", "log_corpus_explained")
 #: Records of files that say of themselves only in prose which record is theirs.
-RECORDS = {
-    "bigscience_tr11_176B_a100_iterations.log": ("bloom-176b-main",),
-    "mlperf-v6.0-amd-mi355x-llama31_8b-result_0.excerpt.log": ("mlperf-v6.0-amd-mi355x-llama31_8b-mxfp4",),
-    "primus-b3d76699-per-iteration-table.md": tuple(
-        f"dsv4-8l-mi355x-0703-{n}" for n in ("triton-v1", "triton-v2", "gluon")
-    ),
-    "primus-e1a541da-per-iteration-table.md": tuple(
-        f"dsv4-8l-mi355x-0714-{n}" for n in ("triton-v2", "gluon-v3", "turbo")
-    ),
-    "benchmark_rocm_llama.json": ("tprimat-mi300x-llama-gbs128-10it",),
-    "train_amd_prim_llama.json": ("tprimat-mi300x-llama",),
-    "train_nvd_nemo_llama.json": ("tprimat-nemo-llama",),
-}
+RECORDS = tabled("readers", "log_corpus_records")
 #: Files of single lines, each of another job: (line of the file, record).
 LINES = tabled("readers", "log_corpus_lines")
 

@@ -16,24 +16,7 @@ LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 RECIPE = "{model: llama3.1_8b, gpu: mi300x, gpus: 8, recipe: {micro_batch_size: 2, seq_length: 8192}}"
 TOKENS = 128 * 8192 / 6.0 / 8
 
-WHOLE = {
-    # log: (dialect, step seconds, framework, memory GiB, its kind)
-    "megatron_plain.log": ("megatron", 6.0, "megatron-lm", 70.0, "reserved"),
-    "megatron_a.log": ("megatron", 6.0, "megatron-lm", None, None),
-    "megatron_b.log": ("megatron", 6.0, "primus", 145.4, "device"),
-    "megatron_c.log": ("megatron", 6.0, "primus", 150.11, "device"),
-    "megatron_d.log": ("megatron", 6.0, "primus", 145.4, "device"),
-    "megatron_e.log": ("megatron", 6.0, "primus", 151.0, "device"),
-    "megatron_restart.log": ("megatron", 6.5, "megatron-lm", None, None),
-    "megatron_deepspeed.log": ("megatron-deepspeed", 6.0, "megatron-deepspeed", None, None),
-    "bridge.log": ("megatron-bridge", 6.0, "megatron-bridge", None, None),
-    "nemo1.log": ("nemo", 6.0, "nemo", None, None),
-    "torchtitan.log": ("torchtitan", 32 * 8192 / 8 / 5461, "torchtitan", 95.23, "reserved"),
-    "torchtitan_primus.log": ("torchtitan", 6.0, "torchtitan", 95.2, "reserved"),
-    "maxtext.log": ("maxtext", 6.0, "maxtext", None, None),
-    "mllog_blocks.log": ("mllog", 1.00025, "megatron-lm", None, None),
-    "mllog_steps.log": ("mllog", 0.6, "megatron-lm", None, None),
-}
+WHOLE = tabled("readers", "log_dialects_whole")
 BESIDE = tabled("readers", "log_dialects_beside")
 #: Trainers that the projector has no profile of: what they logged counts, with that named.
 TRAINERS = tabled("readers", "log_dialects_trainers")

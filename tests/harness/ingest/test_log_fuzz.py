@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_mutations import mutate
+from tabled import tabled
 
 from harness.evidence.dataset import parse
 from harness.evidence.ingest.command import load
@@ -44,62 +45,7 @@ def survives(data: bytes, name: str, folder: Path, recipe: Path | None) -> str:
     return outcome
 
 
-HOSTILE = (
-    *(":a ....", "a .... : ", "iteration 1 ", "iteration 1 / 1 elapsed time per iteration (ms): 1", "time (ms) | a: 1"),
-    *(
-        "[rank-",
-        " ",
-        "| 1 ",
-        "1,",
-        "\x1b[",
-        "\x1b]",
-        "\x1b[0;",
-        "train_step_timing in s=1 global_step=",
-        "memory (MB) | a",
-    ),
-    *(
-        "tps: 1 step: 1 ",
-        "Config param a: 1 ",
-        "completed step: 1, seconds: 1",
-        '{"a":',
-        "[",
-        ":::MLLOG {",
-        "a: b ",
-        "...",
-    ),
-    *(
-        "CurrSamplesPerSec=1 ",
-        "steps: 1 loss: 1 iter time (s): ",
-        " 1 1.0 s run, loss, ",
-        "| iter ",
-        "|1 \\\\|",
-        "Error: ",
-    ),
-    *(
-        "device mesh with parallelism: pp=1 ",
-        "local batch size 1, global batch size 1,",
-        "NVIDIA H100 ",
-        "world size: ",
-    ),
-    *(
-        "iteration=1/1 elapsed_time_per_iteration_ms=1 ",
-        "iteration: 1 / 1 elapsed_time_per_iteration_ms: 1K a: 1 ",
-        "tgs (tokens/gpu/second)=1 step=1 ",
-        "iter 1 step 1 | iter time: 1 ms ",
-        "global_step: 1 interval_runtime: 1 ",
-        "Iter(train) [ 1/1] time: 1 ",
-        "[XTuner] Step 1/1 time: 1 ",
-        "iter 1: loss 1, time 1ms ",
-        "step:1/1 train_time:1ms ",
-        "| 1/1 [00:01<00:01, 1.0it/s] 'train_runtime': 1 'train_steps_per_second': 1 ",
-        ":::SYSJSON {",
-        "Building llama3 1B with ModelArgs(dim=1, ",
-        "Building llama3 1B with {",
-        "Some weights of aForMaskedLM ",
-        "Step Time : 1s utilization: 1TFLOP/s/GPU ",
-        "a ....: (1.0, 2.0) ",
-    ),
-)
+HOSTILE = tabled("readers", "log_fuzz_units")
 
 
 @pytest.mark.parametrize("unit", HOSTILE)

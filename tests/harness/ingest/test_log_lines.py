@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tabled import tabled
 
 from harness.evidence.ingest.command import ingest
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
@@ -16,32 +17,7 @@ from harness.evidence.ingest.logs.dialect import read_all
 from projector.errors import InputError
 
 #: Trainer, its line(s) of step ``{i}``, basis and value of a step, memory.
-LINES = (
-    ("pytorch", "0: I [train.py:103] Batch {i} Loss: 7.1, Speed: 8.00 samples/sec, lr: 1e-4", "samples", 1 / 8),
-    ("lingua", "step: {i}  acc: 0  loss:  2.1  grad: 1e-01  wps: 1.9e+04  iter:  0.43  data: 0.01", "seconds", 0.43),
-    ("mindformers", "{{ Epoch:[1/2], step:[{i:5d}/ 6500], loss: 10.6, per_step_time: 1800ms, lr: 1e-5", "seconds", 1.8),
-    ("nanochat", "step {i:05d}/21400 (1.10%) | loss: 7.06 | dt: 260.50ms | tok/sec: 19,149", "seconds", 0.2605),
-    ("neuronx-distributed", "step {i} step_time 243.5s throughput 4.0 seq/s loss 13.4 grad norm 1.97", "seconds", 243.5),
-    ("olmo-core", "[step={i}/900,epoch=1]\n    train/CE loss=2.1\n    throughput/device/TPS=10,000", "tokens", 1e-4),
-    ("fms-fsdp", "step: {i}\nloss: 2.1\ncurrent step time: 4.25\noverall step time: 5.5", "seconds", 4.25),
-    ("picotron", "Step: {i} | Loss: 8.5 | Tokens/s: 10.6K | Tokens/s/GPU: 1.25K | Memory usage:   2.00GB", "tokens", 8e-4),
-    ("torchtune", "Step {i} | loss:1.5 lr:2e-05 tokens_per_second_per_gpu:2000 peak_memory_reserved:20.5", "tokens", 5e-4),
-    ("nanochat", "step    {i} | loss: 10.890430 | lr 8.4e-07 | norm: 6 | dt: 158.10ms | tok/sec: 495.48", "seconds", 0.1581),
-    ("nanochat", "step {i:05d} (1.5%) | loss: 5.4 | lrm: 1.0 | dt: 158ms | tok/s: 12,345 | remaining: 9s", "seconds", 0.158),
-    ("nanochat", "step {i}, loss: 10.890430, dt: 158.10ms, tok/sec: 49563.48", "seconds", 0.1581),
-    ("fairseq", "2023-01-02 03:04:05 | INFO | train_inner | epoch 003:   85 / 282 loss=3.1, wps=8000.0, ups=0.2, wpb=32000, "
-                "bsz=16, num_updates={i}, lr=0.1, train_wall=48", "seconds", 4.0),
-    ("fairseq", '2023-01-02 03:04:05 | INFO | train_inner | {{"epoch": 1, "loss": "3.1", "wps": "8000", "ups": "0.2", '
-                '"wpb": "3.2e+04", "bsz": "16", "num_updates": "{i}"}}', "seconds", 4.0),
-    ("prime-rl", "12:00:01 SUCCESS Step {i} |  1m 2s | Loss 2.1 | Grad. Norm 0.5 | LR 1.00e-05 | Throughput 90 tokens/s | "
-                 "MFU 30.1% | Peak Mem. 12.0/80.0 GiB (15.0%)", "seconds", 62.0),
-    ("prime-rl", "Step {i} | Time: 3.25s | Loss: 2.1 | LR: 1e-05 | Throughput: 90 tokens/s | MFU: 30.1% | Peak Mem.: 12 GiB",
-     "seconds", 3.25),
-    ("verl", "step:{i} - train/loss:1.9 - train/lr(1e-3):0.01 - train/time(s):3.4", "seconds", 3.4),
-    ("llm.c", "step {i:4d}/74 | loss     nan (+nanz)| norm nan (+nanz)| lr 3e-04 | 44.50 ms | 29% bf16 MFU | 9 tok/s",
-     "seconds", 0.0445),
-    ("llm.c", "step {i}: train loss 4.6 (took 1290.5 ms)", "seconds", 1.2905),
-)  # fmt: skip
+LINES = tabled("readers", "log_lines_that_say_all")
 
 
 @pytest.mark.parametrize(("name", "line", "basis", "value"), LINES)

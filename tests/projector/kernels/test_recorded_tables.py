@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.errors import InputError
 from projector.hardware.catalogue import gpu, gpu_names
@@ -164,62 +165,16 @@ def errors(root: Path, name: str, family: str, kind: type, least: float, **field
     return model.times([row.op for row in rows]).seconds / np.array([row.seconds for row in rows]) - 1.0
 
 
-def product(dtype: str, scaling: str = "") -> dict[str, object]:
-    return {"dtype": dtype, "scaling": scaling}
+# Kinds by name, with the FLOP from which on a level holds: products, attention, and all grouped products.
+KINDS = {"Gemm": (Gemm, 1e10), "Attention": (Attention, 1e11), "GroupedGemm": (GroupedGemm, 0.0)}
 
 
-LEVELS = {  # of products above 1e10 FLOP, attention above 1e11, forward and backward, and of grouped products
-    Gemm: (
-        1e10,
-        [
-            ("a100_pcie_80gb", "cublaslt", product("bf16"), 0.045),
-            ("b200", "cublaslt", product("bf16"), 0.11),
-            ("mi300x", "ck", product("fp8", "blockwise"), 0.05),
-            ("mi308x", "ck_preshuffled", product("fp8", "rowwise"), 0.065),
-            ("mi355x", "flydsl", product("bf16"), 0.065),
-            ("mi355x", "hipblaslt", product("bf16"), 0.07),
-            ("mi355x", "asm", product("bf16"), 0.055),
-            ("mi355x", "ck", product("fp8", "blockwise"), 0.06),
-            ("mi355x", "flydsl_preshuffled", product("fp8", "rowwise"), 0.07),
-            ("mi355x", "asm", product("mxfp4", "mxfp4"), 0.065),
-            ("mi355x", "hipkittens", product("mxfp8", "mxfp8"), 0.08),
-        ],
-    ),
-    Attention: (
-        1e11,
-        [
-            (name, family, {"backward": backward}, mape)
-            for name, family, *both in (
-                ("a100_pcie_80gb", "fa2", 0.08, 0.10),
-                ("h100_sxm", "fa2", 0.08),
-                ("h100_sxm", "fa3", 0.08, 0.05),
-                ("h100_sxm", "cudnn", 0.10),
-                ("mi300x", "aiter", 0.05, 0.07),
-                ("mi355x", "aiter", 0.05, 0.05),
-                ("b200", "fa4", 0.08),
-            )
-            for backward, mape in zip((False, True), both, strict=False)
-        ],
-    ),
-    GroupedGemm: (
-        0.0,
-        [
-            ("b200", "multi_stream", {}, 0.16),
-            ("a100_pcie_80gb", "multi_stream", {}, 0.07),
-            ("h800", "deepgemm", {}, 0.09),
-        ],
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "least", "level"), [(kind, least, level) for kind, (least, some) in LEVELS.items() for level in some]
-)
-def test_levels(root: Path, kind: type, least: float, level: tuple[str, str, dict[str, object], float]) -> None:
-    name, family, fields, mape = level
-    error = errors(root, name, family, kind, least, **fields)
+@pytest.mark.parametrize(("kind", "name", "family", "fields", "mape"), tabled("kernels", "levels_of_models"))
+def test_levels(root: Path, kind: str, name: str, family: str, fields: dict[str, object], mape: float) -> None:
+    of, least = KINDS[kind]
+    error = errors(root, name, family, of, least, **fields)
     assert np.abs(error).mean() < mape
-    assert kind is not Gemm or abs(error.mean()) < 0.06
+    assert of is not Gemm or abs(error.mean()) < 0.06
 
 
 # Laws of interpolating measured tables: monotone in work, fading beyond reach, streams, left-out errors, speed.
