@@ -119,6 +119,9 @@ def test_forty_lines_hold_the_worst_whatever_fails(many: Evaluation) -> None:
     unsure = "".join(shown(Screen(report=Report(title="x"), evaluation=many, checks=[scattered])))
     assert "Inconclusive (disturbed measurements; what is left holds): " in unsure
     assert "Gate: INCONCLUSIVE, 0 of 1 checks hold." in unsure
+    lost = many.marked(many.facts)
+    unsure = "".join(shown(Screen(report=Report(title="x"), evaluation=lost, checks=[scattered])))
+    assert "Inconclusive (every measurement was disturbed): " in unsure
 
 
 def test_what_is_unread_is_counted_and_the_most_frequent_named(many: Evaluation) -> None:

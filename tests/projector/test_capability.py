@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import command_line
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,17 +23,7 @@ from projector.workload.declared import about_of
 from projector.workload.recipe import Recipe
 from tests import workloads
 
-_DENSE = ("--model", "llama3.1_8b", "--gpus", "8", "--tp", "4", "--mbs", "1", "--gbs", "64", "--seq-length", "4096")
 _IMPOSSIBLE = tabled("refusals", "beyond_a_gpu")
-_COMMANDS = (
-    ("performance",),
-    ("performance", "--pipeline-schedule-algorithm", "all"),
-    ("performance", "--explore"),
-    ("schedules",),
-    ("memory",),
-    ("plan", "--tokens", "1T"),
-    ("search",),
-)
 
 
 @pytest.mark.parametrize(("job", "gpu", "asked", "able"), _IMPOSSIBLE)
@@ -46,18 +35,6 @@ def test_what_a_gpu_cannot_do_is_refused_with_what_it_can(
     assert said.out == ""
     assert f"what {catalogue.find_gpu(gpu)} (" in said.err
     assert able in said.err
-
-
-@pytest.mark.parametrize("command", _COMMANDS)
-def test_it_is_refused_whatever_is_asked(capsys, command: tuple[str, ...]) -> None:
-    assert main([*command, *_DENSE, "--gpu", "a100", "--precision", "fp8"]) == 2
-    assert "--precision: found 'fp8', expected what a100_sxm_80gb (ampere) runs" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [("--fix", "precision=fp8"), ("--vary", "precision=bf16,fp8")])
-def test_a_search_drops_nothing_that_was_asked_for(words: tuple[str, ...]) -> None:
-    job = ("--model", "llama3.1_8b", "--gpu", "a100", "--gpus", "8", "--gbs", "64", "--seq-length", "4096")
-    assert "'fp8'" in command_line.refused("projector", "search", *job, *words)
 
 
 @settings(max_examples=50)

@@ -34,13 +34,6 @@ def test_models():
     assert row.split()[1:4] == ["671.03", "37.55", "61"]
 
 
-def test_models_of_a_pattern():
-    names = first_words(projector("models", "mixtral").out)
-    assert {"mixtral_8x7b", "mixtral_8x22b"} <= names
-    assert "deepseek_v3" not in names
-    assert "llama3.1_8b" in first_words(projector("models", "LLAMA3.1_*").out)
-
-
 def test_gpus_and_frameworks():
     assert set(catalogue.gpu_names()) <= first_words(projector("gpus").out)
     out = projector("frameworks").out
@@ -86,10 +79,6 @@ def test_kinds_and_scored_ones_are_told_apart(capsys) -> None:
     assert {each["kind"] for each in fitted} == {"fitted"}
     assert all(each["scored"] for each in scored)
     assert 0 < len(scored) < len(fitted)
-
-
-def test_an_unknown_name_is_an_error() -> None:
-    assert "a known name" in command_line.refused("projector", "constants", "gemm.lop")
 
 
 # ``projector support``: its answers are those of a projection, whatever is asked.
@@ -169,8 +158,3 @@ def test_every_framework_has_an_answer(framework: str) -> None:
     for gpu in ("h100_sxm", "mi300x", "v100_sxm_32gb"):
         if gpu in catalogue.gpu_names():
             assert supported(zoo.load("llama3_8b"), catalogue.cluster(gpu), framework).answers
-
-
-def test_names_that_mean_nothing_are_refused_together() -> None:
-    lines = projector("support", "lama9", "h9", "megatronn").refused()
-    assert [line.split(":")[0] for line in lines] == ["MODEL", "FRAMEWORK", "GPU"]

@@ -63,15 +63,6 @@ def test_schedules_by_the_names_of_primus_and_their_own(document, tmp_path, name
     assert made["derived"]["schedule"] == schedule
 
 
-def test_configs_folder_of_primus(document):
-    config = str(DATA / "primus_llama.yaml")
-    with_presets = document("--configs", str(DATA / "primus_configs"), "--cluster", "mi300x", config=config)
-    without = document("--cluster", "mi300x", config=config)
-    assert "Primus presets: this project's defaults" in without["assumed"]
-    assert "Primus presets: this project's defaults" not in with_presets["assumed"]
-    assert with_presets["model"] == {**without["model"], "name": with_presets["model"]["name"]}
-
-
 def test_model_of_a_name_or_a_hugging_face_file(document, tmp_path):
     on = ("--cluster", "mi355x", "--gpus", "64")
     assert document(*on, "--model", "mixtral_8x7b", "--num-virtual-stages-per-pipeline-rank", "4")["model"]["name"] == (

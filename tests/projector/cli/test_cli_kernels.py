@@ -6,7 +6,7 @@ from functools import partial
 
 import command_line
 import pytest
-from cli_command import MIXTRAL, ON_MI355X, VARIABLES, projector
+from cli_command import MIXTRAL, ON_MI355X, VARIABLES
 from tabled import tabled
 
 from projector.cli import run
@@ -43,25 +43,6 @@ def test_origami_prices_the_dense_products(document, monkeypatch):
     assert parts(theirs)["optimizer_s"] == parts(ours)["optimizer_s"]
 
 
-def test_what_is_set_is_printed():
-    done = projector("performance", *ON_MI355X, "--gpu-clock-mhz", "1000")
-    assert done.code == 0
-    assert "Set: gpu_clock_mhz=1000" in done.out
-    assert "Set: sustained_clock_mhz=1000" in done.out
-
-
-@pytest.mark.parametrize(
-    ("flag", "value"),
-    [
-        *(("--gpu-clock-mhz", value) for value in ("0", "-1500", "1.7", "fast", "nan")),
-        *(("--power-cap-watts", value) for value in ("0", "-5", "1kW")),
-    ],
-)
-def test_what_is_no_clock_or_power_is_refused_in_one_line(flag, value):
-    (line,) = projector("performance", *ON_MI355X, flag, value).refused()
-    assert f"{flag}: found {value!r}, expected a number of " in line
-
-
 def test_backends_that_are_not_there_are_refused_with_everything_else(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "origami", None)
     for name in VARIABLES:
@@ -74,27 +55,12 @@ def test_backends_that_are_not_there_are_refused_with_everything_else(capsys, mo
     assert "rocm-origami" in missing
 
 
-def test_variables_are_blamed_for_what_they_say(monkeypatch):
-    monkeypatch.setenv("PRIMUS_GPU_CLOCK_MHZ", "fast")
-    monkeypatch.setenv("PRIMUS_GEMM_BACKEND", "nobody")
-    clock, backend = command_line.refused("projector", "performance", *ON_MI355X).splitlines()
-    assert clock.startswith("PRIMUS_GPU_CLOCK_MHZ: found 'fast'")
-    assert backend.startswith("PRIMUS_GEMM_BACKEND: found 'nobody'")
-
-
 def test_origami_on_other_devices_is_unsupported(monkeypatch):
     monkeypatch.setitem(sys.modules, "origami", build(RELEASED))
     flags = ("--cluster", "h100_sxm", "--target-nodes", "8", "--gemm-backend", "origami")
     assert command_line.refused("projector", "performance", "--config", MIXTRAL, *flags) == (
         "unsupported: GEMM backend origami knows gfx90a, gfx942, gfx950, not h100_sxm (hopper)\n"
     )
-
-
-@pytest.mark.parametrize("model", ["vit_era5", "llama_nemotron_ultra_253b"])
-def test_layers_of_a_model_with_parts_that_do_nothing(model: str) -> None:
-    done = projector("layers", "--model", model, "--gpu", "h200", "--gpus", "64", "--gbs", "64", "--tp", "8")
-    assert (done.code, done.err) == (0, "")
-    assert "\nall " in done.out
 
 
 # Switches of Megatron-LM that are no field by themselves, on the command line of the projector.
@@ -131,22 +97,3 @@ def test_a_word_behind_a_switch_is_left_as_well() -> None:
 def test_a_contradiction_is_a_mistake(rest: str, stated: dict[str, str]) -> None:
     with pytest.raises(InputError, match=rest.split()[-1]):
         _taken(rest, **stated)
-
-
-def test_on_the_command_line() -> None:
-    job = "--model gpt2 --gpu h100 --gpus 8 --micro-batch-size 1 --global-batch-size 8 --seq-length 1024"
-    done = projector(
-        "performance", *job.split(), "--bf16", "--use-distributed-optimizer", "--tensor-model-parallel-size", "2"
-    )
-    assert "data-parallel sharding optim" in done.out
-    assert done.code == 0
-
-
-def test_a_switch_whose_field_has_more_words_may_stand_alone() -> None:
-    run = ("performance", "--model", "deepseek_v2_lite", "--gpu", "h100", "--gpus", "8", "--ep", "8", "--gbs", "64")
-    alone, said = (
-        projector(*run, "--mbs", "1", "--seq-length", "4096", "--moe-grouped-gemm", *word, "--json")
-        for word in ((), ("te",))
-    )
-    assert alone.document["recipe"]["moe_grouped_gemm"] == "te"
-    assert alone.document == said.document

@@ -2,7 +2,6 @@
 
 import re
 
-import command_line
 import pytest
 from cli_command import DEEPSEEK, ON_MI355X, projector
 
@@ -30,16 +29,6 @@ def test_the_picture(tmp_path):
 
 def _is_number(text: str) -> bool:
     return text.replace(".", "").isdigit()
-
-
-def test_same_memory_as_performance():
-    flags = (*ON_MI355X, "--micro-batch-size", "1", "--json")
-    assert projector("memory", *flags).document["memory"] == projector("performance", *flags).document["memory"]
-
-
-def test_all_schedules_belong_to_performance():
-    (line,) = projector("memory", *ON_MI355X, "--pipeline-schedule-algorithm", "all").refused()
-    assert "performance compares" in line
 
 
 # ``performance`` and ``memory`` of a configuration that does not fit, and ``performance --communication``.
@@ -99,30 +88,3 @@ def test_every_collective_as_a_table_and_as_json() -> None:
         content["derived"]["tokens_per_step"] / content["projections"]["simulate"]["step_seconds"]
     )
     assert content["derived"]["dp_scaling_factor"] >= 1
-
-
-# ``performance --explore``, ``--sub-target-nodes`` and ``--enable-zero-bubble``.
-
-
-CASE = """
-model: llama3_8b
-cluster: mi355x
-gpus: 16
-framework: primus
-recipe: {micro_batch_size: 2, global_batch_size: 128, seq_length: 4096, pp: 4, data_parallel_sharding: optim}
-"""
-
-
-def test_the_walk_is_shown_and_written(case: str) -> None:
-    out = command_line.told("projector", "performance", "--config", case, "--explore")
-    assert "Exploration" in out
-    assert "Together:" in out
-    found = command_line.document("projector", "performance", "--config", case, "--explore")["exploration"]
-    assert {step["category"] for step in found["steps"]} >= {"parallelism", "pipeline schedule", "batch"}
-    assert any(step["kept"] for step in found["steps"])
-
-
-def test_scaling_from_fewer_hosts(case: str) -> None:
-    scaling = command_line.document("projector", "performance", "--config", case, "--sub-target-nodes", "1")["scaling"]
-    assert scaling["nodes"] == 1
-    assert 0.5 < scaling["efficiency"] < 1.1  # sharded state shrinks with more ranks

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from cli_command import DEEPSEEK, ON_MI355X, projector
+from cli_command import DEEPSEEK, projector
 from tabled import tabled
 
 from projector.settle import launch
@@ -91,18 +91,6 @@ def test_one_schedule_by_name_and_its_optimum(case):
     assert "Optimal order: none: pipeline: actions: found 384" in large.out
 
 
-def test_weight_gradients_put_off_and_recompute_of_whole_layers():
-    name = ("--pipeline-schedule-algorithm", "zbv")
-    refused = projector("schedules", *ON_MI355X, *name).refused()
-    assert len(refused) == 1
-    assert refused[0].startswith("unsupported: the schedule puts weight gradients off, but recompute of whole layers")
-    assert projector("performance", *ON_MI355X, *name).refused() == refused
-    rows = projector("schedules", *ON_MI355X, "--json").document["schedules"]
-    assert {row["status"] for row in rows if row["schedule"].startswith(("zb", "v_half", "v_min", "dual"))} == {
-        "refused"
-    }
-
-
 @pytest.mark.parametrize(
     ("recipe", "expected"),
     tabled("refusals", "schedules"),
@@ -136,12 +124,3 @@ def test_trace_of_a_step(tmp_path):
     assert {event["name"] for event in events if event["ph"] == "C"} == {"chunks alive", "memory GiB"}
     times = [event["ts"] for event in events if event["ph"] != "M"]
     assert times == sorted(times)
-
-
-def test_what_trace_refuses(case, tmp_path):
-    lines = projector("trace", "--config", case, "--pipeline-schedule-algorithm", "all").refused()
-    assert "projector schedules compares them all" in lines[0]
-    assert (
-        "an existing folder" in projector("trace", "--config", case, "-o", str(tmp_path / "no" / "x.json")).refused()[0]
-    )
-    assert "one of .png, .svg, .pdf" in projector("schedules", "--config", case, "--draw", "x.bmp").refused()[0]

@@ -25,12 +25,6 @@ def document(capsys, *more: str, fixed: tuple[str, ...] = FIXED) -> dict[str, An
     return made
 
 
-def test_the_page_has_the_best_the_next_the_front_and_what_binds() -> None:
-    out = command_line.told("projector", "search", *SMALL, *FIXED)
-    for words in ("Exact", "Best configurations", "The next layout", "Time against memory", "What binds the best"):
-        assert words in out
-
-
 def test_the_document_adds_up(capsys) -> None:
     made = document(capsys)
     counts = made["counts"]
@@ -43,20 +37,6 @@ def test_the_document_adds_up(capsys) -> None:
     assert sum(made["best"][0]["breakdown"].values()) == pytest.approx(made["best"][0]["step_seconds"])
 
 
-def test_flags_hold_their_fields(capsys) -> None:
-    made = document(capsys, "--recompute-granularity", "full", "--vary", "precision=bf16,fp8")
-    assert {each["fields"]["recompute_granularity"] for each in made["best"]} == {"full"}
-    assert made["space"]["precision"] == ["bf16", "fp8"]
-    assert made["space"]["tp"] == [1, 2]
-
-
-@pytest.mark.parametrize("varied", ["seq_length=2048,4096", "global_batch_size=16,32"])
-def test_what_every_run_states_may_be_searched_too(capsys, varied: str) -> None:
-    made = document(capsys, "--vary", varied, "--top", "1")
-    name, _, values = varied.partition("=")
-    assert made["space"][name] == [int(value) for value in values.split(",")]
-
-
 def test_the_best_is_written(capsys, tmp_path) -> None:
     files = [str(tmp_path / name) for name in ("case.yaml", "megatron.yaml")]
     made = document(capsys, "--write", files[0], "--write", files[1])
@@ -64,12 +44,6 @@ def test_the_best_is_written(capsys, tmp_path) -> None:
     assert again["projections"]["simulate"]["tgs"] == pytest.approx(made["best"][0]["tgs"])
     text = (tmp_path / "megatron.yaml").read_text()
     assert f"tensor_model_parallel_size: {made['best'][0]['fields']['tp']}" in text
-
-
-def test_fewer_gpus_are_searched_where_they_may_be(capsys) -> None:
-    made = document(capsys, "--max-gpus", "16", "--objective", "step", "--top", "1")
-    assert made["space"]["gpus"] == [8, 16]
-    assert made["best"][0]["gpus"] == 16
 
 
 def test_the_fewest_gpus_are_those_on_half_of_which_nothing_fits() -> None:
@@ -86,13 +60,6 @@ def test_no_search_is_worse_than_what_is_stated(capsys) -> None:
     best = json.loads(capsys.readouterr().out)["best"][0]
     assert own["memory"]["status"] == "fits"
     assert best["step_seconds"] <= own["projections"]["simulate"]["step_seconds"]
-
-
-def test_a_configuration_is_in_its_own_space(capsys) -> None:
-    fixed = [f"--fix={name}" for name in ("tp=1", "pp=16", "vpp=2", "ep=64", "cp=1", "micro_batch_size=1")]
-    assert main(["search", "--config", DEEPSEEK, *fixed, "--json", "--budget", "0.001s"]) == 0
-    made = json.loads(capsys.readouterr().out)
-    assert made["space"]["recompute_modules"][-1] == ["mla_up_proj", "mlp", "moe", "layernorm"]
 
 
 WRONG = tabled("refusals", "search")
@@ -199,38 +166,12 @@ def test_half_of_the_fewest_gpus_do_not_do(capsys) -> None:
     assert not half["fits"] or half["memory"]["status"] == "too-close"
 
 
-def test_what_fits_nowhere_is_an_answer_that_says_what_would(capsys) -> None:
-    out = told(capsys, "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "1", "--budget", "0")
-    assert out.startswith("Does not fit")
-    assert "GiB too much" in out
-    assert "--gpus min" in out
-    assert "tokens/s" not in out
-
-
-def test_gpus_stand_side_by_side_each_as_if_asked_alone(capsys) -> None:
-    rest = ("--model", "llama3.1_8b", "--gpus", "8", "--budget", "0")
-    both = answered(capsys, *rest, "--gpu", "h100,mi300x")
-    alone = [answered(capsys, *rest, "--gpu", name)[0] for name in ("h100", "mi300x")]
-    assert [each["step_seconds"] for each in both] == [each["step_seconds"] for each in alone]
-    out = told(capsys, *rest, "--gpu", "h100,mi300x")
-    assert out.splitlines()[2].split() == ["h100_sxm", "mi300x"]
-
-
 def test_the_whole_run_is_that_of_plan(capsys) -> None:
     (answer,) = answered(capsys, *ASKED, "--price", "2", "--tokens", "1T")
     words = [*answer["start"][2:], "--price", "2", "--tokens", "1T", "--json"]
     figures = json.loads(command_line.told("projector", "plan", *words))["figures"]
     assert answer["run"]["middle"] == pytest.approx(figures["middle"])
     assert answer["run"]["tokens"] == 1e12
-
-
-def test_what_is_wrong_with_a_question_is_said_at_once(capsys) -> None:
-    assert main(["ask", "--model", "llama3.1_8b", "--gpu", "h101,mi300z", "--gpus", "8"]) == 2
-    taken = capsys.readouterr()
-    assert taken.out == ""
-    assert "h101" in taken.err
-    assert "mi300z" in taken.err
-    assert "tp" in command_line.refused("projector", "ask", *ASKED, "--tp", "3")
 
 
 def test_the_fewest_that_are_done_in_time(capsys) -> None:

@@ -2,9 +2,7 @@
 
 import json
 
-import command_line
 import pytest
-from cli_command import DEEPSEEK, MIXTRAL
 from tabled import tabled
 
 from projector.cli import _parser
@@ -111,28 +109,6 @@ def test_model_files(document, tmp_path):
     assert len(sizes) == 1
 
 
-def test_model_fields_change(document):
-    whole = document("--model", "mixtral_8x7b", *PLAIN)["model"]["parameters"]
-    half = document("--model", "mixtral_8x7b", *PLAIN, "--set", "model.num_layers=16")["model"]["parameters"]
-    few = document("--model", "mixtral_8x7b", *PLAIN, "--set", "model.moe.num_experts=4")["model"]["parameters"]
-    assert whole > half > whole / 2
-    assert whole > few > whole / 2
-
-
-def test_flags_on_a_file_are_said_aloud(document):
-    made = document("--config", DEEPSEEK, "--pp", "8", "--set", "vpp=4", "seq_length=2048")
-    assert {"pp=8 (--pp)", "vpp=4 (--set)", "seq_length=2048"} <= set(made["settings"])
-    assert (made["recipe"]["pp"], made["recipe"]["vpp"], made["recipe"]["seq_length"]) == (8, 4, 2048)
-
-
-def test_arguments_change_an_experiment_in_its_own_words(document):
-    made = document(
-        "--config", MIXTRAL, "--gpu", "mi355x", "--gpus", "64", "micro_batch_size=1", "overlap_grad_reduce=false"
-    )
-    assert made["recipe"]["micro_batch_size"] == 1
-    assert not made["recipe"].get("overlap_grad_reduce")
-
-
 WRONG = tabled("refusals", "field_flags")
 
 
@@ -145,15 +121,6 @@ def test_mistakes_name_the_flag(capsys, flags, pieces):
     captured = capsys.readouterr()
     assert captured.out == ""
     assert all(piece in captured.err for piece in pieces), captured.err
-
-
-def test_what_is_missing_is_asked_for(capsys):
-    from projector.cli import run
-
-    assert run(["memory", "--model", "llama3.1_8b", "--gpu", "h100"]) == 0  # what is chosen is said
-    out = capsys.readouterr().out
-    assert [f"chosen {name}=" in out for name in ("layout", "global_batch_size", "seq_length")] == [True] * 3
-    assert "--config FILE, or --model" in command_line.refused("projector", "performance")
 
 
 def test_a_wrong_switch_is_no_text():
