@@ -42,6 +42,7 @@ def test_nodes_of_the_submitter_that_the_launcher_does_not_state_are_not_one(tmp
     with pytest.raises(InputError, match="--gpus N"):
         load(script(tmp_path, f"python submit.py --num_nodes 4 -- {inner}"))
     assert load(script(tmp_path, f"python submit.py --num_nodes 1 -- {inner}")).gpus == 8
+    assert load(script(tmp_path, f"python submit.py --num_nodes 4 --gpus 8 -- {inner}")).gpus == 32
 
 
 def test_the_task_is_that_of_the_program_behind(tmp_path: Path) -> None:
