@@ -79,9 +79,8 @@ def ranks(launch: Launch, unknowns: Unknowns, hosts: Mapping[str, str]) -> tuple
         if step.kind == "submitter" and (nodes := _nodes(step)) and not (last and _nodes(last) == nodes):
             name = unknowns.shown(step.options["name"])
             if each := step.options.get("gpus"):
-                return product(
-                    unknowns, nodes, each
-                ), f"{name}: {unknowns.shown(nodes)} nodes × {unknowns.shown(each)} GPUs"
+                shown = f"{unknowns.shown(nodes)} nodes × {unknowns.shown(each)} GPUs"
+                return product(unknowns, nodes, each), f"{name}: {shown}"
             return unknowns.mark(Unknown(f"the processes of {nodes} nodes that {name} starts", "--gpus N")), name
     if last is not None and last.kind == "torchrun":
         return _torchrun(last, launch, unknowns)
