@@ -84,7 +84,8 @@ def _shares(rows: pd.DataFrame) -> Array:
     seconds = dict(zip(BREAKDOWN, np.nan_to_num(rows[list(BREAKDOWN)].to_numpy(dtype=float)).T, strict=True))
     whole = sum(seconds.values(), np.zeros(len(rows)))
     parts = np.column_stack([sum((seconds[name] for name in names), np.zeros(len(rows))) for names in PARTS.values()])
-    return np.divide(parts, whole[:, None], out=np.zeros_like(parts), where=whole[:, None] > 0.0)
+    share: Array = np.divide(parts, whole[:, None], out=np.zeros_like(parts), where=whole[:, None] > 0.0)
+    return share
 
 
 def cells(rows: pd.DataFrame) -> pd.DataFrame:
@@ -133,7 +134,8 @@ def _others(means: Array, kin: pd.Series[Any]) -> Array:
     """Of every cell the mean over the other cells of its kin; NaN where there are none."""
     _, at, count = np.unique(kin.to_numpy(dtype=str), return_inverse=True, return_counts=True)
     others, left = (count - 1)[at], np.bincount(at, means)[at] - means
-    return np.divide(left, others, out=np.full(len(means), np.nan), where=others > 0)
+    mean: Array = np.divide(left, others, out=np.full(len(means), np.nan), where=others > 0)
+    return mean
 
 
 def per_key(rows: pd.DataFrame, key: str) -> pd.DataFrame:
