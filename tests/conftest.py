@@ -55,8 +55,8 @@ def conditioned_once() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def checked_in_runs_once() -> Iterator[None]:
     """Read the measured runs of the repository once a process: they take four seconds, and dozens of tests begin with them.
-    A file with another text, such as one that a test breaks, is read each time."""
-    plain, made = dataset.remember, dict[str, list[MeasuredRun]]()
+    A file with another text, such as one that a test breaks, is read each time, and all are by tests of what is kept."""
+    plain, recall, made = dataset.remember, dataset.remembered, dict[str, list[MeasuredRun]]()
     checked_in = {path.read_text(encoding="utf-8") for path in (ROOT / "measured" / "runs").glob("*.yaml")}
 
     def remember(text: str, runs: Sequence[MeasuredRun]) -> None:
@@ -64,9 +64,12 @@ def checked_in_runs_once() -> Iterator[None]:
             made[text] = list(runs)
         plain(text, runs)
 
+    def remembered(text: str) -> list[MeasuredRun] | None:
+        return made[text] if text in made and os.environ.get("PROJECTOR_CACHE") == "off" else recall(text)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dataset, "remember", remember)
-        patch.setattr(dataset, "remembered", lambda text, recall=dataset.remembered: made.get(text) or recall(text))
+        patch.setattr(dataset, "remembered", remembered)
         yield
 
 
