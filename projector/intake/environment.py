@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from projector.intake.loaded import Loaded
 from projector.intake.shell.unknown import is_known
@@ -23,7 +24,7 @@ def within(loaded: Loaded, environment: Mapping[str, str]) -> Loaded:
     return replace(loaded, unmodelled=(*loaded.unmodelled, *named), assumed=(*loaded.assumed, *assumed))
 
 
-def _told(known: Mapping[str, str], kind: str) -> Iterator[tuple[str, ...]]:
+def _told(known: Mapping[str, str], kind: str) -> Iterator[tuple[Any, ...]]:
     """Yields each variable that an entry of ``tables/environment.yaml`` is about, with what stands behind its values."""
     for pattern, values, *rest in table("environment", kind):
         for name, value in known.items():
