@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from projector.benchmark.launched import first
@@ -34,7 +35,10 @@ def add_live(parser: Any) -> None:
     parser.set_defaults(timed=None)
     files = parser.add_mutually_exclusive_group()
     files.add_argument(
-        "--save-benchmark", metavar="FILE", help="time layers on the device at hand, and keep the times in FILE"
+        "--save-benchmark",
+        "--save-profiling",
+        metavar="FILE",
+        help="time layers on the device at hand, and keep the times in FILE",
     )
     files.add_argument(
         "--load-benchmark",
@@ -81,10 +85,20 @@ def one_voice(timing: bool = True) -> Iterator[None]:
 
 def asked(options: argparse.Namespace) -> bool:
     """Returns whether live times are wanted in place of tables."""
-    if options.benchmark_gpus and not options.save_benchmark:
-        expected = "--save-benchmark FILE: only that times layers on the devices at hand"
-        raise InputError([Problem("--benchmark-gpus", "", options.benchmark_gpus, expected)])
     return bool(options.save_benchmark or options.load_benchmark)
+
+
+@contextmanager
+def kept(options: argparse.Namespace) -> Iterator[None]:
+    """``--benchmark-gpus`` without a file times layers as well, and their times live as long as the command."""
+    if options.load_benchmark and options.benchmark_gpus:
+        raise InputError(
+            [Problem("--benchmark-gpus", "", options.benchmark_gpus, "no --load-benchmark: it times nothing")]
+        )
+    with TemporaryDirectory() as folder:
+        if options.benchmark_gpus and not options.save_benchmark:
+            options.save_benchmark = str(Path(folder) / "times.json")
+        yield
 
 
 def measurement(

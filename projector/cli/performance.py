@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from projector.cli import memory as held
 from projector.cli import runs, slow, written
-from projector.cli.live import add_live, asked, one_voice
+from projector.cli.live import add_live, asked, kept, one_voice
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, whole
 from projector.dataclass import dataclass
@@ -59,8 +59,7 @@ def register(parser: Parser) -> None:
     group.add_argument(
         "--profiling-mode",
         choices=(SIMULATE, BENCHMARK, BOTH),
-        default=SIMULATE,
-        help="kernels from models, measured tables of this GPU, or both; default: simulate",
+        help="kernels from models, measured tables of this GPU, or both; default: simulate, with --benchmark-gpus benchmark",
     )
     add_live(group)
     add_json(group)
@@ -96,7 +95,8 @@ def register(parser: Parser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    with one_voice(asked(options)):
+    options.profiling_mode = options.profiling_mode or (BENCHMARK if options.benchmark_gpus else SIMULATE)
+    with kept(options), one_voice(asked(options)):
         _projected(options)
 
 

@@ -160,6 +160,11 @@ def test_both_commands_use_a_file(file: Path, small: Path, capsys: pytest.Captur
     assert "efficiency" in capsys.readouterr().out
 
 
+def test_devices_are_asked_without_a_file(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert projector(["performance", "--config", str(small), "--benchmark-gpus", "1", "--budget", "0.05"]) == 0
+    assert "Benchmark: pp 1" in capsys.readouterr().out
+
+
 def test_a_file_without_a_mode_that_uses_it_is_refused(
     file: Path, small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,15 +84,6 @@ def test_model_of_a_name_or_a_hugging_face_file(document, tmp_path):
     assert given["model"]["parameters"] == named["model"]["parameters"] > 7e9
 
 
-def test_what_a_flag_says_is_not_assumed(document, tmp_path):
-    file = tmp_path / "case.yaml"
-    file.write_text(
-        "model: llama3.1_8b\ngpu: b200\nrecipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096}\n"
-    )
-    assert "framework=megatron-lm" in document(config=str(file))["assumed"]
-    assert "framework=megatron-lm" not in document("--framework", "nemo", config=str(file))["assumed"]
-
-
 def test_every_cluster_answers(capsys, every):
     """With figures, or with a reason in words."""
     for name, config in list(zip(catalogue.cluster_names(), itertools.cycle((MIXTRAL, DEEPSEEK))))[::every]:
