@@ -59,7 +59,7 @@ def register(parser: Parser) -> None:
     group.add_argument(
         "--profiling-mode",
         choices=(SIMULATE, BENCHMARK, BOTH),
-        help="kernels from models, measured tables of this GPU, or both; default: simulate, with --benchmark-gpus benchmark",
+        help="kernels from models, measured tables of this GPU, or both; default: simulate (--benchmark-gpus: benchmark)",
     )
     add_live(group)
     add_json(group)
