@@ -1,5 +1,5 @@
 """Put the generated parts of README.md in place: what a new source should expect from reports/sources.md, figures from
-reports/figures.md and reports/results.csv, terminal output from reports/moe.txt.
+reports/figures.md and reports/results.csv, terminal output from reports/*.txt.
 
     python tools/update_readme.py [--check]
 
@@ -26,7 +26,7 @@ from projector.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = ("In short",)
-TABLES, ROWS, SCREEN = 1, 8, 25
+TABLES, ROWS, SCREEN = 1, 8, 30
 #: Kinds of sources in words, as runs of ``measured/runs`` state them.
 KINDS = {
     "log": "logs of training runs",
@@ -109,13 +109,14 @@ def replaced(readme: str, name: str, content: str) -> str:
 def main(arguments: list[str]) -> int:
     path, reports = ROOT / "README.md", ROOT / "reports"
     old = path.read_text(encoding="utf-8")
-    new = replaced(old, "ask", excerpt((reports / "ask.txt").read_text(encoding="utf-8")))
+    new = old
+    for name in ("ask", "two", "score", "moe"):
+        new = replaced(new, name, excerpt((reports / f"{name}.txt").read_text(encoding="utf-8")))
     new = replaced(new, "expect", expect((reports / "sources.md").read_text(encoding="utf-8")))
     sound, _ = parted(files.rows(reports / "results.csv"))
     looked = frozenset(look.run_id for look in first_look.read(reports / first_look.FILE.name))
     new = replaced(new, "sources", sources(sound, facts_of(ROOT / "measured" / "runs"), looked))
     new = replaced(new, "figures", figures((reports / "figures.md").read_text(encoding="utf-8")))
-    new = replaced(new, "output", excerpt((reports / "moe.txt").read_text(encoding="utf-8")))
     if "--check" in arguments:
         if new != old:
             print("README.md: its generated parts are not those of reports/; run ./run reports", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Any
 
 from projector.cli.inputs import Case
 from projector.effects import PARTS
-from projector.io.table import Cell, Line, factor, figure, percent, seconds
+from projector.io.table import Cell, Line, factor, figure, number1, percent, seconds
 from projector.posterior import Expectation, cause
 from projector.projection import Projection
 
@@ -86,3 +86,13 @@ def columns(case: Case, of: str = "projection") -> tuple[Cell, Cell]:
         figure("expected s", lambda item: (e := found(item)) and e.middle, seconds, minor=1),
         figure("90 % interval", lambda item: (e := found(item)) and f"{e.low:.3f}–{e.high:.3f}", minor=2),
     )
+
+
+def speed(case: Case) -> Cell:
+    """A column for items that have a projection: the throughput of the expected step."""
+
+    def of(item: Any) -> float:
+        made: Projection = item.projection
+        return made.tgs * made.step_seconds / expectation(case, made).middle
+
+    return figure("tokens/s/GPU", of, number1, minor=3)

@@ -7,7 +7,7 @@ from typing import Any
 
 from projector.cli import expected
 from projector.cli.inputs import Case
-from projector.io.table import Cell, Line, Table, figure, gib, listed, number1, seconds, text
+from projector.io.table import Cell, Line, Table, figure, gib, listed, text
 from projector.projection import Projection, project
 from projector.search.remedies import Remedies, Remedy, remedies
 
@@ -15,9 +15,8 @@ from projector.search.remedies import Remedies, Remedy, remedies
 def _columns(case: Case) -> tuple[Cell, ...]:
     return (
         text("change", "change.label"),
-        figure("step s", "projection.step_seconds", seconds),
         *expected.columns(case),
-        figure("tokens/s/GPU", "projection.tgs", number1),
+        expected.speed(case),
         figure("needed GiB", "projection.memory.required", gib),
         figure("to spare GiB", "projection.memory.margin_bytes", gib),
         text("verdict", "projection.memory.status"),

@@ -138,7 +138,7 @@ def _best(case: Case, found: Found, top: int) -> Table:
     made = (
         text("configuration", lambda hit: (f"{hit.workload.gpus} GPUs, " if several else "") + words(hit.fields)),
         *expected.columns(case),
-        figure("tokens/s/GPU", "projection.tgs", number1, minor=3),
+        expected.speed(case),
         figure("against best", lambda hit: signed(hit.gain[0]) if hit is not found.best[0] else None),
         figure(
             "from to",
@@ -169,7 +169,7 @@ def _front(found: Found, case: Case) -> Table:
     hours = figure("GPU-hours of 10⁹ tokens", lambda hit: hit.seconds * gpus(hit) / tokens / 3.6e-6, number1)
     made = (
         text("configuration", lambda hit: (f"{gpus(hit)} GPUs, " if several else "") + words(hit.fields)),
-        figure("step (s)", "seconds", seconds),
+        figure("projected s", "seconds", seconds),
         *((hours,) if several else ()),
         figure("GiB", "memory", gib),
     )

@@ -126,18 +126,18 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
         text("system", system),
         figure("GPUs", lambda row: row["gpus"]),
         text("layout", lambda row: brief(layout(row))),
-        figure("tokens/s/GPU", lambda row: number1(row["tgs"] * row["step_seconds"] / row["expected.middle"])),
+        figure("tokens/s/GPU", lambda row: number1(row["expected.tgs"])),
         figure("90 %", within),
-        *([figure("gap", lambda row: row["gap"], percent, minor=1)] if "gap" in best else ()),
+        *([figure("gap", lambda row: row["gap"], percent)] if "gap" in best else ()),
+        *([text("memory", "verdict")] if "verdict" in best else ()),
         figure("days", lambda row: number1(row["run.days"])),
-        figure("MWh", lambda row: number1(row["run.mwh"])),
+        figure("MWh", lambda row: number1(row["run.mwh"]), minor=1),
         *(
-            [figure("cost", lambda row: f"{row['run.cost']:,.0f}")]
+            [figure("cost", lambda row: f"{row['run.cost']:,.0f}", minor=1)]
             if len(best) and best["run.cost"].notna().all()
             else ()
         ),
-        figure("expected (s)", lambda row: seconds(row["expected.middle"]), minor=1),
-        *([text("memory", "verdict", minor=1)] if "verdict" in best else ()),
+        figure("expected (s)", lambda row: seconds(row["expected.middle"]), minor=2),
         figure("GiB", lambda row: gib(row["memory"]), minor=2),
         figure("projected (s)", lambda row: seconds(row["step_seconds"]), minor=3),
     )

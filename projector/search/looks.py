@@ -46,7 +46,7 @@ def tidy(axes: Any, x: str, y: str, *, doubling: tuple[float, ...] = (), log: bo
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
 
 
 def save(figures: Mapping[str, Any], folder: Path) -> list[Path]:

@@ -29,8 +29,8 @@ def _front(found: Found, title: str) -> Any:
     best = found.best[0]
     axes.plot(best.projection.memory.allocated / 2**30, best.projection.step_seconds, "*", ms=13, color=COLOURS[1],
               label="best")  # fmt: skip
-    tidy(axes, "allocated on the fullest rank (GiB)", "step (s)", log=True)
-    axes.legend(frameon=False)
+    tidy(axes, "allocated on the fullest rank (GiB)", "projected step (s)", log=True)
+    picture.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return picture
 
 

@@ -19,7 +19,7 @@ _SIZES = ("tp", "pp", "cp", "ep", "dp", "micro_batch_size")
 _SCALED: dict[str, tuple[str, str, Callable[[Cluster], float]]] = {
     "flops": ("bf16 peak", "TFLOP/s", lambda c: c.gpu.peak_of("bf16") / 1e12),
     "memory_bandwidth": ("memory bandwidth", "TB/s", lambda c: c.gpu.memory_bandwidth / 1e12),
-    "memory_capacity": ("usable memory", "GB", lambda c: c.gpu.usable_memory_bytes / 1e9),
+    "memory_capacity": ("usable memory", "GiB", lambda c: c.gpu.usable_memory_bytes / 2**30),
     "intra_bandwidth": ("links in a domain", "GB/s", lambda c: c.intra.bandwidth / 1e9),
     "inter_bandwidth": ("links between domains", "GB/s", lambda c: c.inter.bandwidth / 1e9),
 }
@@ -62,17 +62,17 @@ def _together(scales: list[str]) -> Iterator[list[str]]:
 
 
 def _scaling(model: str, best: Frame, tokens: float | None) -> Figure:
-    """Step, tokens/s/GPU and, for a token budget, days over GPUs, a line a system."""
+    """Expected step, tokens/s/GPU and, for a token budget, days over GPUs, a line a system."""
     drawn, panels = figure(model, 3 if tokens else 2)
     counts = tuple(sorted(best["gpus"].unique()))
     for i, (of, each) in enumerate(best.groupby("of", sort=False)):
         line = each.sort_values("gpus")
         look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], "label": str(of)}
-        panels[0].plot(line["gpus"], line["step_seconds"], **look)
-        panels[1].plot(line["gpus"], line["tgs"], **look)
+        panels[0].plot(line["gpus"], line["expected.middle"], **look)
+        panels[1].plot(line["gpus"], line["expected.tgs"], **look)
         if tokens:
-            panels[2].plot(line["gpus"], tokens / (line["tgs"] * line["gpus"]) / _DAY, **look)
-    tidy(panels[0], "GPUs", "step (s)", doubling=counts, log=True)
+            panels[2].plot(line["gpus"], tokens / (line["expected.tgs"] * line["gpus"]) / _DAY, **look)
+    tidy(panels[0], "GPUs", "expected step (s)", doubling=counts, log=True)
     tidy(panels[1], "GPUs", "tokens/s/GPU", doubling=counts)
     if tokens:
         tidy(panels[2], "GPUs", f"days to {_amount(tokens)} tokens", doubling=counts, log=True)
@@ -112,8 +112,8 @@ def _optimum(title: str, best: Frame) -> Figure:
         tidy(panels[1], "GPUs", "share of the step")
         panels[1].set_xticks(at, [str(count) for count in counts])
         panels[1].legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
-    panels[-1].bar(at, line["memory"] / 1e9, 0.7, color=COLOURS[0])
-    tidy(panels[-1], "GPUs", "allocated on the fullest rank (GB)")
+    panels[-1].bar(at, line["memory"] / 2**30, 0.7, color=COLOURS[0])
+    tidy(panels[-1], "GPUs", "allocated on the fullest rank (GiB)")
     panels[-1].set_xticks(at, [str(count) for count in counts])
     return drawn
 
@@ -124,7 +124,9 @@ def _heats(title: str, best: Frame, scales: dict[str, list[float]], tokens: floa
     *panel, x, y = scales
     values = scales[panel[0]] if panel else [None]
     drawn, panels = figure(title, len(values), width=4.6 * len(values) + 1.4)
-    measure = best.assign(value=tokens / (best["tgs"] * best["gpus"]) / _DAY if tokens else best["tgs"])
+    measure = best.assign(
+        value=tokens / (best["expected.tgs"] * best["gpus"]) / _DAY if tokens else best["expected.tgs"]
+    )
     low, high = measure["value"].min(), measure["value"].max()
     of = system(str(best["system"].iloc[0]))
     image = None
@@ -181,13 +183,13 @@ def _amount(tokens: float) -> str:
 
 
 def _layouts(title: str, every: Frame) -> Figure:
-    """Tokens/s/GPU of every layout over its pipeline, by tensor parallelism: how uneven the space is."""
+    """Projected tokens/s/GPU of every layout over its pipeline, by tensor parallelism: how uneven the space is."""
     drawn, (axes,) = figure(title)
     for i, (tp, each) in enumerate(every.groupby("recipe.tp")):
         look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
         axes.scatter(each["recipe.pp"] * 1.04 ** (i - 1), each["tgs"], s=16, alpha=0.6, linewidths=0, **look)
         top = each.groupby("recipe.pp")["tgs"].max()
         axes.plot(top.index * 1.04 ** (i - 1), top, label=f"tp {tp}", **look, markersize=0)
-    tidy(axes, "pipeline ranks", "tokens/s/GPU", doubling=tuple(sorted(every["recipe.pp"].unique())))
+    tidy(axes, "pipeline ranks", "tokens/s/GPU, as projected", doubling=tuple(sorted(every["recipe.pp"].unique())))
     axes.legend(frameon=False)
     return drawn

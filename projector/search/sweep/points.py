@@ -113,14 +113,16 @@ def _told(load: Workload, made: Projection) -> Row:
 
 
 def expected(point: Point, row: Mapping[str, Any], known: Knowledge) -> Row:
-    """The expected step of a point that has its layout and its time by part, and the ends of its interval, in seconds."""
+    """The expected step of a point that has its layout and its time by part, the ends of its interval, in seconds, and the
+    throughput of that step."""
     fields = {name: row[f"best.{name}"] for name in _SHOWN if row[f"best.{name}"] == row[f"best.{name}"]}
     load = with_fields(_load(point), {name: int(v) if isinstance(v, float) else v for name, v in fields.items()})
     breakdown = {name[5:]: value for name, value in row.items() if name.startswith("time.") and value == value}
     facts = facts_of(load, _cluster(point), row["step_seconds"], breakdown, (), known.law)
     told = row.get("assumed")
     found = known.of(replace(facts, assumed=frozenset(told.split("+") if told and isinstance(told, str) else ())))
-    return {f"expected.{name}": getattr(found, name) for name in ("low", "middle", "high")}
+    ends = {f"expected.{name}": getattr(found, name) for name in ("low", "middle", "high")}
+    return ends | {"expected.tgs": row["tgs"] * row["step_seconds"] / found.middle}
 
 
 def _lists(given: Mapping[str, Any] | None) -> dict[str, tuple[Any, ...]]:

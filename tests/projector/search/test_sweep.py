@@ -105,7 +105,7 @@ def test_a_machine_that_does_not_exist_is_drawn_in_the_page(tmp_path, capsys) ->
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == page.count("<figure") == 1
     assert "llama3.1_8b_h100_16_flops_inter_bandwidth_memory_bandwidth_memory_capacity" in page
-    for words_of_axes in ("bf16 peak (TFLOP/s): 1979", "days to 1T tokens", "usable memory (GB)", ">0.8493<"):
+    for words_of_axes in ("bf16 peak (TFLOP/s): 1979", "days to 1T tokens", "usable memory (GiB)", ">0.791<"):
         assert words_of_axes in page
     assert ("data:image/png" in page) == ("img-src data:" in page)  # cells are pictures in the picture
     assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
