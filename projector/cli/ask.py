@@ -51,7 +51,7 @@ def register(parser: Parser) -> None:
     within = "days that the whole run may take: the fewest GPUs, in powers of two of hosts, on which it is expected to"
     group.add_argument("--within", type=quantity("days", 0.01, 10_000), metavar="DAYS", help=within)
     group.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
-    add_budget(group, "5")
+    add_budget(group)
     written.add_write(group)
     add_json(group)
 

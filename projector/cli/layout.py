@@ -15,18 +15,19 @@ if TYPE_CHECKING:
 _LAYOUT = frozenset(("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "data_parallel_sharding"))
 
 
+_SECONDS = "8"  # of CPU, unless something else is asked for
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|min|p)?")
 
 
-def add_budget(group: Any, default: str) -> None:
+def add_budget(group: Any) -> None:
     """The flags that say how long a search may take, and on how many cores it works."""
     from projector.cli.parser import whole
 
     words = (
         "CPU seconds (8, 5min) or projections (500p) after which the search stops and says how far the best can be off; "
-        f"0: at the first that fits; none: go on until no other is better; default: {default}"
+        f"0: at the first that fits; none: go on until no other is better; default: {_SECONDS}"
     )
-    group.add_argument("--budget", type=budget, default=default, metavar="S", help=words)
+    group.add_argument("--budget", type=budget, default=_SECONDS, metavar="S", help=words)
     words = "processes that search side by side, each for the seconds of --budget; default: one a core"
     group.add_argument("--jobs", type=whole(1, 1024), metavar="N", help=words)
 

@@ -61,7 +61,7 @@ def register(parser: Parser) -> None:
     margin = "share of the usable memory that stays free; default: 0"
     add("--memory-margin", type=quantity("share", 0, 0.9), default=0.0, metavar="X", help=margin)
     add("--top", type=whole(1, 1000), default=10, metavar="N", help="configurations to show; default: 10")
-    add_budget(group, "8")
+    add_budget(group)
     out = parser.add_argument_group("what comes out")
     written.add_write(out)
     add_pictures(out, "pictures: time against memory, where time goes")

@@ -38,7 +38,7 @@ _BEYOND = 512  # branches that are opened for the sake of a second layout
 _TOGETHER = 256  # nodes that are opened, or projected, at once
 _SOONER = 64  # the same before there is anything to compare with
 _BUNCH = 65536  # limbs that are priced at once
-_SOON = 2048  # the same where there is a time at which to stop
+_SOON = 4096  # the same where there is a time at which to stop
 _NOTHING: Mapping[str, Any] = {
     "recompute_granularity": "none",
     "recompute_method": None,
