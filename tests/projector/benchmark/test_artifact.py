@@ -161,6 +161,7 @@ def test_both_commands_use_a_file(file: Path, small: Path, capsys: pytest.Captur
 
 
 def test_devices_are_asked_without_a_file(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
     assert projector(["performance", "--config", str(small), "--benchmark-gpus", "1", "--budget", "0.05"]) == 0
     assert "Benchmark: pp 1" in capsys.readouterr().out
 
