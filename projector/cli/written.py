@@ -85,9 +85,9 @@ def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Na
         assert kind is not None
         runs = load.framework.startswith("torchtitan") if kind == "torchtitan" else load.framework in _MEGATRON
         if kind not in ("case", "patch") and not runs:
-            problems.append(
-                Problem("--write", "", word, f"a file that starts a run of {load.framework}; case is of any")
-            )
+            needs = "--framework torchtitan" if kind == "torchtitan" else "a framework of Megatron-LM's arguments"
+            expected = f"a file that starts a run of {load.framework} ({kind}: with {needs}); case is of any"
+            problems.append(Problem("--write", "", word, expected))
             continue
         path = Path(NAMES[kind] if word in NAMES else word)
         try:

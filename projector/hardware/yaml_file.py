@@ -32,10 +32,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def described(path: Path) -> dict[str, Any]:
-    """Returns the mapping of a file of hardware. On a ``base`` (``gpus/NAME`` or ``clusters/NAME`` of the catalogue) it
-    states what differs: mappings field by field, null for what is not there. The base's names and notes are not its. A
-    figure that a file of the catalogue states needs a source of its own; elsewhere it is assumed, for a what-if, and
-    without a name the file describes the base itself, changed."""
+    """Returns the mapping of a file of hardware. On a ``base`` (``gpus/NAME`` or ``clusters/NAME`` of the catalogue; NAME
+    alone is the GPU) it states what differs: mappings field by field, null for what is not there. The base's names and
+    notes are not its. A figure that a file of the catalogue states needs a source of its own; elsewhere it is assumed, for
+    a what-if, and without a name the file describes the base itself, changed."""
     own = read_mapping(path)
     if "base" not in own:
         return own
@@ -43,8 +43,11 @@ def described(path: Path) -> dict[str, Any]:
     known = [
         f"{file.parent.name}/{file.stem}" for file in sorted(_CATALOGUE.glob("*/*.yaml")) if file.parent.name in _BASES
     ]
+    alone = [each.partition("/")[2] for each in known if each.startswith("gpus/")]
+    if name in alone:
+        name = f"gpus/{name}"
     if name not in known:
-        raise InputError([Problem(str(path), "base", name, nearest(str(name), known))])
+        raise InputError([Problem(str(path), "base", name, nearest(str(name), known if "/" in str(name) else alone))])
     base = described(_CATALOGUE / f"{name}.yaml")
     return _on(base, own) if path.parent.parent == _CATALOGUE else changed(base, own)
 

@@ -193,6 +193,16 @@ def test_what_is_not_stated_is_the_base_s(tmp_path) -> None:
     assert "inter, inter.bandwidth_gbs: assumed, for a what-if" in read(tmp_path, sources=[]).sources
 
 
+def test_a_name_alone_is_the_gpu(tmp_path) -> None:
+    made = []
+    for name in ("h100_sxm", "gpus/h100_sxm"):
+        (tmp_path / "own.yaml").write_text(f"base: {name}\nmemory_bandwidth_tbs: 4.0\n")
+        made.append(catalogue.gpu(str(tmp_path / "own.yaml")))
+    assert made[0] == made[1]
+    assert made[0].memory_bandwidth == 4e12
+    assert made[0].peak == catalogue.gpu("h100_sxm").peak
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
