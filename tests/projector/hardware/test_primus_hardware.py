@@ -305,3 +305,11 @@ def test_a_projection_says_whose_kernels_stand_in() -> None:
     assert settle(run, known).assumed == settle(run, replace(known, gpu=stranger("mi355x"))).assumed
     borrowed = settle(run, replace(known, gpu=stranger("mi355x", arch="gfx1250"))).assumed
     assert "kernels of gfx950 (nothing is known of gfx1250)" in borrowed
+
+
+@pytest.mark.parametrize("clock", ["clock.matrix", "clock.attention"])
+def test_a_gpu_that_shares_its_power_with_a_cpu_is_slower_than_one_that_has_it_alone(clock: str) -> None:
+    """By the cube root of what is left of it: a GH200 between the H100 parts of 500 and of 700 W."""
+    less, shared, alone = (of(gpu(name))[clock] for name in ("h100_sxm_96gb_500w", "gh200", "h100_sxm"))
+    assert less < shared < alone
+    assert shared == pytest.approx(alone * (570 / 700) ** (1 / 3), rel=0.01)
