@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -26,7 +27,7 @@ PARTS = ("compute", "host", "tp", "ep", "ep between nodes", "cp", "pp", "dp", "d
 ASSUMPTIONS = ("size", "layout", "recompute", "unread")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Facts:
     """What the posterior sees of one projection.
 
@@ -49,7 +50,7 @@ class Facts:
     timed: bool = False
     processor: bool = False
 
-    @property
+    @cached_property
     def effects(self) -> dict[Effect, float]:
         """By effect, what it is multiplied with."""
         apart = " on a CPU" if self.processor else ""

@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from harness.calibrate import fit
-from harness.contracts.estimates import Observation
 from harness.contracts.runs import MeasuredRun
 from harness.evidence import dataset
-from projector.effects import Prior
 
 # The same examples in every run, however slow the machine: what fails in CI fails at home.
 settings.register_profile("steady", derandomize=True, deadline=None, max_examples=50)
@@ -33,23 +30,6 @@ SHARED = ROOT.parent / "shared"
 def every(request) -> int:
     """Of long lists each sixteenth is looked at in every run of the tests, all of them at night: ``items[::every]``."""
     return int(request.param)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def conditioned_once() -> Iterator[None]:
-    """Condition the rows that the package carries once a process: it takes longer than the tiny runs of the tests."""
-    made: dict[object, tuple[object, fit.Conditioned]] = {}
-    plain = fit.Conditioned.of
-
-    def once(rows: Sequence[Observation], known: Prior) -> fit.Conditioned:
-        key = (tuple(map(id, rows)), *sorted(known.deviations.items()), *sorted(known.scatter.items()))
-        if key not in made:
-            made[key] = (rows, plain(rows, known))  # held, so that no other row gets the identity of one
-        return made[key][1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fit.Conditioned, "of", staticmethod(once))
-        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from harness.calibrate import fit, learn
-from harness.calibrate.fit import Conditioned
+from harness.calibrate.conditioned import Conditioned
 from harness.calibrate.learn import NORMAL, Left
 from harness.contracts.estimates import Estimate, Observation
 from projector.dataclass import dataclass
@@ -53,14 +53,16 @@ def estimates(known: Conditioned, asked: Sequence[Observation], tail: float | No
 
 def all_in(known: Conditioned, asked: Sequence[Observation]) -> dict[str, Estimate]:
     """By run id, each asked row by all rows, its own included."""
-    if not asked:
-        return {}
-    mean, covariance = known.without(np.zeros(len(known.rows), dtype=bool), [row.facts for row in asked])
-    spread = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
-    return {
-        row.run_id: Estimate(log=log, deviation=each, half=NORMAL * each)
-        for row, log, each in zip(asked, mean.tolist(), spread, strict=True)
-    }
+    by_source: dict[str, list[Observation]] = {}
+    for row in asked:
+        by_source.setdefault(row.source, []).append(row)
+    found: dict[str, Estimate] = {}
+    for those in by_source.values():
+        mean, covariance = known.expected([row.facts for row in those], own=True)
+        spread = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
+        for row, log, each in zip(those, mean.tolist(), spread, strict=True):
+            found[row.run_id] = Estimate(log=log, deviation=each, half=NORMAL * each)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,15 +150,14 @@ def ratio_widths(
 ) -> dict[tuple[str, str], float]:
     """Half widths in ln of the ratios of pairs of ``rows`` (by run id) of one source, as rows of other sources give them."""
     place = {row.run_id: row for row in rows}
-    sources = np.array([row.source for row in known.rows], dtype=object)
     by_name: dict[str, list[tuple[str, str]]] = {}
     for first, second in pairs:
         if first in place and second in place:
             by_name.setdefault(place[first].source, []).append((first, second))
     widths: dict[tuple[str, str], float] = {}
-    for name, those in by_name.items():
+    for those in by_name.values():
         ids = list(dict.fromkeys(run for pair in those for run in pair))
-        _, covariance = known.without(sources == name, [place[run].facts for run in ids])
+        _, covariance = known.expected([place[run].facts for run in ids])
         at = {run: i for i, run in enumerate(ids)}
         for first, second in those:
             i, j = at[first], at[second]

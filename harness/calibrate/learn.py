@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.calibrate import weights
-from harness.calibrate.fit import Conditioned, prior, repeat_share
+from harness.calibrate.conditioned import Conditioned
+from harness.calibrate.fit import prior, repeat_share
 from harness.contracts.estimates import Observation
 from projector.dataclass import dataclass
 from projector.posterior import LEVEL, REPEAT, Posterior
@@ -60,13 +61,12 @@ class Left:
 
 def left_out(known: Conditioned, asked: Iterable[Observation], counts: Sequence[int] = OWN) -> list[Left]:
     """Every asked row by the rows of other sources, and after some of its own source's: as many as ``counts`` says."""
-    source = np.array([row.source for row in known.rows], dtype=object)
     by_source: dict[str, list[Observation]] = {}
     for row in asked:
         by_source.setdefault(row.source, []).append(row)
     found: list[Left] = []
-    for name, those in by_source.items():
-        mean, covariance = known.without(source == name, [row.facts for row in those])
+    for those in by_source.values():
+        mean, covariance = known.expected([row.facts for row in those])
         spread = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
         pairs = zip(those, mean.tolist(), spread, strict=True)
         found += [Left(row=row, expected=log, deviation=s, before=s) for row, log, s in pairs]

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness import predictors
 from harness.calibrate import held
-from harness.calibrate.fit import Conditioned
+from harness.calibrate.conditioned import Conditioned
 from harness.contracts.estimates import Estimate, Observation, publisher
 from harness.contracts.results import BASELINE, FITS, Evaluation, Row, RunFacts, parted
 from harness.contracts.runs import BREAKDOWN, MeasuredRun, Prediction

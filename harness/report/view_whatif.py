@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from harness.calibrate import held
-from harness.calibrate.fit import Conditioned
+from harness.calibrate.conditioned import Conditioned
 from harness.contracts import frame
 from harness.contracts.estimates import Observation
 from harness.contracts.results import Evaluation

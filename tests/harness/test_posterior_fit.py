@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.calibrate import fit, held, learn
-from harness.calibrate.fit import Conditioned, Design
+from harness.calibrate.conditioned import Conditioned, thinned
 from harness.contracts.estimates import Observation
 from projector.effects import Facts, Prior
 from projector.posterior import Posterior
@@ -58,19 +58,30 @@ def test_the_likelihood_finds_frameworks_whose_stacks_lie_far_from_each_other() 
     assert scatter["apart"] > 1.5 * scatter["alike"]
 
 
-def test_leaving_a_source_out_equals_never_having_seen_it() -> None:
+def by_the_whole_matrix(known: Conditioned, keep: np.ndarray, asked: list[Facts]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of ``asked`` by the rows ``keep``, from the covariance of all of them as one matrix."""
+    facts = [row.facts for row in known.rows] + asked
+    effects = list(dict.fromkeys(effect for each in facts for effect in each.effects))
+    z = known.prior.design(facts, effects)
+    run = np.array([term == "run" for term, _ in effects])
+    variance = known.prior.variances(effects)
+    noise = (z[:, run] ** 2).sum(axis=1) * known.prior.deviations["run"] ** 2
+    shared = (z[:, ~run] * variance[~run]) @ z[:, ~run].T
+    rows, new = np.flatnonzero(keep), np.arange(len(keep), len(facts))
+    weight = np.concatenate([block.weight for block in known.blocks.values()])
+    inner = shared[np.ix_(rows, rows)] + np.diag(noise[rows] * weight[rows])
+    gain = np.linalg.solve(inner, shared[np.ix_(rows, new)]).T
+    y = np.array([row.log_ratio for row in known.rows])[rows]
+    return gain @ y, shared[np.ix_(new, new)] - gain @ shared[np.ix_(rows, new)] + np.diag(noise[new])
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_blocks_say_what_one_matrix_of_all_rows_says(own: bool) -> None:
     rows = drawn(6)
-    whole = Conditioned.of(rows, KNOWN)
-    mine = np.array([r.source == "s2" for r in rows])
-    asked = [r.facts for r in rows if r.source == "s2"]
-    # the weights of Student's t are those of all rows, so the other fit is given the same
-    part = Conditioned.of([r for r in rows if r.source != "s2"], KNOWN)
-    weight = whole.weight[~mine]
-    inverse = np.linalg.inv(part.design.shared + np.diag(part.design.noise * weight))
-    y = np.array([r.log_ratio for r in part.rows])
-    part = Conditioned(rows=part.rows, design=part.design, weight=weight, inverse=inverse, solved=inverse @ y)
-    nothing = np.zeros(len(part.rows), dtype=bool)
-    for left, right in zip(whole.without(mine, asked), part.without(nothing, asked), strict=True):
+    known = Conditioned.of(rows, KNOWN)
+    asked = [r.facts for r in rows if r.source == "s2"] + [row(1, 2, 0.0, 0.4, "g").facts]
+    keep = np.array([own or r.source != "s2" for r in known.rows])
+    for left, right in zip(known.expected(asked, own), by_the_whole_matrix(known, keep, asked), strict=True):
         np.testing.assert_allclose(left, right, atol=1e-9)
 
 
@@ -82,7 +93,7 @@ def test_effects_say_what_rows_say_of_a_new_source() -> None:
     shipped = Posterior(
         prior=fit.repeat_share(KNOWN), tail=(1.6, 1.6), effects=effects, mean=mean, covariance=covariance
     )
-    (middle,), ((variance,),) = known.without(np.zeros(len(rows), dtype=bool), [new])
+    (middle,), ((variance,),) = known.expected([new])
     assert shipped.log_ratio(new)[0] == pytest.approx(float(middle), abs=1e-9)
     # what a repetition adds is the same in all frameworks
     assert shipped.log_ratio(new)[1] == pytest.approx(float(variance), rel=0.01)
@@ -91,17 +102,16 @@ def test_effects_say_what_rows_say_of_a_new_source() -> None:
 def test_a_row_far_off_counts_less() -> None:
     rows = [row(i, i % 3, 0.0, 0.2) for i in range(12)]
     broken = [*rows[:-1], row(11, 2, 3.0, 0.2)]
-    design = Design.of([r.facts for r in broken], KNOWN)
-    weight = fit.noise_weights(design, np.array([r.log_ratio for r in broken]))
-    assert weight[-1] > 20.0 * np.median(weight)
+    weight = Conditioned.of(broken, KNOWN).blocks["s2"].weight
+    assert weight.max() > 20.0 * np.median(weight)
 
 
 def test_a_source_counts_no_more_rows_than_its_share() -> None:
     rows = [row(i, 0, 0.1) for i in range(100)] + [row(i, 1, 0.1) for i in range(3)]
-    chosen = fit.thinned(rows, 10)
+    chosen = thinned(rows, 10)
     assert sum(r.source == "s0" for r in chosen) == 10
     assert sum(r.source == "s1" for r in chosen) == 3
-    assert {r.run_id for r in fit.thinned(rows[::-1], 10)} == {r.run_id for r in chosen}
+    assert {r.run_id for r in thinned(rows[::-1], 10)} == {r.run_id for r in chosen}
 
 
 @pytest.mark.parametrize("scores", [[], [("a", 1.0)] * 50])
@@ -150,8 +160,8 @@ def test_a_row_by_all_others_is_the_row_left_out_with_its_repetitions() -> None:
     those = Conditioned.of(rows, KNOWN)
     error, deviation = those.without_itself()
     for i, each in enumerate(those.rows):
-        same = np.array([other.facts.fingerprint == each.facts.fingerprint for other in those.rows])
-        mean, covariance = those.without(same, [each.facts])
+        other = np.array([row.facts.fingerprint != each.facts.fingerprint for row in those.rows])
+        mean, covariance = by_the_whole_matrix(those, other, [each.facts])
         assert error[i] == pytest.approx(each.log_ratio - mean[0])
         assert deviation[i] ** 2 == pytest.approx(covariance[0, 0])
 
