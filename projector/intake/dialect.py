@@ -60,6 +60,8 @@ BUNDLES: Mapping[str, Mapping[str, object]] = {
 }
 #: Of a setting that is another kind of training wherever it is stated, be it off.
 STATED = object()
+#: Of a setting that is another kind of training at the values behind it alone.
+ONLY = object()
 _PARTS = ("title", "like", "marks", "into", "sections", "default", "renamed", "declared", "names", "same", "values", "hook",
           "neutral", "doubtful", "another")  # fmt: skip
 
@@ -188,10 +190,17 @@ def _several(values: object) -> tuple[object, ...]:
 
 
 def _another(told: Mapping[str, object]) -> Iterator[tuple[str, tuple[tuple[object, ...], str]]]:
-    """``setting: values`` or ``setting: {why: text, unless: values}`` (``stated: true``: unless it is null)."""
+    """``setting: values`` or ``setting: {why: text, unless: values}`` (``stated: true``: unless it is null; ``only``: at
+    these values)."""
     for several, values in told.items():
         told_so = values if isinstance(values, Mapping) else {"unless": values}
-        off = STATED if told_so.get("stated") else told_so.get("unless")
+        off = (
+            STATED
+            if told_so.get("stated")
+            else [ONLY, *told_so["only"]]
+            if "only" in told_so
+            else told_so.get("unless")
+        )
         for setting in words(several):
             yield setting, (_several(off), str(told_so.get("why", "")))
 
@@ -244,7 +253,8 @@ class Settings:
         for setting, (off, why) in self.dialect.another.items():
             value = stated.get(setting)
             unset = value is None or (STATED not in off and (value in (False, 0, "") or value in ([], {})))
-            if not unset and not any(value is each or (value == each and value is not True) for each in off):
+            listed = any(value is each or (value == each and value is not True) for each in off)
+            if not unset and listed == (ONLY in off):
                 what = f"{setting}: {why}" if why else f"{setting}={value}"
                 raise Unsupported(f"{self.where}: {self.dialect.title} with {what}")
 

@@ -132,6 +132,8 @@ def finished(
     framework = "deepspeed" if job.stated.get("deepspeed") else "pytorch"
     typed = job.fields["precision"] != "fp32" or job.args.has("bf16", "fp16", "pure_bf16")
     plain = () if typed else ("precision=fp32 (neither bf16 nor fp16 is stated)",)
+    if job.fields["precision"] == "fp32" and job.args.flag("tf32"):
+        told = (*told, "tf32=True (products of fp32 by fewer bits)")
     if job.fields.get("attention_backend") is None:
         plain = (*plain, _SINCE)
     if model and model.moe and framework == "pytorch" and job.fields.get("moe_grouped_gemm") is None:

@@ -175,9 +175,7 @@ def model_fields(args: Reader) -> dict[str, object]:
     found["quick_geglu"] = args.flag("quick_geglu") or None
     found["position_embedding_type"] = _position(args)
     found |= _attention(args, found["num_attention_heads"])
-    found["ffn_hidden_size"] = args.integer("ffn_hidden_size") or _ffn(
-        args, found["hidden_size"], found["gated_linear_unit"]
-    )
+    found["ffn_hidden_size"] = args.integer("ffn_hidden_size") or _ffn(args, found["hidden_size"], args.flag("swiglu"))
     found |= _mla(args)
     found |= _compressed(args)
     found |= _moe(args, found["ffn_hidden_size"])
@@ -197,18 +195,20 @@ def _position(args: Reader) -> str | None:
     if args.flag("use_rotary_position_embeddings"):
         return "rope"
     word = args.word("position_embedding_type")
+    if word in (None, "learned_absolute") and args.flag("add_position_embedding", "position_embedding") is False:
+        return "none"
     return None if word is None else _POSITIONS.get(word, word)
 
 
-def _ffn(args: Reader, hidden: object, gated: object) -> int | None:
-    """Megatron-LM validate_args: 4·H, with a gate two thirds of it rounded down to a multiple of 64, in FlagScale up to
-    one of ``multiple_of``."""
+def _ffn(args: Reader, hidden: object, swiglu: object) -> int | None:
+    """Megatron-LM validate_args: 4·H, with ``swiglu`` (no other gate) two thirds of it rounded down to a multiple of 64, in
+    FlagScale up to one of ``multiple_of``."""
     if not isinstance(hidden, int):
         return None
     multiple, factor = args.integer("multiple_of"), args.number("hidden_dim_multiplier")
-    if gated and multiple:
+    if swiglu and multiple:
         return -(-int(int(8 * hidden / 3) * (factor or 1)) // multiple) * multiple
-    return int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
+    return int(4 * hidden * 2 / 3 / 64) * 64 if swiglu else 4 * hidden
 
 
 def _attention(args: Reader, heads: object) -> dict[str, object]:
@@ -266,9 +266,9 @@ def _mla(args: Reader) -> dict[str, object]:
 
 def _compressed(args: Reader) -> dict[str, object]:
     """DeepSeek-V4 as Primus names it (primus/configs/models/megatron/deepseek_v4_base.yaml), and Megatron-LM."""
-    streams = args.integer("hc_mult", "num_residual_streams")
-    if args.raw("enable_hyper_connections") and streams is None:
-        streams = _STREAMS
+    streams = args.integer("hc_mult")
+    if args.flag("enable_hyper_connections", "enable_mhc_connections"):  # its number is printed without them, too
+        streams = args.integer("num_residual_streams", "mhc_num_residual_streams") or _STREAMS
     found: dict[str, object] = {"hyper_connections": streams if streams and streams > 1 else None}
     ratios = args.raw("compress_ratios") or args.raw("csa_compress_ratios")
     if ratios is None:

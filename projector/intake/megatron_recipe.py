@@ -36,6 +36,9 @@ def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     if not found["use_precision_aware_optimizer"]:
         found |= dict.fromkeys(_PRECISION_AWARE)
     found |= _precision(args)
+    summed = args.flag("accumulate_allreduce_grads_in_fp32")
+    if found.get("precision") == "fp16" and summed is False and not args.flag("deepspeed"):
+        found["grad_reduce_in_bf16"] = True  # as wide as the weights (core/distributed/param_and_grad_buffer.py)
     by_layers = _virtual_stages(args, num_layers, found["pp"])
     found["vpp"] = by_layers if found["vpp"] is None else found["vpp"]
     found |= _sharding(args, found["data_parallel_sharding"])

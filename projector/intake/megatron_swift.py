@@ -80,7 +80,7 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     loaded = assemble(settled, Origin(where=where, name=base.name, base=base))
     counted = (f"gpus={gpus} (NNODES × NPROC_PER_NODE)",) if gpus is not None else ()
     # swift/dataset/packing.py: bins of whole samples, which nothing fills up (padding_free)
-    full = f"packing=True (at most {args['max_length']} tokens of several documents: counted as one of so many)"
+    full = f"packing=True (at most {settled['seq_length']} tokens of several documents: counted as one of so many)"
     named = () if model else (f"model={base.name} ({args['model']})",)
     return replace(
         loaded,

@@ -140,6 +140,8 @@ def of_deepspeed(
         return ()
     unknown.pop("deepspeed_config", None)
     stated, open_ = deepspeed_arguments(text, str(name), way.unknowns)
+    if re.search(r'"overlap_comm":\s*true', text):
+        stated["zero_optimization.overlap_comm"] = True  # Megatron-DeepSpeed is modelled without
     for key, value in stated.items():
         if key in ("bf16", "fp16") and ("bf16" in args or "fp16" in args):
             continue  # the model is of the command line's type

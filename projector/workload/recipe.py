@@ -329,7 +329,7 @@ class Recipe:
         "a compiler joins the kernels of scripted functions: TorchScript's until PyTorch 2.1, torch.compile in Megatron-LM "
         "from 2024-01 on", "layer memory", "kernels", own=SAME)
     apply_rope_fusion: bool | None = recipe_field(
-        "one kernel rotates queries and keys", "layer memory", "kernels", megatron=SAME)
+        "one kernel rotates queries and keys", "layer memory", "kernels", megatron="apply_rope_fusion rope_fusion")
     bias_activation_fusion: bool | None = recipe_field(
         "one kernel adds the bias and applies the activation", "layer memory", "kernels",
         told_by="bias_swiglu_fusion bias_gelu_fusion")

@@ -107,6 +107,29 @@ def test_a_word_that_means_nothing_is_never_the_same_answer_in_silence(
     assert known or answer(after) != answer(before), (path, nonsense)
 
 
+TOLD = [
+    (name, *item)
+    for name, words in tabled("readers", "words_that_change_a_run_are_told").items()
+    for item in words.items()
+]
+
+
+@pytest.mark.parametrize(("name", "place", "value"), TOLD)
+def test_a_word_that_changes_a_run_is_told(tmp_path: Path, name: str, place: str, value: object) -> None:
+    if name == "megatron":
+        assert known_settings.sort({place: value}, frozenset(), "f").unmodelled == (f"{place}={value}",)
+        return
+    made = copy.deepcopy(FILES[name])
+    *sections_of, key = place.split(".")
+    inside = made
+    for section in sections_of:
+        inside = inside.setdefault(section, {})
+    inside[key] = value
+    said = told(read(name, made, tmp_path))
+    assert f"{place.removeprefix('model.')}=" in said
+    assert "(unknown)" not in said
+
+
 #: Settings that are lists, of which one word is one of one.
 LISTS = ("lora_target", "lora_target_modules")
 

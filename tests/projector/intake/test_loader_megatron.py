@@ -91,11 +91,13 @@ def test_query_groups_need_their_flag_as_in_megatron():
         assert loaded.model.num_query_groups == groups
 
 
-@pytest.mark.parametrize("flag", ["swiglu", "geglu", "quick_geglu", "glu_activation"])
-def test_each_word_of_a_gate_is_one(flag):
-    """Two products before the activation and, without a width of its own, two thirds of 4H."""
+@pytest.mark.parametrize(
+    ("flag", "width"), [("swiglu", 2688), ("geglu", 4096), ("quick_geglu", 4096), ("glu_activation", 4096)]
+)
+def test_each_word_of_a_gate_is_one(flag, width):
+    """Two products before the activation; without a width of its own --swiglu alone makes it two thirds of 4H."""
     model = megatron_args.from_mapping(MINIMAL | {flag: True}, "args").model
-    assert (model.gated_linear_unit, model.ffn_hidden_size) == (True, 2688)
+    assert (model.gated_linear_unit, model.ffn_hidden_size) == (True, width)
 
 
 def test_a_width_is_rounded_up_where_a_multiple_is_stated():
@@ -125,6 +127,16 @@ def test_what_forks_add_means_the_same_in_a_file(tmp_path):
     for words in ({"peft_type": "dora"}, {"rlhf_type": "dpo"}):
         with pytest.raises(Unsupported):
             detect.load(written(tmp_path / "run.yaml", stated | words, {}))
+
+
+@pytest.mark.parametrize(
+    ("given", "streams"),
+    [({"num_residual_streams": 4}, 0), ({"enable_hyper_connections": True}, 4),
+     ({"enable_mhc_connections": True, "mhc_num_residual_streams": 2}, 2), ({"enable_mhc_connections": False}, 0)],
+)  # fmt: skip
+def test_streams_of_a_residual_need_their_switch(given, streams):
+    """Megatron-LM prints their number of every run."""
+    assert megatron_args.from_mapping(MINIMAL | given, "args").model.hyper_connections == streams
 
 
 def test_sizes_of_latent_attention_have_megatrons_defaults():
