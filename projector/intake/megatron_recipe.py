@@ -171,7 +171,9 @@ def _fusions(args: Reader) -> dict[str, object]:
     if fused is not None:
         found["cross_entropy_fusion"] = (args.word("cross_entropy_fusion_impl") or "native") if fused else "none"
     swiglu, gelu = args.flag("bias_swiglu_fusion"), args.flag("bias_gelu_fusion")
-    found["bias_activation_fusion"] = gelu if args.flag("swiglu") is False or swiglu is None else swiglu
+    either = args.flag("bias_activation_fusion")  # one name for both, of Megatron core's configuration
+    said = gelu if args.flag("swiglu") is False or swiglu is None else swiglu
+    found["bias_activation_fusion"] = either if said is None else said
     if args.flag("use_flash_attn") and not args.has("attention_backend"):  # its name until 2024-12
         found["attention_backend"] = "flash"
     return found

@@ -92,6 +92,9 @@ def _arguments(job: Settings, model: Model | None) -> dict[str, object]:
     found = {**job.fields, **_optimizer(job)}
     if found.get("fp8") and args.flag("fp8_e4m3"):
         found["fp8"] = "e4m3"
+    flash, core = args.flag("use_flash_attention"), args.flag("mcore_gpt")
+    if flash and not core and "transformer_impl" in found:  # NeMo's own layers alone look at it
+        found["attention_backend"] = "flash"
     if args.flag("cpu_offloading"):
         found["cpu_offloading_num_layers"] = args.raw("cpu_offloading_num_layers")
     shared = args.flag("share_embeddings_and_output_weights")
