@@ -234,7 +234,10 @@ class Settings:
             else aliases.read(self.args, of.names)
         )
         if isinstance(word := self.fields.get("optimizer"), str):
-            self.fields["optimizer"] = named(word.removeprefix("paged_"))
+            called = named(word.removeprefix("paged_"))
+            self.fields["optimizer"] = (
+                "sgd_no_momentum" if called == "sgd" and not of.arguments else called
+            )  # as torch's
         for setting, table in of.values.items():
             self.fields |= self._meaning(setting, table)
 
@@ -323,7 +326,10 @@ class Settings:
                 yield f"{setting}={known_settings.shown(value)}"
 
     def unread(self, written: bool) -> known_settings.Unread:
-        """Settings that nobody read: neutral ones, slips of the pen, and the rest, which may change anything."""
+        """Settings that nobody read: neutral ones, slips of the pen, and the rest, which may change anything.
+
+        Raises :class:`Unsupported` for one that a person has ``written`` and that cuts the run over GPUs.
+        """
         deciding, unread = self.dialect.deciding, {}
         neutral = []
         for key, value in self.stated.items():
@@ -336,9 +342,13 @@ class Settings:
         slips = list(self._slips(unread)) if written else []
         unread = {key: value for key, value in unread.items() if key not in {slip.key for slip in slips}}
         left = known_settings.sort(unread, deciding, self.where, written=False)
+        if left.cutting and written:
+            raise Unsupported(
+                f"{self.where}: {', '.join(left.cutting)}: cuts the run over GPUs in a way not known here"
+            )
         silent = {text.partition("=")[0] for text in self.doubtful()}
         calm = tuple(sorted({*neutral, *left.neutral} - silent))
-        return known_settings.Unread(neutral=calm, unmodelled=left.unmodelled, problems=tuple(slips))
+        return replace(left, neutral=calm, problems=tuple(slips))
 
     def _slips(self, unread: Mapping[str, object]) -> Iterator[Problem]:
         """Settings and sections that nobody knows and that misspell those that decide something."""

@@ -88,7 +88,8 @@ def _sharded(job: Settings) -> tuple[str, ...]:
     (``version``): what they say of the recipe goes into the job's fields."""
     if job.args.raw("deepspeed"):
         return _zero(job)
-    words = [word.lower() for word in job.args.words("fsdp") or () if word.lower() not in ("auto_wrap", "false", "")]
+    stated = ("true",) if job.args.raw("fsdp") is True else job.args.words("fsdp") or ()
+    words = [word.lower() for word in stated if word.lower() not in ("auto_wrap", "false", "")]
     strategy = job.args.raw("fsdp_config.sharding_strategy")
     named = [str(strategy).lower()] if strategy else [word for word in words if word not in ("offload", "true")]
     on = bool(words or strategy or any(key.startswith("fsdp_config.") for key in job.stated))

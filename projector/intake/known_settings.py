@@ -77,7 +77,7 @@ def sort(unread: Mapping[str, object], read: frozenset[str], where: str, *, writ
             neutral.append(name)
         else:
             unmodelled.append(f"{name}={shown(value)}" + ("" if neutral_at else " (unknown)"))
-            if _cuts(normal(name), literal(value)):
+            if _cuts(normal(name).rpartition(".")[2], literal(value)):
                 cutting.append(f"{name}={shown(value)}")
     return Unread(
         neutral=tuple(neutral), unmodelled=tuple(unmodelled), cutting=tuple(cutting), problems=tuple(problems)

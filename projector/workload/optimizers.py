@@ -17,7 +17,9 @@ _ALIASES: Mapping[str, str] = MappingProxyType(
     {name.replace("_", ""): name for name in OPTIMIZERS}
     | dict.fromkeys(("fusedadam", "fusedadamw", "megatronfusedadam", "distributedfusedadam"), "adam")
     | dict.fromkeys(("mcoredistributedoptim", "adampax"), "adam")
-    | dict.fromkeys(("adamwtorch", "adamwtorchfused", "adamwhf", "adamwapexfused", "adamwanyprecision"), "adamw")
+    | dict.fromkeys(
+        ("adamwtorch", "adamwtorchfused", "adamwhf", "adamwapexfused", "adamwanyprecision", "adamw32bit"), "adamw"
+    )
     | dict.fromkeys(("decoupledadamw", "torchadamw"), "adamw")
     | dict.fromkeys(("adamw8bit", "adamwbnb8bit", "adambnb8bit", "adamwtorch8bit"), "adam_8bit")
     | dict.fromkeys(("adamw4bit", "adamwtorch4bit"), "adam_4bit")
