@@ -89,8 +89,9 @@ def head(case: Case, made: Projection) -> Iterator[Line]:
         f"sequence {recipe.seq_length}{_entering(recipe)}, micro-batch {recipe.micro_batch_size}, "
         f"global batch {recipe.global_batch_size} "
         f"({workload.num_microbatches} micro-batches a rank), {recipe.precision}, "
-        f"schedule {made.timeline.compiled.schedule.name}, recompute {recipe.recompute_granularity}, "
-        f"data-parallel sharding {recipe.data_parallel_sharding}"
+        + (f"schedule {made.timeline.compiled.schedule.name}, " if recipe.pp > 1 else "")
+        + f"recompute {recipe.recompute_granularity}"
+        + ("" if workload.alone else f", data-parallel sharding {recipe.data_parallel_sharding}")
     )
 
 

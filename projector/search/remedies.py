@@ -73,7 +73,10 @@ def remedies(
     if not found and room.margins:
         best = max(room.margins, key=lambda change: room.margins[change])
         nearest = next(iter(_projected([best], workload, project)), None)
-    cheapest = sorted(found, key=lambda remedy: (remedy.projection.memory.order, remedy.cost))
+    cheapest: list[Remedy] = []
+    for remedy in sorted(found, key=lambda one: (one.projection.memory.order, one.cost, len(one.change.fields))):
+        if not any(other.change.part_of(remedy.change) for other in cheapest):
+            cheapest.append(remedy)
     return Remedies(found=tuple(cheapest[:wanted]), nearest=nearest, tried=len(room.margins))
 
 

@@ -27,6 +27,10 @@ class Change:
         recipe = replace(workload.recipe, **dict(self.fields))
         return replace(workload, recipe=recipe, gpus=workload.gpus * self.more_gpus)
 
+    def part_of(self, other: Change) -> bool:
+        """Whether ``other`` does this and perhaps more."""
+        return self.more_gpus <= other.more_gpus and set(self.fields) <= set(other.fields)
+
 
 Options = Iterator[tuple[str, dict[str, Any]]]
 
@@ -133,11 +137,20 @@ def _chunks(resolved: Resolved, _: Cluster) -> Options:
 _NARROW = {"use_precision_aware_optimizer": True, "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}
 
 
-def _states(resolved: Resolved, _: Cluster) -> Options:
+def _sharded(resolved: Resolved) -> str:
+    """How Adam's states are shared out, which what narrows or moves them asks for; a rank that is alone may say so of
+    none. Empty where they are not, or another optimizer's, or not Megatron-Core's."""
     recipe = resolved.workload.recipe
-    if _megatron(resolved) and recipe.data_parallel_sharding != "no_shard" and recipe.optimizer in ("adam", "adamw"):
-        yield "moments in bf16", _NARROW
-        yield "moments and gradients in bf16", {**_NARROW, "main_grads_dtype": "bf16", "grad_reduce_in_bf16": True}
+    sharding = "optim" if resolved.workload.alone else recipe.data_parallel_sharding
+    mine = _megatron(resolved) and recipe.optimizer in ("adam", "adamw")
+    return sharding if sharding and sharding != "no_shard" and mine else ""
+
+
+def _states(resolved: Resolved, _: Cluster) -> Options:
+    if sharded := _sharded(resolved):
+        narrow = {"data_parallel_sharding": sharded, **_NARROW}
+        yield "moments in bf16", narrow
+        yield "moments and gradients in bf16", {**narrow, "main_grads_dtype": "bf16", "grad_reduce_in_bf16": True}
 
 
 def _gradients(resolved: Resolved, _: Cluster) -> Options:
@@ -148,14 +161,15 @@ def _gradients(resolved: Resolved, _: Cluster) -> Options:
 
 
 def _optimizer_offload(resolved: Resolved, _: Cluster) -> Options:
-    recipe = resolved.workload.recipe
-    if not _megatron(resolved) or recipe.data_parallel_sharding != "optim" or recipe.optimizer not in ("adam", "adamw"):
+    recipe, sharded = resolved.workload.recipe, _sharded(resolved)
+    if sharded != "optim":
         return
     done = (recipe.optimizer_offload_fraction or 0.0) if recipe.optimizer_cpu_offload else 0.0
     for quarter in (quarters / 4 for quarters in range(1, 5)):
         if quarter > done:
             further = {"optimizer_cpu_offload": True, "overlap_cpu_optimizer_d2h_h2d": True}
-            aware = {"use_precision_aware_optimizer": True}  # Megatron-LM optimizer_config.py asks for it
+            # Megatron-LM optimizer_config.py asks for both
+            aware = {"use_precision_aware_optimizer": True, "data_parallel_sharding": sharded}
             words = f"{100 * quarter:.0f} % of the optimizer's states in host memory"
             yield words, {"optimizer_offload_fraction": quarter, **further, **aware}
 

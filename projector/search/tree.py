@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
+from projector.frameworks.resolve import EXCHANGE
 from projector.memo import evolve
 from projector.search.axes import Option
 from projector.search.nodes import LAYOUT
@@ -27,6 +28,8 @@ from projector.workload.workload import Workload
 _Bools = NDArray[np.bool_]
 #: What the checks of a workload read beside a switch once the sizes divide what they must.
 _READ = ("tp", "cp")
+#: What is done to gradients and weights of data-parallel ranks.
+_REDUCED = ("data_parallel_sharding", "overlap_grad_reduce", "overlap_param_gather")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +73,19 @@ class Tree:
         self._pipes: dict[Hashable, tuple[int, ...]] = {}
         self._below: dict[Hashable, tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = {}
         self._once: dict[Hashable, tuple[int, ...]] = {}
+        self._moot: list[frozenset[str]] = []  # of each valid shape
 
     def fields(self, shape: int, pipe: int, layer: int, once: int) -> dict[str, Any]:
-        """What a configuration sets, by the numbers of its options."""
+        """What a configuration sets, by the numbers of its options, but for switches of a group of one rank."""
         sizes, space = self.shapes[shape], self.space
         piped = space.pipelines(sizes["pp"])[pipe]
-        return {**sizes, **piped, **space.of_layers[layer], **space.of_once[once]}
+        made = {**sizes, **piped, **space.of_layers[layer], **space.of_once[once]}
+        moot = self._moot[shape]
+        if made.get("use_precision_aware_optimizer", space.base.recipe.use_precision_aware_optimizer) or str(
+            made.get("data_parallel_sharding")
+        ).startswith("optim_"):  # which asks for it; which runs otherwise even alone
+            moot -= {"data_parallel_sharding"}
+        return {name: value for name, value in made.items() if name not in moot} if moot else made
 
     def branches(self) -> Iterator[Branch]:
         """Every valid shape and pipeline with something below it."""
@@ -89,6 +99,7 @@ class Tree:
                 self.refused[_words(wrong[0])] += len(pipes) * each_layer * each_once
                 continue
             self.shapes.append(shape)
+            self._moot.append(_moot(load))
             valid = self._valid_pipes(load)
             self.refused["pipeline_schedule", "a schedule and a layout for these sizes"] += (
                 (len(pipes) - len(valid)) * each_layer * each_once
@@ -176,6 +187,12 @@ def _of_shape(load: Workload) -> list[Problem]:
     if load.gpus % recipe.replica_ranks:
         return [Problem("", "gpus", load.gpus, "a multiple of tp · pp · cp")]
     return arguments.of_workload(evolve(load, recipe=evolve(recipe, allow_uneven_pipeline_split=True)))
+
+
+def _moot(load: Workload) -> frozenset[str]:
+    """Switches whose group has one rank with these sizes."""
+    exchange = load.model.moe is not None and load.recipe.ep * load.recipe.etp == 1
+    return frozenset((*(_REDUCED if load.alone else ()), *(EXCHANGE if exchange else ())))
 
 
 def _words(problem: Problem) -> tuple[str, str]:

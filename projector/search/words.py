@@ -19,7 +19,7 @@ def _sizes(fields: Mapping[str, Any]) -> str:
     sizes = [f"{name}{fields[name]}" for name in ("tp", "cp", "pp", "vpp", "ep", "etp") if fields.get(name, 1) > 1]
     if fields.get("tp2", 1) > 1:
         sizes.insert(0, f"grid of {fields['tp']}x{fields['tp2']},")
-    return " ".join(sizes) or "data parallel"
+    return " ".join(sizes) or ("one GPU" if fields.get("gpus") == 1 else "data parallel")
 
 
 def _stages(fields: Mapping[str, Any]) -> list[str]:

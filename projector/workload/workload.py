@@ -45,6 +45,11 @@ class Workload:
         return most(1, self.gpus // (r.etp * r.ep * r.pp))
 
     @property
+    def alone(self) -> bool:
+        """Whether no two ranks hold the same weights, so that nothing is reduced, gathered or shared out."""
+        return self.dp * self.recipe.cp == 1 and not (self.model.moe and self.edp > 1)
+
+    @property
     def num_microbatches(self) -> int:
         r = self.recipe
         return r.global_batch_size // (r.micro_batch_size * self.dp)

@@ -15,6 +15,7 @@ from projector.cli.options import selection
 from projector.cli.parser import parse
 from projector.cli.written import write
 from projector.errors import InputError
+from projector.frameworks.resolve import EXCHANGE
 from projector.hardware import catalogue
 from projector.intake import detect
 from projector.kernels.settings import DEFAULT
@@ -404,3 +405,12 @@ def test_something_is_found_soon_whatever_kinds_of_sharding_are_asked_for() -> N
         made = space(stated, here, only={"data_parallel_sharding": levels})
         found = search(made, here, Objective(), Limits(seconds=0.1), explained=False)
         assert found.best[0].fields["data_parallel_sharding"] in levels
+
+
+@pytest.mark.parametrize("model", ["llama3.1_8b", "mixtral_8x7b"])
+def test_no_switch_of_a_group_of_one_rank_is_set(model: str) -> None:
+    made = Tree(space(base(model, 1), H100))
+    branch = next(made.branches())
+    told = made.fields(branch.shape, branch.pipe, branch.layers[0], branch.once[0][0])
+    assert not {"data_parallel_sharding", "overlap_grad_reduce", "overlap_param_gather", *EXCHANGE} & told.keys()
+    assert words(told) == "one GPU, mbs 1"
