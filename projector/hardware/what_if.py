@@ -12,15 +12,6 @@ from projector.hardware.cluster_file import read_cluster
 from projector.hardware.gpu_file import read_gpu
 from projector.hardware.types import Cluster
 
-#: Words in SI units, for those of a file and their size.
-_SI: Mapping[str, tuple[str, float]] = {
-    "hbm_bytes_per_s": ("memory_bandwidth_tbs", 1e12),
-    "memory_bytes": ("memory_gib", 2.0**30),
-    "usable_memory_bytes": ("usable_memory_gib", 2.0**30),
-    "peak_flops": ("peak_tflops", 1e12),
-    "bandwidth_bytes_per_s": ("bandwidth_gbs", 1e9),
-    "latency_s": ("latency_us", 1e-6),
-}
 _CHANGED = ("intra", "inter", "outer", "host_link", "host_memory", "host_capacity", "processor", "overrides")
 
 
@@ -69,18 +60,13 @@ def _with_fabrics(cluster: Cluster, own: Mapping[str, Any]) -> Cluster:
 
 
 def _nested(stated: Mapping[str, object]) -> dict[str, Any]:
-    """``inter.bandwidth_gbs`` as mappings, in the units of a file."""
+    """``inter.bandwidth_gbs`` as mappings."""
     made: dict[str, Any] = {}
     for path, value in stated.items():
         *outer, last = path.split(".")
         place = made
-        words = [*outer, last]
-        scale = 1.0
-        for i, word in enumerate(words):
-            if word in _SI:
-                words[i], scale = _SI[word]
-        for word in words[:-1]:
+        for word in outer:
             inside = place.setdefault(word, {})
             place = inside if isinstance(inside, dict) else {}  # stated as a whole, too: the checks refuse that
-        place[words[-1]] = value / scale if isinstance(value, (int, float)) and scale != 1.0 else value
+        place[last] = value
     return made

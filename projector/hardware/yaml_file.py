@@ -21,6 +21,15 @@ _OWN = ("name", "title", "aliases", "notes")
 _WITHOUT = "for a what-if"
 WHAT_IF = f"assumed, {_WITHOUT}"
 _UNSOURCED = ("name", "title", "aliases", "notes", "sources", "base", "gpu")
+#: Words in SI units, for those of these files and their size.
+_SI: Mapping[str, tuple[str, float]] = {
+    "hbm_bytes_per_s": ("memory_bandwidth_tbs", 1e12),
+    "memory_bytes": ("memory_gib", 2.0**30),
+    "usable_memory_bytes": ("usable_memory_gib", 2.0**30),
+    "peak_flops": ("peak_tflops", 1e12),
+    "bandwidth_bytes_per_s": ("bandwidth_gbs", 1e9),
+    "latency_s": ("latency_us", 1e-6),
+}
 KINDS = ("datasheet", "derived", "published", "fitted", "measured", "assumed")
 
 
@@ -36,7 +45,9 @@ def described(path: Path) -> dict[str, Any]:
     alone is the GPU) it states what differs: mappings field by field, null for what is not there. The base's names and
     notes are not its. A figure that a file of the catalogue states needs a source of its own; elsewhere it is assumed, for
     a what-if, and without a name the file describes the base itself, changed."""
-    own = read_mapping(path)
+    from projector.hardware.catalogue import find_gpu
+
+    own = in_units(read_mapping(path))
     if "base" not in own:
         return own
     name = own.pop("base")
@@ -44,17 +55,39 @@ def described(path: Path) -> dict[str, Any]:
         f"{file.parent.name}/{file.stem}" for file in sorted(_CATALOGUE.glob("*/*.yaml")) if file.parent.name in _BASES
     ]
     alone = [each.partition("/")[2] for each in known if each.startswith("gpus/")]
-    if name in alone:
-        name = f"gpus/{name}"
+    if name not in known and (found := find_gpu(str(name))) in alone:
+        name = f"gpus/{found}"
     if name not in known:
         raise InputError([Problem(str(path), "base", name, nearest(str(name), known if "/" in str(name) else alone))])
     base = described(_CATALOGUE / f"{name}.yaml")
     return _on(base, own) if path.parent.parent == _CATALOGUE else changed(base, own)
 
 
+def in_units(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """``stated`` in the words and units of these files, where it has those of the SI."""
+    named = {key: (value, *_SI.get(key, (key, 1.0))) for key, value in stated.items()}
+    return {word: _scaled(value, unit) for value, word, unit in named.values()}
+
+
+def _scaled(value: Any, unit: float) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _scaled(each, unit) for key, each in value.items()} if unit != 1.0 else in_units(value)
+    number = _number(value) if unit != 1.0 else value
+    return number / unit if isinstance(number, int | float) and unit != 1.0 else value
+
+
+def _number(value: object) -> object:
+    """A number that YAML takes for text: ``4e12``, where it wants ``4.0e+12``."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def changed(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """``base`` with what ``own`` states, for a what-if: what has no source is assumed, and what follows from it follows
     (matrix operations a clock from the peak, usable memory from all of it)."""
+    own = in_units(own)
     stated = dict(own)
     if isinstance(peaks := own.get("peak_tflops"), Mapping) and "flops_per_clock" not in own:
         old, rates = base.get("peak_tflops", {}), base.get("flops_per_clock", {})
@@ -123,9 +156,10 @@ class Reader:
 
     def known(self, keys: Sequence[str]) -> None:
         """Refuses keys that are not in ``keys``."""
+        said = [*keys, *(word for word, (key, _) in _SI.items() if key in keys)]
         for key in self.mapping:
             if key not in keys:
-                self.fail(str(key), key, nearest(str(key), list(keys)))
+                self.fail(str(key), key, nearest(str(key), said))
 
     def fields(self, kind: Any, **usual: Any) -> dict[str, Any]:
         """The values of the fields that a dataclass says files state, in its units. ``usual``: by name, for those that the
@@ -225,6 +259,7 @@ class Reader:
         return tuple(lines)
 
     def _checked(self, key: str, value: object, low: float, high: float) -> float:
+        value = _number(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             self.fail(key, value, f"a number from {low:g} to {high:g}")
             return low

@@ -195,10 +195,14 @@ def test_what_is_not_stated_is_the_base_s(tmp_path) -> None:
 
 def test_a_name_alone_is_the_gpu(tmp_path) -> None:
     made = []
-    for name in ("h100_sxm", "gpus/h100_sxm"):
-        (tmp_path / "own.yaml").write_text(f"base: {name}\nmemory_bandwidth_tbs: 4.0\n")
+    for name, key in (
+        ("gpus/h100_sxm", "memory_bandwidth_tbs: 4.0"),
+        ("h100_sxm", "memory_bandwidth_tbs: 4.0"),
+        ("h100", "hbm_bytes_per_s: 4e12"),  # which YAML takes for text
+    ):
+        (tmp_path / "own.yaml").write_text(f"base: {name}\n{key}\n")
         made.append(catalogue.gpu(str(tmp_path / "own.yaml")))
-    assert made[0] == made[1]
+    assert made[0] == made[1] == made[2]
     assert made[0].memory_bandwidth == 4e12
     assert made[0].peak == catalogue.gpu("h100_sxm").peak
 
