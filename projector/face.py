@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from projector.errors import InputError, Problem
 from projector.expectation import Knowledge
 from projector.intake.values import literal
 from projector.io.rows import Rows
-from projector.plan.usual import SEQ_LENGTH, samples_per_step, tokens_per_step
+from projector.plan.usual import BUDGET, SEQ_LENGTH, samples_per_step, tokens_per_step
 from projector.posterior import Expectation, Run
 from projector.projection import Projection
 from projector.workload.fields import field_of
@@ -70,7 +71,7 @@ def project(
 
 
 def search(
-    *, budget: float | None = 10.0, top: int = 10, objective: str = "tgs", memory_margin: float = 0.0, **words: Any
+    *, budget: float | None = BUDGET, top: int = 10, objective: str = "tgs", memory_margin: float = 0.0, **words: Any
 ) -> Found:
     """Returns the best configurations; recipe fields among the words are held. ``budget``: CPU seconds (None: until no
     other is better). Raises :class:`InputError` where nothing fits, with what would."""
@@ -123,7 +124,7 @@ def sweep(**words: Any) -> Sweep:
         recipe["global_batch_size"] = _samples(content, recipe["seq_length"])
     content = {name: _plain(value) for name, value in content.items()}
     try:
-        return Sweep(grid=parsed({"sweep": 1, **content, "recipe": recipe}, "sweep()", Path()))
+        return Sweep(grid=parsed({**content, "recipe": recipe}, "sweep()", Path()))
     except InputError as error:
         batch = "recipe.global_batch_size"  # follows from model and GPUs, which are missing then
         left = [
@@ -206,7 +207,12 @@ class Sweep(Rows):
 
     def __repr__(self) -> str:
         best = max((row for row in self.rows if row["status"] == "ok"), key=lambda row: row["tgs"], default=None)
-        return f"Sweep of {len(self):,} points" + (f"; the fastest: {best}" if best else "; none fits")
+        if best is None:
+            return f"Sweep of {len(self):,} points; none fits"
+        where = ", ".join(
+            f"{name} {value}" for name, value in takewhile(lambda item: item[0] != "status", best.items())
+        )
+        return f"Sweep of {len(self):,} points; the fastest: {where}: {best['expected']:.3f} s a step expected"
 
 
 def _samples(content: Mapping[str, Any], seq_length: Any) -> int:

@@ -7,6 +7,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from projector.plan.usual import BUDGET
+
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
     from projector.search.found import Found
@@ -14,8 +16,6 @@ if TYPE_CHECKING:
 #: Who says one of these has a layout in mind.
 _LAYOUT = frozenset(("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "data_parallel_sharding"))
 
-
-_SECONDS = "8"  # of CPU, unless something else is asked for
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|min|p)?")
 
 
@@ -25,9 +25,9 @@ def add_budget(group: Any) -> None:
 
     words = (
         "CPU seconds (8, 5min) or projections (500p) after which the search stops and says how far the best can be off; "
-        f"0: at the first that fits; none: go on until no other is better; default: {_SECONDS}"
+        f"0: at the first that fits; none: go on until no other is better; default: {BUDGET:g}"
     )
-    group.add_argument("--budget", type=budget, default=_SECONDS, metavar="S", help=words)
+    group.add_argument("--budget", type=budget, default=f"{BUDGET:g}", metavar="S", help=words)
     words = "processes that search side by side, each for the seconds of --budget; default: one a core"
     group.add_argument("--jobs", type=whole(1, 1024), metavar="N", help=words)
 

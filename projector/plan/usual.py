@@ -8,6 +8,7 @@ from projector.parameter import parameter
 from projector.workload.model import Model
 from projector.workload.parameters import count
 
+BUDGET = 8.0  # CPU seconds of a search
 SEQ_LENGTH = parameter(8192, kind="published", source="pre-training of Llama 3, arXiv 2407.21783", unit="tokens")
 PER_PARAMETER = parameter(
     20, kind="published", source="compute-optimal training, Hoffmann et al. 2022, arXiv 2203.15556", unit="tokens"

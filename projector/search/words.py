@@ -27,7 +27,8 @@ def _stages(fields: Mapping[str, Any]) -> list[str]:
     if fields.get("pipeline_model_parallel_layout"):
         return ["uneven stages"]
     ends = {"first": "decoder_first_pipeline_num_layers", "last": "decoder_last_pipeline_num_layers"}
-    told = [f"{fields[name]} layers on the {end} stage" for end, name in ends.items() if fields.get(name)]
+    counts = {end: fields[name] for end, name in ends.items() if fields.get(name)}
+    told = [f"{count} layer{'s' * (count > 1)} on the {end} stage" for end, count in counts.items()]
     counted = [part for part in ("embedding", "loss") if fields.get(f"account_for_{part}_in_pipeline_split")]
     return told + ([f"{' and '.join(counted)} counted as layers"] if counted else [])
 

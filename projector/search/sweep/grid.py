@@ -2,10 +2,10 @@
 
 .. code-block:: yaml
 
-    sweep: 1                       # version of the format
+    sweep: 1                       # version of the format, where one is stated
     point: projection              # or search
     model: [llama3_8b, llama3_70b] # zoo names
-    system: [h100_sxm, my_gpu.yaml]
+    system: [h100_sxm, my_gpu.yaml]  # or gpu:, cluster:
     gpus: [64, 128]
     framework: megatron-lm
     tokens: 15T                    # for days, in the figures
@@ -93,8 +93,9 @@ def parsed(content: object, where: str, path: Path) -> Grid:
     """The same of what a file holds; files that it names lie beside ``path``."""
     if not isinstance(content, Mapping):
         raise InputError([Problem(where, "", type(content).__name__, "a mapping: sweep, model, system, gpus, recipe")])
-    if content.get("sweep") != VERSION:
-        raise InputError([Problem(where, "sweep", content.get("sweep"), f"{VERSION}: the version of this format")])
+    content = {"system" if key in ("gpu", "cluster") else key: value for key, value in content.items()}
+    if content.get("sweep", VERSION) != VERSION:
+        raise InputError([Problem(where, "sweep", content["sweep"], f"{VERSION}: the version of this format")])
     wrong = [Problem(where, key, content[key], nearest(str(key), _KEYS)) for key in content if key not in _KEYS]
     wrong += [Problem(where, key, "nothing", "one value or a list") for key in _KEYS[2:5] if content.get(key) is None]
     point = content.get("point", "projection")

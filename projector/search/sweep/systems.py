@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from projector.errors import InputError, Problem
-from projector.hardware import catalogue, own
+from projector.hardware import catalogue
 from projector.hardware.scaled import SCALES
 from projector.hardware.types import Cluster
 
@@ -14,16 +13,7 @@ from projector.hardware.types import Cluster
 @lru_cache(maxsize=64)
 def system(name: str) -> Cluster:
     """A cluster or GPU of the catalogue, or a YAML file of either. Raises :class:`InputError`."""
-    if catalogue.is_path(name):
-        return catalogue.cluster(name) if own.is_cluster(name) else own.around(name).cluster
-    if catalogue.knows_cluster(name):
-        return catalogue.cluster(name)
-    found = catalogue.find_gpu(name)
-    if found is None:
-        raise InputError(
-            [Problem("", "system", name, "a GPU or cluster of the catalogue (projector gpus), or a YAML file")]
-        )
-    return catalogue.default_cluster(found)
+    return catalogue.cluster(name)
 
 
 @lru_cache(maxsize=4096)
