@@ -195,7 +195,7 @@ def _row(row: RowReport) -> Iterator[str]:
     yield f"{row.id} ({row.where}): {row.status}"
     for word, items in (
         ("read", row.read),
-        ("missing", _missing(row)),
+        ("missing", row.flagged),
         ("mapped", row.mapped),
         ("assumed", row.assumed),
         ("refused", row.refused if row.status == "refused" else ()),
@@ -207,14 +207,6 @@ def _row(row: RowReport) -> Iterator[str]:
             if word == "missing" and (example := _example(row)):
                 yield f"  FILE: {example}"
     yield from (f"  doubtful: {doubt}" for doubt in row.doubts[:_MOST])
-
-
-def _missing(row: RowReport) -> tuple[str, ...]:
-    """What is missing by the flag that says it."""
-    by_flag: dict[str, list[str]] = {}
-    for name, flag in row.missing:
-        by_flag.setdefault(flag, []).append(name)
-    return tuple(f"{', '.join(names)} ({flag})" for flag, names in by_flag.items())
 
 
 def _example(row: RowReport) -> str:

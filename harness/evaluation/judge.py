@@ -11,6 +11,7 @@ from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest.command import ingest
 from harness.evidence.ingest.context import Context, read_context
 from harness.evidence.ingest.logs.build import timers_of
+from harness.evidence.ingest.report import RowReport
 from harness.predictors.ours import Ours, cluster_of
 from harness.score.judged import Judged, Span, values
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
@@ -32,8 +33,8 @@ def judged(paths: Sequence[Path], said: Context) -> tuple[list[Judged], tuple[Pr
     logs do not say. Raises :class:`InputError` where no file can be read."""
     made = ingest(paths, said=said)
     timers = {log.run.id: dict(timers_of(log.record)) for log in made.logs}
-    doubts = {row.id: row.doubts for row in made.rows}
-    every = [_judged(run, timers.get(run.id, {}), doubts.get(run.id, ())) for run in made.runs]
+    rows = {row.id: row for row in made.rows}
+    every = [_judged(run, timers.get(run.id, {}), rows[run.id]) for run in made.runs]
     return every, made.problems
 
 
@@ -45,9 +46,10 @@ def score(log: Path, config: Path | None, gpu: str | None, gpus: int | None) -> 
     return values(every)
 
 
-def _judged(run: MeasuredRun, timers: Mapping[str, float], doubts: tuple[str, ...]) -> Judged:
+def _judged(run: MeasuredRun, timers: Mapping[str, float], row: RowReport) -> Judged:
     if run.problem or run.measured.step_seconds is None:
-        return Judged(name=run.id, run=run, refused=run.problem or "it has no step time")
+        missing = f"say {'; '.join(row.flagged)}" if row.missing else ""
+        return Judged(name=run.id, run=run, refused=missing or run.problem or "it has no step time")
     try:
         made = Ours("simulate").projection(run)
     except (InputError, Unsupported, NoMeasurement) as error:
@@ -62,7 +64,7 @@ def _judged(run: MeasuredRun, timers: Mapping[str, float], doubts: tuple[str, ..
     # Of normal effects that add up, each is expected to have its share of the variance in the sum.
     causes = {name: math.exp(gap * (width / found.half_width) ** 2) for name, width in found.parts.items()}
     spans = _spans(made.breakdown, found.middle / made.step_seconds, timers)
-    return Judged(name=run.id, run=run, made=made, found=found, causes=causes, spans=spans, doubts=doubts)
+    return Judged(name=run.id, run=run, made=made, found=found, causes=causes, spans=spans, doubts=row.doubts)
 
 
 def _spans(breakdown: Mapping[str, float], scale: float, timers: Mapping[str, float]) -> tuple[Span, ...]:

@@ -81,7 +81,7 @@ def test_a_log_without_arguments_takes_them_from_the_script(tmp_path) -> None:
     assert "By part" in done.stdout
     alone = command_line.run("harness", "score", bare)
     assert alone.returncode == 1
-    assert "Cannot be judged: not stated: " in alone.stdout
+    assert "gpu (--gpu NAME); gpus (--gpus N)" in alone.stdout
     other = command_line.run("harness", "score", bare, *map(str, (*more[:-1], 16)), "--framework", "nothing")
     assert other.returncode == 2
     assert "--framework: " in other.stderr

@@ -38,7 +38,7 @@ def ingest(
 ) -> IngestReport:
     """Read logs and tables and, with ``out``, write strict YAML: a file, or a folder (see ``files`` of the map).
 
-    ``header_map``: see :class:`ImportMap`. ``said``: what a user says of the logs that do not say it.
+    ``header_map``: see :class:`ImportMap`. ``said``: what a user says of the logs and rows that do not say it.
     An input that cannot be read costs the others nothing: its mistakes are the report's ``problems``; so are those of a log
     that contradicts itself, whose figures are reported and not written. Rows that cannot be
     used are written with their ``problem``. Raises :class:`InputError` where no input can be read, and for the options.
@@ -121,9 +121,10 @@ def load(
 def _load(path: Path, header_map: ImportMap | None, context: Context, *, incomplete: bool = False) -> Converted:
     if not is_table(path):
         return read_log(path, context=context, incomplete=incomplete)
+    said = {name: value for name in ("gpu", "gpus", "framework") if (value := getattr(context, name))}
+    known = replace(header_map or ImportMap(), usual=said)
     if is_csv(path):
         stream.refuse_long(path)
-        known = header_map or ImportMap()
         table = CsvTable(path, known.columns)
         table.refuse_repeated_ids()
         return gathered(converted(table.records(), known, Memory()), path.name)
@@ -132,8 +133,8 @@ def _load(path: Path, header_map: ImportMap | None, context: Context, *, incompl
     if runs is None:
         records = read_records(path)
         if not dataset.is_strict(records):
-            refuse_foreign(records, str(path), header_map)
-            return _placed(records, path, header_map)
+            refuse_foreign(records, str(path), known)
+            return _placed(records, path, known)
         runs, problems = dataset.parse(records, str(path))
         if problems:
             raise InputError(problems)
@@ -141,10 +142,10 @@ def _load(path: Path, header_map: ImportMap | None, context: Context, *, incompl
     return Converted(runs=tuple(runs), rows=tuple(_strict_row(run, path) for run in runs))
 
 
-def _placed(records: list[object], path: Path, header_map: ImportMap | None) -> Converted:
+def _placed(records: list[object], path: Path, known: ImportMap) -> Converted:
     """The rows are called by the file's name, mistakes by its path."""
     try:
-        return convert(records, path.name, header_map)
+        return convert(records, path.name, known)
     except InputError as error:
         raise InputError(replace(problem, where=str(path)) for problem in error.problems) from None
 

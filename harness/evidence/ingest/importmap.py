@@ -19,6 +19,7 @@ class ImportMap:
     its ``assumed`` says what is a guess among them.
     ``doubtful``: glob of run ids → the ``doubt`` of those whose table has no column for it, with the source's words.
     ``files``: file stem → globs of the ids that are written to it, first match wins.
+    ``usual``: canonical key → value of the rows that have none.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -26,6 +27,7 @@ class ImportMap:
     assign: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     doubtful: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    usual: Mapping[str, object] = field(default_factory=dict)
 
     def assigned(self, run_id: str) -> dict[str, object]:
         """Canonical keys that the map sets for this run."""

@@ -143,7 +143,7 @@ def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | N
     assigned = known.assigned(run_id)
     if assumption := assigned.pop("assumed", None):
         record.assume(str(assumption))
-    record.values.update(assigned)
+    record.values.update({**known.usual, **record.values, **assigned})
     special = bool(assigned or assumption)
     read = configure(record, known) if memory is None or special else memory.configured(record, known)
     model, recipe, workload = read.model, read.recipe, read.workload

@@ -31,7 +31,9 @@ ALIASES = {
 FIELDS = {key: spelt[0] if spelt else key for key, spelt in _TOLD["arch"].items()}
 
 #: What a table without a column of a run is told.
-COLUMNS_OF_A_RUN = "columns of a run, such as model, gpu, gpus, tp, step_seconds"
+COLUMNS_OF_A_RUN = (
+    "columns of a run, such as model, gpu, gpus, tp, step_seconds (of a chart of W&B: those of one run, exported alone)"
+)
 _EMPTY = {"", "-", "—", "n/a", "na", "nan", "null", "unknown", "not stated", "?"}
 # Keys whose text ``none`` says something: no sharding, no recompute, no pipeline. A framework argument's does too.
 _NONE_MEANS = {"zero", "recompute", "schedule"}

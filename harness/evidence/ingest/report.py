@@ -42,6 +42,12 @@ class RowReport:
         """``usable``; ``incomplete`` where nothing is wrong and something is missing that a flag can say; ``refused``."""
         return "usable" if self.usable else "incomplete" if self.missing else "refused"
 
+    @property
+    def flagged(self) -> tuple[str, ...]:
+        """What is missing, by the flag that says it."""
+        flags = dict.fromkeys(flag for _, flag in self.missing)
+        return tuple(f"{', '.join(name for name, by in self.missing if by == flag)} ({flag})" for flag in flags)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LogRun:

@@ -18,6 +18,7 @@ from harness.evidence import dataset, run_text
 from harness.evidence.ingest import stream
 from harness.evidence.ingest.command import ingest, load, stream_table
 from harness.evidence.ingest.configured import Memory
+from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.csvtable import CsvTable
 from harness.evidence.ingest.importmap import ImportMap
 from harness.evidence.ingest.loose import converted, report_of
@@ -218,3 +219,17 @@ def test_texts_of_a_run_are_what_the_library_would_write() -> None:
     for text in texts:
         for value in (text, [text], {"k": text}, {"k": [text, 1.5, True, None]}):
             assert run_text.flow(value) == run_text.dumped(value), value
+
+
+def test_what_a_user_says_stands_for_what_a_row_leaves_out(tmp_path: Path) -> None:
+    """As W&B's table of runs has it: the arguments of each run, and neither GPU nor framework."""
+    path = tmp_path / "runs.csv"
+    path.write_text(
+        "Name,model,tensor_model_parallel_size,micro_batch_size,global_batch_size,seq_length,world_size,gpu,bf16,iteration-time\n"
+        "sun-1,llama3.1_8b,2,1,256,8192,64,,true,5.8\nsun-2,llama3.1_8b,2,1,256,8192,64,H200,true,5.5\n"
+    )
+    made = ingest([path], said=Context(gpu="h100_sxm", framework="megatron-lm"))
+    assert [(run.gpu, run.stack.framework, run.measured.step_seconds) for run in made.runs] == [
+        ("h100_sxm", "megatron-lm", 5.8),
+        ("h200", "megatron-lm", 5.5),
+    ]

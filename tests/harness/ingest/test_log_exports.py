@@ -81,7 +81,7 @@ def test_seconds_between_records_are_the_step_where_no_scalar_is(tmp_path: Path)
 
 
 def test_a_chart_of_several_runs_is_none_of_one(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="columns of a run"):
+    with pytest.raises(InputError, match="exported alone"):
         ingest([chart(tmp_path, ("a", "b"))])
 
 

@@ -200,7 +200,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"gpus": [8, 0]}, "whole number"),
     ({"gpus": []}, "no value"),
     ({"model": "llama9"}, "llama"),
-    ({"system": "h900"}, "catalogue"),
+    ({"system": "h900"}, "nearest: h800"),
     ({"scale": {"flops": [float("nan")]}}, "factor above 0"),
     ({"scale": {"speed": [1]}}, "flops"),
     ({"tokens": float("inf")}, "15T"),
