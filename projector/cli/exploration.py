@@ -86,7 +86,7 @@ def table(case: Case, found: Explored) -> Iterator[Line | Table]:
 
 _ANSWERS = (
     text("part", lambda row: PARTS.get(row[0].part, row[0].part)),
-    figure("share", lambda row: percent(row[0].share)),
+    figure("share", lambda row: percent(row[0].share), minor=2),
     text(
         "switch", lambda row: row[1].change.label if row[1] else "nothing tried here shortens it by a tenth and gains"
     ),

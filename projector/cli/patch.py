@@ -14,12 +14,13 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.errors import InputError, Problem, Unsupported
+from projector.workload.declared import about_of
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -30,6 +31,7 @@ Words = Mapping[str, Any]
 _ONE_BY_ONE = "a file whose words can be changed one by one"
 _PRIMUS = re.compile(r"(?m)^modules:")
 _GONE = object()
+_WIDTH, _OF_EXPERTS = "tensor_model_parallel_size", "expert_tensor_parallel_size"
 
 
 def patched(case: Case, load: Workload, options: argparse.Namespace) -> str:
@@ -42,7 +44,9 @@ def patched(case: Case, load: Workload, options: argparse.Namespace) -> str:
     if not path.is_file():
         raise _refused(options.config or "no --config", "a file of one's own: --config FILE")
     text = path.read_text(encoding="utf-8")
-    before, after = (_words(each, text) for each in (_read(text, path, options), load))
+    before, after = (dict(_words(each, text)) for each in (_read(text, path, case, options), load))
+    if load.model.moe and before.get(_WIDTH) != after.get(_WIDTH) and not _stands(_setting(_OF_EXPERTS), text):
+        before.pop(_OF_EXPERTS, None)  # which follows the other where nothing is said
     changed, beside = text, [*after, *before]
     for key in [key for key in {**before, **after} if before.get(key, _GONE) != after.get(key, _GONE)]:
         changed = _changed(changed, path.suffix, key, after.get(key, _GONE), beside)
@@ -69,8 +73,8 @@ def _changed(text: str, kind: str, key: str, value: Any, known: list[str]) -> st
     if kind == ".toml":
         return _in_section(text, key, value)
     find, say = (_setting, _said) if kind in (".yaml", ".yml") else (_flag, _typed)
-    found = _stands(find(key), text)
-    if found:
+    key = next((word for word in _spelled(key) if _stands(find(word), text)), key)
+    if found := _stands(find(key), text):
         last = found[-1]
         if value is _GONE or (value is False and say is _typed):
             rest = text[last.end() :]
@@ -87,6 +91,13 @@ def _changed(text: str, kind: str, key: str, value: Any, known: list[str]) -> st
         raise _refused(key, "a file in which one setting of the layout stands, to put this beside it")
     lead = " " if say is _typed else beside["lead"]
     return text[: beside.end()] + lead + say(key, value) + text[beside.end() :]
+
+
+def _spelled(key: str) -> Iterator[str]:
+    """``key``, and other names of its field."""
+    yield key
+    for about in about_of(Recipe).values():
+        yield from (name for names in about.names.values() if key in names for name in names)
 
 
 def _stands(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
@@ -134,7 +145,7 @@ def _in_section(text: str, key: str, value: Any) -> str:
     return text[:start] + said + text[stop:]
 
 
-def _read(text: str, path: Path, options: argparse.Namespace) -> Workload:
+def _read(text: str, path: Path, case: Case, options: argparse.Namespace) -> Workload:
     """``text`` as our readers take it in place of ``path``, on the same GPUs, without flags of recipe fields."""
     from projector.cli.inputs import read_case
     from projector.cli.options import selection
@@ -143,6 +154,8 @@ def _read(text: str, path: Path, options: argparse.Namespace) -> Workload:
 
     alone = ("configs", "model", "cluster", "gpu", "framework", "framework_date", "gpus", "target_nodes")
     words = [w for n in alone if (v := getattr(options, n)) for w in (f"--{n.replace('_', '-')}", str(v))]
+    if not options.cluster and not options.gpu:
+        words += ["--cluster", case.cluster.name]  # of the folder in which the file lies
     if _PRIMUS.search(text) and not options.configs and (presets := presets_of(path, os.environ)):
         words += ["--configs", str(presets)]  # they are looked for above the file
     for name in ("args", "env"):
@@ -163,7 +176,7 @@ def _compare(text: str, path: Path, case: Case, load: Workload, options: argpars
     from projector.projection import project
 
     wanted = project(load, case.cluster, settings=case.settings)
-    again = _read(text, path, options)
+    again = _read(text, path, case, options)
     try:
         found = project(again, case.cluster, settings=case.settings)
     except (InputError, Unsupported) as error:

@@ -156,10 +156,8 @@ def nemo(load: Workload, hosts: int, each: int) -> dict[str, Any]:
     model["fp8"] = recipe.precision == "fp8"
     optim = model.setdefault("optim", {})
     optim["name"] = "distributed_fused_adam" if recipe.data_parallel_sharding == "optim" else "fused_adam"
-    optim |= {
-        "overlap_grad_sync": bool(recipe.overlap_grad_reduce),
-        "overlap_param_sync": bool(recipe.overlap_param_gather),
-    }
+    overlaps = {"overlap_grad_sync": recipe.overlap_grad_reduce, "overlap_param_sync": recipe.overlap_param_gather}
+    optim |= {name: value for name, value in overlaps.items() if value is not None}
     return content
 
 

@@ -20,8 +20,8 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
-    """``part``: key of the breakdown, or ``memory``; ``share``: of the step, or of the memory; ``answers``: (change that
-    moves this part most, how much of it that takes away), the one with the largest expected gain first."""
+    """``part``: key of the breakdown, or ``memory``; ``share``: of the step, or of the memory; ``answers``: (change,
+    how much of this part it takes away), the one with the largest expected gain first."""
 
     part: str
     share: float
@@ -35,8 +35,8 @@ def symptoms(base: Projection, alone: Sequence[Tried]) -> Iterator[Symptom]:
     for part in parts:
         share = base.breakdown[part] / base.step_seconds
         if share >= _SYMPTOM:
-            own = [each for each in good if each.moved[0] == part and each.gain > 0]
-            faster = [(each, 1.0 - _per_token(each.projection, part) / _per_token(base, part)) for each in own]
+            gaining = [each for each in good if each.gain > 0]
+            faster = [(each, 1.0 - _per_token(each.projection, part) / _per_token(base, part)) for each in gaining]
             yield Symptom(part=part, share=share, answers=_best(faster))
     share = base.memory.required / base.memory.usable
     if share >= _FULL:

@@ -14,12 +14,15 @@ from projector.__main__ import main
 SCRIPT = sample("patched.sh")
 JOB = sample("patched.toml")
 EXPERIMENT = sample("patched.yaml")
-FILES = {"run.sh": SCRIPT, "job.toml": JOB, "experiment.yaml": EXPERIMENT}
+OF_FOLDER = "MI355X/experts.yaml"
+EXPERTS = (Path(__file__).parents[3] / "examples/mixtral_8x22b_mi355x.yaml").read_text(encoding="utf-8")
+FILES = {"run.sh": SCRIPT, "job.toml": JOB, "experiment.yaml": EXPERIMENT, OF_FOLDER: EXPERTS}
 WHERE = ["--gpu", "h100", "--gpus", "16"]
 
 
 def projected(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[float, float]:
-    assert main(["performance", *WHERE, *words, "--json"]) in (0, 1)
+    where = ["--gpus", "32"] if OF_FOLDER in words else WHERE
+    assert main(["performance", *where, *words, "--json"]) in (0, 1)
     found = json.loads(capsys.readouterr().out)
     return found["projections"]["simulate"]["step_seconds"], found["memory"]["allocated"]
 
@@ -34,6 +37,7 @@ def projected(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[float, f
         ("job.toml", ("--pp", "2", "--recompute-granularity", "full")),
         ("experiment.yaml", ("--tp", "2", "--mbs", "2")),
         ("experiment.yaml", ("--pp", "2", "--cp", "2", "--recompute-granularity", "full")),
+        (OF_FOLDER, ("--tp", "2", "--etp", "1", "--pp", "2", "--vpp", "4", "--recompute-granularity", "none")),
     ],
 )
 def test_a_patched_file_is_what_was_shown(
@@ -44,6 +48,7 @@ def test_a_patched_file_is_what_was_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_text(FILES[name])
     wanted = projected(capsys, "--config", name, *words, "--write", "my.patch")
     assert wanted != projected(capsys, "--config", name)

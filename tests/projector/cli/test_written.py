@@ -49,6 +49,7 @@ LAYOUTS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     ((*LATENT, "--use-distributed-optimizer"), ("nemo",)),
     ((*DEEP, *UNEVEN), ("nemo",)),
     ((*DENSE, "--framework", "nemo"), ()),
+    ((*LLAMA, "--framework", "nemo"), ()),
     ((*DENSE, "--framework", "primus"), ()),
 ]
 CASES = [(kind, *of) for of in LAYOUTS for kind in NAMES if kind not in ("torchtitan", "patch")]

@@ -64,3 +64,4 @@ def test_a_symptom_is_answered_by_what_shortens_it() -> None:
                 assert tried.gain > 0
             assert less >= 0.1
     assert any("chunks a rank" in tried.change.label for tried, _ in found["bubble_s"].answers)
+    assert any("fp8" in tried.change.label for tried, _ in found["compute_s"].answers)  # it shortens the bubble, too
