@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import argparse
 from copy import copy
+from datetime import date
 from typing import TYPE_CHECKING
 
 from projector.cli import runs, written
 from projector.cli.layout import add_budget, searched
 from projector.cli.options import add_selection
-from projector.cli.parser import Parser, add_command, add_json, arguments, price, quantity, tokens, whole
+from projector.cli.parser import Parser, add_command, add_json, arguments, price, tokens, whole
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 
@@ -48,12 +49,33 @@ def register(parser: Parser) -> None:
     group = parser.add_argument_group("what is asked")
     group.add_argument("--fewest-gpus", dest="gpus", action="store_const", const="min", help="as --gpus min")
     group.add_argument("--tokens", type=tokens, metavar="N", help="of the whole run; default: 20 per parameter in use")
-    within = "days that the whole run may take: the fewest GPUs, in powers of two of hosts, on which it is expected to"
-    group.add_argument("--within", type=quantity("days", 0.01, 10_000), metavar="DAYS", help=within)
+    within = (
+        "the fewest GPUs, in powers of two of hosts, on which the whole run is expected to take these days (30), to end "
+        "until a day (2027-05-01), a step to take seconds (2.5s), or tokens to be trained on at a rate (1.2e6/s)"
+    )
+    group.add_argument("--within", type=_goal, metavar="GOAL", help=within)
     group.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
     add_budget(group)
     written.add_write(group)
     add_json(group)
+
+
+def _goal(text: str) -> tuple[float, str]:
+    """An amount and its unit: days, s (of a step) or tokens/s, for argparse."""
+    number, unit = text, "days"
+    for ending, named in (("/s", "tokens/s"), ("s", "s")):
+        if text.endswith(ending):
+            number, unit = text.removesuffix(ending), named
+            break
+    try:
+        dated = number.count("-") == 2
+        amount = float((date.fromisoformat(number) - date.today()).days if dated else number)
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < 1e12:
+        expected = "days (30), a day to come (2027-05-01), seconds of a step (2.5s) or tokens/s (1.2e6/s)"
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected {expected}")
+    return amount, unit
 
 
 def _gpus(text: str) -> int | str:
@@ -133,30 +155,41 @@ def answered(options: argparse.Namespace) -> Answer:
         for gpus in counts:
             if 2 * gpus < least and gpus != counts[-1]:
                 continue
-            options.gpus = gpus
+            options.gpus, quick = gpus, fewest
             case = known.on(read_case(options))
             try:
-                found = searched(case, options, **({"seconds": 0.0} if fewest else options.budget))
+                found = searched(case, options, **({"seconds": 0.0} if quick else options.budget))
             except InputError:  # no rule lets a layout through
                 if gpus == counts[-1]:
                     raise
                 continue
             if found.best and options.within:
-                days = _days(_whole(case, found, options))
-                least = gpus * days / options.within
-                if days > options.within:
+                over, reached = _over(case, found, options)
+                best = over * (1.0 - (found.most or 0.0))  # of any layout
+                least = gpus * best
+                if best <= 1 < over:  # a longer look may find one that is fast enough
+                    found, quick = searched(case, options, **options.budget), False
+                    over, reached = _over(case, found, options)
+                if over > 1:
+                    missed = Problem("--within", "", f"{options.within[0]:g} {options.within[1]}", reached)
                     if gpus == counts[-1]:
-                        raise InputError(
-                            [Problem("--within", "", options.within, f"{days:.0f} days, on {gpus} GPUs, or more")]
-                        )
+                        raise InputError([missed])
                     continue
             if found.best and (found.best[0].projection.memory.order == 0 or gpus == counts[-1]):
-                return _whole(case, searched(case, options, **options.budget) if fewest else found, options)
+                return _whole(case, searched(case, options, **options.budget) if quick else found, options)
         return Answer(case=case, refused=unfit(found, case.cluster, 0.0, case.settings))
 
 
-def _days(answer: Answer) -> float:
-    return answer.plan.forecast.middle.days if answer.plan else float("inf")
+def _over(case: Case, found: Found, options: argparse.Namespace) -> tuple[float, str]:
+    """How many times as long as ``--within`` has it the best takes, and what it reaches."""
+    (amount, unit), made, load = options.within, found.best[0].projection, found.best[0].workload
+    step = case.known.expect(made).middle
+    rate = load.recipe.global_batch_size * load.recipe.seq_length / step
+    if unit == "days":
+        plan = _whole(case, found, options).plan
+        step = plan.forecast.middle.days if plan else float("inf")
+    over, reached = (amount / rate, rate) if unit == "tokens/s" else (step / amount, step)
+    return over, f"{reached:,.4g} {unit}, on {load.gpus} GPUs, or less"
 
 
 def sizes(case: Case, most: int | None = None) -> list[int]:

@@ -181,6 +181,12 @@ def test_the_fewest_that_are_done_in_time(capsys) -> None:
     assert found["run"]["middle"]["days"] <= 30
     (half,) = answered(capsys, *job, "--gpus", str(found["gpus"] // 2))
     assert half["run"]["middle"]["days"] > 30
-    assert "--within: found 0.1, expected" in command_line.refused("projector", "ask", *job, "--within", "0.1")
+    (faster,) = answered(capsys, *job, "--within", "2s")
+    step = faster["expected"]["middle"]
+    rate = faster["recipe"]["global_batch_size"] * faster["recipe"]["seq_length"] / step
+    assert step <= 2
+    assert answered(capsys, *job, "--within", f"{0.999 * rate}/s")[0]["gpus"] == faster["gpus"]
+    assert answered(capsys, *job, "--within", "2999-01-01")[0]["gpus"] < found["gpus"]
+    assert "--within: found '0.1 days', expected" in command_line.refused("projector", "ask", *job, "--within", "0.1")
     assert main(["ask", *job, "--within", "30", "--gpus", "8"]) == 2
     assert "the fewest are looked for" in capsys.readouterr().err
