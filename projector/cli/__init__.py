@@ -41,7 +41,7 @@ COMMANDS = (
     ),
     Command(
         "rl",
-        "a step of reinforcement learning (GRPO): generation at a given rate, log-probabilities, training, new weights",
+        "a step of reinforcement learning (GRPO, PPO): generation at a given rate, log-probabilities, training, new weights",
         "ask",
     ),
     Command(

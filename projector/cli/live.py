@@ -42,6 +42,7 @@ def add_live(parser: Any) -> None:
     )
     files.add_argument(
         "--load-benchmark",
+        "--compute-baseline",
         metavar="FILE",
         help="use the times of FILE, for any number of layers, stages, samples and GPUs around the same layers of one rank; "
         "those of other layers, another device, schema or major version of torch are refused",

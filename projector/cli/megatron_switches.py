@@ -27,9 +27,10 @@ def take(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
     left, problems = [], []
     for words in options:
         name = words[0].partition("=")[0]
-        if normal(name) in table("primus", "launcher"):
-            parsed.neutral += (f"{name} (of Primus' launcher; no step depends on it)",)
-            left += words[1 if "=" in words[0] else 2 :]
+        if known := table("primus", "launcher").get(normal(name)):
+            values, why = known
+            parsed.neutral += (f"{name} ({why})",)
+            left += words[1 + values * ("=" not in words[0]) :]
             continue
         own = _read(words)
         keys = {*_decided({}, own), *_decided({name: said[name] for name in said if name not in own}, own)}

@@ -1,4 +1,4 @@
-"""``projector rl``: a step of GRPO in parts: generation at a given rate, log-probabilities, training, new weights."""
+"""``projector rl``: a step of GRPO or PPO in parts: generation at a given rate, log-probabilities, training, new weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _SOURCES = {
     "generation": "the rate that was given",
     "log-probabilities": "a forward of every answer",
     "reference": "a forward of the frozen model",
+    "values": "a forward of the value model",
     "training": "projector performance",
+    "critic": "the same step, of the value model",
     "weights": "bf16 weights gathered once over all GPUs",
 }
 
@@ -57,6 +59,7 @@ def register(parser: Parser) -> None:
     )
     add("--updates", type=number, default=1, metavar="N", help="optimizer steps on the answers; default: 1")
     add("--no-reference", action="store_true", help="no frozen model judges the answers (a KL term of weight 0)")
+    add("--critic", action="store_true", help="PPO: a value model of the same size judges them and is trained, in turn")
     add_json(group)
 
 
@@ -81,7 +84,9 @@ def _run(options: argparse.Namespace) -> None:
         ahead=options.ahead,
     )
     with blamed(options):
-        made = rl_step(case.workload, case.cluster, rollout, options.updates, not options.no_reference, case.settings)
+        made = rl_step(
+            case.workload, case.cluster, rollout, options.updates, not options.no_reference, options.critic, case.settings
+        )
     if options.json:
         figures = {
             "rollout": asdict(rollout),
@@ -147,8 +152,8 @@ def _page(case: Case, made: RlStep) -> Iterator[Line | Table]:
     low, high = made.updates * found.low, made.updates * found.high
     yield Line(f"Training alone: 90 % between {low:.1f} and {high:.1f} s, as measured runs let expect.", "dim")
     yield Line(
-        "Not modelled: the longest answers of a batch, rewards, environments, and what engine and frozen model hold in "
-        "memory: the verdict is that of training.",
+        "Not modelled: the longest answers of a batch, rewards, environments, and what engine, frozen and value model "
+        "hold in memory: the verdict is that of training.",
         "dim",
     )
     yield from report.remarks(case, made.made)

@@ -1,4 +1,4 @@
-"""A step of reinforcement learning (GRPO): generation at a given rate, log-probabilities, training, new weights out.
+"""A step of reinforcement learning (GRPO, PPO): generation at a given rate, log-probabilities, training, new weights out.
 
 Only training and the passes beside it are modelled. How fast an engine generates is not: it is given, as a measurement of
 the engine says it, and stands apart in every answer.
@@ -78,10 +78,11 @@ def rl_step(
     rollout: Rollout,
     updates: int = 1,
     reference: bool = True,
+    critic: bool = False,
     settings: Settings = kernel_settings.DEFAULT,
 ) -> RlStep:
     """``workload``: who trains; its batch and length become those of the answers. ``reference``: a frozen model judges
-    them, too. Raises :class:`InputError` as :func:`projector.projection.project`."""
+    them, too; ``critic``: so does a value model of the same size (PPO), which then learns from them, in turn. Raises :class:`InputError` as :func:`projector.projection.project`."""
     length, batch = rollout.prompt + rollout.response, rollout.answers // updates
     made = project(
         replace(workload, recipe=replace(workload.recipe, global_batch_size=batch, seq_length=length)),
@@ -93,7 +94,9 @@ def rl_step(
         "generation": rollout.seconds,
         "log-probabilities": passes,
         "reference": passes if reference else 0.0,
+        "values": passes if critic else 0.0,
         "training": updates * made.step_seconds,
+        "critic": updates * made.step_seconds if critic else 0.0,
         "weights": weight_seconds(made, cluster, rollout),
     }
     return RlStep(rollout=rollout, updates=updates, parts=parts, made=made)

@@ -305,6 +305,9 @@ def test_the_command_says_its_parts() -> None:
     assert found["step_seconds"] == pytest.approx(sum(found["parts"].values()))
     assert (found["recipe"]["global_batch_size"], found["recipe"]["seq_length"]) == (256, 4096)
     assert "the rate that was given" in command_line.told("projector", *COMMAND)
+    ppo = command_line.document("projector", *COMMAND, "--critic")["parts"]
+    assert {**ppo, "values": 0.0, "critic": 0.0} == found["parts"]
+    assert (ppo["values"], ppo["critic"]) == (ppo["log-probabilities"], ppo["training"])
 
 
 @pytest.mark.parametrize(("more", "words"), tabled("refusals", "reinforcement"))
