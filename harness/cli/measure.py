@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from harness.measure.spec import Plan
 
 DEFAULT_OUT = Path("out") / "measure"
+_SPEC = Path("small_strategies")
 
 
 def register(parser: Parser) -> None:
     examples = ("examples/measure/logs.yaml --out out/logs", "suites/local.yaml --device cpu --steps 20 --json")
     flags = add_command(parser, command, examples=examples)
-    flags.path("spec", metavar="SPEC", help="a file with the key measure (a suite is one), or one training")
+    text = "a file with the key measure (a suite is one), one training, or a suite's name; default: " + str(_SPEC)
+    flags.path("spec", metavar="SPEC", help=text, nargs="?", default=_SPEC)
     flags.add(
         "--out",
         "--output-dir",
@@ -75,9 +77,11 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> Plan:
+    from harness.evidence import shelf
     from harness.measure import spec
     from projector.errors import InputError, Problem, nearest
 
+    args.spec = shelf.suite(args.spec)
     plan = spec.read(args.spec)
     strategies = args.strategy or [name for name in [os.environ.get("PARALLEL", "")] if name in spec.STRATEGIES]
     plan = spec.by_strategy(plan, strategies, str(args.spec)) if strategies else plan

@@ -29,7 +29,7 @@ from harness.evidence import selection, suite
 from harness.evidence.physics import judge
 from harness.evidence.runs_of import runs_of_all
 from harness.kept import switch_off
-from harness.measure.spec import Plan
+from harness.measure.spec import Plan, by_strategy
 from harness.predictors import Predictor
 from harness.report import files, github, junit, provenance, publish, runner, screen, view_drift
 from harness.report.table import Report
@@ -56,7 +56,7 @@ def register(parser: Parser) -> None:
     flags.many("--runs", "FILE", _RUNS, type=Path)
     add_said(flags)
     flags.many("--id", "ID", _IDS, dest="ids")
-    flags.many("--strategy", "NAME", "only runs of these strategies; no gate is judged")
+    flags.many("--strategy", "NAME", _STRATEGY)
     flags.add("--mode", choices=("simulate", "benchmark", "both"), default="simulate")
     text = "more predictors: " + ", ".join(predictors.names())
     flags.add("--with", dest="extra", default="", metavar="NAME,…", help=text)
@@ -75,6 +75,9 @@ def register(parser: Parser) -> None:
 
 _RUNS = "measured runs to evaluate without a suite: strict YAML, a loose YAML, JSON or CSV table, or a log"
 _CACHE = "take what the same code read, projected and fitted before from the user's cache folder (default: yes)"
+_STRATEGY = (
+    "only runs of these strategies, and trainings as these of TPrimat split them (all: all five); no gate is judged"
+)
 _IDS = "only these runs, of the suites, of --runs, or else of all that were measured; no gate is judged"
 
 
@@ -199,11 +202,16 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
         suites = [replace(s, runs=_only(s.runs, args.ids), gate={}, plan=Plan()) for s in suites]
         runs = list(_only(runs, args.ids))
     if args.strategy:
-        wanted = selection.chosen([*(run for s in suites for run in s.runs), *runs], args.strategy)
-        ids = [run.id for run in wanted]
-        suites = [replace(s, runs=_only(s.runs, ids), gate={}, plan=Plan()) for s in suites]
+        measured = [*(run for s in suites for run in s.runs), *runs]
+        ids = [run.id for run in selection.chosen(measured, args.strategy)] if measured else []
+        suites = [replace(s, runs=_only(s.runs, ids), gate={}, plan=_split(s, args.strategy)) for s in suites]
         runs = list(_only(runs, ids))
     return _Inputs(tools=tools, suites=tuple(suites), runs=tuple(runs), earlier=earlier)
+
+
+def _split(of: suite.Suite, strategies: Sequence[str]) -> Plan:
+    """Its trainings, each as each strategy splits it."""
+    return by_strategy(of.plan, strategies, str(of.path)) if of.plan.jobs else Plan()
 
 
 def _two_of_one_id(suites: Sequence[suite.Suite], runs: Sequence[MeasuredRun]) -> list[Problem]:

@@ -85,7 +85,13 @@ def _run(options: argparse.Namespace) -> None:
     )
     with blamed(options):
         made = rl_step(
-            case.workload, case.cluster, rollout, options.updates, not options.no_reference, options.critic, case.settings
+            case.workload,
+            case.cluster,
+            rollout,
+            options.updates,
+            not options.no_reference,
+            options.critic,
+            case.settings,
         )
     if options.json:
         figures = {

@@ -82,7 +82,8 @@ def rl_step(
     settings: Settings = kernel_settings.DEFAULT,
 ) -> RlStep:
     """``workload``: who trains; its batch and length become those of the answers. ``reference``: a frozen model judges
-    them, too; ``critic``: so does a value model of the same size (PPO), which then learns from them, in turn. Raises :class:`InputError` as :func:`projector.projection.project`."""
+    them, too; ``critic``: so does a value model of the same size (PPO), which then learns from them, in turn. Raises
+    :class:`InputError` as :func:`projector.projection.project`."""
     length, batch = rollout.prompt + rollout.response, rollout.answers // updates
     made = project(
         replace(workload, recipe=replace(workload.recipe, global_batch_size=batch, seq_length=length)),

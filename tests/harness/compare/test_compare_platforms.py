@@ -175,7 +175,7 @@ def test_five_folders_are_five_runs_and_a_broken_file_hides_none(folder: Path, c
 
 
 def test_strategies_of_a_training(tmp_path) -> None:
-    example = Path(__file__).resolve().parents[3] / "examples/measure/strategies.yaml"
+    example = Path(__file__).resolve().parents[3] / "suites/small_strategies.yaml"
     plan = spec.by_strategy(spec.read(example), ["all"], "e.yaml")
     assert [job.id for job in plan.jobs][:5] == [f"llama-{name}" for name in spec.STRATEGIES]
     sizes = {(job.strategy, job.workload.recipe.tp, job.workload.recipe.pp) for job in plan.jobs}
