@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.common import (
@@ -39,9 +40,9 @@ def register(parser: Parser) -> None:
     logs = "measured/logs/cpu_gpt.log.gz measured/logs/cpu_llama_tp2.log.gz"
     flags = add_command(parser, command, examples=(logs, f"{logs} --out out/compare --json"))
     parser.description = _ABOUT
-    flags.add("named", nargs="*", metavar="RUN", help="a file, or the id of a measured run")
-    text = "all benchmark files of these folders, too"
-    flags.path("--results-dir", metavar="DIR", help=text, nargs="+", default=[])
+    text = "a file, the id of a measured run, or a folder: all its benchmark files"
+    flags.add("named", nargs="*", metavar="RUN", help=text)
+    flags.path("--results-dir", metavar="DIR", help="these folders, too", nargs="+", default=[])
     flags.switch("--over-time", "panels of loss, learning rate, memory and step time over the iterations")
     add_measured(flags, "files of measured runs, for the ids")
     add_said(flags)
@@ -57,7 +58,9 @@ def command(args: argparse.Namespace) -> int:
     if problems := folder_problems(args.out):
         raise InputError(problems)
     context = said_of(args)
-    named = [*args.named, *(str(file) for folder in args.results_dir for file in load.benchmark_files(folder))]
+    folders = {*args.results_dir, *(path for path in map(Path, args.named) if path.is_dir())}
+    given = dict.fromkeys((*map(Path, args.named), *args.results_dir))
+    named = [str(file) for path in given for file in (load.benchmark_files(path) if path in folders else [path])]
     sides = load.sides(named, lambda: measured_runs(args), context)
     sentence = verdict(sides)
     report = compare_tables.report(sides, _ratios(sides), sentence)
