@@ -194,15 +194,11 @@ def _another(told: Mapping[str, object]) -> Iterator[tuple[str, tuple[tuple[obje
     these values)."""
     for several, values in told.items():
         told_so = values if isinstance(values, Mapping) else {"unless": values}
-        off = (
-            STATED
-            if told_so.get("stated")
-            else [ONLY, *told_so["only"]]
-            if "only" in told_so
-            else told_so.get("unless")
-        )
+        off = _several(STATED if told_so.get("stated") else told_so.get("unless"))
+        if "only" in told_so:
+            off = (ONLY, *_several(told_so["only"]))
         for setting in words(several):
-            yield setting, (_several(off), str(told_so.get("why", "")))
+            yield setting, (off, str(told_so.get("why", "")))
 
 
 class Settings:
@@ -235,9 +231,8 @@ class Settings:
         )
         if isinstance(word := self.fields.get("optimizer"), str):
             called = named(word.removeprefix("paged_"))
-            self.fields["optimizer"] = (
-                "sgd_no_momentum" if called == "sgd" and not of.arguments else called
-            )  # as torch's
+            momentum = called != "sgd" or of.arguments  # torch's has none where nothing is said
+            self.fields["optimizer"] = called if momentum else "sgd_no_momentum"
         for setting, table in of.values.items():
             self.fields |= self._meaning(setting, table)
 
