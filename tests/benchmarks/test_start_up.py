@@ -36,7 +36,7 @@ def ratio_of(words: str, environment: dict[str, str]) -> float:
     for a while slows both."""
     command = [sys.executable, *(word.replace("\t", " ") for word in words.split(" "))]
     found, loops = [], [loop()]
-    for _ in range(6):
+    for _ in range(4):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
