@@ -111,6 +111,7 @@ class Hunt(Outcome):
     def __post_init__(self) -> None:
         self._heap: list[tuple[float, int, Node]] = []
         self._ticks = count()
+        self._wave = _SOONER
         self._took = dict[str, float]()  # CPU seconds of one node, by what was done with it last
         self._all, self._clear = _Lead(self.top), _Lead(self.top)
         self._weights: dict[Hashable, float] = {}
@@ -316,8 +317,10 @@ class Hunt(Outcome):
     def _next(self) -> Iterator[tuple[float, Node]]:
         """The node with the lowest bound, and those that are opened with it, but for what nobody wants."""
         most = max(self._reach, self._heap[0][0])
-        together = self._timely(self._open, self._timely(self._fit, _TOGETHER))
-        for _ in range(min(_SOONER if self._all.reach == float("inf") else together, len(self._heap))):
+        together = self._timely(self._open, self._timely(self._fit, self._wave))
+        if self.until is None or self._all.reach < float("inf"):
+            self._wave = min(2 * self._wave, _TOGETHER)
+        for _ in range(min(together, len(self._heap))):
             if self._heap[0][0] <= most:
                 bound, _, node = heappop(self._heap)
                 if node.clear or bound <= self._all.reach:
