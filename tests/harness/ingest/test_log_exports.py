@@ -51,7 +51,8 @@ def events(folder: Path, tags: dict[str, float]) -> Path:
     for i in range(1, 16):
         for tag, value in tags.items():
             summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
-            writer.add_event(Event(wall_time=1.7e9 + SECONDS * i, step=i, summary=summary))
+            step = i * 256 if tag.endswith("vs samples") else i
+            writer.add_event(Event(wall_time=1.7e9 + SECONDS * i, step=step, summary=summary))
     writer.close()
     return folder / "tb"
 
@@ -74,7 +75,8 @@ def test_an_anchor_without_a_configuration_is_the_run_of_config(tmp_path: Path) 
 
 
 def test_seconds_between_records_are_the_step_where_no_scalar_is(tmp_path: Path) -> None:
-    (log,) = ingest([events(tmp_path, {"train/loss": 2.0})]).logs
+    (log,) = ingest([events(tmp_path, {"train/loss": 2.0, "lm loss vs samples": 2.0})]).logs
+    assert not log.row.doubts
     assert log.run.measured.step_seconds == pytest.approx(SECONDS)
     (file,) = (tmp_path / "tb").iterdir()
     assert ingest([file]).logs[0].run.measured.step_seconds == pytest.approx(SECONDS)

@@ -58,6 +58,7 @@ _REGULAR = "a regular file, or - for standard input"
 _LONGEST = 2**20  # characters of one line that are read; a longer line is read in pieces
 #: In the names that TensorBoard's writers give; seconds since 1970 as its exports call them.
 _EVENTS, _WALL = "tfevents", "Wall time"
+_SAMPLES = " vs samples"  # of Megatron-LM's training.py: scalars again whose step counts samples
 _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
@@ -211,7 +212,8 @@ def _scalars(path: Path) -> IO[bytes] | None:
         raise InputError([Problem(str(path), "", "no scalars", "an event file with scalars of its steps")])
     steps: dict[int, dict[str, object]] = {}
     for step, tag, value, seconds in scalars[["step", "tag", "value", "wall_time"]].itertuples(index=False):
-        steps.setdefault(int(step), {_WALL: seconds, "step": int(step)})[tag] = value
+        if not tag.endswith(_SAMPLES):
+            steps.setdefault(int(step), {_WALL: seconds, "step": int(step)})[tag] = value
     return io.BytesIO("\n".join(json.dumps(record) for _, record in sorted(steps.items())).encode())
 
 
