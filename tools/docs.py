@@ -62,7 +62,7 @@ def fill() -> list[str]:
 
 def check() -> list[str]:
     """What is stale, unknown or refused, in words."""
-    found: list[str] = []
+    found = [f"README.md: {wrong}" for wrong in names.wrong_commands((ROOT / "README.md").read_text(encoding="utf-8"))]
     for page in pages():
         text, where = page.read_text(encoding="utf-8"), names.path_of(page)
         if filled(page) != text:

@@ -129,11 +129,15 @@ class Parser(argparse.ArgumentParser):
                 yield "\n"
 
 
-def wrapped(found: Sequence[str], width: int = 78, margin: str = "    ") -> list[str]:
-    """Returns the lines of a command in a shell, each at most ``width`` wide, flags and their values together."""
+def wrapped(found: Sequence[str], margin: str = "    ") -> list[str]:
+    """Returns the lines of a command in a shell, no wider than the terminal, flags and their values together."""
+    from projector.io.terminal import width_of
+
+    width = min(78, (width_of(sys.stdout) or 80) - 2)
     lines, pairs = [""], list[str]()
     for word in map(shlex.quote, found):
-        if pairs and pairs[-1].startswith("-") and " " not in pairs[-1] and not word.startswith("-"):
+        fits = bool(pairs) and len(margin + pairs[-1] + word) + 3 <= width
+        if fits and pairs[-1].startswith("-") and " " not in pairs[-1] and not word.startswith("-"):
             pairs[-1] += f" {word}"
         else:
             pairs.append(word)

@@ -29,8 +29,8 @@ def register(parser: Parser) -> None:
         "--price",
         type=price,
         metavar="X|FILE",
-        help="of a GPU-hour, or a YAML file with price_per_gpu_hour, price_by_gpu, energy_price_per_kwh (value, low, high), "
-        "currency and source; no price is invented",
+        help="of a GPU-hour, of each GPU (h100=2,mi300x=1.8), or a YAML file with price_per_gpu_hour, price_by_gpu, "
+        "energy_price_per_kwh (value, low, high), currency and source; no price is invented",
     )
     add(
         "--assume",

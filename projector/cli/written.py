@@ -42,7 +42,6 @@ NAMES: Mapping[str, str] = {
     "patch": "layout.patch",
 }
 _ENDINGS = {".sh": "run.sh", ".sbatch": "sbatch", ".patch": "patch", ".diff": "patch"}
-_HELP = "run.sh, sbatch, pytorchjob, megatron, primus, torchtitan, nemo, case, patch (of --config), or a path"
 #: Frameworks that take arguments of Megatron-LM.
 _MEGATRON = (
     "megatron-lm",
@@ -62,7 +61,8 @@ _COUNTED = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipe
 
 
 def add_write(group: Any) -> None:
-    group.add_argument("--write", action="append", default=[], metavar="KIND|FILE", help=_HELP)
+    kinds = f"{', '.join(NAMES)} (of --config), or a path"
+    group.add_argument("--write", action="append", default=[], metavar="KIND|FILE", help=kinds)
 
 
 def kind_of(word: str) -> str | None:
@@ -72,21 +72,23 @@ def kind_of(word: str) -> str | None:
     return word if word in NAMES else named.get(path.name) or _ENDINGS.get(path.suffix)
 
 
+def _starts(kind: str, framework: str) -> bool:
+    """Whether a file of ``kind`` can start a run of ``framework``, or is no such file."""
+    titan = framework.startswith("torchtitan")
+    return kind in ("case", "patch") or (titan if kind == "torchtitan" else framework in _MEGATRON)
+
+
 def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Namespace) -> tuple[Path, ...]:
     """Writes ``load`` as each of ``words`` asks, all or none. Raises :class:`InputError` for an unknown kind, and where
     what is read back is another run."""
-    from projector.errors import nearest
     from projector.io.files import write_whole
 
-    problems = [Problem("--write", "", word, nearest(word, tuple(NAMES))) for word in words if kind_of(word) is None]
+    problems: list[Problem] = []
     made: dict[Path, str] = {}
-    for word in () if problems else words:
+    for word in words:
         kind = kind_of(word)
-        assert kind is not None
-        runs = load.framework.startswith("torchtitan") if kind == "torchtitan" else load.framework in _MEGATRON
-        if kind not in ("case", "patch") and not runs:
-            needs = "--framework torchtitan" if kind == "torchtitan" else "a framework of Megatron-LM's arguments"
-            expected = f"a file that starts a run of {load.framework} ({kind}: with {needs}); case is of any"
+        if kind is None or not _starts(kind, load.framework):
+            expected = f"of {load.framework}: {', '.join(each for each in NAMES if _starts(each, load.framework))}"
             problems.append(Problem("--write", "", word, expected))
             continue
         path = Path(NAMES[kind] if word in NAMES else word)
@@ -164,7 +166,7 @@ def _checked(kind: str, name: str, case: Case, load: Workload, options: argparse
         if attempt == 2 or not open_:
             other += [f.name for f in fields(Model) if getattr(ours.model, f.name) != getattr(theirs.model, f.name)]
             named = ", ".join(each for each in other if each not in ("name", "family", "source"))
-            raise _refused(kind, f"{named}: another value when it is read back")
+            raise _refused(kind, f"no word for {named}")
         said = replace(said, recipe=replace(said.recipe, **open_))
     raise AssertionError
 
@@ -238,7 +240,8 @@ def _again(text: str, kind: str, name: str, case: Case, options: argparse.Namesp
 
 
 def _refused(kind: str, why: str) -> InputError:
-    return InputError([Problem("--write", kind, why.replace("\n", "; "), "a run that this kind of file can say")])
+    expected = f"a run that {NAMES[kind]} can say; case can say any"
+    return InputError([Problem("--write", kind, why.replace("\n", "; "), expected)])
 
 
 def _torchrun(load: Workload, cluster: Cluster, rendezvous: str) -> str:

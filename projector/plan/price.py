@@ -46,7 +46,10 @@ class Price:
 
 
 def read_price(text: str) -> Price:
-    """Returns a number (of a GPU-hour), or a file. Raises :class:`InputError` with every mistake of it."""
+    """Returns a number (of a GPU-hour), ``h100=2,mi300x=1.8``, or a file. Raises :class:`InputError` with every mistake
+    of it."""
+    if not Path(text).exists() and ("," in text or "=" in text):
+        return _listed(text)
     try:
         value = float(text)
     except ValueError:
@@ -55,6 +58,19 @@ def read_price(text: str) -> Price:
     if made is None:
         raise InputError([Problem("--price", "", text, f"a file, or {_EXPECTED.partition(',')[0]}")])
     return Price(ranges={"price_per_gpu_hour": made}, source="command line")
+
+
+def _listed(text: str) -> Price:
+    try:
+        cells = {name.strip(): float(value) for name, _, value in (each.partition("=") for each in text.split(","))}
+    except ValueError:
+        expected = "a number, a file, or a number for each GPU (h100=2,mi300x=1.8)"
+        raise InputError([Problem("--price", "", text, expected)]) from None
+    read = Reader({"price_by_gpu": cells}, "--price")
+    by_gpu = _by_gpu(read, "command line")
+    if read.problems:
+        raise InputError(read.problems)
+    return Price(by_gpu=by_gpu, source="command line")
 
 
 def _file(path: Path) -> Price:

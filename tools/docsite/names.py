@@ -148,6 +148,7 @@ def _wrong_line(line: str, whole: bool) -> str:
     words = shlex.split(line.split("|")[0].split(">")[0], comments=True)
     while words and re.match(r"^[A-Z_]+=", words[0]):
         words = words[1:]
+    words = ["python", "-m"][: 2 * (words[:1] in (["projector"], ["harness"]))] + words
     if words[:2] == ["python", "-m"] and len(words) > 2 and words[2] in ("harness", "projector"):
         return _wrong_arguments(words, whole)
     if words and words[0] == "./run":
@@ -172,6 +173,9 @@ def _wrong_arguments(words: list[str], whole: bool) -> str:
         return f"no such option: {', '.join(unknown)}"
     if not whole:
         return ""
+    lost = [word for word in rest if _PATH.match(word) and not any(map(_exists, _braces(word)))]
+    if lost:
+        return f"no such file: {', '.join(lost)}"
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
