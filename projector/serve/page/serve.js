@@ -73,7 +73,8 @@ async function answer(query) {
     const layers = await ask('layers', whole); if (late()) return; roofline(layers, view);
     const free = new URLSearchParams([...query].filter(([k]) => !LAYOUT.includes(k)));
     free.set('gpus', view.cluster.gpus);  free.set('global_batch_size', view.recipe.global_batch_size); free.set('seq_length', view.recipe.seq_length);
-    const found = await ask('search', free); if (late()) return; layouts(found, view, free);
+    const found = await ask('search', free).catch(why => { if (typeof why !== 'string') throw why; return why; }); if (late()) return;
+    typeof found === 'string' ? figure('layouts', 'Best layouts', h('p', {class: 'note'}, `No layout fits ${view.cluster.gpus} GPUs. ${found}`)) : layouts(found, view, free);
     document.documentElement.dataset.ready = mine;
   } catch (error) {
     if (late()) return;
