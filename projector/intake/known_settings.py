@@ -21,10 +21,11 @@ _FILE = Path(__file__).with_name("known_settings.yaml")
 #: Words in the name of a setting that cuts model, batch or states over GPUs, or replays layers; and of those that only name
 #: files, other models or what is printed.
 _CUTTING = re.compile(
-    r"^(?!(?:log|load|save|no|fake|disable|source|target|wandb|inference|vision|img|encoder|hf|export|tokenizer|data|rl)_)"
+    r"^(?!max_shard_size$|"
+    r"(?:log|load|save|no|fake|disable|source|target|wandb|inference|vision|img|encoder|hf|export|tokenizer|data|rl)_)"
     r"(?!.*(?:path|dir|file|timeout|logging|method_vision|_fusion|_overlap)$)"
     r".*(?:parallel|shard|fsdp|zero_stage|layerzero|use_zero|zero_?[123](?:_|$)|distributed_optim|recompute|checkpoint_(?:activ|layer|gran)"
-    r"|dualpipe|pipeline_(?:split|schedule))"
+    r"|dualpipe|pipeline_(?:split|schedule)|(?:^|_)(?:tp|pp|cp|ep|dp|sp)_(?:degree|size)$)"
 )
 _LONGEST = 60  # characters of a value in a remark
 

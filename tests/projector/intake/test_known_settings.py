@@ -137,6 +137,15 @@ def problems_of(path):
     return ()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "cuts"),
+    [("tp_degree", 4, True), ("cp_size", 2, True), ("tp_degree", 1, False), ("max_shard_size", "5GB", False)],
+)
+def test_a_foreign_name_of_a_degree_cuts_and_a_file_of_weights_does_not(name: str, value: object, cuts: bool) -> None:
+    left = known_settings.sort({name: value}, frozenset(), "train.sh", written=False)
+    assert bool(left.cutting) == cuts
+
+
 def test_context_parallelism_by_the_length_of_each_sample_is_not_projected() -> None:
     """Under it a rank has other tokens than its part of a sample, unless both are alike."""
     left = known_settings.sort({"max_seqlen_per_dp_cp_rank": 4096}, frozenset(), "f")
