@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from projector.errors import InputError, Problem
 from projector.expectation import Knowledge
 from projector.io.table import factor, percent, seconds
-from projector.workload.schema import recipe_to_mapping
+from projector.workload.structure import to_mapping
 
 if TYPE_CHECKING:
     from projector.projection import Projection
@@ -58,7 +58,7 @@ def values(made: Projection) -> dict[str, Any]:
         "gpu": made.cluster.gpu.name,
         "gpus": work.gpus,
         "framework": work.framework,
-        "recipe": recipe_to_mapping(work.recipe),
+        "recipe": to_mapping(work.recipe),
         "step_seconds": made.step_seconds,
         "tgs": made.tgs,
         "mfu": made.mfu,

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun
-from projector.workload import schema
+from projector.workload.structure import to_mapping
 
 
 def facts_of(run: MeasuredRun) -> RunFacts:
     """Facts of one run; a GPU outside the catalogue has no architecture and no vendor."""
     arch, vendor = _silicon(run.gpu)
     m = run.measured
-    recipe = schema.recipe_to_mapping(run.recipe) if run.recipe else {}
+    recipe = to_mapping(run.recipe) if run.recipe else {}
     return RunFacts(
         run_id=run.id,
         source=run.source.title,

@@ -10,9 +10,7 @@ from typing import Any
 from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
 from projector.workload import zoo
 from projector.workload.model import Model
-from projector.workload.model_schema import model_to_mapping
 from projector.workload.recipe import Recipe
-from projector.workload.schema import recipe_to_mapping
 from projector.workload.structure import to_mapping
 
 
@@ -72,7 +70,7 @@ def _stack_text(stack: Stack) -> str:
 
 @lru_cache(maxsize=512)
 def _recipe_text(recipe: Recipe) -> str:
-    return flow(recipe_to_mapping(recipe))
+    return flow(to_mapping(recipe))
 
 
 @lru_cache(maxsize=512)
@@ -155,11 +153,11 @@ def dumped(value: object) -> str:
 def _model(model: Model) -> object:
     """A zoo name, what differs from one, or the whole mapping."""
     if model.name not in zoo.names():
-        return model_to_mapping(model)
+        return to_mapping(model)
     base = zoo.load(model.name)
     if base == model:
         return model.name
-    return {"base": model.name, **_changes(model_to_mapping(base), model_to_mapping(model), model)}
+    return {"base": model.name, **_changes(to_mapping(base), to_mapping(model), model)}
 
 
 def _changes(old: Mapping[str, object], new: Mapping[str, object], model: object) -> dict[str, object]:

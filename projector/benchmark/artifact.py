@@ -17,7 +17,7 @@ from projector.benchmark.device import Device
 from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timings
 from projector.errors import InputError, Problem
 from projector.io.files import parse_json, read_text
-from projector.workload import model_schema, schema
+from projector.workload.structure import to_mapping
 
 SCHEMA = 2
 #: Beginnings of the names of variables by which timings differ.
@@ -141,12 +141,12 @@ def _work(asked: Asked) -> dict[str, Any]:
     """What one rank computed, and with how many: the rest of the run (stages, micro-batches, data-parallel ranks, number
     of layers) is put around its times."""
     work = asked.workload
-    model: dict[str, Any] = dict(model_schema.model_to_mapping(work.model))
+    model: dict[str, Any] = dict(to_mapping(work.model))
     if work.model.moe is not None:
         model["moe"] = {name: value for name, value in model["moe"].items() if name != "moe_layer_freq"}
     held = {
         "model": {name: value for name, value in model.items() if name not in _ANY},
-        "recipe": schema.recipe_to_mapping(work.recipe),
+        "recipe": to_mapping(work.recipe),
         "ranks": asked.ranks,
         "sharded": asked.sharded,
         "layers": [part.key for part in asked.parts],

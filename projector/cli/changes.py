@@ -17,7 +17,8 @@ from projector.workload.fields import fields
 from projector.workload.layout import virtual_stages
 from projector.workload.model_schema import merge
 from projector.workload.recipe import Recipe
-from projector.workload.schema import parse_recipe, recipe_to_mapping
+from projector.workload.schema import parse_recipe
+from projector.workload.structure import to_mapping
 
 AUTO, ALL = "auto", "all"
 #: Names of Primus' projection that are no schedule of their own here (AMD-AGI/Primus@fd1eeabb, projection CLI).
@@ -62,7 +63,7 @@ def stated_chunks(recipe: Recipe) -> int:
 
 def _stated(loaded: Loaded, told: Said, where: str, problems: list[Problem]) -> Recipe | None:
     """The recipe of the file with what flags say of single fields; of these alone where the file has none."""
-    base = recipe_to_mapping(loaded.recipe) if loaded.recipe else USUAL
+    base = to_mapping(loaded.recipe) if loaded.recipe else USUAL
     missing = [known for known in fields() if known.key in _NEEDED and known.key not in {**base, **told.recipe}]
     unsaid = [known for known in missing if known.key not in told.flags]  # the others were said wrongly, as was told
     problems += [Problem(where, flag_of(known), "nothing", f"a value: {known.help}") for known in unsaid]

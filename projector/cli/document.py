@@ -15,7 +15,7 @@ from projector.projection import Projection
 from projector.settle import launch
 from projector.workload.layout import Chunk, chunks
 from projector.workload.parameters import count
-from projector.workload.schema import recipe_to_mapping
+from projector.workload.structure import to_mapping
 
 if TYPE_CHECKING:
     from projector.cli.performance import Projections
@@ -115,7 +115,7 @@ def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
             "gpus": workload.gpus,
             "gpus_per_host": cluster.gpus_per_host,
         },
-        "recipe": recipe_to_mapping(workload.recipe),
+        "recipe": to_mapping(workload.recipe),
         "parallelism": {name: getattr(workload.recipe, name) for name in ("tp", "tp2", "pp", "vpp", "cp", "ep", "etp")}
         | {"dp": workload.dp, "edp": workload.edp},
         "derived": {

@@ -16,8 +16,9 @@ from projector.intake.values import Reader, literal
 from projector.workload.checks import range_problems
 from projector.workload.fields import Field, field_of, fields
 from projector.workload.model import Model
-from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
+from projector.workload.model_schema import merge, model_from_mapping
 from projector.workload.schema import counted, parse_recipe
+from projector.workload.structure import to_mapping
 from projector.workload.validate import of_model
 
 #: Fields whose flags stand elsewhere, with more to them than the field's value.
@@ -138,7 +139,7 @@ def changed_model(model: Model, said: Said, problems: list[Problem]) -> Model:
     """``model`` with what the command line says of its fields."""
     if not said.model:
         return model
-    made, wrong = model_from_mapping(merge(model_to_mapping(model), said.model), "--set", "model.")
+    made, wrong = model_from_mapping(merge(to_mapping(model), said.model), "--set", "model.")
     problems += wrong
     problems += chain.from_iterable(of_model(made, "--set") if made else ())
     return made or model

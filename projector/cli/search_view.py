@@ -15,7 +15,7 @@ from projector.search.first_run import FirstRun, first_run
 from projector.search.found import Best, Found
 from projector.search.nodes import Hit
 from projector.search.words import words
-from projector.workload.schema import recipe_to_mapping
+from projector.workload.structure import to_mapping
 
 _MOVES = 4  # parts of the step in the sentence on the next layout
 
@@ -239,7 +239,7 @@ def one(case: Case, each: Best) -> dict[str, Any]:
     return {
         "words": words(each.fields),
         "fields": _fields(each.fields),
-        "recipe": recipe_to_mapping(each.workload.recipe),
+        "recipe": to_mapping(each.workload.recipe),
         "gpus": each.workload.gpus,
         "objective": each.value,
         "step_seconds": made.step_seconds,

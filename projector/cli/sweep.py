@@ -82,14 +82,14 @@ def _run(options: argparse.Namespace) -> None:
 def _whole(best: Frame, made: Grid, price: Price | None) -> Frame:
     """Returns ``best`` with days, MWh and, where there is a price, cost of the whole run (``run.days``, …): what ``projector
     plan`` has in the middle. Without tokens in the grid as many as ``projector ask`` takes."""
+    from projector.hardware import catalogue
     from projector.plan.assumptions import ASSUMPTIONS, ends
     from projector.plan.forecast import Run, figures
     from projector.plan.usual import tokens_of_a_run
-    from projector.search.sweep.systems import system
     from projector.workload import zoo
 
     def one(row: Any) -> Figures:
-        gpu = system(str(row["system"])).gpu
+        gpu = catalogue.cluster(str(row["system"])).gpu
         tokens = made.tokens or tokens_of_a_run(zoo.load(str(row["model"])))
         step = row["tgs"] * row["step_seconds"] * row["gpus"]
         values = {

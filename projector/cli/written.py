@@ -354,14 +354,13 @@ def _torchtitan(load: Workload, _: Cluster) -> str:
 
 def _case(load: Workload, cluster: Cluster) -> str:
     """A case of this project, with nothing that its framework decides."""
-    from projector.workload.model_schema import model_to_mapping
-    from projector.workload.schema import recipe_to_mapping
+    from projector.workload.structure import to_mapping
 
     where = {"cluster": cluster.name, "gpus": load.gpus, "framework": load.framework}
-    recipe = recipe_to_mapping(load.recipe)
+    recipe = to_mapping(load.recipe)
     if load.model.moe is not None:
         recipe["etp"] = load.recipe.etp  # tp in some frameworks, where a case leaves it out
-    return _yaml({"model": model_to_mapping(load.model), **where, "recipe": recipe})
+    return _yaml({"model": to_mapping(load.model), **where, "recipe": recipe})
 
 
 _TEXTS: Mapping[str, Callable[[Workload, Cluster], str]] = {

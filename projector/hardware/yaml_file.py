@@ -47,7 +47,7 @@ def described(path: Path) -> dict[str, Any]:
     a what-if, and without a name the file describes the base itself, changed."""
     from projector.hardware.catalogue import find_gpu
 
-    own = in_units(read_mapping(path))
+    own = in_units(read_mapping(path), str(path))
     if "base" not in own:
         return own
     name = own.pop("base")
@@ -63,17 +63,24 @@ def described(path: Path) -> dict[str, Any]:
     return _on(base, own) if path.parent.parent == _CATALOGUE else changed(base, own)
 
 
-def in_units(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """``stated`` in the words and units of these files, where it has those of the SI."""
-    named = {key: (value, *_SI.get(key, (key, 1.0))) for key, value in stated.items()}
-    return {word: _scaled(value, unit) for value, word, unit in named.values()}
+def in_units(stated: Mapping[str, Any], where: str, prefix: str = "") -> dict[str, Any]:
+    """``stated`` in the words and units of these files, where it has those of the SI. Raises InputError for a figure that
+    stands in both."""
+    made: dict[str, Any] = {}
+    for key, value in stated.items():
+        word, unit = _SI.get(key, (key, 0.0))
+        if unit and word in stated:
+            raise InputError([Problem(where, prefix + key, value, f"one of the two: {word} says {stated[word]}")])
+        inner = isinstance(value, Mapping) and not unit
+        made[word] = in_units(value, where, f"{prefix}{key}.") if inner else _scaled(value, unit)
+    return made
 
 
 def _scaled(value: Any, unit: float) -> Any:
     if isinstance(value, Mapping):
-        return {key: _scaled(each, unit) for key, each in value.items()} if unit != 1.0 else in_units(value)
-    number = _number(value) if unit != 1.0 else value
-    return number / unit if isinstance(number, int | float) and unit != 1.0 else value
+        return {key: _scaled(each, unit) for key, each in value.items()}
+    number = _number(value) if unit else value
+    return number / unit if unit and isinstance(number, int | float) else value
 
 
 def _number(value: object) -> object:
@@ -87,7 +94,7 @@ def _number(value: object) -> object:
 def changed(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """``base`` with what ``own`` states, for a what-if: what has no source is assumed, and what follows from it follows
     (matrix operations a clock from the peak, usable memory from all of it)."""
-    own = in_units(own)
+    own = in_units(own, "")
     stated = dict(own)
     if isinstance(peaks := own.get("peak_tflops"), Mapping) and "flops_per_clock" not in own:
         old, rates = base.get("peak_tflops", {}), base.get("flops_per_clock", {})

@@ -15,8 +15,9 @@ from projector.intake.tables import table
 from projector.intake.values import Reader
 from projector.workload import tokenizers
 from projector.workload.model import Model
-from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
+from projector.workload.model_schema import merge, model_from_mapping
 from projector.workload.schema import parse_recipe
+from projector.workload.structure import to_mapping
 
 #: A dump lists every argument that its Megatron-LM has: 139 in 2021 (v2.5), over 300 since 2023. One without all of these,
 #: which came with flash attention and Transformer Engine in 2022-11 and later, is older.
@@ -140,7 +141,7 @@ def _model(fields: Mapping[str, object], origin: Origin) -> tuple[Model | None, 
     given = dict(fields)
     base: dict[str, object] = {}
     if origin.base is not None:
-        base = model_to_mapping(origin.base)
+        base = to_mapping(origin.base)
         if "kv_channels" not in given and "mla" in base:
             base.pop("kv_channels", None)
     if given.get("mla") is False:

@@ -61,13 +61,16 @@ def read_price(text: str) -> Price:
 
 
 def _listed(text: str) -> Price:
+    pairs = [each.partition("=") for each in text.split(",")]
     try:
-        cells = {name.strip(): float(value) for name, _, value in (each.partition("=") for each in text.split(","))}
+        cells = {name.strip(): float(value) for name, _, value in pairs}
     except ValueError:
         expected = "a number, a file, or a number for each GPU (h100=2,mi300x=1.8)"
         raise InputError([Problem("--price", "", text, expected)]) from None
     read = Reader({"price_by_gpu": cells}, "--price")
     by_gpu = _by_gpu(read, "command line")
+    if len(cells) < len(pairs):
+        read.fail("", text, "one price for each GPU")
     if read.problems:
         raise InputError(read.problems)
     return Price(by_gpu=by_gpu, source="command line")
@@ -105,6 +108,8 @@ def _by_gpu(read: Reader, source: str) -> dict[str, Parameter]:
             read.fail(f"price_by_gpu.{name}", name, nearest(str(name), catalogue.gpu_names()))
         if price is None:
             read.fail(f"price_by_gpu.{name}", cell, _EXPECTED)
+        if gpu in made:
+            read.fail(f"price_by_gpu.{name}", cell, f"one price for {gpu}")
         if gpu and price:
             made[gpu] = price
     return made

@@ -10,7 +10,7 @@ from projector.workload.layer_pattern import expand as expand_letters
 from projector.workload.layer_pattern import expand as expand_pattern
 from projector.workload.model import Model
 from projector.workload.moe_layer_freq import expand, numbers
-from projector.workload.structure import parse_dataclass, to_mapping
+from projector.workload.structure import parse_dataclass
 
 
 def model_from_mapping(mapping: Mapping[str, object], where: str, prefix: str) -> tuple[Model | None, list[Problem]]:
@@ -22,12 +22,6 @@ def model_from_mapping(mapping: Mapping[str, object], where: str, prefix: str) -
     problems += word_problems(given, where, prefix)
     problems += unreported(range_problems(given, where, prefix), problems)
     return (None if problems else model), problems
-
-
-def model_to_mapping(model: Model) -> dict[str, object]:
-    """Returns every field of ``model`` that differs from its default, as plain YAML types (inverse of
-    :func:`parse_model`)."""
-    return to_mapping(model)
 
 
 def merge(base: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:

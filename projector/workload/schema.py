@@ -14,7 +14,7 @@ from projector.workload.checks import range_problems, unreported, word_problems
 from projector.workload.declared import about_of
 from projector.workload.fields import field_of
 from projector.workload.model import Model
-from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
+from projector.workload.model_schema import merge, model_from_mapping
 from projector.workload.recipe import Recipe
 from projector.workload.structure import parse_dataclass, to_mapping
 
@@ -75,11 +75,5 @@ def parse_model(value: object, where: str, prefix: str = "model.") -> tuple[Mode
         found = zoo.named(str(base))
         if found is None:
             return None, [Problem(where, f"{prefix}base", base, zoo.expected(str(base)))]
-        given = merge(model_to_mapping(zoo.load(found)), given)
+        given = merge(to_mapping(zoo.load(found)), given)
     return model_from_mapping(given, where, prefix)
-
-
-def recipe_to_mapping(recipe: Recipe) -> dict[str, object]:
-    """Returns the fields of ``recipe`` that differ from their default, as plain YAML types: :func:`parse_recipe`
-    reads them back."""
-    return to_mapping(recipe)

@@ -16,8 +16,9 @@ from typing import Any
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.workload.model import Model
-from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
+from projector.workload.model_schema import merge, model_from_mapping
 from projector.workload.parameters import count
+from projector.workload.structure import to_mapping
 
 _ENTRY_KEYS = ("aliases", "parameters_published", "parameters_active", "template")
 _NAME = re.compile(r"^ +(?:- )?name: *([^\s#]+)", re.MULTILINE)
@@ -53,7 +54,7 @@ def load(name: str, **overrides: Any) -> Model:
     model = entry(name).model
     if not overrides:
         return model
-    mapping = merge(model_to_mapping(model), overrides)
+    mapping = merge(to_mapping(model), overrides)
     changed, problems = model_from_mapping(mapping, f"model {name}", "")
     if changed is None:
         raise InputError(problems)

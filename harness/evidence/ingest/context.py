@@ -20,7 +20,8 @@ from projector.intake import detect
 from projector.intake.loaded import Loaded
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
-from projector.workload.schema import as_fields, counted, parse_model, parse_recipe, recipe_to_mapping
+from projector.workload.schema import as_fields, counted, parse_model, parse_recipe
+from projector.workload.structure import to_mapping
 
 _TEXTS = ("id", "gpu", "cluster", "framework", "version", "date", "group", "notes")
 _KEYS = (*_TEXTS, "gpus", "gpus_per_node", "model", "recipe")
@@ -59,8 +60,8 @@ class Context:
             return self
         if gpus is not None:
             recipe = self.file.batched(self.file.recipe, gpus)
-            return replace(self, recipe=recipe, stated=recipe_to_mapping(recipe))
-        stated = recipe_to_mapping(self.file.recipe)
+            return replace(self, recipe=recipe, stated=to_mapping(recipe))
+        stated = to_mapping(self.file.recipe)
         if not self.file.counts_ranks:
             return replace(self, recipe=self.file.recipe, stated=stated)
         return replace(self, recipe=None, stated={k: v for k, v in stated.items() if k != "global_batch_size"})

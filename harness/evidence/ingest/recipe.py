@@ -16,7 +16,8 @@ from projector.intake.dialect import BUNDLES, dialect
 from projector.workload.lora import LoRA
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
-from projector.workload.schema import parse_recipe, recipe_to_mapping
+from projector.workload.schema import parse_recipe
+from projector.workload.structure import to_mapping
 
 _RECIPE_FIELDS = frozenset(field.name for field in fields(Recipe))
 
@@ -129,7 +130,7 @@ def recipe_of(record: Record, gpu: str, model: Model | None, size: Sizes, words:
         for name in ("pipeline_schedule", "pipeline_model_parallel_layout"):
             stated.pop(name, None)
     stated |= {**size.stated, "etp": size.etp, "precision": kind, "lora": lora}
-    recipe, wrong = parse_recipe(recipe_to_mapping(Recipe(**stated)), record.where, "")  # type: ignore[arg-type]
+    recipe, wrong = parse_recipe(to_mapping(Recipe(**stated)), record.where, "")  # type: ignore[arg-type]
     for problem in wrong:
         record.refuse(f"{problem.key}: {problem.found!r} is not modelled")
     return recipe

@@ -31,7 +31,6 @@ from projector.hardware import catalogue, own
 from projector.hardware.scaled import SCALES
 from projector.io.files import read_yaml
 from projector.search.objective import OBJECTIVES
-from projector.search.sweep.systems import system
 from projector.workload import amounts
 from projector.workload.schema import counted, parse_model, parse_recipe
 
@@ -93,7 +92,10 @@ def parsed(content: object, where: str, path: Path) -> Grid:
     """The same of what a file holds; files that it names lie beside ``path``."""
     if not isinstance(content, Mapping):
         raise InputError([Problem(where, "", type(content).__name__, "a mapping: sweep, model, system, gpus, recipe")])
-    content = {"system" if key in ("gpu", "cluster") else key: value for key, value in content.items()}
+    named = [key for key in ("system", "gpu", "cluster") if key in content]
+    if len(named) > 1:
+        raise InputError([Problem(where, named[-1], content[named[-1]], f"one of {' and '.join(named)}, not several")])
+    content = {"system" if key in named else key: value for key, value in content.items()}
     if content.get("sweep", VERSION) != VERSION:
         raise InputError([Problem(where, "sweep", content["sweep"], f"{VERSION}: the version of this format")])
     wrong = [Problem(where, key, content[key], nearest(str(key), _KEYS)) for key in content if key not in _KEYS]
@@ -180,7 +182,7 @@ def _outer(where: str, outer: Mapping[str, tuple[Any, ...]]) -> list[Problem]:
     wrong = [problem for name in outer["model"] for problem in parse_model(name, where, "model.")[1]]
     for name in outer["system"]:
         try:
-            system(str(name))
+            catalogue.cluster(str(name))
         except InputError as error:
             wrong += [Problem(where, "system", name, problem.expected) for problem in error.problems[:1]]
     return wrong + [

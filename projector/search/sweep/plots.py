@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.search.looks import COLOURS, GREY, MARKERS, figure, tidy
-from projector.search.sweep.systems import system
 
 Figure = Any  # of matplotlib
 Frame = Any  # a pandas.DataFrame: the types of its columns are those of a file
@@ -128,7 +128,7 @@ def _heats(title: str, best: Frame, scales: dict[str, list[float]], tokens: floa
         value=tokens / (best["expected.tgs"] * best["gpus"]) / _DAY if tokens else best["expected.tgs"]
     )
     low, high = measure["value"].min(), measure["value"].max()
-    of = system(str(best["system"].iloc[0]))
+    of = catalogue.cluster(str(best["system"].iloc[0]))
     image = None
     for axes, value in zip(panels, values, strict=True):
         those = measure if value is None else measure[measure[panel[0]] == value]

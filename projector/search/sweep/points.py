@@ -11,12 +11,13 @@ from typing import Any
 from projector import Projection, project, project_many
 from projector.errors import InputError, Unsupported
 from projector.expectation import Knowledge, facts_of, kinds
+from projector.hardware import catalogue
+from projector.hardware.scaled import SCALES
 from projector.hardware.types import Cluster
 from projector.search.found import Limits, search
 from projector.search.objective import Objective
 from projector.search.space import space, with_fields
 from projector.search.sweep.grid import key_of, several
-from projector.search.sweep.systems import scaled
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -41,6 +42,17 @@ def rows(points: Sequence[Point]) -> list[Row]:
 def _cluster(point: Point) -> Cluster:
     factors = tuple((name[6:], value) for name, value in point.items() if name.startswith("scale."))
     return scaled(str(point["system"]), factors)
+
+
+@lru_cache(maxsize=4096)
+def scaled(name: str, factors: tuple[tuple[str, Any], ...]) -> Cluster:
+    """The cluster, GPU or file ``name`` with factors of :data:`SCALES` (``flops+memory_bandwidth``: of both); one object for
+    one answer, so that what is remembered of it stays. Raises :class:`InputError`."""
+    cluster = catalogue.cluster(name)
+    for word, factor in factors:
+        for each in word.split("+") if factor != 1 else ():
+            cluster = SCALES[each](cluster, float(factor))
+    return cluster
 
 
 def _head(point: Point) -> Row:

@@ -19,7 +19,7 @@ from harness.evidence.ingest.logs.settings import stated_by
 from harness.evidence.ingest.loose import convert
 from projector.errors import InputError
 from projector.io.files import parse_yaml
-from projector.workload.schema import recipe_to_mapping
+from projector.workload.structure import to_mapping
 
 CLOSE = 0.005
 NO_STEPS = re.compile(r"mlperf_v(3\.1_gpt3|4\.1_gpt3_NVIDIA_eos|5\.0_llama31_405b|5\.1_llama31_405b_Nebius)")
@@ -97,7 +97,7 @@ def test_with_the_records_configuration_a_log_is_a_whole_run(shared: Path) -> No
             continue
         context = Context(
             gpu=stated.gpu, gpus=stated.gpus, model=stated.model, recipe=stated.recipe,
-            stated=recipe_to_mapping(stated.recipe), framework=stated.stack.framework,
+            stated=to_mapping(stated.recipe), framework=stated.stack.framework,
         )  # fmt: skip
         (run,) = read_log(path, context=context).runs
         assert run.problem == ""

@@ -28,7 +28,8 @@ from projector.search.tree import Tree
 from projector.workload import zoo
 from projector.workload.fast_domain import inside, placements, written
 from projector.workload.recipe import Recipe
-from projector.workload.schema import parse_recipe, recipe_to_mapping
+from projector.workload.schema import parse_recipe
+from projector.workload.structure import to_mapping
 from projector.workload.validate import problems
 from projector.workload.workload import Workload
 from tests.searched import every_layout
@@ -97,7 +98,7 @@ def test_text_and_mapping() -> None:
     recipe, wrong = parse_recipe(mapping, "x.yaml")
     assert not wrong
     assert recipe.domain == (4, 1, 1, 2, 1)
-    assert parse_recipe(recipe_to_mapping(recipe), "x.yaml") == (recipe, [])
+    assert parse_recipe(to_mapping(recipe), "x.yaml") == (recipe, [])
     for nvs in (4, 8, 64, 72, 576):
         found = placements(nvs)
         assert len(set(found)) == len(found)

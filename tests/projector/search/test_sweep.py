@@ -18,7 +18,7 @@ from projector import project
 from projector.__main__ import main
 from projector.errors import InputError
 from projector.hardware import catalogue
-from projector.search.sweep import grid, points, run, store, systems
+from projector.search.sweep import grid, points, run, store
 from tests.workloads import workload
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,7 +62,7 @@ def test_larger_systems_are_no_slower_and_keys_are_of_contents(tmp_path) -> None
         by.setdefault((row["scale.flops"], row["scale.memory_bandwidth"]), []).append(row["tgs"] or 0.0)
     for better in ((2, 1), (1, 2), (2, 2)):
         assert all(one <= other * (1 + 1e-9) for one, other in zip(by[1, 1], by[better], strict=True))
-    assert systems.scaled("h100", (("flops", 2),)) is systems.scaled("h100", (("flops", 2),))
+    assert points.scaled("h100", (("flops", 2),)) is points.scaled("h100", (("flops", 2),))
     assert len({row["key"] for row in found}) == len(found)
     source = ROOT / "projector" / "hardware" / "gpus" / "h100_sxm.yaml"
     one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
@@ -201,6 +201,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"gpus": []}, "no value"),
     ({"model": "llama9"}, "llama"),
     ({"system": "h900"}, "nearest: h800"),
+    ({"gpu": "b200"}, "one of system and gpu"),
     ({"scale": {"flops": [float("nan")]}}, "factor above 0"),
     ({"scale": {"speed": [1]}}, "flops"),
     ({"tokens": float("inf")}, "15T"),

@@ -12,10 +12,10 @@ from projector.workload import checks, zoo
 from projector.workload.declared import AFFECTS, SAME, about_of
 from projector.workload.fields import field_of, fields
 from projector.workload.lora import LoRA
-from projector.workload.model_schema import model_to_mapping
 from projector.workload.moe_layer_freq import expand
 from projector.workload.recipe import Recipe
-from projector.workload.schema import parse_model, parse_recipe, recipe_to_mapping
+from projector.workload.schema import parse_model, parse_recipe
+from projector.workload.structure import to_mapping
 from tests.conftest import ROOT
 from tests.projector.workload.effects import JOBS, SIZES, effects
 
@@ -30,7 +30,7 @@ JUNK = st.recursive(
 @pytest.mark.parametrize("name", zoo.names())
 def test_models_round_trip(name):
     model = zoo.load(name)
-    again, problems = parse_model(model_to_mapping(model), "file")
+    again, problems = parse_model(to_mapping(model), "file")
     assert problems == []
     assert again == model
     assert parse_model(name, "file")[0] == model
@@ -45,7 +45,7 @@ def test_models_round_trip(name):
     ],
 )
 def test_recipes_round_trip(recipe):
-    mapping = recipe_to_mapping(recipe)
+    mapping = to_mapping(recipe)
     assert parse_recipe(mapping, "file") == (recipe, [])
     assert set(GOOD) <= set(mapping)
     assert recipe.tp != 1 or "tp" not in mapping

@@ -25,7 +25,8 @@ from projector.intake.values import literal
 from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
-from projector.workload.schema import parse_recipe, recipe_to_mapping
+from projector.workload.schema import parse_recipe
+from projector.workload.structure import to_mapping
 
 _MATTER = re.compile(
     r"parallel|shard|fsdp|zero|compil|quanti[sz]|float8|fp8|fp4|mxfp|int8|recompute|remat|checkpoint_?(?:activ|layer|num)"
@@ -309,7 +310,7 @@ def _recipe_fields(
     """What the log states of the recipe; the batch and the sequence also from its iteration lines."""
     problems: list[Problem] = []
     if loaded is not None and loaded.recipe is not None:
-        fields = recipe_to_mapping(loaded.recipe)
+        fields = to_mapping(loaded.recipe)
     else:
         fields, misfits = megatron_args.partial_recipe(values, model.num_layers if model else None)
         problems = [Problem(where, place(key, line), value, expected) for key, value, expected in misfits]
