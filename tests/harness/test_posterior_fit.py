@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from harness.calibrate import fit, held, learn
-from harness.calibrate.conditioned import Conditioned, thinned
+from harness.calibrate.conditioned import Conditioned, blocks_of, effects_after, shared_effects, taught_by, thinned
 from harness.contracts.estimates import Observation
 from projector.effects import Facts, Prior
-from projector.posterior import Posterior
+from projector.posterior import FREEDOM, Posterior
 
 KNOWN = Prior(
     deviations={"compute": 0.1, "host": 0.2, "host, framework": 0.3, "source": 0.2, "family on gpu": 0.1, "run": 0.05},
@@ -56,6 +56,17 @@ def test_the_likelihood_finds_frameworks_whose_stacks_lie_far_from_each_other() 
     ]
     scatter = fit.prior(rows).scatter
     assert scatter["apart"] > 1.5 * scatter["alike"]
+
+
+def test_the_gradient_of_the_likelihood_is_its_finite_difference() -> None:
+    draw = np.random.default_rng(2)
+    rows = [*drawn(4, 3), *(row(i, 9 + i % 2, 0.3, 0.1, "g") for i in range(4))]
+    facts, y = [each.facts for each in rows], np.array([each.log_ratio for each in rows])
+    terms = sorted({term for each in facts for term, _ in each.effects}, key="run".__eq__)
+    target = fit._target(facts, y, terms, ["f", "g"], draw.uniform(0.5, 2.0, len(rows)))
+    x = draw.normal(-1.5, 0.3, len(terms) + 2)
+    sides = (np.array([target(x + sign * step)[0] for step in 1e-5 * np.eye(len(x))]) for sign in (1.0, -1.0))
+    np.testing.assert_allclose(target(x)[1], np.subtract(*sides) / 2e-5, rtol=1e-5, atol=1e-6)
 
 
 def by_the_whole_matrix(known: Conditioned, keep: np.ndarray, asked: list[Facts]) -> tuple[np.ndarray, np.ndarray]:
@@ -104,6 +115,20 @@ def test_a_row_far_off_counts_less() -> None:
     broken = [*rows[:-1], row(11, 2, 3.0, 0.2)]
     weight = Conditioned.of(broken, KNOWN).blocks["s2"].weight
     assert weight.max() > 20.0 * np.median(weight)
+
+
+def test_weights_are_those_of_student_s_t() -> None:
+    """Where the rounds end, noise is scaled by (ν + expected square of its residual) / (ν + 1)."""
+    rows = [row(i, i % 3, (-1.0) ** i * 0.1 * (i % 5), 0.2) for i in range(12)]
+    facts, y = [each.facts for each in rows], np.array([each.log_ratio for each in rows])
+    order = sorted(range(12), key=lambda i: facts[i].source)
+    blocks = blocks_of([facts[i] for i in order], y[order], KNOWN, rounds=200)
+    effects = effects_after(taught_by(blocks.values(), len(shared_effects(facts, KNOWN))))
+    for block in blocks.values():
+        inverse, solved = block.solved(*effects)
+        noise = block.noise * block.weight
+        squares = noise * solved**2 + 1.0 - noise * np.diag(inverse)  # of the residual, in its deviations
+        np.testing.assert_allclose(block.weight, (FREEDOM + squares * block.weight) / (FREEDOM + 1.0), rtol=1e-6)
 
 
 def test_a_source_counts_no_more_rows_than_its_share() -> None:
