@@ -10,6 +10,7 @@ from cli_command import DEEPSEEK
 from tabled import tabled
 
 from projector.__main__ import main
+from projector.cli.parser import wrapped
 
 SMALL = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--gbs", "16", "--seq-length", "4096")
 FIXED = tuple(
@@ -158,6 +159,16 @@ def test_the_shell_reads_the_lines_as_that_command(capsys) -> None:
     assert shlex.split(shown.replace("\\\n", "")) == answer["start"]
 
 
+@pytest.mark.parametrize("columns", [30, 50, 200])
+def test_a_command_is_wrapped_between_its_words(columns: int, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    words = ["projector", "ask", "--model", "my model", "--gpus", "8", "--gpu", "h100,b200", "--note", "it's", "--json"]
+    lines = wrapped(words)
+    assert shlex.split("\n".join(lines).replace("\\\n", "")) == words
+    assert max(map(len, lines)) <= min(columns, 80)
+    assert not any(line.endswith(("--model \\", "--gpus \\")) for line in lines)
+
+
 def test_half_of_the_fewest_gpus_do_not_do(capsys) -> None:
     asked = ("--model", "llama3.1_8b", "--gpu", "h100", "--budget", "0")
     (fewest,) = answered(capsys, *asked, "--fewest-gpus")  # as --gpus min
@@ -188,5 +199,9 @@ def test_the_fewest_that_are_done_in_time(capsys) -> None:
     assert answered(capsys, *job, "--within", f"{0.999 * rate}/s")[0]["gpus"] == faster["gpus"]
     assert answered(capsys, *job, "--within", "2999-01-01")[0]["gpus"] < found["gpus"]
     assert "--within: found '0.1 days', expected" in command_line.refused("projector", "ask", *job, "--within", "0.1")
+    first, longer = (answered(capsys, *job[:-1], budget, "--gpus", "8")[0] for budget in ("0", "30p"))
+    ends = [each["run"]["middle"]["days"] for each in (longer, first)]
+    assert ends[0] < ends[1]  # a longer look finds a faster layout: no more GPUs are asked for than it needs
+    assert answered(capsys, *job[:-1], "30p", "--within", str(sum(ends) / 2))[0]["gpus"] == 8
     assert main(["ask", *job, "--within", "30", "--gpus", "8"]) == 2
     assert "the fewest are looked for" in capsys.readouterr().err

@@ -308,6 +308,8 @@ def test_the_command_says_its_parts() -> None:
     ppo = command_line.document("projector", *COMMAND, "--critic")["parts"]
     assert {**ppo, "values": 0.0, "critic": 0.0} == found["parts"]
     assert (ppo["values"], ppo["critic"]) == (ppo["log-probabilities"], ppo["training"])
+    twice = command_line.document("projector", *COMMAND, "--critic", "--updates", "2")["parts"]
+    assert (twice["values"], twice["critic"]) == (twice["log-probabilities"], twice["training"])
 
 
 @pytest.mark.parametrize(("more", "words"), tabled("refusals", "reinforcement"))
