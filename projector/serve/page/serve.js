@@ -74,7 +74,7 @@ async function answer(query) {
     const free = new URLSearchParams([...query].filter(([k]) => !LAYOUT.includes(k)));
     free.set('gpus', view.cluster.gpus);  free.set('global_batch_size', view.recipe.global_batch_size); free.set('seq_length', view.recipe.seq_length);
     const found = await ask('search', free).catch(why => { if (typeof why !== 'string') throw why; return why; }); if (late()) return;
-    typeof found === 'string' ? figure('layouts', 'Best layouts', h('p', {class: 'note'}, `No layout fits ${view.cluster.gpus} GPUs. ${found}`)) : layouts(found, view, free);
+    typeof found === 'string' ? figure('layouts', 'Best layouts', h('p', {class: 'note'}, `None on ${view.cluster.gpus} GPUs: ${found}`)) : layouts(found, view, free);
     document.documentElement.dataset.ready = mine;
   } catch (error) {
     if (late()) return;
