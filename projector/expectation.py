@@ -13,6 +13,7 @@ from projector import effects, posterior, reference_law
 from projector.dataclass import dataclass
 from projector.effects import Facts
 from projector.frameworks.flops import flops_per_token
+from projector.memory.tolerance import uncounted
 from projector.posterior import Expectation, Posterior, Run
 
 if TYPE_CHECKING:
@@ -143,6 +144,15 @@ def kinds(assumed: Collection[str]) -> set[str]:
     """Returns the :data:`projector.effects.ASSUMPTIONS` among assumed entries such as ``micro_batch_size=1 (not
     stated)``."""
     return {kind for kind, words in _KINDS for entry in assumed if words.match(entry)}
+
+
+def memory_grade(made: Projection, assumed: Collection[str] = ()) -> str:
+    """Returns of what kind the evidence of its memory is, one of :data:`projector.posterior.GRADES`: how far off a peak may
+    be was seen on measured runs, except of layers whose saved tensors nobody has counted. ``assumed``: by the reader of its
+    configuration."""
+    if kinds((*assumed, *made.assumed)):
+        return posterior.ASSUMED
+    return posterior.MODELLED if uncounted(made.resolved.workload.model) else posterior.ELSEWHERE
 
 
 def _law(workload: Workload, cluster: Cluster, step_seconds: float, coefficients: Mapping[str, float]) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from projector.cli import expected
 from projector.cli.inputs import Case
 from projector.cli.leftover import dropped, left_open
+from projector.expectation import memory_grade
 from projector.memory.modules import by_module
 from projector.memory.verdict import verdict
 from projector.projection import Projection
@@ -184,6 +185,7 @@ def _plan(case: Case, made: Projection) -> dict[str, Any]:
         "status": plan.status,
         "fits": bool(plan.fits),
         "tolerance": float(plan.tolerance),
+        "evidence": memory_grade(made, case.assumed),
         "allocated": float(plan.allocated),
         "reserved": float(plan.reserved),
         "device": float(plan.device),

@@ -129,13 +129,18 @@ def _flags() -> Mapping[str, str]:
     return {known.key: flag_of(known) for known in fields()} | _FLAGS
 
 
-def unstated(left: Mapping[str, object], assumed: Sequence[str]) -> list[Problem]:
-    """A mistake for each value that nobody stated, for who wants none (``--strict``)."""
+def refuse_assumed(workload: Workload, made: Projection, assumed: Sequence[str]) -> None:
+    """Raises :class:`InputError` with a mistake for each value that nobody stated of ``workload``, and for each that its
+    reader ``assumed``: for ``--strict``."""
     names = _flags()
-    open_values = [
+    left = left_open(workload, made.resolved, made.cluster.gpu.arch)
+    problems = [
         Problem(names[name], "", "nothing", f"a value; without --strict {value}") for name, value in left.items()
     ]
-    return [*open_values, *(Problem("--strict", "", f"assumed {text}", "a value that is stated") for text in assumed)]
+    entries = (*assumed, *made.assumed)
+    problems += [Problem("--strict", "", f"assumed {text}", "a value that is stated") for text in entries]
+    if problems:
+        raise InputError(problems)
 
 
 def moot(stated: Recipe, settled: Recipe) -> tuple[str, ...]:

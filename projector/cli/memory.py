@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from projector.cli.live import add_live, one_voice
-from projector.cli.options import add_selection
+from projector.cli.options import add_selection, add_strict
 from projector.cli.parser import Parser, add_command, add_json, quantity, whole
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def register(parser: Parser) -> None:
     )
     add_live(group)
     add_margin(group)
+    add_strict(group)
     group.add_argument("--draw", metavar="FILE", help="peaks and course of a step: .png, .svg or .pdf by its ending")
     group.add_argument("--width", type=whole(50, 400), metavar="COLUMNS", help="of the sketch; default: the terminal")
     add_json(group)
@@ -69,12 +70,15 @@ def _run(options: argparse.Namespace) -> None:
 def _shown(options: argparse.Namespace, timed: bool) -> None:
     from projector.cli import as_json, document, live, remedies, report
     from projector.cli.inputs import one_projection
+    from projector.cli.leftover import refuse_assumed
     from projector.io.table import Line
     from projector.io.terminal import show
     from projector.memory import draw
     from projector.memory.timeline import memory_timeline, sketch
 
     case, made = one_projection(options, "projector performance compares them all, with their memory")
+    if options.strict:
+        refuse_assumed(case.workload, made, case.assumed)
     lines = memory_timeline(made.resolved, case.cluster.gpu, made.timeline)
     if options.draw:
         title = f"{case.workload.model.name} on {case.workload.gpus} × {case.cluster.gpu.title}"

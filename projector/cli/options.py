@@ -38,6 +38,11 @@ def selection() -> Parser:
     return parser
 
 
+def add_strict(group: Any) -> None:
+    """Adds ``--strict``, which :func:`projector.cli.leftover.refuse_assumed` answers, to a group of a parser."""
+    group.add_argument("--strict", action="store_true", help="refuse what is assumed")
+
+
 def add_kernels(parser: Any) -> None:
     """Flags about kernels and clocks, for a parser (then in a group of their own) or one of its groups."""
     group = parser.add_argument_group("kernels and clocks") if isinstance(parser, argparse.ArgumentParser) else parser

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from projector.cli import memory as held
 from projector.cli import runs, slow, written
 from projector.cli.live import add_live, asked, kept, one_voice
-from projector.cli.options import add_selection
+from projector.cli.options import add_selection, add_strict
 from projector.cli.parser import Parser, add_command, add_json, whole
 from projector.dataclass import dataclass
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
@@ -83,7 +83,7 @@ def register(parser: Parser) -> None:
         help="weak-scaling efficiency from N hosts",
     )
     group.add_argument("--mfu", action="store_true", help="MFU by each published formula, side by side")
-    group.add_argument("--strict", action="store_true", help="refuse what is assumed")
+    add_strict(group)
     slow.add_slow(group)
     runs.add_runs(group)
     written.add_write(group)
@@ -116,7 +116,9 @@ def _projected(options: argparse.Namespace) -> None:
         case = _ranged(laid_out(case, options))
         made = _projections(case, options)
         if options.strict:
-            _stated(case, made.first)
+            from projector.cli.leftover import refuse_assumed
+
+            refuse_assumed(case.workload, made.first, case.assumed)
         simulated = made.by_mode.get(SIMULATE)
         idle = idle_flags(case, simulated, options.told) if simulated else ()
         case = replace(case, notes=(*case.notes, *unfelt(case, options)), moot=(*case.moot, *idle))
@@ -136,15 +138,6 @@ def _projected(options: argparse.Namespace) -> None:
                 *written.lines(paths, case, options),
             )
         )
-
-
-def _stated(case: Case, made: Projection) -> None:
-    """Raises :class:`InputError` with everything that is assumed."""
-    from projector.cli.leftover import left_open, unstated
-
-    left = left_open(case.workload, made.resolved, case.cluster.gpu.arch)
-    if problems := unstated(left, (*case.assumed, *made.assumed)):
-        raise InputError(problems)
 
 
 def _ranged(case: Case) -> Case:

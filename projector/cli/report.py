@@ -13,6 +13,7 @@ from projector.cli import expected
 from projector.cli.document import dp_scaling, most_hosts, rank_totals, stages, tokens_per_second
 from projector.cli.inputs import Case
 from projector.cli.leftover import counted, deciding, dropped, left_open, moot, some
+from projector.expectation import memory_grade
 from projector.io.table import Cell, Column, Line, Table, figure, gib, listed, number1, percent, seconds, text
 from projector.memory.modules import by_module
 from projector.projection import Projection
@@ -60,6 +61,8 @@ def memory(case: Case, made: Projection, course: Iterable[Line] = ()) -> Iterato
     """Yields what ``memory`` shows, in order; ``course``: its lines on the memory through a step."""
     yield from head(case, made)
     yield verdict(case, made)
+    evidence = f"Evidence: {memory_grade(made, case.assumed)}; nine of ten peaks lie within"
+    yield Line(f"{evidence} ± {percent(made.memory.tolerance, 0)} of what is projected", "dim")
     yield from held(case, made)
     yield from course
     yield Line("")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.evaluation import posterior_file
-from projector import posterior
-from projector.cli.leftover import unstated
+from projector import posterior, project
+from projector.cli.leftover import refuse_assumed
 from projector.effects import ASSUMPTIONS, Facts, Prior
 from projector.errors import InputError
-from projector.expectation import Knowledge, kinds
+from projector.expectation import Knowledge, kinds, memory_grade
+from projector.hardware import catalogue
 from projector.posterior import GRADES, REPEAT, Expectation, Posterior, Run
+from tests.workloads import workload
 
 KNOWN = Posterior(
     prior=Prior(
@@ -184,6 +187,8 @@ FACTS = Facts(
     step_seconds=1.0, shares={"compute": 1.0}, gpu="h100_sxm", framework="megatron-lm", family="dense", model="m"
 )
 RUN = Run(facts=FACTS, measured_seconds=1.1)
+HERE = catalogue.default_cluster("h100_sxm")
+MADE = project(workload("llama3_8b", tp=2), HERE)
 
 
 def test_runs_of_ones_own_on_this_gpu_and_framework_are_here_and_others_elsewhere() -> None:
@@ -208,7 +213,14 @@ def test_an_assumed_input_is_worse_than_any_measurement(kind: str) -> None:
 def test_strict_refuses_every_figure_that_is_assumed() -> None:
     for text in ("micro_batch_size=1 (not stated)", "tp=1", "recompute_granularity=none", "num_layers=3"):
         assert kinds([text])  # of the kinds that make a figure assumed
-        assert unstated({}, [text])
+        with pytest.raises(InputError, match=re.escape(f"assumed {text}")):
+            refuse_assumed(MADE.resolved.workload, MADE, [text])
+
+
+def test_memory_is_measured_elsewhere_unless_it_is_assumed_or_nobody_counted_its_layers() -> None:
+    assert memory_grade(MADE) == "measured elsewhere"
+    assert memory_grade(MADE, ["recompute_granularity=none"]) == "assumed"
+    assert memory_grade(project(workload("mamba2_130m"), HERE)) == "modelled"
 
 
 def test_the_grade_says_what_the_sentence_beside_it_says() -> None:

@@ -102,8 +102,9 @@ def test_a_flag_that_changes_nothing_is_named(flags: str, idle: bool) -> None:
     assert any(f"Without effect: {flag} (" in shown for flag in flags.split()) == idle
 
 
-def test_strict_refuses_until_everything_is_stated() -> None:
-    job = ["performance", "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "16", "--strict"]
+@pytest.mark.parametrize("command", ["performance", "memory"])
+def test_strict_refuses_until_everything_is_stated(command: str) -> None:
+    job = [command, "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "16", "--strict"]
     said = "--framework megatron-lm --mbs 1 --gbs 64 --seq 8192 --tp 2 --recompute-granularity none --sequence-parallel"
     named = [line.partition(":")[0] for line in command_line.refused("projector", *job, *said.split()).splitlines()]
     assert {"--optimizer", "--data-parallel-sharding", "--framework-date"} <= set(named)
