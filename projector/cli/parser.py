@@ -21,6 +21,8 @@ SHELLS = ("bash", "zsh", "fish")
 _FILES = ("FILE", "PATH", "RUN", "RESULTS", "SUITE", "SPEC", "TABLE.csv")
 _FOLDERS = ("DIR", "FOLDER")
 _CHANGE = re.compile(r"[A-Za-z_][\w.]*=")
+#: A line that ends for the width of a source file, not with its sentence.
+_BROKEN = re.compile(r"^(.{60,}[^.:\n])\n(?=\S)", re.MULTILINE)
 _FLAG = re.compile(r"--\w+(?:=|$)")
 #: Mistakes as argparse words them, in English sentences only (other ones in Python 3.11 and 3.14), in the one shape of all
 #: mistakes; a sentence that no pattern knows is shown as argparse says it.
@@ -68,8 +70,9 @@ class Shown(argparse.RawDescriptionHelpFormatter):
         super().__init__(*words, **settings)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
+        whole = _BROKEN.sub(r"\1 ", text)
         return "\n".join(
-            textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent) for line in text.splitlines()
+            textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent) for line in whole.splitlines()
         )
 
     def _format_action_invocation(self, action: argparse.Action) -> str:

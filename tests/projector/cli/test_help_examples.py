@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 
 import command_line
 import pytest
@@ -76,7 +77,11 @@ def test_help_has_80_columns_and_three_groups(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     for program, name, parser in commands():
         text = parser.format_help() if name else parser.format_help() + parser.format_help(further=True)
-        assert [line for line in text.splitlines() if len(line) > 80] == [], (program, name)
+        lines = text.splitlines()
+        assert [line for line in lines if len(line) > 80] == [], (program, name)
+        told = [pair for pair in pairwise(lines) if all(line[:1].strip() for line in pair) and pair[0][-1] not in ".:"]
+        for line, further in told:  # a paragraph is broken where it is full, not where its source file was
+            assert len(f"{line} {further.partition(' ')[0]}") >= 78, (program, name, line)
     for program, build in (("projector", projector_parser), ("harness", harness_parser)):
         short, whole = build().format_help(), build().format_help(further=True)
         groups = ("ask:", "check:", "make:")
