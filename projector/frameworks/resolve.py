@@ -20,7 +20,7 @@ from projector.memo import BoundedCache, evolve
 from projector.workload.checks import range_problems
 from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
-from projector.workload.validate import LAYOUT_SIZES, form, known
+from projector.workload.validate import LAYOUT_SIZES, PLACES, form, known
 from projector.workload.workload import Workload
 
 
@@ -46,20 +46,22 @@ def resolve(
 
 
 def _alike(workload: Workload, vendor: str, arch: str, host: str) -> Resolved:
-    """By a workload that differs in sizes alone, where there was one: what a framework decides by sizes is in the key."""
+    """By a workload that differs in sizes and places alone, where there was one: what a framework decides by sizes is in
+    the key."""
     recipe, model = workload.recipe, workload.model
     given = workload.framework, workload.framework_date, vendor, arch, host
     alone = recipe.ep * recipe.etp == 1
     key = (*given, model, recipe.tp == 1, recipe.cp > 1, recipe.vpp > 1, alone, form(recipe))
     alike, unstated = _ALIKE.get(key, lambda: _first(workload, vendor, arch, host))
     sizes = dict(zip(LAYOUT_SIZES, _sizes(recipe), strict=True))
+    sizes |= {name: value for name, value in zip(PLACES, _places(recipe), strict=True) if value is not None}
     if unstated:
         implied = _by_size(workload)
         sizes |= {name: implied[name] for name in unstated}
     return evolve(alike, workload=evolve(workload, recipe=evolve(alike.workload.recipe, **sizes)))
 
 
-_sizes = attrgetter(*LAYOUT_SIZES)
+_sizes, _places = attrgetter(*LAYOUT_SIZES), attrgetter(*PLACES)
 _ALIKE: BoundedCache[tuple[Resolved, tuple[str, ...]]] = BoundedCache(1024)
 
 

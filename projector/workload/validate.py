@@ -68,11 +68,18 @@ def _of_values(workload: Workload, where: str) -> tuple[list[Problem], bool]:
 
 
 LAYOUT_SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "global_batch_size", "seq_length")
+PLACES = (
+    *("pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"),
+    *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "recompute_num_layers"),
+)
+"""Fields that say where layers stand and how many are replayed: a framework decides by whether they are stated alone."""
 _sizes = attrgetter(*LAYOUT_SIZES)
-_rest = attrgetter(*(f.name for f in fields(Recipe) if f.name not in LAYOUT_SIZES))
+_places = attrgetter(*PLACES)
+_rest = attrgetter(*(f.name for f in fields(Recipe) if f.name not in (*LAYOUT_SIZES, *PLACES)))
 _FORMS: BoundedCache[object] = BoundedCache(4096)
 _SOUND: BoundedCache[bool] = BoundedCache(4096)
-"""Models, and values of recipes without their sizes, of which no single value is wrong. Frozen, so they stay so."""
+"""Models, and values of recipes without their sizes, their places apart, of which no single value is wrong. Frozen, so
+they stay so."""
 
 
 def known(workload: Workload) -> bool:
@@ -93,7 +100,7 @@ def known(workload: Workload) -> bool:
     if {*map(type, sizes)} != {int} or min(sizes) < 1 or max(sizes) > _SMALL:
         return False
     try:
-        found = IdentityKey(model) in _SOUND and form(recipe) in _SOUND
+        found = all(key in _SOUND for key in _parts(workload))
     except TypeError:  # a value without a hash is none that was sound
         return False
     if found:
@@ -110,20 +117,25 @@ _SMALL = 1_000_000  # what every size may be, see LIMITS
 
 def remember(workload: Workload) -> None:
     """That no single value of it is wrong."""
-    for key in (IdentityKey(workload.model), form(workload.recipe)):
+    for key in _parts(workload):
         _SOUND.get(key, lambda: True)
 
 
+def _parts(workload: Workload) -> tuple[Hashable, ...]:
+    places = _places(workload.recipe)
+    return IdentityKey(workload.model), form(workload.recipe), (*map(type, places), *places)
+
+
 def form(recipe: Recipe) -> Hashable:
-    """Returns the object that stands for all recipes which differ in :data:`LAYOUT_SIZES` alone: a key that costs
-    nothing to compare.
+    """Returns the object that stands for all recipes which differ in :data:`LAYOUT_SIZES`, and in stated :data:`PLACES`,
+    alone: a key that costs nothing to compare.
 
     Values count with their types: 1, 1.0 and True are equal, but not equally right. Raises TypeError for a value
     without a hash.
     """
     found = recipe.__dict__.get(_FORM)
     if found is None:
-        rest = _rest(recipe)
+        rest = *_rest(recipe), *[value is None for value in _places(recipe)]
         found = recipe.__dict__[_FORM] = _FORMS.get((*map(type, rest), *rest), object)
     return found
 

@@ -8,11 +8,13 @@ from tabled import tabled
 from projector.errors import InputError
 from projector.frameworks import Resolved, find, load, names, resolve
 from projector.hardware import catalogue
+from projector.memo import forget
 from projector.projection import project
 from projector.workload import zoo
 from projector.workload.lora import LoRA
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
+from projector.workload.validate import value_problems
 from projector.workload.workload import Workload
 from tests import workloads
 
@@ -135,6 +137,32 @@ def test_a_named_attention_backend_says_where_scores_lie() -> None:
         ):
             found = resolve(workload(framework, attention_backend=backend), "amd", "gfx942").execution
             assert found.fusion.attention_materialised is materialised
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_was_resolved_before_changes_nothing(name: str) -> None:
+    """Recipes alike but for their sizes and places are filled from one: each as it would be alone, and looked at once."""
+    sizes = {"tp": 2, "pp": 2, "gpus": 8}
+    stages = {"pipeline_model_parallel_layout": "E" + "t" * 15 + "|" + "t" * 17 + "L", "vpp": 1}
+    every = (
+        {},
+        {"recompute_num_layers": 4},
+        {"decoder_first_pipeline_num_layers": 12},
+        {"decoder_first_pipeline_num_layers": 14, "recompute_num_layers": 2},
+        {"account_for_loss_in_pipeline_split": True},
+        stages,
+        {**stages, "pipeline_model_parallel_layout": "E" + "t" * 17 + "|" + "t" * 15 + "L"},
+    )
+    loads = [workload(name, **sizes, recompute_granularity="full", **each) for each in every]
+    forget()
+    resolved = [resolve(load) for load in loads]
+    for load, found in zip(loads, resolved, strict=True):
+        forget()
+        assert found == resolve(load)
+        assert not value_problems(load)
+    for wrong in (4.0, -1, "4"):  # 4 is known to be sound
+        made = workload(name, **sizes, recompute_granularity="full", recompute_num_layers=wrong)
+        assert [each.key for each in value_problems(made)] == ["recipe.recompute_num_layers"]
 
 
 def test_recipe_switches_change_the_execution() -> None:
