@@ -156,10 +156,10 @@ def test_what_was_resolved_before_changes_nothing(name: str) -> None:
     loads = [workload(name, **sizes, recompute_granularity="full", **each) for each in every]
     forget()
     resolved = [resolve(load) for load in loads]
-    for load, found in zip(loads, resolved, strict=True):
+    for one, found in zip(loads, resolved, strict=True):
         forget()
-        assert found == resolve(load)
-        assert not value_problems(load)
+        assert found == resolve(one)
+        assert not value_problems(one)
     for wrong in (4.0, -1, "4"):  # 4 is known to be sound
         made = workload(name, **sizes, recompute_granularity="full", recompute_num_layers=wrong)
         assert [each.key for each in value_problems(made)] == ["recipe.recompute_num_layers"]
