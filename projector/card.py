@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from projector.errors import InputError, Problem
@@ -77,6 +76,8 @@ def values(made: Projection) -> dict[str, Any]:
 def html(made: Projection) -> str:
     """Returns the same lines with the breakdown as a bar. It takes its ink from the page, so that it suits a dark one,
     too."""
+    from html import escape
+
     shares = _shares(made)
     bar = "".join(
         f'<span title="{_part(name, share)}" style="width:{100 * share:.2f}%;background:{colour}"></span>'

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from projector.benchmark.launched import first
@@ -96,9 +95,13 @@ def kept(options: argparse.Namespace) -> Iterator[None]:
         raise InputError(
             [Problem("--benchmark-gpus", "", options.benchmark_gpus, "no --load-benchmark: it times nothing")]
         )
+    if not options.benchmark_gpus or options.save_benchmark:
+        yield
+        return
+    from tempfile import TemporaryDirectory
+
     with TemporaryDirectory() as folder:
-        if options.benchmark_gpus and not options.save_benchmark:
-            options.save_benchmark = str(Path(folder) / "times.json")
+        options.save_benchmark = str(Path(folder) / "times.json")
         yield
 
 

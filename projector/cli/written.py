@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -12,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from projector.cli.patch import patched
 from projector.errors import InputError, Problem, Unsupported
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
-from projector.intake import detect
 from projector.search import axes, launchable
 from projector.workload import zoo
 from projector.workload.layout import chunks, problems
@@ -81,6 +78,7 @@ def _starts(kind: str, framework: str) -> bool:
 def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Namespace) -> tuple[Path, ...]:
     """Writes ``load`` as each of ``words`` asks, all or none. Raises :class:`InputError` for an unknown kind, and where
     what is read back is another run."""
+    from projector.cli.patch import patched
     from projector.io.files import write_whole
 
     problems: list[Problem] = []
@@ -194,6 +192,8 @@ def _in_words(kind: str, load: Workload, settled: Recipe) -> Recipe:
 
 def _headed(kind: str, text: str, case: Case, load: Workload) -> str:
     """``text`` below a comment of what files of its kind do not say and a projection depends on."""
+    from projector.intake.detect import ABOVE
+
     if kind == "case":
         return text
     name = load.model.name.replace(" ", "_")
@@ -207,7 +207,7 @@ def _headed(kind: str, text: str, case: Case, load: Workload) -> str:
     }
     words = " ".join(f"{key}={value}" for key, value in said.items() if value)
     first, line, rest = text.partition("\n") if text.startswith("#!") else ("", "", text)
-    return f"{first}{line}{detect.ABOVE}{words}\n{rest}"
+    return f"{first}{line}{ABOVE}{words}\n{rest}"
 
 
 def _of_zoo(model: Model) -> bool:
@@ -225,11 +225,13 @@ def _where(options: argparse.Namespace) -> list[str]:
 
 def _again(text: str, kind: str, name: str, case: Case, options: argparse.Namespace) -> Workload:
     """``text`` as our readers take it."""
+    from tempfile import TemporaryDirectory
+
     from projector.cli.inputs import read_case
     from projector.cli.options import selection
     from projector.cli.parser import parse
 
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         file = Path(folder) / name
         file.write_text(text, encoding="utf-8")
         where = [] if _catalogued(case.cluster) else _where(options)

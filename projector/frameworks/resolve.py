@@ -12,15 +12,13 @@ from typing import Any
 from projector.errors import InputError, Problem
 from projector.frameworks.profiles_io import load
 from projector.frameworks.types import Framework, Resolved
-from projector.io.typed import of_type
 from projector.mechanisms.attention_kernels import epoch
 from projector.mechanisms.execution import Execution, merged
 from projector.mechanisms.fusion import MATERIALISED
 from projector.memo import BoundedCache, evolve
-from projector.workload.checks import range_problems
 from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
-from projector.workload.validate import LAYOUT_SIZES, PLACES, form, known
+from projector.workload.validate import LAYOUT_SIZES, PLACES, form, value_problems
 from projector.workload.workload import Workload
 
 
@@ -31,14 +29,9 @@ def resolve(
 
     ``vendor``, ``arch`` and ``host`` describe the device (``nvidia``/``amd``, ``hopper``, ``grace``): frameworks choose
     other kernel libraries by them. ``assumed`` lists ``field=value`` for the *uncertain* defaults used here. Raises
-    :class:`InputError` for values of another type than their field's, and sizes below 1.
+    :class:`InputError` for single values that are wrong.
     """
-    sound = known(workload)
-    wrong = [] if sound else of_type(workload, Workload, "")
-    if not wrong:
-        sizes = {} if sound else {"recipe": {name: getattr(workload.recipe, name) for name in LAYOUT_SIZES}}
-        wrong = range_problems({"gpus": workload.gpus, **sizes}, "", "")
-    if wrong:
+    if wrong := value_problems(workload):
         raise InputError(wrong)
     if published or virtual_stages(workload.recipe) != workload.recipe.vpp:
         return _made(workload, vendor, arch, host, published)

@@ -53,6 +53,13 @@ def but_for_sizes(resolved: Resolved) -> Hashable:
     return workload.model, workload.framework, resolved.execution, _switches(recipe), together, _host(resolved)
 
 
+def built_together(resolved: Resolved) -> Hashable:
+    """Equal for runs that are alike :func:`but_for_sizes` and whose sizes give a layer the same operators, as a rule: others
+    would be split apart (:mod:`projector.size`) whenever some are built, each time after half a layer."""
+    recipe = resolved.workload.recipe
+    return but_for_sizes(resolved), recipe.tp == 1, recipe.cp
+
+
 def but_for_passing(resolved: Resolved) -> Hashable:
     """Equal for runs whose ranks hold the same weights, but for their numbers."""
     workload = resolved.workload

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
 from projector.frameworks.columns import Layouts, laid_out, numbered
-from projector.frameworks.scope import but_for_sizes, told_once
+from projector.frameworks.scope import built_together, told_once
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.mechanisms.data_parallel import Gathered
@@ -62,9 +62,8 @@ def laid(runs: Sequence[Resolved | Refusal], gpu: Gpu, *, tensors: bool = True) 
     def build(layouts: Layouts, those: Rows) -> list[Sizes]:
         return _folded(layouts, [there[place][3] for place in those], gpu.arch, tensors)
 
-    for own, held in laid_out(
-        [run for _, run, *_ in there], lambda run: (but_for_sizes(run), told_once(run)), build, _WIDE
-    ):
+    settled = [run for _, run, *_ in there]
+    for own, held in laid_out(settled, lambda run: (built_together(run), told_once(run)), build, _WIDE):
         for row, place in enumerate(own.tolist()):
             i, run, flight, _ = there[place]
             found[i] = Laid(run, flight, held[row]) if isinstance(held, list) else held

@@ -78,6 +78,7 @@ def _cuts(compiled: Compiled, unit: int) -> tuple[Indices, Indices] | None:
 
 def _awaited(compiled: Compiled, inside: NDArray[np.bool_]) -> Indices:
     """The actions inside that one outside comes directly after or takes its input from."""
-    awaited = [each[(each >= 0) & ~inside] for each in (compiled.before, compiled.source)]
-    found = np.unique(np.concatenate(awaited))
-    return found[inside[found]]
+    awaited = np.zeros_like(inside)
+    for each in (compiled.before, compiled.source):
+        awaited[each[(each >= 0) & ~inside]] = True
+    return np.flatnonzero(awaited & inside)

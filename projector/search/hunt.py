@@ -35,7 +35,7 @@ from projector.search.tree import Tree
 from projector.workload.workload import Workload
 
 _BEYOND = 512  # branches that are opened for the sake of a second layout
-_TOGETHER = 256  # nodes that are opened, or projected, at once
+_TOGETHER = 1024  # nodes that are opened at once: a layer is built once for all of them that are alike
 _SOONER = 64  # the same before there is anything to compare with
 _BUNCH = 65536  # limbs that are priced at once
 _SOON = 4096  # the same where there is a time at which to stop
@@ -47,11 +47,7 @@ _NOTHING: Mapping[str, Any] = {
     "offload_modules": None,
     "cpu_offloading_num_layers": None,
 }
-_ADDS = (
-    "recompute_",
-    "offload_modules",
-    "cpu_offloading_",
-)  # what only adds to the time of a layer, and no weight sees
+_ADDS = "recompute_", "offload_modules", "cpu_offloading_"  # what only adds to the time of a layer, and no weight sees
 _BESIDE = "overlap_moe_expert_parallel_comm"  # a switch that no weight and no workspace sees
 
 

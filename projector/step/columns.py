@@ -15,7 +15,7 @@ from projector.collectives.model import Pricing
 from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
 from projector.frameworks.columns import Layouts, laid_out, numbered
-from projector.frameworks.scope import but_for_sizes, told_once
+from projector.frameworks.scope import built_together, told_once
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency, GroupShape
 from projector.kernels.protocol import ComputeOp, Times
@@ -119,7 +119,7 @@ def _priced(
 
 def _alike(run: Resolved) -> Hashable:
     """Equal for runs whose blocks are priced in one go."""
-    return but_for_sizes(run), switches_of(run), run.workload.gpus, told_once(run) if travels(run) else None
+    return built_together(run), switches_of(run), run.workload.gpus, told_once(run) if travels(run) else None
 
 
 class Kernels:
