@@ -299,6 +299,8 @@ class Settings:
         stated = {field: value for field, value in self.fields.items() if value is not None}
         if model is not None and model.moe is None:
             stated = {field: value for field, value in stated.items() if field not in ("ep", "etp")}
+        elif model is not None:
+            stated.setdefault("mock_data", False)  # tools train on a data set unless they are told otherwise
         recipe, wrong = parse_recipe(stated, self.where, "")
         wrong = [replace(each, key=self.dialect.names.get(each.key, (each.key,))[0]) for each in wrong]
         found = [*problems, *self.problems, *left.problems]

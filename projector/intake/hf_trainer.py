@@ -130,6 +130,8 @@ def finished(
     """
     name = job.args.text(named)
     model = model or published(name, job.where, named, problems)
+    if model and model.vision:
+        job.fields.setdefault("freeze_vision_model", job.args.flag("freeze_vision_tower"))
     framework = "deepspeed" if job.stated.get("deepspeed") else "pytorch"
     typed = job.fields["precision"] != "fp32" or job.args.has("bf16", "fp16", "pure_bf16")
     plain = () if typed else ("precision=fp32 (neither bf16 nor fp16 is stated)",)

@@ -16,6 +16,8 @@ from projector.workload.checks import CHOICES
 _PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 #: What is adapted where nothing says (AMD-AGI/Primus@fd1eeabb primus/backends/megatron/peft/lora.py; Megatron-Bridge alike).
 LORA_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+#: What names a data set (Megatron-LM megatron/training/arguments.py, ``_add_data_args``).
+_DATA = ("data_path", "train_data_path", "data_args_path", "per_split_data_args_path")
 #: Formats of numbers by the switch that names one (Megatron-LM's --fp8-format and --fp4-format).
 _FORMATS: Mapping[str, tuple[str, ...]] = {"fp8": ("e4m3", "hybrid"), "fp4": ("e2m1", "nvfp4", "mxfp4")}
 #: Memory that a V-shaped schedule of zero bubbles is given (sail-sg/zero-bubble --zero-bubble-v-schedule-mem-setup), and
@@ -145,6 +147,8 @@ def _experts(args: Reader) -> dict[str, object]:
         "moe_token_dispatcher_type": args.word("moe_token_dispatcher_type"),
         "moe_flex_dispatcher_backend": args.word("moe_flex_dispatcher_backend"),
     }
+    if args.has("num_experts") and args.flag("mock_data") is None and args.has(*_DATA):
+        found["mock_data"] = False  # a router spreads real text less evenly
     turbo = args.flag("enable_primus_turbo") is not False
     if (turbo and args.flag("use_turbo_deepep")) or args.flag("moe_enable_deepep"):
         found |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}

@@ -217,6 +217,13 @@ def flag(marks: Sequence[Unknown]) -> str:
     return " ".join(settle) or "a script that states it"
 
 
+#: Read, and no question: which data set it is changes nothing, and an unknown vocabulary is assumed.
+_UNDECIDING = (
+    *("vocab_size", "padded_vocab_size", "max_position_embeddings", "tokenizer_type", "tokenizer_model"),
+    *("data_path", "train_data_path", "data_args_path", "per_split_data_args_path"),
+)
+
+
 def unsettled(
     args: Mapping[str, object], unknown: Mapping[str, tuple[Unknown, ...]], model: Model | None, where: str
 ) -> list[Problem]:
@@ -227,7 +234,7 @@ def unsettled(
         model_fields(reader)
     problems = []
     for name, marks in unknown.items():
-        if name in ("vocab_size", "padded_vocab_size", "max_position_embeddings", "tokenizer_type", "tokenizer_model"):
+        if name in _UNDECIDING:
             continue
         decides = ("zero_stage", "deepspeed_config", "num_key_value_heads", "checkpoint_activations")
         accumulated = name == "gradient_accumulation_steps" and not args.get("global_batch_size")

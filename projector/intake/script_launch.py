@@ -165,11 +165,11 @@ def _encoder_decoder(args: dict[str, object], launch: Launch, where: str) -> dic
         raise InputError([Problem(where, "decoder_seq_length", what, "tokens of a sample in the decoder")])
     of_encoder = {"num_layers": "encoder_num_layers", "seq_length": "encoder_seq_length"}
     args |= {name: args[other] for name, other in of_encoder.items() if not args.get(name) and args.get(other)}
-    extra, kind = args.pop("vocab_extra_ids", 0), str(args.get("tokenizer_type", ""))
+    extra, kind = args.pop("vocab_extra_ids", 0), str(args.get("tokenizer_type") or "BertWordPieceLowerCase")
     if kind.startswith("BertWordPiece"):
         words = _BERT_UNCASED if "Lower" in kind else _BERT_CASED
         args.setdefault("vocab_size", words + (extra if type(extra) is int else 0))
-        del args["tokenizer_type"]
+        args.pop("tokenizer_type", None)
     return args
 
 
@@ -205,7 +205,8 @@ def _one_of_many(args: Mapping[str, object], launch: Launch) -> bool:
     parallel = ("tensor_model_parallel", "pipeline_model_parallel", "context_parallel", "expert_model_parallel")
     sizes = [f"{name}_size" for name in parallel]
     named = {"world_size", "rank", "local_rank", "dist_url"} & set(args)
-    return any(args.get(name, 1) != 1 for name in sizes) or bool(named) or "MASTER_ADDR" in launch.environment
+    told = "MASTER_ADDR" in launch.environment or launch.environment.get("WORLD_SIZE", "1") != "1"
+    return any(args.get(name, 1) != 1 for name in sizes) or bool(named) or told
 
 
 def _batch(args: dict[str, object], gpus: int | None, where: str) -> int | None:

@@ -180,7 +180,7 @@ def _nothing(where: str, paths: Sequence[Way]) -> Problem:
             "that file beside it, or the script that trains",
         )
     if not any(way.launches for way in paths):
-        return Problem(where, "", "a script that starts no program", expected)
+        return Problem(where, "", "a script that starts no Python program", expected)
     if started:
         return Problem(where, "", f"a script that starts {', '.join(started[:4])}, no trainer that is read", expected)
     return Problem(where, "", "nothing that states a run", expected)

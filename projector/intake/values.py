@@ -124,7 +124,7 @@ class Reader:
         return ""
 
     def words(self, *names: str) -> tuple[str, ...] | None:
-        """A list of words, or one text of them separated by commas or blanks."""
+        """A list of words, or one text of them separated by commas or blanks, in brackets or not."""
         return self._first(names, _words, "a list of words")
 
     def named(self, kinds: Mapping[str, str]) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def word_of(value: object) -> str | None:
 
 def _words(value: object) -> tuple[str, ...] | None:
     if isinstance(value, str):
-        return tuple(part for part in re.split(r"[,\s]+", value) if part)
+        return tuple(part for part in re.split(r"[,\s]+", value.strip("[] ")) if part)
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
         return tuple(_ENUM.sub(r"\1", item) for item in value)
     return None

@@ -110,7 +110,10 @@ def _yaml(text: str, where: str) -> Any:
     except _Beyond as error:
         raise InputError([Problem(where, error.place, error.found, _READABLE)]) from None
     except (*_UNBUILT, yaml.YAMLError) as error:
-        raise InputError([Problem(where, _place(error) or _scalar(node), _what(error), "valid YAML")]) from None
+        found = _what(error)
+        tagged = "for the tag '!" in found  # such as !include
+        expected = "what its own program puts for that tag, written out" if tagged else "valid YAML"
+        raise InputError([Problem(where, _place(error) or _scalar(node), found, expected)]) from None
 
 
 class _Beyond(ValueError):

@@ -50,9 +50,6 @@ class Files:
         if not known or known.endswith("/") or "\n" in known or len(known) > 500:
             return None
         bases = [state.cwd, str(self.folder)] if not MARK.search(state.cwd) else [str(self.folder)]
-        if posixpath.isabs(known):
-            inside = posixpath.normpath(known)
-            return self._regular(Path(inside)) if inside.startswith(str(self.folder.resolve()) + "/") else None
         parents = [str(parent) for parent in list(self.folder.resolve().parents)[:_LEVELS]]
         roots = [str(self.folder.resolve()), *parents]
         for base in [*bases, *parents]:

@@ -67,11 +67,12 @@ def test_gigabytes_and_bars(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_text("".join(LINES[7][1].format(i=i) + "\n" for i in range(1, 9)))
     assert read_records_of_log(path)[1][0].memory["reserved"] == pytest.approx(2e9 / 2**30)
-    bars = (f" 1|{i}|Loss: 1.25: 1%|x| {i}/900 [{i * 6 // 60:02d}:{i * 6 % 60:02d}<9:59, 6.00s/it]" for i in range(40))
-    path.write_text("\r".join(bars))
-    dialect, (record,) = read_records_of_log(path)
-    assert dialect == "torchtune"
-    assert set(record.value) == {6.0}
+    bars = [f" 1|{i}|Loss: 1.25: 1%|x| {i}/900 [{i * 6 // 60:02d}:{i * 6 % 60:02d}<9:59, 6.00s/it]" for i in range(40)]
+    for before, start in (("", " 1"), ("\n[trainer0|0]:", "1")):  # alone, and behind torchx's name of a rank
+        path.write_text("\r".join(before + start + bar[2:] for bar in bars))
+        dialect, (record,) = read_records_of_log(path)
+        assert dialect == "torchtune"
+        assert set(record.value) == {6.0}
 
 
 def record_of(i: int) -> dict[str, object]:
@@ -96,6 +97,11 @@ SWIFT = {"loss": 1.2, "memory(GiB)": 30.0, "train_speed(s/it)": 88.5}
             90.0,
             "hf-trainer",
         ),
+        (
+            [SWIFT | {"iteration": f"{i}/50", "elapsed_time": f"{i * 90 // 60}m {i * 90 % 60}s"} for i in range(1, 12)],
+            90.0,
+            "megatron-lm",
+        ),
     ],
 )
 def test_json_lines(tmp_path: Path, rows: list[dict[str, object]], seconds: float, framework: str | None) -> None:
@@ -104,6 +110,21 @@ def test_json_lines(tmp_path: Path, rows: list[dict[str, object]], seconds: floa
     (log,) = ingest([path]).logs
     assert (log.dialect, log.record.facts.get("framework")) == ("history", framework)
     assert log.run.measured.step_seconds == pytest.approx(seconds, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("counted", "framework"), [("global_step/max_steps", "hf-trainer"), ("iteration", "megatron-lm")]
+)
+def test_ms_swift_prints_one_bar_beside_two_trainers(tmp_path: Path, counted: str, framework: str) -> None:
+    path = tmp_path / "swift.log"
+    bars = (
+        f"Train: 1%|x| {i}/500 [{i * 8 // 60:02d}:{i * 8 % 60:02d}<9:59, 8.00s/it]\r{{'loss': 1.2, '{counted}': '{i}/500'}}"
+        for i in range(1, 40)
+    )
+    path.write_text("\n".join(bars))
+    (log,) = ingest([path]).logs
+    assert log.record.facts.get("framework") == framework
+    assert log.run.measured.step_seconds == 8.0
 
 
 def test_an_export_is_a_history_and_a_table_of_runs_is_none(tmp_path: Path) -> None:

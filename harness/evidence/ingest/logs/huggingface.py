@@ -83,7 +83,7 @@ class _Bar:
 def events(lines: Lines) -> Iterator[Event]:
     seen: set[str] = set()
     config = KeyedDump(_SETTING, WORDS[NAME], least=2)
-    bar = _Bar()
+    bar, framework = _Bar(), NAME
     for number, line in lines:
         steps: list[Step] = []
         if "it/s" in line or "s/it" in line:
@@ -91,9 +91,10 @@ def events(lines: Lines) -> Iterator[Event]:
                 steps += _printed(match, bar, number)
         if "{'loss':" in line or "'train_runtime'" in line:
             steps += bar.confirm()
+            framework = "megatron-lm" if "'iteration': '" in line else framework  # of ms-swift
         if steps and "framework" not in seen:
             seen.add("framework")
-            yield Fact("framework", NAME, number)
+            yield Fact("framework", framework, number)
             if (arguments := config.take()) is not None:
                 yield arguments
         yield from steps

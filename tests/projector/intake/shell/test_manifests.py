@@ -158,9 +158,9 @@ def test_what_is_no_manifest_of_a_training_is_said(tmp_path: Path) -> None:
         _load(tmp_path, "apiVersion: v1\nkind: Job\nmetadata:\n  name: {{ .Values.name }}\n")
     with pytest.raises(InputError, match="YAML"):
         _load(tmp_path, "apiVersion: v1\nkind: [\n")
-    with pytest.raises(InputError, match=r"starts no program|states a run"):
+    with pytest.raises(InputError, match=r"starts no Python program|states a run"):
         _load(tmp_path, _job("Job", _pod()))
-    with pytest.raises(InputError, match="starts no program"):
+    with pytest.raises(InputError, match="starts no Python program"):
         _load(tmp_path, _job("Job", _pod(command=["sleep", "infinity"])))
     applied = f"#!/bin/bash\ncat <<EOF | kubectl apply -f -\napiVersion: v1\nkind: Job\nEOF\ntorchrun {_TRAINS}\n"
     (tmp_path / "run.sh").write_text(applied.replace("$TP", "1"))

@@ -184,8 +184,17 @@ def test_an_encoder_and_a_decoder_have_tokens_and_layers_of_their_own(tmp_path):
     assert (loaded.recipe.seq_length, loaded.recipe.encoder_seq_length, loaded.gpus) == (128, 512, 8)
     assert (loaded.model.num_layers, loaded.model.encoder.num_layers) == (12, 12)
     assert (loaded.model.vocab_size, loaded.model.position_embedding_type) == (29096, "learned_absolute")
+    unsaid = load(tmp_path, f"{command.replace('--tokenizer-type BertWordPieceCase', '')} --decoder-seq-length 128")
+    assert unsaid.model.vocab_size == 30622  # pretrain_t5.py, args_defaults
     with pytest.raises(InputError, match="decoder_seq_length"):
         load(tmp_path, command)
+
+
+def test_a_file_above_is_the_same_by_either_path(tmp_path):
+    (tmp_path / "common.sh").write_text("TP=4")
+    (tmp_path / "jobs").mkdir()
+    for name in ("../common.sh", tmp_path / "common.sh"):
+        assert load(tmp_path / "jobs", f"source {name}\n{RUN} {MODEL} {TP} $TP").recipe.tp == 4
 
 
 OTHERS = tabled("readers", "scripts_others")
