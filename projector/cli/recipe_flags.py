@@ -77,7 +77,7 @@ def flag_of(known: Field) -> str:
     return f"--{known.names[0].replace('_', '-')}"
 
 
-_SIZES = {"micro_batch_size": 1, "global_batch_size": 1, "seq_length": 1}  # of any recipe: what a field is read beside
+SIZES = {"micro_batch_size": 1, "global_batch_size": 1, "seq_length": 1}  # of any recipe: what a field is read beside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +168,7 @@ def wrong_value(known: Field, typed: object, found: object, where: str, key: str
     if len(known.path) > 1:  # its other parts have flags of their own
         alone = known.many or type(typed) is known.kind
         return [] if alone else [Problem(where, key, found, known.expected)]
-    _, wrong = parse_recipe({**_SIZES, name: typed}, where, "")
+    _, wrong = parse_recipe({**SIZES, name: typed}, where, "")
     wrong = wrong or range_problems({name: typed}, where, "")
     return [replace(problem, key=key, found=found) for problem in wrong[:1]]
 

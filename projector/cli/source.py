@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
-from projector.cli.recipe_flags import pairs
+from projector.cli.recipe_flags import SIZES, pairs, said
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue
@@ -59,6 +59,7 @@ def read_source(options: argparse.Namespace) -> Source:
         gpus_given=bool(options.gpus or options.target_nodes),
         gpus=options.gpus,
         node_gpus=_node_gpus(options.cluster or options.gpu),
+        said={name: value for name, value in said(options, {}, []).recipe.items() if name in SIZES},
     )
     return Source(_executed(loaded, framework), {} if own_words else given)
 

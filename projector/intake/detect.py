@@ -80,6 +80,7 @@ def load(
     gpus_given: bool = False,
     gpus: int | None = None,
     node_gpus: int | None = None,
+    said: Mapping[str, object] | None = None,
 ) -> Loaded:
     """The workload of a configuration file of any kind.
 
@@ -87,7 +88,8 @@ def load(
     that stands in for the architecture of the file. ``overrides``: arguments over those of a file that is made of them
     (see :func:`takes_overrides`). ``args``, ``env``: arguments and environment with which a launch script is started;
     ``gpus_given``: its number of GPUs comes from elsewhere; ``gpus``: that number, where it is known; ``node_gpus``: those
-    of a machine. Raises :class:`InputError` with every mistake of the file, also for an architecture alone, which says
+    of a machine; ``said``: recipe fields that count where a launch script or arguments of transformers' Trainer leave them
+    open. Raises :class:`InputError` with every mistake of the file, also for an architecture alone, which says
     nothing about how it is trained.
     """
     file = Path(path)
@@ -106,6 +108,7 @@ def load(
         gpus_given=gpus_given or "gpus" in told,
         gpus=gpus or told.get("gpus"),
         node_gpus=node_gpus,
+        said=said or {},
     )
     still = tuple(each for each in loaded.assumed if each.partition("=")[0] not in told)
     named = replace(loaded.model, **{key: told[key] for key in _OF_MODEL if key in told})
@@ -138,6 +141,7 @@ def _load(
     gpus_given: bool,
     gpus: int | None,
     node_gpus: int | None,
+    said: Mapping[str, object],
 ) -> Loaded:
     from projector.intake import manifests
 
@@ -181,6 +185,8 @@ def _load(
     if kind in _WHOLE and mapping is not None:
         kinds: dict[str, dict[str, Any]] = {"torchtitan": {"gpus": gpus}, "maxtext": {"gpus": gpus, "words": overrides}}
         more = kinds.get(kind, {})
+        if kind == "trainer":  # other files without a batch and a length are a part of a configuration
+            mapping = dialect(kind).completed(mapping, said)
         whole: Loaded = _of_file(_WHOLE[kind][1])(mapping, str(file), model=chosen, **more)
         return whole
     if kind == "script":
@@ -188,7 +194,7 @@ def _load(
 
         shell = manifest.script if manifest else text
         loaded = scripts.load(
-            file, args=args, env=env, model=chosen, gpus_given=gpus_given, text=shell, node_gpus=node_gpus
+            file, args=args, env=env, model=chosen, gpus_given=gpus_given, text=shell, node_gpus=node_gpus, said=said
         )
         return scripts.dated(manifest.placed(loaded) if manifest else loaded, text)
     return _megatron(text, mapping, file, chosen, overrides or {})

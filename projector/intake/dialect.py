@@ -104,6 +104,12 @@ class Dialect:
                 return match.expand(new)
         return name
 
+    def completed(self, content: Mapping[str, object], said: Mapping[str, object]) -> dict[str, object]:
+        """``content`` with settings for those fields of ``said`` that it states under none of their names."""
+        stated = {self.today(name) for name, value in _flat(content, self) if value is not None}
+        left = {names[0]: said[field] for field, names in self.names.items() if field in said and not stated & {*names}}
+        return {**content, **left}
+
     def fits(self, content: Mapping[str, object]) -> bool:
         """Whether ``content`` is a file of this dialect by its marks."""
         return bool(self.marks) and fits(self.marks, content)

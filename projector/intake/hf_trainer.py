@@ -161,7 +161,7 @@ def load_trainer(content: Mapping[str, object], where: str, *, model: Model | No
     job = Settings(dialect("trainer"), with_files(content, where), where)
     args, problems = job.args, list[Problem]()
     if not args.integer("max_seq_length"):
-        expected = "tokens of a sample: max_seq_length, max_length, model_max_length, block_size or cutoff_len"
+        expected = "tokens of a sample: max_seq_length, max_length, model_max_length, block_size, cutoff_len or --seq N"
         problems.append(Problem(where, "max_seq_length", "nothing", expected))
         job.fields["seq_length"] = 1
     if args.flag("use_lora"):

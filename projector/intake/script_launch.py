@@ -213,7 +213,7 @@ def _batch(args: dict[str, object], gpus: int | None, where: str) -> int | None:
     """Megatron-LM's default of the global batch: one micro-batch a rank, or as many as are accumulated. Samples of a rank
     where the ranks are not known."""
     problems = [
-        Problem(where, name, "nothing", "the script to state it")
+        Problem(where, name, "nothing", f"the script to state it, or --{name.replace('_', '-')} N")
         for name in ("micro_batch_size", "seq_length")
         if not args.get(name)
     ]

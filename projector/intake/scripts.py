@@ -15,6 +15,7 @@ from pathlib import Path
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake import environment, file_cli
+from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
 from projector.intake.other_tools import another_tool, of_another_kind
 from projector.intake.script_launch import TOOLS, loaded_of
@@ -75,18 +76,20 @@ def is_script(text: str, name: str) -> bool:
 def load(
     path: str | Path, *, args: Sequence[str] = (), env: Mapping[str, str] | None = None, model: Model | None = None,
     gpus_given: bool = False, text: str | None = None, node_gpus: int | None = None,
+    said: Mapping[str, object] | None = None,
 ) -> Loaded:  # fmt: skip
     """The workload that the script at ``path``, or the shell ``text`` in the file there, launches when started with ``args``
     and ``env``.
 
     ``model`` stands in for the architecture; ``gpus_given``: the number of GPUs comes from elsewhere;
-    ``node_gpus``: those of a machine, where they are known. Raises
+    ``node_gpus``: those of a machine, where they are known; ``said``: recipe fields that count where the script leaves them
+    open. Raises
     :class:`InputError` with what is missing and the flag that gives it, :class:`Unsupported` for other trainings.
     """
     where = str(path)
     evaluation = _evaluated(Path(path), args, env, text, node_gpus)
     found = [
-        _read(launch, way, where, model, gpus_given)
+        _read(_completed(launch, said or {}), way, where, model, gpus_given)
         for way in evaluation.paths
         for launch in way.launches
         if _trains(launch, way)
@@ -192,11 +195,27 @@ def _trains(launch: Launch, way: Way) -> bool:
         return False
     if "torchtitan.train" in launch.program or any(tool.takes(launch) for tool in TOOLS):
         return True
-    names = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in launch.arguments if word.startswith("--")}
+    names = _options(launch)
     if names & set(_TELLS):
         return True
     held = [item for word in launch.arguments for item in way.unknowns.within(word)]
     return bool(_TRAINS.search(program)) and bool(names or held)
+
+
+def _completed(launch: Launch, said: Mapping[str, object]) -> Launch:
+    """``launch`` with options for the fields of ``said`` that it has none of: Megatron-LM's, or those of transformers'
+    Trainer."""
+    names = _options(launch)
+    if "per_device_train_batch_size" in names:
+        said = dialect("trainer").completed(dict.fromkeys(names, True), said)
+    elif not {"num_layers", "hidden_size"} & names:
+        return launch
+    more = [word for name, value in said.items() if name not in names for word in (f"--{name}", str(value))]
+    return replace(launch, arguments=(*launch.arguments, *more))
+
+
+def _options(launch: Launch) -> set[str]:
+    return {word.lstrip("-").partition("=")[0].replace("-", "_") for word in launch.arguments if word.startswith("--")}
 
 
 def _read(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> _Found:

@@ -190,6 +190,15 @@ def test_an_encoder_and_a_decoder_have_tokens_and_layers_of_their_own(tmp_path):
         load(tmp_path, command)
 
 
+def test_what_a_script_leaves_open_may_be_said_beside_it(tmp_path):
+    hub = "accelerate launch --num_processes 8 sft.py --model_name_or_path Qwen/Qwen3-4B --per_device_train_batch_size 2 --bf16"
+    for command in (f"{RUN} {MODEL.replace('--seq-length 2048', '')}", hub):
+        with pytest.raises(InputError, match="seq_length"):
+            load(tmp_path, command)
+        file = tmp_path / "train.sh"
+        assert detect.load(file, said={"seq_length": 4096}).recipe.seq_length == 4096
+
+
 def test_a_file_above_is_the_same_by_either_path(tmp_path):
     (tmp_path / "common.sh").write_text("TP=4")
     (tmp_path / "jobs").mkdir()
