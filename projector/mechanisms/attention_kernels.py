@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from projector.dataclass import dataclass
+from projector.io.files import read_yaml
 from projector.mechanism import mechanism
 from projector.operators.types import Attention
 from projector.size import most
@@ -81,48 +84,26 @@ def _within(width: int, span: Span) -> bool:
     return span[0] <= width <= span[1]
 
 
-def _square_widths(*spans: Span) -> tuple[tuple[Span, Span], ...]:
-    return tuple((span, span) for span in spans)
+def _spans(text: str) -> tuple[Span, Span]:
+    """``33-192/128`` as the spans of both widths; one alone is both."""
+    each = [tuple(map(int, span.split("-"))) for span in text.split("/")]
+    return (each[0][0], each[0][-1]), (each[-1][0], each[-1][-1])
 
 
+def _group(name: str) -> tuple[Kernel, ...]:
+    """The kernels of a group of ``attention_kernels.yaml``."""
+    told = _FILE[name]
+    return tuple(_kernel({**told["common"], **each}) for each in told["kernels"])
+
+
+def _kernel(said: dict[str, Any]) -> Kernel:
+    source = said.pop("source").format(arch=said.get("archs", [""])[0], why=said.pop("why", ""))
+    rest = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    return Kernel(**{**rest, "widths": tuple(map(_spans, said.get("widths", ()))), "source": source})
+
+
+_FILE: Mapping[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
 _WIDE = ("bf16", "fp16", "fp32", "tf32")
-_MLA = ((192, 192), (128, 128))
-_AITER = "ROCm/aiter@e4048607 hsa/{0}/fmha_v3_{1}, csrc/cpp_itfs/mha_{1}.cu, aiter/ops/mha.py; {2}"
-_TE = "NVIDIA/TransformerEngine@d0067d0da transformer_engine/common/fused_attn/fused_attn.cpp; {0}"
-
-
-def _assembly(family: str, arch: str, backward: bool, widths: tuple[Span, Span], since: str, why: str) -> Kernel:
-    """One of AITER's: no window, no sink."""
-    return Kernel(
-        family=family,
-        archs=(arch,),
-        backward=backward,
-        dtypes=("bf16", "fp16") if backward else ("bf16",),
-        widths=(widths,),
-        equal=backward and widths != _MLA,
-        window=False,
-        sinks=False,
-        since=since,
-        source=_AITER.format(arch, "bwd" if backward else "fwd", why),
-    )
-
-
-_D128 = ((128, 128), (128, 128))
-_CK = Kernel(family="ck", dtypes=_WIDE, source="ROCm/aiter@e4048607 aiter/ops/mha.py: what no assembly kernel takes")
-_FORWARD_ASSEMBLY = (
-    _assembly("aiter", "gfx942", False, _D128, "2025-07", "added 2025-07-10"),
-    _assembly("aiter", "gfx942", False, _MLA, "2025-12", "PR 1474, 2025-12-16"),
-    _assembly("aiter", "gfx950", False, _D128, "2025-05", "added 2025-05-19"),
-    _assembly("aiter", "gfx950", False, _MLA, "2025-10", "added 2025-10-16"),
-)
-_BACKWARD_ASSEMBLY = (
-    _assembly("aiter", "gfx942", True, ((33, 192), (33, 192)), "2025-03", "d128 2025-03-07, narrower ones padded"),
-    _assembly("aiter", "gfx950", True, ((65, 128), (65, 128)), "2025-05", "added 2025-05-12"),
-    # 64 is in its tables, and yet Composable Kernel ran it in May 2026 with every assembly kernel asked for (torch traces on
-    # MI355X, AMD-AGI/Primus@7e45b589 pilot/pilot/state/runs/real_e2e_plan_graph_demo_baseline/trace_analysis.json)
-    _assembly("aiter", "gfx950", True, ((129, 192), (129, 192)), "2025-08", "objects of gfx942 assembled anew"),
-    _assembly("aiter", "gfx950", True, _MLA, "2025-11", "PR 1308, 2025-11-03; TransformerEngine from PR 364 on"),
-)
 
 
 def _sixteen_bit(kernel: Kernel) -> Kernel:
@@ -136,97 +117,23 @@ def _from_python(kernel: Kernel) -> Kernel:
     and DeepSeek-V2-Lite ran Composable Kernel's with Turbo's attention in May 2026, forward in assembly (torch trace,
     AMD-AGI/Primus@7e45b589 pilot/pilot/state/runs/dsv2_lite_fp8_mi355x_20260511T024914Z_baseline). C++ has its own.
     """
-    return replace(kernel, since="2026-06") if kernel.widths == (_MLA,) and kernel.archs == ("gfx950",) else kernel
+    kept = kernel.widths == (_spans("192/128"),) and kernel.archs == ("gfx950",)
+    return replace(kernel, since="2026-06") if kept else kernel
 
 
-_FA2 = Kernel(
-    family="fa2",
-    source="Dao-AILab/flash-attention@0251105a csrc/flash_attn: head dimensions up to 256, unequal ones padded",
-    dtypes=_WIDE,
-    widths=_square_widths((1, 256)),
-    sinks=False,
-    pads=True,
-)
-_NONE = Kernel(family=UNFUSED, source=_TE.format("unfused attention is the last choice"))
-_CUDNN = (
-    Kernel(
-        family="cudnn", dtypes=("bf16", "fp16"), widths=_square_widths((1, 128)), source=_TE.format("up to 128 always")
-    ),
-    Kernel(
-        family="cudnn",
-        archs=("hopper",),
-        dtypes=("bf16", "fp16"),
-        widths=_square_widths((1, 256)),
-        equal=True,
-        since="2024-10",
-        source=_TE.format("up to 256 on sm90 from cuDNN 9.5 (2024-10) on"),
-    ),
-    Kernel(
-        family="cudnn",
-        dtypes=("bf16", "fp16"),
-        widths=(_MLA,),
-        since="2024-12",
-        source=_TE.format("192/128: cuDNN 9.7 on sm90, 9.11 on sm100"),
-    ),
-    Kernel(
-        family="cudnn",
-        archs=("blackwell", "blackwell_ultra"),
-        dtypes=("bf16", "fp16"),
-        widths=_square_widths((256, 256)),
-        since="2026-05",
-        source=_TE.format("256 on sm100 from cuDNN 9.23 on"),
-    ),
-    Kernel(
-        family="cudnn",
-        archs=("hopper",),
-        dtypes=("fp8",),
-        widths=(_D128,),
-        source=_TE.format("8-bit on sm90 trains at 128 alone"),
-    ),
-    Kernel(
-        family="cudnn",
-        archs=("blackwell", "blackwell_ultra"),
-        dtypes=("fp8",),
-        widths=_square_widths((1, 128)),
-        source=_TE.format("8-bit on sm100 up to 128 from cuDNN 9.7 on"),
-    ),
-    Kernel(
-        family="cudnn",
-        archs=("blackwell", "blackwell_ultra"),
-        dtypes=("fp8",),
-        widths=(_MLA,),
-        since="2026-03",
-        source=_TE.format("8-bit 192/128 on sm100 from cuDNN 9.21 on"),
-    ),
-)
-_FA3 = Kernel(
-    family="fa3",
-    archs=("hopper",),
-    widths=(*_square_widths((1, 256)), ((129, 192), (97, 128)), ((1, 64), (65, 512))),
-    sinks=False,
-    source="Dao-AILab/flash-attention@0251105a hopper/flash_api.cpp",
-)
-_FA4 = Kernel(
-    family="fa4",
-    archs=("blackwell", "blackwell_ultra"),
-    dtypes=("bf16", "fp16"),
-    widths=(*_square_widths((8, 128)), _MLA, *_square_widths((256, 256))),
-    source="Dao-AILab/flash-attention@0251105a flash_attn/cute/interface.py: what it runs on sm100",
-)
-
+_FORWARD, _BACKWARD, _CK = _group("forward assembly"), _group("backward assembly"), _group("ck")
+_FA2, _NONE = _group("fa2"), _group("none")
 KERNELS: Mapping[str, tuple[Kernel, ...]] = {
-    "aiter": (*_FORWARD_ASSEMBLY, *_BACKWARD_ASSEMBLY, _CK),
-    "aiter_a16": (*_FORWARD_ASSEMBLY, *map(_sixteen_bit, _BACKWARD_ASSEMBLY), *_BACKWARD_ASSEMBLY, _CK),
+    "aiter": (*_FORWARD, *_BACKWARD, *_CK),
+    "aiter_a16": (*_FORWARD, *map(_sixteen_bit, _BACKWARD), *_BACKWARD, *_CK),
     "aiter_python": (
-        *_FORWARD_ASSEMBLY,
-        *(_sixteen_bit(_from_python(kernel)) for kernel in _BACKWARD_ASSEMBLY),
-        *map(_from_python, _BACKWARD_ASSEMBLY),
-        _CK,
+        *_FORWARD,
+        *(_sixteen_bit(_from_python(kernel)) for kernel in _BACKWARD),
+        *map(_from_python, _BACKWARD),
+        *_CK,
     ),
-    "cudnn": (*_CUDNN, _FA2, _NONE),
-    "fa3": (_FA3, _FA2, _NONE),
-    "fa4": (_FA4, _FA2, _NONE),
-    "fa2": (_FA2, _NONE),
+    **{name: (*_group(name), *_FA2, *_NONE) for name in ("cudnn", "fa3", "fa4")},
+    "fa2": (*_FA2, *_NONE),
 }
 """By the kernel that a profile names, what the stack tries, best first; a kernel that is not here takes every call."""
 
