@@ -1,4 +1,5 @@
-"""What an optimizer keeps of each weight and what its step reads and writes: the one table of update rules.
+"""What an optimizer keeps of each weight and what its step reads and writes: the one table of update rules
+(``optimizers.yaml``).
 
 Memory folds over the states, time over the passes. A kernel that fuses a rule reads and writes everything once; a rule in
 plain tensor operations makes a pass for each, one after the other, unless a compiler joins them.
@@ -6,10 +7,13 @@ plain tensor operations makes a pass for each, one after the other, unless a com
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from projector.dataclass import dataclass
+from projector.io.files import read_yaml
 from projector.operators.rank import WIDTH
 from projector.operators.weights import Weight, WeightSet
 from projector.size import least
@@ -69,124 +73,37 @@ class Rule:
         return self.compiled if compiled and self.compiled else self.eager
 
 
-def _fused(name: str) -> tuple[Pass, ...]:
-    return (Pass(name=name, gradient=(1, 0), weight=(1, 1), state=(1, 1)),)
+#: States by their names in ``optimizers.yaml``.
+_STATES: Mapping[str, State] = {
+    "exp_avg": State(name="exp_avg", stated="exp_avg_dtype"),
+    "exp_avg_sq": State(name="exp_avg_sq", stated="exp_avg_sq_dtype"),
+    "momentum_buffer": State(name="momentum_buffer", stated="exp_avg_dtype"),
+    "exp_avg_sq factored": State(name="exp_avg_sq", factored=True),
+    "z": State(name="z"),
+    **{
+        f"{name} {bits} bit": State(name=name, width=bits / 8.0 + 4.0 / block, narrow=True)
+        for name in ("exp_avg", "exp_avg_sq")
+        for bits, block in ((8, _BLOCK_8), (4, _BLOCK_4))
+    },
+}
 
 
-def _adam(first: State, second: State, each_tensor: bool = False) -> Rule:
-    return Rule(states=(first, second), eager=_fused("adam"), each_tensor=each_tensor)
+def _passes(told: str | Mapping[str, Mapping[str, list[float]]]) -> tuple[Pass, ...]:
+    if isinstance(told, str):
+        return (Pass(name=told, gradient=(1, 0), weight=(1, 1), state=(1, 1)),)
+    pairs = ((name, {of: tuple(times) for of, times in each.items()}) for name, each in told.items())
+    return tuple(Pass(name=name, **each) for name, each in pairs)  # type: ignore[arg-type]
 
 
-def _blocks(name: str, width: float, block: int) -> State:
-    return State(name=name, width=width + 4.0 / block, narrow=True)
+def _rule(states: list[str], eager: Any, compiled: Any = MappingProxyType({}), **more: Any) -> Rule:
+    return Rule(
+        states=tuple(_STATES[each] for each in states), eager=_passes(eager), compiled=_passes(compiled), **more
+    )
 
 
-_FIRST = State(name="exp_avg", stated="exp_avg_dtype")
-_SECOND = State(name="exp_avg_sq", stated="exp_avg_sq_dtype")
-_ADAM = _adam(_FIRST, _SECOND)  # apex, TransformerEngine and torch (fused=True): one multi-tensor kernel
-_LION = Rule(states=(_FIRST,), eager=_fused("lion"))
-_ADAM_8BIT = _adam(_blocks("exp_avg", 1.0, _BLOCK_8), _blocks("exp_avg_sq", 1.0, _BLOCK_8), each_tensor=True)
-
-#: pytorch/pytorch@051d6a09 torch/optim/_adafactor.py, Shazeer and Stern (arXiv:1804.04235) without first moment: norm of
-#: the weight, row and column norms of the gradient, their product, divided, clamped, its inverse root, times the
-#: gradient, its norm, scaled, added.
-_ADAFACTOR = Rule(
-    states=(State(name="exp_avg_sq", factored=True),),
-    eager=(
-        Pass(name="weight_norm", weight=(1, 0)),
-        Pass(name="decay", weight=(1, 1)),
-        Pass(name="rows", gradient=(1, 0), state=(1, 1)),
-        Pass(name="columns", gradient=(1, 0)),
-        Pass(name="product", scratch=(0.0, 4.0)),
-        Pass(name="divide", scratch=(4.0, 4.0)),
-        Pass(name="clamp", scratch=(4.0, 4.0)),
-        Pass(name="root", scratch=(4.0, 4.0)),
-        Pass(name="times_gradient", gradient=(1, 0), scratch=(4.0, 4.0)),
-        Pass(name="update_norm", scratch=(4.0, 0.0)),
-        Pass(name="scale", scratch=(4.0, 4.0)),
-        Pass(name="add", weight=(1, 1), scratch=(4.0, 0.0)),
-    ),
-    # a reduction ends a fused loop: the sums, the norm of the update, the update itself
-    compiled=(
-        Pass(name="factors", gradient=(1, 0), weight=(1, 0), state=(1, 1)),
-        Pass(name="update_norm", gradient=(1, 0)),
-        Pass(name="add", gradient=(1, 0), weight=(1, 1)),
-    ),
-    each_tensor=True,  # torch's default here, for the sake of memory
-    scratch=4.0,
-)
-#: NVIDIA-NeMo/Emerging-Optimizers@fd77292 orthogonalized_optimizer.py, muon_utils.py: decay, momentum, Nesterov, norm,
-#: division, to bf16 and back, scale, add; the products between are :mod:`projector.step.muon`.
-_MUON = Rule(
-    states=(_FIRST,),
-    eager=(
-        Pass(name="decay", weight=(1, 1)),
-        Pass(name="momentum", gradient=(1, 0), state=(1, 1)),
-        Pass(name="nesterov", gradient=(1, 0), state=(1, 0), scratch=(0.0, 4.0)),
-        Pass(name="norm", scratch=(4.0, 0.0)),
-        Pass(name="normalise", scratch=(4.0, 4.0)),
-        Pass(name="to_bf16", scratch=(4.0, 2.0)),
-        Pass(name="to_fp32", scratch=(2.0, 4.0)),
-        Pass(name="scale", scratch=(4.0, 4.0)),
-        Pass(name="add", weight=(1, 1), scratch=(4.0, 0.0)),
-    ),
-    compiled=(
-        Pass(name="momentum", gradient=(1, 0), state=(1, 1), scratch=(0.0, 2.0)),
-        Pass(name="normalise", scratch=(2.0, 2.0)),
-        Pass(name="add", weight=(1, 1), scratch=(2.0, 0.0)),
-    ),
-    each_tensor=True,
-    rest="adam",
-    scratch=8.0,  # Nesterov momentum in fp32, an iterate and the next in bf16
-)
-#: NVIDIA/apex csrc/multi_tensor_lamb.cu: norms of the weights, the update in the gradient's place, its norms, the step.
-_LAMB = Rule(
-    states=(_FIRST, _SECOND),
-    eager=(
-        Pass(name="weight_norm", weight=(1, 0)),
-        Pass(name="update", gradient=(1, 1), weight=(1, 0), state=(1, 1)),
-        Pass(name="update_norm", gradient=(1, 0)),
-        Pass(name="add", gradient=(1, 0), weight=(1, 1)),
-    ),
-)
-#: facebookresearch/schedule_free@00835729 adamw_schedulefree.py, ten torch._foreach operations; z and second moment.
-_SCHEDULE_FREE = Rule(
-    states=(State(name="z"), _SECOND),
-    eager=(
-        Pass(name="second_moment_decay", scratch=(4.0, 4.0)),
-        Pass(name="second_moment", gradient=(1, 0), scratch=(4.0, 4.0)),
-        Pass(name="root", scratch=(4.0, 4.0)),
-        Pass(name="epsilon", scratch=(4.0, 4.0)),
-        Pass(name="divide", gradient=(1, 1), scratch=(4.0, 0.0)),
-        Pass(name="decay", gradient=(1, 1), weight=(1, 0)),
-        Pass(name="average", weight=(1, 1), scratch=(4.0, 0.0)),
-        Pass(name="add", gradient=(1, 0), weight=(1, 1)),
-        Pass(name="z", gradient=(1, 0), scratch=(4.0, 4.0)),
-    ),
-    compiled=_fused("schedule_free"),
-    scratch=4.0,
-)
-
-RULES = MappingProxyType(
-    {
-        "adam": _ADAM,
-        "adamw": _ADAM,
-        # one kernel a tensor, states dequantised and quantised in it (bitsandbytes optim/optimizer.py,
-        # optimizer_update_8bit_blockwise; pytorch/ao optim/adam.py, compiled)
-        "adam_8bit": _ADAM_8BIT,
-        "adam_fp8": _ADAM_8BIT,
-        "adam_4bit": _adam(_blocks("exp_avg", 0.5, _BLOCK_4), _blocks("exp_avg_sq", 0.5, _BLOCK_4), each_tensor=True),
-        "sgd": Rule(states=(State(name="momentum_buffer", stated="exp_avg_dtype"),), eager=_fused("sgd")),
-        "sgd_no_momentum": Rule(states=(), eager=_fused("sgd")),
-        "lion": _LION,
-        "lion_8bit": Rule(states=(_blocks("exp_avg", 1.0, _BLOCK_8),), eager=_fused("lion"), each_tensor=True),
-        "adafactor": _ADAFACTOR,
-        "lamb": _LAMB,
-        "schedule_free_adamw": _SCHEDULE_FREE,
-        "muon": _MUON,
-        "dist_muon": _MUON,
-    }
-)
+_OWN = {name: _rule(**told) for name, told in read_yaml(Path(__file__).with_suffix(".yaml")).items()}
+_ALIKE = {"adamw": "adam", "adam_fp8": "adam_8bit", "dist_muon": "muon"}
+RULES = MappingProxyType({**_OWN, **{name: _OWN[other] for name, other in _ALIKE.items()}})
 
 
 def kind(recipe: Recipe) -> Rule:
@@ -252,7 +169,7 @@ def widened(recipe: Recipe, bf16_moments: bool) -> tuple[str, ...]:
     The update kernel reads moments in fp32 or, where ``bf16_moments``, both in bf16; a master in fp16 is copied too
     (NVIDIA/TransformerEngine@d0067d0da pytorch/optimizers/fused_adam.py, ``get_unscaled_state``, ``_apply_scale``).
     """
-    if not recipe.use_precision_aware_optimizer or kind(recipe) is not _ADAM:
+    if not recipe.use_precision_aware_optimizer or kind(recipe) is not RULES["adam"]:
         return ()
     words = (recipe.exp_avg_dtype or "fp32", recipe.exp_avg_sq_dtype or "fp32")
     kept = () if bf16_moments and words == ("bf16", "bf16") else words
