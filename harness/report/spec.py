@@ -133,22 +133,7 @@ METRICS: Mapping[str, Cell] = {name: cell(said) for name, said in _FILE["metrics
 GOALS: Sequence[Mapping[str, Any]] = _FILE["goals"]
 
 #: Columns that rows may be grouped by, with their titles; keys of a configuration may be, too.
-GROUPS: Mapping[str, str] = {
-    **{name: name for name in ("predictor", "suite", "group", "model", "family", "precision", "framework", "status")},
-    "gpu": "GPU",
-    "gpus": "GPUs",
-    "arch": "architecture",
-    "vendor": "vendor",
-    "run_id": "run",
-    "source": "title of the source",
-    "source_kind": "kind of source",
-    "framework_version": "version",
-    "memory_kind": "memory measured as",
-    "assumptions": "assumptions",
-    "cell": "cell",
-    "publisher": "source",
-    **{key: words for key, (words, _) in DEGREES.items()},
-}
+GROUPS: Mapping[str, str] = {**_FILE["groups"], **{key: words for key, (words, _) in DEGREES.items()}}
 
 
 #: Lines of a table: what stands in front of each, and its rows.

@@ -7,37 +7,13 @@ from dataclasses import astuple
 from typing import Any
 
 from harness.trace.account import Account
-from harness.trace.names import UNKNOWN
+from harness.trace.names import KINDS, UNKNOWN
 from harness.trace.projected import Planned, Share
 from harness.trace.steps import TracedPart
 from projector.dataclass import dataclass
 
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "products": ("GEMM", "grouped GEMM"),
-    "attention": ("attention", "softmax", "linear attention", "state space"),
-    "memory-bound kernels": (
-        "norm",
-        "activation",
-        "RoPE",
-        "cast",
-        "layout",
-        "permute",
-        "router",
-        "loss",
-        "embedding",
-        "elementwise",
-    ),
-    "optimizer": ("optimizer", "gradient norm"),
-    "expert exchange": ("expert exchange",),
-    "communication": ("communication",),
-    "copies": ("copy",),
-    "framework": ("framework",),
-    "idle": ("idle",),
-    UNKNOWN: (UNKNOWN,),
-}
-"""Causes, and the kinds of kernel that make them up: one library fuses what another runs apart, so that kinds differ where
-their sum does not."""
-
+#: Causes, and the kinds of kernel that make them up.
+GROUPS: Mapping[str, tuple[str, ...]] = {cause: tuple(kinds) for cause, kinds in KINDS["causes"].items()}
 _WHOLE = 0.1  # how far a count of layer passes may be from a step's
 
 

@@ -6,11 +6,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
+from typing import Any
 
 from harness.evidence import shelf
 from projector.dataclass import dataclass
 
 UNKNOWN = "unclassified"
+#: What ``kinds.yaml`` says of kinds of kernel.
+KINDS: Mapping[str, Any] = shelf.data("trace/kinds.yaml")
 COMMUNICATION = ("communication", "expert exchange")
 _LONGEST = 4096  # characters of a name that are looked at
 _DEFAULT = "(anonymous namespace)"

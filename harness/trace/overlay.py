@@ -6,26 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from harness.trace.names import KINDS
 from harness.trace.study import Study
 from projector.benchmark.record import TableFile
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 from projector.operators.types import Gemm
 from projector.pipeline.trace import events
-
-#: Families of kernel tables by provider of the kernel; of the others no table is kept.
-_FAMILIES = {
-    "cuBLASLt": "cublaslt",
-    "cuBLAS": "cublaslt",
-    "hipBLASLt": "hipblaslt",
-    "FA2": "fa2",
-    "FA3": "fa3",
-    "FA4": "fa4",
-    "cuDNN": "cudnn",
-    "AITER": "aiter",
-    "CK": "ck",
-    "AOTriton": "aotriton",
-}
 
 
 def record(found: Study, folder: Path, gpu: str) -> tuple[int, int]:
@@ -36,7 +23,7 @@ def record(found: Study, folder: Path, gpu: str) -> tuple[int, int]:
     added = left = 0
     for row in found.shapes:
         table = tables["gemm" if isinstance(row.op, Gemm) else "attention"]
-        family = _FAMILIES.get(row.provider, "")
+        family = KINDS["families"].get(row.provider, "")
         if not family or not row.laid or row.seconds <= 0:
             left += 1
         elif not table.holds(row.op, family):

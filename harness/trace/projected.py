@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from harness.trace.names import KINDS
 from projector.dataclass import dataclass
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster
@@ -20,25 +21,7 @@ from projector.step.priced import Priced, priced
 from projector.step.stages import StageBlock
 from projector.workload.workload import Workload
 
-_STREAMS = {
-    "norm": "norm",
-    "elementwise": "elementwise",
-    "strided": "elementwise",
-    "activation": "activation",
-    "rope": "RoPE",
-    "permute": "permute",
-    "cast": "cast",
-    "loss": "loss",
-    "optimizer": "optimizer",
-    "copy": "layout",
-    "transpose": "layout",
-    "router": "router",
-    "gather": "embedding",
-    "scatter": "embedding",
-    "softmax": "softmax",
-    "reduce": "elementwise",
-    "fill": "elementwise",
-}
+_STREAMS = {stream: kind for kind, streams in KINDS["streams"].items() for stream in streams.split()}
 PASSES = ("forward", "backward", "once")
 """What repeats with every layer pass, and what a step does once or at its ends."""
 

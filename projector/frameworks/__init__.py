@@ -8,15 +8,5 @@ from projector.mechanisms import Execution
 #: The framework that stands for a code base without a profile.
 UNKNOWN = "unknown"
 
-__all__ = [
-    "UNKNOWN",
-    "Execution",
-    "Framework",
-    "Resolved",
-    "experts_follow",
-    "find",
-    "load",
-    "named",
-    "names",
-    "resolve",
-]
+__all__ = ["UNKNOWN", "Execution", "Framework", "Resolved", "experts_follow"]
+__all__ += ["find", "load", "named", "names", "resolve"]

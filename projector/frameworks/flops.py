@@ -7,30 +7,18 @@ physics: the projector's own FLOP count is in ``projector.layers``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from projector.errors import Unsupported
 from projector.frameworks.flops_formulas import FORMULAS
 from projector.frameworks.profiles_io import load, names
+from projector.io.files import read_yaml
 from projector.workload.workload import Workload
 
-# Those that differ for packed documents alone (megatron-2026-05) are asked for by name: a date says nothing of packing.
-# The word in a framework file (``flop_formula``) → formulas with the month each one starts (first commit on main).
-_HISTORIES: dict[str, tuple[tuple[str, str], ...]] = {
-    "megatron": (
-        ("", "hardware-2021"),
-        ("2023-11", "megatron-2023-11"),
-        ("2024-03", "megatron-2024-03"),
-        ("2024-04", "megatron-2024-04"),
-        ("2025-03", "megatron-2025-03"),
-        ("2025-04", "megatron-2025-04"),
-    ),
-    "megatron-bridge": (
-        ("", "megatron-bridge-2025-09"),
-        ("2026-04", "megatron-bridge-2026-04"),
-        ("2026-06", "megatron-2025-04"),
-    ),
-    "bigscience": (("", "hardware-2021"),),
-    "nemo": (("", "megatron-2024-04"), ("2025-08", "megatron-2025-04")),
-    "torchtitan": (("", "torchtitan-2024"), ("2025-11", "torchtitan")),
+#: The word in a framework file (``flop_formula``): (month in which it starts, formula), in order.
+_HISTORIES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    family: tuple(told.items()) for family, told in read_yaml(Path(__file__).with_suffix(".yaml")).items()
 }
 
 #: Formulas that count every kind of layer: by kind, or by parameters.

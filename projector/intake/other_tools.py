@@ -13,7 +13,7 @@ from projector.intake import megatron_cli
 from projector.intake.dialect import dialect, names
 from projector.intake.shell.unknown import Unknowns
 from projector.intake.spelling import normal
-from projector.intake.tables import table
+from projector.intake.tables import table, words
 from projector.intake.values import literal
 from projector.workload import zoo
 from projector.workload.fields import Field, field_of, fields
@@ -57,21 +57,6 @@ def refuse_other_tools(content: Mapping[str, object], where: str) -> None:
             raise Unsupported(f"{where}: {name}{built_on}: not read ({_ways(name, content)})")
 
 
-#: Settings that name a model, and that count GPUs, of whatever trainer.
-_MODEL = frozenset(
-    [
-        "model",
-        "model_name",
-        "model_recipe_name",
-        "model_name_or_path",
-        "model_id",
-        "base_model",
-        "pretrained_model_name_or_path",
-    ]
-)
-_GPUS = frozenset(["world_size", "num_gpus", "n_gpus", "ngpus", "gpus", "global_num_gpus"])
-#: NVIDIA-NeMo/Megatron-Bridge scripts/performance, --compute_dtype.
-_COMPUTED = {"bf16": "bf16", "fp8_cs": "fp8", "fp8_ds": "fp8", "fp8_sc": "fp8", "fp8_mx": "mxfp8", "nvfp4": "nvfp4"}
 _PAIR = re.compile(r"^\s*([A-Za-z_][\w.]*)\s*(?::\s*\w+\s*)?[=:]\s*([^\s#,{(\[][^#,\n]*)", re.MULTILINE)
 
 
@@ -87,11 +72,11 @@ def flags(settings: Mapping[str, object]) -> str:
     asked = {"--model": "NAME|FILE", "--gpu": "NAME", "--gpus": "N"}
     for name, value in _leaves(settings):
         last = normal(name.rpartition(".")[2])
-        if last in _MODEL and isinstance(value, str) and (known := zoo.named(value.rstrip("/"))):
+        if last in words("other_tools", "model") and isinstance(value, str) and (known := zoo.named(value.rstrip("/"))):
             asked["--model"] = known
-        elif last == "compute_dtype" and str(value).lower() in _COMPUTED:
-            stated["precision"] = f"--precision {_COMPUTED[str(value).lower()]}"
-        elif last in _GPUS and type(value) is int and value > 0:
+        elif last == "compute_dtype" and (precision := table("other_tools", "computed").get(str(value).lower())):
+            stated["precision"] = f"--precision {precision}"
+        elif last in words("other_tools", "gpus") and type(value) is int and value > 0:
             asked["--gpus"] = str(value)
         elif (own := field_of(last)) and (word := _said(own, value)):
             stated[own.key] = word

@@ -16,31 +16,9 @@ from projector.pipeline.schedules import build, choose, find, generator, names, 
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.types import KINDS, Action, Compiled, Costs, Generator, Schedule
 
-__all__ = [
-    "KINDS",
-    "Action",
-    "Compiled",
-    "Costs",
-    "Generator",
-    "InFlight",
-    "Schedule",
-    "Situations",
-    "Timeline",
-    "build",
-    "choose",
-    "compile",
-    "evaluate",
-    "find",
-    "generator",
-    "in_flight",
-    "lower_bound",
-    "names",
-    "peak",
-    "problems",
-    "replay",
-    "resident",
-    "situations",
-]
+__all__ = ["KINDS", "Action", "Compiled", "Costs", "Generator", "InFlight", "Schedule", "Situations", "Timeline"]
+__all__ += ["build", "choose", "compile", "evaluate", "find", "generator", "in_flight", "lower_bound", "names", "peak"]
+__all__ += ["problems", "replay", "resident", "situations"]
 
 
 @lru_cache(maxsize=64)
