@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from projector.dataclass import dataclass
 
@@ -79,6 +80,21 @@ class InputError(ValueError):
         shown = [str(problem) for problem in self.problems[:_MOST_PROBLEMS]]
         more = len(self.problems) - len(shown)
         return [*shown, f"and {more} more mistakes"] if more else shown
+
+
+def raise_all(problems: Sequence[Problem]) -> None:
+    """Raises :class:`InputError` with all of ``problems``, where there are any."""
+    if problems:
+        raise InputError(problems)
+
+
+@contextmanager
+def adding_to(problems: list[Problem]) -> Iterator[None]:
+    """What is wrong in the block goes to ``problems``, and what follows the block goes on."""
+    try:
+        yield
+    except InputError as error:
+        problems += error.problems
 
 
 class Unsupported(ValueError):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.frameworks import Resolved
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster, Efficiency
@@ -93,8 +93,7 @@ def project_many(
     wrong = arguments.around(cluster, mode, settings)
     if mode == "benchmark":
         wrong.append(Problem("", "mode", mode, "simulate: what was measured is looked up one run at a time"))
-    if wrong:
-        raise InputError(wrong)
+    raise_all(wrong)
     parts: list[_Rows] = []
     race, given, first = _Race(best), iter(workloads), 0
     while loads := tuple(islice(given, _AT_ONCE)):

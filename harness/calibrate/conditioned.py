@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from harness.contracts.estimates import Observation
 from projector.dataclass import dataclass
 from projector.effects import Effect, Facts, Prior, of_stack
+from projector.io.rows import grouped
 from projector.posterior import FREEDOM
 
 Array = NDArray[np.float64]
@@ -30,9 +31,7 @@ _ROUNDS = 4
 
 def thinned(rows: Sequence[Observation], most: int = MOST) -> list[Observation]:
     """At most ``most`` rows of each source, source by source, spread evenly over its cells and ids."""
-    by_source: dict[str, list[Observation]] = {}
-    for row in sorted(rows, key=lambda o: (o.cell, o.run_id)):
-        by_source.setdefault(row.source, []).append(row)
+    by_source = grouped((row.source, row) for row in sorted(rows, key=lambda o: (o.cell, o.run_id)))
     chosen: list[Observation] = []
     for those in by_source.values():
         at = np.unique(np.linspace(0, len(those) - 1, min(most, len(those))).round().astype(int))
@@ -111,9 +110,7 @@ def blocks_of(
     facts: Sequence[Facts], y: Array, known: Prior, weight: Array | None = None, rounds: int = _ROUNDS
 ) -> dict[str, Block]:
     """Returns a block for each source of rows that come source by source, weighed ``rounds`` times from ``weight`` on."""
-    by_source: dict[str, list[int]] = {}
-    for i, each in enumerate(facts):
-        by_source.setdefault(each.source, []).append(i)
+    by_source = grouped((each.source, i) for i, each in enumerate(facts))
     shared = shared_effects(facts, known)
     weight = np.ones(len(y)) if weight is None else weight
     blocks = {

@@ -16,6 +16,7 @@ from harness.calibrate.learn import NORMAL, Left
 from harness.contracts.estimates import Estimate, Observation
 from projector.dataclass import dataclass
 from projector.effects import Prior
+from projector.io.rows import grouped
 from projector.posterior import REPEAT, Posterior
 
 #: Parts into which sources are divided so that the variances of each come from the first looks of the others.
@@ -53,9 +54,7 @@ def estimates(known: Conditioned, asked: Sequence[Observation], tail: float | No
 
 def all_in(known: Conditioned, asked: Sequence[Observation]) -> dict[str, Estimate]:
     """By run id, each asked row by all rows, its own included."""
-    by_source: dict[str, list[Observation]] = {}
-    for row in asked:
-        by_source.setdefault(row.source, []).append(row)
+    by_source = grouped((row.source, row) for row in asked)
     found: dict[str, Estimate] = {}
     for those in by_source.values():
         mean, covariance = known.expected([row.facts for row in those], own=True)

@@ -14,6 +14,7 @@ from harness.calibrate.conditioned import Conditioned
 from harness.calibrate.fit import prior, repeat_share
 from harness.contracts.estimates import Observation
 from projector.dataclass import dataclass
+from projector.io.rows import grouped
 from projector.posterior import LEVEL, REPEAT, Posterior
 
 Array = NDArray[np.float64]
@@ -61,9 +62,7 @@ class Left:
 
 def left_out(known: Conditioned, asked: Iterable[Observation], counts: Sequence[int] = OWN) -> list[Left]:
     """Every asked row by the rows of other sources, and after some of its own source's: as many as ``counts`` says."""
-    by_source: dict[str, list[Observation]] = {}
-    for row in asked:
-        by_source.setdefault(row.source, []).append(row)
+    by_source = grouped((row.source, row) for row in asked)
     found: list[Left] = []
     for those in by_source.values():
         mean, covariance = known.expected([row.facts for row in those])

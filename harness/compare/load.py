@@ -24,7 +24,7 @@ from harness.evidence.ingest.report import LogRun
 from harness.evidence.ingest.steady import REASONS, SteadyState
 from harness.evidence.physics import judge
 from harness.predictors.ours import Ours
-from projector.errors import NO_FILE, InputError, Problem, nearest
+from projector.errors import NO_FILE, InputError, Problem, adding_to, nearest, raise_all
 from projector.hardware import catalogue
 from projector.workload import zoo
 
@@ -46,15 +46,12 @@ def sides(named: Sequence[str], known: Known, context: Context) -> list[Side]:
     wanted = [text for text in dict.fromkeys(named) if not _is_file(text)]
     runs = {run.id: run for run in known()} if wanted else {}
     for text in dict.fromkeys(named):
-        try:
+        with adding_to(problems):
             found += _of_file(Path(text), context) if _is_file(text) else [_of_id(text, runs)]
-        except InputError as error:
-            problems += error.problems
     if not problems and not 2 <= len(found) <= MOST:
         told = ", ".join(side.name for side in found[:MOST])
         problems.append(Problem("command line", "RUN", f"{len(found)} runs ({told})", f"2 to {MOST} runs to compare"))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return _told_apart(found)
 
 
@@ -96,8 +93,7 @@ def _of_file(path: Path, context: Context) -> list[Side]:
             made.append(_of_record(record, dialect, path, context, error))
         except InputError as error:
             problems += [problem for problem in error.problems if problem not in problems]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return made
 
 

@@ -19,7 +19,7 @@ from harness.predictors.protocol import Predictor
 from projector import posterior
 from projector.dataclass import dataclass
 from projector.effects import Facts
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.io import csv_file
 from projector.io.files import read_text, write_whole
 
@@ -157,8 +157,7 @@ def read(path: Path) -> list[Look]:
             except ValueError:
                 problems.append(Problem(str(path), f"line {number}, {name}", text, "a number"))
         looks.append(Look(**values))  # type: ignore[arg-type]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return looks
 
 

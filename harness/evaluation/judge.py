@@ -14,7 +14,7 @@ from harness.evidence.ingest.logs.build import timers_of
 from harness.evidence.ingest.report import RowReport
 from harness.predictors.ours import Ours, cluster_of
 from harness.score.judged import Judged, Span, values
-from projector.errors import InputError, NoMeasurement, Problem, Unsupported
+from projector.errors import InputError, NoMeasurement, Problem, Unsupported, raise_all
 from projector.expectation import Knowledge, facts_of
 
 _INSIDE = ("compute_s", "host_s", "tp_s", "ep_s", "cp_s", "pp_s", "bubble_s")
@@ -41,8 +41,7 @@ def judged(paths: Sequence[Path], said: Context) -> tuple[list[Judged], tuple[Pr
 def score(log: Path, config: Path | None, gpu: str | None, gpus: int | None) -> list[dict[str, Any]]:
     """The verdicts on one log as values, for the projector's entry point. Raises :class:`InputError`."""
     every, problems = judged([log], read_context(config, gpu, gpus))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return values(every)
 
 

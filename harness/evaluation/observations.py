@@ -19,7 +19,7 @@ from harness.contracts.runs import MeasuredRun, Prediction
 from harness.evidence import csvcell, shelf
 from harness.predictors.ours import cluster_of
 from projector.effects import ASSUMPTIONS, PARTS, Facts
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.expectation import facts_of
 from projector.io import csv_file
 from projector.io.files import read_text
@@ -84,8 +84,7 @@ def parse(content: str, where: str) -> dict[str, tuple[Observation, ...]]:
             problems.append(Problem(where, f"line {number}", ",".join(cells), "words, then finite figures"))
         else:
             found.setdefault(predictor, []).append(seen)
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return {predictor: tuple(rows) for predictor, rows in found.items()}
 
 

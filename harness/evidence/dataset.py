@@ -17,9 +17,10 @@ from harness.contracts.runs import MISSING_MODEL, Measured, MeasuredRun, Source,
 from harness.evidence import physics
 from harness.evidence.agreement import both
 from harness.kept import Shelf
-from projector.errors import NO_FILE, InputError, Problem, nearest
+from projector.errors import NO_FILE, InputError, Problem, adding_to, nearest, raise_all
 from projector.hardware import catalogue, own
-from projector.io.files import parse_yaml, read_text
+from projector.io.documents import parse_yaml
+from projector.io.files import read_text
 from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -46,22 +47,18 @@ def read_all(paths: Iterable[str | Path], *, lenient: bool = False) -> list[Meas
     runs: list[MeasuredRun] = []
     problems: list[Problem] = []
     for path in _files(paths, problems):
-        try:
+        with adding_to(problems):
             text = read_text(path, "a readable YAML file")
             runs += known if (known := remembered(text)) is not None else _parsed(text, str(path), lenient)
-        except InputError as error:
-            problems += error.problems
     if problems:
         raise InputError([*problems, *_duplicates(runs, "")])
-    if twice := _duplicates(runs, ""):
-        raise InputError(twice)
+    raise_all(_duplicates(runs, ""))
     return runs
 
 
 def _parsed(text: str, where: str, lenient: bool) -> list[MeasuredRun]:
     runs, problems = parse(parse_yaml(text, where), where, lenient=lenient)
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     if not any(run.problem.startswith(MISSING_MODEL) for run in runs):
         remember(text, runs)
     return runs

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.contracts.runs import MeasuredRun
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 
 if TYPE_CHECKING:  # readers of logs take a tenth of a second to import, and most runs are tables of suites
     from harness.evidence.ingest.context import Context
@@ -62,6 +62,5 @@ def runs_of_all(
                 problems.append(Problem(str(path), run.id, "a duplicate id", expected))
             origin[run.id] = path
         runs += found
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return runs

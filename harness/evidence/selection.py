@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.contracts.runs import MeasuredRun
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, adding_to, nearest
 
 FIELDS: dict[str, Callable[[MeasuredRun], str]] = {
     "id": lambda run: run.id,
@@ -177,18 +177,15 @@ def read_all(files: Iterable[Path]) -> tuple[list[MeasuredRun], list[Problem]]:
     problems: list[Problem] = []
     origin: dict[str, Path] = {}
     for path in files:
-        try:
+        with adding_to(problems):
             read = read_runs(path)
-        except InputError as error:
-            problems += error.problems
-            continue
-        for run in read:
-            if run.id in origin:
-                problems.append(
-                    Problem(str(path), run.id, "a duplicate id", f"an id that {origin[run.id]} does not have")
-                )
-            origin[run.id] = path
-        runs += read
+            for run in read:
+                if run.id in origin:
+                    problems.append(
+                        Problem(str(path), run.id, "a duplicate id", f"an id that {origin[run.id]} does not have")
+                    )
+                origin[run.id] = path
+            runs += read
     return runs, problems
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from projector.errors import InputError, Problem, nearest
-from projector.io.files import nearest_folder, parse_yaml
+from projector.io.documents import parse_yaml
+from projector.io.files import nearest_folder
 
 # Where the build puts ``suites`` and ``measured`` in a wheel (pyproject.toml, force-include).
 PACKAGED = Path(__file__).resolve().parents[1]

@@ -20,7 +20,7 @@ from harness.measure.spec import Plan
 from harness.predictors import MODES
 from harness.score.gate import parse_limits
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, adding_to, nearest, raise_all
 from projector.io.files import read_yaml
 
 KEYS = ("suite", "title", "select", "cases", "measure", "gate")
@@ -61,8 +61,7 @@ def load(path: Path, runs_folder: Path | None = None) -> Suite:
     if not problems and not (selected or made or plan.jobs):
         expected = "a select, cases or measure list with at least one entry"
         problems.append(Problem(where, "select", "nothing to project", expected))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return Suite(
         name=str(document["suite"]),
         title=str(document.get("title", document["suite"])),
@@ -80,18 +79,15 @@ def load_all(paths: list[Path], runs_folder: Path | None = None) -> list[Suite]:
     suites: list[Suite] = []
     problems: list[Problem] = []
     for path in dict.fromkeys(paths):
-        try:
+        with adding_to(problems):
             suites.append(load(shelf.suite(path), runs_folder))
-        except InputError as error:
-            problems += error.problems
     counts = Counter(s.name for s in suites)
     problems += [
         Problem(str(s.path), "suite", s.name, "a name that no other suite of this run has")
         for s in suites
         if counts[s.name] > 1
     ]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return suites
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.hardware import catalogue
 from projector.hardware.yaml_file import Reader
 from projector.intake import case as case_file
@@ -58,8 +58,7 @@ def read(path: Path) -> tuple[Total, ...]:
         Problem(str(path), name, "a duplicate id", "one entry a run")
         for name in {n for n in names if names.count(n) > 1}
     ]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return tuple(found)
 
 

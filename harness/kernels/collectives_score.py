@@ -20,6 +20,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster, GroupShape
+from projector.io.rows import grouped
 
 LARGE = 2**20
 
@@ -129,9 +130,7 @@ def projected(record: CollectiveRecord, cluster: Cluster) -> float:
 
 def levels(found: Iterable[Figure]) -> tuple[Level, ...]:
     """Median and worst absolute error by fabric and size class; thresholds are left out."""
-    groups: dict[tuple[str, bool], list[Figure]] = {}
-    for figure in _measured(found):
-        groups.setdefault((figure.fabric, figure.record.bytes >= LARGE), []).append(figure)
+    groups = grouped(((figure.fabric, figure.record.bytes >= LARGE), figure) for figure in _measured(found))
     return tuple(_level(*key, alike) for key, alike in sorted(groups.items()))
 
 

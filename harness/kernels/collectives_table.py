@@ -13,7 +13,7 @@ from projector.collectives import nccl_tests
 from projector.collectives.model import KINDS
 from projector.collectives.told_shares import shape_of
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import Problem, raise_all
 from projector.hardware import catalogue
 from projector.io import csv_file
 
@@ -60,8 +60,7 @@ def read(folder: Path) -> tuple[CollectiveRecord, ...]:
                 found.append(_record(path.stem, row))
             except (ValueError, TypeError) as error:
                 problems.append(Problem(f"{path}:{number}", "row", str(error), "a record (README.md)"))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return tuple(found)
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
+from projector.io.rows import grouped
 from projector.kernels.protocol import ComputeOp
 from projector.kernels.simulate import Simulated, arrange
 from projector.kernels.tables import Measured
@@ -54,10 +55,7 @@ def group_of(op: ComputeOp) -> tuple[object, ...]:
 
 def places(rows: Sequence[T], key: Callable[[T], K]) -> dict[K, list[int]]:
     """Places of the rows by a key, in order of first appearance."""
-    found: dict[K, list[int]] = {}
-    for i, row in enumerate(rows):
-        found.setdefault(key(row), []).append(i)
-    return found
+    return grouped((key(row), i) for i, row in enumerate(rows))
 
 
 @dataclass(frozen=True)

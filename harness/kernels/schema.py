@@ -19,7 +19,7 @@ from harness.kernels import convert
 from harness.kernels.convert import Cells
 from harness.kernels.families import WORDS
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, Unsupported, nearest
+from projector.errors import InputError, Problem, Unsupported, nearest, raise_all
 from projector.hardware.catalogue import find_gpu, gpu_names
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.types import Gpu
@@ -60,8 +60,7 @@ def read_csv(path: Path) -> CsvFile:
         for line, cells in numbered[1:]
         if len(cells) != len(columns)
     ]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     rows = tuple((line, dict(zip(columns, cells, strict=True))) for line, cells in numbered[1:])
     return CsvFile(path, columns, rows)
 
@@ -228,8 +227,7 @@ def _third_party(file: CsvFile) -> Loaded:
     ]
     if kinds and not {"time_us", "tflops", "value"} & set(file.columns):
         problems.append(Problem(f"{file.path}:1", "time_us", "no such column", "time_us, tflops, or metric and value"))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     rows: list[Row] = []
     skipped: list[Skipped] = []
     for line, raw in file.rows:
@@ -304,8 +302,7 @@ def _own(file: CsvFile, kind: str, stated: str | None) -> Loaded:
             rows.append(row)
         else:
             skipped.append(Skipped(cells.where, device.name, kind, row))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return Loaded((file.path,), tuple(rows), tuple(skipped))
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.kernels.schema import Loaded, Row, Skipped, read
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, adding_to, nearest, raise_all
 from projector.hardware.catalogue import find_gpu, gpu_names
 from projector.kernels.tables import tables_dir
 
@@ -30,15 +30,11 @@ def load(paths: Sequence[Path], gpu: str | None = None) -> Loaded:
     problems: list[Problem] = []
     unique = tuple(dict.fromkeys(paths))
     for path in unique:
-        try:
+        with adding_to(problems):
             found = read(path, gpu)
-        except InputError as error:
-            problems += error.problems
-            continue
-        rows += found.rows
-        skipped += found.skipped
-    if problems:
-        raise InputError(problems)
+            rows += found.rows
+            skipped += found.skipped
+    raise_all(problems)
     return Loaded(unique, tuple(rows), tuple(skipped))
 
 
@@ -61,8 +57,7 @@ def choose(
             for word in wanted
             if word not in present
         ]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     rows = tuple(
         row
         for row in loaded.rows

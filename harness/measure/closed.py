@@ -22,6 +22,7 @@ from projector.benchmark.timings import Asked
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
+from projector.io.rows import grouped
 
 _RUNS = "runs.yaml"
 _LOSS = re.compile(r"lm loss: ([0-9.E+-]{1,20})")
@@ -84,9 +85,7 @@ def train(
 
 def _by_processes(jobs: Iterable[Job]) -> list[tuple[Job, ...]]:
     """Jobs of one number of processes together: these start once for all of them."""
-    found: dict[int, list[Job]] = {}
-    for job in jobs:
-        found.setdefault(job.workload.gpus, []).append(job)
+    found = grouped((job.workload.gpus, job) for job in jobs)
     return [tuple(found[size]) for size in sorted(found)]
 
 

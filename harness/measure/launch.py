@@ -14,7 +14,7 @@ from projector.benchmark.launched import launched
 from projector.benchmark.processes import JobFile, cores, launch
 from projector.benchmark.timings import Asked
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import InputError, Problem, Unsupported, raise_all
 
 _TASK = "harness.measure.worker:run"
 _LIMIT = 3600.0  # seconds that processes may take before they count as hung
@@ -59,8 +59,7 @@ def host(plan: Plan, where: str) -> Host:
     problems += [
         Problem(where, f"{job.id}: precision", "fp8", said) for job in plan.jobs if (said := _lacks(job, kind))
     ]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return found
 
 

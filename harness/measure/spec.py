@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.measure import support
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 from projector.hardware.yaml_file import Reader
 from projector.io.files import read_yaml
 from projector.workload import schema, validate
@@ -102,8 +102,7 @@ def read(path: Path) -> Plan:
     plan, problems = parse(document["measure"], where)
     if not problems and not plan.jobs:
         problems = [Problem(where, "measure", [], "at least one training")]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return plan
 
 
@@ -150,8 +149,7 @@ def by_strategy(plan: Plan, names: Sequence[str], where: str) -> Plan:
         problems += [replace(problem, key=f"{job.id}, {name}: {problem.key}") for problem in wrong]
         if not wrong:
             jobs.append(replace(job, id=f"{job.id}-{name}", workload=support.settle(split), strategy=name))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return replace(plan, jobs=tuple(jobs))
 
 

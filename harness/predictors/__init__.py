@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from harness.contracts.results import BASELINE
 from harness.predictors.protocol import Predictor
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, adding_to, nearest, raise_all
 from projector.kernels.settings import DEFAULT, Settings
 
 __all__ = ["BASELINE", "MODES", "PEERS", "Predictor", "load", "names"]
@@ -47,16 +47,14 @@ def load(wanted: Iterable[str], settings: Settings = DEFAULT) -> tuple[Predictor
     made: dict[str, Predictor] = {}
     problems: list[Problem] = []
     for word in dict.fromkeys(wanted):
-        try:
+        with adding_to(problems):
             found = _own(word) if ":" in word else _make(word, (settings,) if word in MODES else ())
-        except InputError as error:
-            problems += error.problems
-            continue
-        if found.name in made or (":" in word and found.name in _REGISTERED):
-            problems.append(Problem("command line", "--with", word, f"a predictor of another name than {found.name}"))
-        made[found.name] = found
-    if problems:
-        raise InputError(problems)
+            if found.name in made or (":" in word and found.name in _REGISTERED):
+                problems.append(
+                    Problem("command line", "--with", word, f"a predictor of another name than {found.name}")
+                )
+            made[found.name] = found
+    raise_all(problems)
     return tuple(made.values())
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors.ours import cluster_of
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -68,8 +68,7 @@ def state(run: MeasuredRun) -> tuple[Resolved, Cluster]:
     # Whether layers may divide unevenly is the framework's rule, and decides whether the layout is valid.
     split = resolved.workload.recipe.allow_uneven_pipeline_split
     wrong = problems(replace(run.workload, recipe=replace(run.workload.recipe, allow_uneven_pipeline_split=split)))
-    if wrong:
-        raise InputError(wrong)
+    raise_all(wrong)
     return resolved, cluster
 
 

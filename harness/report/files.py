@@ -25,9 +25,10 @@ from harness.contracts.results import (
 from harness.evidence import csvcell
 from harness.score.gate import parse_limits
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.io import csv_file
-from projector.io.files import as_mapping, parse_json, read_text
+from projector.io.documents import as_mapping, parse_json
+from projector.io.files import read_text
 from projector.io.typed import type_problems
 
 # Enough to tell two projections apart, few enough that another machine's last bit changes nothing.
@@ -92,8 +93,7 @@ def read(path: Path) -> Saved:
         expected = f"a results.json that `harness run` wrote ({type(error).__name__}: {error})"
         raise InputError([Problem(str(source), "", "other content", expected)]) from None
     problems = _problems(saved, str(source))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return saved
 
 
@@ -113,8 +113,7 @@ def rows(path: Path) -> tuple[Row, ...]:
         row, wrong = _row(cells, str(path), line)
         found.append(row)
         problems += wrong
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return tuple(row for row in found if row is not None and row.fit not in GONE)
 
 
@@ -177,11 +176,7 @@ def _saved(document: Mapping[str, Any]) -> Saved:
         for row in document["rows"]
         if row["fit"] not in GONE
     )
-    evaluation = Evaluation(
-        rows=sound,
-        doubted=doubted,
-        facts={f.run_id: f for f in facts},
-    )
+    evaluation = Evaluation(rows=sound, doubted=doubted, facts={f.run_id: f for f in facts})
     return Saved(
         evaluation=evaluation,
         gates=as_mapping(document["gates"], "gates"),

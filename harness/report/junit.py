@@ -15,6 +15,7 @@ from harness.report.table import NONE, number, signed
 from harness.report.view_drift import causes
 from harness.score.drift import Drift
 from harness.score.gate import Check
+from projector.io.rows import grouped
 
 if TYPE_CHECKING:
     from junitparser import TestCase
@@ -33,9 +34,7 @@ def render(
     from junitparser import JUnitXml, TestSuite
 
     limits = {(c.suite, c.predictor): c.limit for c in checks if c.name == WORST and not c.passed}
-    cases: dict[str, list[TestCase]] = {}
-    for check in checks:
-        cases.setdefault(check.suite, []).append(_check_case(check, judged))
+    cases = grouped((check.suite, _check_case(check, judged)) for check in checks)
     if drift is not None:
         cases["against earlier results"] = [_drift_case(drift, judged)]
     for row in rows:

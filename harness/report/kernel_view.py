@@ -31,6 +31,7 @@ from harness.report.spec import tabled, yes_no
 from harness.report.table import NONE, Report, Table, percent, ratio
 from projector.dataclass import dataclass
 from projector.io.files import write_whole
+from projector.io.rows import grouped
 
 PLOTS = "kernels"
 _KINDS = ("gemm", "gemm_step", "attention", "grouped", "stream")
@@ -163,9 +164,7 @@ def _lines(score: Score, loaded: Loaded) -> list[str]:
 
 def _new_gpu(score: Score) -> list[str]:
     """The headline of a device that nobody measured: each GPU counts once."""
-    by_kind: dict[str, list[float]] = {}
-    for each in _left_out(score):
-        by_kind.setdefault(each["kind"], []).append(each["found"].mape)
+    by_kind = grouped((each["kind"], each["found"].mape) for each in _left_out(score))
     said = ", ".join(f"{kind} {percent(float(np.mean(off)))} ({len(off)})" for kind, off in by_kind.items())
     return [f"A GPU that nobody measured, from its data sheet, mean over GPUs: {said}"] if said else []
 

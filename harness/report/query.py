@@ -15,7 +15,7 @@ from harness.report import latex, markdown
 from harness.report.spec import GROUPS, METRICS, Spec, table, values
 from harness.report.table import NONE, Table
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 from projector.io import csv_file
 
 if TYPE_CHECKING:
@@ -71,8 +71,7 @@ def ask(evaluation: Evaluation, by: str, metrics: str, where: Sequence[str], for
         holds, wrong = _holds(rows, each)
         problems += wrong
         kept = kept[holds[kept.index]]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     if "predictor" not in (*groups, *(each.column for each in conditions)):
         kept = frame.part(kept, predictor=next((n for n in evaluation.predictors if n != BASELINE), BASELINE))
     elif "predictor" not in groups and kept["predictor"].nunique() > 1:

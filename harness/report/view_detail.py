@@ -13,6 +13,7 @@ from harness.report.parallelism import DEGREES
 from harness.report.spec import NOT_STATED, SPECS, table, tabled
 from harness.report.table import Column, Table
 from harness.score import accuracy
+from projector.io.rows import grouped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,9 +62,7 @@ def _verdicts(rows: pd.DataFrame, name: str) -> Table:
 
 
 def _refusals(rows: pd.DataFrame, name: str) -> Table:
-    by_reason: dict[str, list[accuracy.Refusal]] = {}
-    for refusal in accuracy.refusals(rows):
-        by_reason.setdefault(refusal.reason, []).append(refusal)
+    by_reason = grouped((refusal.reason, refusal) for refusal in accuracy.refusals(rows))
     found = [
         (reason, ", ".join(r.status for r in same), sum(len(r.run_ids) for r in same), same[0].run_ids[0])
         for reason, same in by_reason.items()

@@ -15,6 +15,7 @@ from harness.report import view_first_look, view_posterior
 from harness.report.spec import SPECS, table, tabled, values
 from harness.report.table import Report, Table, percent
 from harness.score import accuracy
+from projector.io.rows import grouped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,9 +64,7 @@ def _then_and_now(held: pd.DataFrame, looks: Sequence[Look]) -> Table:
     """A line a source of the looks, most first, and one of all: both times over the runs that were looked at."""
     now = held[held["run_id"].isin([each.run_id for each in looks])]
     of = values(now, "publisher")
-    then: dict[str, list[Look]] = {}
-    for each in looks:
-        then.setdefault(each.publisher, []).append(each)
+    then = grouped((each.publisher, each) for each in looks)
     ordered = sorted(then.items(), key=lambda item: (-len(item[1]), item[0]))
     lines = [(name, *view_first_look.figures(mine)[:5], *_now(now[of == name])) for name, mine in ordered]
     if looks:

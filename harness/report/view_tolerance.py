@@ -9,6 +9,7 @@ import numpy as np
 from harness.report.spec import tabled
 from harness.report.table import Report, Table
 from harness.score.memory_error import LEVEL, Judged, Order, Peak, Sized, held_out, orders, tolerances
+from projector.io.rows import grouped
 from projector.memory.tolerance import TOLERANCE
 
 
@@ -32,9 +33,7 @@ def _fitted(found: Sequence[Peak]) -> Table:
 
 
 def _cells(found: Sequence[Peak]) -> Table:
-    by: dict[tuple[str, ...], list[Peak]] = {}
-    for peak in found:
-        by.setdefault((*peak.cell, peak.kind, peak.counts), []).append(peak)
+    by = grouped(((*peak.cell, peak.kind, peak.counts), peak) for peak in found)
     rows = []
     for key, mine in sorted(by.items()):
         size = np.abs([peak.error for peak in mine])

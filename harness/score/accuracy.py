@@ -18,6 +18,7 @@ from harness.calibrate.weights import macro
 from harness.contracts import frame
 from harness.contracts.results import Row
 from projector.dataclass import dataclass
+from projector.io.rows import grouped
 from projector.memory.verdict import TOO_CLOSE
 
 if TYPE_CHECKING:
@@ -110,10 +111,7 @@ def select(rows: Iterable[Row], predictor: str, fit: str) -> list[Row]:
 
 def by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
     """Rows by key, keys in order of first appearance."""
-    grouped: dict[Key, list[Row]] = {}
-    for row in rows:
-        grouped.setdefault(key(row), []).append(row)
-    return grouped
+    return grouped((key(row), row) for row in rows)
 
 
 def eligible(rows: pd.DataFrame) -> pd.DataFrame:

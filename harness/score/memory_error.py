@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from harness.calibrate import weights
 from harness.score.ranking import agreement, tau_b
 from projector.dataclass import dataclass
+from projector.io.rows import grouped
 from projector.memory.tolerance import NEW
 
 LEVEL = 0.9
@@ -75,9 +76,7 @@ class Order(NamedTuple):
 
 def orders(found: Iterable[Sized]) -> list[Order]:
     """One for every group with two peaks and more that count the same, by name."""
-    by: dict[tuple[str, str], list[Sized]] = {}
-    for each in found:
-        by.setdefault((each.group, each.counts), []).append(each)
+    by = grouped(((each.group, each.counts), each) for each in found)
     made = []
     for (group, _), own in sorted(by.items()):
         measured, projected = [each.measured for each in own], [each.projected for each in own]

@@ -19,7 +19,7 @@ from harness.trace.reader import read
 from harness.trace.shapes import Shaped, shaped
 from harness.trace.steps import TracedPart, chosen, steps
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.workload.workload import Workload
@@ -228,8 +228,7 @@ def _same_run(traces: Sequence[Trace]) -> None:
         for at, trace in enumerate(traces)
         if trace.rank is not None and trace.rank in ranks[:at]
     ]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
 
 
 def _trains(part: TracedPart, who: Sequence[Owner]) -> bool:

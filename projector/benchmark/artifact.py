@@ -15,8 +15,9 @@ from typing import Any
 from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
 from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timings
-from projector.errors import InputError, Problem
-from projector.io.files import parse_json, read_text
+from projector.errors import InputError, Problem, raise_all
+from projector.io.documents import parse_json
+from projector.io.files import read_text
 from projector.workload.structure import to_mapping
 
 SCHEMA = 2
@@ -57,8 +58,7 @@ def read(path: Path) -> dict[str, Any]:
     missing = [
         Problem(where, key, None, "a value: the file is cut or changed") for key in _PARTS if key not in document
     ]
-    if missing:
-        raise InputError(missing)
+    raise_all(missing)
     return document
 
 
@@ -81,8 +81,7 @@ def refuse(path: Path, document: Mapping[str, Any], asked: Asked, gpu: str, devi
         major = str(device.torch.__version__).split(".")[0]
         if str(document["torch"]).split(".")[0] != major:
             found.append(Problem(where, "torch", document["torch"], f"{major}.x, the major version here"))
-    if found:
-        raise InputError(found)
+    raise_all(found)
 
 
 def timings_of(path: Path, document: Mapping[str, Any]) -> Timings:

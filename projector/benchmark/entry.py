@@ -20,6 +20,7 @@ from projector.dataclass import dataclass
 from projector.hardware import efficiency
 from projector.hardware.efficiency_file import priors
 from projector.hardware.types import Efficiency, Gpu
+from projector.io.rows import grouped
 from projector.kernels.simulate import Simulated
 from projector.mechanisms import Execution
 from projector.operators.types import Attention, Gemm, Stream
@@ -156,9 +157,7 @@ def _streams(probed: Probed, bandwidth: float) -> dict[str, Parameter]:
         "stream.device": Parameter(1.0, "derived", "shares are this device's own"),
         "stream.one_way": priors()["stream.one_way"],
     }
-    kinds: dict[str, list[TimedKernel]] = {}
-    for taken in probed.streams:
-        kinds.setdefault(str(getattr(taken.op, "kind", "")), []).append(taken)
+    kinds = grouped((str(getattr(taken.op, "kind", "")), taken) for taken in probed.streams)
     for kind, some in kinds.items():
         shares = [min(_byte_rate(taken, fill) / bandwidth, 1.0) for taken in some]
         mean = len(shares) / sum(1.0 / share for share in shares)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 
 #: (launcher, rank, size, local rank, local size); without the first two nobody started ranks.
 _LAUNCHERS = (
@@ -70,8 +70,7 @@ def _read(by: str, environment: Mapping[str, str], names: list[str]) -> Launched
     rank, size = names[:2]
     if not wrong and not 0 <= int(environment[rank]) < int(environment[size]):
         wrong = [Problem(by, rank, environment[rank], f"0 to {size} - 1 = {int(environment[size]) - 1}")]
-    if wrong:
-        raise InputError(wrong)
+    raise_all(wrong)
     number, total = int(environment[rank]), int(environment[size])
     stated = re.match(r"[0-9]+", environment.get(names[3], ""))  # Slurm writes 8(x2)
     nodes = next((int(environment[name]) for name in _NODES if environment.get(name, "").isdecimal()), 0)

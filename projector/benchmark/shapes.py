@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.frameworks import resolve
 from projector.io import csv_file
 from projector.kernels import tables
@@ -88,6 +88,5 @@ def of_file(path: Path) -> tuple[ComputeOp, ...]:
             wrong.append(Problem(f"{path}:{number}", str(error.args[0]), None, "a column of this name"))
         except (TypeError, ValueError) as error:
             wrong.append(Problem(f"{path}:{number}", "", str(error), "whole numbers in every size"))
-    if wrong:
-        raise InputError(wrong)
+    raise_all(wrong)
     return tuple(ops)

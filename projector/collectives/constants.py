@@ -6,9 +6,9 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-from projector.errors import InputError, Problem
+from projector.errors import Problem, raise_all
 from projector.hardware.types import Cluster, Efficiency
-from projector.io.files import parse_yaml
+from projector.io.documents import parse_yaml
 from projector.parameter import Parameter, read
 
 LIBRARY = {"nvidia": "nccl", "amd": "rccl", "cpu": "nccl"}
@@ -79,6 +79,5 @@ def sections() -> Mapping[str, Mapping[str, Parameter]]:
         section: {name: read(entry, str(path), f"{section}.{name}", problems) for name, entry in entries.items()}
         for section, entries in parse_yaml(path.read_text(encoding="utf-8"), str(path)).items()
     }
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return found

@@ -16,9 +16,10 @@ from pathlib import Path
 from statistics import median
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.hardware import catalogue
 from projector.io.files import read_text
+from projector.io.rows import grouped
 from projector.parameter import parameter
 
 _KINDS = {
@@ -82,8 +83,7 @@ def read(paths: Iterable[Path], on: tuple[int, int] | None = None) -> tuple[Swep
     with every mistake in them."""
     problems: list[Problem] = []
     found = [each for path in paths for each in _tests(path, on, problems)]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return tuple(found)
 
 
@@ -131,9 +131,7 @@ def _test(before: Sequence[str], lines: Sequence[str], where: str, stem: str, on
     named = [name for line in before if not _ENDED.search(line) for name in _TEST.findall(line)]
     ended = [name for line in lines for name in _ENDED.findall(line)]
     forced = [name for line in (*before, *lines) for name in _FORCED.findall(line)]
-    by_size: dict[float, list[float]] = {}
-    for row in rows:
-        by_size.setdefault(row.bytes, []).append(row.seconds)
+    by_size = grouped((row.bytes, row.seconds) for row in rows)
     return Swept(
         where=where,
         kind=_kind((ended or named or file)[-1:], rows, ranks),

@@ -15,7 +15,7 @@ from statistics import median
 from projector.collectives import nccl_tests
 from projector.collectives.nccl_tests import Swept
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import Problem, adding_to, raise_all
 from projector.io.files import read_text
 from projector.parameter import parameter
 
@@ -68,12 +68,9 @@ def read(paths: Iterable[Path], on: tuple[int, int] | None = None) -> tuple[tupl
             behind += slow
         else:
             printed.append(path)
-    try:
+    with adding_to(problems):
         tests += nccl_tests.read(printed, on)
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return tuple(tests), tuple(behind)
 
 

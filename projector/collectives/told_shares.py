@@ -15,7 +15,7 @@ from projector.collectives.constants import constants
 from projector.collectives.model import costs, seconds_of
 from projector.collectives.nccl_tests import Swept
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, adding_to, raise_all
 from projector.hardware.types import Cluster, GroupShape
 
 SHORTEST = 2**20  # bytes: below it a time is latency
@@ -78,18 +78,14 @@ def told(tests: Iterable[Swept], cluster: Cluster) -> Shares:
         name = _name(swept, cluster)
         if name in found:
             continue
-        try:
+        with adding_to(problems):
             share = _solved(name, swept, cluster)
-        except InputError as error:
-            problems += error.problems
-            continue
-        if share is None:
-            notes.append(f"{swept.where}: something else than {name} binds it, so it tells nothing of that")
-            continue
-        found[name] = Told(name, share, _share(name, had), swept)
-        cluster = _with(name, share, cluster)
-    if problems:
-        raise InputError(problems)
+            if share is None:
+                notes.append(f"{swept.where}: something else than {name} binds it, so it tells nothing of that")
+                continue
+            found[name] = Told(name, share, _share(name, had), swept)
+            cluster = _with(name, share, cluster)
+    raise_all(problems)
     return Shares(cluster, tuple(found.values()), tuple(notes))
 
 

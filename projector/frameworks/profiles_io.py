@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 from projector.frameworks.types import Framework
 from projector.io.files import listed_in
 from projector.mechanisms.execution import merged, problems
@@ -98,8 +98,7 @@ def _read(path: Path) -> Framework:
         if i == 0 and not wrong:
             execution = merged(execution, stated)
         wrong += _unknown(path.name, f"{place}published", part.get("published", {}), _RECIPE)
-    if wrong:
-        raise InputError(wrong)
+    raise_all(wrong)
     return Framework(
         name=path.stem,
         title=raw["title"],

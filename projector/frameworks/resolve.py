@@ -9,7 +9,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.frameworks.profiles_io import load
 from projector.frameworks.types import Framework, Resolved
 from projector.mechanisms.attention_kernels import epoch
@@ -31,8 +31,7 @@ def resolve(
     other kernel libraries by them. ``assumed`` lists ``field=value`` for the *uncertain* defaults used here. Raises
     :class:`InputError` for single values that are wrong.
     """
-    if wrong := value_problems(workload):
-        raise InputError(wrong)
+    raise_all(value_problems(workload))
     if published or virtual_stages(workload.recipe) != workload.recipe.vpp:
         return _made(workload, vendor, arch, host, published)
     return _alike(workload, vendor, arch, host)

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from projector.errors import InputError, Problem
-from projector.io.files import parse_yaml
+from projector.io.documents import parse_yaml
 from projector.parameter import Parameter, read
 
 FOLDER = Path(__file__).parent / "efficiency"

@@ -9,7 +9,8 @@ from typing import Any
 
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import DTYPES, stated_of
-from projector.io.files import as_mapping, parse_json, read_text, read_yaml
+from projector.io.documents import as_mapping, parse_json
+from projector.io.files import read_text, read_yaml
 from projector.io.typed import hints, target_of
 
 #: How files of hardware end.

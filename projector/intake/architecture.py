@@ -6,7 +6,8 @@ from pathlib import Path
 
 from projector.errors import InputError, Problem
 from projector.intake.loaded import Loaded
-from projector.io.files import parse_yaml, read_text
+from projector.io.documents import parse_yaml
+from projector.io.files import read_text
 from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.schema import parse_model

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.intake import maxtext, nemo
 from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
@@ -149,6 +149,5 @@ def stated_words(words: Sequence[str], way: Way, where: str, decides: Callable[[
         for key, _, value in pairs
         if (marks := way.unknowns.within(value)) and decides(key)
     ]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return {key: literal(value) for key, _, value in pairs if is_known(value) and is_known(key)}

@@ -18,7 +18,8 @@ from projector.intake.loaded import Loaded
 from projector.intake.megatron_args import joined
 from projector.intake.other_tools import of_another_kind, refuse_other_tools
 from projector.intake.yaml_files import read
-from projector.io.files import parse_yaml, read_text
+from projector.io.documents import parse_yaml
+from projector.io.files import read_text
 from projector.workload.model import Model
 
 #: What :func:`load` understands, in words for messages.

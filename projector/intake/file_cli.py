@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import InputError, Problem, Unsupported, adding_to, raise_all
 from projector.intake import config_cli, gpt_neox
 from projector.intake.dialect import Settings, dialect
 from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_trainer
@@ -99,8 +99,7 @@ def _handed_on(launch: Launch, way: Way) -> tuple[Launch, dict[str, object], tup
         given["deepspeed"] = _zero_of_accelerate(job)
     job.args.used |= {*_COUNTS, "fsdp_config", *optional}
     left = job.unread(written=False)
-    if job.problems:
-        raise InputError(job.problems)
+    raise_all(job.problems)
     if name:
         counts = {key: str(stated[key]) for key in _COUNTS if stated.get(key) is not None}
         steps = [*launch.steps]
@@ -122,16 +121,12 @@ def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str
     content: dict[str, object] = {}
     problems: list[Problem] = []
     for name in names:
-        try:
+        with adding_to(problems):
             stated = mapping_beside(name, launch, way, where, launch.place)
-        except InputError as error:
-            problems += error.problems
-            continue
-        shown = way.unknowns.shown(name)
-        problems += [Problem(shown, key, "stated in two files", "one of them") for key in stated if key in content]
-        content |= stated
-    if problems:
-        raise InputError(problems)
+            shown = way.unknowns.shown(name)
+            problems += [Problem(shown, key, "stated in two files", "one of them") for key in stated if key in content]
+            content |= stated
+    raise_all(problems)
     return content
 
 

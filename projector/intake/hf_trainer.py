@@ -8,14 +8,15 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import Problem, Unsupported, raise_all
 from projector.intake import script_files
 from projector.intake.dialect import BUNDLES, Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import published
 from projector.intake.shell.unknown import Unknowns
 from projector.intake.values import Reader
-from projector.io.files import as_mapping, parse_yaml, read_text
+from projector.io.documents import as_mapping, parse_yaml
+from projector.io.files import read_text
 from projector.workload.model import Model
 
 #: Linear layers of a decoder by the names of its modules.
@@ -64,8 +65,7 @@ def with_files(content: Mapping[str, object], where: str) -> dict[str, object]:
     named = {
         key: _mapping(content[key], where, key, problems) for key in ("fsdp_config", "deepspeed") if content.get(key)
     }
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return {**content, **named}
 
 

@@ -14,7 +14,8 @@ from projector.intake.huggingface_types import LANGUAGE_DEFAULTS, MODEL_TYPES, S
 from projector.intake.loaded import Loaded
 from projector.intake.tables import table
 from projector.intake.values import Reader
-from projector.io.files import as_mapping, parse_json, read_text
+from projector.io.documents import as_mapping, parse_json
+from projector.io.files import read_text
 from projector.workload.model_schema import model_from_mapping
 
 #: Towers beside a language model, by the keys that describe them.

@@ -15,7 +15,7 @@ from projector.intake.assemble import Origin, assemble
 from projector.intake.loaded import Loaded
 from projector.intake.megatron_recipe import recipe_fields
 from projector.intake.values import Reader, literal
-from projector.io.files import parse_yaml
+from projector.io.documents import parse_yaml
 from projector.workload import tokenizers, zoo
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")

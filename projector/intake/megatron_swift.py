@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.intake.assemble import Origin, assemble
 from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
@@ -72,8 +72,7 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     number = product(way.unknowns, *(_processes(name, launch, way) for name in ("NPROC_PER_NODE", "NNODES")))
     if not is_known(number) and not gpus_given:
         problems.append(uncounted(way.unknowns.within(number), where))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     gpus = int(number) if is_known(number) and not gpus_given else None
     if gpus is not None:
         settled["world_size"] = gpus

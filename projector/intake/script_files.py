@@ -20,7 +20,7 @@ from projector.intake.shell.launch import Launch, Way
 from projector.intake.shell.state import State
 from projector.intake.shell.unknown import MARK, Unknown, Unknowns, is_known
 from projector.intake.values import Reader
-from projector.io.files import as_mapping, parse_yaml
+from projector.io.documents import as_mapping, parse_yaml
 from projector.workload.model import Model
 
 
@@ -198,10 +198,7 @@ def hydra(launch: Launch, way: Way, where: str) -> Problem:
     named = [word for word in launch.arguments if word.startswith(("--config-path", "--config-name"))]
     shown = way.unknowns.shown(" ".join(named) or posixpath.basename(launch.program))
     return Problem(
-        where,
-        launch.place,
-        f"Hydra's words over {shown}",
-        "the run's whole configuration (its YAML) with --config",
+        where, launch.place, f"Hydra's words over {shown}", "the run's whole configuration (its YAML) with --config"
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.intake import (
     config_cli,
     file_cli,
@@ -217,8 +217,7 @@ def _batch(args: dict[str, object], gpus: int | None, where: str) -> int | None:
         for name in ("micro_batch_size", "seq_length")
         if not args.get(name)
     ]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     micro, steps = args["micro_batch_size"], args.pop("gradient_accumulation_steps", 1)
     if args.get("global_batch_size") or type(micro) is not int:
         return None

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import flat, model_named
@@ -89,8 +89,7 @@ def _in_samples(content: Mapping[str, object], where: str) -> dict[str, object]:
     each, total = told.get("each", 16384), told.get("total", 0)
     if not wrong and (each % length or total % length):  # type: ignore[operator]
         wrong = [Problem(where, names["each"], each, f"a multiple of {names['length']} = {length}")]
-    if wrong:
-        raise InputError(wrong)
+    raise_all(wrong)
     samples = {"training.seq_len": length, "training.local_batch_size": each // length * pieces}  # type: ignore[operator]
     samples |= {"training.global_batch_size": total // length} if total else {}  # type: ignore[operator]
     samples |= {"parallelism.pipeline_parallel_microbatches": pieces} if "pieces" in told else {}
@@ -99,8 +98,7 @@ def _in_samples(content: Mapping[str, object], where: str) -> dict[str, object]:
         for name in samples
         if name in stated
     ]
-    if twice:
-        raise InputError(twice)
+    raise_all(twice)
     return {**{name: value for name, value in stated.items() if name not in names.values()}, **samples}
 
 

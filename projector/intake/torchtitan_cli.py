@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.intake import torchtitan
 from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
@@ -195,8 +195,7 @@ def load(
         for key, value in open_.items()
         if re.match(r"training\.(local_|global_)?(batch|seq)|parallelism|model\.|activation|compile", key)
     ]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     known = {key: value for key, value in settings.items() if key not in open_}
     if not program:
         return torchtitan.load(known, where, gpus=gpus, model=model)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from projector.errors import InputError, Problem
-from projector.io.files import as_mapping, read_yaml, resolved
+from projector.io.documents import as_mapping
+from projector.io.files import read_yaml, resolved
 
 _VARIABLE = re.compile(r"\$\{([^:{}]+)(?::([^}]*))?\}")
 _DEEPEST = 32  # files that extend one another

@@ -16,26 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from projector.errors import NO_FILE, InputError, Problem
-from projector.io.documents import as_mapping, parse_json, parse_yaml
-
-__all__ = [
-    "MOST_BYTES",
-    "as_mapping",
-    "figure_problems",
-    "folder",
-    "kind_of_file",
-    "listed_in",
-    "parse_json",
-    "parse_yaml",
-    "read_bytes",
-    "read_text",
-    "read_yaml",
-    "resolved",
-    "save_figure",
-    "write_figure",
-    "write_whole",
-    "writing",
-]
+from projector.io.documents import parse_yaml
 
 MOST_BYTES = 64 << 20
 """The largest configuration that is read; logs and tables are streamed by their own readers."""

@@ -1,9 +1,21 @@
-"""Rows of plain values as people look at them in Python: a frame of pandas, a table in a notebook, a document."""
+"""Rows of plain values as people look at them in Python (a frame of pandas, a table in a notebook, a document), and
+values by what they share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+
+
+def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """What stands beside each key, keys in the order of their first appearance."""
+    found: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        found.setdefault(key, []).append(item)
+    return found
 
 
 class Rows:

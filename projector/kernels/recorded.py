@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from projector.dataclass import dataclass
 from projector.hardware.types import Gpu
+from projector.io.rows import grouped
 from projector.kernels.nearest_shapes import Near, bounded, nearest
 from projector.kernels.protocol import BoolArray, ComputeOp, FloatArray, KernelModel, Times
 from projector.kernels.tables import Measured, read, tables_dir
@@ -85,9 +86,7 @@ def left_out(
     classes = Recorded(gpu, fallback, folder).leave_one_shape_out()
     if by_class:
         return classes
-    kinds: dict[str, list[LeftOut]] = {}
-    for each in classes:
-        kinds.setdefault(each.kind, []).append(each)
+    kinds = grouped((each.kind, each) for each in classes)
     return tuple(
         LeftOut(
             kind,
@@ -171,9 +170,7 @@ class Recorded:
     def _evaluate(self, ops: Sequence[ComputeOp]) -> tuple[FloatArray, BoolArray]:
         seconds = self.fallback.times(ops).seconds.copy()
         measured = np.zeros(len(ops), dtype=np.bool_)
-        places: dict[Hashable, list[int]] = {}
-        for i, op in enumerate(ops):
-            places.setdefault(_key(op), []).append(i)
+        places = grouped((_key(op), i) for i, op in enumerate(ops))
         for key, where in places.items():
             data = self._class(key)
             if data is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import Problem, adding_to, raise_all
 from projector.hardware import clock
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels import backends
@@ -23,12 +23,9 @@ class Settings:
         for value, key in ((self.gpu_clock_mhz, "--gpu-clock-mhz"), (self.power_cap_watts, "--power-cap-watts")):
             if value is not None and not 0.0 < value < float("inf"):
                 problems.append(Problem(key, "", value, "a number above 0"))
-        try:
+        with adding_to(problems):
             backends.check(self.gemm_backend, where)
-        except InputError as error:
-            problems += error.problems
-        if problems:
-            raise InputError(problems)
+        raise_all(problems)
 
     def device(self, gpu: Gpu, efficiency: Efficiency) -> tuple[Gpu, Efficiency]:
         """The device that kernel models see."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import Problem, raise_all
 from projector.io.files import nearest_folder
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
@@ -68,8 +68,7 @@ def read(folder: Path) -> tuple[Measured, ...]:
             with path.open(newline="", encoding="utf-8") as lines:
                 for number, cells in enumerate(csv.DictReader(lines), start=2):
                     _row(kind, cells, f"{path}:{number}", rows, problems, sources)
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return tuple(rows)
 
 

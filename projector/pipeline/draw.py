@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from projector.errors import InputError, Problem
+from projector.errors import Problem, raise_all
 from projector.io.files import figure_problems, save_figure
 from projector.pipeline.residency import resident
 from projector.pipeline.timeline import Timeline
@@ -164,5 +164,4 @@ def _check(timelines: Sequence[Timeline], target: Path) -> None:
     problems = figure_problems(target)
     if not timelines or any(timeline.end.ndim != 1 for timeline in timelines):
         problems.append(Problem("pipeline", "timelines", len(timelines), "evaluations, each one: timeline.at(row)"))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)

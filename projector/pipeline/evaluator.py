@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from projector.errors import InputError, Problem
+from projector.errors import Problem, raise_all
 from projector.pipeline.timeline import Timeline, paired_durations
 from projector.pipeline.types import Compiled, Indices
 
@@ -72,8 +72,7 @@ def _savings(compiled: Compiled, hidden: tuple[ArrayLike, ArrayLike] | None) -> 
         _checked(key, part, compiled.stages, problems)[0]
         for key, part in zip(("hidden forward", "hidden backward"), hidden, strict=True)
     ]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return np.asarray(np.select([compiled.kind == 0, compiled.kind == 1], [part[compiled.stage] for part in parts]))
 
 
@@ -226,8 +225,7 @@ def _inputs(
     batches = {array.shape[0] for array in (F, B, W, messages, floor)} - {1}
     if len(batches) > 1:
         problems.append(Problem("pipeline", "batch", sorted(batches), "one batch size in all arguments"))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     if not compiled.schedule.split:
         B, W = B + W, np.zeros((1, stages))
     rows = max(F.shape[0], B.shape[0], W.shape[0])

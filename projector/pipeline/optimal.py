@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.pipeline.bounds import lower_bound
 from projector.pipeline.compiler import compile_schedule
 from projector.pipeline.evaluator import evaluate
@@ -98,5 +98,4 @@ def _check(compiled: Compiled, limit: Sequence[int], seconds: float) -> None:
         problems.append(Problem("pipeline", "limit", list(limit), f"{compiled.schedule.pp} numbers of at least 1"))
     if not seconds > 0:
         problems.append(Problem("pipeline", "seconds", seconds, "a time of more than 0"))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from projector.errors import InputError, Problem
+from projector.errors import Problem, raise_all
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.types import KINDS
 
@@ -68,5 +68,4 @@ def _check(timeline: Timeline, width: int, by: str) -> None:
         problems.append(Problem("pipeline", "width", width, f"at least {LABEL + 6} columns"))
     if by not in ("kind", "microbatch"):
         problems.append(Problem("pipeline", "by", by, "kind or microbatch"))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)

@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from projector.errors import InputError, Problem, nearest
+from projector.errors import Problem, nearest, raise_all
 from projector.io.files import read_yaml
 from projector.parameter import FIELDS, Parameter, parameter
 
@@ -46,8 +46,7 @@ def assumed(texts: Sequence[str], where: str = "--assume") -> Ranges:
             problems.append(Problem(where, "", text, expected))
             continue
         found[name] = made
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return found
 
 

@@ -13,7 +13,7 @@ from dataclasses import field
 from pathlib import Path
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 from projector.hardware import catalogue
 from projector.hardware.yaml_file import Reader, read_mapping
 from projector.parameter import Parameter
@@ -71,8 +71,7 @@ def _listed(text: str) -> Price:
     by_gpu = _by_gpu(read, "command line")
     if len(cells) < len(pairs):
         read.fail("", text, "one price for each GPU")
-    if read.problems:
-        raise InputError(read.problems)
+    raise_all(read.problems)
     return Price(by_gpu=by_gpu, source="command line")
 
 
@@ -91,8 +90,7 @@ def _file(path: Path) -> Price:
     by_gpu = _by_gpu(read, source)
     if not found and not by_gpu and not read.problems:
         read.fail(_KEYS[0], None, _EXPECTED)
-    if read.problems:
-        raise InputError(read.problems)
+    raise_all(read.problems)
     return Price(ranges=found, by_gpu=by_gpu, currency=currency, source=source)
 
 

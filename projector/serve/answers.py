@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 from projector.intake.values import literal
 from projector.workload.fields import Field, field_of, fields
 
@@ -75,8 +75,7 @@ def words(command: str, query: Mapping[str, str]) -> list[str]:
             problems.append(Problem("", name, value, expected))
     missing = [name for name in ("model", "gpu") if name not in query and not (name == "gpu" and "cluster" in query)]
     problems += [Problem("", name, "nothing", f"a {name} of the catalogue: /v1/catalogue") for name in missing]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     if command == "search" and "budget" not in query:
         found += ["--budget", "1"]
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from projector.collectives.placement import ranks_per_node
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.frameworks import load as load_framework
 from projector.hardware.check import problems as cluster_problems
 from projector.hardware.types import Cluster, Efficiency
@@ -31,8 +31,7 @@ def check(
         domain = ranks_per_node(workload.gpus, cluster)
         expected = domain_mistakes(workload.recipe, workload.dp, domain)
         wrong += [Problem("", "recipe.fast_domain", found, text) for text, found in expected]
-    if wrong:
-        raise InputError(wrong)
+    raise_all(wrong)
 
 
 def around(

@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 from projector.errors import InputError
-from projector.io.files import parse_yaml
+from projector.io.documents import parse_yaml
 
 __all__ = ["JUNK", "MANY", "mutate"]
 

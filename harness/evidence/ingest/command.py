@@ -21,8 +21,9 @@ from harness.evidence.ingest.loose import convert, converted, gathered, refuse_f
 from harness.evidence.ingest.report import Converted, IngestReport, RowReport
 from harness.evidence.ingest.tables import read_records, read_text
 from harness.evidence.physics import judge
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, adding_to, raise_all
 from projector.io.files import write_whole
+from projector.io.rows import grouped
 
 _HEADER = "Written by `harness ingest`: figures as their sources state them; a row that cannot be projected says why."
 _FIRST = "a log that says it, or the configuration beside it: --recipe FILE, with --anchor --config FILE"
@@ -52,12 +53,10 @@ def ingest(
     read: list[tuple[Path, Converted]] = []
     problems: list[Problem] = []
     for path in dict.fromkeys(map(Path, paths)):
-        try:
+        with adding_to(problems):
             found = _load(path, known, context, incomplete=True)
             read.append((path, found))
             problems += [problem for log in found.logs for problem in log.problems]
-        except InputError as error:
-            problems += error.problems
     made = _told_apart(read, problems)
     if not made:
         raise InputError(problems)
@@ -102,11 +101,7 @@ def _renamed(found: Converted, path: Path) -> Converted:
     return Converted(runs=tuple(log.run for log in logs), rows=tuple(log.row for log in logs), logs=logs)
 
 
-def load(
-    path: str | Path,
-    header_map: ImportMap | None = None,
-    said: Context | None = None,
-) -> Converted:
+def load(path: str | Path, header_map: ImportMap | None = None, said: Context | None = None) -> Converted:
     """The runs of one file, whatever it is: a strict or loose table, or a training log (``-``: a log on stdin).
 
     ``said``: what a user says of a log. Raises :class:`InputError` for what cannot be read, and for a log without its whole
@@ -136,8 +131,7 @@ def _load(path: Path, header_map: ImportMap | None, context: Context, *, incompl
             refuse_foreign(records, str(path), known)
             return _placed(records, path, known)
         runs, problems = dataset.parse(records, str(path))
-        if problems:
-            raise InputError(problems)
+        raise_all(problems)
         dataset.remember(text, runs)
     return Converted(runs=tuple(runs), rows=tuple(_strict_row(run, path) for run in runs))
 
@@ -182,9 +176,7 @@ def _file_of(name: str, out: Path, known: ImportMap, first: Path) -> Path:
 
 
 def _write(runs: Iterable[MeasuredRun], out: Path, known: ImportMap, first: Path) -> dict[str, int]:
-    files: dict[Path, list[MeasuredRun]] = {}
-    for run in runs:
-        files.setdefault(_file_of(run.id, out, known, first), []).append(run)
+    files = grouped((_file_of(run.id, out, known, first), run) for run in runs)
     texts = {path: run_text.to_yaml(members) for path, members in files.items()}
     for path, text in texts.items():
         write_whole(path, f"# {_HEADER}\n{text}")

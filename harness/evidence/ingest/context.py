@@ -14,7 +14,7 @@ from harness.evidence.ingest.fields import framework_slug
 from harness.evidence.ingest.tables import read_yaml
 from projector import frameworks
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, adding_to, nearest, raise_all
 from projector.hardware import catalogue, own
 from projector.intake import detect
 from projector.intake.loaded import Loaded
@@ -76,10 +76,8 @@ def read_context(
     """
     context, problems = Context(), list[Problem]()
     if path is not None:
-        try:
+        with adding_to(problems):
             context = _of_file(path, gpus)
-        except InputError as error:
-            problems += error.problems
     if gpu is not None:
         found = catalogue.find_gpu(gpu)
         if found is None:
@@ -90,8 +88,7 @@ def read_context(
         if name is None:
             problems.append(Problem("--framework", "", framework, nearest(framework, frameworks.names())))
         context = replace(context, framework=name or "")
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return replace(context, gpus=gpus) if gpus is not None else context
 
 
@@ -120,8 +117,7 @@ def _of_file(path: str | Path, gpus: int | None) -> Context:
     if data.get("recipe") is not None:
         problems += _recipe(data["recipe"], values, where)
     problems += _known(values, where)
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return Context(**values)  # type: ignore[arg-type]
 
 

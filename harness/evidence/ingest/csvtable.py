@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from harness.evidence.ingest.record import COLUMNS_OF_A_RUN, Record, known_key, normal, section
-from projector.errors import NO_FILE, InputError, Problem
+from projector.errors import NO_FILE, InputError, Problem, raise_all
 
 _SUFFIXES = (".csv", ".tsv")
 _REGULAR = "a regular file that can be read"
@@ -46,8 +46,7 @@ class CsvTable:
         problems = list(self._wrong_header())
         if not problems and first is None:
             problems.append(Problem(str(path), "", "no rows", "at least one record under the header"))
-        if problems:
-            raise InputError(problems)
+        raise_all(problems)
 
     def _wrong_header(self) -> Iterator[Problem]:
         where = str(self.path)
@@ -73,8 +72,7 @@ class CsvTable:
                     if len(wrong) >= _MOST_SHOWN:
                         break
                 yield Record.of_cells(keys, cells, f"{where}[{index}]")
-        if wrong:
-            raise InputError(wrong)
+        raise_all(wrong)
 
     def refuse_repeated_ids(self) -> None:
         """Raises :class:`InputError` for ids that a row before has, in one pass that keeps 8 bytes of each."""
@@ -94,8 +92,7 @@ class CsvTable:
                     if len(wrong) >= _MOST_SHOWN:
                         break
                 seen.add(hash(name))
-        if wrong:
-            raise InputError(wrong)
+        raise_all(wrong)
 
     @contextmanager
     def _rows(self) -> Iterator[Iterator[list[str]]]:

@@ -9,7 +9,7 @@ from dataclasses import field
 from pathlib import Path
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,7 @@ def read_import_map(path: Path) -> ImportMap:
         ]
     else:
         problems.append(Problem(str(path), "strip", strip, "a list of regular expressions"))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return ImportMap(
         columns={str(k): str(v) for k, v in columns.items()},
         strip=tuple(strip),

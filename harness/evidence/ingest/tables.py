@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from projector.errors import InputError, Problem
-from projector.io.files import MOST_BYTES, parse_json, parse_yaml, read_bytes
+from projector.io.documents import parse_json, parse_yaml
+from projector.io.files import MOST_BYTES, read_bytes
 
 
 def read_text(path: Path) -> str:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from harness.predictors.tpe.layer import STRATEGIES, Grid, Shape, Timed, layer, timed
 from harness.predictors.tpe.system import System, Transfer
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import Problem, raise_all
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ def estimate(
 ) -> Estimate:
     """Raises :class:`InputError` for what cannot be divided as the configuration says."""
     wrong = _problems(strategy, shape, config, placed, system, global_batch_size)
-    if wrong:
-        raise InputError(wrong)
+    raise_all(wrong)
     grid = Grid(config.mbs, config.tp, config.tp2, placed.tp, placed.tp2, config.panels)
     one = _one_layer(strategy, shape, grid, system)
     return _step(strategy == "2d-seqp", one, shape.depth // config.pp, config, placed, system, global_batch_size)

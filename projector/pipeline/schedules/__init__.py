@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 from projector.pipeline.types import Costs, Generator, Schedule
 
 _REMARK = re.compile(r"-(vpp-?\d+|(via|with|using|by|on|over)-.*)$")
@@ -88,8 +88,7 @@ def build(
     ``costs``: the durations to make the order for, where it depends on them (``zb_1p``, ``zb_2p``); without, all equal.
     """
     wrong = problems(name, pp, vpp, microbatches, group, extra_warmup)
-    if wrong:
-        raise InputError(wrong)
+    raise_all(wrong)
     found = generator(name)
     if costs is not None and found.tuned is not None:
         return found.tuned(pp, microbatches, costs)

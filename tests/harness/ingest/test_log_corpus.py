@@ -18,7 +18,7 @@ from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.settings import stated_by
 from harness.evidence.ingest.loose import convert
 from projector.errors import InputError
-from projector.io.files import parse_yaml
+from projector.io.documents import parse_yaml
 from projector.workload.structure import to_mapping
 
 CLOSE = 0.005

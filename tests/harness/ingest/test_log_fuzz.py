@@ -16,7 +16,7 @@ from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.logs import registry
 from harness.evidence.run_text import to_yaml
 from projector.errors import InputError
-from projector.io.files import parse_yaml
+from projector.io.documents import parse_yaml
 
 LOGS = sorted(Path(__file__).resolve().parents[2].joinpath("data", "logs").iterdir())
 RECIPE = "{model: llama3.1_8b, gpu: mi300x, recipe: {micro_batch_size: 2, seq_length: 8192, global_batch_size: 128}}"
