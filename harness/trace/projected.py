@@ -21,7 +21,7 @@ from projector.step.priced import Priced, priced
 from projector.step.stages import StageBlock
 from projector.workload.workload import Workload
 
-_STREAMS = {stream: kind for kind, streams in KINDS["streams"].items() for stream in streams.split()}
+_STREAMS: dict[str, str] = {stream: kind for kind, streams in KINDS["streams"].items() for stream in streams.split()}
 PASSES = ("forward", "backward", "once")
 """What repeats with every layer pass, and what a step does once or at its ends."""
 
