@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 
 
-@pytest.fixture(params=[pytest.param(16, id="some"), pytest.param(1, id="all", marks=pytest.mark.night)])
+@pytest.fixture(params=[pytest.param(32, id="some"), pytest.param(1, id="all", marks=pytest.mark.night)])
 def every(request) -> int:
-    """Of long lists each sixteenth is looked at in every run of the tests, all of them at night: ``items[::every]``."""
+    """Of long lists each thirty-second is looked at in every run of the tests, all of them at night: ``items[::every]``."""
     return int(request.param)
 
 

@@ -53,12 +53,15 @@ def test_the_main_job(project_folder: Path) -> None:
 
 
 def test_single_runs_by_their_ids(project_folder: Path) -> None:
-    done = harness("run", "suites/tiny.yaml", "--id", "what-if", "llama-tp4", "--json", cwd=project_folder)
+    done = harness(
+        "run", "suites/tiny.yaml", "--id", "what-if", "llama-tp4", "--json", "--no-plots", cwd=project_folder
+    )
     assert done.returncode == 0, done.stderr
     rows = json.loads((project_folder / "out" / "what-if-llama-tp4" / "results.json").read_text())["rows"]
     assert {r["run_id"] for r in rows} == {"what-if", "llama-tp4"}
     assert json.loads(done.stdout)["gate"] == []
-    every = harness("run", "--measured", "measured/runs", "--id", "llama-tp4", "--out", "one", cwd=project_folder)
+    one = ("--id", "llama-tp4", "--out", "one", "--no-plots")
+    every = harness("run", "--measured", "measured/runs", *one, cwd=project_folder)
     assert every.returncode == 0, every.stderr
     again = json.loads((project_folder / "one" / "results.json").read_text())["rows"]
     alike = [("run_id", "llama-tp4"), ("predictor", "simulate"), ("fit", "uncalibrated")]
@@ -72,7 +75,7 @@ def test_results_are_reported_again_and_compared(project_folder: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "simulate: by GPU" in again.stdout
     assert (project_folder / "first" / "simulate-measured.png").exists()
-    same = harness("run", "suites/tiny.yaml", "--against", "first", cwd=project_folder)
+    same = harness("run", "suites/tiny.yaml", "--against", "first", "--no-plots", cwd=project_folder)
     assert same.returncode == 0
     assert "Against earlier results: 0 lost, 0 broken" in same.stdout
 
@@ -174,7 +177,7 @@ def test_one_shape(projector: tuple[str, ...], harness: tuple[str, ...]) -> None
 
 
 def rows(folder: Path, *flags: str) -> dict[str, dict[str, Any]]:
-    done = harness("run", "suites/tiny.yaml", "--no-gate", *flags, cwd=folder)
+    done = harness("run", "suites/tiny.yaml", "--no-gate", "--no-plots", *flags, cwd=folder)
     assert done.returncode == 0, done.stderr
     found = json.loads((folder / "out" / "tiny" / "results.json").read_text())["rows"]
     return {row["run_id"]: row for row in found if (row["predictor"], row["fit"]) == ("simulate", "uncalibrated")}

@@ -18,7 +18,7 @@ from projector.cli.parser import Parser, arguments, parse
 
 #: Commands that time the device at hand, and those that take a minute: steps of CI or their small siblings in the tests.
 TORCH = ("record", "probe", "benchmark", "measure")
-NIGHT = ("figures", "run", "calibrate", "ablate", "search", "sweep", "ask", "report", "compare")
+NIGHT = ("figures", "run", "calibrate", "ablate", "search", "sweep", "ask", "report", "compare", "kernels", "tolerance")
 SERVERS = ("serve", "mcp")  # they end when they are told to
 
 

@@ -19,53 +19,23 @@ from tests.projector.intake.primus_tree import checkout, experiment
 PRESETS = tabled("readers", "primus_damaged_presets")
 KEYS: dict[str, tuple[str, ...]] = {
     "megatron": (
-        *("num_layers", "hidden_size", "moe_layer_freq", "window_size", "window_attn_skip_freq", "lora", "fp8", "spec"),
-        *(
-            "pipeline_model_parallel_size",
-            "tensor_model_parallel_size",
-            "recompute_granularity",
-            "recompute_num_layers",
-        ),
-        *(
-            "pipeline_model_parallel_layout",
-            "turbo_sync_free_moe_stage",
-            "enable_primus_turbo",
-            "model_type",
-            "vocab_size",
-        ),
-        *(
-            "optimizer",
-            "cuda_graph_scope",
-            "lfm_layer_types",
-            "recompute_layer_ids",
-            "num_experts",
-            "patch_primus_pipeline",
-        ),
+        "num_layers", "hidden_size", "moe_layer_freq", "window_size", "window_attn_skip_freq", "lora", "fp8", "spec",
+        "pipeline_model_parallel_size", "tensor_model_parallel_size", "recompute_granularity", "recompute_num_layers",
+        "pipeline_model_parallel_layout", "turbo_sync_free_moe_stage", "enable_primus_turbo", "model_type",
+        "vocab_size", "optimizer", "cuda_graph_scope", "lfm_layer_types", "recompute_layer_ids", "num_experts",
+        "patch_primus_pipeline",
     ),
     "torchtitan": (
-        "training",
-        "parallelism",
-        "activation_checkpoint",
-        "model",
-        "quantize",
-        "optimizer",
-        "primus_turbo",
+        "training", "parallelism", "activation_checkpoint", "model", "quantize", "optimizer", "primus_turbo",
     ),
     "maxtext": (
-        *("per_device_batch_size", "ici_fsdp_parallelism", "ici_expert_parallelism", "dcn_pipeline_parallelism"),
-        *(
-            "remat_policy",
-            "quantization",
-            "capacity_factor",
-            "sparse_matmul",
-            "model_name",
-            "num_experts",
-            "decoder_block",
-        ),
-        *("base_num_decoder_layers", "gradient_accumulation_steps", "ici_pipeline_parallelism", "mlp_activations"),
+        "per_device_batch_size", "ici_fsdp_parallelism", "ici_expert_parallelism", "dcn_pipeline_parallelism",
+        "remat_policy", "quantization", "capacity_factor", "sparse_matmul", "model_name", "num_experts",
+        "decoder_block", "base_num_decoder_layers", "gradient_accumulation_steps", "ici_pipeline_parallelism",
+        "mlp_activations",
     ),
     "megatron_bridge": ("flavor", "hf_path", "peft", "precision_config", "model", "train", "recipe", "packed_sequence"),
-}
+}  # fmt: skip
 SECTIONS = tabled("readers", "primus_damaged_sections")
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-2, 70), st.just(10**30), st.floats(),
@@ -85,7 +55,7 @@ def overrides(draw: st.DrawFn, framework: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("framework", PRESETS)
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(data=st.data())
 def test_damaged_experiments(tmp_path: Path, framework: str, data: st.DataObject) -> None:
