@@ -180,27 +180,6 @@ def test_rows_of_a_long_table_are_not_held(tmp_path: Path) -> None:
     assert many - few < 2_700 * 1000
 
 
-def test_ingest_of_several_tables_keeps_the_good_one(tmp_path: Path) -> None:
-    good, bad = table(tmp_path / "good.csv", 3), tmp_path / "bad.csv"
-    bad.write_text("id,gpu\na,h100\na,h100\n")
-    report = ingest([bad, good])
-    assert len(report.runs) == 3
-    assert [problem.where for problem in report.problems] == [str(bad)]
-
-
-def test_a_long_table_beside_others_is_refused_and_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    small, big = table(tmp_path / "small.csv", 3), table(tmp_path / "big.csv", 400)
-    packed = tmp_path / "packed.csv.gz"
-    packed.write_bytes(gzip.compress(big.read_bytes()))
-    monkeypatch.setattr(stream, "_LONG", packed.stat().st_size + 1)
-    assert main(["ingest", str(small), str(big), str(packed), "--summary"]) == 2
-    said = capsys.readouterr()
-    assert said.out.startswith("3 rows")
-    assert all(f"{path}: found 'a table of more than" in said.err for path in (big, packed))
-
-
 @pytest.mark.parametrize("name", ["t.csv.gz", "t.yaml.gz"])
 def test_a_few_bytes_of_gzip_do_not_become_a_gigabyte(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(gzip.compress(b"a" * (65 << 20), 1))

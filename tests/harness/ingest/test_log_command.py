@@ -127,16 +127,3 @@ def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch:
     assert main(["ingest", str(LOGS / "megatron_a.log"), "--gpu", "mi300x", "--no-plot", "--out", str(out)]) == 2
     assert out.read_text() == "what was there\n"
     assert list(tmp_path.iterdir()) == [out]
-
-
-def test_nothing_usable_is_no_success_and_leaves_no_picture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    log = str(LOGS / "megatron_e.log")
-    assert main(["ingest", log, "--out", "runs.yaml"]) == 1  # no GPU is stated
-    assert main(["ingest", log, "--out", "runs.yaml", "--gpu", "mi300x"]) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["runs.yaml"]
-    table = tmp_path / "table.csv"
-    table.write_text("model,gpu,gpus,Tokens/s/GPU\nno_such_model,H100,8,9000\n")
-    assert main(["ingest", str(table)]) == 1

@@ -77,14 +77,6 @@ def test_what_is_refused(name: str, value: int, line: str, tmp_path: Path, capsy
     assert not out.exists()
 
 
-def test_several_mistakes_are_several_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "x.log"
-    path.write_text(argument("world_size", 12).replace("batch size:   128", "batch size:   120"))
-    assert main(["ingest", str(path), "--gpu", "mi300x"]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split(": ")[2] for line in lines] == ["global batch size", "data_parallel_size", "world_size"]
-
-
 def doubts(text: str, folder: Path) -> list[str]:
     path = folder / "x.log"
     path.write_text(text)
@@ -160,16 +152,6 @@ def test_a_step_that_is_printed_is_doubted_by_the_clock(tmp_path: Path) -> None:
     clocks = (f"[2026-01-01 10:{i // 6:02d}:{i % 6 * 10:02d}] {line}" for i, line in enumerate(body))
     (doubt,) = doubts("\n".join([*head, *clocks]), tmp_path)
     assert doubt == "step time: found 6.02, expected 10 s, as the time of day goes on"
-
-
-def test_doubts_are_lines_of_their_own_and_the_run_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "x.log"
-    path.write_text(re.sub(r"(tokens/s/GPU\): )[0-9.]+/[0-9.]+", r"\g<1>21000.0/21000.0", TEXT))
-    out = tmp_path / "out.yaml"
-    assert main(["ingest", str(path), "--gpu", "mi300x", "--out", str(out), "--no-plot"]) == 0
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  doubtful: ")]
-    assert [line.split(": ")[1] for line in said] == ["tokens/s/GPU", "TFLOP/s/GPU"]
-    assert out.exists()
 
 
 def steps() -> tuple[list[str], list[str]]:

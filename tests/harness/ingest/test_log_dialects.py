@@ -99,15 +99,6 @@ def test_bridge_and_nemo_configurations_are_read() -> None:
     assert (nemo.model.name, nemo.recipe.precision, nemo.recipe.seq_length) == ("llama2_7b", "bf16", 4096)
 
 
-def test_bridge_under_a_launcher_and_without_seq_length(tmp_path: Path) -> None:
-    text = (LOGS / "bridge.log").read_text()
-    lines = [f"ain_fp8_mx/0 {line.replace(' | seq_length: 8192', '')}" for line in text.splitlines()]
-    path = tmp_path / "bridge.log"
-    path.write_text("\n".join(lines) + "\n")
-    assert read_records_of_log(path)[0] == "megatron-bridge"
-    assert load(path).runs[0].recipe == only("bridge.log").recipe
-
-
 def test_torchtitan_of_2024_and_its_newer_start(tmp_path: Path) -> None:
     text = (LOGS / "torchtitan.log").read_text()
     new = text.replace("Training starts at step 1, with", "Trainer is initialized with")

@@ -21,7 +21,6 @@ from projector.errors import InputError
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 NEMO = LOGS / "nemo2.log"  # step times, memory and the batch of its lines; no arguments
-WHOLE = "{model: llama3.1_8b, recipe: {micro_batch_size: 2, global_batch_size: 128, seq_length: 8192}}"
 
 
 def test_its_figures_come_out_with_what_is_missing_and_the_flag_that_says_it(
@@ -38,16 +37,6 @@ def test_its_figures_come_out_with_what_is_missing_and_the_flag_that_says_it(
     assert "gpu, gpus" not in lines[2]
     assert "gpu (--gpu NAME)" in lines[2]
     assert "1 row: 0 usable, 1 incomplete, 0 refused" in lines
-
-
-def test_the_flags_complete_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recipe = tmp_path / "beside.yaml"
-    recipe.write_text(WHOLE)
-    given = [str(NEMO), "--recipe", str(recipe)]
-    assert main(["ingest", *given]) == 1
-    assert "missing: gpu (--gpu NAME)" in capsys.readouterr().out
-    assert main(["ingest", *given, "--gpu", "mi300x", "--gpus", "8"]) == 0
-    assert "1 row: 1 usable, 0 refused" in capsys.readouterr().out
 
 
 def test_a_half_row_is_written_with_its_problem_and_read_again(tmp_path: Path) -> None:
@@ -115,14 +104,6 @@ def test_the_report_is_plain_data() -> None:
     assert [row["status"] for row in made["rows"]] == ["incomplete", "usable"]
     assert made["rows"][0]["measured"]["step_seconds"] == 6.0
     assert {"name": "model", "flag": "--recipe FILE"} in made["rows"][0]["missing"]
-
-
-def test_the_reason_that_no_flag_can_heal_is_a_refusal(tmp_path: Path) -> None:
-    recipe = tmp_path / "beside.yaml"
-    recipe.write_text(WHOLE)
-    (row,) = ingest([NEMO], said=read_context(recipe, "a100", 8)).rows
-    assert row.status == "refused"
-    assert any("of the bf16 peak of a100_sxm_80gb" in text for text in row.refused)
 
 
 def test_a_half_row_of_a_known_model_goes_through_the_physical_check() -> None:

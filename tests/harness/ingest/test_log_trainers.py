@@ -15,7 +15,7 @@ from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
 from harness.evidence.ingest.logs import megatron
 from harness.evidence.ingest.logs.dumps import DottedDump
-from harness.evidence.ingest.logs.events import Arguments, Fact, Step, Timers
+from harness.evidence.ingest.logs.events import Arguments, Step, Timers
 from harness.evidence.ingest.logs.numbers import counted, scaled
 from projector.errors import InputError
 
@@ -216,15 +216,6 @@ def test_a_lone_profiler_step_without_an_optimizer_is_no_step(tmp_path: Path, op
     events += [{"ph": "X", "cat": "kernel", "name": name, "ts": 5 + i, "dur": 100} for i, name in enumerate(kernels)]
     _, (record,) = records(tmp_path, json.dumps({"traceEvents": events}), "a.json")
     assert (record.steps, bool(record.notes)) == ((1, False) if optimizer else (0, True))
-
-
-def test_the_fact_of_another_task_is_told_once() -> None:
-    from harness.evidence.ingest.logs import foreign
-
-    found: list[object] = []
-    kept = list(foreign.watched([(1, "| sop loss: 1"), (2, " Frames/s/device: 1")], found))  # type: ignore[arg-type]
-    assert [number for number, _ in kept] == [1, 2]
-    assert found == [Fact(foreign.TASK, "an encoder of text, trained on masked words", 1)]
 
 
 LOGGED = (

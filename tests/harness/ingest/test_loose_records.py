@@ -162,23 +162,6 @@ def test_mlperf_lora_with_launch_exports() -> None:
     assert any("lora targets" in text for text in run.assumed)
 
 
-def test_llm_foundry_fsdp() -> None:
-    run, _ = one(
-        **record(
-            framework="llm-foundry / Composer FSDP",
-            framework_version="llm-foundry benchmarking README (torch 1.13-2.0 era)", gpu="A100-SXM-40GB",
-            model="MPT-7b",
-            arch={"layers": 32, "hidden": 4096, "vocab": 50368, "position": "learned, seq_length entries"},
-            zero="FSDP FULL_SHARD (ZeRO-3)", recompute="full (per block)", precision="bf16", seq_length=2048,
-            other={"activation_cpu_offload": "False"}, metrics={"tokens_per_s_per_gpu": 3000.0},
-        )
-    )  # fmt: skip
-    assert run.recipe is not None
-    assert run.model is not None
-    assert (run.model.name, run.stack.date) == ("mpt_7b", "2023-03")
-    assert (run.recipe.data_parallel_sharding, run.recipe.recompute_granularity) == ("optim_grads_params", "full")
-
-
 def test_maxtext_moe_paths() -> None:
     base = record(
         gpu="MI355X", gpus=64, framework="MaxText (JAX)", model="DeepSeek-V3 671B", seq_length=4096, micro_batch_size=7,

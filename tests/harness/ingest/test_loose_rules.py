@@ -65,19 +65,6 @@ def test_a_code_base_that_nobody_knows_is_projected_as_one_and_says_so() -> None
 # Axes of a mesh, switches of other trainers and what a peak counts, in records of results tables.
 
 
-def test_gcd_units_and_hsdp() -> None:
-    run, _ = one(
-        **record(
-            gpu="MI250X GCD", gpus=2048, nodes=256, framework="TorchTitan (fork)", dp=2048, micro_batch_size=4,
-            global_batch_size=8192, fsdp=256, other={"gpu_unit": "GCD", "dp_shard": 256, "dp_replicate": 8},
-        )
-    )  # fmt: skip
-    assert run.gpu == "mi250x"
-    assert run.gpus_per_node is None
-    assert run.recipe is not None
-    assert run.recipe.data_parallel_shard_size == 256
-
-
 MESH = SIMUMAX | {
     "framework": "MaxText (JAX)", "gpus": 64, "nodes": 8, "global_batch_size": 64, "zero": None, "other": {},
 }  # fmt: skip

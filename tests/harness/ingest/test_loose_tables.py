@@ -235,13 +235,6 @@ def test_a_unit_that_does_not_belong_to_the_column_is_refused(tmp_path: Path) ->
     assert "metrics.step_seconds is not a number: '14 GB'" in run.problem
 
 
-def test_a_throughput_above_the_peak_of_the_device_is_refused(tmp_path: Path) -> None:
-    assert with_figures(tmp_path, metrics={"tokens_per_s_per_gpu": 9000}).problem == ""
-    beyond = with_figures(tmp_path, metrics={"tokens_per_s_per_gpu": 90_000})
-    assert "90000 tokens/s/GPU means 438 % of the bf16 peak of h100_sxm" in beyond.problem
-    assert " % of the fp32 peak" in with_figures(tmp_path, precision="fp32", metrics={"tgs": 16_000}).problem
-
-
 @pytest.mark.parametrize("name", ["none", "nan", "inf"])
 def test_medians_that_are_no_numbers_give_no_spread(tmp_path: Path, name: str) -> None:
     path = tmp_path / "t.yaml"

@@ -86,23 +86,6 @@ def test_seconds_and_thousands_and_repeats() -> None:
     assert second.seconds == third.seconds == pytest.approx(1.0525)
 
 
-def test_a_log_with_its_arguments(tmp_path: Path) -> None:
-    path = tmp_path / "llama.log"
-    times = [36.0, 12.0, 8.0, 8.0, 8.0, 8.0, 8.04, 7.96, 8.0, 30.0, 8.0]
-    path.write_text(dump("[20260101 10:00:00][rank-0/8][INFO]     [---------arguments.py:775] :") + steps(times))
-    made = load(path)
-    run = made.runs[0]
-    assert run.model is not None
-    assert run.recipe is not None
-    assert (run.id, run.gpus, run.model.num_query_groups) == ("llama", 8, 8)
-    assert (run.recipe.tp, run.recipe.global_batch_size, run.recipe.data_parallel_sharding) == (2, 128, "optim")
-    assert run.measured.step_seconds == 8.0
-    assert run.measured.tgs == pytest.approx(128 * 8192 / 8 / 8)
-    assert run.problem == "gpu not stated"
-    assert "cut: 3 warm-up (steps 1 to 3)" in made.rows[0].mapped
-    assert "cut: 1 outlier" in made.rows[0].mapped
-
-
 def test_gzip_stdin_and_a_recipe_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = tmp_path / "about.yaml"
     beside.write_text(

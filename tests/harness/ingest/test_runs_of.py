@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
@@ -26,29 +25,12 @@ def only(path: Path, said: Context | None = None) -> MeasuredRun:
     return run
 
 
-def test_a_log_is_the_same_run_packed_and_as_a_strict_table(tmp_path: Path) -> None:
-    run = only(LOGS / "megatron_a.log", SAID)
-    packed = tmp_path / "megatron_a.log.gz"
-    packed.write_bytes(gzip.compress((LOGS / "megatron_a.log").read_bytes()))
-    assert only(packed, SAID).measured == run.measured
-    (tmp_path / "strict.yaml").write_text(to_yaml([run]))
-    assert only(tmp_path / "strict.yaml").workload == run.workload
-
-
 def test_a_flag_says_what_the_log_does_not() -> None:
     assert only(LOGS / "megatron_a.log").problem == "gpu not stated"
     run = only(LOGS / "megatron_a.log", SAID)
     assert (run.gpu, run.gpus, run.problem) == ("mi300x", 8, "")
     with pytest.raises(InputError, match="16, as --gpus"):
         runs_of(LOGS / "megatron_a.log", read_context(None, "mi300x", 16))
-
-
-def test_what_denies_the_log_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("ingest", str(LOGS / "torchtitan.log"), "--gpu", "h200", "--framework", "nemo")
-    assert main([*words, "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert "GPU h200, as the user says; mi300x by the log" in row["doubts"]
-    assert "framework nemo, as the user says; torchtitan by the log" in row["doubts"]
 
 
 @pytest.mark.parametrize("flag", [("--gpu", "mi999"), ("--framework", "nemox")])

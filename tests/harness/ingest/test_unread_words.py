@@ -176,15 +176,6 @@ def test_what_is_unread_stays_with_the_run_and_its_row(tmp_path: Path) -> None:
     assert COLUMNS[-1] == "unread"
 
 
-@pytest.mark.parametrize("value", ["a text", [1], {"a": "b"}])
-def test_unread_of_a_strict_file_is_a_list_of_texts(tmp_path: Path, value: object) -> None:
-    run, _ = one(**record())
-    text = run_text.to_yaml([run]).rstrip() + f"\n  unread: {value!r}\n"
-    (tmp_path / "runs.yaml").write_text(text)
-    with pytest.raises(Exception, match=r"unread: found .* expected a list of texts"):
-        dataset.read(tmp_path / "runs.yaml")
-
-
 def test_a_log_is_as_unread_for_a_projection_as_for_an_import(shared: Path) -> None:
     """What ``projector performance --config LOG`` says of a log is what ``harness ingest LOG`` says."""
     compared = 0
