@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,11 +71,22 @@ def test_projector(arguments: tuple[str, ...], width: int, said: Call) -> None:
     check(said(projector, arguments, width), width)
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the results of one run and its history are kept for those that begin with them."""
+    return tmp_path_factory.mktemp("kept")
+
+
 @pytest.mark.parametrize("arguments", HARNESS.values(), ids=HARNESS)
-def test_harness(arguments: tuple[str, ...], said: Call, project_folder: Path, six_families: Path, monkeypatch) -> None:
+def test_harness(
+    arguments: tuple[str, ...], said: Call, project_folder: Path, six_families: Path, kept: Path, monkeypatch
+) -> None:
     monkeypatch.chdir(project_folder)
     if {"before", "kept.sqlite"} & set(arguments):
-        said(harness, ("run", "suites/tiny.yaml", "--out", "before", "--no-plots", "--record", "kept.sqlite"), 80)
+        if not list(kept.iterdir()):
+            out = ("--out", str(kept / "before"), "--record", str(kept / "kept.sqlite"))
+            said(harness, ("run", "suites/tiny.yaml", "--no-plots", *out), 80)
+        shutil.copytree(kept, project_folder, dirs_exist_ok=True)
     if "looks.csv" in arguments:
         said(harness, ("first-look", "six.yaml", "--out", "looks.csv", "--known", "none.csv"), 80)
     for width in WIDTHS[: 1 if arguments[0] in ("run", "calibrate", "kernels") else None]:  # what takes seconds, once

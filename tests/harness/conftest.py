@@ -8,7 +8,6 @@ import pytest
 
 from harness.contracts import frame
 from harness.contracts.results import Row, RunFacts
-from harness.evaluation import observations
 from tests.harness import plain_rows
 
 SUITE = """\
@@ -47,11 +46,8 @@ def run_yaml(
 
 
 @pytest.fixture
-def project_folder(tmp_path, monkeypatch) -> Path:
-    """``suites/tiny.yaml`` over ``measured/runs/tiny.yaml`` with two dense runs and a mixture-of-experts one. Beside them
-    commands know a tenth of what the repository's rows teach: with all of it they spend most of their time on it."""
-    few = {name: seen[::10] for name, seen in (observations.packaged() or {}).items()}
-    monkeypatch.setattr(observations, "packaged", lambda: few)
+def project_folder(tmp_path) -> Path:
+    """``suites/tiny.yaml`` over ``measured/runs/tiny.yaml`` with two dense runs and a mixture-of-experts one."""
     (tmp_path / "suites").mkdir()
     (tmp_path / "measured" / "runs").mkdir(parents=True)
     (tmp_path / "suites" / "tiny.yaml").write_text(SUITE)

@@ -270,10 +270,10 @@ def test_a_verdict_does_not_depend_on_its_companions(project_folder: Path) -> No
     assert whole["llama-tp4", "shipped"].interval_low is not None
 
 
-def test_what_is_shipped_for_plans_and_for_runs_rests_on_the_same_rows() -> None:
+def test_what_is_shipped_for_plans_and_for_runs_rests_on_the_same_rows(root: Path) -> None:
     """``projector/posterior.json`` and the observations are written by one job of one corpus."""
-    known, packaged = posterior.load(), observations.packaged()
-    assert known.counts == learn.counts(packaged["simulate"])
+    known, written = posterior.load(), (root / "reports" / observations.FILE).read_text(encoding="utf-8")
+    assert known.counts == learn.counts(observations.parse(written, observations.FILE)["simulate"])
     assert {term for term, _ in known.effects} <= set(known.prior.deviations)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import command_line
 import pytest
-from cli_command import DEEPSEEK
+from cli_command import DEEPSEEK, ROOT
 from tabled import tabled
 
 from projector.__main__ import main
@@ -131,7 +131,7 @@ def test_an_answer_is_25_lines_with_the_verdict_first(capsys, monkeypatch) -> No
     assert at[1] == 1
 
 
-FILE = ("--config", DEEPSEEK, "--micro-batch-size", "2")
+FILE = ("--config", str(ROOT / "examples" / "mixtral_8x22b_mi355x.yaml"), "--gpu", "mi355x", "--gpus", "64")
 
 
 @pytest.mark.parametrize("words", [*tabled("workloads", "questions"), FILE])

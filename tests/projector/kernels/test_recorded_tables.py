@@ -294,9 +294,9 @@ def test_left_out_errors_by_kind() -> None:
     assert dense.mape < 0.05
 
 
-def test_a_hundred_thousand_look_ups() -> None:
+def test_many_look_ups_at_once() -> None:
     random = np.random.default_rng(8)
-    sizes = np.floor(2.0 ** random.uniform(8, 13, (100_000, 3))).astype(int).tolist()
+    sizes = np.floor(2.0 ** random.uniform(8, 13, (20_000, 3))).astype(int).tolist()
     ops = [Gemm(name="", m=m, n=n, k=k, dtype="fp8", scaling="blockwise") for m, n, k in sizes]
     found = Recorded(gpu("mi300x"), simulated("mi300x", "ck"), TABLES)
     result = found.times(ops)
