@@ -96,10 +96,7 @@ def test_unknown_names_are_found() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("line", "wrong"),
-    tabled("documentation", "commands"),
-)
+@pytest.mark.parametrize(("line", "wrong"), tabled("documentation", "commands"))
 def test_wrong_commands_are_found(line: str, wrong: str) -> None:
     found = names.wrong_commands(f"```sh\n{line}  # as users type it\n```\n")
     assert bool(found) == bool(wrong)
@@ -214,10 +211,7 @@ def test_good_links(site: Path) -> None:
     assert wrong_links(site) == []
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "wrong"),
-    tabled("documentation", "links"),
-)
+@pytest.mark.parametrize(("old", "new", "wrong"), tabled("documentation", "links"))
 def test_wrong_links_are_found(site: Path, old: str, new: str, wrong: str) -> None:
     (site / "index.html").write_text(GOOD.replace(old, new), encoding="utf-8")
     found = wrong_links(site)

@@ -88,13 +88,7 @@ def pairs() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("where", "kind"), [*pairs()])
-def test_what_is_no_file_of_theirs(
-    where: tuple[str, str],
-    kind: str,
-    tmp_path,
-    capsys,
-    monkeypatch,
-) -> None:
+def test_what_is_no_file_of_theirs(where: tuple[str, str], kind: str, tmp_path, capsys, monkeypatch) -> None:
     if (where[1], kind) == ("map", "latin-1"):
         pytest.skip("a mapping of odd column names is a map")
     monkeypatch.chdir(tmp_path)

@@ -118,10 +118,7 @@ def test_every_mistake_of_every_input_at_once(project_folder: Path) -> None:
     assert len(done.stderr.splitlines()) == 6
 
 
-@pytest.mark.parametrize(
-    ("arguments", "piece"),
-    tabled("refusals", "harness"),
-)
+@pytest.mark.parametrize(("arguments", "piece"), tabled("refusals", "harness"))
 def test_wrong_command_lines(project_folder: Path, arguments: tuple[str, ...], piece: str) -> None:
     refused(harness(*arguments, cwd=project_folder), project_folder, piece)
 
@@ -163,10 +160,7 @@ def mistakes_of(program: str, *words: str) -> list[str]:
     return done.stderr.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("projector", "harness"),
-    tabled("refusals", "one_shape"),
-)
+@pytest.mark.parametrize(("projector", "harness"), tabled("refusals", "one_shape"))
 def test_one_shape(projector: tuple[str, ...], harness: tuple[str, ...]) -> None:
     ours, theirs = mistakes_of("projector", *projector), mistakes_of("harness", *harness)
     for line in (*ours, *theirs):

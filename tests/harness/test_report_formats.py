@@ -97,10 +97,7 @@ def test_plain_text_is_left_alone(text: str) -> None:
     assert latex.escape(text) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    tabled("documentation", "latex"),
-)
+@pytest.mark.parametrize(("text", "expected"), tabled("documentation", "latex"))
 def test_marks(text: str, expected: str) -> None:
     assert latex.escape(text) == expected
 

@@ -21,10 +21,7 @@ from harness.score import gate
 from projector.errors import InputError
 
 
-@pytest.mark.parametrize(
-    ("title", "expected"),
-    tabled("names", "publishers"),
-)
+@pytest.mark.parametrize(("title", "expected"), tabled("names", "publishers"))
 def test_publishers(title: str, expected: str) -> None:
     assert publisher(title) == expected
 

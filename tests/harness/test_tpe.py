@@ -28,10 +28,7 @@ GPT3_1T = Shape(2048, 25600, 160, 128, 102400)
 SHAPES = {"gpt3_1T": GPT3_1T, "vit_era5": Shape(64800, 12288, 64, 48, 49152)}
 
 
-@pytest.mark.parametrize(
-    ("changed", "seconds", "degrees"),
-    tabled("published", "optima_of_tpe"),
-)
+@pytest.mark.parametrize(("changed", "seconds", "degrees"), tabled("published", "optima_of_tpe"))
 def test_published_optima(changed: dict[str, float], seconds: float, degrees: tuple[int, int]) -> None:
     found = search("1d", GPT3_1T, 2048, 4096, described({**B200, **changed}, "B200"))
     how, _, said = found.best[0]

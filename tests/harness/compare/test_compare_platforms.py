@@ -145,10 +145,7 @@ def test_the_micro_batch_follows_from_what_it_writes(folder: Path) -> None:
         runs_of(file)
 
 
-@pytest.mark.parametrize(
-    ("stack", "platform", "trainer"),
-    tabled("names", "trainers_of_tprimat"),
-)
+@pytest.mark.parametrize(("stack", "platform", "trainer"), tabled("names", "trainers_of_tprimat"))
 def test_its_documents_are_of_the_trainer_of_their_platform(
     tmp_path, stack: str | None, platform: str | None, trainer: str
 ) -> None:

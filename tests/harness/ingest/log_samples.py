@@ -80,7 +80,7 @@ HEADS: Mapping[str, str] = {
     )
     + "---------------- end of arguments ----------------\n"
     "NeoXArgs.configure_distributed_args() using world size: 8 and model-parallel size: 2\n"
-    " > padded vocab (size: 32016) with 0 dummy tokens (new size: 32016)\n",
+    " > padded vocab (size: 32016) with 0 dummy tokens (new size: 32016)\n"
 }
 
 

@@ -12,10 +12,7 @@ from harness.evidence.ingest.settings import settings_of
 from harness.evidence.ingest.vocabulary import read
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    tabled("readers", "recompute"),
-)
+@pytest.mark.parametrize(("text", "expected"), tabled("readers", "recompute"))
 def test_recompute(text: str, expected: dict[str, object]) -> None:
     run, row = one(**record(recompute=text, framework="torchtitan"))
     assert run.recipe is not None
@@ -94,19 +91,13 @@ def test_recompute_that_no_field_holds_is_refused() -> None:
     assert any("stands for" in text for text in stands_for.assumed)
 
 
-@pytest.mark.parametrize(
-    ("text", "modules", "unread"),
-    tabled("readers", "modules_of_selective_recompute"),
-)
+@pytest.mark.parametrize(("text", "modules", "unread"), tabled("readers", "modules_of_selective_recompute"))
 def test_modules_of_selective_recompute(text: str, modules: tuple[str, ...], unread: tuple[str, ...]) -> None:
     found = read("recompute", text)
     assert (found.settings["recompute_modules"], found.unread) == (modules, unread)
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "vpp"),
-    tabled("readers", "schedule"),
-)
+@pytest.mark.parametrize(("text", "name", "vpp"), tabled("readers", "schedule"))
 def test_schedule(text: str, name: str | None, vpp: int | None) -> None:
     fields = settings_of(Record({"schedule": text}, "t"), "")
     assert (fields.get("pipeline_schedule"), fields.get("vpp")) == (name, vpp)
@@ -118,20 +109,14 @@ def test_schedule_with_layout_and_overlap() -> None:
     assert fields["overlap_moe_expert_parallel_comm"] is True
 
 
-@pytest.mark.parametrize(
-    ("text", "gpu", "name", "scaling"),
-    tabled("readers", "precision"),
-)
+@pytest.mark.parametrize(("text", "gpu", "name", "scaling"), tabled("readers", "precision"))
 def test_precision(text: str, gpu: str, name: str, scaling: str | None) -> None:
     run, row = one(**record(precision=text, gpu=gpu))
     assert run.recipe is not None
     assert (run.recipe.precision, run.recipe.fp8_recipe, row.unread) == (name, scaling, ())
 
 
-@pytest.mark.parametrize(
-    ("text", "start", "end"),
-    tabled("readers", "layers_of_another_precision"),
-)
+@pytest.mark.parametrize(("text", "start", "end"), tabled("readers", "layers_of_another_precision"))
 def test_layers_of_another_precision(text: str, start: int, end: int) -> None:
     recipe = one(**record(precision=text, gpu="B200"))[0].recipe
     assert recipe is not None
@@ -143,10 +128,7 @@ def test_precision_of_nothing() -> None:
     assert one(**record(precision="quantised somehow"))[0].problem == "precision not understood: 'quantised somehow'"
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "backend"),
-    tabled("readers", "attention"),
-)
+@pytest.mark.parametrize(("key", "value", "backend"), tabled("readers", "attention"))
 def test_attention(key: str, value: object, backend: str) -> None:
     run, row = one(**record(other={key: value}))
     assert run.recipe is not None
@@ -174,10 +156,7 @@ def test_a_type_that_nothing_casts_leaves_no_copy_in_fp32() -> None:
     assert said.unread == ("torch_dtype: bf16, without mixed_precision",)
 
 
-@pytest.mark.parametrize(
-    ("other", "layers", "unread"),
-    tabled("readers", "activations_on_the_host"),
-)
+@pytest.mark.parametrize(("other", "layers", "unread"), tabled("readers", "activations_on_the_host"))
 def test_activations_on_the_host(other: dict[str, object], layers: int | None, unread: tuple[str, ...]) -> None:
     run, row = one(**record(other=other))
     assert run.recipe is not None
@@ -189,8 +168,7 @@ MOE = {"model": "Mixtral 8x7B", "ep": 8, "gpu": "MI300X"}
 
 
 @pytest.mark.parametrize(
-    ("framework", "zero", "name"),
-    tabled("readers", "a_trainer_of_hugging_face_runs_on_what_it_is_given"),
+    ("framework", "zero", "name"), tabled("readers", "a_trainer_of_hugging_face_runs_on_what_it_is_given")
 )
 def test_a_trainer_of_hugging_face_runs_on_what_it_is_given(framework: str, zero: object, name: str) -> None:
     assert one(**record(framework=framework, zero=zero))[0].stack.framework == name
@@ -211,17 +189,11 @@ def test_units_of_dispatch_are_those_of_the_dispatcher() -> None:
     assert [recipe and recipe.moe_deepep_num_sms for recipe in (turbo, own, other)] == [80, 16, None]
 
 
-@pytest.mark.parametrize(
-    ("text", "slug"),
-    tabled("readers", "framework"),
-)
+@pytest.mark.parametrize(("text", "slug"), tabled("readers", "framework"))
 def test_framework(text: str, slug: str) -> None:
     assert framework_slug(text) == slug
 
 
-@pytest.mark.parametrize(
-    ("texts", "date"),
-    tabled("readers", "dates"),
-)
+@pytest.mark.parametrize(("texts", "date"), tabled("readers", "dates"))
 def test_dates(texts: tuple[str, ...], date: str) -> None:
     assert software_date(*texts) == date

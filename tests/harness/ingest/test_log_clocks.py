@@ -78,10 +78,7 @@ def test_batches_that_accumulate_to_a_step(tmp_path: Path, pieces: int, seconds:
     assert step(tmp_path, text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    tabled("readers", "clocks_of_all_forms"),
-)
+@pytest.mark.parametrize(("text", "seconds"), tabled("readers", "clocks_of_all_forms"))
 def test_clocks_of_all_forms(text: str, seconds: float) -> None:
     """A day that no calendar has is none."""
     forms = rf"at (?:{CLOCK}<|(?P<clock_ms>[0-9.,]+)ms|(?P<clock_s>[0-9.]+)s|{STAMP})"

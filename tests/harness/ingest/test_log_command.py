@@ -87,10 +87,7 @@ def test_one_error_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert lines[-1].endswith("does not exist")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    tabled("readers", "options_that_do_not_fit"),
-)
+@pytest.mark.parametrize(("arguments", "text"), tabled("readers", "options_that_do_not_fit"))
 def test_options_that_do_not_fit(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert text in refused(capsys, str(LOGS / "megatron_a.log"), *arguments)[0]
 

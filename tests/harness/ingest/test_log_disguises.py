@@ -132,10 +132,7 @@ def test_a_cut_log_says_what_its_whole_lines_say(name: str, every: int, tmp_path
         assert not all(told), told
 
 
-@pytest.mark.parametrize(
-    ("text", "count", "time"),
-    tabled("readers", "a_comma_is_no_decimal_point"),
-)
+@pytest.mark.parametrize(("text", "count", "time"), tabled("readers", "a_comma_is_no_decimal_point"))
 def test_a_comma_is_no_decimal_point(text: str, count: float | None, time: float | None) -> None:
     assert (finite(text), measured(text)) == (count, time)
     assert (NUMBERED.search(f"took {text} ms") is None) == (text == "7.000,5")

@@ -122,10 +122,7 @@ def test_any_marks_are_read_without_an_error(count: float, now: float, key: str)
     assert list(mllog.events(enumerate(lines, 1)))
 
 
-@pytest.mark.parametrize(
-    ("text", "gpu", "gpus"),
-    tabled("readers", "a_platform_says_what_it_says_and_no_more"),
-)
+@pytest.mark.parametrize(("text", "gpu", "gpus"), tabled("readers", "a_platform_says_what_it_says_and_no_more"))
 def test_a_platform_says_what_it_says_and_no_more(text: str, gpu: str | None, gpus: int | None) -> None:
     facts = {event.key: event.value for event in platform(text, 1)}
     assert (facts.get("gpu"), facts.get("gpus")) == (gpu, gpus)

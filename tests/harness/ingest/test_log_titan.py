@@ -55,8 +55,7 @@ def layer(heads: int = 12, **more: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("rank", ["", "[rank7]:"])
 @pytest.mark.parametrize(
-    ("layers", "whole"),
-    [([layer()] * 2, True), ([layer(), layer(6)], False), ([layer(moe={"experts": 8})] * 2, False)],
+    ("layers", "whole"), [([layer()] * 2, True), ([layer(), layer(6)], False), ([layer(moe={"experts": 8})] * 2, False)]
 )
 def test_torchtitans_model_as_json(rank: str, layers: list[dict[str, object]], whole: bool) -> None:
     model = {"dim": 768, "vocab_size": 128256, "layers": layers, "enable_weight_tying": False}
@@ -77,8 +76,7 @@ def titan(start: int, count: int, rate: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("starts", "runs"),
-    tabled("readers", "a_start_that_begins_anew_at_another_speed_is_another_run"),
+    ("starts", "runs"), tabled("readers", "a_start_that_begins_anew_at_another_speed_is_another_run")
 )
 def test_a_start_that_begins_anew_at_another_speed_is_another_run(
     tmp_path: Path, starts: tuple[tuple[int, int, int], ...], runs: int
@@ -142,17 +140,13 @@ def test_settings_of_a_printed_configuration_that_nobody_reads_are_named(
     assert row.unread == run.unread  # as of a table
     for name in ("parallelism.pipeline_parallel_schedule: Interleaved1F1B", "fsdp_reshard_after_forward: never"):
         assert name in told
-    for name in (
-        "compile.components",
-        "quantize.linear.float8.filter_fqns: ['output']",
-    ):
+    for name in ("compile.components", "quantize.linear.float8.filter_fqns: ['output']"):
         assert name in told
     assert not any(name in told for name in ("dump_folder", "emulate", "compile.enable", "module_fqns", "seq_len"))
 
 
 @pytest.mark.parametrize(
-    ("lines", "precision", "recipe"),
-    tabled("readers", "a_log_that_converts_its_linear_layers_is_not_in_bf16"),
+    ("lines", "precision", "recipe"), tabled("readers", "a_log_that_converts_its_linear_layers_is_not_in_bf16")
 )
 def test_a_log_that_converts_its_linear_layers_is_not_in_bf16(
     lines: list[str], precision: str, recipe: str | None, tmp_path: Path
@@ -236,10 +230,7 @@ def test_a_log_of_olmo_is_a_whole_run_but_for_its_gpu(tmp_path: Path) -> None:
     assert [name for name, _ in row.missing] == ["gpu"]
 
 
-@pytest.mark.parametrize(
-    ("said", "other", "told"),
-    tabled("readers", "what_nobody_reads_of_olmo_leaves_the_run_open"),
-)
+@pytest.mark.parametrize(("said", "other", "told"), tabled("readers", "what_nobody_reads_of_olmo_leaves_the_run_open"))
 def test_what_nobody_reads_of_olmo_leaves_the_run_open(said: str, other: str, told: str, tmp_path: Path) -> None:
     assert said in LINE
     path = tmp_path / "a.log"
@@ -249,10 +240,7 @@ def test_what_nobody_reads_of_olmo_leaves_the_run_open(said: str, other: str, to
     assert any(text.startswith(f"{told}=") and "not read" in text for text in row.doubts)
 
 
-@pytest.mark.parametrize(
-    ("said", "other", "name", "value"),
-    tabled("readers", "olmos_words"),
-)
+@pytest.mark.parametrize(("said", "other", "name", "value"), tabled("readers", "olmos_words"))
 def test_olmos_words(said: str, other: str, name: str, value: object) -> None:
     assert said in LINE
     found, _ = arguments(LINE.replace(said, other, 1))

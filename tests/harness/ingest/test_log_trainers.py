@@ -316,10 +316,7 @@ def test_internevo_counts_tokens_and_its_layout_says_the_ranks(ranks: bool, tmp_
     assert (record.basis, step(record)) == (("seconds", 4.0) if ranks else ("tokens", pytest.approx(1 / 1024)))
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    tabled("readers", "known_lines_without_a_step_time_are_refused_for_that"),
-)
+@pytest.mark.parametrize(("line", "reason"), tabled("readers", "known_lines_without_a_step_time_are_refused_for_that"))
 def test_known_lines_without_a_step_time_are_refused_for_that(line: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=reason):
         records(tmp_path, line + "\n")
@@ -345,8 +342,7 @@ def test_gpt_neox_says_its_model_and_its_layout_in_words_of_its_own(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("said", "other"),
-    tabled("readers", "gpt_neox_with_an_architecture_that_is_not_read_asks_for_it"),
+    ("said", "other"), tabled("readers", "gpt_neox_with_an_architecture_that_is_not_read_asks_for_it")
 )
 def test_gpt_neox_with_an_architecture_that_is_not_read_asks_for_it(said: str, other: str, tmp_path: Path) -> None:
     text = samples()["gpt_neox"]

@@ -70,10 +70,7 @@ MESH = SIMUMAX | {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("axes", "dp", "shard"),
-    tabled("readers", "axes_of_a_mesh_multiply"),
-)
+@pytest.mark.parametrize(("axes", "dp", "shard"), tabled("readers", "axes_of_a_mesh_multiply"))
 def test_axes_of_a_mesh_multiply(axes: dict[str, int | None], dp: int, shard: int | None) -> None:
     run = one(**(MESH | axes | {"metrics": {"iteration_ms": 366.6}}))[0]
     assert run.problem == ""
@@ -86,19 +83,13 @@ def test_axes_that_make_up_other_gpus_are_refused() -> None:
     assert "is not 64 GPUs" in run.problem
 
 
-@pytest.mark.parametrize(
-    ("other", "expected"),
-    tabled("readers", "switches_of_other_trainers"),
-)
+@pytest.mark.parametrize(("other", "expected"), tabled("readers", "switches_of_other_trainers"))
 def test_switches_of_other_trainers(other: dict[str, object], expected: dict[str, object]) -> None:
     run = one(**(SIMUMAX | {"recompute": None, "other": other}))[0]
     assert {name: getattr(run.recipe, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("note", "kind"),
-    tabled("readers", "what_a_peak_counts_is_read_from_its_words"),
-)
+@pytest.mark.parametrize(("note", "kind"), tabled("readers", "what_a_peak_counts_is_read_from_its_words"))
 def test_what_a_peak_counts_is_read_from_its_words(note: str, kind: str | None) -> None:
     run = one(**(SIMUMAX | {"framework": "PaddleNLP", "ep": 8, "note": note}))[0]
     assert run.measured.memory_kind == kind

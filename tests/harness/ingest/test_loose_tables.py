@@ -108,10 +108,7 @@ def test_records_that_are_none_and_repeated_ids_are_mistakes_of_the_table() -> N
         convert([{"id": "x"}, {"id": "x"}], "t")
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "expected"),
-    tabled("readers", "broken_files_are_input_errors"),
-)
+@pytest.mark.parametrize(("name", "text", "expected"), tabled("readers", "broken_files_are_input_errors"))
 def test_broken_files_are_input_errors(tmp_path: Path, name: str, text: str, expected: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError) as caught:

@@ -51,10 +51,7 @@ def test_the_payload_holds_what_the_rows_hold(evaluation: Evaluation) -> None:
     assert {g["name"]: g["tau"] for g in data["groups"]["simulate"]} == pytest.approx(taus, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("command", "inputs", "again"),
-    tabled("documentation", "commands_again"),
-)
+@pytest.mark.parametrize(("command", "inputs", "again"), tabled("documentation", "commands_again"))
 def test_the_command_that_projects_a_run_again(command: str, inputs: str, again: str) -> None:
     provenance = {"command": ["harness", *command.split()], "inputs": dict.fromkeys(inputs.split(), "")}
     assert payload.again(provenance) == f"python -m harness {again}"

@@ -305,10 +305,7 @@ def test_a_terminal_of_80_columns(tmp_path, monkeypatch) -> None:
     assert any(line.startswith("attention") for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("argv", "wanted"),
-    tabled("refusals", "trace"),
-)
+@pytest.mark.parametrize(("argv", "wanted"), tabled("refusals", "trace"))
 def test_bad_input_is_one_clear_error(argv: list[str], wanted: str, tmp_path) -> None:
     files = {
         "one": stepped([500, 500]).write(tmp_path / "one.json"),

@@ -118,10 +118,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
             "initialize_rng_tracker": lambda inference_rng_tracker: seen.update(tracker=inference_rng_tracker),
         },
         ".transformer": {},
-        ".transformer.transformer_config": {
-            "TransformerConfig": _Config,
-            "MLATransformerConfig": _LatentConfig,
-        },
+        ".transformer.transformer_config": {"TransformerConfig": _Config, "MLATransformerConfig": _LatentConfig},
         ".transformer.spec_utils": {"build_module": build},
         ".transformer.moe": {},
         ".transformer.moe.moe_utils": {},

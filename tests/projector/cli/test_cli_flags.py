@@ -50,10 +50,7 @@ def test_hardware_config(document, tmp_path):
     assert any("without effect: num_nodes" in note for note in slow["notes"])
 
 
-@pytest.mark.parametrize(
-    ("name", "vpp", "schedule"),
-    tabled("names", "schedules_of_primus"),
-)
+@pytest.mark.parametrize(("name", "vpp", "schedule"), tabled("names", "schedules_of_primus"))
 def test_schedules_by_the_names_of_primus_and_their_own(document, tmp_path, name, vpp, schedule):
     # weight gradients that are put off exclude recompute of whole layers, which the example asks for
     plain = tmp_path / "plain.yaml"
@@ -92,10 +89,7 @@ def test_every_cluster_answers(capsys, every):
         assert (code, bool(captured.out), bool(captured.err)) in ((0, True, False), (2, False, True)), name
 
 
-@pytest.mark.parametrize(
-    ("flags", "idle"),
-    tabled("workloads", "idle_flags"),
-)
+@pytest.mark.parametrize(("flags", "idle"), tabled("workloads", "idle_flags"))
 def test_a_flag_that_changes_nothing_is_named(flags: str, idle: bool) -> None:
     job = "--model mixtral_8x7b --gpu mi325x --framework primus --gpus 16 --mbs 1 --gbs 128 --seq 4096 --ep 8"
     shown = command_line.told("projector", "performance", *job.split(), *flags.split())

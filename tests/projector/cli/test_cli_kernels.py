@@ -72,10 +72,7 @@ def _taken(rest: str, **stated: str) -> tuple[dict[str, str], list[str]]:
     return {key: text for key, (_, text) in parsed.stated.items()}, left
 
 
-@pytest.mark.parametrize(
-    ("rest", "stated", "fields"),
-    tabled("refusals", "megatron_switches"),
-)
+@pytest.mark.parametrize(("rest", "stated", "fields"), tabled("refusals", "megatron_switches"))
 def test_they_mean_what_a_script_that_gives_them_means(
     rest: str, stated: dict[str, str], fields: dict[str, str]
 ) -> None:

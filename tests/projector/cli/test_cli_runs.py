@@ -138,10 +138,7 @@ def test_python_gives_what_the_command_gives(case: str, capsys) -> None:
     assert (found.low, found.middle, found.high) == pytest.approx((told["low"], told["middle"], told["high"]))
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    tabled("refusals", "anchors"),
-)
+@pytest.mark.parametrize(("words", "found"), tabled("refusals", "anchors"))
 def test_half_an_anchor_is_refused(case: str, words: tuple[str, ...], found: str) -> None:
     words = tuple(case if word == "CASE" else word for word in words)
     assert found in command_line.refused("projector", "performance", *words)

@@ -115,10 +115,7 @@ def test_zero_bubble_beats_interleaving_without_recompute(field: Path) -> None:
     assert 1.05 < step(interleaved) / step(zero) < 1.2, "measured: 11.5 %"
 
 
-@pytest.mark.parametrize(
-    ("name", "fact"),
-    tabled("published", "b200"),
-)
+@pytest.mark.parametrize(("name", "fact"), tabled("published", "b200"))
 def test_what_fits_on_eight_b200(field: Path, name: str, fact: bool | None) -> None:
     """None: too close to tell."""
     file = field / "titan-1993-dsv3-16b-b200" / f"dsv3_16b_{name}.toml"

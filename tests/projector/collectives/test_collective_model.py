@@ -246,10 +246,7 @@ def test_one_rank_a_node_reaches_less_of_its_adapter() -> None:
     assert network(GroupShape(8, 1), H100).rail_rate() == pytest.approx(50e9 * constants(H100)["link.inter"])
 
 
-@pytest.mark.parametrize(
-    ("name", "path", "within", "across"),
-    tabled("collectives", "ll128"),
-)
+@pytest.mark.parametrize(("name", "path", "within", "across"), tabled("collectives", "ll128"))
 def test_ll128_runs_over_nvlink_and_near_adapters(name: str, path: str | None, within: bool, across: bool) -> None:
     """NCCL src/graph/tuning.cc: up to PATH_NVB inside a node; between nodes up to PATH_PXB, from Hopper on PATH_PXN."""
     cluster = catalogue.cluster(name)

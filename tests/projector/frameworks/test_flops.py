@@ -27,10 +27,7 @@ def giga(w: Workload, formula: str | None = None) -> float:
     return flops.flops_per_token(w, formula) / 1e9
 
 
-@pytest.mark.parametrize(
-    ("name", "seq", "formula", "expected"),
-    tabled("flops", "published_gflop_a_token"),
-)
+@pytest.mark.parametrize(("name", "seq", "formula", "expected"), tabled("flops", "published_gflop_a_token"))
 def test_published_values(name: str, seq: int, formula: str, expected: float) -> None:
     assert giga(workload(name, seq), formula) == pytest.approx(
         expected, abs=0.5 * 10 ** -len(str(expected).split(".")[1])
@@ -77,10 +74,7 @@ def test_maxtext_prints_deepseek_v3_at_its_published_rate() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("framework", "date", "formula"),
-    tabled("flops", "formulas_by_date"),
-)
+@pytest.mark.parametrize(("framework", "date", "formula"), tabled("flops", "formulas_by_date"))
 def test_formula_follows_framework_and_date(framework: str, date: str, formula: str) -> None:
     assert flops.formula_for(framework, date) == formula
 

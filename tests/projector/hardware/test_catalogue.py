@@ -52,10 +52,7 @@ def test_clusters_are_faster_inside_than_between_nodes(name: str) -> None:
     assert cluster.sources
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    tabled("names", "gpus_by_free_text"),
-)
+@pytest.mark.parametrize(("text", "name"), tabled("names", "gpus_by_free_text"))
 def test_names_of_the_field_are_found(text: str, name: str | None) -> None:
     assert catalogue.find_gpu(text) == name
 
@@ -149,10 +146,7 @@ def test_every_machine_has_a_cluster_whose_adapters_carry_its_line_rate() -> Non
     assert not set(machine_names()) & set(catalogue.cluster_names())
 
 
-@pytest.mark.parametrize(
-    ("text", "machine", "gpu", "technology"),
-    tabled("names", "machines"),
-)
+@pytest.mark.parametrize(("text", "machine", "gpu", "technology"), tabled("names", "machines"))
 def test_machines_are_found_by_their_names(text: str, machine: str, gpu: str, technology: str) -> None:
     cluster = catalogue.cluster(text)
     assert (machine_of(text), cluster.gpu.name, cluster.inter.technology) == (machine, gpu, technology)
@@ -208,11 +202,7 @@ def test_a_name_alone_is_the_gpu(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        *tabled("refusals", "hardware_files"),
-        ({"base": ["clusters/h100_sxm"]}, "base: found"),
-    ],
+    ("changes", "expected"), [*tabled("refusals", "hardware_files"), ({"base": ["clusters/h100_sxm"]}, "base: found")]
 )
 def test_mistakes_name_the_file_and_the_key(tmp_path, changes: dict[str, object], expected: str) -> None:
     with pytest.raises(InputError) as caught:
@@ -257,10 +247,7 @@ def test_a_figure_is_what_is_stated_and_nothing_else_changes(key: str) -> None:
     assert made.gpu.name == base.gpu.name  # its kernels and what was measured on it count on
 
 
-@pytest.mark.parametrize(
-    ("stated", "expected"),
-    tabled("refusals", "what_if"),
-)
+@pytest.mark.parametrize(("stated", "expected"), tabled("refusals", "what_if"))
 def test_mistakes_name_the_key(stated: dict[str, object], expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         what_if.changed(catalogue.cluster("h100"), stated, "--set")

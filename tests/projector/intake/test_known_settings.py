@@ -25,10 +25,7 @@ def loaded(**further):
     return assemble({**ARGS, **further}, Origin(where="file", name="mine"))
 
 
-@pytest.mark.parametrize(
-    ("slip", "meant"),
-    tabled("readers", "a_slip_is_refused_with_what_was_meant"),
-)
+@pytest.mark.parametrize(("slip", "meant"), tabled("readers", "a_slip_is_refused_with_what_was_meant"))
 def test_a_slip_is_refused_with_what_was_meant(slip, meant):
     with pytest.raises(InputError) as error:
         loaded(**{slip: 8})

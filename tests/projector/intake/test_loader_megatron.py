@@ -145,10 +145,7 @@ def test_sizes_of_latent_attention_have_megatrons_defaults():
     assert (mla.kv_lora_rank, mla.qk_head_dim, mla.qk_pos_emb_head_dim, mla.v_head_dim) == (512, 128, 64, 128)
 
 
-@pytest.mark.parametrize(
-    ("args", "fields"),
-    tabled("readers", "recipe_fields"),
-)
+@pytest.mark.parametrize(("args", "fields"), tabled("readers", "recipe_fields"))
 def test_recipe_fields(args, fields):
     found, misfits = megatron_args.partial_recipe(args, num_layers=8)
     assert misfits == []
@@ -351,10 +348,7 @@ def test_a_line_of_a_dump_that_another_process_cut_is_no_value() -> None:
     assert found["tensor_model_parallel_size"] == 2
 
 
-@pytest.mark.parametrize(
-    ("rank", "word", "targets"),
-    tabled("readers", "words_for_several_linears_are_those_linears"),
-)
+@pytest.mark.parametrize(("rank", "word", "targets"), tabled("readers", "words_for_several_linears_are_those_linears"))
 def test_words_for_several_linears_are_those_linears(rank: int, word: str, targets: tuple[str, ...] | None) -> None:
     found = megatron_forks.in_own_words({"lora_rank": rank, "lora_target_modules": word})
     lora = found.get("lora")

@@ -84,10 +84,7 @@ def test_replicas_of_what_is_left_need_the_number_of_gpus(tmp_path):
         load(tmp_path, NOW, gpus=64, gpus_given=True)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "named"),
-    tabled("readers", "what_does_not_fit_is_named"),
-)
+@pytest.mark.parametrize(("old", "new", "named"), tabled("readers", "what_does_not_fit_is_named"))
 def test_what_does_not_fit_is_named(tmp_path, old, new, named):
     assert old in NOW
     with pytest.raises(InputError, match=named):

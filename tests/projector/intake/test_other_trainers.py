@@ -11,10 +11,7 @@ from projector.errors import InputError, Unsupported
 from projector.intake import detect
 
 
-@pytest.mark.parametrize(
-    ("content", "tool"),
-    tabled("readers", "files_of_other_trainers_are_named"),
-)
+@pytest.mark.parametrize(("content", "tool"), tabled("readers", "files_of_other_trainers_are_named"))
 def test_files_of_other_trainers_are_named(tmp_path, content, tool):
     file = tmp_path / "c.json"
     file.write_text(json.dumps(content))

@@ -70,10 +70,7 @@ def test_what_is_left_stands_on_the_first_stages(
     assert any("one more on the first" in text for text in loaded.assumed) == (len(set(counts)) > 1)
 
 
-@pytest.mark.parametrize(
-    ("keys", "reason"),
-    tabled("readers", "architectures_of_a_later_step_are_named"),
-)
+@pytest.mark.parametrize(("keys", "reason"), tabled("readers", "architectures_of_a_later_step_are_named"))
 def test_architectures_of_a_later_step_are_named(tmp_path: Path, keys: dict[str, Any], reason: str) -> None:
     loaded = load(tmp_path, seq_length=4096, **keys)
     with pytest.raises(Unsupported, match=reason):
@@ -101,10 +98,7 @@ def test_compressed_attention_and_streams_are_read(tmp_path: Path, word: str) ->
         )
 
 
-@pytest.mark.parametrize(
-    ("keys", "schedule", "vpp"),
-    tabled("readers", "schedules_act_when_their_patch_is_on"),
-)
+@pytest.mark.parametrize(("keys", "schedule", "vpp"), tabled("readers", "schedules_act_when_their_patch_is_on"))
 def test_schedules_act_when_their_patch_is_on(
     tmp_path: Path, keys: dict[str, Any], schedule: str | None, vpp: int
 ) -> None:

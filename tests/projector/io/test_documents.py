@@ -52,10 +52,7 @@ def test_what_nests_or_expands_without_bound_is_one_short_mistake(text: str, nam
     assert name in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    tabled("refusals", "yaml"),
-)
+@pytest.mark.parametrize(("text", "line"), tabled("refusals", "yaml"))
 def test_mistakes_name_their_line(text: str, line: tuple[str, ...]) -> None:
     with pytest.raises(InputError) as caught:
         parse_yaml(text, "f.yaml")

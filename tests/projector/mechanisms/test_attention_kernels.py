@@ -64,10 +64,7 @@ def test_builds_between_two_additions_run_alike() -> None:
     assert epoch("1999-01") < "2000"  # older than every kernel that has a date
 
 
-@pytest.mark.parametrize(
-    ("preferred", "arch", "built", "call", "expected"),
-    tabled("kernels", "attention"),
-)
+@pytest.mark.parametrize(("preferred", "arch", "built", "call", "expected"), tabled("kernels", "attention"))
 def test_published_preconditions(preferred: str, arch: str, built: str, call: dict[str, object], expected: str) -> None:
     assert family(preferred, arch, built, op(**call)) == expected
 

@@ -78,10 +78,7 @@ def folder(tmp_path, monkeypatch) -> Path:
         yield home
 
 
-@pytest.mark.parametrize(
-    ("text", "key", "nearest"),
-    tabled("refusals", "profiles"),
-)
+@pytest.mark.parametrize(("text", "key", "nearest"), tabled("refusals", "profiles"))
 def test_mistakes_of_a_profile(folder: Path, text: str, key: str, nearest: str) -> None:
     for place, body in (
         ("", f"execution: {text}"),

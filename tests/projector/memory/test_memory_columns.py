@@ -55,8 +55,7 @@ def runs(model: str, framework: str, seed: int) -> list[Resolved]:
 
 
 @pytest.mark.parametrize(
-    ("model", "framework"),
-    [("llama3_8b", "deepspeed"), ("deepseek_v3", "megatron-lm"), ("mixtral_8x7b", "torchtitan")],
+    ("model", "framework"), [("llama3_8b", "deepspeed"), ("deepseek_v3", "megatron-lm"), ("mixtral_8x7b", "torchtitan")]
 )
 def test_ranks_laid_out_together_hold_what_they_hold_alone(model: str, framework: str) -> None:
     every = runs(model, framework, 0)

@@ -154,9 +154,7 @@ def test_precision_aware_optimizer_and_cpu_offload() -> None:
     narrow = (
         plan(
             resolved(
-                llama(),
-                recipe(use_precision_aware_optimizer=True, exp_avg_dtype="bf16", exp_avg_sq_dtype="bf16"),
-                8,
+                llama(), recipe(use_precision_aware_optimizer=True, exp_avg_dtype="bf16", exp_avg_sq_dtype="bf16"), 8
             ),
             GPU,
         )

@@ -110,9 +110,7 @@ def drawn_line(name="zbv", vpp=2, m=6):
 @pytest.mark.parametrize(("ending", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
 def test_formats(tmp_path, ending, begins):
     target = draw.save(
-        [drawn_line(), drawn_line("1f1b", 1)],
-        tmp_path / f"step{ending}",
-        bytes_per_stage=np.full(6, 1e9),
+        [drawn_line(), drawn_line("1f1b", 1)], tmp_path / f"step{ending}", bytes_per_stage=np.full(6, 1e9)
     )
     assert target.read_bytes().startswith(begins)
 

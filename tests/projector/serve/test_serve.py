@@ -64,10 +64,7 @@ def test_a_timeline_ends_with_its_step_and_keeps_its_ends() -> None:
     assert list(answers._spread(3, 5)) == [0, 1, 2]
 
 
-@pytest.mark.parametrize(
-    ("change", "key"),
-    tabled("refusals", "questions"),
-)
+@pytest.mark.parametrize(("change", "key"), tabled("refusals", "questions"))
 def test_what_is_no_question_is_refused_by_its_name(change: dict[str, str], key: str) -> None:
     told = computed("performance", {**QUESTION, **change})
     assert told.status == 400

@@ -96,10 +96,7 @@ def test_as_many_instances_as_ranks_only_add_up() -> None:
 
 def test_plain_data_parallelism_adds_up_over_all_ranks() -> None:
     case = resolved(data_parallel_sharding="no_shard")
-    assert {(op.kind, op.group) for op in reduction(case, PART)} == {
-        ("all_reduce", "dp"),
-        ("all_reduce", "edp"),
-    }
+    assert {(op.kind, op.group) for op in reduction(case, PART)} == {("all_reduce", "dp"), ("all_reduce", "edp")}
     assert gather(case, PART) == ()
 
 

@@ -102,19 +102,13 @@ def test_first_and_last_stage(pp, vpp, middle, first, last):
     assert sum(len(c.layers) for c in found if c.rank == pp - 1) == (last or middle) * vpp
 
 
-@pytest.mark.parametrize(
-    "changes",
-    tabled("workloads", "impossible_splits"),
-)
+@pytest.mark.parametrize("changes", tabled("workloads", "impossible_splits"))
 def test_impossible_splits(changes):
     with pytest.raises(InputError):
         chunks(LLAMA, recipe(**changes))
 
 
-@pytest.mark.parametrize(
-    ("text", "expanded"),
-    tabled("workloads", "layouts"),
-)
+@pytest.mark.parametrize(("text", "expanded"), tabled("workloads", "layouts"))
 def test_grammar(text, expanded):
     assert expand_layout(text) == expanded
 

@@ -32,18 +32,12 @@ def found(model: str = "llama3_8b", gpus: int = 8, **changes) -> dict[str, str]:
     return said
 
 
-@pytest.mark.parametrize(
-    ("model", "gpus", "recipe"),
-    tabled("workloads", "sound"),
-)
+@pytest.mark.parametrize(("model", "gpus", "recipe"), tabled("workloads", "sound"))
 def test_real_configurations_pass(model, gpus, recipe):
     assert found(model, gpus, **recipe) == {}
 
 
-@pytest.mark.parametrize(
-    ("changes", "key", "words"),
-    tabled("workloads", "mistakes"),
-)
+@pytest.mark.parametrize(("changes", "key", "words"), tabled("workloads", "mistakes"))
 def test_each_mistake(changes, key, words):
     mistakes = found(**changes)
     assert key in mistakes

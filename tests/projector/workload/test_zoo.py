@@ -62,10 +62,7 @@ def test_every_entry_is_consistent(name):
     assert problems(Workload(model=model, recipe=recipe, gpus=8)) == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    tabled("names", "models_by_free_text"),
-)
+@pytest.mark.parametrize(("text", "name"), tabled("names", "models_by_free_text"))
 def test_find_reads_free_text(text, name):
     assert zoo.find(text) == name
 
@@ -75,10 +72,7 @@ def test_find_does_not_guess(text):
     assert zoo.find(text) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    tabled("names", "models_by_names_of_a_hub"),
-)
+@pytest.mark.parametrize(("text", "name"), tabled("names", "models_by_names_of_a_hub"))
 def test_a_name_of_a_hub_is_a_name_and_one_with_a_word_more_is_not(text, name):
     assert zoo.named(text) == name
 
@@ -140,10 +134,7 @@ def test_the_active_parameters_are_the_published_ones():
 WORDS = sorted({word for family in tokenizers._facts()["families"] for word in family["words"] if "/" not in word})
 
 
-@pytest.mark.parametrize(
-    ("name", "size"),
-    tabled("names", "tokenizers"),
-)
+@pytest.mark.parametrize(("name", "size"), tabled("names", "tokenizers"))
 def test_what_is_known(name: str, size: int) -> None:
     found = vocabulary("HuggingFaceTokenizer", name)
     assert (found.size, found.sure) == (size, True)

@@ -108,10 +108,7 @@ def test_whole_chunks_are_replayed(tmp_path: Path) -> None:
     assert counted.recompute_layer_ids == (0, 15, 16)
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    tabled("readers", "what_is_another_run_is_refused_by_name"),
-)
+@pytest.mark.parametrize(("options", "reason"), tabled("readers", "what_is_another_run_is_refused_by_name"))
 def test_what_is_another_run_is_refused_by_name(tmp_path: Path, options: str, reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
         _loaded(tmp_path, options)
@@ -154,10 +151,7 @@ def test_what_may_matter_is_told(tmp_path: Path) -> None:
     assert {"swap_optimizer=True", "reuse_fp32_param=True"} <= set(loaded.unmodelled)
 
 
-@pytest.mark.parametrize(
-    ("options", "key"),
-    tabled("readers", "what_megatron_asserts_is_an_error"),
-)
+@pytest.mark.parametrize(("options", "key"), tabled("readers", "what_megatron_asserts_is_an_error"))
 def test_what_megatron_asserts_is_an_error(tmp_path: Path, options: str, key: str) -> None:
     with pytest.raises(InputError) as caught:
         _loaded(tmp_path, options)
@@ -229,8 +223,7 @@ def test_answers_that_nothing_pads_have_lengths_that_nothing_states(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("options", "month"),
-    tabled("readers", "an_option_that_a_release_no_longer_takes_dates_the_stack"),
+    ("options", "month"), tabled("readers", "an_option_that_a_release_no_longer_takes_dates_the_stack")
 )
 def test_an_option_that_a_release_no_longer_takes_dates_the_stack(tmp_path: Path, options: str, month: str) -> None:
     loaded = _loaded(tmp_path, options)

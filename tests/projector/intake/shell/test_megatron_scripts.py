@@ -153,10 +153,7 @@ def _load(folder: Path, before: str) -> Loaded:
     return detect.load(folder / "run.sh")
 
 
-@pytest.mark.parametrize(
-    ("before", "month"),
-    tabled("readers", "the_image_of_a_script_says_its_month"),
-)
+@pytest.mark.parametrize(("before", "month"), tabled("readers", "the_image_of_a_script_says_its_month"))
 def test_the_image_of_a_script_says_its_month(tmp_path: Path, before: str, month: str) -> None:
     loaded = _load(tmp_path, before)
     assert (loaded.framework_date, loaded.gpus) == (month, 8)

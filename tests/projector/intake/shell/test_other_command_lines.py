@@ -60,10 +60,7 @@ def test_a_script_finds_what_lies_beside_it_wherever_it_is_named_from(
     assert (loaded.gpus, loaded.model.num_layers) == (8, 8)
 
 
-@pytest.mark.parametrize(
-    "lines",
-    tabled("readers", "arguments_that_bash_would_lose_are_no_silent_default"),
-)
+@pytest.mark.parametrize("lines", tabled("readers", "arguments_that_bash_would_lose_are_no_silent_default"))
 def test_arguments_that_bash_would_lose_are_no_silent_default(tmp_path: Path, lines: str) -> None:
     with pytest.raises(InputError, match=r"--tensor-model-parallel-size(=8)? as a command.*end of the line before"):
         _load(tmp_path, f"torchrun --nproc_per_node 8 pretrain_gpt.py {lines}")

@@ -268,10 +268,7 @@ def test_shell_patterns_are_bounded_too() -> None:
         matches("a" * 60 + "!", "+(+(a))")
 
 
-@pytest.mark.parametrize(
-    ("command", "found"),
-    tabled("readers", "classes_mean_in_sed_what_they_mean_in_the_shell"),
-)
+@pytest.mark.parametrize(("command", "found"), tabled("readers", "classes_mean_in_sed_what_they_mean_in_the_shell"))
 def test_classes_mean_in_sed_what_they_mean_in_the_shell(tmp_path: Path, command: str, found: str) -> None:
     script = tmp_path / "train.sh"
     script.write_text(f"X=$({command})\nif [[ ${{X// /}} == {found} ]]; then\n{_TRAINS}\nfi\n")
@@ -287,8 +284,7 @@ def test_no_pattern_of_a_script_warns_its_reader(regex: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("before", "more", "backend"),
-    tabled("readers", "switches_of_the_engine_leave_a_kernel_of_attention"),
+    ("before", "more", "backend"), tabled("readers", "switches_of_the_engine_leave_a_kernel_of_attention")
 )
 def test_switches_of_the_engine_leave_a_kernel_of_attention(
     tmp_path: Path, before: str, more: str, backend: str | None
