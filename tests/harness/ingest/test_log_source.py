@@ -14,8 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tabled import tabled
 
 from harness.evidence.ingest.command import load
+from harness.evidence.ingest.dialects import read_records_of_log
 from harness.evidence.ingest.logs.source import open_source, plain
 from projector.errors import NO_FILE, InputError
 
@@ -56,6 +58,23 @@ def test_foreign_encodings_and_line_ends(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "megatron_e.log"
     path.write_bytes(LOG.read_text().replace("\n", "\r\n").encode(encoding))
     assert load(path).runs[0].measured == load(LOG).runs[0].measured
+
+
+PREFIXES = tuple(tabled("readers", "log_source_prefixes"))
+
+
+@pytest.mark.parametrize("name", ["megatron_plain", "bridge", "nemo1", "speedrun", "tinygrad", "xtuner", "nanotron"])
+def test_what_a_launcher_puts_before_each_line_changes_nothing(tmp_path: Path, name: str) -> None:
+    """An argument that goes unseen behind a prefix is a batch or a step that is read wrong."""
+    lines = (LOG.parent / f"{name}.log").read_text().splitlines(keepends=True)
+    bare, (one,) = read_records_of_log(LOG.parent / f"{name}.log")
+    path = tmp_path / "a.log"
+    for prefix in PREFIXES:
+        path.write_text("".join(prefix + line for line in lines))
+        dialect, (record,) = read_records_of_log(path)
+        assert dialect == bare, prefix
+        assert list(record.value) == list(one.value), prefix
+        assert [dict(found.values) for found in record.arguments] == [dict(f.values) for f in one.arguments]
 
 
 @pytest.mark.parametrize(
