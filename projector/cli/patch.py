@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -147,6 +146,8 @@ def _in_section(text: str, key: str, value: Any) -> str:
 
 def _read(text: str, path: Path, case: Case, options: argparse.Namespace) -> Workload:
     """``text`` as our readers take it in place of ``path``, on the same GPUs, without flags of recipe fields."""
+    from tempfile import TemporaryDirectory
+
     from projector.cli.inputs import read_case
     from projector.cli.options import selection
     from projector.cli.parser import parse
@@ -160,7 +161,7 @@ def _read(text: str, path: Path, case: Case, options: argparse.Namespace) -> Wor
         words += ["--configs", str(presets)]  # they are looked for above the file
     for name in ("args", "env"):
         words += [f"--{name}", *given] if (given := getattr(options, name)) else []
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         for each in path.resolve().parent.iterdir():  # files that it names
             if each.name != path.name:
                 (Path(folder) / each.name).symlink_to(each)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from projector.cli.patch import patched
 from projector.errors import InputError, Problem, Unsupported
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
@@ -78,7 +79,6 @@ def _starts(kind: str, framework: str) -> bool:
 def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Namespace) -> tuple[Path, ...]:
     """Writes ``load`` as each of ``words`` asks, all or none. Raises :class:`InputError` for an unknown kind, and where
     what is read back is another run."""
-    from projector.cli.patch import patched
     from projector.io.files import write_whole
 
     problems: list[Problem] = []

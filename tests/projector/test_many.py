@@ -4,6 +4,7 @@ import gc
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from projector.hardware.efficiency import of as efficiency_of
 from projector.kernels.settings import DEFAULT
 from projector.many import STATUSES, Many
 from projector.memo import forget
+from projector.memory import columns
 from projector.pipeline import names
 from projector.step.batch import shortest
 from projector.step.cycle import Stages, figures
@@ -193,6 +195,27 @@ def test_order_and_company_change_nothing(loads: list[Workload]) -> None:
     there, back = project_many(few, H100, best=None), project_many(few[::-1], H100, best=None)
     assert back.status[::-1] == there.status
     assert np.allclose(back.step_seconds[::-1], there.step_seconds, rtol=1e-12, equal_nan=True)
+
+
+def test_a_layer_is_built_once_for_all_layouts_that_take_its_branches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No group of runs is begun, and split when half of it is built, where sizes say so before."""
+    begun, done, model = list[int](), list[int](), zoo.load("llama3_8b")
+    made = [
+        Workload(model=model, gpus=64, recipe=Recipe(
+            micro_batch_size=micro, global_batch_size=256, seq_length=4096, tp=tp, cp=cp, pp=pp, sequence_parallel=True))
+        for tp in (1, 2, 4) for cp in (1, 2, 4) for micro in (1, 2) for pp in (1, 2)
+    ]  # fmt: skip
+
+    def folded(*given: Any) -> Any:
+        begun.append(1)
+        found = build(*given)
+        done.append(1)
+        return found
+
+    build = columns._folded
+    monkeypatch.setattr(columns, "_folded", folded)
+    assert "ok" in project_many(made, H100).status
+    assert len(begun) == len(done) <= 2 * 2 * 3  # tp alone or not, alone or in a pipeline, cp
 
 
 def test_nothing_in_is_nothing_out() -> None:

@@ -76,3 +76,13 @@ def test_the_import_is_light() -> None:
         "heavy = {'torch', 'scipy', 'matplotlib', 'pandas'} & set(sys.modules); assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_command_reads_no_reader_of_files_that_it_is_not_given() -> None:
+    code = (
+        "import sys; from projector.__main__ import main;"
+        "assert main('performance --model llama3.1_8b --gpu h100 --gpus 8 --tp 2 --mbs 1 --gbs 64'.split()) == 0;"
+        "idle = {'tempfile', 'html', 'numpy.ma', 'projector.intake.detect'} & set(sys.modules);"
+        "assert not idle, idle"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
