@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 __all__ = ["Expectation", "InputError", "Projection", "expect", "project", "project_many", "search", "sweep"]
-_PLACES = {
-    "Expectation": "posterior",
-    "InputError": "errors",
-    "Projection": "projection",
-    "project_many": "many",
-}
+_PLACES = {"Expectation": "posterior", "InputError": "errors", "Projection": "projection", "project_many": "many"}
 
 if TYPE_CHECKING:
     from projector import search as search

@@ -6,16 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import (
-    Parser,
-    add_command,
-    add_measured,
-    add_said,
-    folder_problems,
-    measured_runs,
-    said_of,
-    say,
-)
+from harness.cli.common import Parser, add_command, add_measured, add_said, folder_problems, measured_runs, said_of, say
 from projector.errors import InputError
 from projector.io.files import write_whole
 

@@ -13,15 +13,7 @@ from typing import TypeVar
 
 from harness import predictors
 from harness.cli import against, record
-from harness.cli.common import (
-    Parser,
-    add_command,
-    add_loudness,
-    add_said,
-    folder_problems,
-    said_of,
-    say_screen,
-)
+from harness.cli.common import Parser, add_command, add_loudness, add_said, folder_problems, said_of, say_screen
 from harness.contracts.results import Row
 from harness.contracts.runs import MeasuredRun
 from harness.evaluation import evaluate, observations

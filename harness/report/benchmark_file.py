@@ -15,11 +15,7 @@ from harness.compare.side import Side
 from projector.hardware import catalogue
 
 _GB = 2**30 / 1e9
-_SIZES = {
-    "tensor_model_parallel_size": "tp",
-    "pipeline_model_parallel_size": "pp",
-    "context_parallel_size": "cp",
-}
+_SIZES = {"tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp", "context_parallel_size": "cp"}
 
 
 def files(sides: Sequence[Side]) -> dict[str, str | bytes]:

@@ -159,11 +159,7 @@ def _detail_plots(evaluation: Evaluation, name: str) -> list[Picture]:
             lambda: details.errors_by_parallelism(held, f"{title}: parallelism"),
         ),
         ("memory", "projected over measured memory", lambda: details.memory(raw, f"{name}: memory")),
-        (
-            "steps",
-            "parts of the step by model",
-            lambda: details.steps(raw, f"{name}: where the projected step goes"),
-        ),
+        ("steps", "parts of the step by model", lambda: details.steps(raw, f"{name}: where the projected step goes")),
     )
     return [Picture(f"{name}-{stem}", f"{name}: {caption}", draw) for stem, caption, draw in made]
 

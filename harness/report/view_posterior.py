@@ -20,11 +20,7 @@ def by_group(judged: Judgement) -> Table:
     """Error and intervals of rows by others alone, of open rows, and of rows of known sources, by what is known of their
     stack."""
     first = [each for each in judged.unseen if not each.own]
-    rows = [
-        *_groups("unseen", first),
-        *_groups("seen", judged.seen),
-        *_groups("known source", judged.known),
-    ]
+    rows = [*_groups("unseen", first), *_groups("seen", judged.seen), *_groups("known source", judged.known)]
     return tabled("expected", [_figures(name, some) for name, some in rows])
 
 

@@ -125,12 +125,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.json:
         as_json.write(ask_view.as_document(answers))
     else:
-        show(
-            (
-                *ask_view.as_page(answers, options),
-                *written.lines(paths, case, options, which),
-            )
-        )
+        show((*ask_view.as_page(answers, options), *written.lines(paths, case, options, which)))
 
 
 def answered(options: argparse.Namespace) -> Answer:

@@ -89,11 +89,7 @@ def read_case(options: argparse.Namespace) -> Case:
     if model.family == model.name and not zoo.named(model.name):
         model = replace(model, family=zoo.family_of(model))
     workload = Workload(
-        model=model,
-        recipe=recipe,
-        gpus=gpus,
-        framework=framework,
-        framework_date=date or loaded.framework_date,
+        model=model, recipe=recipe, gpus=gpus, framework=framework, framework_date=date or loaded.framework_date
     )
     split: tuple[str, ...] = ()
     if "etp" not in told.flags and not (loaded.recipe and loaded.etp_stated):

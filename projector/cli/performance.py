@@ -72,26 +72,15 @@ def register(parser: Parser) -> None:
         help="what each change of layout, schedule, recompute, precision, experts or batch would gain",
     )
     group.add_argument(
-        "--communication",
-        action="store_true",
-        help="every collective: group, algorithm, size, count, time",
+        "--communication", action="store_true", help="every collective: group, algorithm, size, count, time"
     )
-    group.add_argument(
-        "--sub-target-nodes",
-        type=whole(1),
-        metavar="N",
-        help="weak-scaling efficiency from N hosts",
-    )
+    group.add_argument("--sub-target-nodes", type=whole(1), metavar="N", help="weak-scaling efficiency from N hosts")
     group.add_argument("--mfu", action="store_true", help="MFU by each published formula, side by side")
     add_strict(group)
     slow.add_slow(group)
     runs.add_runs(group)
     written.add_write(group)
-    group.add_argument(
-        "--trace",
-        metavar="FILE",
-        help="write the pipeline's timeline, for ui.perfetto.dev",
-    )
+    group.add_argument("--trace", metavar="FILE", help="write the pipeline's timeline, for ui.perfetto.dev")
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -131,13 +120,7 @@ def _projected(options: argparse.Namespace) -> None:
     if options.json:
         as_json.write({**document.performance(case, made), **further.values})
     else:
-        show(
-            (
-                *report.performance(case, made, further.help),
-                *further.blocks,
-                *written.lines(paths, case, options),
-            )
-        )
+        show((*report.performance(case, made, further.help), *further.blocks, *written.lines(paths, case, options)))
 
 
 def _ranged(case: Case) -> Case:

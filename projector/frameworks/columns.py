@@ -59,10 +59,7 @@ class Layouts:
 
 
 def laid_out(
-    runs: Sequence[Resolved],
-    alike: Callable[[Resolved], Hashable],
-    build: Callable[[Layouts, Rows], T],
-    wide: int,
+    runs: Sequence[Resolved], alike: Callable[[Resolved], Hashable], build: Callable[[Layouts, Rows], T], wide: int
 ) -> Iterator[tuple[Rows, T | InputError | Unsupported]]:
     """Yields what ``build`` makes of runs that are ``alike`` and take the same branches, at most ``wide`` of them, or
     why it cannot; with their numbers among ``runs``, which it is told, too."""

@@ -8,12 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.intake import (
-    maxtext,
-    primus_bridge,
-    primus_megatron,
-    torchtitan,
-)
+from projector.intake import maxtext, primus_bridge, primus_megatron, torchtitan
 from projector.intake.loaded import Loaded
 from projector.intake.primus_experiment import Experiment, read_experiment
 from projector.intake.tables import table

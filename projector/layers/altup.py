@@ -197,10 +197,7 @@ def _embedded(view: Local) -> tuple[Module, ...]:
 def _turned(name: str, reads: str, view: Local) -> tuple[Module, ...]:
     """Returns a square product and the magnitude of another tensor; its output and its multiple are kept."""
     x = view.hidden_bytes
-    kept = (
-        Saved(f"{name}.squared", x, storage=f"{name}.out", input=True),
-        Saved(f"{name}.multiple", x),
-    )
+    kept = (Saved(f"{name}.squared", x, storage=f"{name}.out", input=True), Saved(f"{name}.multiple", x))
     return (
         _linear(name, view.hidden, view.hidden, reads or "altup.embedding", view),
         _part(f"{name}.magnitude", "magnitude", x, view, saves=kept),

@@ -85,10 +85,7 @@ def kimi(kind: LayerKind, view: Local) -> tuple[Module, ...]:
         inputs += _low_rank("g", m.gate_rank, values, view, fused=m.fused, bias=m.gate_bias)
     else:
         inputs.append(projection("g_proj", values, view, DELTA))
-    vectors = (
-        Weight("delta.A_log", heads, split="rows"),
-        Weight("delta.dt_bias", decays, split="rows"),
-    )
+    vectors = (Weight("delta.A_log", heads, split="rows"), Weight("delta.dt_bias", decays, split="rows"))
     core = _core(rule, channels + decays + heads, read, vectors, view)
     after = gated_norm(values, m.value, view, DELTA, gate="g_b.out" if m.gate_rank else "g_proj.out")
     out = projection("out_proj", values, view, DELTA, into="gated_norm.out")
@@ -133,10 +130,7 @@ def _core(
             ),
             *(Saved(name, size * token) for name, size in own.items()),
         ),
-        makes=(
-            Saved("gated_norm.in", view.act * values * token),
-            Saved("delta.z", view.act * values * token),
-        ),
+        makes=(Saved("gated_norm.in", view.act * values * token), Saved("delta.z", view.act * values * token)),
         tags=DELTA,
     )
 

@@ -119,10 +119,7 @@ def _products(name: str, outputs: int, inputs: int, rows: int, view: Local) -> t
 
 def _mapping(name: str, outputs: int, inputs: int, scales: int = 3) -> tuple[Weight, ...]:
     """Returns the projection, its biases and the scales of its parts."""
-    return (
-        Weight(name, outputs, inputs, role="router"),
-        Weight(f"{name}.bias", outputs + scales),
-    )
+    return (Weight(name, outputs, inputs, role="router"), Weight(f"{name}.bias", outputs + scales))
 
 
 def _kept(name: str, streams: float, view: Local) -> tuple[Saved, ...]:

@@ -217,8 +217,7 @@ def _forward(spec: Linear, view: Local) -> tuple[Operator, ...]:
     pieces = _pieces("all_gather", spec, view) if gathers else _pieces("reduce_scatter", spec, view) if scatters else 1
     ops += [
         _pieced(
-            Gemm(name, spec.rows, n, spec.inputs, dtype=dtype, scaling=scaling, layout="TN", out_bytes=view.act),
-            pieces,
+            Gemm(name, spec.rows, n, spec.inputs, dtype=dtype, scaling=scaling, layout="TN", out_bytes=view.act), pieces
         )
         for name, n in zip(spec.gemms, spec.outputs, strict=True)
     ]
@@ -254,8 +253,7 @@ def _backward(spec: Linear, view: Local) -> tuple[Operator, ...]:
     pieces = _pieces("all_gather", spec, view) if gathers else 1
     ops += [
         _pieced(
-            Gemm(name, spec.rows, spec.inputs, n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=view.act),
-            pieces,
+            Gemm(name, spec.rows, spec.inputs, n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=view.act), pieces
         )
         for name, n in zip(spec.dgrads, spec.outputs, strict=True)
     ]

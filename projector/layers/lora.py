@@ -215,7 +215,4 @@ def _weights(name: str, rank: int, width: int, inputs: int, parallel: str, tp: i
     (Megatron-Bridge peft/utils.py, ``ParallelLinearAdapter``)."""
     thin = rank // tp if parallel != "replicated" and rank % tp == 0 else rank
     down, up = (thin, rank) if parallel == "column" else (rank, thin) if parallel == "row" else (rank, rank)
-    return (
-        Weight(f"{name}.lora_a", down, inputs, role="adapter"),
-        Weight(f"{name}.lora_b", width, up, role="adapter"),
-    )
+    return (Weight(f"{name}.lora_a", down, inputs, role="adapter"), Weight(f"{name}.lora_b", width, up, role="adapter"))

@@ -84,10 +84,7 @@ def gated_norm(width: int, weight: int, view: Local, tags: frozenset[str], gate:
     """
     tensor = view.act * width * view.tokens
     reads = 2 if gate else 1
-    saves = [
-        Saved("gated_norm.in", tensor, input=True),
-        Saved("gated_norm.statistics", 4.0 * view.tokens),
-    ]
+    saves = [Saved("gated_norm.in", tensor, input=True), Saved("gated_norm.statistics", 4.0 * view.tokens)]
     saves += [Saved("gated_norm.gate", tensor, storage=gate, input=True)] if gate else []
     return Module(
         "gated_norm",

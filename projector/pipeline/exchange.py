@@ -97,10 +97,7 @@ def finish(exchange: Exchange, timeline: Timeline) -> Finish:
     order = np.argsort(complete, axis=-1, kind="stable")
     seconds, share, complete, lasts, idle = (
         np.take_along_axis(np.broadcast_to(part, complete.shape), order, -1)
-        for part in (
-            *(exchange.reduce[..., own], exchange.last[..., own], complete, lasts),
-            exchange.idle[..., 1, own],
-        )
+        for part in (*(exchange.reduce[..., own], exchange.last[..., own], complete, lasts), exchange.idle[..., 1, own])
     )
     reduced = np.empty_like(complete)
     lost, now = np.zeros_like(last), np.zeros_like(last) if exchange.overlap_reduce else last

@@ -114,14 +114,7 @@ def _try(
     tokens = [p.tgs * p.step_seconds for p in (best, made)]
     moves = {k: made.breakdown[k] / tokens[1] - best.breakdown[k] / tokens[0] for k in made.breakdown}
     part = max(moves, key=lambda k: abs(moves[k]))
-    return Tried(
-        change=change,
-        projection=made,
-        gain=gain,
-        low=low,
-        high=high,
-        moved=(part, moves[part] * tokens[0]),
-    )
+    return Tried(change=change, projection=made, gain=gain, low=low, high=high, moved=(part, moves[part] * tokens[0]))
 
 
 def _words(error: Exception) -> str:

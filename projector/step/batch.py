@@ -121,10 +121,7 @@ def _shown(run: Resolved) -> int | None:
 
 
 def _played(
-    runs: Sequence[Resolved],
-    each: _Surrounded,
-    shown: Sequence[int | None],
-    fits: Callable[[int, Schedule], bool],
+    runs: Sequence[Resolved], each: _Surrounded, shown: Sequence[int | None], fits: Callable[[int, Schedule], bool]
 ) -> Floats:
     """``[rows]``: NaN where one does not fit, and where what is ``shown`` stands for nothing."""
     found = np.full(len(each.rows), np.nan)
@@ -285,8 +282,5 @@ class _Once:
         seconds = dict(zip(ops, model.times(list(ops)).seconds, strict=True))  # type: ignore[arg-type]
         groups = Groups([self._prices[i] for i in places])
         return Clock(
-            slowed(seconds, slowest(self._efficiency, run.workload.gpus)),
-            frozenset(),
-            groups.seconds,
-            run.execution,
+            slowed(seconds, slowest(self._efficiency, run.workload.gpus)), frozenset(), groups.seconds, run.execution
         )

@@ -62,11 +62,7 @@ def plain_key(key: str) -> str:
 
 
 def _read_words(
-    record: Record,
-    said: Said,
-    keys: Iterable[str],
-    subjects: Mapping[str, tuple[vocabulary.Subject, int]],
-    gpu: str,
+    record: Record, said: Said, keys: Iterable[str], subjects: Mapping[str, tuple[vocabulary.Subject, int]], gpu: str
 ) -> None:
     for key in keys:
         subject = subjects[key][0]

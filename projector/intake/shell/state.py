@@ -47,13 +47,7 @@ class State:
             name: value for name, value in self.variables.items() if name in self.exported and isinstance(value, str)
         }
         kept |= extra or {}
-        return State(
-            variables=kept,
-            exported=set(kept),
-            positional=list(positional),
-            script=script,
-            cwd=self.cwd,
-        )
+        return State(variables=kept, exported=set(kept), positional=list(positional), script=script, cwd=self.cwd)
 
     def environment(self) -> dict[str, str]:
         """Exported variables."""

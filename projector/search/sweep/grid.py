@@ -124,11 +124,7 @@ def parsed(content: object, where: str, path: Path) -> Grid:
     if wrong:
         raise InputError(wrong)
     grid = Grid(
-        outer=outer,
-        inner=inner,
-        framework=str(content.get("framework", "megatron-lm")),
-        tokens=tokens,
-        search=held,
+        outer=outer, inner=inner, framework=str(content.get("framework", "megatron-lm")), tokens=tokens, search=held
     )
     if len(grid) > MOST:
         raise InputError([Problem(where, "", f"{len(grid):,} points", f"at most {MOST:,}: fewer values")])

@@ -44,10 +44,7 @@ def work(**recipe: object) -> Workload:
     return Workload(model=GPT, recipe=Recipe(**stated), gpus=256)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "same"),
-    tabled("collectives", "usual_orders"),
-)
+@pytest.mark.parametrize(("sizes", "same"), tabled("collectives", "usual_orders"))
 def test_the_order_that_ranks_have_anyway_changes_nothing(sizes: dict[str, int], same: str) -> None:
     plain = work(**sizes)
     stated = replace(plain, recipe=replace(plain.recipe, fast_domain=same))

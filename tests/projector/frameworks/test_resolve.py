@@ -177,18 +177,12 @@ def test_recipe_switches_change_the_execution() -> None:
     assert sharded.execution.data_parallel.reduces_every_microbatch(sharded.workload)
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    tabled("names", "frameworks_by_free_text"),
-)
+@pytest.mark.parametrize(("text", "name"), tabled("names", "frameworks_by_free_text"))
 def test_free_text_finds_the_framework(text: str, name: str | None) -> None:
     assert find(text) == name
 
 
-@pytest.mark.parametrize(
-    ("framework", "arch", "expected"),
-    tabled("frameworks", "attention_on_amd"),
-)
+@pytest.mark.parametrize(("framework", "arch", "expected"), tabled("frameworks", "attention_on_amd"))
 def test_attention_on_amd_is_what_the_stack_calls(framework: str, arch: str, expected: str) -> None:
     recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096)
     job = Workload(model=LLAMA, recipe=recipe, gpus=8, framework=framework)
@@ -228,10 +222,7 @@ def test_biased_positions_kept_paddlenlp_from_flash_attention(position: str, dat
     assert resolve(case, "nvidia", "ampere").execution.fusion.attention_materialised == scores
 
 
-@pytest.mark.parametrize(
-    ("arch", "lora", "stated", "how"),
-    tabled("frameworks", "adapters_of_mlperf"),
-)
+@pytest.mark.parametrize(("arch", "lora", "stated", "how"), tabled("frameworks", "adapters_of_mlperf"))
 def test_submissions_of_adapters_run_as_their_configuration_files_say(
     arch: str, lora: bool, stated: str | None, how: str
 ) -> None:

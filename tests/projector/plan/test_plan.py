@@ -218,10 +218,7 @@ def test_an_end_of_a_range_at_which_the_run_stops(case: str, capsys) -> None:
     assert moved["change"]["days"][1] is None
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    tabled("refusals", "plan"),
-)
+@pytest.mark.parametrize(("words", "found"), tabled("refusals", "plan"))
 def test_bad_input(case: str, words: tuple[str, ...], found: str) -> None:
     assert found in command_line.refused("projector", "plan", "--config", case, *words)
 

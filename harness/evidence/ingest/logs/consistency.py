@@ -41,12 +41,7 @@ def last_batch(record: Logged) -> int:
 
 
 def refusals(
-    values: Mapping[str, object],
-    stated: Mapping[str, object],
-    context: Context,
-    record: Logged,
-    where: str,
-    line: int,
+    values: Mapping[str, object], stated: Mapping[str, object], context: Context, record: Logged, where: str, line: int
 ) -> list[Problem]:
     """``values``: the printed arguments by Megatron-LM's names; ``stated``: the recipe that they make."""
     return [

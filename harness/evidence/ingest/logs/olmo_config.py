@@ -17,11 +17,7 @@ from projector.intake.values import literal
 _HEAD = "TrainConfig("
 _LONGEST = 100_000  # characters: its lists of data files are long
 _SETTING = re.compile(r"\b([a-z][a-z_]{2,40})=('[^']{0,80}'|<[\w.]{1,60}: [0-9]{1,3}>|[\w.+-]{1,40})(?=[,)(])")
-_SHARDED = {
-    "FULL_SHARD": "optim_grads_params",
-    "SHARD_GRAD_OP": "optim_grads",
-    "NO_SHARD": "no_shard",
-}
+_SHARDED = {"FULL_SHARD": "optim_grads_params", "SHARD_GRAD_OP": "optim_grads", "NO_SHARD": "no_shard"}
 _PRECISIONS = {"amp_bf16": "bf16", "amp_fp16": "fp16"}
 _HALVED = ("swiglu", "geglu")
 

@@ -107,10 +107,7 @@ def test_what_envsubst_fills_in_is_asked_for_by_name(tmp_path: Path) -> None:
     assert _load(tmp_path, document, env={"GPUS": "8", "NODES": "2"}).gpus == 16
 
 
-@pytest.mark.parametrize(
-    ("labels", "cluster"),
-    tabled("readers", "the_machine_that_a_pod_asks_for_is_the_cluster"),
-)
+@pytest.mark.parametrize(("labels", "cluster"), tabled("readers", "the_machine_that_a_pod_asks_for_is_the_cluster"))
 def test_the_machine_that_a_pod_asks_for_is_the_cluster(tmp_path: Path, labels: dict[str, str], cluster: str) -> None:
     pod = _pod(**_LISTED)
     pod["template"]["spec"]["nodeSelector"] = labels
@@ -167,10 +164,7 @@ def test_what_is_no_manifest_of_a_training_is_said(tmp_path: Path) -> None:
     assert detect.load(tmp_path / "run.sh").gpus == 1
 
 
-@pytest.mark.parametrize(
-    ("at", "value"),
-    tabled("readers", "fields_of_other_types_end_in_no_traceback"),
-)
+@pytest.mark.parametrize(("at", "value"), tabled("readers", "fields_of_other_types_end_in_no_traceback"))
 def test_fields_of_other_types_end_in_no_traceback(tmp_path: Path, at: tuple[str], value: Any) -> None:
     pod = {"containers": [_container(**_BASH) | {at[0]: value}, "a word"], "volumes": "none", "nodeSelector": ["gpu"]}
     scripts = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": "scripts", "data": ["a.sh"]}

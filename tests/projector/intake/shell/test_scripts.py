@@ -128,10 +128,7 @@ def test_deepspeed_configuration_of_the_script(stage, sharding, tmp_path):
     assert half.recipe.data_parallel_sharding == (sharding if stage else "no_shard")
 
 
-@pytest.mark.parametrize(
-    ("section", "told"),
-    tabled("readers", "what_stands_deep_in_deepspeeds_configuration_is_told"),
-)
+@pytest.mark.parametrize(("section", "told"), tabled("readers", "what_stands_deep_in_deepspeeds_configuration_is_told"))
 def test_what_stands_deep_in_deepspeeds_configuration_is_told(section, told, tmp_path):
     text = (
         f"cat <<'EOF' > ds.json\n{{{section}}}\nEOF\n"
