@@ -35,7 +35,7 @@ from projector.search.tree import Tree
 from projector.workload.workload import Workload
 
 _BEYOND = 512  # branches that are opened for the sake of a second layout
-_TOGETHER = 1024  # nodes that are opened at once: a layer is built once for all of them that are alike
+_TOGETHER = 256  # nodes that are opened, or projected, at once
 _SOONER = 64  # the same before there is anything to compare with
 _BUNCH = 65536  # limbs that are priced at once
 _SOON = 4096  # the same where there is a time at which to stop
