@@ -30,7 +30,7 @@ def run(
     *arguments: str | Path,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    timeout: float = 120.0,
+    timeout: float = 600.0,
     fresh: bool = False,
 ) -> Done:
     """``python -m PROGRAM ARGUMENTS`` in ``cwd`` (default: the checkout) with ``env`` beside the variables of the tests."""
@@ -76,7 +76,7 @@ def on_terminal(stream: str, program: str, *arguments: str, cwd: Path | None = N
         if not part:
             break
         shown += part
-    out, _ = running.communicate(timeout=120)
+    out, _ = running.communicate(timeout=600)
     os.close(ours)
     assert running.returncode == 0
     return shown.decode(), (out or b"").decode()

@@ -36,7 +36,7 @@ def gate(tmp_path) -> Shell:
     def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         env = {"PATH": os.environ["PATH"], "PYTHON": "./judge", **environment}
         command = ["sh", str(CI / "gate.sh"), *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False)
 
     return call
 

@@ -110,7 +110,7 @@ def test_the_command_line_says_it_once_and_exits_with_two(project_folder: Path) 
     path = os.pathsep.join([str(project_folder / "other"), str(ROOT)])
     done = subprocess.run(
         [sys.executable, "-m", "harness", "run", "suites/tiny.yaml", "--with", "calculon"], cwd=project_folder,
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.count("--with: found 'calculon'") == 1

@@ -180,7 +180,7 @@ def test_a_constant_that_is_broken_in_a_commit_is_found(tmp_path, project_folder
     def harness(*words: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "harness", *words], cwd=project_folder, env=env, capture_output=True, text=True,
-            timeout=120, check=False,
+            timeout=600, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -198,7 +198,7 @@ def test_ranks_of_srun_time_together_and_one_prints(tmp_path: Path) -> None:
     written(tmp_path / "case.yaml", SMALL, TWO_RANKS)
     file = tmp_path / "times.json"
     ranks = [_rank(rank, tmp_path, "srun", 29517, "--save-benchmark", str(file)) for rank in range(2)]
-    outs = [each.communicate(timeout=180) for each in ranks]
+    outs = [each.communicate(timeout=600) for each in ranks]
     assert [each.returncode for each in ranks] == [0, 0], outs
     assert "2 ranks at once" in outs[0][0]
     assert outs[1][0] == ""
@@ -215,7 +215,7 @@ def test_what_was_timed_before_a_rank_died_is_kept(tmp_path: Path) -> None:
     while not file.exists() and first.poll() is None:
         time.sleep(0.01)
     second.send_signal(signal.SIGKILL)
-    out, err = first.communicate(timeout=120)
+    out, err = first.communicate(timeout=600)
     assert first.returncode == 2, out + err
     (line,) = [line for line in err.splitlines() if "rank 0" in line]
     assert "has what was timed before" in line
