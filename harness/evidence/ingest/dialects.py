@@ -24,7 +24,7 @@ from harness.evidence.ingest.logs.build import (
 )
 from harness.evidence.ingest.logs.fold import fold
 from harness.evidence.ingest.logs.logged import Logged
-from harness.evidence.ingest.logs.settings import Incomplete, OtherTask
+from harness.evidence.ingest.logs.settings import Incomplete, OtherTask, overruled
 from harness.evidence.ingest.logs.source import open_source
 from harness.evidence.ingest.report import Converted, LogRun, RowReport
 from harness.evidence.ingest.steady import SteadyState
@@ -127,7 +127,7 @@ def _made(
         where=where,
         id=run.id,
         mapped=tuple(steps_words(record, dialect, state)),
-        doubts=tuple(step_doubts(record, state)),
+        doubts=(*overruled(record, context), *step_doubts(record, state)),
         read=read.words(state),
     )
     scale = read.scale if read.scale is not None else float("nan")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
-from harness.evidence.ingest.dialects import read_records_of_log
+from harness.evidence.ingest.dialects import read_log, read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
 from harness.evidence.ingest.logs.clock import CLOCK, STAMP, Clock, taken
 from harness.evidence.ingest.logs.dialect import Dialect
@@ -105,6 +105,16 @@ def test_what_another_rank_prints_late_is_no_new_start(tmp_path: Path) -> None:
     text = "".join(one + other for one, other in zip(lines, ["", *lines], strict=False))
     plain, twice = step(tmp_path, "".join(lines)), step(tmp_path, text)
     assert twice == plain == pytest.approx(6.0, rel=0.01)
+
+
+def test_a_line_may_hold_several_settings(tmp_path: Path) -> None:
+    head = "world_size:8 grad_accum_steps:1\ntrain_batch_tokens:524288 train_seq_len:1024 iterations:20000\n"
+    steps = "".join(f"step:{i}/90 train_loss:2.1 train_time:{i * 500}ms step_avg:500.00ms\n" for i in range(30))
+    path = tmp_path / "a.log"
+    path.write_text(head + steps)
+    (log,) = read_log(path, incomplete=True).logs
+    assert (log.run.gpus, log.run.measured.tgs) == (8, pytest.approx(524288 / 0.5 / 8))
+    assert log.run.switches == {"global_batch_size": 512, "seq_length": 1024}
 
 
 def test_micro_batches_that_every_rank_prints_are_summed_once(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tabled import tabled
 
 from harness.evidence.ingest.command import ingest
+from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
 from harness.evidence.ingest.logs.dialect import read_all
@@ -110,6 +111,38 @@ def test_json_lines(tmp_path: Path, rows: list[dict[str, object]], seconds: floa
     (log,) = ingest([path]).logs
     assert (log.dialect, log.record.facts.get("framework")) == ("history", framework)
     assert log.run.measured.step_seconds == pytest.approx(seconds, rel=0.02)
+
+
+def test_the_rate_between_two_seconds_of_a_clock_is_that_of_all_records(tmp_path: Path) -> None:
+    """Steps of 0.5 s on a clock of whole seconds: long sequences fall on those that advance it."""
+    path = tmp_path / "logging.jsonl"
+    rows = ({"global_step/max_steps": f"{i}/900", "elapsed_time": f"{i // 2}s"} for i in range(1, 60))
+    path.write_text(
+        "".join(json.dumps(row | {"tokens_per_gpu_per_sec": 900 - 400 * (i % 2)}) + "\n" for i, row in enumerate(rows))
+    )
+    (log,) = ingest([path]).logs
+    assert log.run.measured.tgs == pytest.approx(700, rel=0.02)
+
+
+@pytest.mark.parametrize(("line", "device", "gpu"), tabled("readers", "a_log_names_its_device"))
+def test_a_log_names_its_device_and_one_that_nobody_knows_is_said(
+    line: str, device: str, gpu: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(line + "\n" + "".join(f"iter {i}: loss 3.4, time 92.16ms\n" for i in range(20)))
+    (log,) = read_log(path, incomplete=True).logs
+    assert (log.run.gpu, log.record.facts.get("gpu", "")) == (gpu, device)
+    assert log.row.doubts == ((f"GPU {device} by the log, of no name in the catalogue",) if device and not gpu else ())
+    (other,) = read_log(path, read_context(None, gpu="mi300x"), incomplete=True).logs
+    assert other.row.doubts == ((f"GPU mi300x, as the user says; {gpu or device} by the log",) if device else ())
+
+
+def test_two_runs_at_once_in_one_log_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    pairs = ((i + 40, i) for i in range(20))
+    path.write_text("".join(f"iter {i}: loss 3.4, time 92.16ms\n" for pair in pairs for i in pair))
+    (log,) = read_log(path, incomplete=True).logs
+    assert any(doubt.endswith("times: several runs at once in one log?") for doubt in log.row.doubts)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from log_records import records, step
 from log_samples import samples
 from tabled import tabled
 
-from harness.evidence.ingest.command import ingest
+from harness.evidence.ingest.command import ingest, is_table
 from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
 from harness.evidence.ingest.logs import megatron
@@ -320,6 +320,14 @@ def test_internevo_counts_tokens_and_its_layout_says_the_ranks(ranks: bool, tmp_
 def test_known_lines_without_a_step_time_are_refused_for_that(line: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=reason):
         records(tmp_path, line + "\n")
+    path = tmp_path / "a.json"
+    path.write_text(line + "\n")
+    assert is_table(path) is not any(mark in line for mark in ("DLLL ", "log_history"))  # whatever a file is called
+
+
+def test_prose_with_a_number_of_thousands_is_no_time_with_a_comma(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no line of a known trainer"):
+        records(tmp_path, "   * Speed = 26,400 feet / 60 seconds\n")
 
 
 def test_gpt_neox_says_its_model_and_its_layout_in_words_of_its_own(tmp_path: Path) -> None:

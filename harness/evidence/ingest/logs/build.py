@@ -22,6 +22,7 @@ from projector.errors import InputError
 from projector.hardware import catalogue
 
 _DRIFT = 0.02  # change of level between the halves of a log worth saying
+_RUN = 10  # steps that a run of its own has at least
 MEMORY_KINDS = ("device", "reserved", "allocated")  # of two figures, the one that holds the other
 
 
@@ -156,6 +157,9 @@ def step_doubts(record: Logged, state: SteadyState | None) -> list[str]:
     doubts = list(record.notes)
     if record.failure is not None and record.steps:
         doubts.append(f"line {record.failure.line}: the job failed: {record.failure.text[:80]}")
+    starts = int(record.segment[-1]) if len(record.segment) else 0
+    if starts > max(3, record.steps / _RUN):
+        doubts.append(f"the step goes back {starts} times: several runs at once in one log?")
     if record.conflicts:
         doubts.append(f"{record.conflicts} lines repeat a step with another time: several runs in one log?")
     if state is not None and state.drift is not None and abs(state.drift) > _DRIFT:

@@ -80,7 +80,7 @@ def renamed(found: Arguments, words: Mapping[str, str]) -> Arguments:
 
 
 class KeyedDump:
-    """Lines of one pattern with a key and a value, under the names that ``known`` translates (others are counted).
+    """Lines of one pattern with keys and values, under the names that ``known`` translates (others are counted).
 
     A key may stand again with another value (a configuration that is printed as it is put together): the last counts.
     """
@@ -93,17 +93,16 @@ class KeyedDump:
         self._line = 0
 
     def feed(self, line: str, number: int) -> bool:
-        match = self._pattern.search(line) if len(line) <= _LONGEST else None
-        if match is None:
-            return False
-        self._stated += 1
-        name = self._known.get(match[1])
-        if name is not None:
-            self._line = self._line or number
-            self._found[name] = match[2].strip().strip("'\"")
-        elif len(self._others) < _MOST:
-            self._others[match[1]] = match[2].strip()
-        return name is not None
+        known = False
+        for match in self._pattern.finditer(line) if len(line) <= _LONGEST else ():
+            self._stated += 1
+            name = self._known.get(match[1])
+            if name is not None:
+                known, self._line = True, self._line or number
+                self._found[name] = match[2].strip().strip("'\"")
+            elif len(self._others) < _MOST:
+                self._others[match[1]] = match[2].strip()
+        return known
 
     @property
     def found(self) -> Mapping[str, object]:

@@ -15,6 +15,7 @@ _HEADED = re.compile(
     r"(?:Some weights of |argument in `)"
     r"(\w{2,40}For(?:SequenceClassification|TokenClassification|MaskedLM|ImageClassification|QuestionAnswering))\b"
 )
+DOCUMENTS = tuple(_SAID["documents"])  # texts of what is called .json or .jsonl and is no table
 _MARKS = tuple(_SAID["marks"].items())
 _TOLD = tuple((text, re.compile(pattern), what) for text, pattern, what in _SAID["told"])
 _UNTIMED = tuple((re.compile(pattern), why) for pattern, why in _SAID["untimed"].items())

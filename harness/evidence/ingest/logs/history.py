@@ -56,6 +56,7 @@ class _History(Trainer):
         self.columns: list[str] = []
         self.counter = self.timer = ""
         self.spent, self.exact = 0.0, False
+        self.rates: list[float] = []  # of the records since the last step with a time
 
     def read(self, lines: Lines) -> Iterator[Event]:
         for number, line in lines:
@@ -82,10 +83,12 @@ class _History(Trainer):
             self.spent += seconds
             seconds, now = None, self.spent
         rate = next((value for name in _RATE if (value := _number(row, name))), None)
+        self.rates += [rate] if rate else []
         if seconds is None and now is not None and index is not None and (since := self.clock.since(index, now)):
             seconds, mean = since[0], True
         if index is None or (seconds is None and (now is not None or rate is None)):
             return
+        rate, self.rates = (sum(self.rates) / len(self.rates) if self.rates else None), []
         framework = next((name for key, name in _NAMED.items() if key in row), None)
         if framework is not None and self.once("framework"):
             yield Fact("framework", framework, number)

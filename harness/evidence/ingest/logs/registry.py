@@ -25,9 +25,10 @@ _WINDOW = 2000  # lines read after the first step to see what other steps there 
 def is_document(head: str) -> bool:
     """Whether a text is a benchmark file, a trace, a trainer's own log or the history of a run, and no table of runs."""
     first = head.lstrip().partition("\n")[0]
-    return any(each.recognises(head) for each in DOCUMENTS) or STEP in (
-        _BY_NAME["hf-trainer"].weigh(first),
-        history.weigh(first),
+    return (
+        any(each.recognises(head) for each in DOCUMENTS)
+        or any(mark in head for mark in foreign.DOCUMENTS)
+        or STEP in (_BY_NAME["hf-trainer"].weigh(first), history.weigh(first))
     )
 
 

@@ -182,7 +182,7 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
         line=line,
         assumed=(*assumed, *unread, *_of_experts(dialect, model, recipe, printed)),
         unread=left,
-        doubts=tuple(_overruled(record, context)),
+        doubts=tuple(overruled(record, context)),
     )
 
 
@@ -204,11 +204,14 @@ def _named(model: Model, values: Mapping[str, object]) -> Model:
     return replace(model, name=name, family=family) if isinstance(name, str) and isinstance(family, str) else model
 
 
-def _overruled(record: Logged, context: Context) -> Iterator[str]:
-    """What the user says otherwise than the log: the user counts, and hears so."""
-    gpu = catalogue.find_gpu(str(record.facts.get("gpu", "")))
+def overruled(record: Logged, context: Context) -> Iterator[str]:
+    """What the user says otherwise than the log: the user counts, and hears so; a GPU of the log that nobody knows."""
+    device = str(record.facts.get("gpu", ""))
+    gpu = catalogue.find_gpu(device)
+    if device and not gpu and not context.gpu:
+        yield f"GPU {device} by the log, of no name in the catalogue"
     for name, mine, theirs in (
-        ("GPU", context.gpu, gpu),
+        ("GPU", context.gpu, gpu or device),
         ("framework", context.framework, record.facts.get("framework")),
     ):
         if mine and theirs and mine != theirs:

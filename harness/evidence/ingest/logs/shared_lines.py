@@ -11,9 +11,10 @@ _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|(?:CUDA|HIP) out of memory|RESOUR
 _ERROR = re.compile(
     r"^(?:\[[^\]]{0,80}\]:?\s?)?(?:[A-Za-z.]{0,60}Error: |primus launcher exited with code [1-9])|NCCL error"
 )
+#: A device's name ends before a word in small letters: ``CUDA capacity: NVIDIA H100 80GB HBM3 with 79.11GiB memory``.
 _GPU = re.compile(
-    r"(AMD Instinct MI[0-9]{3}[A-Z]?|NVIDIA (?:A100|H100|H200|H800|B200|B300|GB200|GB300)(?: ?[\w.-]){0,24}|"
-    r"Tesla V100-SXM2(?:-(?:16|32)GB)?)"
+    r"(AMD Instinct MI[0-9]{3}[A-Z]?|(?:NVIDIA [A-Z]{1,2}[0-9]{1,4}[A-Z]?|Tesla [A-Z][0-9]{1,3}|"
+    r"NVIDIA (?:GeForce |Quadro |TITAN ){0,1}(?:RTX|GTX) [A-Z]?[0-9]{3,4})\b(?:[ -][A-Z0-9][\w.-]{0,15}){0,4})"
 )
 _MEMORY = re.compile(
     rf"memory \(MB\).{{0,200}}?max allocated:\s{{0,9}}{NUMBER}(?:.{{0,200}}?max reserved:\s{{0,9}}{NUMBER})?"
