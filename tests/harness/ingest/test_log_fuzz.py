@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from harness.evidence.dataset import parse
 from harness.evidence.ingest.command import load
 from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.logs import registry
+from harness.evidence.ingest.logs.dialect import Dialect, read_all
 from harness.evidence.run_text import to_yaml
 from projector.errors import InputError
 from projector.io.documents import parse_yaml
@@ -57,6 +59,12 @@ def test_a_long_line_of_anything_is_read(unit: str, tmp_path: Path) -> None:
     for dialect in registry.LINES:
         assert list(dialect.events([(1, line.decode()), (2, "end")])) is not None
         assert dialect.weigh(line.decode()) >= 0
+
+
+@pytest.mark.parametrize("dialect", read_all(), ids=lambda dialect: dialect.name)
+def test_a_step_that_may_stand_anywhere_opens_with_no_run_of_anything(dialect: Dialect) -> None:
+    """Each place of a line would look through all that follows: slow in a long line that holds a URL."""
+    assert not [each for each in dialect.step_patterns.values() if re.match(r"(?:\(\?[=:!])?\.[*+{]", each.pattern)]
 
 
 @given(text=st.text(max_size=300), unit=st.sampled_from(HOSTILE), number=st.integers(-1, 10**30))
