@@ -17,6 +17,7 @@ from harness.evidence.ingest.logs.build import state_of
 from harness.evidence.ingest.logs.dialect import read_all
 from projector.errors import InputError
 
+PLAIN = Path(__file__).resolve().parents[2] / "data" / "logs" / "megatron_plain.log"
 #: Trainer, its line(s) of step ``{i}``, basis and value of a step, memory.
 LINES = tabled("readers", "log_lines_that_say_all")
 
@@ -133,8 +134,12 @@ def test_a_log_names_its_device_and_one_that_nobody_knows_is_said(
     (log,) = read_log(path, incomplete=True).logs
     assert (log.run.gpu, log.record.facts.get("gpu", "")) == (gpu, device)
     assert log.row.doubts == ((f"GPU {device} by the log, of no name in the catalogue",) if device and not gpu else ())
+    path.write_text(line + "\n" + PLAIN.read_text())
+    (whole,) = read_log(path).logs
+    assert gpu or whole.row.refused == (f"unknown gpu {device!r}" if device else "gpu not stated",)
     (other,) = read_log(path, read_context(None, gpu="mi300x"), incomplete=True).logs
-    assert other.row.doubts == ((f"GPU mi300x, as the user says; {gpu or device} by the log",) if device else ())
+    overruled = f"GPU mi300x, as the user says; {gpu or device} by the log"
+    assert (overruled in other.row.doubts) is bool(device)
 
 
 def test_two_runs_at_once_in_one_log_are_said(tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def build(record: Logged, dialect: str, where: str, context: Context) -> LogRun:
     """Raises :class:`projector.errors.InputError` where the log and the context do not make a whole configuration."""
     found = settings(record, dialect, where, context)
     state = state_of(record)
-    refused = [f"{name} not stated" for name in ("gpus", "gpu") if not getattr(found, name)]
+    device = record.facts.get("gpu")
+    unstated = {"gpus": "gpus not stated", "gpu": f"unknown gpu {device!r}" if device else "gpu not stated"}
+    refused = [why for name, why in unstated.items() if not getattr(found, name)]
     scale = _scale(record, found)
     measured = _measured(record, state, found, scale, refused)
     run = run_of(
