@@ -191,9 +191,13 @@ def test_the_fewest_that_are_done_in_time(capsys) -> None:
     assert answered(capsys, *job, "--within", f"{0.999 * rate}/s")[0]["gpus"] == faster["gpus"]
     assert answered(capsys, *job, "--within", "2999-01-01")[0]["gpus"] < found["gpus"]
     assert "--within: found '0.1 days', expected" in command_line.refused("projector", "ask", *job, "--within", "0.1")
-    first, longer = (answered(capsys, *job[:-1], budget, "--gpus", "8")[0] for budget in ("0", "30p"))
-    ends = [each["run"]["middle"]["days"] for each in (longer, first)]
-    assert ends[0] < ends[1]  # a longer look finds a faster layout: no more GPUs are asked for than it needs
-    assert answered(capsys, *job[:-1], "30p", "--within", str(sum(ends) / 2))[0]["gpus"] == 8
     assert main(["ask", *job, "--within", "30", "--gpus", "8"]) == 2
     assert "the fewest are looked for" in capsys.readouterr().err
+
+
+def test_no_more_gpus_are_asked_for_than_a_longer_look_needs(capsys) -> None:
+    job = ("--model", "llama3.1_8b", "--gpu", "h100", "--tokens", "1T", "--budget")
+    first, longer = (answered(capsys, *job, budget, "--gpus", "8")[0] for budget in ("0", "30p"))
+    ends = [each["run"]["middle"]["days"] for each in (longer, first)]
+    assert ends[0] < ends[1]
+    assert answered(capsys, *job, "30p", "--within", str(sum(ends) / 2))[0]["gpus"] == 8
