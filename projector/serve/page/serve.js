@@ -92,6 +92,7 @@ function wrong(text) {
 function drawn(view, query) {
   const made = view.projections.simulate, e = made.expected, rate = made.tgs * made.step_seconds;
   show(query, {...view.parallelism, micro_batch_size: view.recipe.micro_batch_size, gpus: view.cluster.gpus});
+  for (const name of ['model', 'gpu']) form.elements[name].value ||= name === 'gpu' ? view.cluster.gpu : view.model.name;  // asked by an alias
   form.elements.seq_length.placeholder = view.recipe.seq_length; form.elements.global_batch_size.placeholder = view.recipe.global_batch_size;
   document.title = `${view.model.name} on ${view.cluster.gpus} ${view.cluster.gpu}`;
   $('verdict').className = 'verdict o' + view.order; $('verdict').textContent = view.verdict; $('title').textContent = view.title;
@@ -164,7 +165,7 @@ function roofline(layers, view) {
   const line = s('path', {class: 'roof', d: `M${x(X[0])},${y(peak / ridge * X[0])} L${x(ridge)},${y(peak)} L${x(X[1])},${y(peak)}`});
   const powers = ([a, b]) => [...Array(25).keys()].map(i => 10 ** (i - 4)).filter(v => v >= a && v <= b);
   const short = v => v >= 1e15 ? v / 1e15 + ' P' : v >= 1e12 ? v / 1e12 + ' T' : v >= 1e9 ? v / 1e9 + ' G' : String(v);
-  const ticks = powers(X).map(v => s('text', {x: x(v), y: H - foot + 14, 'text-anchor': 'middle'}, String(v)));
+  const ticks = powers(X).map(v => s('text', {x: x(v), y: H - foot + 14, 'text-anchor': x(v) > W - 30 ? 'end' : 'middle'}, String(v)));
   const sides = powers(Y).flatMap(v => [s('text', {x: left - 5, y: y(v) + 4, 'text-anchor': 'end'}, short(v)), s('path', {class: 'axis', d: `M${left},${y(v)} H${W - 8}`})]);
   const longest = Math.max(...works.map(o => o.seconds * o.number));
   const dots = works.map(o => s('circle', {class: `dot c${BOUND[o.bound]}`, cx: x(o.intensity), cy: y(o.flops / o.seconds), r: (2 + 7 * Math.sqrt(o.seconds * o.number / longest)).toFixed(1),

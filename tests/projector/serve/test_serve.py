@@ -184,12 +184,13 @@ def test_the_page_shows_everything_at_every_width(chromium: Any, address: str, w
 
 @pytest.mark.slow
 def test_controls_make_links_and_links_make_answers(chromium: Any, address: str) -> None:
-    page = opened(chromium, f"{address}/?{urlencode(QUESTION)}")
+    page = opened(chromium, f"{address}/?{urlencode({**QUESTION, 'gpu': 'h100'})}")
     before = page.locator("#tiles b").first.inner_text()
     page.locator("[name=tp]").fill("2")  # a slider of powers of two
     page.wait_for_timeout(400)
     page.wait_for_selector("#answer:not([data-busy])", timeout=60_000)
     assert "tp=4" in page.url
+    assert page.locator("[name=gpu]").input_value() == "h100_sxm"  # whatever the link calls it
     assert page.locator("#tiles b").first.inner_text() != before
     again = opened(chromium, page.url)
     assert again.locator("#tiles b").first.inner_text() == page.locator("#tiles b").first.inner_text()
