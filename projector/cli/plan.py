@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from projector.cli import runs
-from projector.cli.options import add_selection
+from projector.cli.options import add_selection, add_strict
 from projector.cli.parser import Parser, add_command, add_json, price, tokens, whole
 from projector.errors import InputError, Problem
 
@@ -41,14 +41,16 @@ def register(parser: Parser) -> None:
         "restart_s, run_over_steps, power_share, server_over_boards, pue; may be given again",
     )
     add("--seed", type=whole(0), default=0, metavar="N", help="of the simulation and of the intervals; default: 0")
+    add_strict(group)
     add_json(group)
 
 
 def _run(options: argparse.Namespace) -> None:
     from projector.cli import as_json, plan_view
     from projector.cli.inputs import blamed, collected, one_schedule, read_case
+    from projector.cli.leftover import refuse_assumed
     from projector.io.terminal import show
-    from projector.plan.assumptions import assumed
+    from projector.plan.assumptions import ASSUMPTIONS, assumed
     from projector.plan.plan import plan
 
     problems: list[Problem] = []
@@ -74,6 +76,9 @@ def _run(options: argparse.Namespace) -> None:
             seed=options.seed,
             known=case.known,
         )
+    if options.strict:
+        usual = (f"{name}={float(value):g}" for name, value in ranges.items() if value is ASSUMPTIONS[name])
+        refuse_assumed(case.workload, made.made, (*case.assumed, *usual))
     if options.json:
         content = plan_view.as_document(case, made, price)
         as_json.write({**content, **runs.as_values(own)})

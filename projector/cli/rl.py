@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from projector.cli.options import add_selection
+from projector.cli.options import add_selection, add_strict
 from projector.cli.parser import Parser, add_command, add_json, quantity, whole
 from projector.errors import InputError, Problem
 
@@ -60,12 +60,14 @@ def register(parser: Parser) -> None:
     add("--updates", type=number, default=1, metavar="N", help="optimizer steps on the answers; default: 1")
     add("--no-reference", action="store_true", help="no frozen model judges the answers (a KL term of weight 0)")
     add("--critic", action="store_true", help="PPO: a value model of the same size judges them and is trained, in turn")
+    add_strict(group)
     add_json(group)
 
 
 def _run(options: argparse.Namespace) -> None:
     from projector.cli import as_json, document
     from projector.cli.inputs import blamed, read_case
+    from projector.cli.leftover import refuse_assumed
     from projector.io.terminal import show
     from projector.plan.rl import Rollout, rl_step
 
@@ -93,6 +95,8 @@ def _run(options: argparse.Namespace) -> None:
             options.critic,
             case.settings,
         )
+    if options.strict:
+        refuse_assumed(case.workload, made.made, case.assumed)
     if options.json:
         figures = {
             "rollout": asdict(rollout),

@@ -11,6 +11,7 @@ from tabled import tabled
 
 from projector.cli import run
 from projector.hardware import catalogue
+from projector.plan.assumptions import ASSUMPTIONS
 
 DATA = ROOT / "tests" / "projector" / "intake" / "data"
 
@@ -96,9 +97,12 @@ def test_a_flag_that_changes_nothing_is_named(flags: str, idle: bool) -> None:
     assert any(f"Without effect: {flag} (" in shown for flag in flags.split()) == idle
 
 
-@pytest.mark.parametrize("command", ["performance", "memory"])
-def test_strict_refuses_until_everything_is_stated(command: str) -> None:
-    job = [command, "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "16", "--strict"]
+WHOLE_RUN = [f"--assume={name.replace('_', '-')}={float(value):g}" for name, value in ASSUMPTIONS.items()]
+
+
+@pytest.mark.parametrize("command", [["performance"], ["memory"], ["plan", "--tokens", "1T", *WHOLE_RUN]])
+def test_strict_refuses_until_everything_is_stated(command: list[str]) -> None:
+    job = [*command, "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "16", "--strict"]
     said = "--framework megatron-lm --mbs 1 --gbs 64 --seq 8192 --tp 2 --recompute-granularity none --sequence-parallel"
     named = [line.partition(":")[0] for line in command_line.refused("projector", *job, *said.split()).splitlines()]
     assert {"--optimizer", "--data-parallel-sharding", "--framework-date"} <= set(named)
@@ -111,6 +115,25 @@ def test_strict_refuses_until_everything_is_stated(command: str) -> None:
     }
     rest = [word for flag in named for word in ([flag, values[flag]] if flag in values else [flag])]
     assert "Assumed" not in command_line.told("projector", *job, *said.split(), *rest)
+
+
+def test_strict_names_what_a_plan_assumes() -> None:
+    first, *rest = ASSUMPTIONS
+    job = [
+        "plan",
+        "--tokens",
+        "1T",
+        "--model",
+        "llama3.1_8b",
+        "--gpu",
+        "h100",
+        "--gpus",
+        "16",
+        "--strict",
+        *WHOLE_RUN[1:],
+    ]
+    told = command_line.refused("projector", *job)
+    assert [name for name in (first, *rest) if f"assumed {name}=" in told] == [first]
 
 
 def test_mfu_by_each_published_formula(document):

@@ -305,6 +305,7 @@ def test_the_command_says_its_parts() -> None:
     ppo = command_line.document("projector", *COMMAND, "--critic")["parts"]
     assert {**ppo, "values": 0.0, "critic": 0.0} == found["parts"]
     assert (ppo["values"], ppo["critic"]) == (ppo["log-probabilities"], ppo["training"])
+    assert "--optimizer: found 'nothing'" in command_line.refused("projector", *COMMAND, "--strict")
     twice = command_line.document("projector", *COMMAND, "--critic", "--updates", "2")["parts"]
     assert (twice["values"], twice["critic"]) == (twice["log-probabilities"], twice["training"])
 
