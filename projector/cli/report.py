@@ -61,8 +61,8 @@ def memory(case: Case, made: Projection, course: Iterable[Line] = ()) -> Iterato
     """Yields what ``memory`` shows, in order; ``course``: its lines on the memory through a step."""
     yield from head(case, made)
     yield verdict(case, made)
-    evidence = f"Evidence: {memory_grade(made, case.assumed)}; nine of ten peaks lie within"
-    yield Line(f"{evidence} ± {percent(made.memory.tolerance, 0)} of what is projected", "dim")
+    grade, error = memory_grade(made, case.assumed), percent(made.memory.tolerance, 0)
+    yield Line(f"Evidence: {grade}; the model of memory is good to {error}", "dim")
     yield from held(case, made)
     yield from course
     yield Line("")
