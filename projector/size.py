@@ -16,6 +16,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -221,14 +222,19 @@ def each_row(function: Callable[[NDArray[np.float64]], NDArray[np.float64]], val
     return Column(found) if isinstance(value, Column) else float(found)
 
 
-def distinct(values: Iterable[T]) -> tuple[T, ...]:
-    """Returns those that equal none before them: compared, not hashed, since rows of a column may disagree about
-    that."""
-    found: list[T] = []
-    for value in values:
-        if value not in found:
-            found.append(value)
-    return tuple(found)
+def area(shapes: Iterable[tuple[float, float]]) -> float:
+    """Returns the elements of matrices of these shapes (rows, columns), those of one shape counted once: row by row, since
+    layouts disagree about which are alike."""
+    given = tuple(shapes)
+    if not are_columns(*chain.from_iterable(given)):
+        return sum(height * width for height, width in dict.fromkeys(given))
+    cells = np.array(np.broadcast_arrays(*map(raw, chain.from_iterable(given))))
+    heights, widths = cells[::2], cells[1::2]
+    order = np.lexsort((widths, heights), axis=0)
+    heights, widths = np.take_along_axis(heights, order, 0), np.take_along_axis(widths, order, 0)
+    again = (np.diff(heights, axis=0) == 0) & (np.diff(widths, axis=0) == 0)
+    once: float = column((heights * widths).sum(axis=0) - (heights[1:] * widths[1:] * again).sum(axis=0))
+    return once
 
 
 def column(values: Sequence[Any] | NDArray[Any]) -> Any:

@@ -35,7 +35,7 @@ from projector.search.tree import Tree
 from projector.workload.workload import Workload
 
 _BEYOND = 512  # branches that are opened for the sake of a second layout
-_TOGETHER = 256  # nodes that are opened, or projected, at once
+_TOGETHER = 2048  # nodes that are opened, or projected, at once
 _SOONER = 64  # the same before there is anything to compare with
 _BUNCH = 65536  # limbs that are priced at once
 _SOON = 4096  # the same where there is a time at which to stop
@@ -205,7 +205,7 @@ class Hunt(Outcome):
                 self._weighed_out(bunch)
                 self.bounded = False
                 return False
-            if len(bunch) >= (_BUNCH if self.until is None else self._timely(self._price, _SOON)):
+            if self.until is not None and len(bunch) >= self._timely(self._price, _SOON):
                 self._timed(self._price, bunch)
                 bunch = []
             by_kind: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
@@ -214,7 +214,9 @@ class Hunt(Outcome):
             for leaves in by_kind.values():
                 bunch.append(Node(branch.shape, branch.pipe, tuple(leaves)))
                 self.counts.enumerated += bunch[-1].number
-        self._price(bunch)
+        bunch.sort(key=lambda limb: self._kinds[limb.layer])  # whose layers are alike is priced together
+        for first in range(0, len(bunch), _BUNCH):
+            self._price(bunch[first : first + _BUNCH])
         return True
 
     def _weighed_out(self, limbs: Sequence[Node]) -> list[tuple[Node, Workload]]:

@@ -1,6 +1,7 @@
 """A good configuration soon: parts of a space, each searched whole, one after the other.
 
-The first part is what is stated, the second has every size with the plainest pipelines and switches. Each further part
+It starts several times: by what data-parallel ranks share out, without recompute and with it. Of each start the first part
+is what is stated, the second has every size with the plainest pipelines and switches. Each further part
 holds what the best so far has of some axes and frees the others (block coordinate descent: Bertsekas, *Nonlinear
 Programming*, 2.7), until no part has anything better. That is no proof; the search of the whole space, which follows, is.
 """
@@ -34,6 +35,7 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
     "overlap_grad_reduce": (True,),
     "overlap_param_gather": (True,),
 }
+_KEPT: Option = {"recompute_granularity": "none"}
 #: What a part frees around the best so far, in turn; ``near``: half and twice each of its sizes.
 _FREED = (("layers", "once"), ("pipelines", "layers"), ("near", "pipelines"), ("sizes", "pipelines"))
 _SIZES = ("tp", "cp", "ep", "etp", "pp")
@@ -48,8 +50,8 @@ def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: 
     nothing fits. ``hunted`` runs a hunt from hits that are known."""
     counts = Counts()
     hits: list[Hit] = []
-    for start in _starts(space):
-        own: list[Hit] = []
+    for start, known in _starts(space, hits):
+        own = list(known)
         stale = 0
         for part in _parts(start, own):
             if (own or hits) and (spent() or stale == len(_FREED)):
@@ -62,16 +64,23 @@ def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: 
     return Outcome(hits=hits, counts=replace(counts, points=space.points)) if hits else None
 
 
-def _starts(space: Space) -> Iterator[Space]:
-    """The space by what data-parallel ranks share out: good layouts of one kind are no neighbours of another's (weights
-    that are gathered want few ranks in a layer, weights that stay want many), so no descent leads from one to the other."""
+def _starts(space: Space, hits: Sequence[Hit]) -> Iterator[tuple[Space, Sequence[Hit]]]:
+    """Parts to descend in, with what each begins with: by what data-parallel ranks share out, without recompute and with
+    it; then all of ``space`` from the best that these found. Good layouts of one kind are no neighbours of another's, so no
+    descent leads from one to the other: weights that are gathered want few ranks in a layer, weights that stay want many;
+    without recompute the ranks of a layer make room for activations."""
     axis = next((axis for axis in space.layers if any(_SHARDING in option for option in axis)), ())
-    plain = [option for option in axis if option[_SHARDING] in _PLAIN[_SHARDING]]
-    if len(axis) < 2 or not plain:
-        yield space
-        return
-    for option in plain:
-        yield replace(space, layers=tuple((option,) if each is axis else each for each in space.layers))
+    plain = [option for option in axis if option[_SHARDING] in _PLAIN[_SHARDING]] if len(axis) > 1 else []
+    parts = [_only(space, option) for option in plain] or [space]
+    parts = [each for part in parts for each in (_only(part, _KEPT), part) if each is part or each != part]
+    yield from ((part, ()) for part in parts)
+    if len(parts) > 1:
+        yield space, hits
+
+
+def _only(space: Space, option: Option) -> Space:
+    """The part of ``space`` whose layers have the values of ``option``."""
+    return replace(space, layers=_of(space.layers, {name: (value,) for name, value in option.items()}))
 
 
 def _best(hits: Sequence[Hit]) -> Option | None:
@@ -81,6 +90,14 @@ def _best(hits: Sequence[Hit]) -> Option | None:
 
 def _parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
     """``hits`` grow while the parts are searched."""
+    if not hits:
+        yield from _plain_parts(space, hits)
+    while hits:
+        for free in _FREED:
+            yield around(space, _best(hits) or {}, free)
+
+
+def _plain_parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
     plain = _plain(space)
     yield around(space, space.stated, ())
     yield _glance(plain)
@@ -88,9 +105,6 @@ def _parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
         yield plain
     if not hits and any(name in option for axis in space.layers for option in axis for name in _HOST):
         yield replace(plain, layers=space.layers)  # what saves memory and is not plain
-    while hits:
-        for free in _FREED:
-            yield around(space, _best(hits) or {}, free)
 
 
 def _glance(plain: Space) -> Space:

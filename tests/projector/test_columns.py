@@ -144,6 +144,16 @@ def test_rows_that_disagree_are_traced_apart(values: list[int], edge: int, parts
     assert found == {row: branches(value) for row, value in enumerate(values)}
 
 
+@given(
+    st.lists(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=4, max_size=4), min_size=1, max_size=5)
+)
+def test_matrices_of_one_shape_count_once_in_each_row(matrices: list[list[tuple[int, int]]]) -> None:
+    columns = [tuple(size.Column(np.array(side)) for side in zip(*each, strict=True)) for each in matrices]
+    alone = [sum(height * width for height, width in {each[row] for each in matrices}) for row in range(4)]
+    assert size.rows(size.area(columns), 4).tolist() == alone
+    assert [size.area(each[row] for each in matrices) for row in range(4)] == alone
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_layers_take_columns_where_they_compare_sizes(room: str) -> None:
     """Builtins that compare or convert split a column row by row, and so do those of ``math``."""

@@ -8,7 +8,7 @@ from projector.dataclass import dataclass
 from projector.mechanisms.strategy import Strategy
 from projector.operators.types import Stream
 from projector.operators.weights import WeightSet
-from projector.size import distinct
+from projector.size import area
 from projector.workload.recipe import Recipe
 
 #: Whether scores lie in memory, by the attention backend that a recipe names; others leave it to the framework.
@@ -105,7 +105,7 @@ class Fusion(Strategy):
         shapes, inside = weights.products
         if self.dummy_wgrad == "all" and self.expert_wgrad:
             shapes += inside
-        return 2.0 * sum(rows * columns for rows, columns in distinct(shapes))
+        return 2.0 * area(shapes)
 
 
 # XLA's fusions over MaxText's layers (AI-Hypercomputer/maxtext MaxText/layers).

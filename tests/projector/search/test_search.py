@@ -237,18 +237,27 @@ def test_what_fits_stands_before_what_is_too_close_to_tell(gib: float) -> None:
 
 
 @pytest.mark.slow
-def test_more_kinds_of_sharding_never_hide_a_layout_that_one_kind_finds() -> None:
-    """Good layouts of FSDP and of ZeRO-1 are no neighbours: each is looked for from a start of its own."""
-    here = catalogue.cluster("h100_sxm")
-    stated = base("llama3_70b", 256, batch=512, seq_length=8192)
+@pytest.mark.parametrize(
+    ("stated", "field", "kinds"),
+    [
+        (("llama3_70b", 256, 512, 8192), "data_parallel_sharding", ("optim", "optim_grads_params")),
+        (("qwen3_30b_a3b", 16, 256, 4096), "recompute_granularity", ("none",)),
+    ],
+)
+def test_more_to_choose_from_never_hides_a_layout_that_one_kind_finds(
+    stated: tuple[str, int, int, int], field: str, kinds: tuple[str, ...]
+) -> None:
+    """Good layouts of FSDP and of ZeRO-1, with and without recompute, are no neighbours: each kind is looked for from a
+    start of its own."""
+    here, (model, gpus, batch, length) = catalogue.cluster("h100_sxm"), stated
 
     def best(**fix: tuple[object, ...]) -> float:
-        made = space(stated, here, only=fix)
+        made = space(base(model, gpus, batch=batch, seq_length=length), here, only=fix)
         return search(made, here, Objective(), Limits(seconds=4), explained=False).best[0].projection.tgs
 
-    both = best()
-    for level in ("optim", "optim_grads_params"):
-        assert both >= best(data_parallel_sharding=(level,)) * (1 - 1e-9)
+    every = best()
+    for kind in kinds:
+        assert every >= best(**{field: (kind,)}) * (1 - 1e-9)
 
 
 def test_something_is_found_soon_whatever_kinds_of_sharding_are_asked_for() -> None:
