@@ -12,6 +12,7 @@ from projector.dataclass import dataclass
 from projector.errors import NoMeasurement
 from projector.kernels.backends import BUILTIN
 from projector.kernels.settings import DEFAULT, Settings
+from projector.kernels.tables import digest, tables_dir
 
 if TYPE_CHECKING:
     from projector.hardware.types import Cluster
@@ -39,13 +40,15 @@ class Ours(Remembering):
         )
 
     def content(self, run: MeasuredRun) -> str | None:
-        """Tables of measured kernels, kernels of others and constants in files of the user's are no part of the code."""
+        """Kernels of others and constants in files of the user's are no part of the code; tables of measured kernels are
+        named by what stands in them."""
         cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
-        if self.name != "simulate" or self.settings.gemm_backend != BUILTIN or cluster.gpu.efficiency_file:
+        if self.settings.gemm_backend != BUILTIN or cluster.gpu.efficiency_file:
             return None
-        m = run.measured
+        m, root = run.measured, tables_dir() if self.name == "benchmark" else None
         seen = (m.exists, m.status == "ok", m.memory_kind, m.memory_rank)
-        return repr((self.name, self.settings, as_run(run), cluster, seen))
+        tables = digest(root / cluster.gpu.name) if root else ""
+        return repr((self.name, self.settings, as_run(run), cluster, seen, tables))
 
     def project(self, run: MeasuredRun) -> Prediction:
         cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)

@@ -9,20 +9,19 @@ false: the neighbours' word fades, and at twice the reach the model answers alon
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from projector.dataclass import dataclass
 from projector.hardware.types import Gpu
 from projector.io.rows import grouped
 from projector.kernels.nearest_shapes import Near, bounded, nearest
-from projector.kernels.protocol import BoolArray, ComputeOp, FloatArray, KernelModel, Times
+from projector.kernels.protocol import ComputeOp, FloatArray, KernelModel, Times
 from projector.kernels.tables import Measured, read, tables_dir
+from projector.memo import BoundedCache, IdentityKey
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 from projector.parameter import parameter
 
@@ -34,6 +33,7 @@ _USUAL = parameter(
     source="weight of what is usual in a class, beside neighbours that weigh 1 / squared distance: as much as one at the "
     "edge of the reach",
 )
+_SAMPLE = 256  # measured rows, spread over a table, that stand for all of it
 _ATTENTION_ALIKE = {"aiter_a32": "aiter", "asm": "aiter", "te": "cudnn"}
 
 
@@ -101,16 +101,24 @@ def left_out(
 
 @dataclass(frozen=True)
 class _Class:
-    """Measured shapes of one kernel class: operators, coordinates (r, d) and seconds (r,)."""
+    """Measured shapes of one kernel class: operators, coordinates (r, d), seconds (r,), and the log of these over modelled
+    ones (r,), of which ``usual`` is the median."""
 
     ops: tuple[ComputeOp, ...]
     points: FloatArray
     seconds: FloatArray
+    ratio: FloatArray
+    usual: float
 
-    @property
-    def sample(self) -> npt.NDArray[np.intp]:
-        """Rows spread over the table that stand for all of it, (<= 256,)."""
-        return np.unique(np.linspace(0, len(self.ops) - 1, min(len(self.ops), 256)).astype(np.intp))
+
+def over(gpu: Gpu, fallback: KernelModel, alone: Callable[[], KernelModel] | None) -> Recorded:
+    """Returns the model of one device over ``fallback`` (see :class:`Recorded`; ``alone`` makes its other model): one object
+    for all runs that share both, so that measured rows are set against the model once. Raises as :class:`Recorded`."""
+    key = tables_dir(), IdentityKey(gpu), IdentityKey(fallback), alone is None
+    return _SHARED.get(key, lambda: Recorded(gpu, fallback, alone=alone() if alone else None))
+
+
+_SHARED: BoundedCache[Recorded] = BoundedCache(64)
 
 
 class Recorded:
@@ -139,16 +147,22 @@ class Recorded:
         named = attention if gpu.vendor != "cpu" else None
         self._attention = _ATTENTION_ALIKE.get(named, named) if named else None
         self._gemm = None if execution is None else execution.kernels.gemm
-        self._known: dict[ComputeOp, tuple[float, bool]] = {}
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:
         """Seconds (n,) and whether measured shapes stand behind each (n,)."""
-        missing = list(dict.fromkeys(op for op in ops if op not in self._known))
-        if missing:
-            seconds, measured = self._evaluate(missing)
-            self._known.update(zip(missing, zip(seconds.tolist(), measured.tolist(), strict=True), strict=True))
-        found = [self._known[op] for op in ops]
-        return Times(np.array([s for s, _ in found], dtype=np.float64), np.array([m for _, m in found], dtype=np.bool_))
+        seconds = self.fallback.times(ops).seconds.copy()
+        measured = np.zeros(len(ops), dtype=np.bool_)
+        places = grouped((_key(op), i) for i, op in enumerate(ops))
+        for key, where in places.items():
+            data = self._class(key)
+            if data is None:
+                continue
+            wanted = _points(ops[i] for i in where)
+            near = nearest(data.points, wanted)
+            index = np.array(where)
+            seconds[index] = _corrected(seconds[index], data, near, wanted)
+            measured[index] = near.reached
+        return Times(seconds, measured)
 
     def leave_one_shape_out(self) -> tuple[LeftOut, ...]:
         """Returns each measured shape predicted by the others of its class: the error of interpolating in these
@@ -160,55 +174,37 @@ class Recorded:
                 continue
             modelled = self.fallback.times(data.ops).seconds
             near = nearest(data.points, data.points, leave_out_same=True)
-            errors = self._corrected(modelled, data, near, data.points) / data.seconds - 1.0
+            errors = _corrected(modelled, data, near, data.points) / data.seconds - 1.0
             flops = np.array([op.flops for op in data.ops])
             name = " ".join(str(word) for word in key if word != "") if isinstance(key, tuple) else str(key)
             reached = near.reached
             out.append(LeftOut(name, len(data.ops), int(reached.sum()), errors[reached], flops[reached]))
         return tuple(out)
 
-    def _evaluate(self, ops: Sequence[ComputeOp]) -> tuple[FloatArray, BoolArray]:
-        seconds = self.fallback.times(ops).seconds.copy()
-        measured = np.zeros(len(ops), dtype=np.bool_)
-        places = grouped((_key(op), i) for i, op in enumerate(ops))
-        for key, where in places.items():
-            data = self._class(key)
-            if data is None:
-                continue
-            wanted = _points(ops[i] for i in where)
-            near = nearest(data.points, wanted)
-            index = np.array(where)
-            seconds[index] = self._corrected(seconds[index], data, near, wanted)
-            measured[index] = near.reached
-        return seconds, measured
-
     def _class(self, key: Hashable) -> _Class | None:
         if key not in self._classes:
-            found = None if self._folder is None else _prepared(self._folder, key, self._gemm, self._attention)
-            self._classes[key] = found if found is None or self._alone is None else self._sustained(found, self._alone)
+            rows = () if self._folder is None else _rows(self._folder, key, self._gemm, self._attention)
+            self._classes[key] = self._against_the_model(rows) if rows else None
         return self._classes[key]
 
-    def _sustained(self, data: _Class, alone: KernelModel) -> _Class:
-        gained = self.fallback.times(data.ops).seconds / alone.times(data.ops).seconds
-        return replace(data, seconds=data.seconds * gained)
+    def _against_the_model(self, rows: Sequence[Measured]) -> _Class:
+        ops = [row.op for row in rows]
+        modelled = self.fallback.times(ops).seconds
+        seconds = np.array([row.seconds for row in rows])
+        if self._alone is not None:
+            seconds = seconds * (modelled / self._alone.times(ops).seconds)
+        ratio = np.log(seconds / modelled)
+        spread = np.unique(np.linspace(0, len(ops) - 1, min(len(ops), _SAMPLE)).astype(np.intp))
+        return _Class(tuple(ops), _points(ops), seconds, ratio, float(np.median(ratio[spread])))
 
-    def _corrected(self, modelled: FloatArray, data: _Class, near: Near, wanted: FloatArray) -> FloatArray:
-        """Modelled seconds (n,) corrected by the neighbours' ratio of measured to modelled time, drawn to what is usual
-        in the class as far as they are few or distant: only rows that someone needs are modelled.
-        """
-        used, place = np.unique(near.rows, return_inverse=True)
-        ratio = self._ratio(data, used)[place.reshape(near.rows.shape)]
-        total = near.weights.sum(axis=1)
-        usual = float(np.median(self._ratio(data, data.sample)))
-        pull = np.where(near.exact, 0.0, _USUAL)
-        mean = ((near.weights * ratio).sum(axis=1) + pull * usual) / np.maximum(total + pull, 1e-300)
-        return bounded(modelled * np.exp(near.trust * mean), near, data.points, wanted, data.seconds)
 
-    def _ratio(self, data: _Class, rows: npt.NDArray[np.intp]) -> FloatArray:
-        """Log of measured over modelled time of measured rows (r,)."""
-        modelled = self.fallback.times([data.ops[i] for i in rows]).seconds
-        found: FloatArray = np.log(data.seconds[rows] / modelled)
-        return found
+def _corrected(modelled: FloatArray, data: _Class, near: Near, wanted: FloatArray) -> FloatArray:
+    """Modelled seconds (n,) corrected by the neighbours' ratio of measured to modelled time, drawn to what is usual in the
+    class as far as they are few or distant."""
+    pull = np.where(near.exact, 0.0, _USUAL)
+    total = (near.weights * data.ratio[near.rows]).sum(axis=1) + pull * data.usual
+    mean = total / np.maximum(near.weights.sum(axis=1) + pull, 1e-300)
+    return bounded(modelled * np.exp(near.trust * mean), near, data.points, wanted, data.seconds)
 
 
 @cache
@@ -221,17 +217,12 @@ def _by_class(folder: Path) -> Mapping[Hashable, tuple[Measured, ...]]:
     return {key: tuple(rows) for key, rows in found.items()}
 
 
-@cache
-def _prepared(folder: Path, key: Hashable, gemm: str | None, attention: str | None) -> _Class | None:
+def _rows(folder: Path, key: Hashable, gemm: str | None, attention: str | None) -> Sequence[Measured]:
+    """Measured rows of a class: of the families that run, where there are such."""
     rows = _by_class(folder).get(key, ())
     if rows and isinstance(rows[0].op, Attention):
-        rows = tuple(row for row in rows if attention is None or row.family == attention)
-    elif gemm is not None:
-        rows = tuple(row for row in rows if row.family == gemm) or rows
-    if not rows:
-        return None
-    ops = tuple(row.op for row in rows)
-    return _Class(ops, _points(ops), np.array([row.seconds for row in rows]))
+        return [row for row in rows if attention is None or row.family == attention]
+    return [row for row in rows if gemm is not None and row.family == gemm] or rows
 
 
 def _key(op: ComputeOp) -> Hashable:

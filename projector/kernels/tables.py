@@ -7,7 +7,9 @@ and by the live path. One row is one kernel at one shape, in device microseconds
 from __future__ import annotations
 
 import csv
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,15 @@ def read(folder: Path) -> tuple[Measured, ...]:
                     _row(kind, cells, f"{path}:{number}", rows, problems, sources)
     raise_all(problems)
     return tuple(rows)
+
+
+@cache
+def digest(folder: Path) -> str:
+    """Returns what tells the tables in a GPU's folder from any others; empty where there is no such folder."""
+    found = hashlib.sha256()
+    for path in sorted(folder.glob("*.csv")):
+        found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest() if folder.is_dir() else ""
 
 
 def kind_of(columns: Iterable[str]) -> str | None:

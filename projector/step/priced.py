@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -128,5 +128,5 @@ def _kernels(
 
     if not recorded.available(cluster.gpu.name):
         raise NoMeasurement(f"no measurement for {cluster.gpu.name}")
-    alone = Simulated(device, sustained, resolved.execution, alone=True) if simulated is ours else None
-    return recorded.Recorded(cluster.gpu, simulated, alone=alone)
+    alone = partial(Simulated, device, sustained, resolved.execution, alone=True) if simulated is ours else None
+    return recorded.over(cluster.gpu, simulated, alone)

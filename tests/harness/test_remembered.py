@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +21,11 @@ from harness.evaluation.evaluate import Selected
 from harness.evidence import dataset
 from harness.evidence.run_text import dumped, flow
 from harness.predictors.constant_mfu import ConstantMfu
-from harness.predictors.ours import Ours, _projected
+from harness.predictors.ours import Ours, _projected, cluster_of
 from projector.errors import Unsupported
 from projector.io import code
 from projector.kernels.settings import Settings
+from projector.kernels.tables import digest
 
 ROOT = Path(__file__).resolve().parents[2]
 projection = importlib.import_module("projector.projection")
@@ -111,7 +113,6 @@ def test_what_code_does_not_hold_is_never_remembered(
     cache: Path, runs: list[MeasuredRun], tmp_path, monkeypatch
 ) -> None:
     run = _one(runs)
-    assert Ours("benchmark").content(run) is None
     assert Ours("simulate").predict(replace(run, gpu="nobody_knows", cluster=None)).status == "invalid"
     assert Ours("simulate", Settings(gemm_backend="mine")).content(run) is None
     gpu = (ROOT / "projector" / "hardware" / "gpus" / "h100_sxm.yaml").read_text()
@@ -133,6 +134,23 @@ def test_what_code_does_not_hold_is_never_remembered(
     monkeypatch.setattr(projection, "project", refuses)
     assert Ours("simulate").predict(run) == Ours("simulate").recalled(run)
     assert Ours("simulate").recalled(replace(run, problem="too odd")).reason == "too odd"
+
+
+def test_what_measured_kernels_say_is_remembered_with_their_tables(
+    cache: Path, runs: list[MeasuredRun], tmp_path, monkeypatch
+) -> None:
+    run, tool = _one(runs), Ours("benchmark")
+    made = tool.predict(run)
+    assert made.measured_share > 0
+    assert tool.recalled(run) == made
+    assert Ours("simulate").content(run) != tool.content(run)
+    own = tmp_path / "measured" / "kernels" / cluster_of(run.cluster, run.gpu, run.gpus_per_node).gpu.name
+    shutil.copytree(ROOT / own.relative_to(tmp_path), own)
+    monkeypatch.chdir(tmp_path)
+    assert tool.recalled(run) == made, "the same tables elsewhere"
+    digest.cache_clear()
+    (own / "gemm.csv").write_text("".join((own / "gemm.csv").read_text().splitlines(keepends=True)[:-1]))
+    assert tool.recalled(run) is None
 
 
 def test_a_damaged_or_foreign_prediction_is_made_again(cache: Path, runs: list[MeasuredRun]) -> None:
