@@ -1,13 +1,14 @@
 """A good configuration soon: parts of a space, each searched whole, one after the other.
 
-It starts several times: by what data-parallel ranks share out, without recompute and with it. Of each start the first part
-is what is stated, the second has every size with the plainest pipelines and switches. Each further part
-holds what the best so far has of some axes and frees the others (block coordinate descent: Bertsekas, *Nonlinear
-Programming*, 2.7), until no part has anything better. That is no proof; the search of the whole space, which follows, is.
+It starts several times, in turn: by what data-parallel ranks share out, without recompute and with it. Of each start the
+first part is what is stated, the second has every size with the plainest pipelines and switches. Each further part holds
+what the best so far has of some axes and frees the others (block coordinate descent: Bertsekas, *Nonlinear Programming*,
+2.7), until no part has anything better. That is no proof; the search of the whole space, which follows, is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -40,42 +41,70 @@ _KEPT: Option = {"recompute_granularity": "none"}
 _FREED = (("layers", "once"), ("pipelines", "layers"), ("near", "pipelines"), ("sizes", "pipelines"))
 _SIZES = ("tp", "cp", "ep", "etp", "pp")
 _CHUNKS = (1, 2, 4)
+_FAR = 1.25  # how many times the best value a start may have to go on with the others
 _TOKENS = (
     8192  # of a sample that one rank holds at most in the first look at it, where context parallelism can split it
 )
 
 
 def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: Callable[[], bool]) -> Outcome | None:
-    """Hunts through the parts of every start until nothing better is found or ``spent`` says that time is over. None where
-    nothing fits. ``hunted`` runs a hunt from hits that are known."""
+    """Hunts through the parts of every start, a part of each in turn, until nothing better is found or ``spent`` says that
+    time is over. None where nothing fits. ``hunted`` runs a hunt from hits that are known."""
     counts = Counts()
-    hits: list[Hit] = []
-    for start, known in _starts(space, hits):
-        own = list(known)
-        stale = 0
-        for part in _parts(start, own):
-            if (own or hits) and (spent() or stale == len(_FREED)):
-                break
-            before = _best(own)
-            last = hunted(part, own)
-            counts, own[:] = counts + last.counts, last.hits
-            stale = stale + 1 if before and _best(own) == before else 1
-        hits += own
+    starts = [_Start(part, []) for part in _starts(space)]
+    open_ = list(starts)
+    while open_ and not (any(start.hits for start in starts) and spent()):
+        best = min(start.value for start in starts)
+        now = min(open_, key=lambda start: (start.stale, start.value > _FAR * best, start.rounds))
+        part = now.next()
+        if part is None:
+            open_.remove(now)
+            if not open_ and len(starts) > 1 and now.space != space:  # then all of it, from the best that these found
+                open_ = [_Start(space, [hit for start in starts for hit in start.hits])]
+                starts += open_
+            continue
+        last = hunted(part, now.hits)
+        counts += last.counts
+        now.take(last.hits)
+    hits = [hit for start in starts for hit in start.hits]
     return Outcome(hits=hits, counts=replace(counts, points=space.points)) if hits else None
 
 
-def _starts(space: Space, hits: Sequence[Hit]) -> Iterator[tuple[Space, Sequence[Hit]]]:
-    """Parts to descend in, with what each begins with: by what data-parallel ranks share out, without recompute and with
-    it; then all of ``space`` from the best that these found. Good layouts of one kind are no neighbours of another's, so no
-    descent leads from one to the other: weights that are gathered want few ranks in a layer, weights that stay want many;
-    without recompute the ranks of a layer make room for activations."""
+class _Start:
+    """A descent through ``space`` from ``hits``; ``stale``: the parts of it in a row that had nothing better."""
+
+    def __init__(self, space: Space, hits: list[Hit]) -> None:
+        self.space, self.hits = space, hits
+        self.stale, self.rounds = 0, 0
+        self._parts = _parts(space, self.hits)
+
+    @property
+    def value(self) -> float:
+        """Returns that of the best, smaller is better."""
+        return min((hit.value for hit in self.hits), default=math.inf)
+
+    def next(self) -> Space | None:
+        """Returns the next part, None where there is none that may have something better."""
+        return None if self.stale == len(_FREED) else next(self._parts, None)
+
+    def take(self, hits: Sequence[Hit]) -> None:
+        """Takes what a part had, with what was known before it."""
+        before = self.value
+        self.hits[:] = hits
+        self.stale = self.stale + 1 if self.value == before < math.inf else 0
+        self.rounds += 1
+
+
+def _starts(space: Space) -> list[Space]:
+    """Returns the parts to descend in: by what data-parallel ranks share out, without recompute and with it.
+
+    Good layouts of one kind are no neighbours of another's, so no descent leads from one to the other: weights that are
+    gathered want few ranks in a layer, weights that stay want many; without recompute the ranks of a layer make room for
+    activations."""
     axis = next((axis for axis in space.layers if any(_SHARDING in option for option in axis)), ())
     plain = [option for option in axis if option[_SHARDING] in _PLAIN[_SHARDING]] if len(axis) > 1 else []
     parts = [_only(space, option) for option in plain] or [space]
-    parts = [each for part in parts for each in (_only(part, _KEPT), part) if each is part or each != part]
-    yield from ((part, ()) for part in parts)
-    if len(parts) > 1:
-        yield space, hits
+    return [each for part in parts for each in (_only(part, _KEPT), part) if each is part or each != part]
 
 
 def _only(space: Space, option: Option) -> Space:
