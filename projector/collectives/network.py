@@ -89,10 +89,13 @@ class Network:
         node.
 
         A single rank of a node receives and sends through one adapter; several receive through one and send by another.
+        Beyond a pod a cluster's file may state another share (``link.outer``).
         """
         if self.nodes == 1:
             return INFINITE
         share = min(1.0, self.constants.get(f"link.inter.{kind}", self.constants["link.inter"]))
+        if self.pods > 1 and self.constants.states("link.outer"):
+            return self.fewest * self.adapter * min(1.0, self.constants["link.outer"])
         alone = min(1.0, self.constants.get("link.inter.alone", share)) if self.fewest == 1 else share
         return self.fewest * self.adapter * alone
 

@@ -28,7 +28,7 @@ _FILL = parameter(
 # Shares of the lines (collectives/constants.yaml) that a file may state, as `projector network` measures them.
 _RINGS = ("all_gather", "reduce_scatter", "broadcast")
 SHARES = (
-    *("link.nvls", "link.intra", "link.inter", "link.inter.alone"),
+    *("link.nvls", "link.intra", "link.inter", "link.inter.alone", "link.outer"),
     *(f"link.{level}.{kind}" for level in ("intra", "inter") for kind in _RINGS),
     *(f"link.{kind}.{level}" for level in ("intra", "inter") for kind in ("all_to_all", "send_recv")),
 )
