@@ -38,6 +38,8 @@ class Kernels(Strategy):
             return "fused"
         if recipe.moe_grouped_gemm == "legacy":  # tgale96/grouped_gemm: an expert after another on a few streams
             return "multi_stream"
+        if recipe.moe_grouped_gemm == "padded":  # torch._grouped_mm of equal groups
+            return "fused"
         chosen = (word for word in (recipe.moe_grouped_gemm, self.grouped) if word in _GROUPED)
         return next(chosen, "multi_stream")
 

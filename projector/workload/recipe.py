@@ -284,7 +284,7 @@ class Recipe:
         primus="turbo_deepep_num_cu", told_by="moe_hybridep_num_sms")
     moe_grouped_gemm: str | None = recipe_field(
         "how the products of local experts run", "layer memory", "dispatcher",
-        choices=("te", "fused", "multi_stream", "loop", "legacy", "masked"),
+        choices=("te", "fused", "multi_stream", "loop", "legacy", "masked", "padded"),
         told_by="moe_grouped_gemm use_turbo_grouped_mlp moe_use_legacy_grouped_gemm", nemo=SAME)
     moe_permute_fusion: bool | None = recipe_field(
         "one kernel permutes tokens", "layer memory", "dispatcher", megatron=SAME)

@@ -93,7 +93,9 @@ def routed(moe: MoE, view: Rank, uneven: float, static_shapes: bool) -> Routed:
     """Returns how many rows this rank sends and computes, from top-k, capacity factor and the padding of quantised
     GEMMs.
 
-    ``uneven``: coefficient of variation of the loads of experts.
+    ``uneven``: coefficient of variation of the loads of experts. ``moe_grouped_gemm: padded``: every local expert computes
+    as many rows as the fullest (KempnerInstitute/KempnerForge@5666d0d kempnerforge/model/moe.py,
+    ``grouped_expert_forward``; DeepSpeed's MoE without ``drop_tokens`` has that capacity).
     """
     recipe, tokens = view.recipe, view.shard_tokens
     sent, fixed = ceil(tokens * moe.computed_topk), False
@@ -109,9 +111,11 @@ def routed(moe: MoE, view: Rank, uneven: float, static_shapes: bool) -> Routed:
             fullest = least(fullest, factor)
     received = ceil(sent * fullest) * recipe.etp
     rows = received
+    if recipe.moe_grouped_gemm == "padded":
+        rows = ceil(received / experts * fullest_rank(uneven, 1, experts, received / experts)) * experts
     if view.quantised:
         unit = _ROW_ALIGNMENT.get(view.cast_recipe, _FP8_ALIGNMENT)
-        rows = ceil(received / experts / unit) * unit * experts
+        rows = ceil(rows / experts / unit) * unit * experts
     worst = ceil(tokens * least(moe.computed_topk, experts)) * recipe.etp * recipe.ep
     held = worst if static_shapes and not fixed else rows
     return Routed(tokens=tokens, sent=sent, received=received, rows=rows, held=held, experts=experts, fixed=fixed)

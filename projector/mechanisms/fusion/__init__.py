@@ -79,7 +79,7 @@ class Fusion(Strategy):
             said["wgrad_accumulation"] = "separate"
         # grouped_gemm and Primus-Turbo return the gradient (AMD-AGI/Primus-Turbo PR 454 says so and adds the fused way, that
         # Primus takes from PR 995, 2026-08-19, on); Transformer Engine's grouped linear adds it
-        if recipe.moe_grouped_gemm in ("legacy", "fused"):
+        if recipe.moe_grouped_gemm in ("legacy", "fused", "padded"):
             said["expert_wgrad"] = False
         if recipe.torch_compile:
             said["elementwise"] = True

@@ -226,6 +226,19 @@ def test_masked_products_cost_every_expert_for_every_row() -> None:
     assert masked.owned.expert == grouped.owned.expert
 
 
+def test_padded_products_give_every_expert_the_rows_of_the_fullest() -> None:
+    even = {"moe_router_force_load_balancing": True}
+    assert flops(moe(**even, moe_grouped_gemm="padded"), "experts") == flops(moe(**even), "experts")
+    uneven = {"moe_router_force_load_balancing": False, "mock_data": False, "ep": 1}
+    padded, tight = (moe(**uneven, moe_grouped_gemm=word) for word in ("padded", "fused"))
+    rows = {block: named(block.forward, "experts.fc2").rows for block in (padded, tight)}
+    factor = fullest_rank(compiled_case().execution.dispatch.real_data_dispersion, 1, E, rows[tight] / E)
+    assert factor > 2.0
+    assert rows[padded] == pytest.approx(factor * rows[tight], rel=1e-3)
+    assert rows[padded] % E == 0
+    assert padded.owned.expert == tight.owned.expert
+
+
 def test_scatter_additions_and_the_one_shot_exchange_are_switches() -> None:
     flex = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
 
