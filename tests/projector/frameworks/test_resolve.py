@@ -86,6 +86,13 @@ def test_sequence_parallelism_needs_tensor_parallelism() -> None:
     assert resolve(workload("primus", tp=2)).workload.recipe.sequence_parallel is True
 
 
+def test_experts_beside_tensor_parallelism_run_with_sequence_parallelism_alone() -> None:
+    """Megatron-Core starts none without, so that a recipe that says nothing has it; a dense one has the flag's default."""
+    for model, on in (("mixtral_8x7b", True), (LLAMA, False)):
+        case = workloads.workload(model, framework="megatron-lm", gpus=8, tp=2)
+        assert resolve(case).workload.recipe.sequence_parallel is on
+
+
 def test_rules_depend_on_the_device() -> None:
     assert resolve(workload("megatron-lm"), "amd", "cdna4").execution.kernels.gemm == "hipblaslt"
     assert resolve(workload("megatron-lm"), "nvidia", "ampere").execution.kernels.attention == "fa2"
