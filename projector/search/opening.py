@@ -55,7 +55,7 @@ def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: 
     open_ = list(starts)
     while open_ and not (any(start.hits for start in starts) and spent()):
         best = min(start.value for start in starts)
-        now = min(open_, key=lambda start: (start.stale, start.value > _FAR * best, start.rounds))
+        now = min(open_, key=lambda start: start.turn(best))
         part = now.next()
         if part is None:
             open_.remove(now)
@@ -82,6 +82,11 @@ class _Start:
     def value(self) -> float:
         """Returns that of the best, smaller is better."""
         return min((hit.value for hit in self.hits), default=math.inf)
+
+    def turn(self, best: float) -> tuple[int, bool, int]:
+        """Returns what is smallest for the start whose turn it is, where all together have ``best``: something to begin with
+        comes first, then who gains still, then who is near."""
+        return self.stale, bool(self.hits) and self.value > _FAR * best, self.rounds if self.hits else 0
 
     def next(self) -> Space | None:
         """Returns the next part, None where there is none that may have something better."""
