@@ -1,9 +1,9 @@
 """A good configuration soon: parts of a space, each searched whole, one after the other.
 
-It starts several times, in turn: by what data-parallel ranks share out, without recompute and with it. Of each start the
-first part is what is stated, the second has every size with the plainest pipelines and switches. Each further part holds
-what the best so far has of some axes and frees the others (block coordinate descent: Bertsekas, *Nonlinear Programming*,
-2.7), until no part has anything better. That is no proof; the search of the whole space, which follows, is.
+The first part is what is stated. Then it starts several times, in turn: by what data-parallel ranks share out, without
+recompute and with it. Of each start the first part has every size with the plainest pipelines and switches. Each further
+part holds what the best so far has of some axes and frees the others (block coordinate descent: Bertsekas, *Nonlinear
+Programming*, 2.7), until no part has anything better. That is no proof; the search of the whole space, which follows, is.
 """
 
 from __future__ import annotations
@@ -48,20 +48,21 @@ _TOKENS = (
 
 
 def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: Callable[[], bool]) -> Outcome | None:
-    """Hunts through the parts of every start, a part of each in turn, until nothing better is found or ``spent`` says that
-    time is over. None where nothing fits. ``hunted`` runs a hunt from hits that are known."""
-    counts = Counts()
-    starts = [_Start(part, []) for part in _starts(space)]
-    open_ = list(starts)
+    """Looks at what is stated, then hunts through the parts of every start, a part of each in turn, until nothing better is
+    found or ``spent`` says that time is over. None where nothing fits. ``hunted`` runs a hunt from hits that are known."""
+    stated = hunted(around(space, space.stated, ()), ())
+    counts = Counts() + stated.counts
+    open_ = [_Start(part, [], _plain_parts) for part in _starts(space)]
+    starts = [_Start(space, list(stated.hits), _parts), *open_]
     while open_ and not (any(start.hits for start in starts) and spent()):
         best = min(start.value for start in starts)
         now = min(open_, key=lambda start: start.turn(best))
         part = now.next()
         if part is None:
             open_.remove(now)
-            if not open_ and len(starts) > 1 and now.space != space:  # then all of it, from the best that these found
-                open_ = [_Start(space, [hit for start in starts for hit in start.hits])]
-                starts += open_
+            if not open_ and now is not starts[0]:  # then all of it, from the best that these found
+                starts[0].hits[:] = [hit for start in starts for hit in start.hits]
+                open_ = starts[:1]
             continue
         last = hunted(part, now.hits)
         counts += last.counts
@@ -71,12 +72,11 @@ def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: 
 
 
 class _Start:
-    """A descent through ``space`` from ``hits``; ``stale``: the parts of it in a row that had nothing better."""
+    """A descent through the ``parts`` of a space, which are told its ``hits``; ``stale``: parts in a row with nothing new."""
 
-    def __init__(self, space: Space, hits: list[Hit]) -> None:
-        self.space, self.hits = space, hits
-        self.stale, self.rounds = 0, 0
-        self._parts = _parts(space, self.hits)
+    def __init__(self, space: Space, hits: list[Hit], parts: Callable[[Space, Sequence[Hit]], Iterator[Space]]) -> None:
+        self.hits, self.stale, self.rounds = hits, 0, 0
+        self._parts = parts(space, hits)
 
     @property
     def value(self) -> float:
@@ -123,22 +123,21 @@ def _best(hits: Sequence[Hit]) -> Option | None:
 
 
 def _parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
-    """``hits`` grow while the parts are searched."""
-    if not hits:
-        yield from _plain_parts(space, hits)
+    """Parts around the best of ``hits``, which grow while the parts are searched."""
     while hits:
         for free in _FREED:
             yield around(space, _best(hits) or {}, free)
 
 
 def _plain_parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
+    """The same, after plain ones that find something to begin with."""
     plain = _plain(space)
-    yield around(space, space.stated, ())
     yield _glance(plain)
     if not hits:
         yield plain
     if not hits and any(name in option for axis in space.layers for option in axis for name in _HOST):
         yield replace(plain, layers=space.layers)  # what saves memory and is not plain
+    yield from _parts(space, hits)
 
 
 def _glance(plain: Space) -> Space:

@@ -196,7 +196,7 @@ def test_the_fewest_that_are_done_in_time(capsys) -> None:
 
 
 def test_no_more_gpus_are_asked_for_than_a_longer_look_needs(capsys) -> None:
-    job = (*LLAMA, "--pp", "1", "--cp", "1", "--vpp", "1", "--tokens", "1T", "--budget")
+    job = (*LLAMA, "--pp", "2", "--cp", "1", "--tokens", "1T", "--budget")
     first, longer = (answered(capsys, *job, budget, "--gpus", "8")[0] for budget in ("0", "30p"))
     ends = [each["run"]["middle"]["days"] for each in (longer, first)]
     assert ends[0] < ends[1]
