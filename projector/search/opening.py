@@ -1,9 +1,9 @@
 """A good configuration soon: parts of a space, each searched whole, one after the other.
 
-The first part is what is stated. Then it starts several times, in turn: by what data-parallel ranks share out, without
-recompute and with it. Of each start the first part has every size with the plainest pipelines and switches. Each further
-part holds what the best so far has of some axes and frees the others (block coordinate descent: Bertsekas, *Nonlinear
-Programming*, 2.7), until no part has anything better. That is no proof; the search of the whole space, which follows, is.
+It starts several times, in turn: by what data-parallel ranks share out, without recompute and with it. Of each start the
+first part is what is stated, the second has every size with the plainest pipelines and switches. Each further part holds
+what the best so far has of some axes and frees the others (block coordinate descent: Bertsekas, *Nonlinear Programming*,
+2.7), until no part has anything better. That is no proof; the search of the whole space, which follows, is.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ _TOKENS = (
 
 
 def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: Callable[[], bool]) -> Outcome | None:
-    """Looks at what is stated, then hunts through the parts of every start, a part of each in turn, until nothing better is
-    found or ``spent`` says that time is over. None where nothing fits. ``hunted`` runs a hunt from hits that are known."""
-    stated = hunted(around(space, space.stated, ()), ())
-    counts = Counts() + stated.counts
+    """Hunts through the parts of every start, a part of each in turn, until nothing better is found or ``spent`` says that
+    time is over. None where nothing fits. ``hunted`` runs a hunt from hits that are known."""
+    counts = Counts()
     open_ = [_Start(part, [], _plain_parts) for part in _starts(space)]
-    starts = [_Start(space, list(stated.hits), _parts), *open_]
+    whole = _Start(space, [], _parts)
+    starts = [whole, *open_]
     while open_ and not (any(start.hits for start in starts) and spent()):
         best = min(start.value for start in starts)
         now = min(open_, key=lambda start: start.turn(best))
         part = now.next()
         if part is None:
             open_.remove(now)
-            if not open_ and now is not starts[0]:  # then all of it, from the best that these found
-                starts[0].hits[:] = [hit for start in starts for hit in start.hits]
-                open_ = starts[:1]
+            if not open_ and now is not whole:  # then all of it, from the best that these found
+                whole.hits[:] = [hit for start in starts for hit in start.hits]
+                open_ = [whole]
             continue
         last = hunted(part, now.hits)
         counts += last.counts
@@ -72,7 +72,7 @@ def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: 
 
 
 class _Start:
-    """A descent through the ``parts`` of a space, which are told its ``hits``; ``stale``: parts in a row with nothing new."""
+    """A descent through ``parts`` of a space, which are told its ``hits``; ``stale``: parts in a row with nothing better."""
 
     def __init__(self, space: Space, hits: list[Hit], parts: Callable[[Space, Sequence[Hit]], Iterator[Space]]) -> None:
         self.hits, self.stale, self.rounds = hits, 0, 0
@@ -101,7 +101,8 @@ class _Start:
 
 
 def _starts(space: Space) -> list[Space]:
-    """Returns the parts to descend in: by what data-parallel ranks share out, without recompute and with it.
+    """Returns the parts to descend in: by what data-parallel ranks share out, without recompute and with it, what is stated
+    first.
 
     Good layouts of one kind are no neighbours of another's, so no descent leads from one to the other: weights that are
     gathered want few ranks in a layer, weights that stay want many; without recompute the ranks of a layer make room for
@@ -109,7 +110,9 @@ def _starts(space: Space) -> list[Space]:
     axis = next((axis for axis in space.layers if any(_SHARDING in option for option in axis)), ())
     plain = [option for option in axis if option[_SHARDING] in _PLAIN[_SHARDING]] if len(axis) > 1 else []
     parts = [_only(space, option) for option in plain] or [space]
-    return [each for part in parts for each in (_only(part, _KEPT), part) if each is part or each != part]
+    turn = -1 if space.stated.get("recompute_granularity") not in (None, "none") else 1
+    pairs = ((_only(part, _KEPT), part)[::turn] for part in parts)
+    return [each for pair, part in zip(pairs, parts, strict=True) for each in pair if each is part or each != part]
 
 
 def _only(space: Space, option: Option) -> Space:
@@ -130,8 +133,9 @@ def _parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
 
 
 def _plain_parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
-    """The same, after plain ones that find something to begin with."""
+    """The same, after what is stated and plain ones, which find something to begin with."""
     plain = _plain(space)
+    yield around(space, space.stated, ())
     yield _glance(plain)
     if not hits:
         yield plain
