@@ -42,6 +42,7 @@ _WHOLE = {
     "llm-foundry": ("trainers.is_llm_foundry", "trainers.load_llm_foundry"),
     "llama-factory": ("", "hf_trainer.load_llama_factory"),
     "ms-swift": ("megatron_swift.is_dump", "megatron_swift.of_dump"),
+    "swift": ("", "hf_trainer.load_swift"),
     "trainer": ("", "hf_trainer.load_trainer"),
     "axolotl": ("", "hf_trainer.load_axolotl"),
     "torchtune": ("trainers.is_torchtune", "trainers.load_torchtune"),
@@ -89,9 +90,8 @@ def load(
     that stands in for the architecture of the file. ``overrides``: arguments over those of a file that is made of them
     (see :func:`takes_overrides`). ``args``, ``env``: arguments and environment with which a launch script is started;
     ``gpus_given``: its number of GPUs comes from elsewhere; ``gpus``: that number, where it is known; ``node_gpus``: those
-    of a machine; ``said``: recipe fields that count where a launch script or arguments of transformers' Trainer leave them
-    open. Raises :class:`InputError` with every mistake of the file, also for an architecture alone, which says
-    nothing about how it is trained.
+    of a machine; ``said``: recipe fields that count where the file leaves them open. Raises :class:`InputError` with every
+    mistake of the file, also for an architecture alone, which says nothing about how it is trained.
     """
     file = Path(path)
     if file.is_dir() and (file / "config.json").is_file():
@@ -186,8 +186,7 @@ def _load(
     if kind in _WHOLE and mapping is not None:
         kinds: dict[str, dict[str, Any]] = {"torchtitan": {"gpus": gpus}, "maxtext": {"gpus": gpus, "words": overrides}}
         more = kinds.get(kind, {})
-        if kind == "trainer":  # other files without a batch and a length are a part of a configuration
-            mapping = dialect(kind).completed(mapping, said)
+        mapping = dialect(kind.replace("-", "_")).completed(mapping, said)
         whole: Loaded = _of_file(_WHOLE[kind][1])(mapping, str(file), model=chosen, **more)
         return whole
     if kind == "script":

@@ -4,7 +4,8 @@ Which words name the files: EleutherAI/gpt-neox@ea7aefd8 megatron/neox_arguments
 program, then files of ``--conf_dir``; a key may stand in one of them alone); meta-pytorch/torchtune@bd2a0fc7 torchtune/_cli/
 run.py (torchrun's options, a recipe, ``--config FILE key=value``); Lightning-AI/litgpt@26857050 litgpt/__main__.py (a model,
 ``--config FILE``, ``--section.key value``); hiyouga/LLaMA-Factory@ff6d4d12e src/llamafactory/hparams/parser.py (a file,
-``key=value``); axolotl-ai-cloud/axolotl@067b021c8 src/axolotl/cli/main.py (a file, ``--key value``).
+``key=value``); axolotl-ai-cloud/axolotl@067b021c8 src/axolotl/cli/main.py and modelscope/ms-swift@3602360a5
+swift/cli/main.py (a file, ``--key value``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported, adding_to, raise_all
 from projector.intake import config_cli, gpt_neox
 from projector.intake.dialect import Settings, dialect
-from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_trainer
+from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_swift, load_trainer
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import mapping_beside, options, uncounted, values_of
 from projector.intake.shell.launch import Launch, Step, Way, product, ranks
@@ -48,6 +49,12 @@ class _Tool:
 def takes(launch: Launch) -> bool:
     """Whether the command line of ``launch`` is read here."""
     return _tool(launch) is not None
+
+
+def dialect_of_options(launch: Launch) -> str:
+    """The dialect whose settings the options of ``launch`` are; empty for other command lines."""
+    tool = _tool(launch)
+    return "swift" if tool and tool.load is load_swift else "trainer" if tool is _TRAINER_TOOL else ""
 
 
 def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
@@ -179,9 +186,10 @@ def _of_litgpt(launch: Launch) -> list[str]:
 
 
 def _options(words: Sequence[str], own: Sequence[str] = ("config", "launcher")) -> list[str]:
-    """``--key value``, ``--key=value`` and switches that stand alone as ``key=value``, but for a tool's ``own``."""
+    """``--key value``, ``--key=value`` and switches that stand alone as ``key=value``, but for a tool's ``own``; of several
+    values a text of all."""
     given = {name: values for name, values in options(words).items() if name not in own}
-    return [f"{name.replace('-', '_')}={values[0] if values else 'true'}" for name, values in given.items()]
+    return [f"{name.replace('-', '_')}={' '.join(values) if values else 'true'}" for name, values in given.items()]
 
 
 def _first_file(launch: Launch) -> list[str]:
@@ -202,6 +210,24 @@ def _started_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> s
     return product(way.unknowns, each, nodes or "1") if each else ""
 
 
+def _swift_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
+    """As LLaMA-Factory's, whose environment ms-swift's file may hold.
+
+    Raises :class:`Unsupported` where a process sees several GPUs, over which it cuts the layers.
+    """
+    own = {str(key): str(value) for key, value in section(content, "ENV").items()}
+    launch = replace(launch, environment={**own, **launch.environment})
+    count, seen = _started_gpus(launch, content, way), launch.environment.get("CUDA_VISIBLE_DEVICES", "")
+    if seen and is_known(seen) and not any(step.kind != "other" for step in launch.steps):
+        each = launch.environment.get("NPROC_PER_NODE", "1")
+        if each.isdigit() and int(each) < seen.count(",") + 1:
+            raise Unsupported(
+                f"ms-swift: {each} of NPROC_PER_NODE over GPUs {seen}: layers cut over those of a process"
+            )
+        return count or "1"
+    return count
+
+
 def _config(launch: Launch) -> list[str]:
     return values_of(launch, "config")[:1]
 
@@ -217,6 +243,13 @@ _TOOLS = (
     _Tool(re.compile(r"(?:.*/)?llamafactory-cli train"), _first_file, _of_tune, load_llama_factory, _started_gpus),
     _Tool(
         re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "), _first_file, _of_axolotl, load_axolotl, _started_gpus
+    ),
+    _Tool(
+        re.compile(r"(?:.*/)?swift (?:sft|pt)|(?:.*/)?swift[./]cli[./](?:sft|pt)(?:\.py)? "),
+        _first_file,
+        lambda launch: _options(launch.arguments, ()),
+        load_swift,
+        _swift_gpus,
     ),
 )
 #: Any program that has the arguments of transformers' Trainer (``HfArgumentParser``); LLaMA-Factory's before its command

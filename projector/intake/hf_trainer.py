@@ -1,5 +1,5 @@
-"""Trainers on Hugging Face's ``Trainer``, by their arguments as a file or a command line, LLaMA-Factory and Axolotl among
-them: what ``dialects/{trainer,llama_factory,axolotl}.yaml`` cannot say."""
+"""Trainers on Hugging Face's ``Trainer``, by their arguments as a file or a command line, LLaMA-Factory, ms-swift and
+Axolotl among them: what ``dialects/{trainer,llama_factory,swift,axolotl}.yaml`` cannot say."""
 
 from __future__ import annotations
 
@@ -220,6 +220,34 @@ def _loaded_type(job: Settings, half: bool | None) -> None:
 def _accumulated(args: Reader, each: str) -> int:
     """Samples of a rank in a step."""
     return (args.integer(each) or 1) * (args.integer("gradient_accumulation_steps") or 1)
+
+
+def load_swift(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
+    """The workload of ``swift sft`` or ``swift pt``, whose number of GPUs comes from elsewhere. Raises as
+    :func:`load_trainer`."""
+    of = dialect("swift")
+    content = {**content, **of.tables["presets"].get(str(content.get("fsdp")), {})}
+    if preset := re.fullmatch(r"zero([0-3])(_offload)?", str(content.get("deepspeed"))):
+        parts = ("optimizer", "param") if preset[1] == "3" else ("optimizer",)
+        off = {f"offload_{part}": {"device": "cpu"} for part in parts if preset[2]}
+        content = {
+            **content,
+            "deepspeed": {"zero_optimization": {"stage": int(preset[1]), "overlap_comm": False, **off}},
+        }
+    half = content.get("torch_dtype") in (None, "bfloat16")  # a model's own type, which is bf16 for all of today's
+    content = {**content, **({} if {"bf16", "fp16"} & {*content} else {"bf16" if half else "fp16": True})}
+    job, problems = Settings(of, with_files(content, where), where), list[Problem]()
+    if job.fields["seq_length"] is None:
+        problems.append(Problem(where, "max_length", "nothing", "tokens of a sample: max_length, or --seq N"))
+        job.fields["seq_length"] = 1
+    if job.args.raw("gradient_accumulation_steps") is None:
+        expected = "a whole number (ms-swift's own follows from the number of GPUs)"
+        problems.append(Problem(where, "gradient_accumulation_steps", "nothing", expected))
+    if job.args.word("tuner_type") == "lora":
+        targets = job.args.words("target_modules") or ()
+        _adapters(job, job.args.integer("lora_rank"), targets, "all-linear" in targets)
+    told = () if job.args.flag("packing") else (loose(job.fields["seq_length"]),)
+    return _trained(job, model, job.args.flag("bf16"), told, problems)
 
 
 def load_axolotl(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:

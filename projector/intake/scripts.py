@@ -203,11 +203,11 @@ def _trains(launch: Launch, way: Way) -> bool:
 
 
 def _completed(launch: Launch, said: Mapping[str, object]) -> Launch:
-    """``launch`` with options for the fields of ``said`` that it has none of: Megatron-LM's, or those of transformers'
-    Trainer."""
+    """``launch`` with options for the fields of ``said`` that it has none of: Megatron-LM's, those of transformers' Trainer
+    or ms-swift's."""
     names = _options(launch)
-    if "per_device_train_batch_size" in names:
-        said = dialect("trainer").completed(dict.fromkeys(names, True), said)
+    if own := file_cli.dialect_of_options(launch):
+        said = dialect(own).completed(dict.fromkeys(names, True), said)
     elif not {"num_layers", "hidden_size"} & names:
         return launch
     more = [word for name, value in said.items() if name not in names for word in (f"--{name}", str(value))]

@@ -74,6 +74,8 @@ def submitted(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         return {}, []
     at = arguments.index("--")
     behind = list(arguments[at + 1 :])
+    while "&&" in behind:  # quoted: what prepares the machine, and then the command
+        behind = behind[behind.index("&&") + 1 :]
     if not behind or not (starts_program(behind[0]) or posixpath.basename(behind[0]) in _WRAPPERS):
         return {}, []
     own = {word.lstrip("-").replace("-", "_"): value for word, value in pairwise(arguments[: at + 1])}

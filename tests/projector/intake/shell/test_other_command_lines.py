@@ -16,7 +16,7 @@ from projector.intake.loaded import Loaded
 
 _SIZES = "--num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --micro-batch-size 1 --bf16"
 _OTHERS = {
-    "swift sft --model a/b --max_length 2048": "ms-swift",
+    "swift export --model a/b --quant_bits 4": "ms-swift",
     f"megatron rlhf --tuner_type lora --tensor_model_parallel_size 2 {_SIZES}": "ms-swift",
     "llamafactory-cli export configs/merge.yaml": "LLaMA-Factory",
     "axolotl preprocess run.yml": "Axolotl",

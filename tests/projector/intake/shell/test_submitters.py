@@ -23,7 +23,12 @@ def script(tmp_path: Path, line: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "before", ["python submit.py --gpus 8 --", "uv run python submit.py --priority high --preempt --"]
+    "before",
+    [
+        "python submit.py --gpus 8 --",
+        "uv run python submit.py --priority high --preempt --",
+        r"python submit.py --gpus 8 -- source setup.sh \&\&",
+    ],
 )
 def test_what_stands_behind_the_dashes_is_what_trains(tmp_path: Path, before: str) -> None:
     assert load(script(tmp_path, f"{before} {_DIRECT}")) == load(script(tmp_path, _DIRECT))
@@ -49,6 +54,8 @@ def test_the_task_is_that_of_the_program_behind(tmp_path: Path) -> None:
     words = "--model_name_or_path meta-llama/Llama-3.1-8B --per_device_train_batch_size 1 --max_seq_length 2048"
     with pytest.raises(Unsupported, match="preference"):
         load(script(tmp_path, f"python submit.py -- accelerate launch --num_processes 8 open_instruct/dpo.py {words}"))
+    with pytest.raises(Unsupported, match="reinforcement"):
+        load(script(tmp_path, rf"python submit.py -- source ray.sh \&\& python open_instruct/grpo_fast.py {words}"))
 
 
 def test_words_of_a_trainer_behind_dashes_are_no_command(tmp_path: Path) -> None:
