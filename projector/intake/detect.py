@@ -186,7 +186,8 @@ def _load(
     if kind in _WHOLE and mapping is not None:
         kinds: dict[str, dict[str, Any]] = {"torchtitan": {"gpus": gpus}, "maxtext": {"gpus": gpus, "words": overrides}}
         more = kinds.get(kind, {})
-        mapping = dialect(kind.replace("-", "_")).completed(mapping, said)
+        complete = _of_file("maxtext.completed") if kind == "maxtext" else dialect(kind.replace("-", "_")).completed
+        mapping = complete(mapping, said)
         whole: Loaded = _of_file(_WHOLE[kind][1])(mapping, str(file), model=chosen, **more)
         return whole
     if kind == "script":

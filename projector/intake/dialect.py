@@ -36,7 +36,7 @@ from projector.errors import InputError, Problem, Unsupported
 from projector.intake import aliases, known_settings
 from projector.intake.loaded import Loaded
 from projector.intake.spelling import misspelt, normal
-from projector.intake.values import Reader, word_of
+from projector.intake.values import Reader, section, word_of
 from projector.io.files import read_yaml
 from projector.workload.model import Model
 from projector.workload.optimizers import named
@@ -108,11 +108,17 @@ class Dialect:
         """``content`` with settings for those fields of ``said`` that it states under none of their names."""
         stated = {self.today(name) for name, value in _flat(content, self) if value is not None}
         left = {names[0]: said[field] for field, names in self.names.items() if field in said and not stated & {*names}}
-        return {**content, **left}
+        places = [key for key in content if key in self.sections and section(content, key)]
+        return {**content, places[-1]: {**section(content, places[-1]), **left}} if places else {**content, **left}
 
     def fits(self, content: Mapping[str, object]) -> bool:
         """Whether ``content`` is a file of this dialect by its marks."""
         return bool(self.marks) and fits(self.marks, content)
+
+
+def loose(tokens: object) -> str:
+    """What to tell of samples that are not packed, whose lengths nothing states: the longest decide the memory."""
+    return f"samples shorter than {tokens} tokens (all are counted as that long)"
 
 
 def fits(marks: Iterable[str], content: Mapping[str, object]) -> bool:

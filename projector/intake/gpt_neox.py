@@ -30,6 +30,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None, writ
     printed by the trainer."""
     job = Settings(dialect("gpt_neox"), content, where)
     args, stated = job.args, job.stated
+    typed = () if "precision" in job.fields else ("precision=fp32 (neither bf16 nor fp16 is stated)",)
     _recipe(job)
     shape = _architecture(job)
     _doubts(job)
@@ -52,7 +53,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None, writ
         written=written,
         framework="megatron-deepspeed",
         samples_per_rank=samples,
-        assumed=("framework=megatron-deepspeed (GPT-NeoX has its engine)", *assumed),
+        assumed=("framework=megatron-deepspeed (GPT-NeoX has its engine)", *typed, *assumed),
     )
 
 

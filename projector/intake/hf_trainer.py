@@ -10,7 +10,7 @@ from pathlib import Path
 
 from projector.errors import Problem, Unsupported, raise_all
 from projector.intake import script_files
-from projector.intake.dialect import BUNDLES, Settings, dialect
+from projector.intake.dialect import BUNDLES, Settings, dialect, loose
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import published
 from projector.intake.shell.unknown import Unknowns
@@ -116,11 +116,6 @@ def _adapters(job: Settings, rank: object, targets: object, every: bool) -> None
     job.fields["lora"] = {"dim": rank, "targets": list(dict.fromkeys(linears))}
 
 
-def loose(tokens: object) -> str:
-    """What to tell of samples that are not packed, whose lengths nothing states: the longest decide the memory."""
-    return f"samples shorter than {tokens} tokens (all are counted as that long)"
-
-
 def finished(
     job: Settings, model: Model | None, *, named: str, told: tuple[str, ...], problems: list[Problem]
 ) -> Loaded:
@@ -172,8 +167,7 @@ def load_trainer(content: Mapping[str, object], where: str, *, model: Model | No
 
 
 def load_llama_factory(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises as :func:`load_trainer`, and
-    :class:`Unsupported` for samples of lengths that nothing states."""
+    """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises as :func:`load_trainer`."""
     job = Settings(dialect("llama_factory"), with_files(content, where), where)
     args = job.args
     if not args.flag("do_train") and (args.flag("do_predict") or args.flag("do_eval")):
@@ -252,13 +246,12 @@ def load_swift(content: Mapping[str, object], where: str, *, model: Model | None
 
 def load_axolotl(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
-    that does not fit, :class:`Unsupported` for other trainings and samples of lengths that nothing states."""
+    that does not fit, :class:`Unsupported` for other trainings."""
     job = Settings(dialect("axolotl"), with_files(content, where), where)
     args, fields = job.args, job.fields
     packed = args.flag("sample_packing")
-    if not packed and not (args.raw("pretraining_dataset") and packed is None):
-        what = "sample_packing not true: samples of lengths that nothing states"
-        raise Unsupported(f"{where}: an Axolotl configuration with {what}")
+    if packed is None and args.raw("pretraining_dataset"):
+        packed = True
     fields.setdefault("precision", "fp32")
     fields["global_batch_size"] = _accumulated(args, "micro_batch_size")
     replicas, shards = args.integer("dp_replicate_size") or 1, args.integer("dp_shard_size")
@@ -269,7 +262,9 @@ def load_axolotl(content: Mapping[str, object], where: str, *, model: Model | No
         _adapters(job, args.integer("lora_r"), linears, every)
     if not args.raw("deepspeed") and fields["precision"] == "bf16":
         fields |= BUNDLES["bf16 alone"]
-    told = ("sample_packing=True (attention inside each document: counted over the whole sample)", *_sharded(job))
+    inside = "sample_packing=True (attention inside each document: counted over the whole sample)"
+    filled = (inside,) if packed else () if args.flag("pad_to_sequence_len") else (loose(fields["seq_length"]),)
+    told = (*filled, *_sharded(job))
     if fields["data_parallel_sharding"] == "no_shard" and (shards or 1) > 1:
         args.problems.append(("dp_shard_size", shards, "fsdp_config beside it"))
     elif replicas > 1 and (shards or 1) == 1:

@@ -43,6 +43,15 @@ def is_maxtext(mapping: Mapping[str, object]) -> bool:
     return bool(axes) or "base_config" in mapping or sum(mark in mapping for mark in _MARKS) > 1
 
 
+def completed(content: Mapping[str, object], said: Mapping[str, object]) -> dict[str, object]:
+    """``content`` with a device's batch and a length by those fields of ``said`` that it leaves open. A device's batch is
+    that of a rank where no axis cuts samples or layers."""
+    cut = re.compile(r"(ici|dcn)_(?!data|fsdp|expert)\w+_parallelism")
+    alone = all(value == 1 for key, value in content.items() if cut.fullmatch(key))
+    left = {"per_device_batch_size": said["micro_batch_size"]} if alone and "micro_batch_size" in said else {}
+    return dialect("maxtext").completed({**left, **content}, said)
+
+
 def load(
     content: Mapping[str, object], where: str, *, gpus: int | None, model: Model | None,
     words: Mapping[str, object] | None = None, env: Mapping[str, str] | None = None,

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.intake.assemble import Origin, assemble
-from projector.intake.dialect import Settings, dialect
+from projector.intake.dialect import Settings, dialect, loose
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import published
 from projector.intake.script_files import mapping_beside, options, uncounted, unsettled
@@ -43,7 +43,7 @@ def of_dump(content: Mapping[str, object], where: str, *, model: Model | None) -
 
 def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
     """The workload of ``launch``. Raises :class:`InputError` for what only the run knows, :class:`Unsupported` for other
-    trainings, and for samples that are not packed: how many tokens they have nothing says."""
+    trainings."""
     launch = _with_file(launch, way, where)
     given = options(launch.arguments[1:])
     args: dict[str, object] = {}
@@ -60,15 +60,14 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     if args.get("freeze_vit") is False:
         raise Unsupported(f"{method} --freeze_vit false: weights of a vision tower are trained")
     job = Settings(dialect("ms_swift"), args, where)
-    if not job.args.flag("packing"):
-        raise Unsupported(f"{method} without --packing true: samples of lengths that nothing states")
     base = model or _published(args, unknown, where)
     settled = _arguments(job, base)
     problems = unsettled(settled, {name: marks for name, marks in unknown.items() if name in job.fields}, base, where)
     left = job.unread(written=True)
     problems += [*job.problems, *left.problems]
-    if not isinstance(args.get("max_length"), int):
-        problems.append(Problem(where, "max_length", args.get("max_length", "nothing"), "tokens of a packed sample"))
+    tokens = settled.get("seq_length")
+    if not isinstance(tokens, int):
+        problems.append(Problem(where, "max_length", tokens or "nothing", "tokens of a sample, or --seq N"))
     number = product(way.unknowns, *(_processes(name, launch, way) for name in ("NPROC_PER_NODE", "NNODES")))
     if not is_known(number) and not gpus_given:
         problems.append(uncounted(way.unknowns.within(number), where))
@@ -79,7 +78,8 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     loaded = assemble(settled, Origin(where=where, name=base.name, base=base))
     counted = (f"gpus={gpus} (NNODES × NPROC_PER_NODE)",) if gpus is not None else ()
     # swift/dataset/packing.py: bins of whole samples, which nothing fills up (padding_free)
-    full = f"packing=True (at most {settled['seq_length']} tokens of several documents: counted as one of so many)"
+    packed = f"packing=True (at most {tokens} tokens of several documents: counted as one of so many)"
+    full = packed if job.args.flag("packing") else loose(tokens)
     named = () if model else (f"model={base.name} ({args['model']})",)
     return replace(
         loaded,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from projector.errors import Problem, Unsupported
 from projector.intake import huggingface
-from projector.intake.dialect import BUNDLES, Settings, dialect
+from projector.intake.dialect import BUNDLES, Settings, dialect, loose
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import OTHERS, published
 from projector.intake.values import section
@@ -26,20 +26,22 @@ def is_torchtune(content: Mapping[str, object]) -> bool:
 
 def load_torchtune(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
-    that does not fit, :class:`Unsupported` for other trainings and samples of lengths that nothing states."""
+    that does not fit, :class:`Unsupported` for other trainings."""
     job = Settings(dialect("torchtune"), content, where)
     builder, loss = str(section(content, "model").get("_component_") or ""), _last(job, "loss._component_")
-    _supported(job, content, builder)
+    _supported(job, builder)
     problems = []
     if job.args.raw("tokenizer.max_seq_len") is None:
-        problems.append(Problem(where, "tokenizer.max_seq_len", "nothing", "a whole number: tokens of a packed sample"))
+        expected = "tokens of a sample, as a whole number, or --seq N"
+        problems.append(Problem(where, "tokenizer.max_seq_len", "nothing", expected))
     gpus = _sizes(job)
     _precision(job)
     optimizer = _last(job, "optimizer._component_")
     job.fields["optimizer"] = named(optimizer.removeprefix("Paged")) if optimizer else None
     job.fields["cross_entropy_fusion"] = job.dialect.tables["losses"].get(loss)
     _adapters(job)
-    job.doubts.append("dataset.packed=True (attention inside each document: counted over the whole sample)")
+    inside = "dataset.packed=True (attention inside each document: counted over the whole sample)"
+    job.doubts.append(inside if _packed(job, content) else loose(job.fields["seq_length"]))
     if loss not in ("LinearCrossEntropyLoss", "CrossEntropyLoss", ""):
         job.doubts.append(f"loss={loss}")
     if optimizer.startswith("Paged"):
@@ -65,16 +67,20 @@ def _last(job: Settings, setting: str) -> str:
     return str(job.args.raw(setting) or "").rpartition(".")[2]
 
 
-def _supported(job: Settings, content: Mapping[str, object], builder: str) -> None:
+def _packed(job: Settings, content: Mapping[str, object]) -> bool:
+    """Whether every data set's samples are filled with documents."""
     data = content.get("dataset")
     several = data if isinstance(data, list) else [data]
-    packed = all(isinstance(item, Mapping) and item.get("packed") is True for item in several)
-    job.args.used |= {"dataset", "dataset.packed", "model._component_"}
+    job.args.used |= {"dataset", "dataset.packed"}
+    return all(isinstance(item, Mapping) and item.get("packed") is True for item in several)
+
+
+def _supported(job: Settings, builder: str) -> None:
+    job.args.used |= {"model._component_"}
     reasons = {
         "a model that sees, or a classifier": re.search("vision|classifier", builder) is not None,
         "weights in 4 bits": "qlora" in builder,
         "loss: preferences": "rlhf" in str(job.args.raw("loss._component_")),
-        "dataset.packed not True: samples of lengths that nothing states": not packed,
     }
     reason = next((text for text, holds in reasons.items() if holds), None)
     if reason:
@@ -215,7 +221,7 @@ def is_llm_foundry(content: Mapping[str, object]) -> bool:
 
 def load_llm_foundry(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
-    that does not fit, :class:`Unsupported` for adapters, offloading and samples of lengths that nothing states."""
+    that does not fit, :class:`Unsupported` for adapters and offloading."""
     resolved = _resolved(content, content)
     settings = resolved if isinstance(resolved, Mapping) else content
     given, loader = section(settings, "model"), section(settings, "train_loader")
@@ -224,8 +230,7 @@ def load_llm_foundry(content: Mapping[str, object], where: str, *, model: Model 
         raise Unsupported(f"{where}: an LLM Foundry configuration of {what}")
     job = Settings(dialect("llm_foundry"), settings, where)
     if loader.get("name") == "finetuning" and not section(loader, "dataset").get("packing_ratio"):
-        what = "train_loader finetuning without a packing_ratio: samples of lengths that nothing states"
-        raise Unsupported(f"{where}: an LLM Foundry configuration with {what}")
+        job.doubts.append(loose(job.fields["seq_length"]))
     args, fields = job.args, job.fields
     micro = args.raw("device_train_microbatch_size")
     if micro == "auto":

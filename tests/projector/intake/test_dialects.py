@@ -291,6 +291,29 @@ def test_a_degree_of_sharding_cuts_into_as_many(tmp_path: Path, name: str) -> No
 
 
 @DIALECTS
+def test_a_length_that_a_file_leaves_open_is_that_of_the_flag(tmp_path: Path, name: str) -> None:
+    of = dialect(name)
+    settings = [
+        each for path in leaves(FILES[name]) if (each := of.today(at_depth(of, path))) in of.names["seq_length"]
+    ]
+    content = FILES[name]
+    for path in leaves(FILES[name]):
+        if of.today(at_depth(of, path)) in settings:
+            content = changed(content, path, None)
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(json.loads(json.dumps(content))))
+    loaded = detect.load(file, said={"seq_length": 1536})
+    assert settings
+    assert loaded.recipe is not None
+    assert loaded.recipe.seq_length == 1536
+
+
+def at_depth(of: Dialect, path: tuple[str, ...]) -> str:
+    """A setting's name in its dialect, without sections that stand as if at the top."""
+    return ".".join(word.replace("-", "_") for word in path if word not in of.sections)
+
+
+@DIALECTS
 def test_values_and_names_are_fields_of_a_recipe(name: str) -> None:
     from projector.workload.declared import about_of
     from projector.workload.recipe import Recipe

@@ -82,7 +82,6 @@ def test_a_model_that_only_begins_like_one_of_the_zoo_is_asked_for(tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (_WORDS.replace("--packing true", ""), "packing"),
         (f"{_WORDS} --rlhf_type dpo", "preference"),
         (f"{_WORDS} --task_type seq_cls", "causal"),
         (f"{_WORDS} --tuner_type lora_llm --freeze_vit false", "vision"),
