@@ -32,6 +32,8 @@ _SINCE = "attention of transformers 4.36 and later (before it scores lie in memo
 #: huggingface/transformers v5.0.0 (January 2026), integrations/moe.py: one grouped product without another word.
 _EXPERTS = "experts of transformers 5 and later, grouped (before it they run in a loop: --moe-grouped-gemm loop)"
 _WHOLE = "data_parallel_sharding=no_shard (neither FSDP nor DeepSpeed is stated; a file of accelerate's beside it may)"
+#: huggingface/transformers v5.0.0, modeling_utils.py from_pretrained: a checkpoint's type without another word.
+_FP32 = "weights of fp32, as transformers before 5 loads them (later ones keep the checkpoint's type: torch_dtype states it)"
 _EVERYWHERE = "over all ranks without --data-parallel-shard-size"
 #: The stage in the name of a file of DeepSpeed's, and that it keeps states on the host (ds_z3_config, zero2_offload).
 _STAGE = re.compile(r"(?:zero|(?<![a-z])z|stage)[-_]?(?:stage)?[-_]?([0-3])(?![\d/])[^/]*$", re.IGNORECASE)
@@ -134,9 +136,12 @@ def finished(
         told = (*told, "tf32=True (products of fp32 by fewer bits)")
     if job.fields.get("attention_backend") is None:
         plain = (*plain, _SINCE)
+    whole = job.fields["data_parallel_sharding"] == "no_shard" and framework == "pytorch"
+    if job.dialect.name == "trainer" and whole and not job.args.has("torch_dtype") and not job.fields.get("lora"):
+        plain = (*plain, *((_FP32,) if job.fields["precision"] != "fp32" else ()))
     if model and model.moe and framework == "pytorch" and job.fields.get("moe_grouped_gemm") is None:
         plain = (*plain, _EXPERTS)
-    if job.fields["data_parallel_sharding"] == "no_shard" and not job.stated.get("deepspeed"):
+    if whole:
         plain = (*plain, _WHOLE)
     return job.loaded(
         model,
@@ -260,11 +265,17 @@ def load_axolotl(content: Mapping[str, object], where: str, *, model: Model | No
     if args.word("adapter") == "lora":
         every, linears = args.flag("lora_target_linear") is True, args.words("lora_target_modules")
         _adapters(job, args.integer("lora_r"), linears, every)
-    if not args.raw("deepspeed") and fields["precision"] == "bf16":
-        fields |= BUNDLES["bf16 alone"]
     inside = "sample_packing=True (attention inside each document: counted over the whole sample)"
     filled = (inside,) if packed else () if args.flag("pad_to_sequence_len") else (loose(fields["seq_length"]),)
     told = (*filled, *_sharded(job))
+    # accelerate keeps weights in fp32 under the first FSDP beside bf16: huggingface/accelerate@16cb6eb8 accelerator.py
+    # prepare_model; under the second Axolotl's own monkeypatch/accelerate/fsdp2.py leaves them as they are
+    second = 2 in (args.integer("fsdp_version"), args.integer("fsdp_config.version"))
+    pure = (
+        "full" in (args.raw("bf16"), args.raw("bfloat16")) or fields["data_parallel_sharding"] == "no_shard" or second
+    )
+    if not args.raw("deepspeed") and fields["precision"] == "bf16" and pure:
+        fields |= BUNDLES["bf16 alone"]
     if fields["data_parallel_sharding"] == "no_shard" and (shards or 1) > 1:
         args.problems.append(("dp_shard_size", shards, "fsdp_config beside it"))
     elif replicas > 1 and (shards or 1) == 1:
