@@ -170,8 +170,6 @@ def _nothing(where: str, paths: Sequence[Way]) -> Problem:
     ended = next((way.ended for way in paths if way.ended), "")
     if ended:
         unset = list(dict.fromkeys(name for way in paths if way.ended for name in way.unset))
-        required = re.match(r"\$(\w+):", ended)
-        unset = [required[1]] if required else unset
         asked = [f"--env {name}=…" for name in unset if not name.isdigit()][-4:]
         asked += ["--args"] if any(name.isdigit() for name in unset) or not asked else []
         return Problem(where, "", f"a script that ends before it launches anything ({ended})", " or ".join(asked))

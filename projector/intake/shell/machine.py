@@ -13,7 +13,7 @@ from projector.intake.shell.conditions import Undecided, Verdict
 from projector.intake.shell.control import Exit, Return, TooLong, Unreadable
 from projector.intake.shell.files import Files
 from projector.intake.shell.launch import Launch
-from projector.intake.shell.parameters import Parameters, Required
+from projector.intake.shell.parameters import Parameters
 from projector.intake.shell.programs import Programs
 from projector.intake.shell.state import State, Value
 from projector.intake.shell.syntax import Source, adjacent, deep, named, newline_before_name, parse, text_of
@@ -154,10 +154,7 @@ class Machine:
         ):
             return self._unreadable(source, node, state)
         handler = _HANDLERS.get(node.type)
-        try:
-            return True if handler is None else handler(self, source, node, state)
-        except Required as error:
-            raise Exit(1, f"${error.name}: {error.message}") from None
+        return True if handler is None else handler(self, source, node, state)
 
     def _unreadable(self, source: Source, node: Node, state: State) -> Verdict:
         """What cannot be read: variables assigned there become unknown; a command there is no guess's business."""

@@ -22,14 +22,6 @@ _MACHINE = listed("machine")
 _BASH: Mapping[str, Value] = {"BASH_VERSION": "5.2.15(1)-release", "BASH_VERSINFO": ["5", "2", "15", "1", "release"]}
 
 
-class Required(Exception):
-    """``${x:?message}`` of a variable that is not set: the script ends."""
-
-    def __init__(self, name: str, message: str) -> None:
-        self.name, self.message = name, message
-        super().__init__(message)
-
-
 class Parameters:
     """Expansion against the state of one machine."""
 
@@ -201,8 +193,17 @@ class Parameters:
 
     def _unset(self, name: str) -> str:
         if "nounset" in self.state.options and name not in _MACHINE and not self.state.missing:
-            raise Required(name, "not set, and the script says set -u")
+            return self._given(name, "")
         return self.missing(name)
+
+    def _given(self, name: str, message: str) -> str:
+        """What stands for a variable that whoever starts the script sets, for it ends without (``set -u``, ``${x:?…}``)."""
+        settle = "--args" if name.isdigit() else f"--env {name}=…"
+        told = f", {message.strip()[:60]}" if message.strip() else ""
+        value = self.unknowns.mark(Unknown(f"${name}, which it needs{told}", settle, filled=True))
+        if not name.isdigit():
+            self.state.set(name, value)
+        return value
 
     def _defaulted(
         self, name: str, subscript: str | None, values: list[str], sign: str, argument: str, *,
@@ -217,7 +218,9 @@ class Parameters:
         if present:
             return self._elements(values, inside=inside, star=star)
         if sign[-1] == "?":
-            raise Required(name, words.joined(words.lex(argument, self)) or "not set")
+            return [
+                Piece(self._given(name, self.unknowns.shown(words.joined(words.lex(argument, self)))), quoted=inside)
+            ]
         pieces = [
             piece if piece.quoted or piece.ends else Piece(piece.text, split=True)
             for piece in words.lex(argument, self, inside=inside)

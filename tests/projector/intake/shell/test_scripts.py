@@ -59,6 +59,7 @@ TRAPS = {
     "inner script": f"cat > run.sh <<EOF\ntorchrun --nnodes \\$1 --nproc_per_node 8 pretrain_gpt.py {MODEL} {TP} 4\nEOF\n"
     "chmod +x run.sh; ./run.sh 2",
     "files": f"[ -f pretrain_gpt.py ] || {{ echo no; exit 1; }}\n[ -d ckpt ] && L='--load ckpt'\n{RUN} {MODEL} $L {TP} 4",
+    "needed, and nothing of it": f"set -u\necho $DATA ${{HOME_OF:?set it}}\nDATA=$DATA/x\n{RUN} {MODEL} {TP} 4 --bf16",
     "not set": f"{RUN} {MODEL} $EXTRA_ARGS {TP} 4 --bf16 $MORE",
 }
 
