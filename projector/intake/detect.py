@@ -65,6 +65,8 @@ _MEGATRON = (
 )
 _MAPPING_LINE = re.compile(r"\s*(?:(?:#.*|---.*)?\n\s*)*(?:\{|[\"']?[A-Za-z_][\w-]*[\"']?\s*:(?:\s|$))")
 _TOML = re.compile(r"\s*(?:#.*\n\s*)*\[(?:job|model|training|parallelism|profiling|metrics)\]\s*(?:#.*)?\n")
+#: A variable of whoever starts the program, as files that ``envsubst`` fills in have it.
+_REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 #: Begins a comment in a file of any kind: ``key=value`` words of what such files do not say.
 ABOVE = "# projector: "
 _OF_RUN, _OF_MODEL = ("cluster", "gpus", "framework", "framework_date"), ("name", "family")
@@ -156,7 +158,8 @@ def _load(
             return nemo_recipes.of_python(text, str(file), chosen)
         if torchtitan_cli.is_registry(text):
             return torchtitan_cli.of_registry(text, file, args, gpus, chosen)
-    mapping = None if manifest else _mapping(text, file)
+    filled = _REFERENCE.sub(lambda word: (env or {}).get(word[1], word[0]), text)
+    mapping = None if manifest else _mapping(filled, file)
     kind = "primus" if mapping is not None and _extends(mapping, file) else kind_of(mapping)
     if mapping is not None and kind in ("case", "huggingface", "megatron"):
         refuse_other_tools(mapping, str(file))
@@ -166,9 +169,10 @@ def _load(
         raise _unknown(mapping, file)  # a model, and words that no case has: another tool's
     if manifest or (mapping is None and _is_script(text, file)):
         kind = "script"
-    if (args or env) and kind != "script":
+    if (args or env) and kind != "script" and (args or kind == "primus" or filled == text):
         flag = "--args" if args else "--env"
-        raise InputError([Problem(str(file), "", f"{flag}, and no launch script", "a shell script to start with it")])
+        expected = "a shell script to start with it" if args else "a shell script, or ${NAME} in the file"
+        raise InputError([Problem(str(file), "", f"{flag}, and no launch script", expected)])
     if configs is not None and kind != "primus":
         raise InputError([Problem(str(file), "", f"{configs} as the configs folder", "a Primus experiment to use it")])
     if kind == "primus":
@@ -198,7 +202,16 @@ def _load(
             file, args=args, env=env, model=chosen, gpus_given=gpus_given, text=shell, node_gpus=node_gpus, said=said
         )
         return scripts.dated(manifest.placed(loaded) if manifest else loaded, text)
-    return _megatron(text, mapping, file, chosen, overrides or {})
+    try:
+        return _megatron(filled, mapping, file, chosen, overrides or {})
+    except InputError as error:
+        raise InputError(_asking(problem) for problem in error.problems) from None
+
+
+def _asking(problem: Problem) -> Problem:
+    """``problem`` with the flag that fills in what it found, where that is a variable."""
+    name = _REFERENCE.fullmatch(str(problem.found))
+    return replace(problem, expected=f"{problem.expected}: --env {name[1]}=…") if name else problem
 
 
 def takes_overrides(path: str | Path) -> bool:

@@ -244,7 +244,8 @@ def _flagscale(job: Mapping[str, Any], trained: str) -> Manifest:
 
 def program_beside(file: Path) -> str:
     """The program of the FlagScale job whose arguments stand in the folder of ``file``; empty where there is none."""
-    job = file.parent.with_suffix(".yaml")
+    folder = file.resolve().parent
+    job = folder.parent / f"{folder.name}.yaml"
     try:
         made = read(read_text(job), str(job)) if job.is_file() else None
     except InputError:

@@ -308,6 +308,35 @@ def test_a_length_that_a_file_leaves_open_is_that_of_the_flag(tmp_path: Path, na
     assert loaded.recipe.seq_length == 1536
 
 
+@pytest.mark.parametrize("name", [*sorted(FILES), "megatron"])
+def test_a_file_may_stand_in_the_folder_where_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(json.loads(json.dumps(FILES.get(name, MEGATRON)))))
+    monkeypatch.chdir(tmp_path)
+    assert answer(detect.load("run.yaml")).recipe == answer(detect.load(file)).recipe
+
+
+#: Arguments of Megatron-LM, some of whoever starts it.
+MEGATRON: Mapping[str, Any] = {
+    "num_layers": 8, "hidden_size": 512, "num_attention_heads": 8, "vocab_size": 32000, "seq_length": 1024,
+    "max_position_embeddings": 1024, "micro_batch_size": 1, "global_batch_size": 16,
+}  # fmt: skip
+
+
+def test_what_a_variable_holds_is_filled_in_or_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump({**MEGATRON, "micro_batch_size": "${MBS}", "save": "${OUT}/x"}))
+    with pytest.raises(InputError, match=r"micro_batch_size.*--env MBS="):
+        detect.load(file)
+    loaded = detect.load(file, env={"MBS": "2"})
+    assert loaded.recipe is not None
+    assert loaded.recipe.micro_batch_size == 2
+    with pytest.raises(InputError, match=r"no launch script.*NAME"):
+        detect.load(file, env={"OTHER": "2"})
+
+
 def at_depth(of: Dialect, path: tuple[str, ...]) -> str:
     """A setting's name in its dialect, without sections that stand as if at the top."""
     return ".".join(word.replace("-", "_") for word in path if word not in of.sections)
