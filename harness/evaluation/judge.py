@@ -47,7 +47,8 @@ def score(log: Path, config: Path | None, gpu: str | None, gpus: int | None) -> 
 
 def _judged(run: MeasuredRun, timers: Mapping[str, float], row: RowReport) -> Judged:
     if run.problem or run.measured.step_seconds is None:
-        missing = f"say {'; '.join(row.flagged)}" if row.missing else ""
+        unknown = (text for text in row.refused if text.startswith("unknown "))
+        missing = "; ".join((f"say {'; '.join(row.flagged)}", *unknown)) if row.missing else ""
         return Judged(name=run.id, run=run, refused=missing or run.problem or "it has no step time")
     try:
         made = Ours("simulate").projection(run)

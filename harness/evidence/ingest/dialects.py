@@ -21,6 +21,7 @@ from harness.evidence.ingest.logs.build import (
     step_doubts,
     steps_words,
     strategy_of,
+    unknown_gpu,
 )
 from harness.evidence.ingest.logs.fold import fold
 from harness.evidence.ingest.logs.logged import Logged
@@ -53,7 +54,9 @@ def build_incomplete(record: Logged, dialect: str, where: str, context: Context,
     made = _made(record, dialect, where, context, read, state)
     run, judged = physics.marked(made.run)
     impossible = (*judged.refused, *_beyond(run, read))
-    refused = (f"{_UNSTATED}{', '.join(missing)}", *impossible)
+    unknown = unknown_gpu(record) if "gpu" in missing else ""
+    unsaid = ", ".join(name for name in missing if name != "gpu" or not unknown)
+    refused = (*filter(None, (f"{_UNSTATED}{unsaid}" if unsaid else "", unknown)), *impossible)
     doubts = (*judged.doubts, *made.row.doubts)
     flags = () if impossible else partial.flag_for(missing)
     row = replace(made.row, refused=refused, doubts=doubts, missing=flags)

@@ -275,6 +275,21 @@ def test_nanochat_says_its_batch_and_its_ranks(tmp_path: Path) -> None:
     assert [name for name, _ in row.missing] == ["model", "gpu"]
 
 
+def test_a_batch_in_tokens_is_one_in_sequences_of_the_length_that_is_said(tmp_path: Path) -> None:
+    path, recipe = tmp_path / "a.log", tmp_path / "recipe.yaml"
+    line = "step {i:4d} | loss: 9.4 | lr 8.3e-07 | norm: 15.3 | dt: 330.50ms | tok/sec: 1586349.00\n"
+    path.write_text("total desired batch size: 524288\n" + "".join(line.format(i=i) for i in range(12)))
+    for length, batch in ((1024, 512), (2048, 256)):
+        recipe.write_text(f"{{model: gpt2, recipe: {{micro_batch_size: 16, seq_length: {length}}}}}")
+        (log,) = read_log(path, read_context(recipe, gpu="h100", gpus=8)).logs
+        assert log.run.recipe is not None
+        assert log.run.recipe.global_batch_size == batch
+        assert log.run.measured.tgs == pytest.approx(524288 / 0.3305 / 8, rel=1e-3)
+    recipe.write_text("{model: gpt2, recipe: {micro_batch_size: 16, seq_length: 1000}}")
+    (row,) = read_log(path, read_context(recipe, gpu="h100", gpus=8), incomplete=True).rows
+    assert [name for name, _ in row.missing] == ["global_batch_size"]
+
+
 def test_lines_of_a_trainer_that_have_no_time_say_why(tmp_path: Path) -> None:
     """Its other lines make it DeepSpeed's, its rate is the mean since the start."""
     path = tmp_path / "a.log"

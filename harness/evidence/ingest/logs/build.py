@@ -18,7 +18,7 @@ from harness.evidence.ingest.logs.logged import AFTER_CHECKPOINT, AFTER_EVALUATI
 from harness.evidence.ingest.logs.settings import Settings, settings
 from harness.evidence.ingest.report import LogRun, RowReport
 from harness.evidence.ingest.steady import SteadyState, steady_state, words
-from projector.errors import InputError
+from projector.errors import InputError, nearest
 from projector.hardware import catalogue
 
 _DRIFT = 0.02  # change of level between the halves of a log worth saying
@@ -49,12 +49,20 @@ def timers_of(record: Logged) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(means, key=lambda timer: -timer[1]))
 
 
+def unknown_gpu(record: Logged) -> str:
+    """What to say of a GPU that the log names and no name in the catalogue is; empty where it names none."""
+    device = str(record.facts.get("gpu") or "")
+    chips = re.findall(r"[a-z]+\d+\w*", device.lower())
+    alike = [name for name in catalogue.gpu_names() if name.partition("_")[0] in chips]
+    close = f"a known name; nearest: {', '.join(alike)}" if alike else nearest(device, catalogue.gpu_names())
+    return f"unknown gpu {device!r}, expected {close}" if device else ""
+
+
 def build(record: Logged, dialect: str, where: str, context: Context) -> LogRun:
     """Raises :class:`projector.errors.InputError` where the log and the context do not make a whole configuration."""
     found = settings(record, dialect, where, context)
     state = state_of(record)
-    device = record.facts.get("gpu")
-    unstated = {"gpus": "gpus not stated", "gpu": f"unknown gpu {device!r}" if device else "gpu not stated"}
+    unstated = {"gpus": "gpus not stated", "gpu": unknown_gpu(record) or "gpu not stated"}
     refused = [why for name, why in unstated.items() if not getattr(found, name)]
     scale = _scale(record, found)
     measured = _measured(record, state, found, scale, refused)

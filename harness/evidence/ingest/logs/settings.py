@@ -138,7 +138,7 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
     model = context.model or (loaded.model if loaded else None) or (zoo.load(zoo_name) if zoo_name else None)
     model = _named(_christened(model, zoo_name), values) if model is not None and context.model is None else model
     stated, problems = _recipe_fields(values, loaded, record, model, where, line)
-    said = {**stated, **context.stated}
+    said = {**_of_tokens(printed, context), **stated, **context.stated}
     problems += refusals(values, stated, context, record, where, line)
     missing = [name for name in _NEEDED if said.get(name) is None]
     if model is None:
@@ -184,6 +184,13 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
         unread=left,
         doubts=tuple(overruled(record, context)),
     )
+
+
+def _of_tokens(printed: Arguments | None, context: Context) -> dict[str, object]:
+    """The batch in sequences of a log that states it in tokens and no length, where the user states that."""
+    tokens, length = printed.values.get("tokens") if printed else None, context.stated.get("seq_length")
+    whole = isinstance(tokens, int) and isinstance(length, int) and length > 0 and tokens > 0 and tokens % length == 0
+    return {"global_batch_size": tokens // length} if whole else {}  # type: ignore[operator]
 
 
 #: Of the trainer of this project (:mod:`harness.measure`), beside Megatron-LM's arguments: argument → fact of a log.
@@ -239,7 +246,7 @@ def stated_by(record: Logged, dialect: str, context: Context) -> Stated:
     printed = record.stated
     values, named = translate(printed.values, dialect) if printed else ({}, None)
     gpus = _gpus(values, None, record, context)[0]
-    said = {**values, **context.on(gpus).stated}
+    said = {**_of_tokens(printed, context), **values, **context.on(gpus).stated}
     batch, length = said.get("global_batch_size") or last_batch(record), said.get("seq_length") or record.seq_length
     return Stated(
         model_name=named or str(record.facts.get("model", "")),

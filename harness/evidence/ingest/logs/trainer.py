@@ -137,13 +137,16 @@ def _told(others: Iterable[tuple[str, re.Pattern[str]]], line: str, number: int)
 
 
 def _in_sequences(values: Mapping[str, object]) -> dict[str, object]:
-    """Counts: products taken apart, and the batch that is stated in ``tokens`` in sequences, where they divide it."""
+    """Counts: products taken apart, and the batch that is stated in ``tokens`` in sequences, where they divide it; as it
+    stands where no length does."""
     counts: dict[str, object] = {}
     for name, value in values.items():
         names, texts = name.split(" x "), str(value).split(" x ")
         if len(names) == len(texts):
             counts |= {each: whole(text) or 0 for each, text in zip(names, texts, strict=True)}
-    tokens, length = counts.pop("tokens", 0), counts.get("seq_length", 0)
+    if "seq_length" not in counts:
+        return counts
+    tokens, length = counts.pop("tokens", 0), counts["seq_length"]
     if isinstance(tokens, int) and isinstance(length, int) and length and tokens and tokens % length == 0:
         counts["global_batch_size"] = tokens // length
     return counts
