@@ -153,6 +153,18 @@ def test_two_runs_at_once_in_one_log_are_said(tmp_path: Path) -> None:
     assert any(doubt.endswith("times: several runs at once in one log?") for doubt in log.row.doubts)
 
 
+@pytest.mark.parametrize("ahead", range(1, 8))
+def test_two_runs_a_few_steps_apart_in_one_log_are_said(tmp_path: Path, ahead: int) -> None:
+    path = tmp_path / "a.log"
+    pairs = ((f"iter {i + ahead}: loss 3.4, time 50.0ms", f"iter {i}: loss 3.4, time 90.0ms") for i in range(30))
+    path.write_text("".join(f"{line}\n" for pair in pairs for line in pair))
+    (log,) = read_log(path, incomplete=True).logs
+    assert any(doubt.endswith("another time: several runs in one log?") for doubt in log.row.doubts)
+    path.write_text(path.read_text().replace("90.0", "50.0"))  # ranks that print out of turn
+    (log,) = read_log(path, incomplete=True).logs
+    assert log.row.doubts == ()
+
+
 @pytest.mark.parametrize(
     ("counted", "framework"), [("global_step/max_steps", "hf-trainer"), ("iteration", "megatron-lm")]
 )

@@ -300,5 +300,7 @@ def _once_each(record: Logged) -> None:
     last = np.append((np.diff(ordered[0]) != 0) | (np.diff(ordered[1]) != 0), True)
     keep = order[last]
     record.repeated += record.steps - len(keep)
+    counted = keep[np.cumsum(np.append(False, last[:-1]))]  # of each print the one that counts
+    record.conflicts += int(np.sum(np.abs(record.value[order] / record.value[counted] - 1) > _SAME))
     for name in COLUMNS:
         setattr(record, name, getattr(record, name)[keep])
