@@ -153,6 +153,30 @@ def test_two_runs_at_once_in_one_log_are_said(tmp_path: Path) -> None:
     assert any(doubt.endswith("times: several runs at once in one log?") for doubt in log.row.doubts)
 
 
+TORN = {
+    "megatron": " iteration {i:8d}/ 1000 | consumed samples: {i:12d} | elapsed time per iteration (ms): 30123.4 | "
+    "learning rate: 1.0E-04 | global batch size:   512 | lm loss: 2.000000E+00 | number of skipped iterations:   0 |",
+    "nanogpt": "iter {i}: loss 3.4575, time 30123.45ms, mfu 41.23%",
+    "torchtitan": "[titan] 2025-01-01 10:00:00,000 - root - INFO - step: {i:2d}  loss:  8.1234  memory: 45.12GiB(56.94%)  "
+    "tps: 7,412  tflops: 123.45  mfu: 41.20%",
+}
+
+
+@pytest.mark.parametrize("name", TORN)
+def test_a_figure_torn_over_two_lines_is_no_smaller_one(tmp_path: Path, name: str) -> None:
+    """Of lines wrapped at every width: a step has its whole time or rate, or the log says that it has none."""
+    path = tmp_path / "a.log"
+    lines = [TORN[name].format(i=i) for i in range(1, 12)]
+    for width in range(20, max(map(len, lines)) + 1):
+        path.write_text("".join(f"{line[at : at + width]}\n" for line in lines for at in range(0, len(line), width)))
+        try:
+            (log,) = read_log(path, incomplete=True).logs
+        except InputError:
+            continue
+        measured = log.run.measured
+        assert measured.step_seconds == pytest.approx(30.1234, rel=1e-4) or measured.tgs == pytest.approx(7412), width
+
+
 @pytest.mark.parametrize("ahead", range(1, 8))
 def test_two_runs_a_few_steps_apart_in_one_log_are_said(tmp_path: Path, ahead: int) -> None:
     path = tmp_path / "a.log"

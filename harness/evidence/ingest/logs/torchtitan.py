@@ -177,7 +177,7 @@ def flat(config: Any) -> Mapping[str, object]:
 NAME = "torchtitan"
 
 _STEP = re.compile(r"(?<!validate )\bstep:\s{0,9}([0-9]{1,15})\s")  # a validation has a rate, too
-_RATE = re.compile(rf"\b[tw]ps:\s{{0,9}}{NUMBER}(?=\s)")
+_RATE = re.compile(rf"\b[tw]ps:\s{{0,9}}{NUMBER}(?=\s{{1,9}}\S)")
 _TFLOPS = re.compile(rf"\btflops:\s{{0,9}}{NUMBER}")
 _MEMORY = re.compile(rf"\bmemory:\s{{0,9}}{NUMBER}GiB\(")
 _MESH = re.compile(r"device mesh with parallelism: (.{0,200})")
