@@ -11,6 +11,8 @@ import pytest
 from command_line import run
 
 from harness.evidence.ingest.command import ingest
+from harness.evidence.ingest.dialects import read_log
+from harness.evidence.ingest.logs import history as histories
 from harness.evidence.offered import measured
 from projector.errors import InputError
 
@@ -98,3 +100,13 @@ def test_an_event_file_that_nothing_reads_says_what_to_install(tmp_path: Path, m
 def test_an_event_file_without_scalars_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no scalars"):
         ingest([events(tmp_path, {})])
+
+
+@pytest.mark.parametrize(("name", "unit"), [*histories._SECONDS.items(), *((name, 0.0) for name in histories._RATE)])
+@pytest.mark.parametrize("chart", ["", "my run - "])
+def test_every_column_that_tells_a_step_is_read_alone(tmp_path: Path, name: str, unit: float, chart: str) -> None:
+    path = tmp_path / "run.csv"
+    path.write_text(f'"Step","{chart}{name}"\n' + "".join(f'"{i}","{1500.5 + i % 2}"\n' for i in range(20)))
+    (log,) = read_log(path, incomplete=True).logs
+    measured = log.run.measured.step_seconds if unit else log.run.measured.tgs
+    assert measured == pytest.approx(1501 * (unit or 1.0), rel=1e-3)
