@@ -153,12 +153,25 @@ def finished(
     )
 
 
+def _of_chat(content: Mapping[str, object]) -> Mapping[str, object]:
+    """``content`` with DeepSpeed's configuration where switches make it (deepspeedai/DeepSpeedExamples@45b4b715
+    applications/DeepSpeed-Chat/training/step1_supervised_finetuning/main.py, dschat/utils/ds_utils.py)."""
+    if content.get("deepspeed") is not True or "zero_stage" not in content:
+        return content
+    rest = {key: value for key, value in content.items() if key not in ("zero_stage", "offload", "dtype", "lora_dim")}
+    off = {f"offload_{part}": {"device": "cpu"} for part in ("optimizer", "param") if content.get("offload")}
+    rank = content.get("lora_dim") or 0
+    adapters = {"use_lora": True, "lora_rank": rank, "lora_target": "all-linear"} if rank else {}
+    given = {"per_device_train_batch_size": 16, "max_seq_len": 512, str(content.get("dtype", "fp16")): True}
+    return {**given, **adapters, **rest, "deepspeed": {"zero_optimization": {"stage": content["zero_stage"], **off}}}
+
+
 def load_trainer(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """The workload of the arguments, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
     that does not fit, :class:`Unsupported` for other trainings."""
     if dialect("llama_factory").fits(content):
         return load_llama_factory(content, where, model=model)
-    job = Settings(dialect("trainer"), with_files(content, where), where)
+    job = Settings(dialect("trainer"), with_files(_of_chat(content), where), where)
     args, problems = job.args, list[Problem]()
     if not args.integer("max_seq_length"):
         expected = "tokens of a sample: max_seq_length, max_length, model_max_length, block_size, cutoff_len or --seq N"
@@ -167,6 +180,8 @@ def load_trainer(content: Mapping[str, object], where: str, *, model: Model | No
     if args.flag("use_lora"):
         targets = args.words("lora_target") or ("q_proj", "v_proj")
         _adapters(job, args.integer("lora_rank"), targets, "all-linear" in targets)
+        if content.get("lora_dim") and not args.flag("only_optimize_lora"):
+            job.doubts.append("only_optimize_lora=False (embeddings, norms and the output layer are trained, too)")
     told = () if args.flag("packing") else (loose(job.fields["seq_length"]),)
     return _trained(job, model, args.flag("bf16"), told, problems)
 
