@@ -92,7 +92,16 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
         else assumed,
         ignored=left.neutral,
         unmodelled=left.unmodelled,
+        moot=_moot(args) if origin.written and origin.base is None else (),
     )
+
+
+def _moot(args: Mapping[str, object]) -> tuple[str, ...]:
+    """What Megatron-LM takes and does nothing with (core_transformer_config_from_args of megatron/training/arguments.py)."""
+    groups = args.get("num_query_groups")
+    shared = args.get("group_query_attention") or groups in (None, 1, args.get("num_attention_heads"))
+    why = "without group_query_attention each head has keys and values of its own"
+    return () if shared else (f"num_query_groups={groups}: {why}",)
 
 
 def _deepspeed(reader: Reader) -> dict[str, object]:

@@ -295,6 +295,7 @@ def _toml(text: str, file: Path) -> dict[str, object] | None:
             raise
         return None
     if named and not torchtitan.is_job(content):
+        refuse_other_tools(content, str(file))
         found = ", ".join(list(content)[:6]) or "an empty file"
         expected = f"the sections of a torchtitan job: model.flavor, training, …; {other_tools.flags(content)}"
         raise InputError([Problem(str(file), "", found, expected)])

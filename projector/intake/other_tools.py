@@ -18,6 +18,7 @@ from projector.intake.values import literal
 from projector.workload import zoo
 from projector.workload.fields import Field, field_of, fields
 
+_ADAPTERS = re.compile(r"(?i)(?:^|[._])(?:peft|q?lora)(?:[._]|$)")
 _OURS = ("recipe", "modules")  # a case, a Primus experiment
 _WAYS = "its run's log may be"
 
@@ -84,6 +85,8 @@ def flags(settings: Mapping[str, object]) -> str:
             stated.setdefault(alike.key, word)
     needed = [f"--{each} …" for each in ("micro-batch-size", "global-batch-size", "seq-length")]
     left = [each for each in needed if each.split()[0][2:].replace("-", "_") not in stated]
+    adapters = any(_ADAPTERS.search(name) and value not in (None, False, 0, "") for name, value in _leaves(settings))
+    left += ["--lora-rank … --lora-targets …"] if adapters else []
     return " ".join(("the same as flags:", *(f"{k} {v}" for k, v in asked.items()), *stated.values(), *left))
 
 

@@ -353,3 +353,13 @@ def test_words_for_several_linears_are_those_linears(rank: int, word: str, targe
     found = megatron_forks.in_own_words({"lora_rank": rank, "lora_target_modules": word})
     lora = found.get("lora")
     assert (tuple(lora["target_modules"]) if isinstance(lora, dict) else None) == targets
+
+
+@pytest.mark.parametrize(
+    ("switch", "groups", "told"), [(True, 2, False), (False, 2, True), (None, 2, True), (False, 8, False)]
+)
+def test_groups_of_queries_without_their_switch_are_said(switch: bool | None, groups: int, told: bool) -> None:
+    stated = {**tabled("readers", "loader_megatron_dense"), "num_query_groups": groups, "group_query_attention": switch}
+    loaded = megatron_args.from_mapping({key: value for key, value in stated.items() if value is not None}, "args")
+    assert loaded.model.num_query_groups == (groups if switch else 8)
+    assert bool(loaded.moot) is told

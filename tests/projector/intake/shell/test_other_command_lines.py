@@ -24,7 +24,8 @@ _OTHERS = {
     f"python train.py --rollout-batch-size 32 {_SIZES}": "slime",
     f"ray start --head\nray job submit --address=a -- python3 train.py --colocate --rollout-batch-size 8 {_SIZES}": "slime",
     "ray job submit -- python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo": "verl",
-    "torchrun --nproc_per_node 8 -m verl.trainer.sft model.partial_pretrain=x": "verl",
+    "torchrun --nproc_per_node 8 -m verl.trainer.sft model.partial_pretrain=x": "verl's fine-tuning.*as flags",
+    "torchrun --nproc_per_node 8 -m verl.trainer.fsdp_sft_trainer model.lora_rank=8": "verl's fine-tuning",
 }
 
 
