@@ -19,7 +19,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported, adding_to, raise_all
 from projector.intake import config_cli, gpt_neox
 from projector.intake.dialect import Settings, dialect
-from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_swift, load_trainer
+from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_swift, load_trainer, load_trl
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import mapping_beside, options, uncounted, values_of
 from projector.intake.shell.launch import Launch, Step, Way, product, ranks
@@ -54,7 +54,8 @@ def takes(launch: Launch) -> bool:
 def dialect_of_options(launch: Launch) -> str:
     """The dialect whose settings the options of ``launch`` are; empty for other command lines."""
     tool = _tool(launch)
-    return "swift" if tool and tool.load is load_swift else "trainer" if tool is _TRAINER_TOOL else ""
+    loads = {load_swift: "swift", load_trainer: "trainer", load_trl: "trl"}
+    return loads.get(tool.load, "") if tool else ""
 
 
 def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
@@ -141,8 +142,10 @@ def _tool(launch: Launch) -> _Tool | None:
     started = f"{launch.program} {launch.arguments[0] if launch.arguments else ''}"
     found = next((tool for tool in _TOOLS if tool.named.match(started)), None)
     named = {word.partition("=")[0] for word in launch.arguments}
-    trains = "--per_device_train_batch_size" in named and named & _MODEL
-    return found or (_TRAINER_TOOL if trains and launch.program.endswith(".py") else None)
+    if found is None and re.search(r"(?<![a-z])sft\.py$", launch.program) and _own_file(launch):
+        return _TRL_TOOL
+    batched = "--per_device_train_batch_size" in named or launch.program.endswith("run_clm.py")
+    return found or (_TRAINER_TOOL if batched and named & _MODEL and launch.program.endswith(".py") else None)
 
 
 def _of_neox(launch: Launch) -> list[str]:
@@ -228,6 +231,18 @@ def _swift_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
     return count
 
 
+def _own_file(launch: Launch) -> list[str]:
+    """The file of TRL's: that of ``--config``, or one that is no option's."""
+    before = ("", *launch.arguments)
+    alone = (word for last, word in zip(before, launch.arguments, strict=False) if not last.startswith("--"))
+    return _config(launch) or [word for word in alone if re.search(r"\.(ya?ml|json)$", word)][:1]
+
+
+def _trl_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
+    """As LLaMA-Factory's, where accelerate starts it; else the processes that its own command line starts."""
+    return next(iter(values_of(launch, "num_processes")), "") or _started_gpus(launch, content, way)
+
+
 def _config(launch: Launch) -> list[str]:
     return values_of(launch, "config")[:1]
 
@@ -236,7 +251,15 @@ def _nothing(_launch: Launch) -> list[str]:
     return []
 
 
+_TRL_TOOL = _Tool(
+    re.compile(r"(?:.*/)?trl sft|(?:.*/)?trl/(?:examples/)?scripts/\w*sft\w*\.py "),
+    _own_file,
+    lambda launch: _options(launch.arguments),
+    load_trl,
+    _trl_gpus,
+)
 _TOOLS = (
+    _TRL_TOOL,
     _Tool(re.compile(r"(?:.*/)?deepy\.py "), _of_neox, _nothing, gpt_neox.load, _neox_gpus),
     _Tool(re.compile(r"(?:.*/)?tune run"), _config, _of_tune, load_torchtune, _tune_gpus),
     _Tool(re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"), _config, _of_litgpt, load_litgpt, lambda *_: ""),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from projector.errors import Problem, Unsupported, raise_all
+from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.intake import script_files
 from projector.intake.dialect import BUNDLES, Settings, dialect, loose
 from projector.intake.loaded import Loaded
@@ -161,7 +161,9 @@ def _of_chat(content: Mapping[str, object]) -> Mapping[str, object]:
     rest = {key: value for key, value in content.items() if key not in ("zero_stage", "offload", "dtype", "lora_dim")}
     off = {f"offload_{part}": {"device": "cpu"} for part in ("optimizer", "param") if content.get("offload")}
     rank = content.get("lora_dim") or 0
-    adapters = {"use_lora": True, "lora_rank": rank, "lora_target": "all-linear"} if rank else {}
+    adapters = (
+        {"use_lora": True, "lora_rank": rank, "lora_target": "all-linear", "only_optimize_lora": False} if rank else {}
+    )
     given = {"per_device_train_batch_size": 16, "max_seq_len": 512, str(content.get("dtype", "fp16")): True}
     return {**given, **adapters, **rest, "deepspeed": {"zero_optimization": {"stage": content["zero_stage"], **off}}}
 
@@ -171,8 +173,22 @@ def load_trainer(content: Mapping[str, object], where: str, *, model: Model | No
     that does not fit, :class:`Unsupported` for other trainings."""
     if dialect("llama_factory").fits(content):
         return load_llama_factory(content, where, model=model)
-    job = Settings(dialect("trainer"), with_files(_of_chat(content), where), where)
-    args, problems = job.args, list[Problem]()
+    return _tuned(Settings(dialect("trainer"), with_files(_of_chat(content), where), where), model)
+
+
+def load_trl(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
+    """The workload of TRL's ``sft``, whose number of GPUs comes from elsewhere. Raises as :func:`load_trainer`."""
+    of, named = dialect("trl"), content.get("accelerate_config")
+    presets = of.tables["presets"]
+    if named is not None and named not in presets:
+        expected = f"one of {', '.join(presets)}, or its file with accelerate launch --config_file"
+        raise InputError([Problem(where, "accelerate_config", named, expected)])
+    half = not content.get("fp16") if content.get("bf16") is None else content["bf16"]
+    return _tuned(Settings(of, with_files({**content, **presets.get(named, {}), "bf16": half}, where), where), model)
+
+
+def _tuned(job: Settings, model: Model | None) -> Loaded:
+    args, where, problems = job.args, job.where, list[Problem]()
     if not args.integer("max_seq_length"):
         expected = "tokens of a sample: max_seq_length, max_length, model_max_length, block_size, cutoff_len or --seq N"
         problems.append(Problem(where, "max_seq_length", "nothing", expected))
@@ -180,7 +196,7 @@ def load_trainer(content: Mapping[str, object], where: str, *, model: Model | No
     if args.flag("use_lora"):
         targets = args.words("lora_target") or ("q_proj", "v_proj")
         _adapters(job, args.integer("lora_rank"), targets, "all-linear" in targets)
-        if content.get("lora_dim") and not args.flag("only_optimize_lora"):
+        if args.flag("only_optimize_lora") is False:
             job.doubts.append("only_optimize_lora=False (embeddings, norms and the output layer are trained, too)")
     told = () if args.flag("packing") else (loose(job.fields["seq_length"]),)
     return _trained(job, model, args.flag("bf16"), told, problems)

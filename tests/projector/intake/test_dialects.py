@@ -83,7 +83,7 @@ def told(loaded: Loaded) -> str:
 def test_every_dialect_has_a_file_here() -> None:
     assert {path.stem for path in FOLDER.glob("*.yaml")} == {
         *FILES,
-        *["accelerate", "deepspeed", "ms_swift", "nemo2", "transformers"],
+        *["accelerate", "deepspeed", "ms_swift", "nemo2", "transformers", "trl"],
     }
 
 
