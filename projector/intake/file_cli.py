@@ -22,7 +22,7 @@ from projector.intake.dialect import Settings, dialect
 from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_swift, load_trainer, load_trl
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import mapping_beside, options, uncounted, values_of
-from projector.intake.shell.launch import Launch, Step, Way, product, ranks
+from projector.intake.shell.launch import Launch, Step, Way, product, ranks, visible
 from projector.intake.shell.launchers import launched
 from projector.intake.shell.unknown import is_known
 from projector.intake.trainers import load_litgpt, load_torchtune
@@ -213,6 +213,15 @@ def _started_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> s
     return product(way.unknowns, each, nodes or "1") if each else ""
 
 
+def _factory_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
+    """Of a launcher before LLaMA-Factory's program, else as it starts torchrun itself: on all GPUs of each node unless
+    NPROC_PER_NODE says how many (src/llamafactory/launcher.py)."""
+    count, nodes = _started_gpus(launch, content, way), launch.environment.get("NNODES", "")
+    if count or not nodes:
+        return count
+    return product(way.unknowns, visible(launch.environment, way.unknowns, "llamafactory-cli train"), nodes)
+
+
 def _swift_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
     """As LLaMA-Factory's, whose environment ms-swift's file may hold.
 
@@ -263,7 +272,7 @@ _TOOLS = (
     _Tool(re.compile(r"(?:.*/)?deepy\.py "), _of_neox, _nothing, gpt_neox.load, _neox_gpus),
     _Tool(re.compile(r"(?:.*/)?tune run"), _config, _of_tune, load_torchtune, _tune_gpus),
     _Tool(re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"), _config, _of_litgpt, load_litgpt, lambda *_: ""),
-    _Tool(re.compile(r"(?:.*/)?llamafactory-cli train"), _first_file, _of_tune, load_llama_factory, _started_gpus),
+    _Tool(re.compile(r"(?:.*/)?llamafactory-cli train"), _first_file, _of_tune, load_llama_factory, _factory_gpus),
     _Tool(
         re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "), _first_file, _of_axolotl, load_axolotl, _started_gpus
     ),

@@ -19,6 +19,7 @@ from projector.workload import zoo
 from projector.workload.fields import Field, field_of, fields
 
 _ADAPTERS = re.compile(r"(?i)(?:^|[._])(?:peft|q?lora)(?:[._]|$)")
+_TOKENS = 2**17  # a batch of so many is one of tokens
 _OURS = ("recipe", "modules")  # a case, a Primus experiment
 _WAYS = "its run's log may be"
 
@@ -33,8 +34,16 @@ def another_tool(program: str, words: Sequence[str], unknowns: Unknowns) -> str:
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     for name, marks in table("other_tools", "commands"):
         if any(re.fullmatch(marks, word) for word in options) or re.match(marks, started, re.IGNORECASE):
-            return f"a command line of {name}: not read ({_ways(name, megatron_cli.parse(words, unknowns).args)})"
+            parsed = megatron_cli.parse(words, unknowns).args
+            return f"a command line of {name}: not read ({_ways(name, unambiguous(parsed, words))})"
     return ""
+
+
+def unambiguous(args: Mapping[str, object], words: Sequence[str]) -> Mapping[str, object]:
+    """``args`` of the command line ``words`` of no fork of Megatron-LM, without a batch that is of a rank or of all ranks,
+    as trainers please."""
+    named = {word.partition("=")[0].replace("-", "_") for word in words}
+    return {key: value for key, value in args.items() if key != "micro_batch_size" or "__batch_size" not in named}
 
 
 def of_another_kind(program: str) -> str:
@@ -79,6 +88,8 @@ def flags(settings: Mapping[str, object]) -> str:
             stated["precision"] = f"--precision {precision}"
         elif last in words("other_tools", "gpus") and type(value) is int and value > 0:
             asked["--gpus"] = str(value)
+        elif last == "global_batch_size" and type(value) is int and value >= _TOKENS:
+            continue
         elif (own := field_of(last)) and (word := _said(own, value)):
             stated[own.key] = word
         elif (alike := _by_setting().get(last)) and (word := _said(alike, value)):

@@ -64,9 +64,11 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
         sources = "; ".join(dict.fromkeys(str(item) for item in line.open[:3]))
         raise InputError([Problem(where, "", f"arguments from {sources}", flag(line.open))])
     args, unknown = dict(line.args), dict(line.unknown)
-    if not set(table("megatron", "ours").split()) & (set(args) | set(unknown)) and not line.unset:
+    own = set(table("megatron", "ours").split()) & (set(args) | set(unknown)) or "pretrain" in launch.program
+    if not own and not line.unset:
         found = f"{posixpath.basename(launch.program)} with none of Megatron-LM's arguments"
-        expected = f"a trainer that is read; of another its run's log, or {other_tools.flags(args)}"
+        same = other_tools.flags(other_tools.unambiguous(args, launch.arguments))
+        expected = f"a trainer that is read; of another its run's log, or {same}"
         raise InputError([Problem(where, launch.place, found, expected)])
     files = {name: args.get(name) for name in ("yaml_cfg", "args_file", "config_file")}
     if _T5.search(launch.program):

@@ -218,7 +218,9 @@ def _options(launch: Launch) -> set[str]:
 
 def _read(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> _Found:
     program = posixpath.basename(MARK.sub("", launch.program))
-    if not file_cli.takes(launch) and (tool := another_tool(launch.program, launch.arguments, way.unknowns)):
+    starters = (step.options["name"] for step in launch.steps if step.kind == "other")
+    told = (another_tool(name, launch.arguments, way.unknowns) for name in (*starters, launch.program))
+    if not file_cli.takes(launch) and (tool := next(filter(None, told), "")):
         return _Found(launch, way, unsupported=f"{where}: {tool}")
     if what := of_another_kind(program):
         return _Found(launch, way, unsupported=what)

@@ -23,6 +23,7 @@ _OTHERS = {
     "litgpt finetune_lora meta-llama/Llama-2-7b-hf --data JSON": "lengths that nothing states",
     f"python train.py --rollout-batch-size 32 {_SIZES}": "slime",
     f"ray start --head\nray job submit --address=a -- python3 train.py --colocate --rollout-batch-size 8 {_SIZES}": "slime",
+    "colossalai run --nproc_per_node 8 train.py --plugin zero2 --batch_size 16": "ColossalAI.*micro-batch-size …",
     "ray job submit -- python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo": "verl",
     "torchrun --nproc_per_node 8 -m verl.trainer.sft model.partial_pretrain=x": "verl's fine-tuning.*as flags",
     "torchrun --nproc_per_node 8 -m verl.trainer.fsdp_sft_trainer model.lora_rank=8": "verl's fine-tuning",
@@ -44,6 +45,20 @@ def test_another_trainer_is_named_even_where_a_model_is_given(tmp_path: Path, co
 def test_a_trainer_without_any_argument_of_megatron_is_no_case_for_a_model(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="none of Megatron-LM's arguments"):
         _load(tmp_path, "srun python train.py --config configs/7B_sft.py")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--micro_batch_size 2 --bf16", "--deepspeed_config ds.json --batch_size 4", "--load x --fp16 --seq-length 4096"],
+)
+def test_a_program_with_a_few_of_its_words_is_none_of_megatrons(tmp_path: Path, words: str) -> None:
+    with pytest.raises(InputError, match="none of Megatron-LM's arguments"):
+        _load(tmp_path, f"torchrun --nproc_per_node 8 train.py {words}")
+
+
+def test_what_cannot_be_a_batch_in_samples_is_suggested_by_nobody(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--seq-length 32768.*--global-batch-size …"):
+        _load(tmp_path, "torchrun OLMo2-7B-sft.py train x --seq_len 32768 --global_batch_size=1048576 --bf16")
 
 
 def test_a_script_finds_what_lies_beside_it_wherever_it_is_named_from(
