@@ -11,13 +11,14 @@ from functools import cache
 from projector.errors import Unsupported
 from projector.intake import megatron_cli
 from projector.intake.dialect import dialect, names
-from projector.intake.shell.unknown import Unknowns
+from projector.intake.shell.unknown import Unknowns, is_known
 from projector.intake.spelling import normal
 from projector.intake.tables import table, words
 from projector.intake.values import literal
 from projector.workload import zoo
 from projector.workload.fields import Field, field_of, fields
 
+_HYDRA = re.compile(r"\+*[A-Za-z_][\w.]*=")
 _ADAPTERS = re.compile(r"(?i)(?:^|[._])(?:peft|q?lora)(?:[._]|$)")
 _TOKENS = 2**17  # a batch of so many is one of tokens
 _OURS = ("recipe", "modules")  # a case, a Primus experiment
@@ -34,7 +35,8 @@ def another_tool(program: str, words: Sequence[str], unknowns: Unknowns) -> str:
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     for name, marks in table("other_tools", "commands"):
         if any(re.fullmatch(marks, word) for word in options) or re.match(marks, started, re.IGNORECASE):
-            parsed = megatron_cli.parse(words, unknowns).args
+            pairs = (word.lstrip("+").partition("=") for word in words if _HYDRA.match(word) and is_known(word))
+            parsed = {**megatron_cli.parse(words, unknowns).args, **{key: literal(value) for key, _, value in pairs}}
             return f"a command line of {name}: not read ({_ways(name, unambiguous(parsed, words))})"
     return ""
 

@@ -23,6 +23,8 @@ _OTHERS = {
     "litgpt finetune_lora meta-llama/Llama-2-7b-hf --data JSON": "lengths that nothing states",
     f"python train.py --rollout-batch-size 32 {_SIZES}": "slime",
     f"ray start --head\nray job submit --address=a -- python3 train.py --colocate --rollout-batch-size 8 {_SIZES}": "slime",
+    "torchrun scripts/training/run_recipe.py --recipe llama32_1b train.global_batch_size=64": "Megatron-Bridge.*"
+    "--global-batch-size 64",
     "colossalai run --nproc_per_node 8 train.py --plugin zero2 --batch_size 16": "ColossalAI.*micro-batch-size …",
     "ray job submit -- python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo": "verl",
     "torchrun --nproc_per_node 8 -m verl.trainer.sft model.partial_pretrain=x": "verl's fine-tuning.*as flags",
