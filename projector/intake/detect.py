@@ -188,7 +188,8 @@ def _load(
         expected = f"a training configuration: give one with --config, and this file with --model {file}"
         raise InputError([Problem(str(file), "recipe", "nothing: an architecture alone", expected)])
     if kind in _WHOLE and mapping is not None:
-        kinds: dict[str, dict[str, Any]] = {"torchtitan": {"gpus": gpus}, "maxtext": {"gpus": gpus, "words": overrides}}
+        counted: dict[str, Any] = {"gpus": gpus}
+        kinds = {"torchtitan": counted, "litgpt": counted, "maxtext": {**counted, "words": overrides}}
         more = kinds.get(kind, {})
         complete = _of_file("maxtext.completed") if kind == "maxtext" else dialect(kind.replace("-", "_")).completed
         mapping = complete(mapping, said)

@@ -183,9 +183,11 @@ def _tune_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> str:
 def _of_litgpt(launch: Launch) -> list[str]:
     """``pretrain MODEL --train.micro_batch_size 4`` as ``key=value``."""
     words = list(launch.arguments)
-    if words[0] != "pretrain":
-        raise Unsupported(f"litgpt {words[0]}: a fine-tuning, on samples of lengths that nothing states")
-    return [*(f"model_name={word}" for word in words[1:2] if not word.startswith("-")), *_options(words)]
+    if words[0] not in ("pretrain", "finetune", "finetune_full", "finetune_lora"):
+        raise Unsupported(f"litgpt {words[0]}: adapters of another kind")
+    place = "model_name" if words[0] == "pretrain" else "checkpoint_dir"
+    adapters = ["lora_r=8"] if words[0] in ("finetune", "finetune_lora") and not values_of(launch, "config") else []
+    return [*adapters, *(f"{place}={word}" for word in words[1:2] if not word.startswith("-")), *_options(words)]
 
 
 def _options(words: Sequence[str], own: Sequence[str] = ("config", "launcher")) -> list[str]:

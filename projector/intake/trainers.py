@@ -138,34 +138,54 @@ def _adapters(job: Settings) -> None:
         job.doubts.append(f"lora_attn_modules={', '.join(words)} (one adapter for queries, keys and values)")
 
 
-def load_litgpt(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """The workload of a configuration. Raises :class:`InputError` with everything that does not fit, :class:`Unsupported`
-    for fine-tuning, whose samples have lengths that nothing states."""
-    job = Settings(dialect("litgpt"), content, where)
+def load_litgpt(content: Mapping[str, object], where: str, *, model: Model | None, gpus: int | None = None) -> Loaded:
+    """The workload of a configuration, on ``gpus`` in place of the devices that it states. Raises :class:`InputError` with
+    everything that does not fit, :class:`Unsupported` for a pre-training on samples of lengths that nothing states."""
+    of, tuned = dialect("litgpt"), content.get("checkpoint_dir") is not None and content.get("model_name") is None
+    job = Settings(of, content, where, preset=of.tables["tuned"] if tuned else None)
     args, fields = job.args, job.fields
     kind = str(args.raw("data.class_path") or args.raw("data") or "TinyLlama").rpartition(".")[2]
-    if kind not in job.dialect.tables["whole"]:
+    if not tuned and kind not in of.tables["whole"]:
         raise Unsupported(f"{where}: a LitGPT configuration with data={kind}: samples of lengths that nothing states")
     devices, nodes = (args.integer(name) if args.raw(name) != "auto" else None for name in ("devices", "num_nodes"))
-    gpus = None if devices is None else devices * (nodes or 1)
-    name = args.text("model_name")
+    stated = None if devices is None else devices * (nodes or 1)
+    name = args.text("checkpoint_dir" if tuned else "model_name").rstrip("/")
     problems: list[Problem] = []
-    model = model or published(name, where, "model_name", problems)
+    model = model or published(name, where, "checkpoint_dir" if tuned else "model_name", problems)
     if model is not None and args.flag("tie_embeddings") and model.untie_embeddings_and_output_weights:
         expected = "a model whose output layer is its embedding: --model FILE"
         problems.append(Problem(where, "train.tie_embeddings", True, expected))
     called = args.raw("optimizer.class_path") or args.raw("optimizer")
+    if tuned and fields["seq_length"] is None:
+        problems.append(Problem(where, "train.max_seq_length", "nothing", "tokens of a sample, or --seq N"))
     fields |= {
         "seq_length": fields["seq_length"] or (model.max_position_embeddings if model else None),
         "data_parallel_sharding": "optim_grads_params",  # HYBRID_SHARD: inside a node
         "data_parallel_shard_size": devices,
         "optimizer": named(str(called).rpartition(".")[2]),
         "recompute_granularity": "none",
-        "torch_compile": True,
+        "torch_compile": not tuned,
     }
-    counted = (f"gpus={gpus} (devices × num_nodes)",) if gpus else ()
+    told = _tuned(job, gpus or stated) if tuned else ()
+    counted = (f"gpus={stated} (devices × num_nodes)",) if stated else ()
     assumed = (*counted, "framework=pytorch", f"model={model.name if model else name} ({name})")
-    return job.loaded(model, problems=problems, gpus=gpus, framework="pytorch", assumed=assumed)
+    return job.loaded(model, told=told, problems=problems, gpus=stated, framework="pytorch", assumed=assumed)
+
+
+def _tuned(job: Settings, gpus: int | None) -> tuple[str, ...]:
+    """What is not modelled of a fine-tuning, whose ranks share all weights (over nodes, too) and recompute every layer where
+    they are several; its adapters go into the job's fields."""
+    job.fields["data_parallel_shard_size"] = None
+    job.fields |= BUNDLES["no recompute" if gpus == 1 else "full recompute"]
+    if gpus == 1:
+        job.fields["data_parallel_sharding"] = "no_shard"
+    if any(name.startswith("lora_") for name in job.stated):
+        parts = {"query": "linear_qkv", "key": "linear_qkv", "value": "linear_qkv", "projection": "linear_proj"}
+        parts |= {"mlp": "linear_fc1", "head": "output_layer"}
+        linears = [linear for part, linear in parts.items() if job.args.flag(f"lora_{part}")]
+        linears += ["linear_fc2"] if "linear_fc1" in linears else []
+        job.fields["lora"] = {"dim": job.args.integer("lora_r"), "targets": list(dict.fromkeys(linears))}
+    return (loose(job.fields["seq_length"]),)
 
 
 _FAMILIES = ("is_llama_config", "is_qwen2_config")

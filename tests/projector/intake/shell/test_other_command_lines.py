@@ -20,7 +20,7 @@ _OTHERS = {
     f"megatron rlhf --tuner_type lora --tensor_model_parallel_size 2 {_SIZES}": "ms-swift",
     "llamafactory-cli export configs/merge.yaml": "LLaMA-Factory",
     "axolotl preprocess run.yml": "Axolotl",
-    "litgpt finetune_lora meta-llama/Llama-2-7b-hf --data JSON": "lengths that nothing states",
+    "litgpt finetune_adapter meta-llama/Llama-2-7b-hf --data JSON": "adapters of another kind",
     f"python train.py --rollout-batch-size 32 {_SIZES}": "slime",
     f"ray start --head\nray job submit --address=a -- python3 train.py --colocate --rollout-batch-size 8 {_SIZES}": "slime",
     "torchrun scripts/training/run_recipe.py --recipe llama32_1b train.global_batch_size=64": "Megatron-Bridge.*"
