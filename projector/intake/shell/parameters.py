@@ -199,8 +199,8 @@ class Parameters:
     def _given(self, name: str, message: str) -> str:
         """What stands for a variable that whoever starts the script sets, for it ends without (``set -u``, ``${x:?…}``)."""
         settle = "--args" if name.isdigit() else f"--env {name}=…"
-        told = f", {message.strip()[:60]}" if message.strip() else ""
-        value = self.unknowns.mark(Unknown(f"${name}, which it needs{told}", settle, filled=True))
+        settle += f" ({message.strip()[:60]})" if message.strip() else ""
+        value = self.unknowns.mark(Unknown(f"${name}", settle, filled=True))
         if not name.isdigit():
             self.state.set(name, value)
         return value
