@@ -22,7 +22,7 @@ from projector.intake.dialect import Settings, dialect
 from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_swift, load_trainer, load_trl
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import mapping_beside, options, uncounted, values_of
-from projector.intake.shell.launch import Launch, Step, Way, product, ranks, visible
+from projector.intake.shell.launch import ALONE, Launch, Step, Way, listed, product, ranks, visible
 from projector.intake.shell.launchers import launched
 from projector.intake.shell.unknown import is_known
 from projector.intake.trainers import load_litgpt, load_torchtune
@@ -79,7 +79,8 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
         return loaded
     if not is_known(count):
         raise InputError([uncounted(way.unknowns.within(count), where)])
-    return replace(loaded, gpus=int(count))
+    alone = () if launch.steps or count != "1" else (f"gpus=1 ({ALONE})",)
+    return replace(loaded, gpus=int(count), assumed=(*alone, *loaded.assumed))
 
 
 def _handed_on(launch: Launch, way: Way) -> tuple[Launch, dict[str, object], tuple[str, ...]]:
@@ -215,12 +216,28 @@ def _started_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> s
     return product(way.unknowns, each, nodes or "1") if each else ""
 
 
-def _factory_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
-    """Of a launcher before LLaMA-Factory's program, else as it starts torchrun itself: on all GPUs of each node unless
-    NPROC_PER_NODE says how many (src/llamafactory/launcher.py)."""
-    count, nodes = _started_gpus(launch, content, way), launch.environment.get("NNODES", "")
-    if count or not nodes:
+def _alone(launch: Launch, content: Mapping[str, object], way: Way) -> str:
+    """Of a launcher before the program, else one process. Raises :class:`Unsupported` where it sees several GPUs."""
+    count, seen = _started_gpus(launch, content, way), listed(launch.environment)
+    if count or launch.steps:
         return count
+    if seen not in ("", "1"):
+        raise Unsupported(
+            f"{launch.place}: one process over {seen} GPUs (torch's DataParallel, or layers cut over them)"
+        )
+    return "1"
+
+
+def _on_all(launch: Launch, content: Mapping[str, object], way: Way) -> str:
+    """Of a launcher before the program, else as the program starts one itself: on all GPUs that it sees, of each node
+    unless NPROC_PER_NODE says how many (src/llamafactory/launcher.py; accelerate launch under axolotl and trl)."""
+    if "." in posixpath.basename(launch.program):  # a module or a script, which starts none
+        return _alone(launch, content, way)
+    count, nodes = _started_gpus(launch, content, way), launch.environment.get("NNODES", "")
+    if count or any(step.kind != "other" for step in launch.steps):
+        return count
+    if not nodes:
+        return listed(launch.environment)
     return product(way.unknowns, visible(launch.environment, way.unknowns, "llamafactory-cli train"), nodes)
 
 
@@ -251,7 +268,7 @@ def _own_file(launch: Launch) -> list[str]:
 
 def _trl_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
     """As LLaMA-Factory's, where accelerate starts it; else the processes that its own command line starts."""
-    return next(iter(values_of(launch, "num_processes")), "") or _started_gpus(launch, content, way)
+    return next(iter(values_of(launch, "num_processes")), "") or _on_all(launch, content, way)
 
 
 def _config(launch: Launch) -> list[str]:
@@ -274,10 +291,8 @@ _TOOLS = (
     _Tool(re.compile(r"(?:.*/)?deepy\.py "), _of_neox, _nothing, gpt_neox.load, _neox_gpus),
     _Tool(re.compile(r"(?:.*/)?tune run"), _config, _of_tune, load_torchtune, _tune_gpus),
     _Tool(re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"), _config, _of_litgpt, load_litgpt, lambda *_: ""),
-    _Tool(re.compile(r"(?:.*/)?llamafactory-cli train"), _first_file, _of_tune, load_llama_factory, _factory_gpus),
-    _Tool(
-        re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "), _first_file, _of_axolotl, load_axolotl, _started_gpus
-    ),
+    _Tool(re.compile(r"(?:.*/)?llamafactory-cli train"), _first_file, _of_tune, load_llama_factory, _on_all),
+    _Tool(re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "), _first_file, _of_axolotl, load_axolotl, _on_all),
     _Tool(
         re.compile(r"(?:.*/)?swift (?:sft|pt)|(?:.*/)?swift[./]cli[./](?:sft|pt)(?:\.py)? "),
         _first_file,
@@ -288,6 +303,4 @@ _TOOLS = (
 )
 #: Any program that has the arguments of transformers' Trainer (``HfArgumentParser``); LLaMA-Factory's before its command
 #: line among them.
-_TRAINER_TOOL = _Tool(
-    re.compile(""), _nothing, lambda launch: _options(launch.arguments, ()), load_trainer, _started_gpus
-)
+_TRAINER_TOOL = _Tool(re.compile(""), _nothing, lambda launch: _options(launch.arguments, ()), load_trainer, _alone)

@@ -34,6 +34,7 @@ _EXPERTS = "experts of transformers 5 and later, grouped (before it they run in 
 _WHOLE = "data_parallel_sharding=no_shard (neither FSDP nor DeepSpeed is stated; a file of accelerate's beside it may)"
 #: huggingface/transformers v5.0.0, modeling_utils.py from_pretrained: a checkpoint's type without another word.
 _FP32 = "weights of fp32, as transformers before 5 loads them (later ones keep the checkpoint's type: torch_dtype states it)"
+_PEFT = "adapters on the queries and values, as peft puts them for most decoders (lora_target states others)"
 _EVERYWHERE = "over all ranks without --data-parallel-shard-size"
 #: The stage in the name of a file of DeepSpeed's, and that it keeps states on the host (ds_z3_config, zero2_offload).
 _STAGE = re.compile(r"(?:zero|(?<![a-z])z|stage)[-_]?(?:stage)?[-_]?([0-3])(?![\d/])[^/]*$", re.IGNORECASE)
@@ -143,6 +144,8 @@ def finished(
         plain = (*plain, _EXPERTS)
     if whole:
         plain = (*plain, _WHOLE)
+    if job.fields.get("lora") and "use_lora" in job.stated and not job.stated.get("lora_target"):
+        plain = (*plain, _PEFT)
     return job.loaded(
         model,
         told=told,

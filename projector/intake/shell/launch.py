@@ -139,13 +139,16 @@ def _torchrun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]
     return product(unknowns, nodes, each), shown
 
 
+def listed(environment: Mapping[str, str]) -> str:
+    """How many GPUs the environment lists as those that a process sees; empty where it lists none."""
+    names = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    found = (named for name in names if re.fullmatch(r"\d+(,\d+)*", named := environment.get(name, "")))
+    return next((str(named.count(",") + 1) for named in found), "")
+
+
 def visible(environment: Mapping[str, str], unknowns: Unknowns, asked: str) -> str:
     """The GPUs that a process sees: those that the environment lists, else all of its machine."""
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
-        listed = environment.get(name)
-        if listed and re.fullmatch(r"\d+(,\d+)*", listed):
-            return str(listed.count(",") + 1)
-    return unknowns.node(asked)
+    return listed(environment) or unknowns.node(asked)
 
 
 def _deepspeed(step: Step, launch: Launch, unknowns: Unknowns, hosts: Mapping[str, str]) -> tuple[str, str]:
