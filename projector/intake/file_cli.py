@@ -21,7 +21,7 @@ from projector.intake import config_cli, gpt_neox
 from projector.intake.dialect import Settings, dialect
 from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_swift, load_trainer, load_trl
 from projector.intake.loaded import Loaded
-from projector.intake.script_files import mapping_beside, options, uncounted, values_of
+from projector.intake.script_files import mapping_beside, options, text_beside, uncounted, values_of
 from projector.intake.shell.launch import ALONE, Launch, Step, Way, listed, product, ranks, visible
 from projector.intake.shell.launchers import launched
 from projector.intake.shell.unknown import is_known
@@ -72,6 +72,9 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     content = {**beside, **content}
     if not content:
         raise InputError([Problem(where, launch.place, "no file", f"a configuration for {launch.program}")])
+    for key in ("deepspeed", "fsdp_config"):  # files of its own, which a script may write or stand beside after a cd
+        if isinstance(name := content.get(key), str) and text_beside(name, launch, way) is not None:
+            content[key] = mapping_beside(name, launch, way, where, key)
     loaded = tool.load(content, where, model=model)
     loaded = replace(loaded, unmodelled=(*loaded.unmodelled, *doubts))
     count = "" if gpus_given else tool.gpus(launch, content, way)
