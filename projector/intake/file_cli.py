@@ -213,8 +213,7 @@ def _of_axolotl(launch: Launch) -> list[str]:
 def _started_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> str:
     """Of a launcher before the program, or of the environment that LLaMA-Factory reads."""
     if any(step.kind != "other" for step in launch.steps):
-        count = ranks(launch, way.unknowns, way.written)[0]
-        return count if is_known(count) else ""
+        return ranks(launch, way.unknowns, way.written)[0]
     each, nodes = (launch.environment.get(name, "") for name in ("NPROC_PER_NODE", "NNODES"))
     return product(way.unknowns, each, nodes or "1") if each else ""
 

@@ -175,6 +175,14 @@ def _wc(rest: list[str], stdin: str | None) -> str:
     return f"{len(stdin)}\n"
 
 
+def _grep(rest: list[str], stdin: str | None) -> str:
+    """``-o`` of plain text that stands there, a line each time."""
+    option, text = rest
+    if option != "-o" or not re.fullmatch(r"[\w,:; /-]+", text) or text not in (stdin or ""):
+        raise ValueError
+    return f"{text}\n" * (stdin or "").count(text)
+
+
 def _tr(rest: list[str], stdin: str | None) -> str:
     if stdin is None:
         raise ValueError
@@ -256,6 +264,7 @@ _TOOLS: dict[str, Callable[[list[str], str | None], str]] = {
     "expr": _expr,
     "bc": _bc,
     "wc": _wc,
+    "grep": _grep,
     "tr": _tr,
     "cut": _cut,
     "head": _head,
