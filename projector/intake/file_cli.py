@@ -201,8 +201,26 @@ def _options(words: Sequence[str], own: Sequence[str] = ("config", "launcher")) 
     return [f"{name.replace('-', '_')}={' '.join(values) if values else 'true'}" for name, values in given.items()]
 
 
+def _files(words: Sequence[str]) -> list[str]:
+    return [word for word in words if re.search(r"\.(ya?ml|json)$", word)]
+
+
 def _first_file(launch: Launch) -> list[str]:
-    return [word for word in launch.arguments if re.search(r"\.(ya?ml|json)$", word)][:1]
+    """The file that is the first word behind the command."""
+    first = 1 if launch.arguments[0] in ("train", "sft", "pt") else 0
+    return _files(launch.arguments[first : first + 1])
+
+
+def _lone_file(launch: Launch) -> list[str]:
+    """The file that is no option's, wherever it stands."""
+    before = ("", *launch.arguments)
+    alone = [word for last, word in zip(before, launch.arguments, strict=False) if not last.startswith("--")]
+    return _files(alone)[:1]
+
+
+def _of_factory(launch: Launch) -> list[str]:
+    """Words over a file, or options where there is none."""
+    return _of_tune(launch) if _first_file(launch) else _options(launch.arguments, ())
 
 
 def _of_axolotl(launch: Launch) -> list[str]:
@@ -263,9 +281,7 @@ def _swift_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
 
 def _own_file(launch: Launch) -> list[str]:
     """The file of TRL's: that of ``--config``, or one that is no option's."""
-    before = ("", *launch.arguments)
-    alone = (word for last, word in zip(before, launch.arguments, strict=False) if not last.startswith("--"))
-    return _config(launch) or [word for word in alone if re.search(r"\.(ya?ml|json)$", word)][:1]
+    return _config(launch) or _lone_file(launch)
 
 
 def _trl_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
@@ -293,8 +309,8 @@ _TOOLS = (
     _Tool(re.compile(r"(?:.*/)?deepy\.py "), _of_neox, _nothing, gpt_neox.load, _neox_gpus),
     _Tool(re.compile(r"(?:.*/)?tune run"), _config, _of_tune, load_torchtune, _tune_gpus),
     _Tool(re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"), _config, _of_litgpt, load_litgpt, lambda *_: ""),
-    _Tool(re.compile(r"(?:.*/)?llamafactory-cli train"), _first_file, _of_tune, load_llama_factory, _on_all),
-    _Tool(re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "), _first_file, _of_axolotl, load_axolotl, _on_all),
+    _Tool(re.compile(r"(?:.*/)?llamafactory-cli train"), _first_file, _of_factory, load_llama_factory, _on_all),
+    _Tool(re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "), _lone_file, _of_axolotl, load_axolotl, _on_all),
     _Tool(
         re.compile(r"(?:.*/)?swift (?:sft|pt)|(?:.*/)?swift[./]cli[./](?:sft|pt)(?:\.py)? "),
         _first_file,
