@@ -20,6 +20,8 @@ _PLACEHOLDER = re.compile(
 )
 _PLACE = re.compile(r"<[^<>\n]*>")
 _ARGUMENT = re.compile(r"(?<=[\s=])(<[A-Za-z][\w /.,:'-]*>)(?=[\s/_.:\\]|$)", re.MULTILINE)
+#: `` `# text` ``: a remark between arguments, whose end the grammar takes for a part of it.
+_REMARK = re.compile(r"(?<=\s)`#[^`\n]*`(?=\s)")
 #: How such a place reads in values: brackets that mean nothing to a shell, and no blanks.
 PLACEHOLDER = re.compile(r"⟨[^⟨⟩\n]*⟩")
 #: ``10#$X``: a number of a stated base, whose sign the grammar takes for a comment's.
@@ -55,6 +57,7 @@ def parse(text: str, where: str, *, marked: bool = False, first_line: int = 1) -
     """The tree of ``text``. ``marked``: the text holds values, whose marks stay."""
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
     plain = plain if marked else clean(plain)
+    plain = _REMARK.sub("", plain)
     plain = _PLACEHOLDER.sub(lambda match: match[1] + _PLACE.sub(lambda place: f"'{_bare(place[0])}'", match[2]), plain)
     plain = _ARGUMENT.sub(lambda match: f"'{_bare(match[1])}'", plain)
     data = (plain if plain.endswith("\n") else plain + "\n").encode("utf-8", errors="replace")

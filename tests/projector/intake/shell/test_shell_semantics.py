@@ -60,6 +60,7 @@ CONSTRUCTS = {
     "here-string": 'read -r a b <<< "1 2 3"; IFS=, read -ra L <<< "x,y"; torchrun t.py --n "$a" "$b" "${L[1]}"',
     "tools": 'x=0,1,2,3; n=$(echo $x | tr , "\\n" | wc -l); m=$(echo $x | awk -F, "{print NF}"); torchrun t.py --n $((n)) $m '
     "$(basename /a/b.sh .sh) $(dirname /a/b.sh) $(seq 1 3) $(expr 3 \\* 4) $(echo $x | cut -d, -f2) $(printf '%02d' 7)",
+    "remarks": "torchrun t.py `# it's one; of two` --n 1 \\\n  `# -- 模型 --` \\\n  --m 2",
     "commas": 'x=0,1,2; n=$(($(echo $x | grep -o "," | wc -l)+1)); torchrun t.py --n $n $(echo a:b:a | grep -o a)',
     "bc": 'torchrun t.py --n $(echo "3*4" | bc) $(echo "scale=2; 7/2" | bc)'
     if shutil.which("bc")
