@@ -142,16 +142,22 @@ def of_deepspeed(
     stated, open_ = deepspeed_arguments(text, str(name), way.unknowns)
     if re.search(r'"overlap_comm":\s*true', text):
         stated["zero_optimization.overlap_comm"] = True  # Megatron-DeepSpeed is modelled without
+    told = []
+    typed = next((key for key in ("bf16", "fp16") if args.get(key)), None)
     for key, value in stated.items():
-        if key in ("bf16", "fp16") and ("bf16" in args or "fp16" in args):
-            continue  # the model is of the command line's type
-        if key in ("zero_stage", "optimizer_cpu_offload") or (key not in args and key not in unknown):
+        if key in ("bf16", "fp16") and typed:  # the model is of the command line's type
+            told += [f"{typed} (the command line's; {name} says {key})"] if value and key != typed else []
+            continue
+        of_file = key in ("zero_stage", "optimizer_cpu_offload")
+        if key in args and str(args[key]) != str(value):
+            told.append(f"{key}={value if of_file else args[key]} ({name} {value}, the command line {args[key]})")
+        if of_file or (key not in args and key not in unknown):
             args[key] = value
     unknown |= {key: value for key, value in open_.items() if key not in args}
     if "zero_stage" in open_:
         args.pop("zero_stage", None)
         unknown["zero_stage"] = open_["zero_stage"]
-    return ()
+    return tuple(told)
 
 
 def values_of(launch: Launch, option: str) -> list[str]:

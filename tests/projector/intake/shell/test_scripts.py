@@ -129,6 +129,28 @@ def test_deepspeed_configuration_of_the_script(stage, sharding, tmp_path):
     assert half.recipe.data_parallel_sharding == (sharding if stage else "no_shard")
 
 
+@pytest.mark.parametrize(
+    ("stated", "options", "told"),
+    [
+        ('"bf16": {"enabled": true}', "--fp16", ["fp16 (the command line's; ds.json says bf16)"]),
+        ('"bf16": {"enabled": true}, "fp16": {"enabled": false}', "--bf16", []),
+        (
+            '"zero_optimization": {"stage": 2}',
+            "--bf16 --zero-stage 1",
+            ["zero_stage=2 (ds.json 2, the command line 1)"],
+        ),
+        ('"train_micro_batch_size_per_gpu": 1', "--bf16", ["micro_batch_size=2 (ds.json 1, the command line 2)"]),
+        ('"train_micro_batch_size_per_gpu": 2, "train_batch_size": 64', "--bf16", []),
+    ],
+)
+def test_a_deepspeed_configuration_that_says_something_else_is_told(stated, options, told, tmp_path):
+    text = (
+        f"cat <<'EOF' > ds.json\n{{{stated}}}\nEOF\ndeepspeed --num_gpus 8 pretrain_gpt.py {MODEL.replace('--bf16', '')} "
+        f"--micro-batch-size 2 --global-batch-size 64 --deepspeed --deepspeed_config ds.json {options}"
+    )
+    assert [line for line in load(tmp_path, text).assumed if "command line" in line] == told
+
+
 @pytest.mark.parametrize(("section", "told"), tabled("readers", "what_stands_deep_in_deepspeeds_configuration_is_told"))
 def test_what_stands_deep_in_deepspeeds_configuration_is_told(section, told, tmp_path):
     text = (
