@@ -14,7 +14,7 @@ from projector.intake.dialect import BUNDLES, Settings, dialect, loose
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import published
 from projector.intake.shell.unknown import Unknowns
-from projector.intake.values import Reader
+from projector.intake.values import Reader, section
 from projector.io.documents import as_mapping, parse_yaml
 from projector.io.files import read_text
 from projector.workload.model import Model
@@ -70,6 +70,28 @@ def with_files(content: Mapping[str, object], where: str) -> dict[str, object]:
     }
     raise_all(problems)
     return {**content, **named}
+
+
+def _agreed(content: Mapping[str, object], where: str) -> dict[str, object]:
+    """``content`` with what DeepSpeed's configuration says of the batch and the type, where the arguments leave it open.
+
+    Raises :class:`InputError` where both say something else: transformers refuses to start so
+    (huggingface/transformers v5.0.0, integrations/deepspeed.py, ``fill_match``).
+    """
+    held = section(content, "deepspeed")
+    said = {
+        "per_device_train_batch_size": held.get("train_micro_batch_size_per_gpu"),
+        "gradient_accumulation_steps": held.get("gradient_accumulation_steps"),
+    }
+    said |= {key: True for key in ("bf16", "fp16") if section(held, key).get("enabled") is True}
+    said = {key: value for key, value in said.items() if value not in (None, "auto")}
+    problems = [
+        Problem(where, key, content[key], f"{value}, as DeepSpeed's configuration says, or auto there")
+        for key, value in said.items()
+        if content.get(key) is not None and str(content[key]).lower() != str(value).lower()
+    ]
+    raise_all(problems)
+    return {**content, **said}
 
 
 def _zero(job: Settings) -> tuple[str, ...]:
@@ -176,7 +198,7 @@ def load_trainer(content: Mapping[str, object], where: str, *, model: Model | No
     that does not fit, :class:`Unsupported` for other trainings."""
     if dialect("llama_factory").fits(content):
         return load_llama_factory(content, where, model=model)
-    return _tuned(Settings(dialect("trainer"), with_files(_of_chat(content), where), where), model)
+    return _tuned(Settings(dialect("trainer"), _agreed(with_files(_of_chat(content), where), where), where), model)
 
 
 def load_trl(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
@@ -207,7 +229,7 @@ def _tuned(job: Settings, model: Model | None) -> Loaded:
 
 def load_llama_factory(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises as :func:`load_trainer`."""
-    job = Settings(dialect("llama_factory"), with_files(content, where), where)
+    job = Settings(dialect("llama_factory"), _agreed(with_files(content, where), where), where)
     args = job.args
     if not args.flag("do_train") and (args.flag("do_predict") or args.flag("do_eval")):
         raise Unsupported(f"{where}: a LLaMA-Factory configuration without do_train: nothing is trained")
