@@ -4,7 +4,7 @@ A law is a function of the public ``project`` alone; a mistake is a change insid
 fails under its mistake, so that no gate over many rows is needed to see it.
 """
 
-import gc
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import _lru_cache_wrapper
@@ -132,9 +132,10 @@ def the_first_rank_keeps_one_micro_batch_a_stage() -> None:
 
 
 def _clear() -> None:
-    for each in gc.get_objects():
-        if isinstance(each, _lru_cache_wrapper) and (each.__module__ or "").startswith("projector."):
-            each.cache_clear()
+    for module in [each for name, each in sys.modules.items() if name.startswith("projector.")]:
+        for each in vars(module).values():
+            if isinstance(each, _lru_cache_wrapper):
+                each.cache_clear()
     forget()
 
 
