@@ -128,12 +128,17 @@ def _combined(strong: Sequence[tuple[Change, Sequence[Change]]], room: _Room, si
     """Combinations of ``size`` changes that fit, each as gentle as the others let it be. ``strong``: the option of every
     kind that frees most, and all options of the kind."""
     most = sorted(strong, key=lambda pair: -room.margins[pair[0]])[:_MOST_COMBINED]
-    fitting: dict[Change, float] = {}
+    fitting = []
     for parts in combinations(most, size):
         joined = _joined([change for change, _ in parts])
         if joined is not None and room.fits(joined):
-            fitting.setdefault(_refined(parts, room), room.margins[joined])
-    return sorted(fitting, key=lambda change: fitting[change])[:_MOST_PROJECTED]
+            fitting.append((room.margins[joined], parts))
+    refined = dict[Change, None]()
+    for _, parts in sorted(fitting, key=lambda pair: pair[0]):
+        if len(refined) == _MOST_PROJECTED:
+            break
+        refined[_refined(parts, room)] = None
+    return list(refined)
 
 
 def _refined(parts: Sequence[tuple[Change, Sequence[Change]]], room: _Room) -> Change:
