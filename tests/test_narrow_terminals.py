@@ -1,4 +1,4 @@
-"""Every command that prints a table, at 60 and 80 columns: no line is longer, and no figure is cut."""
+"""Every command that prints a table, at 60 columns and at night at more: no line is longer, and no figure is cut."""
 
 import re
 import shlex
@@ -16,8 +16,7 @@ from tests.harness.conftest import project_folder, six_families
 __all__ = ["project_folder", "six_families"]
 
 ROOT = Path(__file__).resolve().parents[1]
-WIDTHS = (60, 80)
-WIDE = pytest.param(112, marks=pytest.mark.night)
+WIDTHS = (60, *(pytest.param(width, marks=pytest.mark.night) for width in (80, 112)))
 #: What stands for longer words in the tables of commands.
 STANDS = {
     "CASE": f"--config {ROOT / 'examples' / 'deepseek_v3_h100.yaml'}",
@@ -65,7 +64,7 @@ def check(text: str, width: int) -> None:
     assert CUT.search(text) is None
 
 
-@pytest.mark.parametrize("width", [*WIDTHS, WIDE])
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("arguments", PROJECTOR.values(), ids=PROJECTOR)
 def test_projector(arguments: tuple[str, ...], width: int, said: Call) -> None:
     check(said(projector, arguments, width), width)
@@ -77,9 +76,16 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("kept")
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("arguments", HARNESS.values(), ids=HARNESS)
 def test_harness(
-    arguments: tuple[str, ...], said: Call, project_folder: Path, six_families: Path, kept: Path, monkeypatch
+    arguments: tuple[str, ...],
+    width: int,
+    said: Call,
+    project_folder: Path,
+    six_families: Path,
+    kept: Path,
+    monkeypatch,
 ) -> None:
     monkeypatch.chdir(project_folder)
     if {"before", "kept.sqlite"} & set(arguments):
@@ -89,8 +95,7 @@ def test_harness(
         shutil.copytree(kept, project_folder, dirs_exist_ok=True)
     if "looks.csv" in arguments:
         said(harness, ("first-look", "six.yaml", "--out", "looks.csv", "--known", "none.csv"), 80)
-    for width in WIDTHS[: 1 if arguments[0] in ("run", "calibrate", "kernels") else None]:  # what takes seconds, once
-        check(said(harness, arguments, width), width)
+    check(said(harness, arguments, width), width)
 
 
 def test_what_is_left_out_is_said(said: Call) -> None:
