@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 
 _SHORT = 12  # letters: below, one slip at most; from there on two
 _SHORTEST = 4  # letters: shorter names are a slip of anything
@@ -26,25 +27,32 @@ def misspelt(name: str, known: Iterable[str]) -> tuple[str, ...]:
 def _distance(word: str, known: str) -> int | None:
     if word == known:
         return 0
-    if re.sub(r"\d+", "#", word) == re.sub(r"\d+", "#", known):
-        return None  # fp4 beside fp8: other numbers, another setting
-    if Counter(known.split("_")) < Counter(word.split("_")):
-        return None  # v_head_dim beside head_dim: a word more, a setting more special
+    (words, bare, plain), (others, other, form) = _form(word), _form(known)
     least = min(len(word), len(known))
     allowed = 0 if least < _SHORTEST else 1 if least < _SHORT else 2
-    bare, other = word.replace("_", ""), known.replace("_", "")
+    near = abs(len(bare) - len(other)) <= allowed
+    if not near and not words.keys() <= others.keys():
+        return None
+    if plain == form:
+        return None  # fp4 beside fp8: other numbers, another setting
+    if others < words:
+        return None  # v_head_dim beside head_dim: a word more, a setting more special
     if bare == other:
         return 1
-    if abs(len(bare) - len(other)) <= allowed and (slips := _slips(bare, other, allowed)) <= allowed:
+    if near and (slips := _slips(bare, other, allowed)) <= allowed:
         return slips
-    return 3 if _reworded(word.split("_"), known.split("_")) else None
+    return 3 if _reworded(words, others) else None
 
 
-def _reworded(words: list[str], known: list[str]) -> bool:
+@lru_cache(maxsize=4096)
+def _form(name: str) -> tuple[Counter[str], str, str]:
+    """Returns how often each word of ``name`` stands in it, its letters alone, and the name with a sign for its numbers."""
+    return Counter(name.split("_")), name.replace("_", ""), re.sub(r"\d+", "#", name)
+
+
+def _reworded(words: Counter[str], known: Counter[str]) -> bool:
     """The same words in another order, or all but one of four or more."""
-    missing = Counter(known) - Counter(words)
-    extra = Counter(words) - Counter(known)
-    return not extra and missing.total() <= (1 if len(known) >= _FEWEST_WORDS else 0)
+    return words <= known and (known - words).total() <= (1 if known.total() >= _FEWEST_WORDS else 0)
 
 
 def _slips(a: str, b: str, most: int) -> int:

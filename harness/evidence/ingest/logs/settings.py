@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
+from operator import attrgetter
 from pathlib import Path
 
 from harness.evidence.ingest.context import Context
@@ -297,7 +298,10 @@ def _christened(model: Model, said: str | None) -> Model:
     several the one that the log ``said``."""
     if model.name in zoo.names():
         return model
-    alike = [known for known in map(zoo.load, zoo.names()) if _renamed(model, known) == known]
+    size = attrgetter(*_ARCHITECTURE)
+    alike = [
+        known for known in map(zoo.load, zoo.names()) if size(known) == size(model) and _renamed(model, known) == known
+    ]
     if not alike:
         return model
     best = min(alike, key=lambda known: (known.name != said, *_distance(model, known)))
