@@ -16,7 +16,7 @@ from harness.evaluation import observations
 from harness.evidence import dataset
 
 # The same examples in every run, however slow the machine: what fails in CI fails at home.
-settings.register_profile("steady", derandomize=True, deadline=None, max_examples=30)
+settings.register_profile("steady", derandomize=True, deadline=None, max_examples=20)
 settings.load_profile("steady")
 
 # What a test breaks on purpose must not be remembered, nor be hidden by what was remembered before.

@@ -37,7 +37,7 @@ def test_what_a_gpu_cannot_do_is_refused_with_what_it_can(
     assert able in said.err
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(
     gpu=st.sampled_from(catalogue.gpu_names()),
     precision=st.sampled_from(about_of(Recipe)["precision"].choices),

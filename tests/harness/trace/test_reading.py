@@ -180,7 +180,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(rows)
 def test_the_parts_sum_to_the_step(found: list[tuple[float, float, int]]) -> None:
     part = part_of(found)

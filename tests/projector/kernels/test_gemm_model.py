@@ -38,7 +38,7 @@ gemms = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(op=gemms, name=st.sampled_from(GPUS), axis=st.sampled_from(["m", "n", "k", "batch"]), more=st.integers(1, 9000))
 def test_more_work_never_takes_less_time(op: Gemm, name: str, axis: str, more: int) -> None:
     op = replace(op, dtype="bf16")
@@ -105,7 +105,7 @@ laws = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=66)
+@settings(max_examples=40)
 @given(
     chosen=st.lists(laws, min_size=1, max_size=3),
     shapes=st.lists(st.tuples(SIZES, SIZES, SIZES, st.integers(1, 8)), min_size=1, max_size=6),

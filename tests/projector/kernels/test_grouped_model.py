@@ -46,7 +46,7 @@ def test_rows_are_balanced() -> None:
     assert found.total(found.rows, 2).tolist() == [8, 6]
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(DEVICES, BACKENDS, LAYOUTS, LOADS, st.integers(0, 11), st.integers(1, 2000), st.booleans())
 def test_more_tokens_never_take_less_time(
     name: str, backend: str, layout: str, loads: list[int], which: int, more: int, alone: bool
@@ -61,7 +61,7 @@ def test_more_tokens_never_take_less_time(
     assert two >= one * (1 - 1e-12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(DEVICES, BACKENDS, LAYOUTS, LOADS, st.booleans())
 def test_no_faster_than_the_peak_or_the_memory(
     name: str, backend: str, layout: str, loads: list[int], accumulate: bool

@@ -86,7 +86,7 @@ def cases(draw: st.DrawFn, dtypes: tuple[str, ...] = (), batched: bool = True) -
     return Case(name, draw(st.sampled_from(families(name))), op)
 
 
-many = settings(max_examples=100)
+many = settings(max_examples=40)
 
 
 def test_every_device_has_products_of_every_one_of_its_types() -> None:

@@ -31,7 +31,7 @@ def seconds(*ops: Stream, name: str = "h100_sxm", **parameters: float) -> list[f
     return [float(value) for value in found]
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(KINDS, BYTES, BYTES, BYTES, BYTES)
 def test_more_bytes_never_take_less_time(kind: str, first: float, second: float, read: float, write: float) -> None:
     few = Stream(name="s", kind=kind, read=first, write=second)
@@ -40,7 +40,7 @@ def test_more_bytes_never_take_less_time(kind: str, first: float, second: float,
     assert two >= one * (1 - 1e-12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(KINDS, BYTES, BYTES, st.floats(0.5, 1.5), st.floats(0.0, 0.5))
 def test_no_faster_than_the_memory(kind: str, first: float, second: float, device: float, one_way: float) -> None:
     op = Stream(name="s", kind=kind, read=first, write=second)

@@ -200,7 +200,7 @@ def whole(model, kind, **split):
 
 
 @pytest.mark.parametrize(("model", "kind"), [(LLAMA_70B, DENSE), (DEEPSEEK_V3, EXPERTS)])
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(split=SPLITS)
 def test_flop_do_not_depend_on_the_split(model, kind, split):
     once = whole(model, kind, **ONE)
@@ -222,7 +222,7 @@ def test_every_gemm_has_its_two_gradients_of_the_same_flop(split):
         assert (op.layout, back.layout, weight.layout) == ("TN", "NN", "NT")
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(SPLITS, st.booleans())
 def test_what_is_gathered_forward_is_scattered_backward(split, overlap):
     block = layer(DENSE, resolved(LLAMA_70B, tp_comm_overlap=overlap, **split))

@@ -40,7 +40,7 @@ cases = st.builds(lambda how, moe: resolved(deepseek_v3(8, 1) if moe else llama(
 
 
 @given(cases)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_components_sum_to_the_peak_and_nothing_is_negative(case: Resolved) -> None:
     planned = plan(case, GPU)
     assert len(planned.ranks) == case.workload.recipe.pp

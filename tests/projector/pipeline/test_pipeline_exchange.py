@@ -157,7 +157,7 @@ def pairings(draw):
     return pp, vpp, m, parts, hidden, hops, draw(st.booleans())
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(pairings())
 def test_pairs_between_their_bounds(drawn):
     pp, vpp, m, parts, hidden, hops, overlap = drawn
@@ -268,7 +268,7 @@ def test_published_peaks():
     assert max(chunks("dualpipe_v", 4, 2, 16)) == 2 * 4 + 1  # one half-size chunk more than ZB-V (DualPipe: PP + 1)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(sizes(), st.integers(0, 2**31))
 def test_peak_is_a_replay(case, seed):
     compiled = pipeline.compile(*case)
@@ -295,7 +295,7 @@ def test_peak_is_a_replay(case, seed):
     assert (many[1] >= many[0]).all()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(sizes())
 def test_the_replay_is_a_walk_along_the_orders(case):
     compiled = pipeline.compile(*case)
@@ -313,7 +313,7 @@ def test_the_replay_is_a_walk_along_the_orders(case):
     assert (pipeline.resident(compiled, 1.0)[np.append(compiled.rank_starts[1:], compiled.size) - 1] == 0).all()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(sizes())
 def test_in_flight_has_every_situation_of_the_replay_once(case):
     name, pp, vpp, m, group, extra = case

@@ -77,7 +77,7 @@ def cases(draw):
     return case, vectors, p2p, draw(st.booleans()), draw(st.booleans())
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(cases())
 def test_agrees_with_the_naive_simulator(drawn):
     case, (forward, backward, weight, release), p2p, overlap, released = drawn
@@ -96,7 +96,7 @@ def test_agrees_with_the_naive_simulator(drawn):
     assert np.array_equal(batch.last_backward[0], line.last_backward)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(cases())
 def test_bounds(drawn):
     case, (forward, backward, weight, _), p2p, overlap, _ = drawn
@@ -115,7 +115,7 @@ def test_bounds(drawn):
     assert (line.rank_span >= line.rank_busy - tolerance).all()
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(cases(), st.integers(0, 10**6), st.floats(0.01, 3))
 def test_monotone_in_every_duration(drawn, pick, extra):
     case, vectors, p2p, overlap, _ = drawn
@@ -214,7 +214,7 @@ def test_bad_durations_all_at_once():
 # The bound that prunes a search is never above what a schedule takes, and is met where schedules are optimal.
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(cases())
 def test_no_schedule_is_faster(drawn):
     case, (forward, backward, weight, _), p2p, overlap, _ = drawn

@@ -156,7 +156,7 @@ def tracks(events):
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(sizes(), st.integers(0, 2**31), st.booleans())
 def test_sorted_named_and_never_overlapping(case, seed, overlap):
     compiled = pipeline.compile(*case)

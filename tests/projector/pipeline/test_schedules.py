@@ -33,7 +33,7 @@ def sizes(draw):
     return name, pp, vpp, m, group, draw(st.integers(0, 2))
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(sizes())
 def test_every_action_once_and_no_deadlock(case):
     schedule = pipeline.build(*case)

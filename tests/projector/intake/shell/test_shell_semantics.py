@@ -174,7 +174,7 @@ def test_expansions_as_bash_does(x, y, n, m, uses, tmp_path_factory):
     assert of_ours(script, ours) == of_bash(script, real)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_damaged_scripts_raise_input_errors_alone(data, tmp_path_factory):
     whole = "\n".join(
@@ -234,7 +234,7 @@ _REGEXES = st.recursive(
 
 
 @given(_REGEXES)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_what_is_searched_ends(regex: str) -> None:
     text = "a" * 40 + "!"
     try:
