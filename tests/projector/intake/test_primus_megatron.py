@@ -15,18 +15,11 @@ from projector.intake import detect, primus
 from projector.intake.loaded import Loaded
 from projector.projection import project
 from projector.workload.layout import chunks
-from projector.workload.recipe import Recipe
 from tests.projector.intake.primus_tree import checkout, experiment
 
 
 def load(root: Path, model: str = "dense", **given: Any) -> Loaded:
     return primus.load(experiment(checkout(root), model, **given), env={})
-
-
-def recipe_of(root: Path, model: str = "dense", **given: Any) -> Recipe:
-    recipe = load(root, model, **given).recipe
-    assert recipe is not None
-    return recipe
 
 
 @pytest.mark.parametrize("name", ["PRIMUS_PATH", "PRIMUS_ROOT"])
