@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import cache, wraps
+from functools import _lru_cache_wrapper, cache, wraps
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
@@ -128,6 +129,15 @@ def forget() -> None:
     """Everything that is remembered: for tests that change what was remembered."""
     for each in list(_ALL):
         each.clear()
+
+
+def forget_all() -> None:
+    """Forgets that, and all that functions of ``projector`` and ``harness`` have cached: for who changes the code."""
+    for module in [each for name, each in sys.modules.items() if name.startswith(("projector.", "harness."))]:
+        for each in vars(module).values():
+            if isinstance(each, _lru_cache_wrapper):
+                each.cache_clear()
+    forget()
 
 
 class IdentityKey(Generic[T]):

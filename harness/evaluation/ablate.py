@@ -7,14 +7,13 @@ its own, forked before anything is remembered. A run that a changed profile sett
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import _lru_cache_wrapper, cache, partial
+from functools import cache, partial
 from pathlib import Path
 
 import projector
@@ -73,10 +72,7 @@ _KNOWN: dict[str, Outcome] = {}
 
 def _begin(runs: Sequence[MeasuredRun], ablation: Ablation | None, known: Mapping[str, Outcome]) -> None:
     """In a new process: nothing is remembered, and ``ablation`` is off."""
-    for each in gc.get_objects():
-        if isinstance(each, _lru_cache_wrapper) and (each.__module__ or "").startswith(("projector", "harness")):
-            each.cache_clear()
-    memo.forget()
+    memo.forget_all()
     _RUNS[:] = runs
     _KNOWN.update(known)
     if ablation is not None:

@@ -4,10 +4,8 @@ A law is a function of the public ``project`` alone; a mistake is a change insid
 fails under its mistake, so that no gate over many rows is needed to see it.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import _lru_cache_wrapper
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from projector import pipeline
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.mechanisms.data_parallel import DataParallel
-from projector.memo import forget
+from projector.memo import forget_all
 from projector.operators.weights import Weight
 from projector.projection import Projection, project
 from projector.workload import zoo
@@ -131,20 +129,12 @@ def the_first_rank_keeps_one_micro_batch_a_stage() -> None:
         assert most == 4 - rank
 
 
-def _clear() -> None:
-    for module in [each for name, each in sys.modules.items() if name.startswith("projector.")]:
-        for each in vars(module).values():
-            if isinstance(each, _lru_cache_wrapper):
-                each.cache_clear()
-    forget()
-
-
 @pytest.fixture
 def patched(monkeypatch) -> Iterator[pytest.MonkeyPatch]:
-    _clear()
+    forget_all()
     yield monkeypatch
     monkeypatch.undo()
-    _clear()
+    forget_all()
 
 
 Patch = Callable[[pytest.MonkeyPatch], None]
