@@ -29,8 +29,7 @@ def spec_file(folder: Path, *jobs: dict, **words: object) -> Path:
 
 def test_measure_log_ingest(tmp_path) -> None:
     path = spec_file(tmp_path, {**job("tiny", steps=3), "group": "g"})
-    command = [sys.executable, "-m", "harness", "measure", str(path), "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = command_line.run("harness", "measure", path, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "tiny" in done.stdout
     assert "written to" in done.stdout

@@ -210,7 +210,7 @@ def test_what_was_timed_before_a_rank_died_is_kept(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     written(tmp_path / "case.yaml", SMALL, TWO_RANKS)
     file = tmp_path / "times.json"
-    flags = ("--save-benchmark", str(file), "--budget", "6")
+    flags = ("--save-benchmark", str(file), "--budget", "3")
     first, second = (_rank(rank, tmp_path, "mpirun", 29519, *flags) for rank in range(2))
     while not file.exists() and first.poll() is None:
         time.sleep(0.01)
