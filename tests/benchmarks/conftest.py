@@ -1,4 +1,4 @@
-"""Everything here compares times, which a busy machine disturbs: it runs where speed is asked for (``-m slow``)."""
+"""Everything here compares processor times, over seconds: it runs where speed is asked for (``-m slow``)."""
 
 from __future__ import annotations
 
