@@ -210,7 +210,7 @@ def test_an_attention_mask_is_on_the_device_of_the_first_and_the_last_stage(cp: 
     )
     mask = 131072**2  # a byte an element
     for rank in (0, 3):
-        assert made[rank].allocated >= made[rank].static + mask
+        assert made[rank].allocated >= made[rank].static + mask * (1 + (cp > 1) / cp)  # beside the rows taken of it
         assert 0 < made[rank].allocated - without[rank].allocated <= mask * (1 + (cp > 1) / cp)
     assert [r.allocated for r in made[1:3]] == [r.allocated for r in without[1:3]]
 
