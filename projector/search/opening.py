@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from projector.parameter import parameter
 from projector.search.axes import Axis, Option
 from projector.search.hunt import Hunt, Outcome
 from projector.search.nodes import Counts, Hit
@@ -41,7 +42,9 @@ _KEPT: Option = {"recompute_granularity": "none"}
 _FREED = (("layers", "once"), ("pipelines", "layers"), ("near", "pipelines"), ("sizes", "pipelines"))
 _SIZES = ("tp", "cp", "ep", "etp", "pp")
 _CHUNKS = (1, 2, 4)
-_FAR = 1.25  # how many times the best value a start may have to go on with the others
+_FAR = parameter(
+    1.25, kind="assumed", source="how many times the best value a start may have to go on beside the others: convention"
+)
 _TOKENS = (
     8192  # of a sample that one rank holds at most in the first look at it, where context parallelism can split it
 )
