@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib
 import json
@@ -87,6 +88,10 @@ def joined(device: Device) -> None:
         dist.init_process_group(BACKENDS[device.type], own, rank=found.rank, world_size=found.size, timeout=WAIT)
     except (RuntimeError, ValueError) as error:
         raise InputError([Problem(found.by, own, said(error), "ranks that reach each other")]) from None
+    if (
+        BACKENDS[device.type] == "gloo"
+    ):  # whose threads abort an interpreter that ends beside them after a rank was lost
+        atexit.register(dist.destroy_process_group)
 
 
 def launch(job: JobFile, kept: Callable[[Any], None] | None = None, told: Callable[[str], None] | None = None) -> Any:
