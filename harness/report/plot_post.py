@@ -32,6 +32,7 @@ PLOTS = {
 _EDGES = 0.5, 2.0  # of an axis of ratios; what lies beyond stands outside of it with its figure
 _OUTSIDE = 1.32  # of an edge: the room for that
 _LETTERS_AN_INCH, _NAME = 14, 34  # of small print; of a run or a source
+_GAINS = (0.25, 0.5, 0.7, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 _TICKS = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 
 
@@ -183,9 +184,7 @@ def what_if(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
             )
     axes.set(xscale="log", yscale="log", xlim=(1.0, high), ylim=(low, up))
     for axis, ends in ((axes.xaxis, (1.0, high)), (axes.yaxis, (low, up))):
-        ticks = [
-            t for t in (0.25, 0.5, 0.7, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0) if ends[0] <= t <= ends[1]
-        ]
+        ticks = _apart(ends)
         axis.set_ticks(ticks, [f"{t:g}×" for t in ticks])
         axis.set_ticks([], minor=True)
     axes.set_xlabel("measured: the faster over the slower run", fontsize=9, color=theme.ink)
@@ -200,3 +199,13 @@ def what_if(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
         f" the median gain is off by {percent(found.typical_error)}. Shaded: wrong order.",
     )
     return figure
+
+
+def _apart(ends: tuple[float, float]) -> list[float]:
+    """Returns the ticks of a logarithmic axis whose labels do not touch: a twentieth of it lies between two."""
+    found: list[float] = []
+    for tick in _GAINS:
+        far = not found or np.log(tick / found[-1]) >= np.log(ends[1] / ends[0]) / 20
+        if ends[0] <= tick <= ends[1] and far:
+            found.append(tick)
+    return found

@@ -229,3 +229,11 @@ def test_tables_and_page_draw_nothing(evaluation: Evaluation, tmp_path) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr.strip().splitlines()[-1:]) == (0, ["False"])
     assert "](" not in (tmp_path / "out" / "post.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("ends", [(0.38, 580.0), (1.0, 580.0), (0.9, 1.3), (0.2, 12.0)])
+def test_labels_of_gains_do_not_touch_and_reach_far(ends: tuple[float, float]) -> None:
+    ticks = np.log(plot_post._apart(ends))
+    span = np.log(ends[1] / ends[0])
+    assert (np.diff(ticks) >= span / 20).all()
+    assert np.log(ends[1]) - ticks[-1] < span / 2
