@@ -12,19 +12,18 @@ from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported, raise_all
-from projector.frameworks import Resolved
+from projector.frameworks.columns import Runs
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster, Efficiency
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
 from projector.memo import uncollected
-from projector.memory.columns import laid
-from projector.memory.peaks import Fullest, fullest, fullest_of
-from projector.memory.verdict import Need
+from projector.memory.peaks import fullest
 from projector.pipeline import Schedule
 from projector.projection import Projection, project
 from projector.settle import arguments
-from projector.settle.workload import settled_each
+from projector.settle.columns import settled_each
+from projector.size import Rows
 from projector.step.batch import shortest, step_seconds
 from projector.step.columns import staged
 from projector.workload.workload import Workload
@@ -97,7 +96,7 @@ def project_many(
     parts: list[_Rows] = []
     race, given, first = _Race(best), iter(workloads), 0
     while loads := tuple(islice(given, _AT_ONCE)):
-        rows = _Rows(len(loads))
+        rows = _Rows(loads)
         with uncollected():
             _evaluate(_fitting(loads, cluster, rows), cluster, settings, rows, race)
         race.enter({first + i: (rows.tokens[i] / rows.seconds[i], load) for i, load in enumerate(loads)})
@@ -161,9 +160,11 @@ class _Race:
 class _Rows:
     """Columns of a part of the result while it is made."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, loads: Sequence[Workload]) -> None:
+        number = len(loads)
         self.status, self.reason = ["ok"] * number, [""] * number
-        self.seconds, self.memory, self.share, self.tokens = (np.full(number, np.nan) for _ in range(4))
+        self.seconds, self.memory, self.share = (np.full(number, np.nan) for _ in range(3))
+        self.tokens = np.array([load.tokens_per_step / load.gpus for load in loads])
 
     def reject(self, row: int, status: str, reason: str) -> None:
         self.status[row], self.reason[row] = status, reason
@@ -171,81 +172,71 @@ class _Rows:
     def refuse(self, row: int, error: InputError | Unsupported) -> None:
         self.reject(row, "unsupported" if isinstance(error, Unsupported) else "invalid", str(error))
 
-    def fits(self, row: int, need: Need, bound: str = "") -> bool:
-        """Returns whether a row fits in memory; it is rejected where it does not, or where a ``bound`` says that it
-        cannot."""
-        self.share[row] = need.required / need.usable
-        if need.margin < 0:
-            self.reject(
-                row, "out-of-memory", f"{bound}{need.required / 2**30:.1f} GiB of {need.usable / 2**30:.1f} GiB"
-            )
-        return need.margin >= 0
+    def exceed(self, row: int, required: float, usable: float, bound: str = "") -> None:
+        """Rejects a row that needs more than there is, or of which a ``bound`` says so."""
+        self.reject(row, "out-of-memory", f"{bound}{required / 2**30:.1f} GiB of {usable / 2**30:.1f} GiB")
 
 
-def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> list[tuple[int, Resolved]]:
-    """Rows that can run and fit, as the cluster would run them; the others are rejected in ``rows``."""
-    fitting = []
-    held = laid(settled_each(loads, cluster, checked=False), cluster.gpu)
-    for row, found in enumerate(fullest_of(held, cluster.gpu)):
-        if not isinstance(found, Fullest):
-            rows.refuse(row, found)
-            continue
-        rows.tokens[row] = loads[row].tokens_per_step / loads[row].gpus
-        rows.memory[row] = found.allocated or np.nan
-        if rows.fits(row, found.need, "" if found.allocated else "at least "):
-            fitting.append((row, found.run))
-    return fitting
+def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> tuple[Runs, Rows]:
+    """What can run and fits, as the cluster would run it, and its rows; the others are rejected in ``rows``."""
+    runs, those, refused = settled_each(loads, cluster, checked=False)
+    needs, unlaid = fullest(runs, cluster.gpu)
+    for row, error in (*refused.items(), *((int(those[i]), error) for i, error in unlaid.items())):
+        rows.refuse(row, error)
+    rows.memory[those] = np.where(needs.allocated > 0, needs.allocated, np.nan)
+    rows.share[those] = needs.required / needs.usable
+    for i in np.flatnonzero(needs.required > needs.usable).tolist():
+        rows.exceed(those[i], needs.required[i], needs.usable[i], "" if needs.allocated[i] else "at least ")
+    fits = np.flatnonzero(needs.required <= needs.usable)
+    fits = fits[np.argsort(those[fits], kind="stable")]
+    return runs.only(fits), those[fits]
 
 
-def _evaluate(
-    fitting: Sequence[tuple[int, Resolved]], cluster: Cluster, settings: Settings, rows: _Rows, race: _Race
-) -> None:
-    """Step seconds of those of ``fitting`` that can win: the highest bound on their speed first, by their priced stages."""
+def _evaluate(fitting: tuple[Runs, Rows], cluster: Cluster, settings: Settings, rows: _Rows, race: _Race) -> None:
+    """Step seconds of those that can win: the highest bound on their speed first, by their priced stages."""
+    runs, those = fitting
     efficiency = efficiency_of(cluster.gpu)
-    steps: list[tuple[int, Resolved, Floats]] = []
-    made = staged([run for _, run in fitting], cluster, efficiency, settings)
-    for (row, run), stages in zip(fitting, made, strict=True):
-        if isinstance(stages, InputError | Unsupported):
-            rows.refuse(row, stages)
-        else:
-            steps.append((row, run, stages))
+    made, refused = staged(runs, cluster, efficiency, settings)
+    for i, error in refused.items():
+        rows.refuse(those[i], error)
     timed = partial(_time, cluster=cluster, efficiency=efficiency, settings=settings, rows=rows)
+    there = np.array(sorted(made), np.intp)
     if not race.limited:
-        timed(steps)
+        timed(runs.only(there), those[there], {place: made[i] for place, i in enumerate(there.tolist())})
         return
-    least = shortest([run for _, run, _ in steps], [(stages[0], stages[1], stages[2]) for _, _, stages in steps])
-    bounds = rows.tokens[[row for row, _, _ in steps]] / least
-    queue = np.argsort(-bounds, kind="stable")
+    bounds = rows.tokens[those] / shortest(runs, made)
+    queue = there[np.argsort(-bounds[there], kind="stable")]
     while len(queue) and bounds[queue[0]] > race.reach:
         heat = queue[: race.heat]
         now, queue = heat[bounds[heat] > race.reach], queue[len(heat) :]
-        timed([steps[i] for i in now])
-        done = [steps[i][0] for i in now]
-        race.time(rows.tokens[done] / rows.seconds[done])
-    for i in np.flatnonzero(np.isnan(rows.seconds[[row for row, _, _ in steps]])):
-        if rows.status[steps[i][0]] == "ok":
+        timed(runs.only(now), those[now], {place: made[i] for place, i in enumerate(now.tolist())})
+        race.time(rows.tokens[those[now]] / rows.seconds[those[now]])
+    for i in there[np.isnan(rows.seconds[those[there]])].tolist():
+        if rows.status[those[i]] == "ok":
             reason = f"at most {bounds[i]:.4g} tokens/s/GPU, the best have {race.reach:.4g} or more"
-            rows.reject(steps[i][0], "slower", reason)
+            rows.reject(those[i], "slower", reason)
 
 
 def _time(
-    steps: Sequence[tuple[int, Resolved, Floats]],
+    runs: Runs,
+    those: Rows,
+    stages: Mapping[int, Floats],
     cluster: Cluster,
     efficiency: Efficiency,
     settings: Settings,
     rows: _Rows,
 ) -> None:
-    """Step seconds of rows whose stages are priced."""
+    """Step seconds of rows ``those``, whose stages are priced."""
 
     def fits(place: int, order: Schedule) -> bool:
         """Returns whether the ``place``-th of them does, in an ``order`` that was made for its times."""
-        row, run, _ = steps[place]
-        [held] = laid([run], cluster.gpu)
-        if isinstance(held, InputError | Unsupported):
-            raise held
-        rows.memory[row], need = fullest(held, cluster.gpu, order)
-        return rows.fits(row, need)
+        needs, refused = fullest(runs.only(np.array([place])), cluster.gpu, order)
+        for error in refused.values():
+            raise error
+        row = those[place]
+        rows.memory[row], rows.share[row] = needs.allocated[0], needs.required[0] / needs.usable[0]
+        if needs.required[0] > needs.usable[0]:
+            rows.exceed(row, needs.required[0], needs.usable[0])
+        return bool(needs.required[0] <= needs.usable[0])
 
-    each = [row for row, _, _ in steps]
-    runs, stages = [run for _, run, _ in steps], [stages for _, _, stages in steps]
-    rows.seconds[each] = step_seconds(runs, stages, cluster, efficiency, settings, fits)
+    rows.seconds[those] = step_seconds(runs, stages, cluster, efficiency, settings, fits)

@@ -60,6 +60,10 @@ class Column:
     def __repr__(self) -> str:
         return f"Column({self.values!r})"
 
+    def __format__(self, spec: str) -> str:
+        """Writes the first row: what is said of a column is thrown away, and its rows are asked one by one."""
+        return format(self.values[0], spec)
+
     def __bool__(self) -> bool:
         return agreed(self.values != 0)
 

@@ -1,21 +1,75 @@
-"""Runs that differ in sizes alone, as one run whose sizes are columns, and what is folded over parts of them."""
+"""Many runs as columns: those that differ in sizes alone are one run, and what is folded over parts of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
 from projector.frameworks.scope import in_columns, numbers
 from projector.frameworks.types import Resolved
-from projector.size import Rows, column, rows, trace
+from projector.size import Rows, column, raw, rows, trace
 
 K = TypeVar("K")
 T = TypeVar("T")
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Settled runs. Those of one group differ in the sizes of a rank and in their batch alone, so that their layers stand
+    on the same pipeline. ``ones``: a run of each group; ``group`` ``[runs]``: which group each is of; ``cells``
+    ``[numbers, runs]``: its sizes (:func:`projector.frameworks.scope.numbers`)."""
+
+    ones: Sequence[Resolved]
+    group: Rows
+    cells: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, runs: Sequence[Resolved]) -> Runs:
+        """Returns runs of which nothing is known to be alike."""
+        return cls(runs, np.arange(len(runs)), numbers(runs))
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def __getitem__(self, row: int) -> Resolved:
+        return in_columns(self.ones[self.group[row]], self.cells[:, row : row + 1])
+
+    def column(self, those: Rows) -> Resolved:
+        """Returns the runs ``those``, which are of one group, as one run."""
+        return in_columns(self.ones[self.group[those[0]]], self.cells[:, those])
+
+    def only(self, those: Rows) -> Runs:
+        """Returns the runs ``those``."""
+        kept, group = np.unique(self.group[those], return_inverse=True)
+        return Runs([self.ones[i] for i in kept.tolist()], group.reshape(-1), self.cells[:, those])
+
+    def groups(self, those: Rows | None = None) -> Iterator[tuple[Resolved, Rows]]:
+        """Yields a run of each group, and which runs (of ``those``) are of it."""
+        rows = np.arange(len(self)) if those is None else those
+        for those in parted(rows, self.group[rows]):
+            yield self.ones[self.group[those[0]]], those
+
+    @cached_property
+    def microbatches(self) -> NDArray[np.int64]:
+        """Returns ``[runs]``: micro-batches of a step."""
+        found = np.zeros(len(self), np.int64)
+        for _, those in self.groups():
+            found[those] = raw(self.column(those).workload.num_microbatches)
+        return found
+
+
+def parted(those: Rows, labels: NDArray[Any]) -> Iterator[Rows]:
+    """Yields those of each label."""
+    if len(those):
+        order = np.argsort(labels, kind="stable")
+        yield from np.split(those[order], np.flatnonzero(np.diff(labels[order])) + 1)
 
 
 class Layouts:
@@ -31,7 +85,7 @@ class Layouts:
 
     def folded(
         self,
-        asked: Iterable[tuple[K, Iterable[int]]],
+        asked: Iterable[tuple[Iterable[K], Rows]],
         shape: Callable[[K], Hashable],
         build: Callable[[Resolved, Sequence[K], Rows, Rows], Sequence[float]],
         fields: int,
@@ -39,9 +93,13 @@ class Layouts:
         """``[fields, rows]`` of every key that is ``asked`` for some rows: NaN in all others. Keys of one ``shape`` are
         built together: ``build`` is told a run, these keys, and of every row of it which key it has, and which row it is.
         """
+        each: dict[K, list[Rows]] = {}
+        for keys, own in asked:
+            for key in dict.fromkeys(keys):
+                each.setdefault(key, []).append(own)
         together: dict[Hashable, list[tuple[K, Rows]]] = {}
-        for key, own in asked:
-            together.setdefault(shape(key), []).append((key, np.fromiter(own, np.intp)))
+        for key, parts in each.items():
+            together.setdefault(shape(key), []).append((key, np.concatenate(parts)))
         found: dict[K, Floats] = {}
         for alike in together.values():
             keys = [key for key, _ in alike]
@@ -52,30 +110,33 @@ class Layouts:
             def made(those: Rows, keys: list[K] = keys, which: Rows = which, own: Rows = own) -> Sequence[float]:
                 return build(self.run(own[those]), keys, which[those], own[those])
 
-            for those, each in trace(made, len(own)):
-                values[which[those], :, own[those]] = np.array([rows(value, len(those)) for value in each]).T
+            for those, made_of in trace(made, len(own)):
+                values[which[those], :, own[those]] = np.array([rows(value, len(those)) for value in made_of]).T
             found |= zip(keys, values, strict=True)
         return found
 
 
 def laid_out(
-    runs: Sequence[Resolved], alike: Callable[[Resolved], Hashable], build: Callable[[Layouts, Rows], T], wide: int
+    runs: Runs, alike: Callable[[Resolved], Hashable], build: Callable[[Layouts, Rows], T], wide: int
 ) -> Iterator[tuple[Rows, T | InputError | Unsupported]]:
     """Yields what ``build`` makes of runs that are ``alike`` and take the same branches, at most ``wide`` of them, or
     why it cannot; with their numbers among ``runs``, which it is told, too."""
-    groups: dict[Hashable, list[int]] = {}
-    for i, run in enumerate(runs):
-        groups.setdefault(alike(run), []).append(i)
-    for those in groups.values():
-        for first in range(0, len(those), wide):
-            group = np.array(those[first : first + wide])
-            cells = numbers([runs[i] for i in group])
+    together: dict[Hashable, list[Rows]] = {}
+    for _, those in runs.groups():
+        keys = trace(lambda own, those=those: alike(runs.column(those[own])), len(those))  # type: ignore[misc]
+        for own, key in keys:
+            together.setdefault(key, []).append(those[own])
+    for parts in together.values():
+        whole = np.concatenate(parts)
+        for first in range(0, len(whole), wide):
+            group = whole[first : first + wide]
 
-            def known(own: Rows, group: Rows = group, cells: NDArray[np.int64] = cells) -> T | InputError | Unsupported:
+            def known(own: Rows, group: Rows = group) -> T | InputError | Unsupported:
+                those = group[own]
                 try:
-                    return build(Layouts(runs[group[own[0]]], cells[:, own]), group[own])
+                    return build(Layouts(runs[those[0]], runs.cells[:, those]), those)
                 except (InputError, Unsupported) as error:
-                    return error
+                    return error.with_traceback(None)
 
             yield from ((group[own], made) for own, made in trace(known, len(group)))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from projector.frameworks.types import Resolved
 from projector.memo import evolve
-from projector.size import column
+from projector.size import column, raw
 from projector.workload.declared import about_of
 from projector.workload.recipe import Recipe
 
@@ -40,7 +40,10 @@ _host = attrgetter("node_ranks", "pod_ranks", "host_bandwidth", "host_copies", "
 
 SIZES = ("tp", "cp", "ep", "etp", "micro_batch_size", "seq_length")
 """Fields that layers see as numbers, so that layouts which differ in nothing else are built in one go."""
+_BATCH = ("micro_batch_size", "seq_length", "global_batch_size")
 _NUMBERS = (*SIZES, "pp", "global_batch_size", "data_parallel_shard_size")
+#: Of the numbers, those by which the groups of a run lie on its nodes.
+PLACING = [i for i, name in enumerate((*_NUMBERS, "gpus")) if name not in _BATCH]
 _switches = attrgetter(*(name for name in _SEEN if name not in {*SIZES, "recompute_num_layers"}))
 _numbers = attrgetter(*(f"recipe.{name}" for name in _NUMBERS), "gpus")
 
@@ -73,12 +76,17 @@ def told_once(resolved: Resolved) -> Hashable:
 
 def numbers(runs: Sequence[Resolved]) -> NDArray[np.int64]:
     """Returns ``[numbers, runs]``: what :func:`in_columns` makes columns of."""
-    return np.array([_numbers(run.workload) for run in runs], np.int64).reshape(len(runs), -1).T
+    return np.array([_numbers(run.workload) for run in runs], np.int64).reshape(len(runs), len(_NUMBERS) + 1).T
+
+
+def cells(run: Resolved, number: int) -> NDArray[np.int64]:
+    """Returns the same ``[numbers, number]`` of a run whose sizes are columns."""
+    return np.stack([np.broadcast_to(raw(value), (number,)) for value in _numbers(run.workload)])
 
 
 def in_columns(one: Resolved, cells: NDArray[np.int64]) -> Resolved:
     """One run for many, whose layers are alike :func:`but_for_sizes`: sizes, and what ranks there are, are columns with a
     row for each (``cells``: :func:`numbers` of them). All other fields are those of ``one``."""
-    *sizes, gpus = map(column, cells)
+    *sizes, gpus = cells[:, 0].tolist() if cells.shape[1] == 1 else map(column, cells)
     given = dict(zip(_NUMBERS, sizes, strict=True))
     return evolve(one, workload=evolve(one.workload, recipe=evolve(one.workload.recipe, **given), gpus=gpus))

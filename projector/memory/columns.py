@@ -6,16 +6,15 @@ the same folds over them as those of one run (:mod:`projector.memory.holding`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
-from typing import TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
-from projector.frameworks.columns import Layouts, laid_out, numbered
+from projector.frameworks.columns import Layouts, Runs, laid_out, numbered, parted
 from projector.frameworks.scope import built_together, told_once
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
@@ -27,83 +26,85 @@ from projector.memory.verdict import outside
 from projector.pipeline import InFlight
 from projector.size import Rows, column, part, rows
 
-K = TypeVar("K")
 Floats = NDArray[np.float64]
 Refusal = InputError | Unsupported
 _WIDE = 2048  # rows of a column
 _Asked = tuple[Contents | None, Placed]
 
 
-@dataclass(frozen=True, slots=True)
-class Laid:
-    """A settled run, what is alive where in the order of its schedule for equal times, and what its ranks hold."""
+class Laid(NamedTuple):
+    """Runs ``rows`` whose layers stand on one pipeline, and what their ranks hold; ``run``: they themselves, their sizes as
+    columns."""
 
-    resolved: Resolved
-    flight: InFlight
+    rows: Rows
+    run: Resolved
     held: Sizes
 
 
-def laid(runs: Sequence[Resolved | Refusal], gpu: Gpu, *, tensors: bool = True) -> list[Laid | Refusal]:
-    """Of every run, or why it cannot be run or laid out; without what passes through its weights where no ``tensors`` are
-    asked for."""
-    found: dict[int, Laid | Refusal] = {}
-    pipelines: dict[Hashable, Pipeline] = {}
-    there: list[tuple[int, Resolved, InFlight, Pipeline]] = []
-    for i, run in enumerate(runs):
-        if not isinstance(run, Resolved):
-            found[i] = run
-            continue
-        try:
-            flight = played(run)
-            there.append((i, run, flight, pipeline(run, flight.placement, pipelines)))
-        except InputError as error:
-            found[i] = error.with_traceback(None)
+class Flights(NamedTuple):
+    """``alive[i]``: what is alive where in the order of the i-th schedule for equal times; ``of`` ``[runs]``: that of each
+    run, −1 where it cannot be run."""
 
-    def build(layouts: Layouts, those: Rows) -> list[Sizes]:
-        return _folded(layouts, [there[place][3] for place in those], gpu.arch, tensors)
-
-    settled = [run for _, run, *_ in there]
-    for own, held in laid_out(settled, lambda run: (built_together(run), told_once(run)), build, _WIDE):
-        for row, place in enumerate(own.tolist()):
-            i, run, flight, _ = there[place]
-            found[i] = Laid(run, flight, held[row]) if isinstance(held, list) else held
-    return [found[i] for i in range(len(runs))]
+    alive: Sequence[InFlight]
+    of: Rows
 
 
-def _folded(layouts: Layouts, whose: Sequence[Pipeline], gpu_arch: str, tensors: bool) -> list[Sizes]:
-    """``whose``: pipelines of its rows."""
-    pipelines: dict[Pipeline, list[int]] = {}
-    for row, own in enumerate(whose):
-        pipelines.setdefault(own, []).append(row)
-    groups = list(pipelines.items())
+def laid(runs: Runs, gpu: Gpu, *, tensors: bool = True) -> tuple[list[Laid], Flights, dict[int, Refusal]]:
+    """Returns all that can be laid out, and why the others cannot; without what passes through its weights where no
+    ``tensors`` are asked for."""
+    flights, pipelines, whose, refused = _placed(runs)
+    there, found = np.flatnonzero(flights.of >= 0), list[Laid]()
+
+    def build(layouts: Layouts, those: Rows) -> list[Laid]:
+        own = whose[there[those]]
+        groups = [(pipelines[own[part[0]]], part) for part in parted(np.arange(len(own)), own)]
+        return _folded(layouts, groups, gpu.arch, tensors)
+
+    for own, made in laid_out(runs.only(there), lambda run: (built_together(run), told_once(run)), build, _WIDE):
+        if isinstance(made, list):
+            found += [held._replace(rows=there[own[held.rows]]) for held in made]
+        else:
+            refused |= dict.fromkeys(there[own].tolist(), made)
+    return found, flights, refused
+
+
+def _placed(runs: Runs) -> tuple[Flights, list[Pipeline], Rows, dict[int, Refusal]]:
+    """The flights of all runs; their pipelines, and which of these each run has; why some have none."""
+    alive, pipelines = dict[InFlight, int](), dict[Hashable, Pipeline]()
+    places, refused = dict[Pipeline, int](), dict[int, Refusal]()
+    of, whose = np.full(len(runs), -1), np.full(len(runs), -1)
+    for _, group in runs.groups():
+        for those in parted(group, runs.microbatches[group]):
+            one = runs[int(those[0])]
+            try:
+                flight = played(one)
+                own = pipeline(one, flight.placement, pipelines)
+            except InputError as error:
+                refused |= dict.fromkeys(those.tolist(), error.with_traceback(None))
+            else:
+                of[those], whose[those] = alive.setdefault(flight, len(alive)), places.setdefault(own, len(places))
+    return Flights(list(alive), of), list(places), whose, refused
+
+
+def _folded(layouts: Layouts, groups: Sequence[tuple[Pipeline, Rows]], gpu_arch: str, tensors: bool) -> list[Laid]:
+    """``groups``: pipelines of its rows, which ``rows`` of what is laid out are."""
     build = _Fold(layouts, gpu_arch, {what for own, _ in groups for what, _ in own.held}, tensors)
-    kept = build.kept(_rows(groups, lambda what, _: (what,)))
+    kept = build.kept([([what for what, _ in own.held], rows) for own, rows in groups])
     gathers = any((each[3:] > 0.0).any() for each in kept.values())
 
     def asked(what: Contents, chunks: tuple[Placed, ...]) -> list[_Asked]:
         return [(what if gathers else None, chunk) for chunk in chunks]
 
-    sizes = build.chunks(_rows(groups, asked), kept) if tensors else {}
-    beside, found = rows(outside(layouts.run()), len(whose)), dict[int, Sizes]()
-    nothing = np.zeros((4, len(whose)))
+    keys = [([key for each in own.held for key in asked(*each)], rows) for own, rows in groups]
+    sizes = build.chunks(keys, kept) if tensors else {}
+    number, found = layouts.cells.shape[1], []
+    beside, nothing = rows(outside(layouts.run()), number), np.zeros((4, number))
     for own, group in groups:
         fixed = np.stack([kept[what][:3, group] for what, _ in own.held])[own.ranks].transpose(2, 0, 1)
         held = np.stack([[sizes.get(key, nothing)[:, group] for key in asked(*each)] for each in own.held])
         chunks = held[own.ranks].transpose(3, 0, 1, 2)
-        found |= {row: Sizes(*each) for row, *each in zip(group, chunks, fixed, beside[group], strict=True)}
-    return [found[row] for row in range(len(whose))]
-
-
-def _rows(
-    groups: Iterable[tuple[Pipeline, list[int]]], keys: Callable[[Contents, tuple[Placed, ...]], Iterable[K]]
-) -> Iterable[tuple[K, Iterable[int]]]:
-    """The rows whose ranks have something of each key."""
-    found: dict[K, dict[int, None]] = {}
-    for own, group in groups:
-        for each in own.held:
-            for key in keys(*each):
-                found.setdefault(key, {}).update(dict.fromkeys(group))
-    return found.items()
+        found.append(Laid(group, layouts.run(group), Sizes(chunks, fixed, beside[group])))
+    return found
 
 
 class _Fold:
@@ -116,7 +117,7 @@ class _Fold:
         self._weights = {name: weights_of(run, name) for name in names if name != "mtp_layer"}
         self._savings = {name: saving(run, name) for name in names if tensors and name != "mtp"}
 
-    def kept(self, asked: Iterable[tuple[Contents, Iterable[int]]]) -> dict[Contents, Floats]:
+    def kept(self, asked: Iterable[tuple[Iterable[Contents], Rows]]) -> dict[Contents, Floats]:
         """Returns ``[7, rows]``: what a rank never gives back, what the optimizer step adds, the peak of the
         construction; what is
         gathered of its weights."""
@@ -129,7 +130,7 @@ class _Fold:
         return self._runs.folded(asked, lambda what: what.shape, build, 7)
 
     def chunks(
-        self, asked: Iterable[tuple[_Asked, Iterable[int]]], kept: Mapping[Contents, Floats]
+        self, asked: Iterable[tuple[Iterable[_Asked], Rows]], kept: Mapping[Contents, Floats]
     ) -> dict[_Asked, Floats]:
         """Returns ``[4, rows]``: see :attr:`ChunkMemory.sizes`."""
         recipe = self._runs.one.workload.recipe

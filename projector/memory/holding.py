@@ -53,12 +53,13 @@ class Placed(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Bytes of every rank: ``chunks`` ``[pp, chunks, 4]`` (:attr:`ChunkMemory.sizes`); ``fixed`` ``[pp, 3]``: what never
-    leaves, what the optimizer step adds, the peak of the construction. ``outside``: what is not the framework's."""
+    """Bytes of every rank of runs on one pipeline: ``chunks`` ``[runs, pp, chunks, 4]`` (:attr:`ChunkMemory.sizes`);
+    ``fixed`` ``[runs, pp, 3]``: what never leaves, what the optimizer step adds, the peak of the construction. ``outside``
+    ``[runs]``: what is not the framework's."""
 
     chunks: Floats
     fixed: Floats
-    outside: float
+    outside: Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,74 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from projector.frameworks.types import Resolved
+from projector.frameworks.columns import Runs, parted
 from projector.hardware.types import Gpu
-from projector.memory.columns import Laid, Refusal
-from projector.memory.holding import tuned
-from projector.memory.verdict import Need, need
+from projector.memory.columns import Laid, Refusal, laid
+from projector.memory.holding import Sizes, tuned
+from projector.memory.verdict import need
 from projector.pipeline import InFlight, Schedule, Situations, situations
+from projector.size import Rows, column, rows
 
 Floats = NDArray[np.float64]
 _WIDE = 256  # runs on one schedule together
 
 
-def fullest(run: Laid, gpu: Gpu, schedule: Schedule) -> tuple[float, Need]:
-    """Returns the allocated bytes of the fullest rank, and whether they fit: what :func:`plan` says of a run, in
-    short."""
-    return _together([run], gpu, situations(schedule))[0]
+class Needs(NamedTuple):
+    """Of every run ``[runs]`` the allocated bytes of its fullest rank, what these need, and what it can have. NaN where it
+    could not be laid out; an order that is made for its times is not known before: 0 bytes, and the need of the least of
+    any order."""
+
+    allocated: Floats
+    required: Floats
+    usable: Floats
 
 
-class Fullest(NamedTuple):
-    """A run, the allocated bytes of its fullest rank, and what these need. An order that is made for its times is not known
-    before: 0 bytes, and the need of the least of any order."""
-
-    run: Resolved
-    allocated: float
-    need: Need
-
-
-def fullest_of(runs: Sequence[Laid | Refusal], gpu: Gpu) -> list[Fullest | Refusal]:
-    """Returns the same of many, each in the order of its schedule for equal times."""
-    alike: dict[InFlight, list[int]] = {}
-    found: dict[int, Fullest | Refusal] = {}
-    for i, run in enumerate(runs):
-        if not isinstance(run, Laid):
-            found[i] = run
-        elif tuned(run.resolved):
-            found[i] = Fullest(run.resolved, 0.0, least(run, gpu))
-        else:
-            alike.setdefault(run.flight, []).append(i)
-    for flight, rows in alike.items():
-        for first in range(0, len(rows), _WIDE):
-            now = rows[first : first + _WIDE]
-            those = [run for i in now if isinstance(run := runs[i], Laid)]
-            each = zip(those, _together(those, gpu, flight), strict=True)
-            found |= zip(now, (Fullest(run.resolved, *peak) for run, peak in each), strict=True)
-    return [found[i] for i in range(len(runs))]
+def fullest(runs: Runs, gpu: Gpu, schedule: Schedule | None = None) -> tuple[Needs, dict[int, Refusal]]:
+    """Returns what all need in the order of their schedule for equal times, or of ``schedule``; and why some cannot be laid
+    out."""
+    held, flights, refused = laid(runs, gpu)
+    allocated, found = np.full(len(runs), np.nan), Needs(*np.full((3, len(runs)), np.nan))
+    unknown = np.array([schedule is None and tuned(one) for one in runs.ones], np.bool_)[runs.group]
+    order = np.where(unknown, -1, flights.of)
+    together: dict[int, list[tuple[Rows, Sizes]]] = {}
+    for each in held:
+        for part in parted(np.arange(len(each.rows)), order[each.rows]):
+            those = each.rows[part]
+            together.setdefault(int(order[those[0]]), []).append((those, Sizes(*[of[part] for of in each.held])))
+    for those, sizes in together.pop(-1, []):
+        allocated[those] = _least(sizes)
+    for flight, parts in together.items():
+        alive = flights.alive[flight] if schedule is None else situations(schedule)
+        whole = np.concatenate([those for those, _ in parts])
+        sizes = Sizes(*map(np.concatenate, zip(*[own for _, own in parts], strict=True)))
+        for first in range(0, len(whole), _WIDE):
+            now = slice(first, first + _WIDE)
+            allocated[whole[now]] = _peaks(Sizes(*[of[now] for of in sizes]), alive)
+    for each in held:
+        _fill(found, each, allocated, gpu)
+    found.allocated[unknown & ~np.isnan(allocated)] = 0.0
+    return found, refused
 
 
-def _together(runs: Sequence[Laid], gpu: Gpu, flight: InFlight) -> list[tuple[float, Need]]:
-    """Runs whose ranks work in the same order."""
-    each = np.stack([one.held.chunks for one in runs])
-    static, step, construction = np.stack([one.held.fixed for one in runs]).transpose(2, 0, 1)
-    peaks = _everywhere(flight).peaks(each)
-    allocated = np.maximum(static + np.maximum(peaks, step), construction).max(axis=1).tolist()
-    return [(own, need(run.resolved, own, gpu, run.held.outside)) for run, own in zip(runs, allocated, strict=True)]
+def lightest(runs: Runs, gpu: Gpu) -> tuple[Needs, dict[int, Refusal]]:
+    """Returns what all need at least, in whatever order: their weights with one micro-batch alive of which nothing
+    passes through them; and why some cannot be laid out."""
+    held, _, refused = laid(runs, gpu, tensors=False)
+    allocated, found = np.full(len(runs), np.nan), Needs(*np.full((3, len(runs)), np.nan))
+    for each in held:
+        allocated[each.rows] = _least(each.held)
+        _fill(found, each, allocated, gpu)
+    return found, refused
 
 
-def least(run: Laid, gpu: Gpu) -> Need:
-    """Returns whether the run could fit at all: with one micro-batch alive, the least of any order."""
-    static, step, construction = run.held.fixed.T
-    forward = run.held.chunks[:, :, 2].max(axis=1)
-    most = np.maximum(static + np.maximum(step, forward), construction).max()
-    return need(run.resolved, most.item(), gpu, run.held.outside)
+def _fill(found: Needs, each: Laid, allocated: Floats, gpu: Gpu) -> None:
+    own, number = allocated[each.rows], len(each.rows)
+    required, _, usable = need(each.run, column(own), gpu, column(each.held.outside))
+    found.allocated[each.rows] = own
+    found.required[each.rows], found.usable[each.rows] = rows(required, number), rows(usable, number)
+
+
+def _peaks(sizes: Sizes, flight: InFlight) -> Floats:
+    """``[runs]``: bytes of the fullest ranks, which work in the same order."""
+    static, step, construction = np.moveaxis(sizes.fixed, -1, 0)
+    peaks = _everywhere(flight).peaks(sizes.chunks)
+    return np.asarray(np.maximum(static + np.maximum(peaks, step), construction).max(axis=1))
+
+
+def _least(sizes: Sizes) -> Floats:
+    """``[runs]``: the same with one micro-batch alive, the least of any order."""
+    static, step, construction = np.moveaxis(sizes.fixed, -1, 0)
+    forward = sizes.chunks[..., 2].max(axis=-1)
+    return np.asarray(np.maximum(static + np.maximum(step, forward), construction).max(axis=1))
 
 
 @lru_cache(maxsize=1024)

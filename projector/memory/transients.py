@@ -7,6 +7,7 @@ from projector.frameworks.types import Resolved
 from projector.layers.local import local
 from projector.mechanisms.data_parallel import Gathered
 from projector.memory.parameters import StageParameters
+from projector.size import where
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,8 @@ def stale(resolved: Resolved, first: bool, last: bool) -> Stale:
     x = local(resolved).residual_bytes
     if workload.recipe.pp == 1:
         return Stale(0.0, x)
-    several = workload.num_microbatches > 1
-    forward = ((not last) + 2 * (not first)) * x if several else 0.0
-    backward = x + (x if several and not first else 0.0)
-    return Stale(forward, backward)
+    several = where(lambda number: number > 1, workload.num_microbatches, x, 0.0)
+    return Stale(((not last) + 2 * (not first)) * several, x + (not first) * several)
 
 
 def boundary_tensors(resolved: Resolved, first: bool, last: bool) -> float:

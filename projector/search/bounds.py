@@ -9,25 +9,23 @@ both at least. How they take turns between points of synchronisation, and what i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from projector.errors import InputError, Unsupported
-from projector.frameworks.types import Resolved
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster
 from projector.kernels.settings import Settings
-from projector.memory.columns import Laid, laid
 from projector.memory.holding import placement
-from projector.memory.peaks import Fullest, fullest_of, least
-from projector.memory.verdict import Need
+from projector.memory.peaks import fullest, lightest
 from projector.pipeline.bounds import lower_bound
-from projector.settle.workload import settled, settled_each
+from projector.settle.columns import settled_each
+from projector.settle.workload import settled
 from projector.step.batch import shortest
 from projector.step.columns import additive, staged
 from projector.step.neighbours import pairs_up
@@ -45,30 +43,45 @@ def roomier(cluster: Cluster, factor: float) -> Cluster:
     return replace(cluster, gpu=replace(cluster.gpu, usable_memory_bytes=factor * cluster.gpu.usable_memory_bytes))
 
 
+class Need(NamedTuple):
+    """Bytes ``allocated`` on the fullest rank (0 of an order that is made for its times), what these need (or the least of
+    any order does), and what is usable."""
+
+    allocated: float
+    required: float
+    usable: float
+
+    @property
+    def share(self) -> float:
+        return self.required / self.usable
+
+
 def weights(loads: Sequence[Workload], cluster: Cluster) -> list[float | str]:
     """Share of the usable memory that weights and their state need on the fullest rank, whatever passes through them, or
     why no layer can be laid out."""
-    held = laid(settled_each(loads, cluster), cluster.gpu, tensors=False)
-    needs = [least(each, cluster.gpu) if isinstance(each, Laid) else str(each) for each in held]
-    return [each if isinstance(each, str) else each.required / each.usable for each in needs]
+    return [each if isinstance(each, str) else each.share for each in _needs(loads, cluster, lightest)]
 
 
-def needs(loads: Sequence[Workload], cluster: Cluster) -> list[tuple[float, Need] | str]:
-    """Bytes of the fullest rank and what that needs (of an order that is made for its times: the least of any order),
-    or why there are none."""
-    found = fullest_of(laid(settled_each(loads, cluster), cluster.gpu), cluster.gpu)
-    return [(each.allocated, each.need) if isinstance(each, Fullest) else str(each) for each in found]
+def needs(loads: Sequence[Workload], cluster: Cluster) -> list[Need | str]:
+    """Returns what each needs, or why there is nothing."""
+    return _needs(loads, cluster, fullest)
+
+
+def _needs(loads: Sequence[Workload], cluster: Cluster, of: Callable[..., Any]) -> list[Need | str]:
+    runs, places, refused = settled_each(loads, cluster)
+    found, unlaid = of(runs, cluster.gpu)
+    each = dict(zip(places.tolist(), map(Need, *(column.tolist() for column in found)), strict=True))
+    why = refused | {int(places[i]): error for i, error in unlaid.items()}
+    return [str(why[i]) if i in why else each[i] for i in range(len(loads))]
 
 
 def seconds(loads: Sequence[Workload], cluster: Cluster, settings: Settings) -> Floats:
     """``[loads]``: seconds that a step takes at least, by the prices of its stages in whatever order, exchanges that
     may hide left out; infinite where nothing prices it."""
-    runs = {i: run for i, run in enumerate(settled_each(loads, cluster)) if isinstance(run, Resolved)}
-    priced = zip(runs, staged(list(runs.values()), cluster, efficiency_of(cluster.gpu), settings), strict=True)
-    made = {i: (each[0], each[1], each[2]) for i, each in priced if isinstance(each, np.ndarray)}
+    runs, places, _ = settled_each(loads, cluster)
+    made, _ = staged(runs, cluster, efficiency_of(cluster.gpu), settings)
     found = np.full(len(loads), np.inf)
-    if made:
-        found[list(made)] = shortest([runs[i] for i in made], list(made.values()))
+    found[places] = shortest(runs, made)
     return found
 
 
@@ -106,10 +119,11 @@ class Families:
                 known = self._known(seen, load, made)
                 if not known or any(block not in known for block in made.blocks):
                     new.setdefault((id(known), made.blocks), (known, load))
-        runs = [settled(load, self._cluster, published=False) for _, load in new.values()]
-        each = additive(runs, self._cluster, efficiency_of(self._cluster.gpu), settings)
-        for (known, _), found in zip(new.values(), each, strict=True):
-            known.update(found)
+        wanted = [known for known, _ in new.values()]
+        runs, places, _ = settled_each([load for _, load in new.values()], self._cluster)
+        for rows, blocks in additive(runs, self._cluster, efficiency_of(self._cluster.gpu), settings):
+            for row, i in enumerate(places[rows].tolist()):
+                wanted[i].update({name: each[..., row] for name, each in blocks.items()})
 
     def bounds(self, those: Sequence[Asked]) -> list[float | None]:
         """Seconds of a step at least; None where its blocks are not known, or nothing lays it out."""

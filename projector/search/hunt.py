@@ -331,14 +331,13 @@ class Hunt(Outcome):
             if isinstance(found, str):
                 self._refused(found, leaf.number)
                 continue
-            memory, verdict = found
-            share = verdict.required / verdict.usable
+            share = found.share
             if self.sure < share < BETTER * self.room:
                 self.near.append((bound, share, self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, leaf.once[0])))
             if share > self.room:
                 self.counts.out_of_memory += leaf.number
                 continue
-            value = max(bound, self.objective.bound(load, 0.0, memory))
+            value = max(bound, self.objective.bound(load, 0.0, found.allocated))
             known = replace(leaf, fits=True, clear=share <= self.sure)
             heappush(self._heap, (value, next(self._ticks), known))
 

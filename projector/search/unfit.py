@@ -9,10 +9,10 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster
 from projector.kernels.settings import Settings
-from projector.memory.verdict import Need
 from projector.projection import project
 from projector.search import bounds
 from projector.search.axes import Option
+from projector.search.bounds import Need
 from projector.search.found import Found
 from projector.search.nodes import without
 from projector.search.remedies import Remedy, remedies
@@ -56,12 +56,12 @@ def _memory(found: Found, cluster: Cluster, smaller: Cluster, settings: Settings
     whole = bounds.needs([load], cluster)[0]
     tried = remedies(load, smaller, lambda each: project(each, smaller, settings=settings))
     fitting = [_change(each, found.space) for each in tried.found]
-    if smaller.gpu != cluster.gpu and not isinstance(whole, str) and whole[1].margin >= 0:
+    if smaller.gpu != cluster.gpu and not isinstance(whole, str) and whole.share <= 1.0:
         fitting.insert(0, "no --memory-margin")
     yield Problem(
         "the space",
         f"nearest{f' of {best.looked:,} looked at' if best.looked else ''} ({words(best.fields)})",
-        f"{best.need.required / _GIB:.1f} GiB, {-best.need.margin / _GIB:.1f} GiB too much",
+        f"{best.need.required / _GIB:.1f} GiB, {(best.need.required - best.need.usable) / _GIB:.1f} GiB too much",
         "; or ".join(fitting) or f"a larger change: none of {tried.tried} makes it fit",
     )
 
@@ -84,8 +84,8 @@ def _nearest(space: Space, cluster: Cluster) -> _Nearest | None:
         fields = [tree.fields(*leaf) for leaf in leaves]
         looked += len(fields)
         for each, made in zip(fields, bounds.needs([with_fields(space.base, f) for f in fields], cluster), strict=True):
-            if not isinstance(made, str) and made[1].required / made[1].usable < least:
-                best, least = (each, made[1]), made[1].required / made[1].usable
+            if not isinstance(made, str) and made.share < least:
+                best, least = (each, made), made.share
     return None if best is None else _Nearest(*best, looked if looked >= _MOST and not whole else 0)
 
 

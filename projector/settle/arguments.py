@@ -12,7 +12,7 @@ from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
 from projector.settle import launch, scheduling
 from projector.workload.rules import domain_mistakes
-from projector.workload.validate import known, problems, remember
+from projector.workload.validate import known, problems, remember, together
 from projector.workload.workload import Workload
 
 MODES = ("simulate", "benchmark")
@@ -61,6 +61,16 @@ def of_workload(workload: Workload) -> list[Problem]:
     if not (typed or wrong):
         wrong += launch.problems(workload, launch.GRID[-1:])
     return wrong if typed else [*wrong, *scheduling.problems(workload)]
+
+
+def together_wrong(workload: Workload) -> bool:
+    """Returns whether something of a workload, whose sizes may be columns, does not go together. No single value of it is
+    wrong."""
+    return bool(
+        together(workload, split=_split_rule(workload.framework))
+        or launch.problems(workload, launch.GRID[-1:])
+        or scheduling.problems(workload)
+    )
 
 
 def _split_rule(framework: str) -> bool:

@@ -7,6 +7,7 @@ from operator import attrgetter
 
 from projector import pipeline
 from projector.errors import Problem
+from projector.size import Column, least, most
 from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -18,13 +19,13 @@ def problems(workload: Workload) -> list[Problem]:
     """Returns what keeps the schedule of the recipe from running on its sizes, in the words of an input file."""
     recipe = workload.recipe
     sizes, text = _sizes(recipe), recipe.pipeline_schedule
-    whole = {*map(type, sizes)} == {int} and min(sizes) >= 1
+    whole = {*map(type, sizes)} <= {int, Column} and least(*sizes) >= 1
     if not whole or workload.dp < 1 or (text is not None and pipeline.find(text) is None):
         return []  # the checks of the workload say so
     chunks_of_rank = virtual_stages(recipe)
     name = pipeline.choose(text, recipe.pp, chunks_of_rank)
     group = recipe.microbatch_group_size_per_vp_stage
-    m = max(1, workload.num_microbatches)
+    m = most(1, workload.num_microbatches)
     found = pipeline.problems(name, recipe.pp, chunks_of_rank, m, group, where="")
     return [*(_in_recipe(problem, recipe) for problem in found), *_last_group(name, recipe, m)]
 

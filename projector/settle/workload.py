@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +38,7 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
         raise Unsupported(", ".join(workload.model.unsupported))
     workload = _without_images(workload)
     gpu = cluster.gpu
-    resolved = resolve(workload, gpu.vendor, gpu.arch, cluster.host, published)
+    resolved = resolve(workload, gpu.vendor, gpu.arch, cluster.host, published, checked=True)
     resolved = _placed(_recomputed(resolved, gpu, cluster.host, published), cluster)
     if workload.recipe.create_attention_mask_in_dataloader is None and mask_bytes(resolved) >= _WORTH_A_WORD:
         resolved = _masked(resolved)
@@ -55,24 +54,9 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
     return resolved
 
 
-def settled_each(
-    workloads: Iterable[Workload], cluster: Cluster, *, checked: bool = True
-) -> list[Resolved | InputError | Unsupported]:
-    """Each as ``cluster`` would run it, or why it cannot. ``checked``: nothing is wrong with what they state."""
-    found: list[Resolved | InputError | Unsupported] = []
-    for workload in workloads:
-        try:
-            if not checked and (wrong := arguments.of_workload(workload)):
-                raise InputError(wrong)
-            found.append(settled(workload, cluster, published=False))
-        except (InputError, Unsupported) as error:
-            found.append(error.with_traceback(None))  # which holds all that was found
-    return found
-
-
 def _masked(resolved: Resolved) -> Resolved:
     """Without a mask that nobody can have meant; either way it is said."""
-    name, size = "create_attention_mask_in_dataloader", mask_bytes(resolved) / 2.0**30
+    name, size = "create_attention_mask_in_dataloader", float(mask_bytes(resolved)) / 2.0**30
     if meant(resolved):
         words = f"{name}=True ({size:.3g} GiB a micro-batch, the default of this framework)"
         return evolve(resolved, assumed=(*resolved.assumed, words))

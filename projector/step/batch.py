@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
-from projector.frameworks.columns import Layouts, laid_out, numbered
+from projector.frameworks.columns import Layouts, Runs, laid_out, numbered, parted
 from projector.frameworks.scope import but_for_passing, told_once
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency
@@ -27,7 +28,7 @@ from projector.pipeline.bounds import lower_bound
 from projector.pipeline.exchange import Exchange, finish
 from projector.size import Rows, part, trace
 from projector.step import filling, muon
-from projector.step.columns import Groups, Kernels, staged
+from projector.step.columns import Kernels, Prices, staged
 from projector.step.cycle import (
     Stages,
     assembled,
@@ -40,7 +41,6 @@ from projector.step.cycle import (
     stage_figures,
 )
 from projector.step.neighbours import pipelined
-from projector.step.priced import pricing
 from projector.step.slowest import slowed, slowest
 from projector.step.stages import splits, trained_of
 from projector.step.timing import Clock
@@ -51,16 +51,18 @@ Seconds = tuple[Floats, Floats, Floats]
 _WIDE = 64  # runs evaluated together: their timelines stay within some tens of megabytes
 
 
-def shortest(runs: Sequence[Resolved], stages: Sequence[Seconds]) -> Floats:
-    """Returns ``[runs]``: seconds that no step can beat, in whatever order, by the seconds of its ``stages``."""
-    found = np.array([between_steps(run) for run in runs])
-    alike: dict[tuple[object, bool], list[int]] = {}
-    for i, run in enumerate(runs):
-        alike.setdefault((placement(run), splits(run.workload.recipe)), []).append(i)
-    for (where, split), rows in alike.items():
-        forward, inputs, weight = (np.stack([stages[i][part] for i in rows]) for part in range(3))
-        microbatches = np.array([runs[i].workload.num_microbatches for i in rows])
-        found[rows] += lower_bound(where, microbatches, forward, inputs, weight, split=split)  # type: ignore[arg-type]
+def shortest(runs: Runs, stages: Mapping[int, Floats]) -> Floats:
+    """Returns ``[runs]``: seconds that no step can beat, in whatever order, by the seconds of its ``stages`` (see
+    :func:`projector.step.columns.staged`); infinite where there are none."""
+    found = np.full(len(runs), np.inf)
+    alike: dict[tuple[object, bool], list[Rows]] = {}
+    for one, group in runs.groups(np.array(sorted(stages), np.intp)):
+        alike.setdefault((placement(runs[int(group[0])]), splits(one.workload.recipe)), []).append(group)
+        found[group] = between_steps(one)
+    for (where, split), groups in alike.items():
+        those = np.concatenate(groups)
+        forward, inputs, weight = np.stack([stages[i][:3] for i in those.tolist()], axis=1)
+        found[those] += lower_bound(where, runs.microbatches[those], forward, inputs, weight, split=split)  # type: ignore[arg-type]
     return found
 
 
@@ -75,8 +77,8 @@ class _Surrounded:
 
 
 def step_seconds(
-    runs: Sequence[Resolved],
-    stages: Sequence[Floats],
+    runs: Runs,
+    stages: Mapping[int, Floats],
     cluster: Cluster,
     efficiency: Efficiency,
     settings: Settings,
@@ -86,27 +88,27 @@ def step_seconds(
     memory, asked where its order depends on its times; NaN where it does not."""
     found = np.full(len(runs), np.nan)
     for each in _Once(runs, cluster, efficiency, settings).surrounding(stages):
-        shown = [_shown(runs[i]) for i in each.rows]
-        found[each.rows] = _played(runs, each, shown, fits)
-        again = np.array([short is not None for short in shown]) & np.isnan(
-            found[each.rows]
-        )  # it does not repeat itself
+        found[each.rows], cut = _played(runs, each, fits, cut=True)
+        again = cut & np.isnan(found[each.rows])  # it does not repeat itself
         if again.any():
             one = _only(each, np.flatnonzero(again))
-            found[one.rows] = _played(runs, one, [None] * len(one.rows), fits)
+            found[one.rows], _ = _played(runs, one, fits, cut=False)
     return found + _idle(runs, stages, cluster, efficiency, settings)
 
 
 def _idle(
-    runs: Sequence[Resolved], stages: Sequence[Floats], cluster: Cluster, efficiency: Efficiency, settings: Settings
+    runs: Runs, stages: Mapping[int, Floats], cluster: Cluster, efficiency: Efficiency, settings: Settings
 ) -> Floats:
     """``[runs]``: seconds that a step waits for stages that compute on nothing."""
-    found, empty = np.zeros(len(runs)), {i: filling.idle(run) for i, run in enumerate(runs)}
-    those = {i: run for i, run in empty.items() if run is not None}
-    for i, each in zip(those, staged(list(those.values()), cluster, efficiency, settings), strict=True):
-        if isinstance(each, InputError | Unsupported):
-            raise each
-        found[i] = filling.seconds(stages[i], each, runs[i].workload.recipe.pp)
+    found, empty = np.zeros(len(runs)), [filling.idle(one) for one in runs.ones]
+    those = np.flatnonzero(np.array([one is not None for one in empty], np.bool_)[runs.group])
+    if len(those):
+        ones = [bare or one for bare, one in zip(empty, runs.ones, strict=True)]
+        each, refused = staged(replace(runs, ones=ones).only(those), cluster, efficiency, settings)
+        for error in refused.values():
+            raise error
+        for place, i in enumerate(those.tolist()):
+            found[i] = filling.seconds(stages[i], each[place], runs[i].workload.recipe.pp)
     return found
 
 
@@ -121,21 +123,28 @@ def _shown(run: Resolved) -> int | None:
 
 
 def _played(
-    runs: Sequence[Resolved], each: _Surrounded, shown: Sequence[int | None], fits: Callable[[int, Schedule], bool]
-) -> Floats:
-    """``[rows]``: NaN where one does not fit, and where what is ``shown`` stands for nothing."""
-    found = np.full(len(each.rows), np.nan)
-    alike: dict[Hashable, list[int]] = {}
-    for row, i in enumerate(each.rows):
-        alone = row if _alone(runs[i]) else -1
-        recipe, m = runs[i].workload.recipe, shown[row] or runs[i].workload.num_microbatches
-        key = recipe.pipeline_schedule, recipe.vpp, recipe.microbatch_group_size_per_vp_stage, m, shown[row], alone
-        alike.setdefault(key, []).append(row)
-    for group in alike.values():
-        for first in range(0, len(group), _WIDE):
-            rows = np.array(group[first : first + _WIDE])
-            found[rows] = _seconds(runs, _only(each, rows), shown[rows[0]], fits)
-    return found
+    runs: Runs, each: _Surrounded, fits: Callable[[int, Schedule], bool], *, cut: bool
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """``[rows]``: NaN where one does not fit, and where a shorter schedule stands for nothing; whether one was played, which
+    is asked for by ``cut``."""
+    found, short = np.full(len(each.rows), np.nan), np.zeros(len(each.rows), np.bool_)
+    alike: dict[tuple[Any, ...], list[Rows]] = {}
+    for group in parted(np.arange(len(each.rows)), runs.group[each.rows]):
+        for own in parted(group, runs.microbatches[each.rows[group]]):
+            run = runs[int(each.rows[own[0]])]
+            recipe, shown = run.workload.recipe, _shown(run) if cut else None
+            short[own], m = shown is not None, shown or run.workload.num_microbatches
+            key = recipe.pipeline_schedule, recipe.vpp, recipe.microbatch_group_size_per_vp_stage, m, shown
+            if _alone(run):
+                alike |= {(row, *key): [np.array([row])] for row in own.tolist()}
+            else:
+                alike.setdefault(key, []).append(own)
+    for (*_, shown), parts in alike.items():
+        whole = np.concatenate(parts)
+        for first in range(0, len(whole), _WIDE):
+            those = whole[first : first + _WIDE]
+            found[those] = _seconds(runs, _only(each, those), shown, fits)
+    return found, short
 
 
 def _alone(run: Resolved) -> bool:
@@ -153,12 +162,9 @@ def _only(each: _Surrounded, rows: Rows | int) -> _Surrounded:
 _AROUND = ("reduce", "gather", "optimizer", "last", "first", "idle", "tied")
 
 
-def _seconds(
-    runs: Sequence[Resolved], each: _Surrounded, shown: int | None, fits: Callable[[int, Schedule], bool]
-) -> Floats:
+def _seconds(runs: Runs, each: _Surrounded, shown: int | None, fits: Callable[[int, Schedule], bool]) -> Floats:
     """Of runs on one schedule."""
-    one = runs[each.rows[0]]
-    numbers = np.array([runs[i].workload.num_microbatches for i in each.rows])
+    one, numbers = runs[int(each.rows[0])], runs.microbatches[each.rows]
     plain = _only(each, 0) if _alone(one) else each
     made = assembled(one, plain.stages, plain.messages, plain.exchange, numbers[0] if _alone(one) else numbers, shown)
     if tuned(one) and not fits(int(each.rows[0]), made.compiled.schedule):
@@ -177,17 +183,24 @@ _Arrays = tuple[Rows, Floats, Floats, Floats, Floats]
 class _Once:
     """What ``runs`` do once a step."""
 
-    def __init__(self, runs: Sequence[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings) -> None:
+    def __init__(self, runs: Runs, cluster: Cluster, efficiency: Efficiency, settings: Settings) -> None:
         self._runs = runs
-        self._prices = [pricing(run, cluster, efficiency) for run in runs]
+        self._prices = Prices(runs, cluster, efficiency)
         self._device = settings.device(cluster.gpu, efficiency)
         self._efficiency = efficiency
-        known: dict[Hashable, Pipeline] = {}
-        each = [pipeline(run, placement(run), known) for run in runs]
-        alike = {(one.placement, one.contents, one.stages): one for one in each}  # whatever of them is recomputed
-        self._pipelines = [alike[one.placement, one.contents, one.stages] for one in each]
+        self._pipelines = list[Pipeline]()
+        known, places = dict[Hashable, Pipeline](), dict[Hashable, int]()
+        self._whose = np.zeros(len(runs), np.intp)
+        for _, group in runs.groups():
+            run = runs[int(group[0])]
+            one = pipeline(run, placement(run), known)
+            key = one.placement, one.contents, one.stages  # whatever of them is recomputed
+            if key not in places:
+                places[key] = len(self._pipelines)
+                self._pipelines.append(one)
+            self._whose[group] = places[key]
 
-    def surrounding(self, stages: Sequence[Floats]) -> Iterator[_Surrounded]:
+    def surrounding(self, stages: Mapping[int, Floats]) -> Iterator[_Surrounded]:
         """What surrounds pipelines whose ``stages`` take these seconds."""
 
         def alike(run: Resolved) -> Hashable:
@@ -197,7 +210,8 @@ class _Once:
             if isinstance(made, InputError | Unsupported):
                 raise made
             for places, ranks, chunks, between, sent in made:
-                figures, one = Stages(*np.stack([stages[i] for i in places], axis=1)), self._runs[places[0]]
+                figures = Stages(*np.stack([stages[i] for i in places.tolist()], axis=1))
+                one = self._runs[int(places[0])]
                 schedule = compiled_schedule(one, _shown(one)).schedule
                 around = exchange(one, schedule, ranks, chunks, list(between), figures)
                 yield _Surrounded(places, figures, around, sent)
@@ -206,18 +220,9 @@ class _Once:
         """Of those runs, whose ranks hold the same weights but for their numbers, pipeline by pipeline: which they are;
         ``[4, rows, pp]`` and ``[3, rows, stages]`` as :func:`exchange` takes them; ``[2, rows, pp]``: :func:`shared`;
         ``[rows, stages − 1]``: :func:`messages`."""
-        run = layouts.run()
-        groups: dict[Pipeline, list[int]] = {}
-        for row, i in enumerate(those):
-            groups.setdefault(self._pipelines[i], []).append(row)
-        ranks: dict[Contents, dict[int, None]] = {}
-        chunks: dict[tuple[Contents, bool], dict[int, None]] = {}
-        for where, group in groups.items():
-            for what in dict.fromkeys(where.contents):
-                ranks.setdefault(what, {}).update(dict.fromkeys(group))
-            for key in dict.fromkeys((what, v == 0) for v, what in enumerate(where.stages)):
-                chunks.setdefault(key, {}).update(dict.fromkeys(group))
-        names = {name for what in ranks for name, _ in what.blocks}
+        run, own = layouts.run(), self._whose[those]
+        groups = [(self._pipelines[own[rows[0]]], rows) for rows in parted(np.arange(len(own)), own)]
+        names = {name for where, _ in groups for what in where.contents for name, _ in what.blocks}
         weights = {name: weights_of(run, name).weights for name in names}
 
         def whole(run: Resolved, alike: Sequence[Contents], place: Rows, those: Rows) -> WeightSet:
@@ -232,13 +237,15 @@ class _Once:
             own = whole(run, [what for what, _ in alike], place, rows)
             return stage_figures(run, own, 0 if alike[0][1] else 1)
 
-        by_rank = layouts.folded(ranks.items(), lambda what: what.shape, rank, 4)
-        by_stage = layouts.folded(chunks.items(), lambda key: (key[0].shape, key[1]), stage, 3)
+        ranks = [(where.contents, rows) for where, rows in groups]
+        chunks = [([(what, v == 0) for v, what in enumerate(where.stages)], rows) for where, rows in groups]
+        by_rank = layouts.folded(ranks, lambda what: what.shape, rank, 4)
+        by_stage = layouts.folded(chunks, lambda key: (key[0].shape, key[1]), stage, 3)
         storage = any(weight.storage for each in weights.values() for weight in each)
         return [
             each
-            for where, group in groups.items()
-            for each in self._laid(layouts, where, np.array(group), those, by_rank, by_stage, whole, storage)
+            for where, group in groups
+            for each in self._laid(layouts, where, group, those, by_rank, by_stage, whole, storage)
         ]
 
     def _laid(
@@ -254,7 +261,7 @@ class _Once:
     ) -> Iterator[_Arrays]:
         ranks = np.stack([by_rank[what][:, group] for what in where.contents], axis=-1)
         chunks = np.stack([by_stage[what, v == 0][:, group] for v, what in enumerate(where.stages)], axis=-1)
-        one, stages = self._runs[those[group[0]]], len(where.stages)
+        one, stages = self._runs[int(those[group[0]])], len(where.stages)
         schedule = compiled_schedule(one, _shown(one)).schedule
 
         def build(own: Rows) -> tuple[Floats, Floats]:
@@ -280,7 +287,7 @@ class _Once:
             ops |= {op: None for op, _ in muon.products(run, whole)}
         model = Kernels(kernels_of(*self._device, run.execution), len(places))
         seconds = dict(zip(ops, model.times(list(ops)).seconds, strict=True))  # type: ignore[arg-type]
-        groups = Groups([self._prices[i] for i in places])
+        groups = self._prices.groups(places)
         return Clock(
             slowed(seconds, slowest(self._efficiency, run.workload.gpus)), frozenset(), groups.seconds, run.execution
         )

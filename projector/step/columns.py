@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from projector.collectives.model import Pricing
 from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
-from projector.frameworks.columns import Layouts, laid_out, numbered
-from projector.frameworks.scope import built_together, told_once
+from projector.frameworks.columns import Layouts, Runs, laid_out, numbered, parted
+from projector.frameworks.scope import PLACING, built_together, told_once
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency, GroupShape
 from projector.kernels.protocol import ComputeOp, Times
@@ -24,7 +24,7 @@ from projector.kernels.simulate import Simulated, shared
 from projector.operators.types import Collective
 from projector.size import Column, Rows, Split, column, part, raw, rows
 from projector.step.cycle import Stages, figures
-from projector.step.priced import pricing
+from projector.step.priced import priced_by, pricing
 from projector.step.problem import Layers, added, switches_of, travels
 from projector.step.slowest import slowest
 from projector.step.stages import StageTime, assembled, awaited, counted_names, counted_parts
@@ -32,49 +32,55 @@ from projector.step.waits import offloads
 from projector.workload.composition import Composition, compositions
 
 Floats = NDArray[np.float64]
+Refusal = InputError | Unsupported
 
 _WIDE = 512  # rows of a column: what a layer's operators need stays within some tens of megabytes
 
 
 def additive(
-    runs: Sequence[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings
-) -> list[Mapping[Hashable, Floats]]:
-    """Returns what each block of each run adds to a stage (:func:`projector.step.problem.added`): ``[phase, device or
-    host]`` seconds by its name (:func:`projector.step.stages.counted_names`). Nothing of runs whose weights or
-    gradients travel with every micro-batch, nor of those that no model prices: they are for
+    runs: Runs, cluster: Cluster, efficiency: Efficiency, settings: Settings
+) -> Iterator[tuple[Rows, Mapping[Hashable, Floats]]]:
+    """Yields runs and what each of their blocks adds to a stage (:func:`projector.step.problem.added`): ``[phase, device or
+    host, runs]`` seconds by its name (:func:`projector.step.stages.counted_names`). Leaves out runs whose weights or
+    gradients travel with every micro-batch, and those that no model prices: they are for
     :func:`projector.step.priced.priced`."""
-    found: list[Mapping[Hashable, Floats]] = [{} for _ in runs]
-    still = [i for i, run in enumerate(runs) if not travels(run)]
-    for own, made in _priced([runs[i] for i in still], cluster, efficiency, settings):
-        if isinstance(made, Priced):
-            blocks = {
-                name: np.array([[rows(each, len(own)) for each in phase] for phase in added(time)])
-                for name, time in made.times.items()
-            }
-            for place, row in enumerate(own.tolist()):
-                found[still[row]] = {name: each[..., place] for name, each in blocks.items()}
-    return found
+    for own, made in _priced(runs, cluster, efficiency, settings):
+        if isinstance(made, Priced) and not travels(made.layouts.one):
+            yield (
+                own,
+                {
+                    name: np.array([[rows(each, len(own)) for each in phase] for phase in added(time)])
+                    for name, time in made.times.items()
+                },
+            )
 
 
 def staged(
-    runs: Sequence[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings
-) -> list[Floats | InputError | Unsupported]:
-    """``[8, stages]`` of every run: figures of its virtual stages (:class:`projector.step.cycle.Stages`), or why there are
-    none."""
-    found: dict[int, Floats | InputError | Unsupported] = {}
+    runs: Runs, cluster: Cluster, efficiency: Efficiency, settings: Settings
+) -> tuple[dict[int, Floats], dict[int, Refusal]]:
+    """Returns ``[8, stages]`` of every run: figures of its virtual stages (:class:`projector.step.cycle.Stages`); and why
+    some have none."""
+    found, refused = dict[int, Floats](), dict[int, Refusal]()
     for own, made in _priced(runs, cluster, efficiency, settings):
         if not isinstance(made, Priced):
-            found |= dict.fromkeys(own.tolist(), made)
+            refused |= dict.fromkeys(own.tolist(), made)
             continue
-        kinds = [compositions(runs[i].workload.model, runs[i].workload.recipe)[1] for i in own]
-        asked: dict[Composition, list[int]] = {}
-        for row, chunks in enumerate(kinds):
-            for kind in dict.fromkeys(chunks):
-                asked.setdefault(kind, []).append(row)
-        values = made.layouts.folded(asked.items(), made.shape, made.stage, len(Stages._fields))
-        for row, (i, chunks) in enumerate(zip(own.tolist(), kinds, strict=True)):
-            found[i] = np.stack([values[kind][:, row] for kind in chunks], axis=-1)
-    return [found[i] for i in range(len(runs))]
+        groups = [(_stages(runs.ones[of]), those) for of, those in _by_group(runs, own)]
+        values = made.layouts.folded(groups, made.shape, made.stage, len(Stages._fields))
+        for chunks, those in groups:
+            stages = np.stack([values[kind][:, those] for kind in chunks], axis=-1)
+            found |= zip(own[those].tolist(), np.moveaxis(stages, 1, 0), strict=True)
+    return found, refused
+
+
+def _by_group(runs: Runs, those: Rows) -> Iterator[tuple[int, Rows]]:
+    """Yields the group of some of ``those``, and which of them these are."""
+    for own in parted(np.arange(len(those)), runs.group[those]):
+        yield int(runs.group[those[own[0]]]), own
+
+
+def _stages(run: Resolved) -> tuple[Composition, ...]:
+    return compositions(run.workload.model, run.workload.recipe)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +107,16 @@ class Priced:
 
 
 def _priced(
-    runs: Sequence[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings
-) -> Iterator[tuple[Rows, Priced | InputError | Unsupported]]:
+    runs: Runs, cluster: Cluster, efficiency: Efficiency, settings: Settings
+) -> Iterator[tuple[Rows, Priced | Refusal]]:
     """Of rows that take the same branches, or why nothing prices them."""
-    prices, device = [pricing(run, cluster, efficiency) for run in runs], settings.device(cluster.gpu, efficiency)
-    stages = [compositions(run.workload.model, run.workload.recipe)[1] for run in runs]
+    prices, device = Prices(runs, cluster, efficiency), settings.device(cluster.gpu, efficiency)
 
     def build(layouts: Layouts, those: Rows) -> Priced:
-        run, groups = layouts.run(), Groups([prices[i] for i in those])
-        kinds = dict.fromkeys(kind for i in those for kind in stages[i])
+        run = layouts.run()
+        kinds = dict.fromkeys(kind for of, _ in _by_group(runs, those) for kind in _stages(runs.ones[of]))
         model = Kernels(shared(*device, run.execution), len(those))
-        layers = Layers(run, kinds, model, groups.seconds, slowest(efficiency, layouts.one.workload.gpus))
+        layers = Layers(run, kinds, model, prices.groups(those).seconds, slowest(efficiency, layouts.one.workload.gpus))
         return Priced(layouts, {name: time.lean for name, time in layers.times.items()})
 
     return laid_out(runs, _alike, build, _WIDE)
@@ -136,11 +141,26 @@ class Kernels:
         return Times(found, np.zeros(len(ops), np.bool_))
 
 
-class Groups:
-    """The process groups of each row, and what their collectives cost."""
+class Prices:
+    """Prices of the collectives of ``runs``: one for all whose groups lie alike."""
 
-    def __init__(self, prices: Sequence[Pricing]) -> None:
-        self._prices = prices
+    def __init__(self, runs: Runs, cluster: Cluster, efficiency: Efficiency) -> None:
+        alike = dict[Hashable, int]()
+        kinds = np.array([alike.setdefault(priced_by(one), len(alike)) for one in runs.ones], np.intp)
+        placed = np.concatenate([runs.cells[PLACING], kinds[runs.group][None]])
+        _, first, self._of = np.unique(placed, axis=1, return_index=True, return_inverse=True)
+        self._each = [pricing(runs[int(row)], cluster, efficiency) for row in first]
+
+    def groups(self, those: Rows) -> Groups:
+        """Returns the process groups of ``those``."""
+        return Groups(self._each, self._of.reshape(-1)[those])
+
+
+class Groups:
+    """The process groups of each row, and what their collectives cost. ``of`` ``[rows]``: which of ``prices`` it has."""
+
+    def __init__(self, prices: Sequence[Pricing], of: Rows) -> None:
+        self._prices, self._of = prices, of
         self._apart: dict[str, list[tuple[Rows, Pricing]]] = {}
         self._seconds: dict[Collective, float] = {}
 
@@ -153,7 +173,7 @@ class Groups:
     def _priced(self, op: Collective) -> float:
         if op.group not in self._apart:
             self._apart[op.group] = self._lying(op.group)
-        found = np.empty(len(self._prices))
+        found = np.empty(len(self._of))
         for those, price in self._apart[op.group]:
             try:
                 found[those] = raw(price.seconds(part(op, those)))
@@ -164,7 +184,8 @@ class Groups:
         return column(found)  # type: ignore[no-any-return]
 
     def _lying(self, group: str) -> list[tuple[Rows, Pricing]]:
-        shapes: dict[GroupShape | None, list[int]] = {}
-        for row, price in enumerate(self._prices):
-            shapes.setdefault(price.groups.get(group), []).append(row)
-        return [(np.array(those), self._prices[those[0]]) for those in shapes.values()]
+        shapes: dict[GroupShape | None, int] = {}
+        those = np.unique(self._of)
+        which = {of: shapes.setdefault(self._prices[of].groups.get(group), len(shapes)) for of in those.tolist()}
+        label = np.array([which[of] for of in self._of.tolist()])
+        return [(rows, self._prices[self._of[rows[0]]]) for rows in parted(np.arange(len(label)), label)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -114,6 +114,13 @@ def pricing(resolved: Resolved, cluster: Cluster, efficiency: Efficiency) -> Pri
     recipe, apart = resolved.workload.recipe, resolved.execution.data_parallel.across_nodes
     groups = place(recipe, resolved.workload.gpus, cluster, shards_apart=apart)
     return Pricing(groups, cluster, efficiency, recipe.moe_deepep_num_sms)
+
+
+def priced_by(resolved: Resolved) -> Hashable:
+    """Returns what :func:`pricing` depends on beside the numbers of a run (:func:`projector.frameworks.scope.numbers`)."""
+    recipe = resolved.workload.recipe
+    instances, units = recipe.num_distributed_optimizer_instances, recipe.moe_deepep_num_sms
+    return recipe.tp2, instances, units, recipe.domain, resolved.execution.data_parallel.across_nodes
 
 
 def _kernels(

@@ -26,20 +26,21 @@ def problems(workload: Workload, where: str = "", split: bool | None = None) -> 
     When types are wrong or numbers out of range only these are listed: what divides what means nothing then.
     """
     found, sound = _of_values(workload, where)
-    if sound:
-        model, recipe = workload.model, workload.recipe
-        alone, layers = of_model(model, where)
-        found += alone
-        found += layers or broken(rules.DIVISIONS, workload, where)
-        if not (alone or layers):  # where a layer has no sizes, nobody can split the layers
-            open_ = split is not None and recipe.allow_uneven_pipeline_split is None
-            found += layout.problems(
-                model, evolve(recipe, allow_uneven_pipeline_split=split) if open_ else recipe, where
-            )
-        found += broken(rules.TOGETHER, workload, where)
-        if recipe.tensor_parallel_algorithm or recipe.tp2 > 1 or recipe.summa_panels:
-            found += broken(rules.SUMMA, workload, where)
-    return tuple(found)
+    return tuple(found + together(workload, where, split) if sound else found)
+
+
+def together(workload: Workload, where: str = "", split: bool | None = None) -> list[Problem]:
+    """Returns what does not go together in a workload of which no single value is wrong."""
+    model, recipe = workload.model, workload.recipe
+    alone, layers = of_model(model, where)
+    found = [*alone, *(layers or broken(rules.DIVISIONS, workload, where))]
+    if not (alone or layers):  # where a layer has no sizes, nobody can split the layers
+        open_ = split is not None and recipe.allow_uneven_pipeline_split is None
+        found += layout.problems(model, evolve(recipe, allow_uneven_pipeline_split=split) if open_ else recipe, where)
+    found += broken(rules.TOGETHER, workload, where)
+    if recipe.tensor_parallel_algorithm or recipe.tp2 > 1 or recipe.summa_panels:
+        found += broken(rules.SUMMA, workload, where)
+    return found
 
 
 def value_problems(workload: Workload) -> tuple[Problem, ...]:

@@ -20,6 +20,7 @@ from harness.predictors.ours import cluster_of
 from projector import size
 from projector.errors import InputError, Unsupported
 from projector.frameworks import Resolved, scope
+from projector.frameworks.columns import Runs
 from projector.frameworks.scope import but_for_sizes, in_columns
 from projector.hardware import catalogue
 from projector.hardware.efficiency import of as efficiency_of
@@ -185,9 +186,12 @@ def test_blocks_of_many_runs_take_the_time_of_each(number: int) -> None:
             runs.append(settled(workload(model, gpus, **sizes, **batch), cluster, published=False))
         except InputError:
             continue
-    found = additive(runs, cluster, efficiency, DEFAULT)
-    for run, blocks_of in zip(runs, found, strict=True):
-        made = priced(run, cluster, efficiency, "simulate", DEFAULT)
+    found: dict[int, dict[Any, np.ndarray]] = {}
+    for rows, blocks in additive(Runs.of(runs), cluster, efficiency, DEFAULT):
+        for place, row in enumerate(rows.tolist()):
+            found[row] = {name: each[..., place] for name, each in blocks.items()}
+    for row, run in enumerate(runs):
+        blocks_of, made = found[row], priced(run, cluster, efficiency, "simulate", DEFAULT)
         for kind in compositions(run.workload.model, run.workload.recipe)[1]:
             for name, _ in counted_names(kind):
                 alone = np.array(added(made.layers.times[name]))

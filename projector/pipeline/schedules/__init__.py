@@ -9,6 +9,7 @@ from pkgutil import iter_modules
 
 from projector.errors import InputError, Problem, nearest, raise_all
 from projector.pipeline.types import Costs, Generator, Schedule
+from projector.size import least, most
 
 _REMARK = re.compile(r"-(vpp-?\d+|(via|with|using|by|on|over)-.*)$")
 
@@ -111,8 +112,8 @@ def problems(
         found.append(Problem(where, "pipeline_schedule", name, nearest(name, names())))
     sizes = {"pp": pp, "vpp": vpp, "microbatches": microbatches}
     found += [Problem(where, key, value, "an integer >= 1") for key, value in sizes.items() if value < 1]
-    if group is not None and group < (least := max(1, min(pp, microbatches))):
-        expected = f"an integer >= {least}, so that a group fills the pipeline"
+    if group is not None and group < (fewest := most(1, least(pp, microbatches))):
+        expected = f"an integer >= {fewest}, so that a group fills the pipeline"
         found.append(Problem(where, "microbatch_group_size_per_vp_stage", group, expected))
     if extra_warmup < 0:
         found.append(Problem(where, "extra_warmup", extra_warmup, "an integer >= 0"))

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from projector.errors import InputError, Unsupported
+from projector.frameworks.columns import Runs
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
-from projector.memory.columns import Laid, laid
+from projector.memory.columns import laid
 from projector.memory.holding import holdings, placement
-from projector.memory.peaks import least
+from projector.memory.peaks import fullest, lightest
 from projector.memory.verdict import need
 from projector.settle.workload import settle
 from projector.workload import zoo
@@ -60,22 +61,27 @@ def runs(model: str, framework: str, seed: int) -> list[Resolved]:
 def test_ranks_laid_out_together_hold_what_they_hold_alone(model: str, framework: str) -> None:
     every = runs(model, framework, 0)
     assert len(every) > 15
-    for run, together in zip(every, laid(every, CLUSTER.gpu), strict=True):
-        if not isinstance(together, Laid):
-            with pytest.raises(type(together)):
-                holdings(run, CLUSTER.gpu.arch, placement(run))
-            continue
-        alone = holdings(run, CLUSTER.gpu.arch, together.flight.placement)
-        fixed = [(rank.kept.total, rank.kept.state.step, rank.kept.state.construction) for rank in alone]
-        assert together.held.fixed == pytest.approx(np.array(fixed), rel=1e-13)
-        sizes = [[chunk.sizes for chunk in rank.chunks] for rank in alone]
-        assert together.held.chunks == pytest.approx(np.array(sizes), rel=1e-12, abs=1.0)
-    for run, weighed in zip(every, laid(every, CLUSTER.gpu, tensors=False), strict=True):
-        if isinstance(weighed, Laid):
-            alone = holdings(run, CLUSTER.gpu.arch, weighed.flight.placement)
-            least_of = max(max(rank.kept.total + rank.kept.state.step, rank.kept.state.construction) for rank in alone)
-            beside = need(run, least_of, CLUSTER.gpu)
-            assert least(weighed, CLUSTER.gpu) == pytest.approx(beside, rel=1e-12)
+    held, _, refused = laid(Runs.of(every), CLUSTER.gpu)
+    for row, error in refused.items():
+        with pytest.raises(type(error)):
+            holdings(every[row], CLUSTER.gpu.arch, placement(every[row]))
+    for each in held:
+        for place, row in enumerate(each.rows.tolist()):
+            alone = holdings(every[row], CLUSTER.gpu.arch, placement(every[row]))
+            fixed = [(rank.kept.total, rank.kept.state.step, rank.kept.state.construction) for rank in alone]
+            assert each.held.fixed[place] == pytest.approx(np.array(fixed), rel=1e-13)
+            sizes = [[chunk.sizes for chunk in rank.chunks] for rank in alone]
+            assert each.held.chunks[place] == pytest.approx(np.array(sizes), rel=1e-12, abs=1.0)
+    assert sorted([*refused, *(row for each in held for row in each.rows.tolist())]) == list(range(len(every)))
+    needs, refused = lightest(Runs.of(every), CLUSTER.gpu)
+    for row, run in enumerate(every):
+        if row not in refused:
+            alone = holdings(run, CLUSTER.gpu.arch, placement(run))
+            least = max(max(rank.kept.total + rank.kept.state.step, rank.kept.state.construction) for rank in alone)
+            beside = need(run, least, CLUSTER.gpu)
+            assert (needs.required[row], needs.usable[row]) == pytest.approx(
+                (beside.required, beside.usable), rel=1e-12
+            )
 
 
 def test_a_run_that_cannot_be_laid_out_spoils_no_other() -> None:
@@ -83,10 +89,10 @@ def test_a_run_that_cannot_be_laid_out_spoils_no_other() -> None:
     model = zoo.load("deepseek_v3.2")
     packed = Recipe(micro_batch_size=1, global_batch_size=64, seq_length=2048, document_lengths=(1024, 1024))
     mixed = [*every[:2], settle(Workload(model=model, recipe=packed, gpus=64), CLUSTER), *every[2:]]
-    found = laid(mixed, CLUSTER.gpu)
-    assert [isinstance(each, Laid) for each in found] == [True, True, False, True, True]
-    for run, each in zip(mixed, found, strict=True):
-        [alone] = laid([run], CLUSTER.gpu)
-        assert type(each) is type(alone)
-        if isinstance(each, Laid) and isinstance(alone, Laid):
-            assert np.array_equal(each.held.fixed, alone.held.fixed)
+    found, refused = fullest(Runs.of(mixed), CLUSTER.gpu)
+    assert list(refused) == [2]
+    assert np.isnan(found.required[2])
+    for row, run in enumerate(mixed):
+        alone, wrong = fullest(Runs.of([run]), CLUSTER.gpu)
+        assert list(map(type, wrong.values())) == ([type(refused[2])] if row == 2 else [])
+        assert np.array_equal(alone.required, found.required[row : row + 1], equal_nan=True)

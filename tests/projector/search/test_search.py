@@ -61,9 +61,9 @@ def test_no_bound_is_above_what_it_bounds(seed: int) -> None:
     needs, shares = bounds.needs(loads, cluster), bounds.weights(least, cluster)
     for needed, share, memory in zip(needs, shares, many.memory[chosen], strict=True):
         assert not isinstance(needed, str)
-        assert needed[0] == pytest.approx(memory, rel=1e-9)
+        assert needed.allocated == pytest.approx(memory, rel=1e-9)
         assert not isinstance(share, str)
-        assert share <= needed[1].required / needed[1].usable * (1 + 1e-12)
+        assert share <= needed.share * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("seed", SEEDS[2:8])
@@ -179,11 +179,11 @@ def test_a_space_that_memory_empties_names_the_nearest_and_what_would_fit() -> N
         for layer, once in zip(each.layers, each.once, strict=True)
     ]
     least = min(
-        (each[1] for each in bounds.needs(leaves, H100) if not isinstance(each, str)), key=lambda need: need.required
+        (each for each in bounds.needs(leaves, H100) if not isinstance(each, str)), key=lambda need: need.required
     )
-    assert least.margin < 0
+    assert least.share > 1
     assert f"{found.counts.enumerated:,} combinations" in said
-    assert f"{least.required / 2**30:.1f} GiB, {-least.margin / 2**30:.1f} GiB too much" in said
+    assert f"{least.required / 2**30:.1f} GiB, {(least.required - least.usable) / 2**30:.1f} GiB too much" in said
     assert "in host memory" in said
 
 
