@@ -44,8 +44,8 @@ def evaluate(
     boundaries inside a rank cost nothing. ``overlap_p2p``: messages run beside compute; ``overlap_warmup_flush=False``
     keeps them blocking before the first backward and after the last forward of a rank (Megatron-LM's default with
     ``overlap_p2p_comm``). ``release`` ``[pp·vpp]``: seconds before which no forward of a virtual stage may start
-    (exposed parameter gather). ``hidden``: seconds that the forward and the backward of a virtual stage ``[pp·vpp]`` each
-    save when they run as one of a pair (all-to-all traffic beside the other's compute); for schedules compiled
+    (exposed parameter gather). ``hidden``: seconds that the forward and the backward of a virtual stage ``[(batch,) pp·vpp]``
+    each save when they run as one of a pair (all-to-all traffic beside the other's compute); for schedules compiled
     ``paired``.
 
     Raises :class:`InputError` when a shape is wrong, or a value is negative or not finite.
@@ -55,7 +55,7 @@ def evaluate(
     saved = _savings(compiled, hidden)
     batch = max(table.shape[0], messages.shape[0], floor.shape[0])
     if batch == 1 and not _is_batch(forward, backward_input, backward_weight, p2p, release):
-        waits = transfer[:, 0], blocked[:, 0]
+        waits, saved = (transfer[:, 0], blocked[:, 0]), None if saved is None else saved[0]
         seconds = paired_durations(compiled, table[0], saved)
         end = _single(compiled, seconds, *waits, floor[0] if release is not None else None)
         return Timeline(compiled, table[0], *waits, floor[0], end, saved)
@@ -64,16 +64,16 @@ def evaluate(
 
 
 def _savings(compiled: Compiled, hidden: tuple[ArrayLike, ArrayLike] | None) -> Floats | None:
-    """``[actions]``: what each action saves beside its partner."""
+    """``[batch, actions]``: what each action saves beside its partner."""
     if hidden is None:
         return None
     problems: list[Problem] = []
     parts = [
-        _checked(key, part, compiled.stages, problems)[0]
+        _checked(key, part, compiled.stages, problems)
         for key, part in zip(("hidden forward", "hidden backward"), hidden, strict=True)
     ]
     raise_all(problems)
-    return np.asarray(np.select([compiled.kind == 0, compiled.kind == 1], [part[compiled.stage] for part in parts]))
+    return np.asarray(np.select([compiled.kind == 0, compiled.kind == 1], [part[:, compiled.stage] for part in parts]))
 
 
 def _single(compiled: Compiled, seconds: Floats, transfer: Floats, blocked: Floats, floor: Floats | None) -> Floats:
@@ -134,9 +134,10 @@ def _batched(
         rows = slice(first, min(first + BLOCK, batch))
         lasts, least = (part if part.shape[0] == 1 else part[rows] for part in (table, floor))
         waits, blocks = (part if part.shape[1] == 1 else part[:, rows] for part in (transfer, blocked))
+        beside = saved if saved is None or saved.shape[0] == 1 else saved[rows]
         # memory of its own: of a part of a larger array, every take would copy the whole
         end = np.zeros((compiled.size + 1, rows.stop - rows.start))
-        _block(compiled, end, lasts, waits, blocks, least, saved)
+        _block(compiled, end, lasts, waits, blocks, least, beside)
         ends.append(end)
     return (ends[0] if len(ends) == 1 else np.concatenate(ends, axis=1))[1:].T
 

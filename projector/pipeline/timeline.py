@@ -153,7 +153,7 @@ def paired_durations(compiled: Compiled, table: Floats, hidden: Floats | None) -
     seconds = table[..., compiled.duration_index]
     forward, backward = compiled.pairs
     if len(forward):
-        saved = 0.0 if hidden is None else hidden[forward] + hidden[backward]
+        saved = 0.0 if hidden is None else hidden[..., forward] + hidden[..., backward]
         seconds[..., forward] = np.maximum(seconds[..., forward] + seconds[..., backward] - saved, 0.0)
         seconds[..., backward] = 0.0
     return seconds

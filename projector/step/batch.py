@@ -135,7 +135,7 @@ def _played(
             recipe, shown = run.workload.recipe, _shown(run) if cut else None
             short[own], m = shown is not None, shown or run.workload.num_microbatches
             key = recipe.pipeline_schedule, recipe.vpp, recipe.microbatch_group_size_per_vp_stage, m, shown
-            if _alone(run):
+            if tuned(run):
                 alike |= {(row, *key): [np.array([row])] for row in own.tolist()}
             else:
                 alike.setdefault(key, []).append(own)
@@ -145,11 +145,6 @@ def _played(
             those = whole[first : first + _WIDE]
             found[those] = _seconds(runs, _only(each, those), shown, fits)
     return found, short
-
-
-def _alone(run: Resolved) -> bool:
-    """Whether its schedule is evaluated apart from all others: its order is its own, or its actions run in pairs."""
-    return tuned(run) or pipelined(run.workload.recipe)
 
 
 def _only(each: _Surrounded, rows: Rows | int) -> _Surrounded:
@@ -165,9 +160,10 @@ _AROUND = ("reduce", "gather", "optimizer", "last", "first", "idle", "tied")
 def _seconds(runs: Runs, each: _Surrounded, shown: int | None, fits: Callable[[int, Schedule], bool]) -> Floats:
     """Of runs on one schedule."""
     one, numbers = runs[int(each.rows[0])], runs.microbatches[each.rows]
-    plain = _only(each, 0) if _alone(one) else each
-    made = assembled(one, plain.stages, plain.messages, plain.exchange, numbers[0] if _alone(one) else numbers, shown)
-    if tuned(one) and not fits(int(each.rows[0]), made.compiled.schedule):
+    own = tuned(one)  # its order is its own: evaluated apart from all others
+    plain = _only(each, 0) if own else each
+    made = assembled(one, plain.stages, plain.messages, plain.exchange, numbers[0] if own else numbers, shown)
+    if own and not fits(int(each.rows[0]), made.compiled.schedule):
         return np.full(1, np.nan)
     start = made.arrival()
     timeline = made.play(start, made.messages)
