@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 STATUSES = ("ok", "slower", "out-of-memory", "invalid", "unsupported")
 _HEAT = 32  # configurations timed together, once the best are full: their times can spare those behind them
-_AT_ONCE = 8192  # configurations between settling and evaluation, so that 10⁵ of them need no more memory than these
+_AT_ONCE = 16384  # configurations between settling and evaluation: more share what is built, fewer need less memory
 
 
 @dataclass(frozen=True, eq=False)

@@ -268,6 +268,22 @@ def _names(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
+def height(values: Iterable[Any]) -> int:
+    """Returns the rows of the columns among ``values``, 1 where there are none."""
+    return next((len(value.values) for value in values if type(value) is Column), 1)
+
+
+def total(values: Iterable[N]) -> N:
+    """Returns the sum of the values, row by row."""
+    given = list(values)
+    if (number := height(given)) == 1:
+        return sum(given)
+    cells = np.empty((len(given), number))
+    for place, value in enumerate(given):
+        cells[place] = raw(value)
+    return column(cells.sum(axis=0))  # type: ignore[no-any-return]
+
+
 def rows(value: Any, number: int) -> NDArray[np.float64]:
     """Returns ``[number]``: the values of every row."""
     return np.broadcast_to(np.asarray(raw(value), np.float64), (number,))

@@ -44,9 +44,9 @@ def evaluate(
     boundaries inside a rank cost nothing. ``overlap_p2p``: messages run beside compute; ``overlap_warmup_flush=False``
     keeps them blocking before the first backward and after the last forward of a rank (Megatron-LM's default with
     ``overlap_p2p_comm``). ``release`` ``[pp·vpp]``: seconds before which no forward of a virtual stage may start
-    (exposed parameter gather). ``hidden``: seconds that the forward and the backward of a virtual stage ``[(batch,) pp·vpp]``
-    each save when they run as one of a pair (all-to-all traffic beside the other's compute); for schedules compiled
-    ``paired``.
+    (exposed parameter gather). ``hidden``: seconds that the forward and the backward of a virtual stage ``[pp·vpp]`` (or a
+    batch of those) each save when they run as one of a pair (all-to-all traffic beside the other's compute); for
+    schedules compiled ``paired``.
 
     Raises :class:`InputError` when a shape is wrong, or a value is negative or not finite.
     """

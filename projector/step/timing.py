@@ -7,11 +7,13 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from projector.dataclass import dataclass
 from projector.mechanisms import Execution
 from projector.operators.types import Collective, HostWork, Operator
 from projector.parameter import parameter
-from projector.size import least, most
+from projector.size import column, height, least, most, table, total
 
 #: Seconds that compute loses for each second of its own beside a communication, which holds compute units and moves bytes
 #: through the same memory. A count of the units and bytes of each kernel (260 lines) did no better on measured runs.
@@ -129,6 +131,32 @@ def _running(
     return device + seconds, host + issue, issued
 
 
+#: Seconds of an operator on the device, seconds of the host, and the launches that share both.
+_Issued = tuple[float, float, int]
+
+
+def _stretch(operators: Sequence[_Issued], host: float, beside: float) -> Segment:
+    """Returns the stretch of ``operators`` one after the other, with ``host`` seconds of the host before them."""
+    number = height(value for own in operators for value in own)
+    if number > 1:
+        return _stretch_of_columns(operators, number, host, beside)
+    now = (0.0, host, 0.0)
+    for each in operators:
+        now = _running(*now, *each)
+    return Segment(now[0], now[1], beside, now[2])
+
+
+def _stretch_of_columns(operators: Sequence[_Issued], number: int, host: float, beside: float) -> Segment:
+    """The same in closed form, for columns with ``number`` rows: what is issued last of all that the device had to wait for
+    decides, with the seconds of the device from there on."""
+    seconds, issue, launches = table(operators, number).reshape(3, -1, number)
+    device, each = np.cumsum(seconds, axis=0), np.maximum(launches, 1.0)
+    hosts = np.cumsum(np.concatenate([np.full((1, number), host), issue]), axis=0)
+    ends = np.maximum(hosts[:-1] + issue / each + seconds, hosts[:-1] + issue + seconds / each)
+    late = np.where(seconds != 0.0, ends - device, 0.0).max(axis=0) + device[-1]
+    return Segment(column(device[-1]), column(hosts[-1]), beside, column(late))
+
+
 @dataclass(frozen=True)
 class Phase:
     """The forward or the backward of a block or of a chunk, as a row of segments. ``exposed`` holds the seconds of
@@ -223,17 +251,18 @@ class Clock:
         x = self.execution
         beside: dict[str, float] | None = None
         segments: list[Segment] = []
-        compute, measured, wait = 0.0, 0.0, 0.0
-        now, more = (0.0, x.runtime.layer_seconds if layer else 0.0, 0.0), 0.0
+        wait, more, layer_host = 0.0, 0.0, x.runtime.layer_seconds if layer else 0.0
+        issued: list[_Issued] = []
+        computing: list[float] = []
         exposed: dict[str, float] = {}
         elsewhere, known = covered or {}, self.measured
         for op in operators:
             host = x.host_seconds(op) * (GRAPH_REST if op.name in graphed else 1.0)
             if isinstance(op, HostWork):
-                now = _running(*now, 0.0, host, 1)
+                issued.append((0.0, host, 1))
                 if op.sync and not x.runtime.whole_step:
-                    segments.append(Segment(now[0], now[1], more, now[2]))
-                    now, more = (0.0, 0.0, 0.0), 0.0
+                    segments.append(_stretch(issued, layer_host, more))
+                    issued, layer_host, more = [], 0.0, 0.0
                     wait += x.runtime.sync_us * 1e-6
             elif isinstance(op, Collective):
                 seconds = self.collective(op)
@@ -244,18 +273,17 @@ class Clock:
                     hidden, lost = _take(beside, op.hides_behind, seconds)
                 if ledger is not None:
                     ledger.append(Message(op, seconds, least(hidden, seconds)))
-                now = _running(*now, seconds - hidden + lost, host, op.launches)
-                compute += lost
+                issued.append((seconds - hidden + lost, host, op.launches))
+                computing.append(lost)
                 exposed[op.group] = exposed.get(op.group, 0.0) + most(0.0, seconds - hidden)
             else:
-                seconds = self.kernels[op]
-                now = _running(*now, seconds, host, op.launches)
-                compute += seconds
-                measured += seconds if known and op in known else 0.0
-        segments.append(Segment(now[0], now[1], more, now[2]))
+                issued.append((self.kernels[op], host, op.launches))
+                computing.append(self.kernels[op])
+        segments.append(_stretch(issued, layer_host, more))
         if covered is not None:  # the device has its partner's kernels while the host issues these
             segments = [segment.ahead for segment in segments]
-        return Phase(tuple(segments), compute, exposed, measured, wait)
+        measured = total([self.kernels[op] for op in operators if op in known]) if known else 0.0
+        return Phase(tuple(segments), total(computing), exposed, measured, wait)
 
     def work(self, operators: Iterable[Operator]) -> float:
         """Returns the seconds in which ``operators`` compute."""
@@ -267,7 +295,7 @@ class Clock:
         for op in operators:
             if not isinstance(op, Collective | HostWork):
                 beside[op.name] = beside.get(op.name, 0.0) + self.kernels[op]
-        beside["@phase"] = sum(beside.values())
+        beside["@phase"] = total(beside.values())
         return beside
 
 
