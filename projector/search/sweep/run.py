@@ -14,7 +14,7 @@ from projector.memo import collect_seldom
 from projector.search.sweep.grid import Grid, key_of
 from projector.search.sweep.points import rows
 
-_PROJECTED, _SEARCHED = 4096, 1  # points of a batch: a few seconds of work, a part of a folder
+_PROJECTED, _SEARCHED = 16384, 1  # points of a batch: a few seconds of work, a part of a folder
 _AHEAD = 4  # batches for each worker that wait
 
 Batch = list[dict[str, Any]]
