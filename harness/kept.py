@@ -78,7 +78,13 @@ class Shelf(Generic[T]):
             with _opened(folder) as at:
                 _write(at, self._file(content), seal + data)
             if fresh:
-                _forget(folder)
+                # Removes the values of all but the last few versions of the code, and no folder beside them that
+                # somebody else made.
+                with suppress(OSError):
+                    versions = [p for p in folder.parent.iterdir() if _VERSION.fullmatch(p.name) and p.is_dir()]
+                    others = sorted(versions, key=lambda p: p.stat().st_mtime)
+                    for old in others[:-_VERSIONS]:
+                        shutil.rmtree(old, ignore_errors=True)
             elif not seal[0]:  # one in 256
                 _thin(folder)
 
@@ -158,15 +164,6 @@ def _version(library: str) -> str:
         return metadata.version(library)
     except metadata.PackageNotFoundError:
         return "none"
-
-
-def _forget(folder: Path) -> None:
-    """Removes the values of all but the last few versions of the code, and no folder beside them that somebody else made."""
-    with suppress(OSError):
-        versions = [p for p in folder.parent.iterdir() if _VERSION.fullmatch(p.name) and p.is_dir()]
-        others = sorted(versions, key=lambda p: p.stat().st_mtime)
-        for old in others[:-_VERSIONS]:
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def _thin(folder: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.cli.common import Parser, add_command, add_measured_folder, say
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 from projector.io.progress import progress
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def _chosen(patterns: Sequence[str], every: Sequence[Ablation]) -> list[Ablation
     names = [each.name for each in every]
     lost = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
     wrong = [Problem("command line", "NAME", pattern, nearest(pattern, names)) for pattern in lost]
-    if wrong:
-        raise InputError(wrong)
+    raise_all(wrong)
     return [each for each in every if not patterns or any(fnmatchcase(each.name, p) for p in patterns)]
 
 

@@ -30,7 +30,7 @@ from harness.report import (
 from harness.report.plot import png
 from harness.report.table import Report
 from projector import posterior
-from projector.errors import NO_FILE, InputError, Problem
+from projector.errors import NO_FILE, InputError, Problem, raise_all
 from projector.io.files import write_whole
 from projector.io.progress import progress
 
@@ -55,8 +55,7 @@ def command(args: argparse.Namespace) -> int:
         problems.append(Problem(str(args.suite), "", NO_FILE, "a suite to time, or --no-speed"))
     problems += folder_problems(args.out)
     problems += against.problems(args)
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     earlier = against.read(args)
     runs = runs_of_all(paths)
     # Timed first: the evaluation of a thousand runs would leave every kernel time remembered.

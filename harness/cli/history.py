@@ -12,7 +12,7 @@ from typing import Any
 from harness.cli.common import Flags, Parser, add_command, fraction, positive, say
 from harness.contracts.results import BASELINE, FITS
 from harness.score.drift import BROKEN
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 from projector.io.files import write_whole
 
 STORE = Path("history.sqlite")
@@ -63,8 +63,7 @@ def _check(args: argparse.Namespace) -> None:
         problems.append(Problem("command line", "--plot", str(args.plot), "a name that ends in .png, .svg or .pdf"))
     if args.csv and args.json:
         problems.append(Problem("command line", "--csv", "--json beside it", "one of the two"))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
 
 
 def _chosen(found: Sequence[Any], args: argparse.Namespace) -> list[Any]:
@@ -76,8 +75,7 @@ def _chosen(found: Sequence[Any], args: argparse.Namespace) -> list[Any]:
     ):
         if value is not None and value not in known:
             problems.append(Problem(str(args.store), flag, value, nearest(value, sorted(known))))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return [
         s
         for s in found

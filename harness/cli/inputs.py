@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.cli.common import Parser, add_command
 from projector.cli import as_json
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, adding_to, raise_all
 from projector.io.progress import progress
 
 
@@ -33,12 +33,9 @@ def command(args: argparse.Namespace) -> int:
             problems += [replace(problem, where="--gpu", key="") for problem in error.problems]
     found: list[tuple[Path, list[Path]]] = []
     for folder in args.folders:
-        try:
+        with adding_to(problems):
             found.append((folder, inputs.experiments(folder)))
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     made: list[inputs.Line] = []
     with progress("projecting", sum(len(files) for _, files in found)) as told:
         for folder, files in found:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.common import Parser, add_command, folder_problems, say
-from projector.errors import InputError, Problem
+from projector.errors import Problem, raise_all
 from projector.io.progress import progress
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ def _check(args: argparse.Namespace) -> None:
         from projector.kernels import backends
 
         backends.check(args.gemm_backend)
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
 
 
 def shares(suites: Sequence[Suite]) -> list[SuiteShare]:

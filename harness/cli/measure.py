@@ -79,7 +79,7 @@ def command(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace) -> Plan:
     from harness.evidence import shelf
     from harness.measure import spec
-    from projector.errors import InputError, Problem, nearest
+    from projector.errors import Problem, nearest, raise_all
 
     args.spec = shelf.suite(args.spec)
     plan = spec.read(args.spec)
@@ -92,8 +92,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     if args.steps is not None and args.steps < spec.LEAST_STEPS:
         problems.append(Problem("command line", "--steps", args.steps, f"at least {spec.LEAST_STEPS}"))
     problems += folder_problems(args.out)
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     jobs = tuple(
         replace(job, steps=args.steps or job.steps) for job in plan.jobs if not args.only or job.id in args.only
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.cli.common import Parser, add_command, say
 from projector.cli.parser import price
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 from projector.io.files import write_whole
 from projector.workload import zoo
 
@@ -79,6 +79,5 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
             problems.append(Problem("command line", "--parameters", text, expected))
             continue
         found[model] = number
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return found

@@ -9,7 +9,7 @@ from harness.contracts.results import Evaluation
 from harness.report import files, junit, publish, screen
 from harness.report.table import Report
 from harness.score import gate
-from projector.errors import InputError
+from projector.errors import InputError, raise_all
 from projector.io.files import write_whole
 from projector.io.progress import progress
 
@@ -41,8 +41,7 @@ def command(args: argparse.Namespace) -> int:
         raise InputError(problems)
     asked = bool(args.by or args.metric or args.where)
     problems = [] if asked else publish.format_problems(args.format)
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     saved = files.read(args.results)
     e = saved.evaluation
     if asked:

@@ -28,7 +28,7 @@ from harness.report.table import Report
 from harness.score import drift, gate
 from projector.cli.options import add_kernels, read_settings
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 from projector.io.files import write_whole
 from projector.io.progress import progress
 from projector.kernels.settings import DEFAULT
@@ -188,8 +188,7 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
     problems += folder_problems(args.out)
     problems += _two_of_one_id(suites, runs)
     problems += [] if problems else _unknown(args.ids, suites, runs)
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     if args.ids:
         suites = [replace(s, runs=_only(s.runs, args.ids), gate={}, plan=Plan()) for s in suites]
         runs = list(_only(runs, args.ids))

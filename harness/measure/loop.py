@@ -154,7 +154,10 @@ def _closed(
     suite: Suite, host: launch.Host, folder: Path, told: Callable[[str], None], live: bool, ends: float
 ) -> tuple[Mapping[str, Here], tuple[Trained, ...], tuple[Shrunk, ...], frozenset[str]]:
     """Where jobs ran, what was trained, the shrink test, and which jobs were disturbed by more than it allows."""
-    _forget(folder)
+    # What an earlier run of the suite found says nothing of the machine now
+    for pattern in (f"machine-*/{NAME}.cluster.yaml", "timings/*"):
+        for path in folder.glob(pattern):
+            path.unlink()
     plan, limit = suite.plan, suite.gate.get("benchmark", {}).get(SHRINK) if live else None
     places = {job.id: _place(job, plan, host, folder, told) for job in plan.jobs}
     if not live:
@@ -246,10 +249,3 @@ def _row(job: Job, place: Here, *, alone: bool) -> _Row:
                 if asked.ranks in (1, job.workload.gpus):
                     planned[each] = asked, notes
     return _Row(job=job, place=place, alone=single, planned=planned)
-
-
-def _forget(folder: Path) -> None:
-    """What an earlier run of the suite found says nothing of the machine now."""
-    for pattern in (f"machine-*/{NAME}.cluster.yaml", "timings/*"):
-        for path in folder.glob(pattern):
-            path.unlink()

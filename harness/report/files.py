@@ -84,7 +84,11 @@ def _dumps(value: object) -> str:
 def read(path: Path) -> Saved:
     """A ``results.json``, or the folder that holds it. InputError where it is neither, or of another schema version."""
     source = path / "results.json" if path.is_dir() else path
-    document = _document(source)
+    document = parse_json(read_text(source, "a results.json"), str(source), "a results.json")
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if version not in range(1, SCHEMA_VERSION + 1):
+        raise InputError([Problem(str(source), "schema_version", version, f"1 to {SCHEMA_VERSION}")])
+    document = dict(document)
     try:
         saved = _saved(document)
     except InputError:
@@ -157,14 +161,6 @@ def _problems(saved: Saved, where: str) -> list[Problem]:
             continue
         found += [p for mode, each in limits.items() for p in parse_limits(each, where, f"gates.{name}.{mode}")[1]]
     return found
-
-
-def _document(source: Path) -> dict[str, Any]:
-    document = parse_json(read_text(source, "a results.json"), str(source), "a results.json")
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if version not in range(1, SCHEMA_VERSION + 1):
-        raise InputError([Problem(str(source), "schema_version", version, f"1 to {SCHEMA_VERSION}")])
-    return dict(document)
 
 
 def _saved(document: Mapping[str, Any]) -> Saved:

@@ -84,7 +84,9 @@ def png(view: StepView) -> bytes:
     iterations repeat (restarts) or leave gaps, steps stand in the order of the log."""
     figure = plot.blank(9, 4.5)
     axes = figure.add_subplot()
-    ceiling = _ceiling(view)
+    # Twice the kept range above the median, at least a fifth of it
+    kept = view.seconds[view.reasons == 0]
+    ceiling = float(view.median + max(2 * (kept.max() - view.median), 0.2 * view.median))
     places, label = _places(view)
     for start in np.flatnonzero(np.diff(view.segment)) + 1 if len(view.segment) else ():
         axes.axvline(places[start] - 0.5, color=plot.GREY, linewidth=0.8, linestyle=":")
@@ -120,9 +122,3 @@ def _places(view: StepView) -> tuple[npt.NDArray[np.int64], str]:
     first, last = int(view.iteration.min()), int(view.iteration.max())
     told = f"; dotted: {starts} starts" if starts > 1 else ""
     return np.arange(1, len(view.iteration) + 1), f"logged step (iterations {first} to {last}{told})"
-
-
-def _ceiling(view: StepView) -> float:
-    """Twice the kept range above the median, at least a fifth of it."""
-    kept = view.seconds[view.reasons == 0]
-    return float(view.median + max(2 * (kept.max() - view.median), 0.2 * view.median))

@@ -86,7 +86,9 @@ def planned(
     whole = by_rank(found.held, placement(made.resolved))[rank]
     _add(costs["once"], optimizer(made.resolved, whole), kernels, 1)
     for row in made.communication:
-        for which, half in _when(row):
+        # The passes in which a collective runs, and its share in each: gradients and parameters are exchanged once,
+        # the rest forward and backward alike.
+        for which, half in (("once", 1.0),) if row.part in ("dp_s", "pp_s") else (("forward", 0.5), ("backward", 0.5)):
             _put(costs[which], _exchange(row), half * row.seconds, half * row.exposed, half * row.count)
     return Planned(made, found.model, costs, (attention[0], attention[1]))
 
@@ -102,12 +104,6 @@ def _longest(found: Priced, schedule: Schedule, layers_only: bool) -> int:
     plain = [all(_is_layer(part) for v in own for part in found.parts[v]) for own in schedule.placement]
     kept = [rank for rank, only in enumerate(plain) if only] if layers_only else []
     return max(kept or range(len(loads)), key=lambda rank: loads[rank])
-
-
-def _when(row: Traffic) -> tuple[tuple[str, float], ...]:
-    """The passes in which a collective runs, and its share in each: gradients and parameters are exchanged once, the rest
-    forward and backward alike."""
-    return (("once", 1.0),) if row.part in ("dp_s", "pp_s") else (("forward", 0.5), ("backward", 0.5))
 
 
 def _exchange(row: Traffic) -> str:

@@ -245,7 +245,9 @@ def _notes(trace: Trace, part: TracedPart, who: Sequence[Owner], ranks: int) -> 
         notes.append(
             f"{100 * lost / len(who):.0f} % of the kernels have no launch in the file: phase and cause unknown"
         )
-    graphs = _graphed(part)
+    # Share of kernels that share a launch with others
+    correlations = [each for each in part.kernels.correlation.tolist() if each >= 0]
+    graphs = 1.0 - len(set(correlations)) / len(correlations) if correlations else 0.0
     if graphs > 0.5:
         notes.append(
             f"{100 * graphs:.0f} % of the kernels come from graph launches: no operator or shape is known of them"
@@ -267,12 +269,6 @@ def _other_device(trace: Trace, cluster: Cluster) -> list[str]:
     if found == cluster.gpu.name:
         return []
     return [f"the trace is of {trace.gpu or 'a device that it does not name'}, the projection of {cluster.gpu.name}"]
-
-
-def _graphed(part: TracedPart) -> float:
-    """Share of kernels that share a launch with others."""
-    correlations = [each for each in part.kernels.correlation.tolist() if each >= 0]
-    return 1.0 - len(set(correlations)) / len(correlations) if correlations else 0.0
 
 
 def _sharing(part: TracedPart, share: Share, plan: Planned) -> list[str]:

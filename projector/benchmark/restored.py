@@ -47,7 +47,9 @@ def collectives_needed(
 
 def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster) -> Projection:
     """``simulated`` with the step that ``timings`` make."""
-    resolved = _together(simulated.resolved)
+    # Weight gradients where they were timed: in the backward of their layer
+    recipe = replace(simulated.resolved.workload.recipe, defer_embedding_wgrad_compute=False)
+    resolved = replace(simulated.resolved, workload=replace(simulated.resolved.workload, recipe=recipe))
     stages = stages_of(resolved)
     execution = _quiet(resolved.execution)
     if cluster.gpu.vendor == "cpu":  # what moves data is the core that computes: nothing hides
@@ -80,12 +82,6 @@ def _with_ends(step: Step, asked: Asked, price: Price) -> Step:
     seconds = price(scalar) * (1 if asked.ranks > 1 else 2)
     breakdown = {**step.breakdown, "dp_s": step.breakdown["dp_s"] + seconds}
     return replace(step, seconds=step.seconds + seconds, breakdown=breakdown)
-
-
-def _together(resolved: Resolved) -> Resolved:
-    """Weight gradients where they were timed: in the backward of their layer."""
-    recipe = replace(resolved.workload.recipe, defer_embedding_wgrad_compute=False)
-    return replace(resolved, workload=replace(resolved.workload, recipe=recipe))
 
 
 @dataclass(frozen=True, slots=True)

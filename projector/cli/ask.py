@@ -13,7 +13,7 @@ from projector.cli.layout import add_budget, searched
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, arguments, price, tokens, whole
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import InputError, Problem, Unsupported, adding_to
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
@@ -114,10 +114,8 @@ def _run(options: argparse.Namespace) -> None:
     for name in names or [None]:
         mine = copy(options)
         mine.gpu = name
-        try:
+        with adding_to(problems):
             answers.append(answered(mine))
-        except InputError as error:
-            problems += error.problems
     if problems:
         raise InputError(dict.fromkeys(problems))
     case, found = answers[0].case, answers[0].found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from projector.cli.live import add_live, one_voice
 from projector.cli.parser import Parser, add_command, add_json
 from projector.cli.record import add_device, warn
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 
 if TYPE_CHECKING:
     from projector.benchmark.device import Device
@@ -58,8 +58,7 @@ def _timed(options: argparse.Namespace) -> None:
 
     whole = workload(options.config)
     wrong = problems(whole)
-    if wrong:
-        raise InputError(wrong)
+    raise_all(wrong)
     device: Device | None = None
     if options.load_benchmark:
         cluster = _loaded_cluster(options)

@@ -10,7 +10,7 @@ from typing import Any
 
 from projector import pipeline
 from projector.cli.recipe_flags import Said, flag_of
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 from projector.intake.loaded import Loaded
 from projector.plan.usual import SEQ_LENGTH
 from projector.workload.fields import fields
@@ -41,15 +41,15 @@ def changed(loaded: Loaded, options: argparse.Namespace, told: Said) -> Recipe:
     change |= _dispatch(loaded, options, problems)
     name = options.pipeline_schedule_algorithm
     if name is not None and name not in (AUTO, ALL):
-        found = _schedule(name)
+        key = _normal(name)
+        found = "zb_ilp" if key == _SOLVED else _spellings().get(key)
         if found is None:
             expected = nearest(name, (AUTO, ALL, *_spellings()))
             problems.append(Problem("--pipeline-schedule-algorithm", "", name, expected))
         change["pipeline_schedule"] = found
     if options.enable_zero_bubble and name in (None, AUTO):
         change["pipeline_schedule"] = "zbv" if change.get("vpp", recipe.vpp) == 2 else _PRIMUS_NAMES["zerobubble"]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return replace(recipe, **change)
 
 
@@ -93,11 +93,6 @@ def _dispatch(loaded: Loaded, options: argparse.Namespace, problems: list[Proble
     if options.enable_deepep or stage:
         change |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
     return change
-
-
-def _schedule(text: str) -> str | None:
-    key = _normal(text)
-    return "zb_ilp" if key == _SOLVED else _spellings().get(key)
 
 
 def _normal(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from projector.io.table import Table, figure, listed, text
+from projector.io.table import Table, figure, listed, text, values
 from projector.step.communication import Traffic
 
 _SUFFIXES = ("_all_reduce", "_reduce_scatter", "_all_gather")
@@ -49,17 +49,8 @@ def as_document(rows: Sequence[Traffic]) -> list[dict[str, Any]]:
     """``bytes`` of one message, ``count`` messages a step, ``seconds`` = ``hidden_seconds`` + ``exposed_seconds``;
     ``part``: the part of ``breakdown`` that exposed seconds are in."""
     return [
-        {
-            "collective": row.name,
-            "group": row.group,
-            "part": row.part,
-            "operation": row.operation or None,
-            "algorithm": row.algorithm or None,
-            "bytes": row.bytes,
-            "count": row.count,
-            "seconds": row.seconds,
-            "hidden_seconds": row.hidden,
-            "exposed_seconds": row.exposed,
-        }
+        values(row, "collective=name group part")
+        | {"operation": row.operation or None, "algorithm": row.algorithm or None}
+        | values(row, "bytes count seconds hidden_seconds=hidden exposed_seconds=exposed")
         for row in rows
     ]

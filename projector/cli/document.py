@@ -10,6 +10,7 @@ from projector.cli import expected
 from projector.cli.inputs import Case
 from projector.cli.leftover import dropped, left_open
 from projector.expectation import memory_grade
+from projector.io.table import values
 from projector.memory.modules import by_module
 from projector.memory.verdict import verdict
 from projector.projection import Projection
@@ -35,17 +36,11 @@ def performance(case: Case, made: Projections) -> dict[str, Any]:
         content["schedules"] = [
             {"schedule": item.schedule, "vpp": item.vpp, "status": "invalid", "reason": item.reason}
             if item.projection is None
-            else {
-                "schedule": item.schedule,
-                "vpp": item.vpp,
-                "in_framework": item.runs,
-                "status": "ok" if item.projection.memory.fits else "out-of-memory",
-                "step_seconds": item.projection.step_seconds,
-                "tgs": item.projection.tgs,
-                "expected": expected.as_document(expected.expectation(case, item.projection)),
-                "bubble": item.projection.bubble,
-                "device_bytes": item.projection.memory.device,
-            }
+            else values(item, "schedule vpp in_framework=runs")
+            | {"status": "ok" if item.projection.memory.fits else "out-of-memory"}
+            | values(item.projection, "step_seconds tgs")
+            | {"expected": expected.as_document(expected.expectation(case, item.projection))}
+            | values(item.projection, "bubble device_bytes=memory.device")
             for item in made.compared
         ]
     return content
@@ -110,18 +105,12 @@ def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
         "config": case.config,
         "model": {"name": workload.model.name, "parameters": counted.main, "active_parameters": counted.active},
         "framework": {"name": workload.framework, "date": workload.framework_date or None},
-        "cluster": {
-            "name": cluster.name,
-            "gpu": cluster.gpu.name,
-            "gpus": workload.gpus,
-            "gpus_per_host": cluster.gpus_per_host,
-        },
+        "cluster": {"name": cluster.name, "gpu": cluster.gpu.name, "gpus": workload.gpus}
+        | values(cluster, "gpus_per_host"),
         "recipe": to_mapping(workload.recipe),
-        "parallelism": {name: getattr(workload.recipe, name) for name in ("tp", "tp2", "pp", "vpp", "cp", "ep", "etp")}
-        | {"dp": workload.dp, "edp": workload.edp},
+        "parallelism": values(workload.recipe, "tp tp2 pp vpp cp ep etp") | values(workload, "dp edp"),
         "derived": {
-            "num_microbatches": workload.num_microbatches,
-            "tokens_per_step": workload.tokens_per_step,
+            **values(workload, "num_microbatches tokens_per_step"),
             "schedule": made.timeline.compiled.schedule.name,
             "minimum_dp": minimum,
             "dp_scaling_factor": scaling,
@@ -140,26 +129,15 @@ def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
 def _projection(case: Case, made: Projection) -> dict[str, Any]:
     return {
         "status": "ok" if made.memory.fits else "out-of-memory",
-        "step_seconds": made.step_seconds,
-        "tgs": made.tgs,
+        **values(made, "step_seconds tgs"),
         "tokens_per_second": tokens_per_second(made),
-        "mfu": made.mfu,
-        "bubble": made.bubble,
-        "measured_share": made.measured_share,
+        **values(made, "mfu bubble measured_share"),
         "expected": expected.as_document(expected.expectation(case, made)),
         "breakdown": dict(made.breakdown),
         "stages": [
-            {
-                "stage": i,
-                "rank": chunk.rank,
-                "chunk": chunk.index,
-                "layers": list(chunk.layers),
-                "embedding": chunk.embedding,
-                "mtp_layers": chunk.mtp,
-                "head": chunk.head,
-                "forward_seconds": forward,
-                "backward_seconds": backward,
-            }
+            {"stage": i}
+            | values(chunk, "rank chunk=index layers embedding mtp_layers=mtp head")
+            | {"forward_seconds": forward, "backward_seconds": backward}
             for i, (chunk, forward, backward) in enumerate(stages(made))
         ],
     }
@@ -171,10 +149,8 @@ def _plan(case: Case, made: Projection) -> dict[str, Any]:
     for rank in plan.ranks:
         reserved, device = rank_totals(case, made, rank.held)
         ranks.append(
-            {
-                "rank": rank.rank,
-                "parameters": rank.parameters,
-                "event": rank.event,
+            values(rank, "rank parameters event")
+            | {
                 "components": {name: float(size) for name, size in rank.components.items()},
                 "allocated": float(rank.allocated),
                 "reserved": float(reserved),
@@ -186,11 +162,7 @@ def _plan(case: Case, made: Projection) -> dict[str, Any]:
         "fits": bool(plan.fits),
         "tolerance": float(plan.tolerance),
         "evidence": memory_grade(made, case.assumed),
-        "allocated": float(plan.allocated),
-        "reserved": float(plan.reserved),
-        "device": float(plan.device),
-        "required": float(plan.required),
-        "usable": float(plan.usable),
+        **{name: float(getattr(plan, name)) for name in ("allocated", "reserved", "device", "required", "usable")},
         "margin": float(plan.margin_bytes),
         "ranks": ranks,
     }

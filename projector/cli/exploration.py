@@ -10,7 +10,7 @@ from projector import pipeline
 from projector.card import PARTS
 from projector.cli.inputs import Case
 from projector.dataclass import dataclass
-from projector.io.table import Line, Table, figure, gib, listed, number1, percent, signed, text
+from projector.io.table import Line, Table, figure, gib, listed, number1, percent, signed, text, values
 from projector.projection import Projection, project
 from projector.search.explore import Tried, gains, singly, walk
 from projector.search.symptoms import Symptom, symptoms
@@ -143,20 +143,16 @@ def as_document(case: Case, found: Explored) -> dict[str, Any]:
         ],
         "together": _together(case, baseline, kept[-1]) if kept else None,
         "steps": [
-            {
-                "category": t.change.kind,
-                "change": t.change.label,
-                "fields": dict(t.change.fields),
-                "kept": t.kept,
-                "tgs": t.projection.tgs if t.projection else None,
+            values(t, "category=change.kind change=change.label")
+            | {"fields": dict(t.change.fields)}
+            | values(t, "kept tgs=projection.tgs")
+            | {
                 "gain": t.gain if t.projection else None,
                 "interval": [t.low, t.high] if t.projection else None,
                 "moved": {"part": t.moved[0], "seconds": t.moved[1]} if t.projection else None,
-                "fits": t.projection.memory.fits if t.projection else None,
-                "device_bytes": t.projection.memory.device if t.projection else None,
-                "memory_status": t.projection.memory.status if t.projection else None,
-                "reason": t.reason,
             }
+            | values(t.projection, "fits=memory.fits device_bytes=memory.device memory_status=memory.status")
+            | {"reason": t.reason}
             for t in tried
         ],
     }

@@ -65,27 +65,13 @@ def _write(path: str, found: Sequence[BlockWork]) -> None:
 
 
 def _block(found: BlockWork) -> dict[str, Any]:
-    fields = (
-        "module",
-        "operator",
-        "phase",
-        "collective",
-        "flops",
-        "bytes",
-        "intensity",
-        "seconds",
-        "hidden",
-        "host",
-        "bound",
-    )
+    from projector.io.table import values
+
+    operator = "module operator phase collective flops bytes intensity seconds hidden host bound"
+    times = "forward_seconds=time.forward.seconds backward_seconds=time.backward.seconds"
     return {
-        "name": found.name,
-        "number": found.number,
-        "recomputed": found.recomputed,
-        "ridge": found.ridge,
-        "forward_seconds": found.time.forward.seconds,
-        "backward_seconds": found.time.backward.seconds,
-        "operators": [{name: getattr(work, name) for name in fields} for work in found.works],
+        **values(found, f"name number recomputed ridge {times}"),
+        "operators": [values(work, operator) for work in found.works],
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from projector.cli.recipe_flags import flag_of
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.frameworks import Resolved
 from projector.frameworks.resolve import EXCHANGE
 from projector.io.table import percent
@@ -139,8 +139,7 @@ def refuse_assumed(workload: Workload, made: Projection, assumed: Sequence[str])
     ]
     entries = (*assumed, *made.assumed)
     problems += [Problem("--strict", "", f"assumed {text}", "a value that is stated") for text in entries]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
 
 
 def moot(stated: Recipe, settled: Recipe) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from projector.cli import as_json
 from projector.cli.parser import Parser, add_command, add_json
 from projector.errors import InputError, Problem
-from projector.io.table import NONE, Column, Line, Table, figure, listed, percent, text
+from projector.io.table import NONE, Column, Line, Table, figure, listed, percent, text, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -215,8 +215,7 @@ def _document(
 ) -> None:
     told = {
         each.name: {
-            "share": each.share,
-            "before": each.before,
+            **values(each, "share before"),
             "busbw_gbs": _busbw(each.swept),
             "told_by": _longest(each.swept, shares.cluster),
             "where": each.swept.where,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from projector.cli.parser import HelpAll, Parser, quantity, whole
 from projector.cli.recipe_flags import add_field_flags
-from projector.errors import InputError, Problem
+from projector.errors import Problem, adding_to, raise_all
 
 if TYPE_CHECKING:
     from projector.kernels.settings import Settings
@@ -86,12 +86,9 @@ def read_settings(options: argparse.Namespace) -> Settings:
     flag, variable = options.gemm_backend, os.environ.get(_BACKEND, "")
     name = (flag or variable or BUILTIN).strip().lower()
     settings = Settings(gemm_backend=name, gpu_clock_mhz=clock, power_cap_watts=options.power_cap_watts)
-    try:
+    with adding_to(problems):
         settings.check("--gemm-backend" if flag or not variable else _BACKEND)
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return settings
 
 

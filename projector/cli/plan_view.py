@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 from projector.cli import document, report
 from projector.cli.expected import expectation, sources
 from projector.cli.inputs import Case
-from projector.io.table import NONE, Column, Line, Table, figure, listed, percent, seconds, signed, text
+from projector.io.table import NONE, Column, Line, Table, figure, listed, percent, seconds, signed, text, values
 from projector.plan.assumptions import WORDS, ends
-from projector.plan.forecast import DAY, HOUR, Figures
+from projector.plan.forecast import DAY, HOUR, Forecast
 from projector.plan.goodput import daly, young
 from projector.plan.plan import Plan
 from projector.plan.price import Price
@@ -185,36 +185,24 @@ def as_document(case: Case, made: Plan, price: Price | None) -> dict[str, Any]:
         "steps": made.tokens / load.tokens_per_step,
         "memory": {"status": made.made.memory.status, "fits": bool(made.made.memory.fits)},
         "currency": price.currency or None if price else None,
-        "figures": {"middle": _plain(f.middle), "low": _plain(f.low), "high": _plain(f.high)},
+        "figures": _three(f),
         "simulated": asdict(made.simulated),
         "assumptions": [
-            {
-                "name": each.name,
-                "value": each.range.value,
-                "low": ends(each.range)[0],
-                "high": ends(each.range)[2],
-                "unit": each.range.unit,
-                "kind": each.range.kind,
-                "source": each.range.source,
-                "change": {"days": each.days, "mwh": each.mwh, "cost": each.cost},
-            }
+            values(each, "name value=range.value")
+            | {"low": ends(each.range)[0], "high": ends(each.range)[2]}
+            | values(each.range, "unit kind source")
+            | {"change": values(each, "days mwh cost")}
             for each in f.moved
         ],
         "sizes": [
-            {
-                "gpus": size.gpus,
-                "refused": size.refused or None,
-                "slowest_chip": size.slowest,
-                "step_seconds": size.made.step_seconds if size.made else None,
-                "global_batch_size": size.made.resolved.workload.recipe.global_batch_size if size.made else None,
-                "figures": {name: _plain(getattr(size.forecast, name)) for name in ("middle", "low", "high")}
-                if size.forecast
-                else None,
-            }
+            {"gpus": size.gpus, "refused": size.refused or None}
+            | values(size, "slowest_chip=slowest step_seconds=made.step_seconds")
+            | values(size, "global_batch_size=made.resolved.workload.recipe.global_batch_size")
+            | {"figures": size.forecast and _three(size.forecast)}
             for size in made.sizes
         ],
     }
 
 
-def _plain(figures: Figures) -> dict[str, Any]:
-    return {field.name: getattr(figures, field.name) for field in fields(Figures)}
+def _three(forecast: Forecast) -> dict[str, dict[str, Any]]:
+    return {name: asdict(figures) for name, figures in values(forecast, "middle low high").items()}

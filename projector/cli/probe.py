@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from projector.benchmark.collectives import Swept
     from projector.benchmark.device import Device
     from projector.benchmark.entry import Entry
-    from projector.benchmark.fabric import Joined
     from projector.benchmark.probe import Probed
     from projector.benchmark.stopwatch import Stopwatch
 
@@ -65,7 +64,10 @@ def _probe(options: argparse.Namespace) -> None:
         made = entry(probed, slug(options.name) if options.name else device.gpu)
     except ValueError as error:
         raise InputError([Problem("--device", "", device.title, f"a device that torch can time ({error})")]) from None
-    joined = _joined(device, made, options.collectives)
+    # What joins the devices here; None where there is one, or nobody asks for that of CPUs
+    from projector.benchmark import fabric
+
+    joined = fabric.fitted(_swept(device), made.gpu) if _joins(device, options.collectives) else None
     files = write(made, Path(options.out), device.software(), joined)
     with as_json.aside(options.json):
         _tell(probed, made)
@@ -81,13 +83,6 @@ def _probe(options: argparse.Namespace) -> None:
         parameters = {key: {"value": each.value, "kind": each.kind} for key, each in made.parameters.items()}
         content = {"command": "probe", "gpu": made.gpu.name, "title": made.gpu.title, "seconds": probed.seconds}
         as_json.write({**content, "parameters": parameters, "errors": made.errors, "written": [str(f) for f in files]})
-
-
-def _joined(device: Device, made: Entry, asked: bool | None) -> Joined | None:
-    """What joins the devices here; None where there is one, or nobody asks for that of CPUs."""
-    from projector.benchmark import fabric
-
-    return fabric.fitted(_swept(device), made.gpu) if _joins(device, asked) else None
 
 
 def _joins(device: Device, asked: bool | None) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from projector.cli import expected
 from projector.cli.inputs import Case
-from projector.io.table import Cell, Line, Table, figure, gib, listed, text
+from projector.io.table import Cell, Line, Table, figure, gib, listed, text, values
 from projector.projection import Projection, project
 from projector.search.remedies import Remedies, Remedy, remedies
 
@@ -64,9 +64,7 @@ def _values(case: Case, remedy: Remedy) -> dict[str, Any]:
         "gpus": remedy.gpus,
         "step_seconds": made.step_seconds,
         "expected": expected.as_document(expected.expectation(case, made)),
-        "tgs": made.tgs,
-        "fits": bool(made.memory.fits),
-        "memory_status": made.memory.status,
+        **values(made, "tgs fits=memory.fits memory_status=memory.status"),
         "required": float(made.memory.required),
         "margin": float(made.memory.margin_bytes),
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from projector.cli.options import add_selection, add_strict
 from projector.cli.parser import Parser, add_command, add_json, quantity, whole
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,8 +123,7 @@ def _follow(options: argparse.Namespace) -> None:
     ]
     if answers % options.updates:
         said.append(Problem("--updates", "", options.updates, f"a divisor of {answers} answers (prompts × samples)"))
-    if said:
-        raise InputError(said)
+    raise_all(said)
     options.stated |= {key: (flag, str(value)) for key, (flag, value) in follow.items()}
 
 

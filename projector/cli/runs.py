@@ -12,7 +12,7 @@ from projector.cli import evidence
 from projector.cli.options import selection
 from projector.cli.parser import parse, quantity
 from projector.dataclass import dataclass
-from projector.errors import InputError, NoMeasurement, Problem, Unsupported
+from projector.errors import InputError, NoMeasurement, Problem, Unsupported, raise_all
 from projector.hardware import catalogue
 
 if TYPE_CHECKING:
@@ -108,8 +108,7 @@ def prepare(options: argparse.Namespace) -> None:
     if options.anchors and timed:
         expected = f"no --{timed.replace('_', '-')}: the layers of the anchor are not timed"
         problems.append(Problem(_WHERE, "--anchor", options.anchors[0][0] or "", expected))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     pairs, options.read = [], {}
     for file, step in options.anchors:
         if step is None:

@@ -11,7 +11,20 @@ from projector.cli import document, expected, report
 from projector.cli.comparison import Row, alive
 from projector.cli.inputs import Case
 from projector.errors import InputError
-from projector.io.table import Line, Table, figure, gib, listed, number, number0, number1, percent, seconds, text
+from projector.io.table import (
+    Line,
+    Table,
+    figure,
+    gib,
+    listed,
+    number,
+    number0,
+    number1,
+    percent,
+    seconds,
+    text,
+    values,
+)
 from projector.pipeline.evaluator import evaluate
 from projector.pipeline.optimal import Optimum, improve
 from projector.pipeline.sketch import sketch
@@ -102,16 +115,15 @@ def _entry(case: Case, row: Row) -> dict[str, Any]:
         return {"schedule": row.schedule, "vpp": row.vpp, "status": "refused", "reason": row.reason}
     line, most = made.timeline, alive(made.timeline)
     ranks = []
+    of_ranks = values(
+        line, "busy_seconds=rank_busy start_seconds=rank_start end_seconds=rank_end bubble_of_makespan bubble_of_span"
+    )
     for rank, held in enumerate(made.memory.ranks):
         reserved, device = document.rank_totals(case, made, held.held)
         ranks.append(
             {
                 "rank": rank,
-                "busy_seconds": float(line.rank_busy[rank]),
-                "start_seconds": float(line.rank_start[rank]),
-                "end_seconds": float(line.rank_end[rank]),
-                "bubble_of_makespan": float(line.bubble_of_makespan[rank]),
-                "bubble_of_span": float(line.bubble_of_span[rank]),
+                **{name: float(of_rank[rank]) for name, of_rank in of_ranks.items()},
                 "chunks_alive": int(most[rank]),
                 "allocated_bytes": float(held.allocated),
                 "reserved_bytes": float(reserved),
@@ -119,12 +131,9 @@ def _entry(case: Case, row: Row) -> dict[str, Any]:
             }
         )
     return {
-        "schedule": row.schedule,
-        "vpp": row.vpp,
-        "in_framework": row.runs,
+        **values(row, "schedule vpp in_framework=runs"),
         "status": "ok" if row.fits else "out-of-memory",
-        "step_seconds": made.step_seconds,
-        "tgs": made.tgs,
+        **values(made, "step_seconds tgs"),
         "makespan_seconds": float(line.makespan),
         "bubble_of_makespan": float(line.bubble_of_makespan.mean()),
         "bubble_of_span": float(line.bubble_of_span.mean()),

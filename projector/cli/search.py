@@ -12,7 +12,7 @@ from projector.cli.ask import MOST, sizes
 from projector.cli.layout import add_budget, jobs
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, price, quantity, whole, wrapped
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.search.page import add_pictures, pictures
 
 if TYPE_CHECKING:
@@ -126,8 +126,7 @@ def _space(case: Case, options: argparse.Namespace, gpus: tuple[int, ...]) -> Sp
     problems: list[Problem] = []
     only = _values(options.fix, "--fix", problems, case.cluster.gpu)
     vary = _values(options.vary, "--vary", problems, case.cluster.gpu)
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return space(case.workload, case.cluster, only={**held(case, options), **only}, vary=vary, gpus=gpus)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from projector.cli import expected
 from projector.cli.inputs import Case
 from projector.errors import InputError
-from projector.io.table import Line, Table, factor, figure, gib, listed, number1, seconds, signed, text
+from projector.io.table import Line, Table, factor, figure, gib, listed, number1, seconds, signed, text, values
 from projector.search.axes import Option
 from projector.search.first_run import FirstRun, first_run
 from projector.search.found import Best, Found
@@ -193,7 +193,6 @@ def _binding(found: Found) -> Table:
 
 def as_document(case: Case, found: Found, objective: str, start: Sequence[str]) -> dict[str, Any]:
     """Returns the whole of it as JSON values."""
-    c = found.counts
     return {
         "schema_version": 1,
         "command": "search",
@@ -201,24 +200,18 @@ def as_document(case: Case, found: Found, objective: str, start: Sequence[str]) 
         "cluster": case.cluster.name,
         "framework": case.workload.framework,
         "objective": objective,
-        "space": {name: [_plain(value) for value in values] for name, values in found.space.axes().items()},
-        "counts": {
-            "combinations": c.points,
-            "valid": c.enumerated,
-            "out_of_memory": c.out_of_memory,
-            "unsupported": c.unsupported,
-            "bounded_away": c.bounded,
-            "projected": c.projected,
-        },
+        "space": {name: [_plain(value) for value in axis] for name, axis in found.space.axes().items()},
+        "counts": values(
+            found.counts,
+            "combinations=points valid=enumerated out_of_memory unsupported bounded_away=bounded projected",
+        ),
         "refused": [
             {"field": key, "expected": text, "combinations": n} for (key, text), n in found.refused.items() if n
         ],
         "unsupported": dict(found.reasons),
-        "gap": found.gap,
-        "gap_to_peak": found.most,
+        **values(found, "gap gap_to_peak=most"),
         "start": list(start),
-        "seconds": found.seconds,
-        "alike": found.alike,
+        **values(found, "seconds alike"),
         "safest": words(found.surest(lambda each: expected.expectation(case, each.projection).high).fields),
         "measure_first": asdict(measure_first(case, found)),
         "best": [one(case, each) for each in found.best],
@@ -244,14 +237,8 @@ def one(case: Case, each: Best) -> dict[str, Any]:
         "objective": each.value,
         "step_seconds": made.step_seconds,
         "expected": expected.as_document(expected.expectation(case, made)),
-        "tgs": made.tgs,
-        "mfu": made.mfu,
-        "breakdown": dict(made.breakdown),
-        "memory": {
-            "allocated": made.memory.allocated,
-            "status": made.memory.status,
-            "margin": float(made.memory.margin_bytes),
-        },
+        **values(made, "tgs mfu breakdown"),
+        "memory": values(made.memory, "allocated status") | {"margin": float(made.memory.margin_bytes)},
         "gain": dict(zip(("middle", "low", "high"), each.gain, strict=True)),
         "told_apart": not each.alike,
     }

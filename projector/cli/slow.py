@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from projector.card import PARTS
-from projector.errors import InputError, Problem
+from projector.errors import Problem, raise_all
 from projector.io.table import Line, Table, figure, listed, seconds, signed, text
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ def told(options: argparse.Namespace) -> Slow | None:
             problems.append(Problem("--slow-link", "", name, f"one of {', '.join(LINKS)}"))
         elif factor:
             links[name] = factor
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return Slow(ranks=ranks, links=links) if ranks or links else None
 
 

@@ -10,7 +10,7 @@ from dataclasses import field, replace
 
 from projector.cli.recipe_flags import SIZES, pairs, said
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 from projector.hardware import catalogue
 from projector.intake.architecture import load_architecture
 from projector.intake.loaded import Loaded
@@ -38,8 +38,7 @@ def read_source(options: argparse.Namespace) -> Source:
         problems.append(Problem("command line", "", "no configuration", expected))
     if options.config is None and options.configs is not None:
         problems.append(Problem("--configs", "", options.configs, "a Primus experiment to use it: --config FILE"))
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     if options.config is None:
         alone = replace(load_architecture(options.model), assumed=("framework=megatron-lm",))
         return Source(_executed(alone, framework), given)

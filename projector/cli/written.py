@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from projector.cli.patch import patched
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import InputError, Problem, Unsupported, adding_to, raise_all
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.search import axes, launchable
@@ -90,13 +90,10 @@ def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Na
             problems.append(Problem("--write", "", word, expected))
             continue
         path = Path(NAMES[kind] if word in NAMES else word)
-        try:
+        with adding_to(problems):
             own = kind == "patch"
             made[path] = patched(case, load, options) if own else _checked(kind, path.name, case, load, options)
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     for path, text in made.items():
         write_whole(path, text)
         if path.suffix == ".sh":

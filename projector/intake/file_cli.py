@@ -108,7 +108,12 @@ def _handed_on(launch: Launch, way: Way) -> tuple[Launch, dict[str, object], tup
     if shards:
         given = {"fsdp": "full_shard", **given, "fsdp_config": shards}
     if "deepspeed" not in given and (job.args.raw("distributed_type") == "DEEPSPEED" or job.args.flag("use_deepspeed")):
-        given["deepspeed"] = _zero_of_accelerate(job)
+        # DeepSpeed's configuration that accelerate makes of its own words; without a stage its own default, the
+        # second.
+        devices = {part: job.args.word(f"deepspeed_config.offload_{part}_device") for part in ("optimizer", "param")}
+        offloads = {f"offload_{part}": {"device": device} for part, device in devices.items() if device}
+        stage = job.args.raw("deepspeed_config.zero_stage")
+        given["deepspeed"] = {"zero_optimization": {"stage": 2 if stage is None else stage, **offloads}}
     job.args.used |= {*_COUNTS, "fsdp_config", *optional}
     left = job.unread(written=False)
     raise_all(job.problems)
@@ -118,14 +123,6 @@ def _handed_on(launch: Launch, way: Way) -> tuple[Launch, dict[str, object], tup
         steps[at] = Step("accelerate", {**counts, **options})
         launch = replace(launch, steps=tuple(steps))
     return launch, given, left.unmodelled
-
-
-def _zero_of_accelerate(job: Settings) -> dict[str, object]:
-    """DeepSpeed's configuration that accelerate makes of its own words; without a stage its own default, the second."""
-    devices = {part: job.args.word(f"deepspeed_config.offload_{part}_device") for part in ("optimizer", "param")}
-    offloads = {f"offload_{part}": {"device": device} for part, device in devices.items() if device}
-    stage = job.args.raw("deepspeed_config.zero_stage")
-    return {"zero_optimization": {"stage": 2 if stage is None else stage, **offloads}}
 
 
 def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str, object]:

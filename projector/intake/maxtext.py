@@ -105,7 +105,11 @@ def _loaded(
     a host; ``env``: of the launch."""
     args, fields = job.args, job.fields
     model = model or _model(job, named)
-    axes = _mesh(job, gpus, each)
+    # Sizes of the axes over both networks. -1 inside a host: what its GPUs leave; between hosts: what the hosts
+    # leave, 0 where nobody says how many there are.
+    inside = _level(job, "ici", each)
+    between = _level(job, "dcn", None if gpus is None else max(1, gpus // each))
+    axes = {axis: inside[axis] * between[axis] for axis in _AXES}
     batch, steps = _samples(args), args.integer("gradient_accumulation_steps") or 1
     tp, pp = axes["tensor"] * axes["tensor_sequence"], axes["pipeline"]
     cp = axes["context"] * axes["context_usp_ulysses"]
@@ -151,15 +155,6 @@ def _sizes(content: Mapping[str, object], words: Mapping[str, object]) -> tuple[
 def _repeated() -> Mapping[str, list[object]]:
     tables = dialect("maxtext").tables
     return {**{key: [value] for key, value in tables["sizes"].items()}, **tables["repeated"]}
-
-
-def _mesh(job: Settings, gpus: int | None, each: int) -> dict[str, int]:
-    """Sizes of the axes over both networks. -1 inside a host: what its GPUs leave; between hosts: what the hosts leave,
-    0 where nobody says how many there are.
-    """
-    inside = _level(job, "ici", each)
-    between = _level(job, "dcn", None if gpus is None else max(1, gpus // each))
-    return {axis: inside[axis] * between[axis] for axis in _AXES}
 
 
 def _level(job: Settings, level: str, devices: int | None) -> dict[str, int]:

@@ -50,7 +50,11 @@ def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     found |= _schedule(args)
     found |= _graphs(args)
     found |= _adapters(args)
-    _packed(args, found)
+    # ``max_seqlen_per_dp_cp_rank`` is read where micro-batches stay what they are without it, and is else a way of
+    # cutting a run that nobody knows.
+    most, length, ranks = args.integer("max_seqlen_per_dp_cp_rank"), found["seq_length"], found["cp"] or 1
+    if most is not None and isinstance(ranks, int) and most * ranks != length:
+        args.used.discard("max_seqlen_per_dp_cp_rank")
     if found["etp"] is None and args.has("num_experts"):
         found["etp"] = found["tp"]  # Megatron-LM validate_args: the expert tensor size defaults to the dense one
     if args.flag("grad_reduce_in_fp32") is not None:
@@ -64,14 +68,6 @@ def _exchange(args: Reader) -> str | None:
     if len(set(several)) > 1:
         args.problems.append(("cp_comm_type", ", ".join(several), "one word for all layers"))
     return several[0] if several and several[0] != "none" else None
-
-
-def _packed(args: Reader, found: dict[str, object]) -> None:
-    """``max_seqlen_per_dp_cp_rank`` is read where micro-batches stay what they are without it, and is else a way of cutting
-    a run that nobody knows."""
-    most, length, ranks = args.integer("max_seqlen_per_dp_cp_rank"), found["seq_length"], found["cp"] or 1
-    if most is not None and isinstance(ranks, int) and most * ranks != length:
-        args.used.discard("max_seqlen_per_dp_cp_rank")
 
 
 def _precision(args: Reader) -> dict[str, object]:

@@ -35,7 +35,10 @@ def load_torchtune(content: Mapping[str, object], where: str, *, model: Model | 
         expected = "tokens of a sample, as a whole number, or --seq N"
         problems.append(Problem(where, "tokenizer.max_seq_len", "nothing", expected))
     gpus = _sizes(job)
-    _precision(job)
+    on = job.args.flag("enable_fp8_training")
+    scaling = job.args.word("fp8_recipe_name") or ("tensorwise" if on else None)
+    job.fields["fp8_recipe"] = scaling.removesuffix("_with_gw_hp") if scaling else None
+    job.fields["precision"] = "fp8" if on else job.fields.get("precision", "bf16")
     optimizer = _last(job, "optimizer._component_")
     job.fields["optimizer"] = named(optimizer.removeprefix("Paged")) if optimizer else None
     job.fields["cross_entropy_fusion"] = job.dialect.tables["losses"].get(loss)
@@ -113,13 +116,6 @@ def _sizes(job: Settings) -> int | None:
     inside = (fields["cp"] or 1) * shards  # type: ignore[operator]
     fields["data_parallel_shard_size"] = inside
     return replicas * inside * (fields["tp"] or 1)  # type: ignore[operator]
-
-
-def _precision(job: Settings) -> None:
-    on = job.args.flag("enable_fp8_training")
-    scaling = job.args.word("fp8_recipe_name") or ("tensorwise" if on else None)
-    job.fields["fp8_recipe"] = scaling.removesuffix("_with_gw_hp") if scaling else None
-    job.fields["precision"] = "fp8" if on else job.fields.get("precision", "bf16")
 
 
 def _adapters(job: Settings) -> None:

@@ -47,7 +47,12 @@ def guarded(command: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        _drop_output()
+        # What a full disk left in the buffer of stdout goes nowhere: Python would try once more at exit, and
+        # complain.
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _refused(str(Problem(str(error.filename or "output"), "", error.strerror or str(error), _WRITABLE)))
 
 
@@ -55,14 +60,6 @@ def _refused(*lines: str) -> int:
     for line in lines:
         print(line, file=sys.stderr)
     return 2
-
-
-def _drop_output() -> None:
-    """What a full disk left in the buffer of stdout goes nowhere: Python would try once more at exit, and complain."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

@@ -77,6 +77,13 @@ def at(item: Any, path: str) -> Any:
     return item
 
 
+def values(item: Any, names: str) -> dict[str, Any]:
+    """Returns what the words ``names`` say of an item, for a JSON document: ``tgs`` is an attribute under its own name,
+    ``device=memory.device`` a path of :func:`at` under another."""
+    words = (word.partition("=") for word in names.split())
+    return {key: at(item, path or key) for key, _, path in words}
+
+
 def text(title: str, of: Of, shown: Callable[[Any], str] = str, help: str = "", *, minor: int = 0) -> Cell:
     """Returns a column of words. ``of``: a path of attributes, the place in a tuple, or a function of the item."""
     return Cell(Column(title, numeric=False, help=help, minor=minor), of, shown)

@@ -135,7 +135,12 @@ def _adapted(record: Record, name: str, text: str, stated: dict[str, object]) ->
     elif "moe" in stated:
         # A shared expert's width the record leaves out stays the base's, as do its group limits.
         stated["moe"] = dict(stated["moe"])  # type: ignore[call-overload]
-    _null_tokenizer(record, base, stated)
+    # Megatron's NullTokenizer adds an end-of-document token to the stated vocabulary (training/tokenizer)
+    if record.text("other.tokenizer") == "NullTokenizer":
+        vocab = stated.get("vocab_size", base.vocab_size)
+        assert isinstance(vocab, int)
+        stated["vocab_size"] = vocab + 1
+        record.map("vocab_size", vocab + 1, "NullTokenizer adds one")
     overrides = _different(base, stated)
     _layer_pattern(record, base, overrides)
     if not overrides:
@@ -168,15 +173,6 @@ def _head_width(base: Model, stated: dict[str, object]) -> None:
             stated.setdefault("num_query_groups", heads)
 
 
-def _null_tokenizer(record: Record, base: Model, stated: dict[str, object]) -> None:
-    """Megatron's NullTokenizer adds an end-of-document token to the stated vocabulary (training/tokenizer)."""
-    if record.text("other.tokenizer") == "NullTokenizer":
-        vocab = stated.get("vocab_size", base.vocab_size)
-        assert isinstance(vocab, int)
-        stated["vocab_size"] = vocab + 1
-        record.map("vocab_size", vocab + 1, "NullTokenizer adds one")
-
-
 def _different(base: Model, stated: Mapping[str, object]) -> dict[str, object]:
     """What differs from the zoo's model, nested parts reduced to their differing fields."""
     found: dict[str, object] = {}
@@ -198,7 +194,7 @@ def _layer_pattern(record: Record, base: Model, overrides: dict[str, object]) ->
     layers = overrides.get("num_layers", base.num_layers)
     assert isinstance(layers, int)
     dense = record.integer("arch.dense_layers")
-    prefix = _dense_prefix(base.moe.moe_layer_freq)
+    prefix = base.moe.moe_layer_freq.index(1) if 1 in base.moe.moe_layer_freq else len(base.moe.moe_layer_freq)
     record.get("arch.moe_layer_freq", "other.args.moe_layer_freq")
     if dense is None:
         # Whoever keeps a few layers of a mixture-of-experts model to look at its experts makes all of them such layers
@@ -211,10 +207,6 @@ def _layer_pattern(record: Record, base: Model, overrides: dict[str, object]) ->
         return
     moe = dict(overrides.get("moe", {}))  # type: ignore[call-overload]
     overrides["moe"] = moe | {"moe_layer_freq": f"([0]*{dense}+[1]*{layers - dense})"}
-
-
-def _dense_prefix(freq: tuple[int, ...]) -> int:
-    return freq.index(1) if 1 in freq else len(freq)
 
 
 _SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads")

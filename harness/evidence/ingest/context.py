@@ -96,7 +96,11 @@ def _of_file(path: str | Path, gpus: int | None) -> Context:
     where = str(path)
     data = read_yaml(Path(path)) if Path(path).suffix.lower() in (".yaml", ".yml", ".json") else None
     if data is None or (isinstance(data, Mapping) and not (_OURS & set(data) and detect.kind_of(data) in _OUR_KINDS)):
-        return _of_loader(path, gpus)
+        # The context of a configuration file of another kind, on ``gpus`` where they are said beside it: the global
+        # batch of some frameworks follows from their number.
+        loaded = detect.load(path, gpus=gpus, gpus_given=gpus is not None)
+        framework = loaded.framework if loaded.framework in frameworks.names() else ""
+        return Context(gpus=loaded.gpus, model=loaded.model, framework=framework, file=loaded).on(gpus or loaded.gpus)
     if not isinstance(data, Mapping):
         raise InputError([Problem(where, "", type(data).__name__, "a mapping with " + ", ".join(_KEYS))])
     problems = [
@@ -119,14 +123,6 @@ def _of_file(path: str | Path, gpus: int | None) -> Context:
     problems += _known(values, where)
     raise_all(problems)
     return Context(**values)  # type: ignore[arg-type]
-
-
-def _of_loader(path: str | Path, gpus: int | None) -> Context:
-    """The context of a configuration file of another kind, on ``gpus`` where they are said beside it: the global batch of
-    some frameworks follows from their number."""
-    loaded = detect.load(path, gpus=gpus, gpus_given=gpus is not None)
-    framework = loaded.framework if loaded.framework in frameworks.names() else ""
-    return Context(gpus=loaded.gpus, model=loaded.model, framework=framework, file=loaded).on(gpus or loaded.gpus)
 
 
 def _recipe(given: object, values: dict[str, object], where: str) -> list[Problem]:

@@ -178,16 +178,12 @@ def _built(record: Logged, dialect: str, where: str, context: Context, incomplet
     except OtherTask:
         raise
     except InputError as why:
-        if _without_steps(record):
+        # Nothing was measured: whatever else is wrong does not matter
+        if not record.steps and record.failure is None and record.kernels is None:
             raise InputError([Problem(where, "steps", record.why_none, _STEPS)]) from None
         if not incomplete:
             raise
         return build_contradicted(record, dialect, where, context, why)
-
-
-def _without_steps(record: Logged) -> bool:
-    """Nothing was measured: whatever else is wrong does not matter."""
-    return not record.steps and record.failure is None and record.kernels is None
 
 
 def read_records_of_log(path: str | Path) -> tuple[str, list[Logged]]:

@@ -47,7 +47,11 @@ class Sizes:
 
 def sizes(record: Record, moe: bool, num_layers: int | None, framework: str, vpp_hint: int | None) -> Sizes:
     """Read and complete the sizes of one record. Contradictions are refused with the numbers that contradict."""
-    gpus = _gpus(record)
+    gpus, nodes, per_node = record.integer("gpus"), record.integer("nodes"), record.integer("gpus_per_node")
+    if gpus is None and nodes and per_node:
+        gpus = nodes * per_node
+        record.map("gpus", gpus, "nodes × gpus_per_node")
+    gpus = _required(record, "gpus", gpus)
     split = {name: _size(record, name) for name in ("tp", "pp", "cp", "dp")}
     axes = _axes(record, split, gpus) if framework in _MESH else None
     _complete_split(record, split, gpus)
@@ -86,14 +90,6 @@ def _axes(record: Record, split: dict[str, int | None], gpus: int | None) -> int
         split["dp"] = stated * fsdp * ep
         record.map("dp", split["dp"], f"axes of the mesh: data {stated}, fsdp {fsdp}, expert {ep}")
     return fsdp * ep
-
-
-def _gpus(record: Record) -> int | None:
-    gpus, nodes, per_node = record.integer("gpus"), record.integer("nodes"), record.integer("gpus_per_node")
-    if gpus is None and nodes and per_node:
-        gpus = nodes * per_node
-        record.map("gpus", gpus, "nodes × gpus_per_node")
-    return _required(record, "gpus", gpus)
 
 
 def _size(record: Record, name: str) -> int | None:

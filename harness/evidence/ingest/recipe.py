@@ -90,7 +90,11 @@ def group_sizes(record: Record, model: Model | None, stack: Stack, words: dict[s
     layout = words.get("pipeline_model_parallel_layout")
     pp = integer(record.values.get("pp"))
     if hint is None and isinstance(layout, str) and pp and "|" in layout:
-        chunks = _chunks(layout)
+        # Chunks of a Megatron layout string, repetitions ``(…|)*14`` written out
+        text = layout
+        while found := re.search(r"\(([^()]*)\)\*(\d+)", text):
+            text = text[: found.start()] + found[1] * int(found[2]) + text[found.end() :]
+        chunks = text.rstrip("|").count("|") + 1
         hint = chunks // pp if chunks % pp == 0 else None
         stated = integer(record.values.get("vpp"))
         if hint and stated and stated != hint:
@@ -100,14 +104,6 @@ def group_sizes(record: Record, model: Model | None, stack: Stack, words: dict[s
     return sizes(
         record, moe, model.num_layers if model else None, stack.framework, hint if isinstance(hint, int) else None
     )
-
-
-def _chunks(layout: str) -> int:
-    """Chunks of a Megatron layout string, repetitions ``(…|)*14`` written out."""
-    text = layout
-    while found := re.search(r"\(([^()]*)\)\*(\d+)", text):
-        text = text[: found.start()] + found[1] * int(found[2]) + text[found.end() :]
-    return text.rstrip("|").count("|") + 1
 
 
 def recipe_of(record: Record, gpu: str, model: Model | None, size: Sizes, words: dict[str, object]) -> Recipe | None:

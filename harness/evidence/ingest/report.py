@@ -10,6 +10,7 @@ from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.steady import SteadyState
 from projector.dataclass import dataclass
 from projector.errors import Problem
+from projector.io.table import values
 from projector.workload.structure import to_mapping
 
 
@@ -108,18 +109,10 @@ class IngestReport:
 def _row(run: MeasuredRun, row: RowReport) -> dict[str, object]:
     m = run.measured
     return {
-        "id": row.id,
-        "where": row.where,
-        "status": row.status,
-        "gpu": run.gpu,
-        "gpus": run.gpus,
-        "model": run.model_name,
+        **values(row, "id where status"),
+        **values(run, "gpu gpus model=model_name"),
         "measured": {name: value for name, value in to_mapping(m).items() if value not in (None, "", [])},
         "read": list(row.read),
         "missing": [{"name": name, "flag": flag} for name, flag in row.missing],
-        "mapped": list(row.mapped),
-        "assumed": list(row.assumed),
-        "refused": list(row.refused),
-        "doubts": list(row.doubts),
-        "unread": list(row.unread),
+        **{name: list(getattr(row, name)) for name in ("mapped", "assumed", "refused", "doubts", "unread")},
     }

@@ -197,7 +197,12 @@ class NeMo(Trainer):
         self.origin: tuple[int, int] | None = None  # step and batch that the batches of a step are counted from
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
-        index = _index(line)
+        # The step's number. The bar rounds its counts to three digits from 1000 on (``global_step=1.01e+3``): there
+        # the bar's own position, else the line's ``iteration``, is the number.
+        step = _NEMO_STEP.search(line)
+        exact = step is not None and not any(mark in step[1] for mark in "eE")
+        found = step if exact else _BAR.search(line) or _ITERATION.search(line) or step
+        index = counted(found[1]) if found else None
         self.timed = self.timed or match.re is not self.of.step_patterns["reduced_train_loss="]
         if index is None:
             return
@@ -226,15 +231,6 @@ class NeMo(Trainer):
         bar, now = _BAR.search(line), taken(match.groupdict())
         if now is not None and (found := self.clock.since(index, now, int(bar[1]) if bar else None)):
             yield self.made(line, number, index, found[0], loss=loss(line), mean=found[1] > 1)
-
-
-def _index(line: str) -> int | None:
-    """The step's number. The bar rounds its counts to three digits from 1000 on (``global_step=1.01e+3``): there the
-    bar's own position, else the line's ``iteration``, is the number."""
-    step = _NEMO_STEP.search(line)
-    exact = step is not None and not any(mark in step[1] for mark in "eE")
-    found = step if exact else _BAR.search(line) or _ITERATION.search(line) or step
-    return counted(found[1]) if found else None
 
 
 _RUNTIME = re.compile(rf"\binterval_runtime: {NUMBER}")

@@ -88,7 +88,8 @@ def events(lines: Lines) -> Iterator[Event]:
         steps: list[Step] = []
         if "it/s" in line or "s/it" in line:
             for match in _BAR.finditer(line[:4000]):
-                steps += _printed(match, bar, number)
+                # The mean step since a print of the same bar, where its clock is fine enough for one
+                steps += _since(int(match[1]), int(match[2]), seconds_of(match[3], match[4], match[5]), bar, number)
         if "{'loss':" in line or "'train_runtime'" in line:
             steps += bar.confirm()
             framework = "megatron-lm" if "'iteration': '" in line else framework  # of ms-swift
@@ -114,11 +115,6 @@ def events(lines: Lines) -> Iterator[Event]:
             yield event
     if (arguments := config.take()) is not None:
         yield arguments
-
-
-def _printed(match: re.Match[str], bar: _Bar, number: int) -> list[Step]:
-    """The mean step since a print of the same bar, where its clock is fine enough for one."""
-    return _since(int(match[1]), int(match[2]), seconds_of(match[3], match[4], match[5]), bar, number)
 
 
 def _since(index: int, total: int, now: float, bar: _Bar, number: int) -> list[Step]:

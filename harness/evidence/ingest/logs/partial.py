@@ -77,7 +77,8 @@ def read_without(
     seconds = state.value * scale if state is not None and scale else None
     rate = 1 / state.value if state is not None and record.basis == "tokens" else _printed(record, state)
     samples = 1 / state.value if state is not None and record.basis == "samples" else None
-    loss, iteration = _last_loss(record)
+    known = np.flatnonzero(np.isfinite(record.loss))
+    loss, iteration = (float(record.loss[known[-1]]), int(record.iteration[known[-1]])) if len(known) else (None, None)
     return Reading(
         stated=stated,
         scale=scale,
@@ -98,11 +99,6 @@ def _printed(record: Logged, state: SteadyState | None) -> float | None:
     kept = record.tokens[state.reasons == 0]
     kept = kept[np.isfinite(kept)]
     return float(np.median(kept)) if len(kept) else None
-
-
-def _last_loss(record: Logged) -> tuple[float | None, int | None]:
-    known = np.flatnonzero(np.isfinite(record.loss))
-    return (float(record.loss[known[-1]]), int(record.iteration[known[-1]])) if len(known) else (None, None)
 
 
 def missing_of(why: InputError | None, gpu: str, gpus: int | None) -> tuple[str, ...]:

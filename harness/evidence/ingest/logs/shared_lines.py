@@ -44,16 +44,12 @@ def shared(line: str, number: int, seen: set[str]) -> Event | None:
     if any(text in line for text in _EVALUATED):
         return Evaluation(number)
     if "rror" in line or "out of memory" in line or "exited with code" in line or "EXHAUSTED" in line:
-        return _failure(line, number)
+        if _OUT_OF_MEMORY.search(line):
+            return Failure("out-of-memory", line.strip()[:200], number)
+        if _ERROR.search(line):
+            return Failure("error", line.strip()[:200], number)
+        return None
     return _fact(line, number, seen)
-
-
-def _failure(line: str, number: int) -> Failure | None:
-    if _OUT_OF_MEMORY.search(line):
-        return Failure("out-of-memory", line.strip()[:200], number)
-    if _ERROR.search(line):
-        return Failure("error", line.strip()[:200], number)
-    return None
 
 
 def _fact(line: str, number: int, seen: set[str]) -> Fact | None:
