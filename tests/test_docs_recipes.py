@@ -18,11 +18,11 @@ import command_line
 import numpy as np
 import pytest
 import yaml
+from asked import put, refusal
 from forgotten import forgotten
 
 from projector import pipeline, project
 from projector.collectives import algorithms, model
-from projector.errors import InputError
 from projector.frameworks import profiles_io
 from projector.hardware import catalogue, efficiency
 from projector.hardware.types import GroupShape
@@ -40,9 +40,7 @@ from tests.docs_tools import ROOT, code
 
 def module(text: str, folder: Path, name: str) -> ModuleType:
     """The Python file that a page shows, imported from ``folder``."""
-    path = folder / f"{name}.py"
-    path.write_text(text, encoding="utf-8")
-    spec = spec_from_file_location(name, path)
+    spec = spec_from_file_location(name, put(folder / f"{name}.py", text))
     made = module_from_spec(spec)
     spec.loader.exec_module(made)
     return made
@@ -104,9 +102,7 @@ def test_a_gpu_with_mistakes_names_all_of_them(device: Path) -> None:
         .replace("tdp_watts: 750", "")
     )
     wrong.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        catalogue.gpu(str(wrong))
-    assert len(caught.value.problems) >= 2
+    assert len(refusal(catalogue.gpu, str(wrong)).problems) >= 2
 
 
 def test_a_schedule(tmp_path, monkeypatch) -> None:
@@ -178,8 +174,7 @@ def test_a_framework(tmp_path, monkeypatch) -> None:
         assert len(found.rules) == len(parent.rules) + 1
         (home / "my_trainer.yaml").write_text(text.replace("launch_us: 6.0", "lauch_us: 6.0"), encoding="utf-8")
         profiles_io.load.cache_clear()
-        with pytest.raises(InputError, match="launch_us"):
-            profiles_io.load("my_trainer")
+        refusal(profiles_io.load, "my_trainer", match="launch_us")
 
 
 def test_a_strategy(tmp_path, monkeypatch) -> None:
@@ -296,9 +291,7 @@ def test_the_case_and_the_suite(tmp_path) -> None:
     from projector.__main__ import main
 
     (case,) = code("start/your-run.md", "yaml")
-    path = tmp_path / "my_case.yaml"
-    path.write_text(case, encoding="utf-8")
-    assert main(["performance", "--config", str(path), "--json"]) == 0
+    assert main(["performance", "--config", str(put(tmp_path / "my_case.yaml", case)), "--json"]) == 0
     (text,) = code("start/suite-and-gate.md", "yaml")
     (tmp_path / "my_runs.yaml").write_text(
         (ROOT / "measured" / "runs" / "simumax_a100.yaml").read_text("utf-8"), "utf-8"
@@ -356,7 +349,7 @@ def test_a_layer_of_ones_own(tmp_path, monkeypatch) -> None:
 
 
 def test_a_configuration(tmp_path, monkeypatch) -> None:
-    from projector.errors import InputError, Unsupported
+    from projector.errors import Unsupported
     from projector.intake import dialect as engine
 
     (text,), (python,) = code("extend/configuration.md", "yaml"), code("extend/configuration.md", "python")
@@ -377,8 +370,7 @@ def test_a_configuration(tmp_path, monkeypatch) -> None:
     assert (made.ignored, made.unmodelled) == (("log_every",), ("dropout=0.1",))
     assert load({**content, "kernel": 7}, "f", model=None).unmodelled == ("dropout=0.1", "kernel=7 (unknown)")
     for slip in ({"train": {**train, "dtype": "int3"}}, {"acumulate": 2}):
-        with pytest.raises(InputError, match=r"dtype|accumulate"):
-            load({**content, **slip}, "f", model=None)
+        refusal(load, {**content, **slip}, "f", model=None, match=r"dtype|accumulate")
     with pytest.raises(Unsupported, match="weights in 4 bits"):
         load({**content, "quantize": True}, "f", model=None)
     engine.dialect.cache_clear()

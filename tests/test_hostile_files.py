@@ -9,6 +9,7 @@ from typing import Any
 
 import command_line
 import pytest
+from asked import put
 from tabled import tabled, written
 
 from tests.conftest import ROOT
@@ -148,8 +149,7 @@ def test_terminals_of_other_encodings(mode: str, tmp_path) -> None:
 
 def test_types_and_ranges_of_a_file_together(tmp_path) -> None:
 
-    path = tmp_path / "case.yaml"
-    path.write_text(CASE.format(gpu="h100_sxm", gpus=8, mbs=1.5, seq=-1))
+    path = put(tmp_path / "case.yaml", CASE.format(gpu="h100_sxm", gpus=8, mbs=1.5, seq=-1))
     error = command_line.refused("projector", "performance", "--config", path)
     assert "recipe.micro_batch_size: found 1.5, expected a whole number" in error
     assert "recipe.seq_length: found -1, expected a number from 1" in error
@@ -157,8 +157,7 @@ def test_types_and_ranges_of_a_file_together(tmp_path) -> None:
 
 @pytest.mark.parametrize(("old", "new", "words"), tabled("refusals", "sizes"))
 def test_sizes_that_nobody_builds(old: str | None, new: str, words: tuple[str, ...], tmp_path) -> None:
-    path = tmp_path / "case.yaml"
-    path.write_text(written(SOUND, old, new))
+    path = put(tmp_path / "case.yaml", written(SOUND, old, new))
     flags = ("--config", path, "--cluster", "h100_sxm", "--gpus", "8")
     error = command_line.refused("projector", "performance", *flags)
     assert all(word in error for word in words), error

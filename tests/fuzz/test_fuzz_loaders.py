@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from asked import put
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect
@@ -45,9 +46,7 @@ def loaded(load: Callable[[Path], object], path: Path, seed: int) -> bool:
 @pytest.mark.parametrize("name", LOADERS)
 def test_the_samples_are_sound(name: str, tmp_path: Path) -> None:
     for file, text in LOADERS[name].samples():
-        path = tmp_path / file
-        path.write_text(text, encoding="utf-8")
-        LOADERS[name].load(path)
+        LOADERS[name].load(put(tmp_path / file, text))
 
 
 @pytest.mark.parametrize("name", LOADERS)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import command_line
 import pytest
+from asked import put
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,8 +87,7 @@ def test_ids_are_no_commands_where_a_runner_reads_along(tmp_path, monkeypatch, c
 
 
 def test_mistakes_are_no_commands_either(tmp_path, monkeypatch) -> None:
-    suite = tmp_path / "s.yaml"
-    suite.write_text('suite: s\n"a\\n::error::boom": 1\n')
+    suite = put(tmp_path / "s.yaml", 'suite: s\n"a\\n::error::boom": 1\n')
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     err = command_line.refused("harness", "run", suite)
     assert "error::boom" in err
@@ -95,9 +95,7 @@ def test_mistakes_are_no_commands_either(tmp_path, monkeypatch) -> None:
 
 
 def test_an_id_of_several_lines_is_a_mistake(tmp_path, capsys) -> None:
-    suite = tmp_path / "s.yaml"
-    suite.write_text(f'suite: s\ncases: [{CASE}, id: "a\\nb"}}]\n')
-    assert main(["run", str(suite)]) == 2
+    assert main(["run", str(put(tmp_path / "s.yaml", f'suite: s\ncases: [{CASE}, id: "a\\nb"}}]\n'))]) == 2
     assert "cases[0].id: found 'a\\nb', expected printable text in one line" in capsys.readouterr().err
 
 
@@ -185,8 +183,7 @@ def test_a_summary_that_is_too_long_keeps_the_verdicts(report: Callable[[int, st
 
 
 def test_the_summary_is_appended(tmp_path, report: Callable[[int, str], Report]) -> None:
-    path = tmp_path / "summary.md"
-    path.write_text("before\n")
+    path = put(tmp_path / "summary.md", "before\n")
     github.write_summary(path, report(1, "1"))
     github.write_summary(path, report(1, "2"))
     text = path.read_text()

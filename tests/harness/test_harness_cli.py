@@ -10,11 +10,11 @@ from typing import Any
 
 import command_line
 import pytest
+from asked import refusal, says
 from tabled import tabled
 
 from harness.contracts.results import FITS
 from harness.evaluation import inputs
-from projector.errors import InputError
 from tests.projector.intake.primus_tree import checkout, experiment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -223,11 +223,9 @@ def test_the_report_is_the_same_wherever_it_is_made(tree: Path, monkeypatch) -> 
 
 
 def test_a_folder_that_is_missing_or_empty_is_said(tmp_path) -> None:
-    with pytest.raises(InputError, match="no such folder"):
-        inputs.experiments(tmp_path / "nowhere")
+    refusal(inputs.experiments, tmp_path / "nowhere", match="no such folder")
     shown = command_line.refused("harness", "inputs", tmp_path / "nowhere", tmp_path)
-    assert "no such folder" in shown
-    assert "no experiment" in shown
+    says(shown, "no such folder", "no experiment")
 
 
 def test_the_command_writes_the_report(tree: Path, tmp_path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asked import put
 
 from harness import kept
 from harness.contracts.runs import Measured
@@ -137,8 +138,7 @@ def test_a_planted_pickle_runs_nothing(tmp_path, folder: Callable[[], list[Path]
 def test_links_and_what_is_no_file_are_refused(tmp_path, folder: Callable[[], list[Path]]) -> None:
     NUMBERS.keep("content", [1])
     (file,) = folder()
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.write_bytes(_sealed(pack([2], list[int])))
+    elsewhere = put(tmp_path / "elsewhere", _sealed(pack([2], list[int])))
     file.unlink()
     file.symlink_to(elsewhere)
     assert NUMBERS.recall("content") is None
@@ -222,8 +222,7 @@ def test_runs_with_mistakes_or_hardware_of_their_own_are_read_each_time(
     tmp_path, folder: Callable[[], list[Path]]
 ) -> None:
     text = RUNS.read_text()
-    wrong = tmp_path / "wrong.yaml"
-    wrong.write_text(text.replace("gpus: ", "gpus: x", 1))
+    wrong = put(tmp_path / "wrong.yaml", text.replace("gpus: ", "gpus: x", 1))
     for _ in range(2):
         with pytest.raises(ValueError, match=r"wrong\.yaml"):
             dataset.read(wrong)

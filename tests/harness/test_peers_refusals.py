@@ -11,6 +11,7 @@ from typing import Any
 
 import peer_fakes
 import pytest
+from asked import says
 from tabled import tabled
 
 from harness import predictors
@@ -80,9 +81,7 @@ def test_absent_packages_are_named_all_at_once(monkeypatch) -> None:
         predictors.load(["llm-analysis", "calculon", "simulat"])
     said = str(caught.value)
     assert len(caught.value.problems) == 3
-    assert "projector-harness[peers]" in said
-    assert "github.com/calculon-ai/calculon on PYTHONPATH" in said
-    assert "nearest: simulate" in said
+    says(said, "projector-harness[peers]", "github.com/calculon-ai/calculon on PYTHONPATH", "nearest: simulate")
 
 
 def test_an_unrelated_package_of_the_same_name_is_not_run(monkeypatch, tmp_path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from xml.etree import ElementTree
 
 import pytest
+from asked import says
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
@@ -106,9 +107,7 @@ def test_a_latex_table_has_the_columns_of_its_head() -> None:
     columns = (Column("a_b", numeric=False), Column("n"), Column("%"))
     rows = ((NASTY, "+12.3 %", NONE), ("[x", "-4.0 %", "7"), ("*", "1", "2"))
     text = latex.render([Table(title="T & U", columns=columns, rows=rows, note="50 %")], "x")
-    assert r"\begin{tabular}{@{}lrr@{}}" in text
-    assert r"\caption{T \& U. 50 \%}" in text
-    assert r"\label{tab:x-1}" in text
+    says(text, r"\begin{tabular}{@{}lrr@{}}", r"\caption{T \& U. 50 \%}", r"\label{tab:x-1}")
     body = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert len(body) == 4
     assert body[3].startswith(r"\relax *")

@@ -14,6 +14,7 @@ from typing import Any
 import command_line
 import pytest
 import yaml
+from asked import put, says
 
 import projector as pj
 from harness.evaluation.judge import judged
@@ -72,13 +73,11 @@ def test_a_log_without_arguments_takes_them_from_the_script(tmp_path) -> None:
     lines = write_log(tmp_path / "whole.log", [30.0] * 20, batch=256).read_text().splitlines()
     steps = [line[line.index("iteration") :] for line in lines if "elapsed time per iteration" in line]
     steps = [re.sub(r"hip mem.*?\| rank.*?\| ", "", line) for line in steps]
-    bare = tmp_path / "bare.log"
-    bare.write_text("\n".join(steps) + "\n")
+    bare = put(tmp_path / "bare.log", "\n".join(steps) + "\n")
     more = ("--config", ROOT / "tests/jobs/train.sh", "--gpu", "h100", "--gpus", 8)
     done = command_line.run("harness", "score", bare, *map(str, more))
     assert done.returncode == 0, done.stderr + done.stdout
-    assert "bare: " in done.stdout
-    assert "By part" in done.stdout
+    says(done.stdout, "bare: ", "By part")
     alone = command_line.run("harness", "score", bare)
     assert alone.returncode == 1
     assert "gpu (--gpu NAME); gpus (--gpus N)" in alone.stdout
@@ -104,8 +103,7 @@ def test_the_command_as_a_gate(tmp_path) -> None:
 def test_many_logs_stand_side_by_side(tmp_path) -> None:
     text = gzip.decompress(CPU.read_bytes())
     (tmp_path / "again.log").write_bytes(text)
-    bad = tmp_path / "bad.log"
-    bad.write_text("nothing of a step\n")
+    bad = put(tmp_path / "bad.log", "nothing of a step\n")
     done = command_line.run("harness", "score", CPU, tmp_path / "again.log", bad)
     assert done.returncode == 2
     assert "bad.log" in done.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import command_line
 import pytest
+from asked import says
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,8 +47,7 @@ def test_a_run_ends_in_one_screen(project_folder: Path) -> None:
     assert verdict.startswith("Holds: simulate is ")
     for name in ("simulate", "benchmark", BASELINE, "llama-tp1", "llama-tp4", "mixtral-ep8", "what-if"):
         assert re.search(rf"^{name} ", done.stdout, re.MULTILINE), name
-    assert "Gate: PASS, 2 of 2 checks hold." in done.stdout
-    assert "Page: out/tiny/report.html" in done.stdout
+    says(done.stdout, "Gate: PASS, 2 of 2 checks hold.", "Page: out/tiny/report.html")
 
 
 def test_quiet_says_the_gate_and_verbose_everything(project_folder: Path) -> None:
@@ -66,8 +66,7 @@ def test_quiet_says_the_gate_and_verbose_everything(project_folder: Path) -> Non
 def test_progress_is_for_a_terminal(project_folder: Path) -> None:
     """A bar on stderr where that is a terminal; stdout, piped, has none of it."""
     shown, out = command_line.on_terminal("stderr", "harness", "run", "suites/tiny.yaml", cwd=project_folder)
-    assert "projecting" in shown
-    assert "\x1b" in shown
+    says(shown, "projecting", "\x1b")
     fits_a_screen(out)
     assert "projecting" not in out
 
@@ -106,8 +105,7 @@ def test_forty_lines_hold_the_worst_whatever_fails(many: Evaluation) -> None:
     assert len(lines) <= LINES
     assert [line for line in lines if len(line) > 80 and " " in line] == []
     text = "".join(line.strip() for line in lines)
-    assert "Does not hold: simulate is" in text
-    assert "+57.0 %" in text
+    says(text, "Does not hold: simulate is", "+57.0 %")
     assert LONG.format(57)[-10:] in text
     assert f"{LONG.format(59)} 159" in re.sub(r"\s", " ", " ".join(lines))
     assert "Gate: FAIL, 0 of 9 checks hold." in text

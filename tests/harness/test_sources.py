@@ -6,6 +6,7 @@ from pathlib import Path
 
 import command_line
 import pytest
+from asked import put, refusal
 from tabled import tabled
 
 from harness import cli
@@ -18,7 +19,6 @@ from harness.evaluation.first_look import Look
 from harness.evidence import dataset, run_text, suite
 from harness.report import files, junit, payload, post, publish, screen, verdict, view, view_sources
 from harness.score import gate
-from projector.errors import InputError
 
 
 @pytest.mark.parametrize(("title", "expected"), tabled("names", "publishers"))
@@ -99,8 +99,7 @@ def test_doubted_rows_are_kept_in_the_files_and_come_back_apart(runs: list[Measu
 
 
 def test_only_doubted_runs_make_a_report_of_nothing_but_them(runs: list[MeasuredRun], tmp_path, capsys) -> None:
-    table = tmp_path / "runs.yaml"
-    table.write_text(run_text.to_yaml([replace(runs[0], doubt="a threshold, it says")]))
+    table = put(tmp_path / "runs.yaml", run_text.to_yaml([replace(runs[0], doubt="a threshold, it says")]))
     assert cli.main(["run", "--runs", str(table), "--out", str(tmp_path / "out"), "--no-plots"]) == 0
     assert f"part of no figure here: {runs[0].id}" in " ".join(capsys.readouterr().out.split())
     assert "a threshold, it says" in (tmp_path / "out" / "report.md").read_text()
@@ -123,8 +122,7 @@ def test_a_doubt_is_words(tmp_path, text: str) -> None:
     path = tmp_path / "runs.yaml"
     head = "- {id: a, source: {title: t}, gpu: '', gpus: 0, stack: {framework: ''}, measured: {}, problem: no gpu"
     path.write_text(f"{head}, doubt: {text}}}\n")
-    with pytest.raises(InputError, match="in words"):
-        dataset.read(path)
+    refusal(dataset.read, path, match="in words")
     path.write_text(head + ", doubt: 'footnoted \"regression\"'}\n")
     run = dataset.read(path)[0]
     assert run.doubt == 'footnoted "regression"'

@@ -4,24 +4,19 @@ from pathlib import Path
 
 import command_line
 import pytest
+from asked import put, refusal
 from tabled import tabled
 
 from harness.evidence import shelf, suite
-from projector.errors import InputError
 
 
 def problems(folder: Path, text: str) -> list[str]:
-    path = folder / "suites" / "tiny.yaml"
-    path.write_text(text)
-    with pytest.raises(InputError) as caught:
-        suite.load(path)
-    return [str(p) for p in caught.value.problems]
+    caught = refusal(suite.load, put(folder / "suites" / "tiny.yaml", text))
+    return [str(p) for p in caught.problems]
 
 
 def loaded(folder: Path, text: str) -> suite.Suite:
-    path = folder / "suites" / "tiny.yaml"
-    path.write_text(text)
-    return suite.load(path)
+    return suite.load(put(folder / "suites" / "tiny.yaml", text))
 
 
 def ids(made: suite.Suite) -> list[str]:
@@ -91,11 +86,9 @@ def test_a_number_out_of_range_is_named_beside_an_unknown_key(project_folder: Pa
 
 
 def test_a_missing_suite_and_a_missing_folder(tmp_path) -> None:
-    with pytest.raises(InputError, match="does not exist"):
-        suite.load(tmp_path / "suites" / "none.yaml")
+    refusal(suite.load, tmp_path / "suites" / "none.yaml", match="does not exist")
     (tmp_path / "s.yaml").write_text("suite: s\nselect: [{gpu: mi300x}]\n")
-    with pytest.raises(InputError, match="a folder of measured runs"):
-        suite.load(tmp_path / "s.yaml")
+    refusal(suite.load, tmp_path / "s.yaml", match="a folder of measured runs")
 
 
 def test_mistakes_of_measured_runs_are_reported_too(project_folder: Path) -> None:
@@ -109,12 +102,9 @@ def test_mistakes_of_measured_runs_are_reported_too(project_folder: Path) -> Non
 def test_several_suites_report_together_and_need_names_of_their_own(project_folder: Path) -> None:
     folder = project_folder / "suites"
     (folder / "twin.yaml").write_text((folder / "tiny.yaml").read_text())
-    with pytest.raises(InputError, match="no other suite"):
-        suite.load_all([folder / "tiny.yaml", folder / "twin.yaml"])
+    refusal(suite.load_all, [folder / "tiny.yaml", folder / "twin.yaml"], match="no other suite")
     (folder / "twin.yaml").write_text("suite: [")
-    with pytest.raises(InputError) as caught:
-        suite.load_all([folder / "twin.yaml", folder / "missing.yaml"])
-    assert len(caught.value.problems) == 2
+    assert len(refusal(suite.load_all, [folder / "twin.yaml", folder / "missing.yaml"]).problems) == 2
 
 
 # The project's own suites by name, wherever the command is called.
@@ -140,8 +130,7 @@ def test_the_users_own_suite_comes_first(project_folder: Path, monkeypatch) -> N
         assert shelf.suite(path) == path
     (inside / "tiny").write_text("suite: other")
     assert shelf.suite(Path("tiny")) == Path("tiny")
-    with pytest.raises(InputError, match="nearest: tiny"):
-        shelf.suite(Path("tony"))
+    refusal(shelf.suite, Path("tony"), match="nearest: tiny")
 
 
 def test_a_suite_by_name_through_the_command(project_folder: Path, monkeypatch) -> None:

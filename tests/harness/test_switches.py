@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asked import says
 
 from harness.contracts import frame
 from harness.contracts.results import Evaluation, Row, RunFacts
@@ -162,9 +163,7 @@ def test_the_report_marks_what_is_beyond_the_goal() -> None:
     rows = (scaled("a", 8, 100.0, 100.0), scaled("b", 16, 95.0, 96.0), scaled("c", 32, 80.0, 96.0))
     report, _ = view_switches.build(Evaluation(rows=rows, facts=known), "simulate")
     text = render(report)
-    assert "1 of 2 sizes beyond the smallest" in text
-    assert "+1.1 % |" in text
-    assert "+20.0 % ✗" in text
+    says(text, "1 of 2 sizes beyond the smallest", "+1.1 % |", "+20.0 % ✗")
 
 
 # What a change brings: which runs make a pair, and how it is scored.

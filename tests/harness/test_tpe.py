@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asked import refusal
 from tabled import tabled
 from test_peers_refusals import run_of
 
@@ -15,7 +16,6 @@ from harness.predictors.tpe import Config, Placed, Shape, described, estimate, s
 from harness.predictors.tpe.layer import Grid, layer
 from harness.predictors.tpe.predictor import placed
 from harness.predictors.tpe.system import Transfer
-from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.projection import project
 from projector.workload import zoo
@@ -152,19 +152,16 @@ def test_laws() -> None:
     ],
 )
 def test_what_cannot_be_divided_is_refused(how: Config, where: Placed, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        estimate("1d", GPT3_1T, how, where, described(B200, "B200"), 4096)
+    refusal(estimate, "1d", GPT3_1T, how, where, described(B200, "B200"), 4096, match=words)
 
 
 def test_a_wrong_system_says_everything_at_once() -> None:
     wrong = {**B200, "hbm_bandwidth": -1, "nvlink_size": 7.5, "empirical": True, "colour": 1, "ib_eff": float("nan")}
     del wrong["nic_factor"]
-    with pytest.raises(InputError) as caught:
-        described(wrong, "mine.json")
-    keys = {problem.key for problem in caught.value.problems}
+    caught = refusal(described, wrong, "mine.json")
+    keys = {problem.key for problem in caught.problems}
     assert keys == {"hbm_bandwidth", "nvlink_size", "empirical", "colour", "ib_eff", "nic_factor"}
-    with pytest.raises(InputError, match="2d-seqp"):
-        search("3d", GPT3_1T, 8, 8, described(B200, "B200"))
+    refusal(search, "3d", GPT3_1T, 8, 8, described(B200, "B200"), match="2d-seqp")
 
 
 def test_as_a_predictor() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asked import says
 
 from projector.cli import run
 
@@ -117,9 +118,7 @@ def test_out_of_memory(outputs: Any) -> None:
 
 def test_launch_script(outputs: Any) -> None:
     (told,) = outputs("launch_script")
-    assert "tp 2 · pp 1" in told
-    assert "\nFits: " in told
-    assert "global batch 256" in told
+    says(told, "tp 2 · pp 1", "\nFits: ", "global batch 256")
 
 
 def test_which_switch(outputs: Any) -> None:

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from asked import put, says
 from tabled import tabled
 
 from harness.cli import main
@@ -54,8 +55,7 @@ def test_two_logs_side_by_side(pair: tuple[Path, Path], tmp_path, capsys) -> Non
     assert float(timer[2]) > float(timer[3]) > 0.5
     (stable,) = [r for r in rows(text) if r[:1] == ["slow"] and len(r) == 9]
     assert stable[1:3] == ["61", "60"]
-    assert "150.1 device" in text
-    assert "11.000 to 2.136" in text
+    says(text, "150.1 device", "11.000 to 2.136")
     assert {p.name for p in out.iterdir()} == {"compare.png", "compare.svg", "compare.md"}
     assert sentence.partition(" (")[0] in (out / "compare.md").read_text()
 
@@ -71,17 +71,14 @@ def test_the_pictures_hold_six_panels_and_the_same_runs_give_the_same_bytes(
     words = " ".join(t.strip() for t in ElementTree.fromstring(pictures[0]).itertext())
     for title in ("step time", "tokens/s/GPU", "peak memory", "loss", "stability", "breakdown: timers"):
         assert title in words
-    assert "A: slow" in words
-    assert "B: fast" in words
+    says(words, "A: slow", "B: fast")
 
 
 def test_benchmark_files_without_a_model_still_compare(capsys, tmp_path) -> None:
-    other = tmp_path / "other.json"
-    other.write_text((LOGS / "tprimat.json").read_text().replace("6.0,", "6.6,"))
+    other = put(tmp_path / "other.json", (LOGS / "tprimat.json").read_text().replace("6.0,", "6.6,"))
     code, text, _ = said(capsys, LOGS / "tprimat.json", other, "--out", tmp_path / "side")
     assert code == 0
-    assert "log (tprimat)" in text
-    assert "no projected breakdown: the log does not say model" in text
+    says(text, "log (tprimat)", "no projected breakdown: the log does not say model")
     assert (tmp_path / "side" / "compare.png").exists()
 
 
@@ -125,8 +122,7 @@ def test_ids_tables_and_logs_together(tmp_path, pair: tuple[Path, Path], capsys)
 
 def test_two_files_of_one_name_are_told_apart(tmp_path, pair: tuple[Path, Path], capsys) -> None:
     (tmp_path / "again").mkdir()
-    again = tmp_path / "again" / "slow.log"
-    again.write_text(pair[1].read_text())
+    again = put(tmp_path / "again" / "slow.log", pair[1].read_text())
     code, text, _ = said(capsys, pair[0], again, "--gpu", "mi300x")
     assert code == 0
     assert "slow (2) is 5.3 % faster than slow" in text
@@ -143,8 +139,7 @@ def refused(capsys, out: Path, *arguments: object) -> list[str]:
 def test_every_mistake_at_once_and_nothing_written(pair: tuple[Path, Path], tmp_path, capsys) -> None:
     wrong = write_log(tmp_path / "wrong.log", np.full(20, 6.0), batch=256)
     (tmp_path / "binary.log").write_bytes(bytes(range(256)) * 40)
-    table = tmp_path / "runs.yaml"
-    table.write_text(measured("quiet"))
+    table = put(tmp_path / "runs.yaml", measured("quiet"))
     lines = refused(
         capsys, tmp_path / "side", pair[0], wrong, tmp_path / "binary.log", "quite", "--runs", table, "--gpu", "mi300x"
     )
@@ -157,11 +152,8 @@ def test_every_mistake_at_once_and_nothing_written(pair: tuple[Path, Path], tmp_
 def test_one_run_or_too_many(pair: tuple[Path, Path], tmp_path, capsys) -> None:
     out = tmp_path / "side"
     assert "2 to 8 runs to compare" in refused(capsys, out, pair[0], "--gpu", "mi300x")[0]
-    table = tmp_path / "many.yaml"
-    table.write_text("".join(measured(f"r{i}") for i in range(9)))
+    table = put(tmp_path / "many.yaml", "".join(measured(f"r{i}") for i in range(9)))
     assert "found '9 runs (r0, r1, " in refused(capsys, out, table)[0]
-    file = tmp_path / "file"
-    file.write_text("")
-    code, _, errors = said(capsys, *pair, "--out", file)
+    code, _, errors = said(capsys, *pair, "--out", put(tmp_path / "file", ""))
     assert code == 2
     assert "--out: found" in errors

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import command_line
 import pytest
+from asked import put, says
 from tabled import tabled
 from tprimat import STRATEGIES, document, folders
 
@@ -118,8 +119,7 @@ def test_strategies_are_chosen_by_name(tmp_path) -> None:
         "--json",
     ]  # fmt: skip
     text = command_line.told("harness", *words)
-    assert "llama-mi300x-balanced" in text
-    assert "qwen-h100-truly-identical" in text
+    says(text, "llama-mi300x-balanced", "qwen-h100-truly-identical")
     assert "minimal-communication" not in text
     assert "balanced" in command_line.refused("harness", "run", "strategies", "--strategy", "ballanced")
 
@@ -139,8 +139,7 @@ def folder(tmp_path) -> Path:
 def test_the_micro_batch_follows_from_what_it_writes(folder: Path) -> None:
     (run,) = runs_of(folder / "output-04" / "benchmark_cuda_llama.json")
     assert run.recipe.micro_batch_size == 2  # 128 / (4 · 16)
-    file = folder / "odd.json"
-    file.write_text(document("balanced", 2, 1, global_batch_size=72))
+    file = put(folder / "odd.json", document("balanced", 2, 1, global_batch_size=72))
     with pytest.raises(Exception, match="micro_batch_size"):
         runs_of(file)
 
@@ -162,8 +161,7 @@ def test_five_folders_are_five_runs_and_a_broken_file_hides_none(folder: Path, c
     whole = command_line.told("harness", "peaks", *named, "--json")
     assert all(name in whole for name, _, _ in STRATEGIES)
     assert command_line.told("harness", "peaks", folder, "--json") == whole
-    bad = folder / "output-02" / "benchmark_cuda_bad.json"
-    bad.write_text('{"performance_metrics": {}, "training_config": {}}')
+    bad = put(folder / "output-02" / "benchmark_cuda_bad.json", '{"performance_metrics": {}, "training_config": {}}')
     assert main(["peaks", *named, "--json"]) == 0
     left = capsys.readouterr()
     assert left.out == whole

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from asked import says
 
 from harness.cli import main
 from harness.history import store
@@ -201,9 +202,7 @@ def test_a_constant_that_is_broken_in_a_commit_is_found(tmp_path, project_folder
     commit("Something else", 4)
     record()
     told = harness("history", "--broken", "--fit", "uncalibrated")
-    assert "A factor of two" in told
-    assert "one of 2 commits" in told
-    assert "A page of documentation" in told
+    says(told, "A factor of two", "one of 2 commits", "A page of documentation")
     assert "Something else" not in told
     records = json.loads(harness("history", "--broken", "--fit", "uncalibrated", "--json"))["records"]
     assert {r["subject"] for r in records} == {"A factor of two"}

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from asked import put
 
 from harness.contracts.results import SCHEMA_VERSION, RunFacts
 from harness.history import store
@@ -112,31 +113,25 @@ def test_a_killed_writer_leaves_whole_recordings(tmp_path) -> None:
 
 
 def refusal(path: Path, *, check: bool = True) -> str:
-    with pytest.raises(InputError) as read:
-        store.read(path)
+    read = refusal(store.read, path)
     if check:
-        with pytest.raises(InputError):
-            store.check(path)
-    assert len(read.value.problems) == 1
-    return str(read.value)
+        refusal(store.check, path)
+    assert len(read.problems) == 1
+    return str(read)
 
 
 def test_what_is_no_store_is_refused_and_left_alone(tmp_path, recording: Callable[..., Recording]) -> None:
-    text = tmp_path / "suite.yaml"
-    text.write_text("suite: moe\n" * 100)
+    text = put(tmp_path / "suite.yaml", "suite: moe\n" * 100)
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as opened:
         opened.execute("CREATE TABLE mine (x)")
     for path, words in ((text, "not a database"), (other, "a database of another program"), (tmp_path, "a folder")):
         before = path.read_bytes() if path.is_file() else b""
         assert words in refusal(path)
-        with pytest.raises(InputError):
-            store.append(path, recording(1), (), {})
+        refusal(store.append, path, recording(1), (), {})
         assert not path.is_file() or path.read_bytes() == before
-    with pytest.raises(InputError, match="does not exist"):
-        store.read(tmp_path / "absent")
-    with pytest.raises(InputError, match="is no folder"):
-        store.check(text / "h.sqlite")
+    refusal(store.read, tmp_path / "absent", match="does not exist")
+    refusal(store.check, text / "h.sqlite", match="is no folder")
 
 
 def test_a_newer_store_and_newer_rows_are_refused_by_version(tmp_path, of_errors: Versions) -> None:
@@ -147,13 +142,11 @@ def test_a_newer_store_and_newer_rows_are_refused_by_version(tmp_path, of_errors
         (body,) = opened.execute("SELECT body FROM recording").fetchone()
         newer = body.replace(f'"row_schema":{SCHEMA_VERSION}', '"row_schema":99')
         opened.execute("UPDATE recording SET body = ?, hash = ?", (newer, hashlib.sha256(newer.encode()).hexdigest()))
-    with pytest.raises(InputError, match="rows of schema 99"):
-        store.read(path)
+    refusal(store.read, path, match="rows of schema 99")
     with sqlite3.connect(path) as opened:
         opened.execute(f"PRAGMA user_version = {store.VERSION + 1}")
     assert f"version {store.VERSION + 1}" in refusal(path)
-    with pytest.raises(InputError, match="a newer harness wrote this store"):
-        store.append(path, one.recording, one.rows, one.facts)
+    refusal(store.append, path, one.recording, one.rows, one.facts, match="a newer harness wrote this store")
 
 
 def test_an_older_store_is_brought_up(tmp_path, of_errors: Versions, monkeypatch) -> None:
@@ -199,8 +192,7 @@ def test_a_store_that_another_process_holds_is_one_mistake(tmp_path, of_errors: 
     monkeypatch.setattr(store, "_WAIT", 0.1)
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(InputError, match="no other process holds"):
-        store.append(path, one.recording, one.rows, one.facts)
+    refusal(store.append, path, one.recording, one.rows, one.facts, match="no other process holds")
     holder.close()
     store.append(path, one.recording, one.rows, one.facts)
     assert len(store.read(path)) == 2

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from asked import put
+
 from harness.evidence.ingest.dialects import read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
 from harness.evidence.ingest.logs.logged import Logged
 
 
 def records(tmp_path: Path, text: str, name: str = "a.log") -> tuple[str, list[Logged]]:
-    path = tmp_path / name
-    path.write_text(text)
-    return read_records_of_log(path)
+    return read_records_of_log(put(tmp_path / name, text))
 
 
 def step(record: Logged) -> float | None:

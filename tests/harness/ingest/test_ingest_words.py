@@ -61,7 +61,6 @@ def test_sharding_and_its_groups(text: object, degree: str, shard: int | None) -
     run, row = one(
         **record(zero=text, gpus=256, nodes=16, dp=256, global_batch_size=256, metrics={"iteration_ms": 1e4})
     )
-    assert run.recipe is not None
     assert (run.recipe.data_parallel_sharding, run.recipe.data_parallel_shard_size) == (degree, shard)
     assert row.unread == ()
     assert ("data_parallel_shard_size=16 (the ranks of a node)" in run.assumed) == (shard == 16)
@@ -69,7 +68,6 @@ def test_sharding_and_its_groups(text: object, degree: str, shard: int | None) -
 
 def test_a_group_of_a_node_is_all_ranks_on_one_node() -> None:
     run, _ = one(**record(zero="HSDP"))
-    assert run.recipe is not None
     assert (run.recipe.data_parallel_sharding, run.recipe.data_parallel_shard_size) == (FULL, None)
 
 
@@ -81,12 +79,10 @@ def test_layerwise_muon_and_nonsense() -> None:
 def test_recompute_that_no_field_holds_is_refused() -> None:
     assert "no equivalent" in one(**record(recompute="remat_policy minimal_offloaded"))[0].problem
     kept = one(**record(recompute="remat_policy save_dot_except_mlpwi", framework="MaxText"))[0].recipe
-    assert kept is not None
     assert kept.recompute_saved == ("qkv_proj", "out_proj", "mlpwo")
     assert "not understood" in one(**record(recompute="outer layer groups"))[0].problem
     assert "not modelled" in one(**record(recompute="selective (per-op SAC)"))[0].problem
     stands_for, _ = one(**record(recompute="selective (op SAC)", framework="torchtitan"))
-    assert stands_for.recipe is not None
     assert stands_for.recipe.recompute_modules == ("op_sac",)
     assert any("stands for" in text for text in stands_for.assumed)
 
@@ -112,14 +108,12 @@ def test_schedule_with_layout_and_overlap() -> None:
 @pytest.mark.parametrize(("text", "gpu", "name", "scaling"), tabled("readers", "precision"))
 def test_precision(text: str, gpu: str, name: str, scaling: str | None) -> None:
     run, row = one(**record(precision=text, gpu=gpu))
-    assert run.recipe is not None
     assert (run.recipe.precision, run.recipe.fp8_recipe, row.unread) == (name, scaling, ())
 
 
 @pytest.mark.parametrize(("text", "start", "end"), tabled("readers", "layers_of_another_precision"))
 def test_layers_of_another_precision(text: str, start: int, end: int) -> None:
     recipe = one(**record(precision=text, gpu="B200"))[0].recipe
-    assert recipe is not None
     assert recipe.first_last_layers_bf16
     assert (recipe.num_layers_at_start_in_bf16, recipe.num_layers_at_end_in_bf16) == (start, end)
 
@@ -131,7 +125,6 @@ def test_precision_of_nothing() -> None:
 @pytest.mark.parametrize(("key", "value", "backend"), tabled("readers", "attention"))
 def test_attention(key: str, value: object, backend: str) -> None:
     run, row = one(**record(other={key: value}))
-    assert run.recipe is not None
     assert (run.recipe.attention_backend, row.unread) == (backend, ())
 
 
@@ -142,16 +135,12 @@ def test_a_kernel_that_is_not_modelled_is_said() -> None:
 def test_graphs_of_modules_and_what_their_switch_says() -> None:
     words = one(**record(other={"cuda_graphs": "moe_router, moe_preprocess"}))[0].recipe
     off = one(**record(other={"cuda_graph_impl": "none", "cuda_graph_scope": ["full_iteration"]}))[0].recipe
-    assert words is not None
-    assert off is not None
     assert (words.cuda_graph_scope, off.cuda_graph_scope) == (("moe_router", "moe_preprocess"), ())
 
 
 def test_a_type_that_nothing_casts_leaves_no_copy_in_fp32() -> None:
     pure = one(**record(framework="pytorch", other={"torch_dtype": "bfloat16", "mixed_precision": "no"}))[0].recipe
     amp, said = one(**record(framework="pytorch", other={"torch_dtype": "bfloat16"}))
-    assert pure is not None
-    assert amp.recipe is not None
     assert (pure.main_params_dtype, pure.exp_avg_dtype, amp.recipe.main_params_dtype) == ("bf16", "bf16", None)
     assert said.unread == ("torch_dtype: bf16, without mixed_precision",)
 
@@ -159,7 +148,6 @@ def test_a_type_that_nothing_casts_leaves_no_copy_in_fp32() -> None:
 @pytest.mark.parametrize(("other", "layers", "unread"), tabled("readers", "activations_on_the_host"))
 def test_activations_on_the_host(other: dict[str, object], layers: int | None, unread: tuple[str, ...]) -> None:
     run, row = one(**record(other=other))
-    assert run.recipe is not None
     assert run.recipe.cpu_offloading_num_layers == layers
     assert tuple(text.partition(":")[0] for text in row.unread) == unread
 
@@ -177,7 +165,6 @@ def test_a_trainer_of_hugging_face_runs_on_what_it_is_given(framework: str, zero
 @pytest.mark.parametrize(("stated", "way"), [(True, "fused"), (False, "loop"), ("HF loop", "loop"), ("turbo", "fused")])
 def test_experts_run_as_the_row_says(stated: object, way: str) -> None:
     recipe = one(**record(**MOE, framework="DeepSpeed", other={"grouped_gemm": stated}))[0].recipe
-    assert recipe is not None
     assert recipe.moe_grouped_gemm == way
 
 

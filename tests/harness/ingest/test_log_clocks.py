@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from asked import put
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
@@ -19,11 +20,8 @@ from harness.evidence.ingest.steady import REASONS, steady_state
 
 
 def step(tmp_path: Path, text: str) -> float:
-    path = tmp_path / "a.log"
-    path.write_text(text)
-    _, (record,) = read_records_of_log(path)
+    _, (record,) = read_records_of_log(put(tmp_path / "a.log", text))
     state = state_of(record)
-    assert state is not None
     return state.value
 
 
@@ -83,7 +81,6 @@ def test_clocks_of_all_forms(text: str, seconds: float) -> None:
     """A day that no calendar has is none."""
     forms = rf"at (?:{CLOCK}<|(?P<clock_ms>[0-9.,]+)ms|(?P<clock_s>[0-9.]+)s|{STAMP})"
     match = re.search(forms, text)
-    assert match is not None
     said = {name: word for name, word in match.groupdict().items() if word is not None}
     assert (taken(said), said) == (seconds, {})
 
@@ -110,9 +107,7 @@ def test_what_another_rank_prints_late_is_no_new_start(tmp_path: Path) -> None:
 def test_a_line_may_hold_several_settings(tmp_path: Path) -> None:
     head = "world_size:8 grad_accum_steps:1\ntrain_batch_tokens:524288 train_seq_len:1024 iterations:20000\n"
     steps = "".join(f"step:{i}/90 train_loss:2.1 train_time:{i * 500}ms step_avg:500.00ms\n" for i in range(30))
-    path = tmp_path / "a.log"
-    path.write_text(head + steps)
-    (log,) = read_log(path, incomplete=True).logs
+    (log,) = read_log(put(tmp_path / "a.log", head + steps), incomplete=True).logs
     assert (log.run.gpus, log.run.measured.tgs) == (8, pytest.approx(524288 / 0.5 / 8))
     assert log.run.switches == {"global_batch_size": 512, "seq_length": 1024}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from asked import put
 from tabled import tabled
 
 from harness.__main__ import main
@@ -37,8 +38,7 @@ def test_what_was_ingested_is_evaluated(tmp_path: Path) -> None:
 
 
 def test_logs_tables_and_documents_together(tmp_path: Path) -> None:
-    beside = tmp_path / "beside.yaml"
-    beside.write_text("{model: llama3.1_8b, recipe: {micro_batch_size: 2}}")
+    beside = put(tmp_path / "beside.yaml", "{model: llama3.1_8b, recipe: {micro_batch_size: 2}}")
     table = tmp_path / "table.csv"
     table.write_text(
         "model,gpu,gpus,seq_length,mbs,gbs,tp,pp,cp,precision,Tokens/s/GPU,framework\n"
@@ -69,8 +69,7 @@ def test_arguments_that_deny_the_lines(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_number_of_ranks_that_denies_the_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "x.log"
-    path.write_text((LOGS / "megatron_c.log").read_text().replace("/8]", "/16]"))
+    path = put(tmp_path / "x.log", (LOGS / "megatron_c.log").read_text().replace("/8]", "/16]"))
     (line,) = refused(capsys, str(path), "--gpu", "mi300x")
     assert line == f"{path}: line 3: world_size: found 8, expected 16, as the log's lines say"
 
@@ -107,15 +106,12 @@ def test_a_recipe_may_be_a_launch_script(tmp_path: Path) -> None:
 
 
 def test_a_document_cut_in_the_middle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "x.json"
-    path.write_text((LOGS / "tprimat.json").read_text()[:-40])
-    (line,) = refused(capsys, str(path))
+    (line,) = refused(capsys, str(put(tmp_path / "x.json", (LOGS / "tprimat.json").read_text()[:-40])))
     assert "expected a whole JSON document" in line
 
 
 def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "runs.yaml"
-    out.write_text("what was there\n")
+    out = put(tmp_path / "runs.yaml", "what was there\n")
 
     def broken(*_: object) -> None:
         raise OSError("disk full")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asked import put, refusal
 from tabled import tabled
 
 from harness.evidence.ingest.context import Context
@@ -17,7 +18,6 @@ from harness.evidence.ingest.logs.build import state_of
 from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.settings import stated_by
 from harness.evidence.ingest.loose import convert
-from projector.errors import InputError
 from projector.io.documents import parse_yaml
 from projector.workload.structure import to_mapping
 
@@ -115,9 +115,7 @@ def test_single_lines_of_different_jobs(shared: Path, tmp_path: Path, name: str)
     path = text or shared / "corpus" / "logs" / "amd" / "more" / name
     lines = path.read_text().splitlines()
     for number, record in LINES[name].items():
-        alone = tmp_path / "one.log"
-        alone.write_text(lines[number - 1] + "\n")
-        (value,) = seconds(alone, 1)
+        (value,) = seconds(put(tmp_path / "one.log", lines[number - 1] + "\n"), 1)
         assert value * 1000 == pytest.approx(known[record]["metrics"]["iteration_ms"], rel=CLOSE)
 
 
@@ -125,7 +123,6 @@ def test_torchtitan_rate_of_the_last_model_of_the_file(shared: Path) -> None:
     path = shared / "corpus" / "logs" / "amd" / "more" / "torchtitan-mi355x-2gpu.log"
     (record,) = read_records_of_log(path)[1]
     state = state_of(record)
-    assert state is not None
     expected = corpus(shared / "corpus")["titan-qwen3-8b-2xmi355x-fullac"]["metrics"]["tokens_per_s_per_gpu"]
     assert 1 / state.value == pytest.approx(expected, rel=CLOSE)
 
@@ -133,7 +130,6 @@ def test_torchtitan_rate_of_the_last_model_of_the_file(shared: Path) -> None:
 def test_tprimat_mean_is_the_record_where_the_median_is_not(shared: Path) -> None:
     path = shared / "corpus" / "logs" / "amd" / "tprimat" / "train_amd_prim_llama.json"
     state = state_of(read_records_of_log(path)[1][0])
-    assert state is not None
     assert state.mean * 1000 == pytest.approx(2429.8, rel=CLOSE)
     assert state.drift is not None
     assert state.drift < -0.05
@@ -202,9 +198,7 @@ def test_a_wild_log_says_what_was_read_by_hand(shared: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["bs_hfds_n16.log", "mds_alcf_old.log", "x_internevo.log", "x_nanotron.log"])
 def test_a_log_without_a_steady_step_is_refused_for_that(shared: Path, name: str) -> None:
-    with pytest.raises(InputError) as caught:
-        read_log(shared / "logs_wild" / name)
-    (problem,) = caught.value.problems
+    (problem,) = refusal(read_log, shared / "logs_wild" / name).problems
     assert (problem.key, NONE[name] in str(problem)) == ("steps", True)
 
 
@@ -216,8 +210,7 @@ def words(record: Logged) -> str:
 
 def refused(path: Path, reason: str) -> None:
     if reason.startswith("expected"):
-        with pytest.raises(InputError, match=reason):
-            read_records_of_log(path)
+        refusal(read_records_of_log, path, match=reason)
         return
     _, records = read_records_of_log(path)
     assert all(state_of(record) is None and reason in words(record) for record in records)
@@ -225,9 +218,7 @@ def refused(path: Path, reason: str) -> None:
 
 @pytest.mark.parametrize("name", NO_LANGUAGE_MODEL)
 def test_what_trains_no_language_model_says_so(shared: Path, name: str) -> None:
-    with pytest.raises(InputError) as caught:
-        read_log(shared / "logs_wild" / name)
-    (problem,) = caught.value.problems
+    (problem,) = refusal(read_log, shared / "logs_wild" / name).problems
     assert problem.expected == "the training of a causal language model"
 
 
@@ -240,7 +231,6 @@ def test_a_trace_of_two_chunks_is_no_step(shared: Path) -> None:
 
 def test_a_submission_is_a_whole_run_by_its_launcher_and_system_record(shared: Path) -> None:
     run = read_log(shared / "logs_wild" / "ml_v51_nebius_h200_405b.txt").runs[0]
-    assert run.recipe is not None
     assert (run.gpu, run.gpus, run.model_name, run.problem) == ("h200", 1024, "llama3.1_405b", "")
     assert (run.recipe.tp, run.recipe.pp, run.recipe.cp) == (4, 8, 2)
     assert (run.recipe.micro_batch_size, run.recipe.global_batch_size) == (1, 1152)
@@ -248,6 +238,5 @@ def test_a_submission_is_a_whole_run_by_its_launcher_and_system_record(shared: P
 
 def test_a_llama_printed_as_json_is_a_whole_run(shared: Path) -> None:
     run = read_log(shared / "logs_wild" / "titan_pp8vp2_diag.log").runs[0]
-    assert run.model is not None
     assert (run.model.num_layers, run.model.ffn_hidden_size, run.model.num_query_groups) == (16, 2048, 4)
     assert run.measured.step_seconds == pytest.approx(0.400665, rel=1e-5)

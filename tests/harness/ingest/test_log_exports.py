@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from asked import put, refusal
 from command_line import run
 
 from harness.evidence.ingest.command import ingest
 from harness.evidence.ingest.dialects import read_log
 from harness.evidence.ingest.logs import history as histories
 from harness.evidence.offered import measured
-from projector.errors import InputError
 
 SECONDS = 30.0
 SCRIPT = Path(__file__).parents[2] / "jobs" / "train.sh"
@@ -67,8 +67,7 @@ def test_an_export_tells_the_step_and_the_configuration_beside_it_the_run(made, 
     found, left = measured(path, "h100", 8, None, SCRIPT)
     assert [(loaded.recipe.tp, seconds) for _, loaded, seconds in found] == [(2, SECONDS)]
     assert not left
-    with pytest.raises(InputError, match="--anchor --config FILE"):
-        measured(path, "h100", 8, None)
+    refusal(measured, path, "h100", 8, None, match="--anchor --config FILE")
 
 
 def test_an_anchor_without_a_configuration_is_the_run_of_config(tmp_path: Path) -> None:
@@ -85,21 +84,17 @@ def test_seconds_between_records_are_the_step_where_no_scalar_is(tmp_path: Path)
 
 
 def test_a_chart_of_several_runs_is_none_of_one(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="exported alone"):
-        ingest([chart(tmp_path, ("a", "b"))])
+    refusal(ingest, [chart(tmp_path, ("a", "b"))], match="exported alone")
 
 
 def test_an_event_file_that_nothing_reads_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tbparse", None)
-    path = tmp_path / "events.out.tfevents.1.host"
-    path.write_bytes(b"H\0\0\0")
-    with pytest.raises(InputError, match=r"pip install 'projector-harness\[tensorboard\]'"):
-        ingest([path])
+    path = put(tmp_path / "events.out.tfevents.1.host", b"H\0\0\0")
+    refusal(ingest, [path], match=r"pip install 'projector-harness\[tensorboard\]'")
 
 
 def test_an_event_file_without_scalars_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no scalars"):
-        ingest([events(tmp_path, {})])
+    refusal(ingest, [events(tmp_path, {})], match="no scalars")
 
 
 @pytest.mark.parametrize(("name", "unit"), [*histories._SECONDS.items(), *((name, 0.0) for name in histories._RATE)])

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from asked import put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_mutations import mutate
@@ -25,8 +26,7 @@ RECIPE = "{model: llama3.1_8b, gpu: mi300x, recipe: {micro_batch_size: 2, seq_le
 
 
 def survives(data: bytes, name: str, folder: Path, recipe: Path | None) -> str:
-    path = folder / f"damaged{Path(name).suffix}"
-    path.write_bytes(data)
+    path = put(folder / f"damaged{Path(name).suffix}", data)
     try:
         made = load(path, None, read_context(recipe))
     except InputError as error:
@@ -77,8 +77,7 @@ def test_no_dialect_raises_for_any_text(text: str, unit: str, number: int) -> No
 
 
 def sweep(count: int, folder: Path) -> dict[str, int]:
-    recipe = folder / "recipe.yaml"
-    recipe.write_text(RECIPE)
+    recipe = put(folder / "recipe.yaml", RECIPE)
     outcomes = {"read": 0, "refused": 0}
     for seed in range(count):
         log = LOGS[seed % len(LOGS)]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from asked import put, refusal, says
 
 from harness.__main__ import main
 from harness.contracts.runs import Measured, MeasuredRun
@@ -17,7 +18,6 @@ from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.dialects import _beyond
 from harness.evidence.ingest.logs.partial import Reading
 from harness.evidence.ingest.logs.settings import Stated
-from projector.errors import InputError
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 NEMO = LOGS / "nemo2.log"  # step times, memory and the batch of its lines; no arguments
@@ -30,10 +30,8 @@ def test_its_figures_come_out_with_what_is_missing_and_the_flag_that_says_it(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"nemo2 ({NEMO}): incomplete"
     assert lines[1].startswith("  read: step 6 s (median of ")
-    assert "peak memory 65.969 GiB (allocated)" in lines[1]
-    assert "loss " in lines[1]
-    assert "micro_batch_size" in lines[2]
-    assert "(--recipe FILE)" in lines[2]
+    says(lines[1], "peak memory 65.969 GiB (allocated)", "loss ")
+    says(lines[2], "micro_batch_size", "(--recipe FILE)")
     assert "gpu, gpus" not in lines[2]
     assert "gpu (--gpu NAME)" in lines[2]
     assert "1 row: 0 usable, 1 incomplete, 0 refused" in lines
@@ -51,8 +49,7 @@ def test_a_half_row_is_written_with_its_problem_and_read_again(tmp_path: Path) -
 
 
 def test_a_run_and_a_suite_still_ask_for_the_whole_configuration() -> None:
-    with pytest.raises(InputError, match=r"the configuration beside it: --recipe FILE"):
-        load(NEMO)
+    refusal(load, NEMO, match=r"the configuration beside it: --recipe FILE")
 
 
 def test_a_rate_without_a_batch_is_a_rate(tmp_path: Path) -> None:
@@ -132,18 +129,15 @@ def _reading(run: MeasuredRun) -> Reading:
 
 
 def test_a_log_of_a_trainer_without_steps_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "x.log"
-    path.write_text((LOGS / "megatron_e.log").read_text().partition(" iteration ")[0])
+    path = put(tmp_path / "x.log", (LOGS / "megatron_e.log").read_text().partition(" iteration ")[0])
     code = main(["ingest", str(path)])
     said = capsys.readouterr()
     assert (code, "with --recipe" in said.err) in ((1, False), (2, False))
 
 
 def test_a_foreign_file_is_not_echoed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    secret = tmp_path / "passwords"
-    secret.write_text("daemon:x:0:0:nobody\n")
-    suite = tmp_path / "s.yaml"
-    suite.write_text(f"suite: s\nselect: [{{log: {secret}}}]\n")
+    secret = put(tmp_path / "passwords", "daemon:x:0:0:nobody\n")
+    suite = put(tmp_path / "s.yaml", f"suite: s\nselect: [{{log: {secret}}}]\n")
     for command in (["ingest", str(secret)], ["run", str(suite)], ["compare", str(secret), str(secret)]):
         assert main(command) == 2
         said = capsys.readouterr()
@@ -157,8 +151,7 @@ def test_a_pipe_is_read_and_one_that_nobody_writes_to_is_refused(
     idle = tmp_path / "idle"
     os.mkfifo(idle)
     monkeypatch.setattr("harness.evidence.ingest.logs.source._PATIENCE", 10)
-    with pytest.raises(InputError, match="a pipe that nobody writes to"):
-        load(idle)
+    refusal(load, idle, match="a pipe that nobody writes to")
     reader, writer = os.pipe()
     try:
         os.write(writer, (LOGS / "megatron_e.log").read_bytes()[:60_000])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from asked import put
 from log_records import records, step
 from log_samples import samples
 from tabled import tabled
@@ -131,8 +132,7 @@ def test_settings_of_a_printed_configuration_that_nobody_reads_are_named(
     text = (LOGS / "torchtitan.log").read_text()
     shown = f"configs: {json.dumps(CONFIG, indent=2)}" if lined else f"args: {CONFIG}"
     whole = f"[titan] 2026-03-01 10:00:00,000 - root - INFO - Running with {shown}\n{text}"
-    path = tmp_path / "torchtitan.log"
-    path.write_text("".join(prefix + line for line in whole.splitlines(keepends=True)))
+    path = put(tmp_path / "torchtitan.log", "".join(prefix + line for line in whole.splitlines(keepends=True)))
     (plain,), (row,), (run,) = load(LOGS / "torchtitan.log").runs, read_log(path).rows, read_log(path).runs
     assert run.recipe == replace(plain.recipe, tp_comm_overlap=True)
     assert (run.model, run.measured) == (plain.model, plain.measured)
@@ -155,7 +155,6 @@ def test_a_log_that_converts_its_linear_layers_is_not_in_bf16(
     said = "".join(f"[titan] 2026-03-01 10:00:00,000 - root - INFO - {line}\n" for line in lines)
     path.write_text(said + (LOGS / "torchtitan.log").read_text())
     run = load(path).runs[0]
-    assert run.recipe is not None
     assert run.recipe.precision == precision
     assert recipe is None or run.recipe.fp8_recipe == recipe
 
@@ -172,7 +171,6 @@ def test_what_a_log_says_of_the_model_beside_its_settings(tmp_path: Path) -> Non
     head = "".join(f"[titan] 2026-03-01 10:00:00,000 - root - INFO - {line}\n" for line in said)
     path.write_text(head + (LOGS / "torchtitan.log").read_text())
     (run,) = load(path).runs
-    assert run.recipe is not None
     assert run.recipe.fp8_param_gather is True
     assert run.recipe.torch_compile is not True
     assert any(text.startswith("log: Converted MoE layers") for text in run.unread)
@@ -213,8 +211,7 @@ LINE = (
 
 
 def test_a_log_of_olmo_is_a_whole_run_but_for_its_gpu(tmp_path: Path) -> None:
-    path = tmp_path / "a.log"
-    path.write_text(LINE + samples()["olmo"])
+    path = put(tmp_path / "a.log", LINE + samples()["olmo"])
     (run,), (row,) = read_log(path, incomplete=True).runs, read_log(path, incomplete=True).rows
     assert run.model is not None
     assert run.recipe is not None
@@ -233,8 +230,7 @@ def test_a_log_of_olmo_is_a_whole_run_but_for_its_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("said", "other", "told"), tabled("readers", "what_nobody_reads_of_olmo_leaves_the_run_open"))
 def test_what_nobody_reads_of_olmo_leaves_the_run_open(said: str, other: str, told: str, tmp_path: Path) -> None:
     assert said in LINE
-    path = tmp_path / "a.log"
-    path.write_text(LINE.replace(said, other) + samples()["olmo"])
+    path = put(tmp_path / "a.log", LINE.replace(said, other) + samples()["olmo"])
     (row,) = read_log(path, incomplete=True).rows
     assert "micro_batch_size" in [name for name, _ in row.missing]
     assert any(text.startswith(f"{told}=") and "not read" in text for text in row.doubts)

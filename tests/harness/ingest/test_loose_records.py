@@ -13,12 +13,9 @@ def test_simumax() -> None:
     assert run.problem == ""
     assert (run.gpu, run.gpus, run.stack.framework, run.stack.date) == ("b200", 8, "megatron-lm", "2026-01")
     assert run.source.revision == "4dcaae513ba7"
-    assert run.model is not None
-    assert run.model.moe is not None
     assert (run.model.name, run.model.num_layers, run.model.vocab_size) == ("deepseek_v2", 4, 102401)
     assert run.model.moe.moe_layer_freq == (0, 1, 1, 1)
     r = run.recipe
-    assert r is not None
     assert (r.ep, r.recompute_granularity, r.data_parallel_sharding) == (8, "none", "optim")
     assert (r.cross_entropy_fusion, r.attention_backend, r.grad_reduce_in_bf16) == ("te", "fused", False)
     assert (r.make_vocab_size_divisible_by, r.moe_expert_capacity_factor) == (128, 1.0)
@@ -46,14 +43,12 @@ def test_megatron_bridge_arguments() -> None:
     )  # fmt: skip
     assert run.problem == ""
     r = run.recipe
-    assert r is not None
     assert (r.precision, r.fp8_recipe, r.vpp) == ("mxfp8", None, 4)
     assert r.pipeline_model_parallel_layout == "Et*4|(t*4|)*14tmL"
     assert r.recompute_modules == ("mla_up_proj",)
     assert r.cuda_graph_scope == ("attn", "moe_router", "moe_preprocess")
     assert (r.moe_token_dispatcher_type, r.moe_flex_dispatcher_backend) == ("flex", "hybridep")
     assert (r.grad_reduce_in_bf16, r.exp_avg_dtype, r.moe_router_force_load_balancing) == (True, "bf16", True)
-    assert run.model is not None
     assert run.model.mtp_num_layers == 1
     assert run.measured.step_seconds == pytest.approx(4096 * 4096 / 256 / 4500)
     assert run.measured.derived == ("step_seconds from tgs",)
@@ -61,14 +56,12 @@ def test_megatron_bridge_arguments() -> None:
 
 def test_graphs_named_but_not_captured_are_off() -> None:
     run, _ = one(**record(other={"cuda_graph_impl": "none", "cuda_graph_scope": ["full_iteration"]}))
-    assert run.recipe is not None
     assert run.recipe.cuda_graph_scope == ()
 
 
 def test_layout_with_other_chunk_count_is_dropped_and_doubted() -> None:
     other = {"pipeline_model_parallel_layout": "Et|(tt|)*14tL"}
     run, report = one(**record(pp=2, dp=4, vpp=2, other=other))
-    assert run.recipe is not None
     assert run.recipe.pipeline_model_parallel_layout is None
     assert "layout has 16 chunks" in report.doubts[0]
 
@@ -78,10 +71,7 @@ def test_a_dense_model_whose_record_states_experts_has_them() -> None:
     arch = {"experts": 8, "topk": 2, "moe_ffn": 5504}
     upcycled, _ = one(**record(model="Qwen1.5 1.8B upcycled to 8 experts top-2", arch=arch))
     dense, _ = one(**record(model="Qwen1.5 1.8B"))
-    assert upcycled.model is not None
-    assert upcycled.model.moe is not None
     assert (upcycled.model.moe.num_experts, upcycled.model.moe.moe_layer_freq) == (8, (1,) * 24)
-    assert dense.model is not None
     assert dense.model.moe is None
     nameless, _ = one(**record(model="Qwen1.5 1.8B", arch={"experts": 8}))
     assert "moe_router_topk" in nameless.problem
@@ -111,8 +101,6 @@ def test_bigscience_recompute_follows_from_its_flop_count() -> None:
         note="Memory = nvidia-smi max on first/last node.",
     )  # fmt: skip
     assert run.problem == ""
-    assert run.recipe is not None
-    assert run.model is not None
     assert (run.recipe.precision, run.recipe.recompute_granularity) == ("fp16", "full")
     assert (run.model.vocab_size, run.model.kv_channels) == (250680, 224)
     assert run.stack.date == "2022-02"
@@ -153,7 +141,6 @@ def test_mlperf_lora_with_launch_exports() -> None:
         )
     )
     r = run.recipe
-    assert r is not None
     assert r.lora == LoRA(dim=16, targets=("linear_qkv", "linear_proj"))
     assert (r.fp8_recipe, r.fp8_dot_product_attention, r.cuda_graph_scope) == ("delayed", True, ("full",))
     assert (r.activation_func_fp8_input_store, r.sequence_parallel) == (True, False)
@@ -169,18 +156,14 @@ def test_maxtext_moe_paths() -> None:
     )  # fmt: skip
     dropping, _ = one(**base, other={"moe_path": "dense_matmul, capacity_factor 1.25 (drops tokens)"})
     deepep, _ = one(**(base | {"deepep": True, "grouped_gemm": "turbo"}), other={"moe_path": "same, moe.py v3"})
-    assert dropping.recipe is not None
-    assert deepep.recipe is not None
     assert dropping.recipe.moe_expert_capacity_factor == 1.25
     assert dropping.recipe.moe_pad_expert_input_to_capacity is True
     assert (deepep.recipe.moe_token_dispatcher_type, deepep.recipe.moe_grouped_gemm) == ("flex", "fused")
     for words, name in (("legacy grouped gemm", "legacy"), ("turbo grouped gemm", "fused")):
         legacy, _ = one(**(base | {"grouped_gemm": words}))
-        assert legacy.recipe is not None
         assert legacy.recipe.moe_grouped_gemm == name
     assert deepep.recipe.moe_expert_capacity_factor is None
     assert dropping.recipe.data_parallel_sharding == "optim_grads_params"
-    assert dropping.model is not None
     assert dropping.model.mtp_num_layers == 0
     assert "mtp_num_layers=0 (not stated)" in dropping.assumed
     assert dropping.switches["moe_path"].startswith("dense_matmul")  # type: ignore[attr-defined]
@@ -197,7 +180,6 @@ def test_torchtitan_local_batch_and_float8() -> None:
             metrics={"tokens_per_s_per_gpu": 100.0, "memory_gb": 75.3},
         )
     )  # fmt: skip
-    assert run.recipe is not None
     assert (run.recipe.micro_batch_size, run.recipe.fp8_recipe) == (1, "tensorwise")
     assert (run.recipe.tp_comm_overlap, run.recipe.torch_compile) == (True, True)
     assert (run.stack.date, run.measured.memory_kind) == ("2024-12", "reserved")
@@ -215,7 +197,6 @@ def test_primus_steps() -> None:
         )
     )  # fmt: skip
     r = run.recipe
-    assert r is not None
     assert (run.stack.framework, run.stack.date) == ("primus", "2025-10")
     assert (r.numa_binding, r.sync_free_stage, r.cross_entropy_fusion, r.manual_gc) == (True, 1, "te", True)
     assert (r.moe_token_dispatcher_type, r.moe_flex_dispatcher_backend) == ("flex", "deepep")

@@ -20,7 +20,6 @@ def test_megatron_argument_mapping() -> None:
     }  # fmt: skip
     run, _ = one(**record(pp=4, dp=2, precision="FP8 blockwise", other={"args": args}))
     r = run.recipe
-    assert r is not None
     assert (r.check_for_nan_in_loss_and_grad, r.create_attention_mask_in_dataloader) == (False, False)
     assert r.cuda_graph_scope == ("moe_router", "moe_preprocess")
     assert (r.precision, r.fp8_recipe, r.vpp) == ("fp8", "blockwise", 4)
@@ -107,7 +106,6 @@ def test_a_recipe_by_its_release_fills_what_a_null_leaves_open(
     told = {"framework": framework, "framework_version": number, "recompute": stated, "model": "Qwen3-32B"}
     sizes = {"gpu": "H100-SXM-80GB", "gpus": 16, "tp": 4, "pp": 2, "dp": 2, "ep": 1, "global_batch_size": 64}
     run, row = one(**record(**told, **sizes, seq_length=4096, precision="BF16", metrics=metrics))
-    assert run.recipe is not None
     assert run.recipe.recompute_granularity == granularity
     assert any("the recipe of qwen3_32b in" in text for text in run.assumed) == (granularity == "full")
     assert any("taken for none" in text for text in row.doubts) == (memory == 75.0)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from asked import put, refusal
 from tabled import sample
 
 from harness.__main__ import main
@@ -14,7 +15,6 @@ from harness.evidence.ingest.context import Context, read_context
 from harness.evidence.run_text import to_yaml
 from harness.evidence.runs_of import runs_of, runs_of_all
 from projector.cli import run as projector
-from projector.errors import InputError
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 SAID = read_context(None, "mi300x", 8)
@@ -29,8 +29,7 @@ def test_a_flag_says_what_the_log_does_not() -> None:
     assert only(LOGS / "megatron_a.log").problem == "gpu not stated"
     run = only(LOGS / "megatron_a.log", SAID)
     assert (run.gpu, run.gpus, run.problem) == ("mi300x", 8, "")
-    with pytest.raises(InputError, match="16, as --gpus"):
-        runs_of(LOGS / "megatron_a.log", read_context(None, "mi300x", 16))
+    refusal(runs_of, LOGS / "megatron_a.log", read_context(None, "mi300x", 16), match="16, as --gpus")
 
 
 @pytest.mark.parametrize("flag", [("--gpu", "mi999"), ("--framework", "nemox")])
@@ -41,8 +40,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(flag: tuple[str, str], caps
 
 def test_flags_that_no_log_takes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "strict.yaml").write_text(to_yaml([only(LOGS / "megatron_a.log", SAID)]))
-    with pytest.raises(InputError, match="no log"):
-        runs_of_all([tmp_path / "strict.yaml"], SAID)
+    refusal(runs_of_all, [tmp_path / "strict.yaml"], SAID, match="no log")
     assert len(runs_of_all([tmp_path / "strict.yaml", LOGS / "torchtitan.log"], read_context(None, "mi300x"))) == 2
 
 
@@ -108,13 +106,10 @@ STEPS = "".join(
 def test_the_batch_of_a_configuration_follows_from_the_gpus(name: str, text: str, tmp_path: Path) -> None:
     """So many samples a rank: the number of GPUs makes the batch, wherever it is said; without it nothing does."""
     (tmp_path / name).write_text(text)
-    log = tmp_path / "train.log"
-    log.write_text(STEPS)
+    log = put(tmp_path / "train.log", STEPS)
     for gpus in (8, 64):
         run = only(log, read_context(tmp_path / name, "h100_sxm", gpus))
-        assert run.recipe is not None
         assert run.recipe.global_batch_size == 2 * gpus
         assert run.measured.step_seconds == pytest.approx(2 * 8192 / 5461)
-    with pytest.raises(InputError) as caught:
-        runs_of(log, read_context(tmp_path / name, "h100_sxm"))
-    assert [problem.key for problem in caught.value.problems] == ["gpus"]
+    caught = refusal(runs_of, log, read_context(tmp_path / name, "h100_sxm"))
+    assert [problem.key for problem in caught.problems] == ["gpus"]

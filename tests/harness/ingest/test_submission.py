@@ -10,11 +10,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from asked import refusal
 
 from harness.__main__ import main
 from harness.evidence import submission
 from harness.evidence.ingest.command import ingest
-from projector.errors import InputError
 from tests.docs_tools import ROOT
 
 LOG = ROOT / "measured/logs/cpu_gpt.log.gz"
@@ -128,8 +128,7 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> No
     with zipfile.ZipFile(bad, "w") as archive:
         archive.writestr("submission.json", json.dumps({"submission": 1, "runs": {name: 1}, "files": []}))
         archive.writestr(name, "x")
-    with pytest.raises(InputError, match="harness submit"):
-        submission.unpack(bad, tmp_path / "into")
+    refusal(submission.unpack, bad, tmp_path / "into", match="harness submit")
     assert not (tmp_path / "x.csv").exists()
 
 
@@ -157,6 +156,5 @@ def test_a_zip_that_cannot_be_unpacked_here_is_refused(tmp_path: Path, places: t
 def test_nothing_to_pack_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for wrong in (tmp_path / "nowhere", tmp_path / "empty"):
-        with pytest.raises(InputError):
-            submission.pack(wrong, tmp_path / "x.zip")
+        refusal(submission.pack, wrong, tmp_path / "x.zip")
     assert main(["submit", str(tmp_path), "--out", "x.tar"]) == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import command_line
 import pytest
+from asked import put, says
 from tabled import tabled
 
 from harness.cli.kernels import shares
@@ -61,8 +62,7 @@ def test_an_unseen_table_says_that_its_shipped_column_is_held_out(tmp_path: Path
     path.write_text("source,gpu,dtype,op,m,n,k,library,time_us,tflops\n" + "\n".join(lines), encoding="utf-8")
     (done, texts), (_, again) = (written(tmp_path / name, str(path), "--format", "json", "md") for name in ("a", "b"))
     assert texts == again, "alike each time"
-    assert "no shipped constant was fitted on" in done.stdout
-    assert "a device that the catalogue does not have: TPU v5p" in done.stdout
+    says(done.stdout, "no shipped constant was fitted on", "a device that the catalogue does not have: TPU v5p")
     assert sorted(texts) == ["kernels.json", "kernels.md"]
     found = json.loads(texts["kernels.json"])
     assert found["rows"] == 4
@@ -88,15 +88,13 @@ def test_constants_are_fitted_without_writing(root: Path) -> None:
     before = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
     done = harness("calibrate", "--kernels", "h800", "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "nothing is written" in done.stdout
-    assert "grouped" in done.stdout
+    says(done.stdout, "nothing is written", "grouped")
     assert before == {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
 
 
 def test_families_without_constants_of_their_own_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "mine.csv"
-    path.write_text(
-        "gpu,dtype,op,m,n,k,library,time_us\nMI300X,bf16,gemm,4096,8192,8192,My Library,1500\n", encoding="utf-8"
+    path = put(
+        tmp_path / "mine.csv", "gpu,dtype,op,m,n,k,library,time_us\nMI300X,bf16,gemm,4096,8192,8192,My Library,1500\n"
     )
     done = harness("kernels", str(path))
     assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 import command_line
 import pytest
 import yaml
+from asked import put, says
 from measure_jobs import LLAMA, job
 from tabled import tabled
 
@@ -31,8 +32,7 @@ def test_measure_log_ingest(tmp_path) -> None:
     path = spec_file(tmp_path, {**job("tiny", steps=3), "group": "g"})
     done = command_line.run("harness", "measure", path, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    assert "tiny" in done.stdout
-    assert "written to" in done.stdout
+    says(done.stdout, "tiny", "written to")
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["runs.yaml", "tiny.log"]
     (run,) = dataset.read(tmp_path / "out" / "runs.yaml")
     (read,) = load(tmp_path / "out" / "tiny.log").logs
@@ -75,8 +75,7 @@ def test_ranks_of_a_launcher_do_not_start_ranks_each(tmp_path, capsys, monkeypat
 
 def test_without_torch_it_says_what_to_install(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    suite = tmp_path / "s.yaml"
-    suite.write_text(yaml.safe_dump({"suite": "s", "measure": [job("tiny")]}))
+    suite = put(tmp_path / "s.yaml", yaml.safe_dump({"suite": "s", "measure": [job("tiny")]}))
     for command in (["measure", str(suite)], ["run", str(suite)]):
         (line,) = command_line.refused("harness", *command, "--out", tmp_path / "out").splitlines()
         assert "projector-harness[benchmark]" in line

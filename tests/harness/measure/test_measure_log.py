@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from asked import put
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measure_jobs import LLAMA, QWEN, job
@@ -171,6 +172,4 @@ def test_repetitions_at_another_speed_are_one_run(root: Path, tmp_path) -> None:
     once = text(logs(root)[0])
     slower = re.sub(r"(elapsed time per iteration \(ms\): )([\d.]+)", lambda m: f"{m[1]}{1.5 * float(m[2]):.3f}", once)
     assert slower != once
-    twice = tmp_path / "twice.log"
-    twice.write_text(once.rstrip("\n") + "\n" + slower, encoding="utf-8")
-    assert len(load(twice).runs) == 1
+    assert len(load(put(tmp_path / "twice.log", once.rstrip("\n") + "\n" + slower)).runs) == 1

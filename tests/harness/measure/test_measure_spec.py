@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from asked import put, refusal
 from measure_jobs import DEEPSEEK, GPT, LLAMA, QWEN, job
 from tabled import tabled
 
@@ -12,7 +13,6 @@ from harness.cli import main as run_harness
 from harness.evidence.offered import workloads
 from harness.evidence.suite import load
 from harness.measure import launch, spec, support
-from projector.errors import InputError
 from projector.frameworks import resolve
 from projector.workload.recipe import Recipe
 
@@ -111,18 +111,12 @@ def test_every_field_of_a_recipe_is_settled_free_or_refused() -> None:
 
 def test_files_that_are_no_plan(tmp_path) -> None:
     for text, found in (("a: 1", "['a']"), ("[]", "list"), ("measure: []", "measure"), ("measure: 3", "measure")):
-        path = tmp_path / "plan.yaml"
-        path.write_text(text)
-        with pytest.raises(InputError) as error:
-            spec.read(path)
-        assert found in str(error.value)
-    with pytest.raises(InputError, match="does not exist"):
-        spec.read(tmp_path / "none.yaml")
+        assert found in str(refusal(spec.read, put(tmp_path / "plan.yaml", text)))
+    refusal(spec.read, tmp_path / "none.yaml", match="does not exist")
 
 
 def test_one_training_may_stand_alone_in_a_file(tmp_path) -> None:
-    path = tmp_path / "alone.yaml"
-    path.write_text(yaml.safe_dump({key: value for key, value in job("x").items() if key != "id"}))
+    path = put(tmp_path / "alone.yaml", yaml.safe_dump({key: value for key, value in job("x").items() if key != "id"}))
     assert [each.id for each in spec.read(path).jobs] == ["alone"]
 
 
@@ -140,9 +134,8 @@ def test_a_suite_of_trainings(tmp_path) -> None:
     path.write_text(
         yaml.safe_dump({"suite": "s", "measure": [job("a"), {**job("b"), "steps": 0}], "cases": [case], "gates": {}})
     )
-    with pytest.raises(InputError) as error:
-        load(path)
-    assert [problem.key for problem in error.value.problems] == ["gates", "measure[1].steps", "measure: a"]
+    error = refusal(load, path)
+    assert [problem.key for problem in error.problems] == ["gates", "measure[1].steps", "measure: a"]
 
 
 def test_an_optional_plan_is_skipped_with_a_reason_where_there_is_no_device(monkeypatch, capsys) -> None:
@@ -165,7 +158,6 @@ def test_an_optional_plan_is_skipped_with_a_reason_where_there_is_no_device(monk
     assert launch._lacks(plan.jobs[0], "cpu") == ""
     blocks = replace(plan.jobs[3].workload.recipe, fp8_recipe="blockwise")
     job = replace(plan.jobs[3], workload=replace(plan.jobs[3].workload, recipe=blocks))
-    with pytest.raises(InputError, match="scaled blockwise"):
-        launch.host(replace(plan, device="cpu", jobs=(job,)), "gpu.yaml")
+    refusal(launch.host, replace(plan, device="cpu", jobs=(job,)), "gpu.yaml", match="scaled blockwise")
     assert run_harness(["run", "gpu", "--mode", "both"]) == 0
     assert "torch sees no GPU here" in capsys.readouterr().err

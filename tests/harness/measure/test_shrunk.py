@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from asked import put, refusal
 from measure_jobs import LLAMA, job
 
 from harness.evidence.ingest.command import load
@@ -141,8 +142,7 @@ def test_the_line_of_waiting_hides_nothing_from_who_reads_the_log(tmp_path) -> N
 
 def _trained(name: str, folder: Path, spread: float) -> Trained:
     (one,) = spec.parse([job(name, LLAMA, 1, 4)], "f")[0].jobs
-    path = folder / f"{name}.log"
-    path.write_text(f"{spread}")
+    path = put(folder / f"{name}.log", f"{spread}")
     run: Any = name
     return Trained(job=one, run=run, path=path, rounds=(1.0, 1.0 + spread), low=None, high=None, losses=())
 
@@ -189,8 +189,7 @@ def test_timings_that_fail_leave_the_rest(tmp_path, monkeypatch) -> None:
     assert started == [4, 2]
     turns[1] = turns[0]  # of a training nothing can be left out
     monkeypatch.setattr(launch, "launch", lambda *_: (_ for _ in ()).throw(InputError([])))
-    with pytest.raises(InputError):
-        launch.run(turns[:1], spec.Plan(), here, tmp_path, lambda _: None)
+    refusal(launch.run, turns[:1], spec.Plan(), here, tmp_path, lambda _: None)
 
 
 def test_the_layers_that_are_timed_are_those_that_were_trained(tmp_path, monkeypatch) -> None:

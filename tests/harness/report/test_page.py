@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asked import says
 from many import GPUS, NASTY, RUNS
 
 from harness.contracts import frame
@@ -49,8 +50,7 @@ def test_the_first_screen_says_how_good_it_is(look: Any, evaluation: Evaluation)
     figures = accuracy.summarise(frame.part(evaluation.frame, predictor="simulate", fit="heldout"))
     with look() as sight:
         (said,) = sight.texts(".verdict")
-        assert f"Over {figures.compared} measured runs" in said
-        assert f"{100 * (figures.mape or 0):.1f} %" in said
+        says(said, f"Over {figures.compared} measured runs", f"{100 * (figures.mape or 0):.1f} %")
         assert sight.texts(".tiles b")[:2] == [f"{100 * (v or 0):.1f} %" for v in (figures.mape, figures.macro_mape)]
         bottom = sight.js(
             "() => Math.max(...['hero', 'heat'].map(i => document.getElementById(i).getBoundingClientRect().bottom))"

@@ -8,6 +8,7 @@ from pathlib import Path
 import command_line
 import numpy as np
 import pytest
+from asked import put, refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tabled import tabled
@@ -21,7 +22,6 @@ from harness.trace.reader import read
 from harness.trace.shapes import shaped
 from harness.trace.steps import TracedPart, chosen, steps
 from harness.trace.study import exchanges, study
-from projector.errors import InputError
 from projector.operators.types import Attention, Gemm
 from tests.harness.trace.made import ADAM, GEMM, REDUCE, Made, stepped
 from tests.harness.trace.made import FORWARD as FLASH
@@ -72,10 +72,7 @@ def test_a_cut_file_loses_its_last_step(tmp_path) -> None:
     "text", ["", "{}", '{"traceEvents": []}', '{"traceEvents": [{"ph": "M", "name": "x"}]}', "step 1"]
 )
 def test_what_is_no_trace_is_refused(tmp_path, text: str) -> None:
-    path = tmp_path / "t.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match=r"t\.json"):
-        read(path)
+    refusal(read, put(tmp_path / "t.json", text), match=r"t\.json")
 
 
 def test_a_kernel_is_owned_by_what_encloses_its_launch(tmp_path) -> None:
@@ -156,8 +153,7 @@ def test_shapes_come_from_sizes_and_strides(tmp_path) -> None:
 def test_events_in_any_order_say_the_same(tmp_path) -> None:
     made = stepped([500, 600, 550])
     path = made.write(tmp_path / "a.json")
-    other = tmp_path / "b.json"
-    other.write_text(json.dumps({**made.document(), "traceEvents": made.events[::-1]}))
+    other = put(tmp_path / "b.json", json.dumps({**made.document(), "traceEvents": made.events[::-1]}))
     one, two = chosen(read(path)), chosen(read(other))
     assert (one.said, one.seconds) == (two.said, pytest.approx(two.seconds))
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from asked import put, refusal, says
 from benchmark_cases import tiny
 
 from projector.benchmark import artifact, measured
@@ -99,33 +100,25 @@ def test_what_does_not_fit_is_refused(
     expected: str,
 ) -> None:
     _changed(file, change)
-    with pytest.raises(InputError) as caught:
-        measured.load(file, taken[0], catalogue.cluster("cpu"), cpu)
-    (line,) = str(caught.value).splitlines()
+    (line,) = str(refusal(measured.load, file, taken[0], catalogue.cluster("cpu"), cpu)).splitlines()
     assert all(word in line for word in (str(file), key, found, expected)), line
 
 
 def test_all_mismatches_are_told_at_once(file: Path, taken: tuple[Workload, Measurement], cpu: Device) -> None:
     _changed(file, _TITLE | _LENGTH | _VERSION)
-    with pytest.raises(InputError) as caught:
-        measured.load(file, taken[0], catalogue.cluster("cpu"), cpu)
-    assert len(caught.value.problems) == 3
+    assert len(refusal(measured.load, file, taken[0], catalogue.cluster("cpu"), cpu).problems) == 3
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1, 2]", "\x00\x01"])
 def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "other.json"
-    path.write_text(content)
-    with pytest.raises(InputError, match="save-benchmark"):
-        artifact.read(path)
+    refusal(artifact.read, put(tmp_path / "other.json", content), match="save-benchmark")
 
 
 def test_without_a_device_the_clusters_gpu_must_be_that_of_the_file(
     file: Path, taken: tuple[Workload, Measurement]
 ) -> None:
     measured.load(file, taken[0], catalogue.cluster("cpu"))
-    with pytest.raises(InputError, match="h100_sxm"):
-        measured.load(file, taken[0], catalogue.cluster("h100"))
+    refusal(measured.load, file, taken[0], catalogue.cluster("h100"), match="h100_sxm")
 
 
 def test_a_place_that_cannot_be_written_is_told(
@@ -141,12 +134,10 @@ def test_both_commands_use_a_file(file: Path, small: Path, capsys: pytest.Captur
     flags = ["--config", str(small), "--load-benchmark", str(file)]
     assert projector(["benchmark", *flags]) == 0
     shown = capsys.readouterr().out
-    assert "Simulated against measured" in shown
-    assert "layer dense, backward" in shown
+    says(shown, "Simulated against measured", "layer dense, backward")
     assert projector(["benchmark", *flags, "--memory"]) == 0
     shown = capsys.readouterr().out
-    assert "counted MiB" in shown
-    assert "with activations as counted" in shown
+    says(shown, "counted MiB", "with activations as counted")
     for command in (["memory"], ["both", "--profiling-mode", "both", "--memory-safety-margin", "0.05"]):
         assert projector([*command, *flags]) == 0
         assert "with activations as counted" in capsys.readouterr().out

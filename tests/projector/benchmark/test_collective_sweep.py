@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asked import put, refusal
 
 from projector.benchmark import collectives, fabric, processes
 from projector.benchmark.collectives import Swept
@@ -21,7 +22,6 @@ from projector.benchmark.timings import CollectiveWanted, Seconds
 from projector.cli import run as projector
 from projector.collectives.model import Pricing, seconds_of
 from projector.collectives.placement import groups
-from projector.errors import InputError
 from projector.hardware import catalogue, efficiency
 from projector.hardware.types import Efficiency, Fabric, GroupShape
 from projector.operators.types import Collective
@@ -52,17 +52,14 @@ def test_rows_are_added_and_known_after(tmp_path: Path) -> None:
 
 
 def test_another_table_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "cpu.csv"
-    path.write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="columns"):
-        collectives.add_rows(path, [_swept("all_reduce", 1024, 1e-4)], "torch")
+    path = put(tmp_path / "cpu.csv", "a,b\n1,2\n")
+    refusal(collectives.add_rows, path, [_swept("all_reduce", 1024, 1e-4)], "torch", match="columns")
     assert path.read_text() == "a,b\n1,2\n"
 
 
 def test_one_device_has_nobody_to_talk_to(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "available", lambda _: 1)
-    with pytest.raises(InputError, match="two devices"):
-        collectives.timed(cpu, 1024, 0.1)
+    refusal(collectives.timed, cpu, 1024, 0.1, match="two devices")
 
 
 def test_a_fabric_is_found_from_the_times_that_it_gives() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from asked import refusal
 from benchmark_cases import SMALL, TWO_RANKS
 
 from projector.benchmark import launched, processes
@@ -57,8 +58,7 @@ def test_every_launcher_says_where_a_rank_is() -> None:
 
 def test_ranks_that_no_launcher_gives_are_refused() -> None:
     for change, key in (({"RANK": "x"}, "RANK"), ({"RANK": "16"}, "RANK"), ({"WORLD_SIZE": "-2"}, "WORLD_SIZE")):
-        with pytest.raises(InputError, match=key):
-            launched.launched({**TORCHRUN, **change})
+        refusal(launched.launched, {**TORCHRUN, **change}, match=key)
 
 
 def test_ranks_meet_on_the_first_node() -> None:
@@ -69,8 +69,7 @@ def test_ranks_meet_on_the_first_node() -> None:
     assert launched.meeting(srun, {**SLURM, "MASTER_ADDR": "b", "MASTER_PORT": "7"}) == "tcp://b:7"
     assert launched.meeting(srun, {"SLURM_STEP_NODELIST": "n3,n4"}) == "tcp://n3:29500"
     assert launched.meeting(Launched("mpirun", 1, 8, 1, 8, 1), {}) == "tcp://127.0.0.1:29500"
-    with pytest.raises(InputError, match="MASTER_ADDR"):
-        launched.meeting(mpirun, HYDRA)
+    refusal(launched.meeting, mpirun, HYDRA, match="MASTER_ADDR")
 
 
 def _gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
@@ -91,15 +90,13 @@ def test_every_rank_opens_the_gpu_of_its_place(alone: pytest.MonkeyPatch) -> Non
         alone.setenv(name, value)
     for text in (None, "cuda", "rocm"):
         assert open_device(text).place == "cuda:1"
-    with pytest.raises(InputError, match="gives each of the 8 ranks"):
-        open_device("cuda:0")
+    refusal(open_device, "cuda:0", match="gives each of the 8 ranks")
     alone.setenv("LOCAL_RANK", "7")
     assert open_device().place == "cuda:7"
     _gpus(alone, 1)  # the launcher shows every rank one
     assert open_device().place == "cuda:0"
     _gpus(alone, 4)
-    with pytest.raises(InputError, match="at most 4 ranks on a node"):
-        open_device()
+    refusal(open_device, match="at most 4 ranks on a node")
 
 
 def test_one_rank_prints_and_only_an_own_mistake_is_told_by_others(
@@ -119,8 +116,7 @@ def test_one_rank_prints_and_only_an_own_mistake_is_told_by_others(
     with pytest.raises(SystemExit) as ended:
         heard(Problem("case.yaml", "tp", 3, "a divisor"))
     assert ended.value.code == 2
-    with pytest.raises(InputError, match="rank 9"):
-        heard(Problem("rank 9", "cuda:1", "out of memory", "a measurement"))
+    refusal(heard, Problem("rank 9", "cuda:1", "out of memory", "a measurement"), match="rank 9")
 
 
 def test_a_rank_that_was_killed_is_blamed_and_not_those_that_lost_it(tmp_path: Path) -> None:

@@ -187,7 +187,6 @@ def test_routed_latent_layers_get_their_config(core: dict[str, Any]) -> None:
     made = _made("deepseek_v2_lite", moe_grouped_gemm="loop")
     layer: Any = source.find("megatron", made).layer(decoder(True))
     moe = made.model.moe
-    assert moe is not None
     assert layer.layer.spec["num_experts"] == moe.num_experts
     assert layer.layer.spec["mla"]
     assert isinstance(layer.layer.config, _LatentConfig)

@@ -89,7 +89,6 @@ def test_an_expert_that_nobody_chose_gives_nothing(cpu: Device) -> None:
         out = linear(x, w, way(_work(fp8_recipe=scaling).recipe, cpu), {})
         assert (out.shape, out.dtype) == ((0, 32), torch.bfloat16)
         out.sum().backward()
-        assert w.grad is not None
         assert not w.grad.any()
 
 

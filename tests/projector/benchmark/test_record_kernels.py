@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from asked import refusal
 
 from projector.benchmark import attention, gemm, grouped
 from projector.benchmark.device import Device, open_device, slug
@@ -12,7 +13,6 @@ from projector.benchmark.job import Skip
 from projector.benchmark.passes import PASSES
 from projector.benchmark.record import chosen, stream_jobs
 from projector.benchmark.stopwatch import Stopwatch
-from projector.errors import InputError
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
 LAYOUTS = ("TN", "NN", "NT")
@@ -135,14 +135,12 @@ def test_a_stream_is_the_pass_that_reads_as_large_a_share(cpu: Device) -> None:
 
 @pytest.mark.parametrize("text", ["tpu", "cuda:x", "cpu:3", ""])
 def test_an_unknown_device_is_an_input_error(cpu: Device, text: str) -> None:
-    with pytest.raises(InputError, match="--device"):
-        open_device(text)
+    refusal(open_device, text, match="--device")
 
 
 def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    with pytest.raises(InputError, match=r"projector-harness\[benchmark\]"):
-        open_device("cpu")
+    refusal(open_device, "cpu", match=r"projector-harness\[benchmark\]")
 
 
 def test_a_title_becomes_a_name() -> None:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from asked import put, refusal
 from tabled import tabled
 
 from harness.kernels.schema import read as read_schema
@@ -17,7 +18,6 @@ from projector.benchmark.record import COLUMNS, TableFile, cells_of
 from projector.benchmark.stopwatch import Stopwatch
 from projector.cli import run as projector
 from projector.cli.source import workload
-from projector.errors import InputError
 from projector.kernels.tables import KINDS, operator, read
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
@@ -78,8 +78,7 @@ def test_rows_of_others_stay_and_do_not_count_as_timed_here(tmp_path: Path) -> N
 
 def test_a_file_that_is_no_table_is_named(tmp_path: Path) -> None:
     (tmp_path / "gemm.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"gemm\.csv"):
-        TableFile(tmp_path, "gemm")
+    refusal(TableFile, tmp_path, "gemm", match=r"gemm\.csv")
 
 
 def test_a_second_run_times_nothing(cpu: Device, quick: Stopwatch, small: Path, tmp_path: Path) -> None:
@@ -152,14 +151,11 @@ def test_shapes_of_the_zoo_hold_every_kind_once() -> None:
 
 
 def test_shapes_of_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "shapes.csv"
-    path.write_text("dtype,scaling,layout,accumulate,out_bytes,m,n,k,batch\nbf16,,TN,0,2,8,8,8,1\n", encoding="utf-8")
+    path = put(tmp_path / "shapes.csv", "dtype,scaling,layout,accumulate,out_bytes,m,n,k,batch\nbf16,,TN,0,2,8,8,8,1\n")
     assert shapes.of_file(path) == (Gemm(name="", m=8, n=8, k=8),)
     path.write_text("dtype,scaling,layout,accumulate,out_bytes,m,n,k,batch\nbf16,,TN,0,2,x,8,8,1\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"shapes\.csv:2"):
-        shapes.of_file(path)
-    with pytest.raises(InputError, match=r"no\.csv"):
-        shapes.of_file(tmp_path / "no.csv")
+    refusal(shapes.of_file, path, match=r"shapes\.csv:2")
+    refusal(shapes.of_file, tmp_path / "no.csv", match=r"no\.csv")
 
 
 def test_record_then_benchmark_mode(

@@ -4,6 +4,7 @@ import os
 import re
 
 import pytest
+from asked import put
 from cli_command import DEEPSEEK, MIXTRAL, ON_MI355X, ROOT, projector
 from tabled import tabled, written
 
@@ -14,9 +15,7 @@ CASE = "model: llama3.1_8b\ngpu: h100_sxm\ngpus: 8\nrecipe: {micro_batch_size: 1
 @pytest.fixture
 def case(tmp_path):
     def write(text, name="case.yaml"):
-        file = tmp_path / name
-        file.write_text(text)
-        return str(file)
+        return str(put(tmp_path / name, text))
 
     return write
 
@@ -66,8 +65,7 @@ def test_a_flag_that_a_case_does_not_take_is_one_line(case, flags, line):
 
 
 def test_what_holds_no_configuration(case, tmp_path):
-    binary = tmp_path / "run.log"
-    binary.write_bytes(os.urandom(4096))
+    binary = put(tmp_path / "run.log", os.urandom(4096))
     projector("performance", "--config", str(binary), "--cluster", "h100").refused()
     file = case('{"model_type": "llama", "hidden_size": 4096}', "config.json")
     (line,) = projector("performance", "--config", file, "--cluster", "h100").refused()

@@ -6,12 +6,12 @@ from functools import partial
 
 import command_line
 import pytest
+from asked import refusal
 from cli_command import MIXTRAL, ON_MI355X, VARIABLES
 from tabled import tabled
 
 from projector.cli import run
 from projector.cli.megatron_switches import take
-from projector.errors import InputError
 from tests.projector.kernels.origami_package import RELEASED, build
 
 
@@ -92,5 +92,4 @@ def test_a_word_behind_a_switch_is_left_as_well() -> None:
 
 @pytest.mark.parametrize(("rest", "stated"), tabled("refusals", "contradicting_flags"))
 def test_a_contradiction_is_a_mistake(rest: str, stated: dict[str, str]) -> None:
-    with pytest.raises(InputError, match=rest.split()[-1]):
-        _taken(rest, **stated)
+    refusal(_taken, rest, **stated, match=rest.split()[-1])

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from asked import put, says
 from cli_command import DEEPSEEK, ON_MI355X, projector
 
 
@@ -16,8 +17,7 @@ def test_table_and_verdict():
     for row in rows[:4]:
         *sizes, allocated, _, _, _ = map(float, row[2:-1]) if _is_number(row[-1]) else (*map(float, row[2:-1]), 0.0)
         assert sum(sizes) == pytest.approx(allocated, abs=0.06)
-    assert "\nFits: " in done.out
-    assert "GiB to spare" in done.out
+    says(done.out, "\nFits: ", "GiB to spare")
 
 
 def test_the_picture(tmp_path):
@@ -43,11 +43,9 @@ recipe: {data_parallel_sharding: optim, tp: 4, pp: 2, micro_batch_size: 2, globa
 
 
 def test_what_does_not_fit_is_told_what_makes_it(tmp_path) -> None:
-    path = tmp_path / "case.yaml"
-    path.write_text(CONFIG)
+    path = put(tmp_path / "case.yaml", CONFIG)
     text = projector("memory", "--config", str(path)).out
-    assert "Does not fit: " in text
-    assert "Changes that make it fit" in text
+    says(text, "Does not fit: ", "Changes that make it fit")
     content = projector("memory", "--config", str(path), "--json").document
     assert len(content["remedies"]["changes"]) == 3
     assert content["remedies"]["out_of_memory_bytes"] == pytest.approx(-content["memory"]["margin"])

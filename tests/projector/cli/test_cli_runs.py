@@ -4,6 +4,7 @@ from pathlib import Path
 
 import command_line
 import pytest
+from asked import put, says
 from tabled import tabled
 
 import projector
@@ -57,24 +58,21 @@ def test_a_second_anchor_narrows_and_the_same_one_does_not(case: str, capsys) ->
         found = expected(said(capsys, "--config", case, "--micro-batch-size", "2", *words))
         return found["high"] / found["low"]
 
-    other = Path(case).with_name("other.yaml")
-    other.write_text(CASE.replace("tp: 2", "tp: 4"))
+    other = put(Path(case).with_name("other.yaml"), CASE.replace("tp: 2", "tp: 4"))
     first, second = ("--anchor", case, "--anchor-step", "2.0"), ("--anchor", str(other), "--anchor-step", "2.4")
     assert width(*first, *second) < width(*first) < width()
     assert width(*first, *first) == width(*first)
 
 
 def test_runs_of_a_table_teach_and_the_others_are_told(case: str, tmp_path, capsys) -> None:
-    table = tmp_path / "runs.yaml"
-    table.write_text(RUNS)
+    table = put(tmp_path / "runs.yaml", RUNS)
     found = said(capsys, "--config", case, "--runs", str(table))
     assert [used["name"] for used in found["own_runs"]["used"]] == ["a", "b"]
     assert expected(found)["rests_on"].startswith("2 runs of your own and ")
     (left,) = found["own_runs"]["left"]
     assert left.startswith("c: ")
     out = command_line.told("projector", "performance", "--config", case, "--runs", table)
-    assert "Own run a: 2.100 s measured" in out
-    assert "Not used: c: " in out
+    says(out, "Own run a: 2.100 s measured", "Not used: c: ")
     assert out.count("Expected: ") == 1
 
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from asked import put
 from cli_command import DEEPSEEK, projector
 from tabled import tabled
 
@@ -19,9 +20,7 @@ recipe: {pp: 8, micro_batch_size: 1, global_batch_size: 16, seq_length: 4096, re
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory):
-    path = tmp_path_factory.mktemp("case") / "llama.yaml"
-    path.write_text(CASE)
-    return str(path)
+    return str(put(tmp_path_factory.mktemp("case") / "llama.yaml", CASE))
 
 
 @pytest.fixture(scope="module")

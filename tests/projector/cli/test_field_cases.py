@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from asked import put
 from tabled import tabled
 
 from tests.command_line import run
@@ -147,8 +148,7 @@ def test_a_lora_of_qwen35_at_two_lengths(field: Path, tmp_path) -> None:
     folder = field / "cookbook-105-qwen35-27b"
     shares = []
     for tokens, measured in ((131072, 28.4), (262144, 49.5)):
-        script = tmp_path / "run.sh"
-        script.write_text((folder / "run.sh").read_text().replace("131072", str(tokens)))
+        script = put(tmp_path / "run.sh", (folder / "run.sh").read_text().replace("131072", str(tokens)))
         answer = ask("--config", script, "--model", folder / "config.json", "--gpu", "h200")
         rank = answer["memory"]["ranks"][0]
         always = (rank["allocated"] - rank["components"]["activations"] - rank["components"]["transient"]) / _GIB

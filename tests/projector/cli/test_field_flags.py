@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from asked import refusal
 from tabled import tabled
 
 from projector.cli import _parser
 from projector.cli.parser import parse
 from projector.cli.recipe_flags import said
-from projector.errors import InputError
 from projector.workload.fields import field_of, fields
 from projector.workload.model_schema import merge
 from projector.workload.recipe import Recipe
@@ -124,8 +124,7 @@ def test_mistakes_name_the_flag(capsys, flags, pieces):
 
 
 def test_a_wrong_switch_is_no_text():
-    with pytest.raises(InputError):
-        parse(_parser(), ["performance", "--sequence-paralel"])
+    refusal(parse, _parser(), ["performance", "--sequence-paralel"])
     assert to_mapping(as_recipe({"tp": 2}))["tp"] == 2
 
 

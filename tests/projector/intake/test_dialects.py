@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from asked import put, refusal
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tabled import tabled
@@ -36,9 +37,7 @@ FOLDER = Path(known_settings.__file__).with_name("dialects")
 
 
 def read(name: str, content: Mapping[str, object], folder: Path) -> Loaded:
-    file = folder / "run.yaml"
-    file.write_text(yaml.safe_dump(json.loads(json.dumps(content))))
-    return detect.load(file, gpus=None)
+    return detect.load(put(folder / "run.yaml", yaml.safe_dump(json.loads(json.dumps(content)))), gpus=None)
 
 
 @cache
@@ -96,8 +95,7 @@ def test_what_deepspeeds_configuration_says_is_read_or_told(nonsense: str, secti
         value: object = nonsense
         for key in reversed(place.split(".")):
             value = {key: value}
-        with pytest.raises(InputError, match=place):
-            script_files.deepspeed_arguments(json.dumps(value), "ds.json", Unknowns())
+        refusal(script_files.deepspeed_arguments, json.dumps(value), "ds.json", Unknowns(), match=place)
 
 
 @DIALECTS
@@ -284,7 +282,6 @@ def test_a_degree_of_sharding_cuts_into_as_many(tmp_path: Path, name: str) -> No
         section, _, key = place.rpartition(".")
         content = {**content, section: {**content[section], key: ranks}} if section else {**content, key: ranks}
         loaded = read(name, content, tmp_path)
-        assert loaded.recipe is not None
         assert loaded.recipe.data_parallel_shard_size is not None
         made.add(loaded.recipe.data_parallel_shard_size)
     assert max(made) == 2 * min(made)
@@ -300,11 +297,9 @@ def test_a_length_that_a_file_leaves_open_is_that_of_the_flag(tmp_path: Path, na
     for path in leaves(FILES[name]):
         if of.today(at_depth(of, path)) in settings:
             content = changed(content, path, None)
-    file = tmp_path / "run.yaml"
-    file.write_text(yaml.safe_dump(json.loads(json.dumps(content))))
+    file = put(tmp_path / "run.yaml", yaml.safe_dump(json.loads(json.dumps(content))))
     loaded = detect.load(file, said={"seq_length": 1536})
     assert settings
-    assert loaded.recipe is not None
     assert loaded.recipe.seq_length == 1536
 
 
@@ -312,8 +307,7 @@ def test_a_length_that_a_file_leaves_open_is_that_of_the_flag(tmp_path: Path, na
 def test_a_file_may_stand_in_the_folder_where_one_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text(yaml.safe_dump(json.loads(json.dumps(FILES.get(name, MEGATRON)))))
+    file = put(tmp_path / "run.yaml", yaml.safe_dump(json.loads(json.dumps(FILES.get(name, MEGATRON)))))
     monkeypatch.chdir(tmp_path)
     assert answer(detect.load("run.yaml")).recipe == answer(detect.load(file)).recipe
 
@@ -326,15 +320,11 @@ MEGATRON: Mapping[str, Any] = {
 
 
 def test_what_a_variable_holds_is_filled_in_or_asked_for(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text(yaml.safe_dump({**MEGATRON, "micro_batch_size": "${MBS}", "save": "${OUT}/x"}))
-    with pytest.raises(InputError, match=r"micro_batch_size.*--env MBS="):
-        detect.load(file)
+    file = put(tmp_path / "run.yaml", yaml.safe_dump({**MEGATRON, "micro_batch_size": "${MBS}", "save": "${OUT}/x"}))
+    refusal(detect.load, file, match=r"micro_batch_size.*--env MBS=")
     loaded = detect.load(file, env={"MBS": "2"})
-    assert loaded.recipe is not None
     assert loaded.recipe.micro_batch_size == 2
-    with pytest.raises(InputError, match=r"no launch script.*NAME"):
-        detect.load(file, env={"OTHER": "2"})
+    refusal(detect.load, file, env={"OTHER": "2"}, match=r"no launch script.*NAME")
 
 
 def at_depth(of: Dialect, path: tuple[str, ...]) -> str:

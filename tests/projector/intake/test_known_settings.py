@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from asked import put, refusal
 from tabled import tabled
 
 from projector.errors import InputError, Unsupported
@@ -27,9 +28,7 @@ def loaded(**further):
 
 @pytest.mark.parametrize(("slip", "meant"), tabled("readers", "a_slip_is_refused_with_what_was_meant"))
 def test_a_slip_is_refused_with_what_was_meant(slip, meant):
-    with pytest.raises(InputError) as error:
-        loaded(**{slip: 8})
-    (problem,) = error.value.problems
+    (problem,) = refusal(loaded, **{slip: 8}).problems
     assert (problem.where, problem.key, problem.found) == ("file", slip, 8)
     assert meant in problem.expected
 
@@ -104,10 +103,8 @@ def test_hugging_face_keys(tmp_path):
         "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "vocab_size": 100,
         "num_attention_heads": 4, "torch_dtype": "bfloat16", "attention_dropout": 0.1,
     }  # fmt: skip
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps({**config, "num_key_value_heds": 2}))
-    with pytest.raises(InputError, match="num_key_value_heads"):
-        load_architecture(str(file))
+    file = put(tmp_path / "config.json", json.dumps({**config, "num_key_value_heds": 2}))
+    refusal(load_architecture, str(file), match="num_key_value_heads")
     file.write_text(json.dumps(config))
     made = load_architecture(str(file))
     assert (made.ignored, made.unmodelled) == (("model_type", "torch_dtype"), ("attention_dropout=0.1",))
@@ -206,6 +203,5 @@ def test_scripts_hand_their_environment_through(tmp_path: Path) -> None:
     assert getattr(made, COMBINE) == 2**29
     assert getattr(made, PIPELINED) is getattr(made, UNROLLED) is True
     assert made.device_memory_fraction == 0.94
-    with pytest.raises(InputError, match=COMBINE):
-        script(tmp_path, f'export XLA_FLAGS="--{COMBINE}=lots"')
+    refusal(script, tmp_path, f'export XLA_FLAGS="--{COMBINE}=lots"', match=COMBINE)
     assert getattr(script(tmp_path), COMBINE) is None

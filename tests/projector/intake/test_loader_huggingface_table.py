@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from asked import refusal
 from huggingface_configs import llama_like
 
 from projector.errors import InputError
@@ -85,8 +86,7 @@ def test_architectures_of_the_table_are_those_of_the_zoo(name):
 def test_a_key_of_the_table_that_is_misspelt_is_named():
     config = by_table("deepseek_v4_flash")
     config["index_topks"] = config.pop("index_topk")
-    with pytest.raises(InputError, match="index_topk"):
-        huggingface.from_mapping(config, "config.json")
+    refusal(huggingface.from_mapping, config, "config.json", match="index_topk")
     config = by_table("gemma4_26b_a4b") | {"num_kv_shared_layers": 20}
     assert huggingface.from_mapping(config, "f").model.unsupported == ("layers that share keys and values",)
 
@@ -113,8 +113,7 @@ def test_searched_blocks_are_those_of_the_zoo():
     blocks[3]["attention"] |= {"replace_with_linear": True}
     assert huggingface.from_mapping(config, "config.json").model.unsupported
     blocks[3]["ffn"] = {"ffn_mult": "wide"}
-    with pytest.raises(InputError, match="block_configs"):
-        huggingface.from_mapping(config, "config.json")
+    refusal(huggingface.from_mapping, config, "config.json", match="block_configs")
     with pytest.raises(InputError, match="num_hidden_layers"):
         huggingface.from_mapping({**config, "block_configs": [searched_block(8, 1.0)]}, "config.json")
 
@@ -319,9 +318,7 @@ def test_what_matters_and_is_not_read_is_named() -> None:
         ("falcon_h1_34b", {"mamba_n_head": 16}, "mamba_n_heads"),
         ("mamba_2.8b", {"state_sizes": 32}, "state_size"),
     ):
-        with pytest.raises(InputError) as found:
-            huggingface.from_mapping({**config(name), **wrong}, "config.json")
-        (problem,) = found.value.problems
+        (problem,) = refusal(huggingface.from_mapping, {**config(name), **wrong}, "config.json").problems
         assert problem.key in wrong
         assert nearest in problem.expected
     short = huggingface.from_mapping(

@@ -54,7 +54,6 @@ def test_a_program_says_what_a_command_line_says(
     assert (line.model, line.recipe, line.gpus) == (python.model, python.recipe, python.gpus)
     assert line.gpus == 8 * nodes
     recipe = nemo_recipes.arguments_of(factory)
-    assert line.recipe is not None
     assert line.recipe.seq_length == stated.get("data.seq_length", recipe["seq_length"])
     assert line.recipe.tp == stated.get(
         "trainer.strategy.tensor_model_parallel_size", recipe["tensor_model_parallel_size"]
@@ -64,7 +63,6 @@ def test_a_program_says_what_a_command_line_says(
 
 def test_what_the_recipe_leaves_open_is_its_own(tmp_path: Path) -> None:
     loaded = script(tmp_path, "pretrain --factory qwen3_32b trainer.max_steps=10")
-    assert loaded.recipe is not None
     assert (loaded.recipe.recompute_granularity, loaded.recipe.pp, loaded.gpus) == ("full", 2, 16)
     assert any("the rest of the recipe qwen3_32b" in text for text in loaded.assumed)
     assert "max_steps" in loaded.ignored

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from asked import put, refusal
 from tabled import tabled
 
 from projector.errors import InputError, Unsupported
@@ -13,19 +14,15 @@ from projector.intake import detect
 
 @pytest.mark.parametrize(("content", "tool"), tabled("readers", "files_of_other_trainers_are_named"))
 def test_files_of_other_trainers_are_named(tmp_path, content, tool):
-    file = tmp_path / "c.json"
-    file.write_text(json.dumps(content))
+    file = put(tmp_path / "c.json", json.dumps(content))
     with pytest.raises(Unsupported, match=tool):
         detect.load(file)
 
 
 def test_a_file_of_no_known_tool_is_told_what_is_read(tmp_path):
-    file = tmp_path / "c.yaml"
-    file.write_text("model: {kind: new}\nlaunch: {hosts: 2}\nloop: {}\n")
+    file = put(tmp_path / "c.yaml", "model: {kind: new}\nlaunch: {hosts: 2}\nloop: {}\n")
     with pytest.raises(InputError, match=r"model, launch, loop.*Primus.*torchtitan.*MaxText.*Megatron-LM") as caught:
         detect.load(file)
     assert len(caught.value.problems) == 1
-    program = tmp_path / "llama3.py"
-    program.write_text("def llama3_8b():\n    return dict(seq_len=8192)\n")
-    with pytest.raises(InputError, match=r"a Python program.*torchtitan.*MaxText"):
-        detect.load(program)
+    program = put(tmp_path / "llama3.py", "def llama3_8b():\n    return dict(seq_len=8192)\n")
+    refusal(detect.load, program, match=r"a Python program.*torchtitan.*MaxText")

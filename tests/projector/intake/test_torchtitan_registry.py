@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from asked import refusal
 from tabled import sample
 
 from projector.errors import InputError, Unsupported
@@ -64,8 +65,7 @@ def test_no_value_is_dropped_in_silence(tmp_path: Path, old: str) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, damage: tuple[str, str], told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        _read(tmp_path, REGISTRY.replace(*damage))
+    refusal(_read, tmp_path, REGISTRY.replace(*damage), match=told)
 
 
 def test_functions_that_start_from_each_other_end(tmp_path: Path) -> None:
@@ -73,5 +73,4 @@ def test_functions_that_start_from_each_other_end(tmp_path: Path) -> None:
         f"def f{n}() -> Trainer.Config:\n    a = f{n - 1}()\n    b = f{n - 1}()\n    return b\n" for n in range(1, 60)
     )
     text = REGISTRY + "\n" + links + "def f0() -> Trainer.Config:\n    return llama3_8b()\n"
-    with pytest.raises(InputError, match="training"):
-        _read(tmp_path, text, "f59")
+    refusal(_read, tmp_path, text, "f59", match="training")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asked import put, refusal
 
 from projector.errors import InputError
 from projector.io import csv_file, files
@@ -40,27 +41,23 @@ def test_what_is_no_regular_file_is_refused_at_once(kind: str, tmp_path) -> None
         path = tmp_path / ("n" * 5_000)
     elif kind == "zero":
         path = Path("nul\0byte")
-    with pytest.raises(InputError) as caught:
-        read_text(path, "a suite")
-    assert ("does not exist" if kind == "missing" else "a suite") in str(caught.value)
-    assert len(str(caught.value)) < 700
+    caught = refusal(read_text, path, "a suite")
+    assert ("does not exist" if kind == "missing" else "a suite") in str(caught)
+    assert len(str(caught)) < 700
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_that_may_not_be_read(tmp_path) -> None:
-    path = tmp_path / "f"
-    path.write_text("a: 1")
+    path = put(tmp_path / "f", "a: 1")
     path.chmod(0)
-    with pytest.raises(InputError, match="no permission"):
-        read_text(path)
+    refusal(read_text, path, match="no permission")
 
 
 def test_a_file_that_is_too_large(tmp_path) -> None:
     path = tmp_path / "f"
     with path.open("wb") as file:
         file.truncate(files.MOST_BYTES + 1)
-    with pytest.raises(InputError, match="at most 64 MiB"):
-        read_text(path)
+    refusal(read_text, path, match="at most 64 MiB")
 
 
 def test_writing(tmp_path) -> None:
@@ -122,8 +119,7 @@ sys.exit(guarded(command))
 
 
 def test_a_limit_that_the_system_sets_is_one_line_and_exit_2(tmp_path) -> None:
-    target = tmp_path / "x"
-    target.write_text("old")
+    target = put(tmp_path / "x", "old")
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(target)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith(f"{target}: found 'File too large'")
@@ -145,8 +141,7 @@ sys.exit(guarded(lambda: files.write_whole(sys.argv[1], "new") or 0))
 
 
 def test_a_kill_leaves_nothing(tmp_path) -> None:
-    target = tmp_path / "x"
-    target.write_text("old")
+    target = put(tmp_path / "x", "old")
     with subprocess.Popen([sys.executable, "-c", KILLED, str(target)], cwd=ROOT, stdout=subprocess.PIPE) as running:
         assert running.stdout.readline() == b"writing\n"
         running.send_signal(signal.SIGTERM)
@@ -182,21 +177,17 @@ def test_what_was_written_is_read_back(tmp_path) -> None:
 
 def test_nothing_is_an_empty_cell_and_an_empty_file_has_no_columns(tmp_path) -> None:
     assert csv_file.text(("a", "b"), (None, 0)) == "a,b\n,0\n"
-    path = tmp_path / "empty.csv"
-    path.write_text("", encoding="utf-8")
-    assert csv_file.read(path, "a table") == ((), [])
+    assert csv_file.read(put(tmp_path / "empty.csv", ""), "a table") == ((), [])
 
 
 def test_a_file_that_no_csv_reader_takes_is_one_mistake(tmp_path) -> None:
-    path = tmp_path / "long.csv"
-    path.write_text(f"a,b\n{'x' * 200_000},1\n", encoding="utf-8")
+    path = put(tmp_path / "long.csv", f"a,b\n{'x' * 200_000},1\n")
     with pytest.raises(InputError, match=r"long\.csv: found 'field larger than field limit .*', expected a table"):
         csv_file.read(path, "a table")
 
 
 @pytest.mark.parametrize("stated", ["[a, 'b c', 8]", "[a,\n  'b c', 8]  # two lines", "\n- a\n- b c\n- 8"])
 def test_a_list_of_a_file_is_read_alone_or_with_all_of_it(tmp_path, stated):
-    path = tmp_path / "file.yaml"
-    path.write_text(f"title: aliases [x]\naliases: {stated}\nother: {{aliases: [no]}}\n")
+    path = put(tmp_path / "file.yaml", f"title: aliases [x]\naliases: {stated}\nother: {{aliases: [no]}}\n")
     assert files.listed_in(path, "aliases") == ("a", "b c", "8")
     assert files.listed_in(path, "absent") == ()

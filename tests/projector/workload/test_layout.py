@@ -1,6 +1,7 @@
 """Pipeline layouts: every layer exactly once and in order, by every way of stating them."""
 
 import pytest
+from asked import refusal, says
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tabled import tabled
@@ -61,11 +62,9 @@ def test_layers_that_do_not_divide_are_an_error(layers, pp, vpp, before, after):
         pp=pp, vpp=vpp, account_for_embedding_in_pipeline_split=before, account_for_loss_in_pipeline_split=after
     )
     if (layers + before + after) % (pp * vpp):
-        with pytest.raises(InputError, match="to divide num_layers"):
-            chunks(model(layers), given_recipe)
+        refusal(chunks, model(layers), given_recipe, match="to divide num_layers")
     elif layers + before + after < pp * vpp:
-        with pytest.raises(InputError):
-            chunks(model(layers), given_recipe)
+        refusal(chunks, model(layers), given_recipe)
     else:
         check(chunks(model(layers), given_recipe), layers, pp)
 
@@ -104,8 +103,7 @@ def test_first_and_last_stage(pp, vpp, middle, first, last):
 
 @pytest.mark.parametrize("changes", tabled("workloads", "impossible_splits"))
 def test_impossible_splits(changes):
-    with pytest.raises(InputError):
-        chunks(LLAMA, recipe(**changes))
+    refusal(chunks, LLAMA, recipe(**changes))
 
 
 @pytest.mark.parametrize(("text", "expanded"), tabled("workloads", "layouts"))
@@ -161,9 +159,5 @@ def test_list_of_lists_as_text():
 
 
 def test_every_mistake_of_a_layout_at_once():
-    with pytest.raises(InputError) as error:
-        chunks(model(4), recipe(pp=2, pipeline_model_parallel_layout="tt|t|t"))
-    text = str(error.value)
-    assert "embedding E" in text
-    assert "loss L" in text
-    assert "a multiple of pp = 2" in text
+    text = str(refusal(chunks, model(4), recipe(pp=2, pipeline_model_parallel_layout="tt|t|t")))
+    says(text, "embedding E", "loss L", "a multiple of pp = 2")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from asked import refusal
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from published import close
 from tabled import tabled
 
-from projector.errors import InputError
 from projector.workload import tokenizers, zoo
 from projector.workload.parameters import count
 from projector.workload.recipe import Recipe
@@ -102,9 +102,8 @@ def test_overrides_change_fields_and_the_pattern_of_experts_follows():
 
 
 def test_wrong_overrides_are_reported():
-    with pytest.raises(InputError) as error:
-        zoo.load("llama3_8b", num_layer=3, hidden_size="wide")
-    assert {problem.key for problem in error.value.problems} == {"num_layer", "hidden_size"}
+    error = refusal(zoo.load, "llama3_8b", num_layer=3, hidden_size="wide")
+    assert {problem.key for problem in error.problems} == {"num_layer", "hidden_size"}
 
 
 def test_unsupported_parts_are_named():

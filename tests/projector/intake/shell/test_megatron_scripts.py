@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from asked import put, refusal
 from tabled import tabled
 
-from projector.errors import InputError, Unsupported
+from projector.errors import Unsupported
 from projector.intake import detect
 from projector.intake.loaded import Loaded
 from projector.intake.scripts import load
@@ -37,7 +38,6 @@ def test_every_script_is_read_or_refused_here(scripts: Path) -> None:
 def test_what_the_text_says(scripts: Path, name: str) -> None:
     loaded = detect.load(scripts / name)
     recipe, model = loaded.recipe, loaded.model
-    assert recipe is not None
     found = (loaded.gpus, recipe.tp, recipe.pp, recipe.vpp, recipe.micro_batch_size, recipe.global_batch_size)
     found += (recipe.seq_length, model.num_layers, model.hidden_size)
     assert (*found, recipe.recompute_granularity, recipe.data_parallel_sharding) == READ[name]
@@ -45,8 +45,7 @@ def test_what_the_text_says(scripts: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_for_what_is_missing(scripts: Path, name: str) -> None:
-    with pytest.raises(InputError, match=REFUSED[name]):
-        detect.load(scripts / name)
+    refusal(detect.load, scripts / name, match=REFUSED[name])
 
 
 @pytest.mark.parametrize("name", OTHER)
@@ -59,7 +58,6 @@ def test_the_environment_completes_a_batch_job(scripts: Path) -> None:
     file = scripts / "megatron_fsdp" / "sbatch_mfsdp_deepseek_v3.sh"
     loaded = detect.load(file, env={"SLURM_NNODES": "32", "SLURM_NTASKS_PER_NODE": "8", "EP": "16"})
     recipe = loaded.recipe
-    assert recipe is not None
     assert (loaded.gpus, recipe.ep, recipe.micro_batch_size, recipe.global_batch_size) == (256, 16, 4, 2048)
     assert recipe.recompute_modules == ("mlp", "moe", "mla_up_proj", "layernorm")
     assert (loaded.model.vocab_size, recipe.make_vocab_size_divisible_by) == (128815, 3232)
@@ -71,7 +69,6 @@ def test_a_size_is_chosen_in_the_text(scripts: Path, tmp_path: Path) -> None:
         (tmp_path / file.name).write_text(file.read_text().replace("MODEL_SIZE=1.7B", "MODEL_SIZE=530B"))
     loaded = detect.load(tmp_path / "run_table_1.sh")
     recipe = loaded.recipe
-    assert recipe is not None
     assert (loaded.gpus, recipe.tp, recipe.pp, recipe.vpp, recipe.global_batch_size) == (2520, 8, 35, 3, 2520)
     assert (loaded.model.num_layers, loaded.model.hidden_size) == (105, 20480)
 
@@ -87,9 +84,7 @@ _TORCH = "import torch; print(torch.cuda.device_count())"
 
 
 def _loaded(folder: Path, text: str, node: int | None) -> Loaded:
-    script = folder / "train.sh"
-    script.write_text(text + _ARGUMENTS)
-    return load(script, node_gpus=node)
+    return load(put(folder / "train.sh", text + _ARGUMENTS), node_gpus=node)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +109,7 @@ def test_what_a_machine_is_asked_the_cluster_answers(
     found = _loaded(tmp_path, lines, node)
     assert found.gpus == nodes * node
     assert any(text.startswith(f"gpus_per_node={node}") and asks in text for text in found.assumed)
-    with pytest.raises(InputError, match=r"--gpu NAME|known only when it runs"):
-        _loaded(tmp_path, lines, None)
+    refusal(_loaded, tmp_path, lines, None, match=r"--gpu NAME|known only when it runs")
 
 
 def test_what_a_script_lists_itself_counts(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from asked import put, refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tabled import tabled
@@ -116,9 +117,7 @@ def of_bash(script: str, folder) -> list[list[str]]:
 
 
 def of_ours(script: str, folder) -> list[list[str]]:
-    file = folder / "script.sh"
-    file.write_text(script)
-    (way,) = commands(file).paths
+    (way,) = commands(put(folder / "script.sh", script)).paths
     return [[item.program, *item.arguments] for item in way.launches]
 
 
@@ -208,8 +207,7 @@ def test_bytes_raise_input_errors_alone(data, tmp_path_factory):
     ],
 )  # fmt: skip
 def test_what_never_ends_ends(script, tmp_path):
-    file = tmp_path / "script.sh"
-    file.write_text(script)
+    file = put(tmp_path / "script.sh", script)
     with contextlib.suppress(InputError, Unsupported):
         scripts.load(file)
 
@@ -249,10 +247,8 @@ def test_what_is_searched_ends(regex: str) -> None:
 @pytest.mark.parametrize("regex", ["^(a+)+$", "(a|aa)+$", "((a+)b?)*c", "a*a*a*a*a*a*a*a*b", "([a-z]+)*=$"])
 def test_what_backtracks_without_end_is_refused(regex: str, tmp_path: Path) -> None:
     assert most_steps(regex, 60) > 1e8
-    script = tmp_path / "train.sh"
-    script.write_text(f'X={"a" * 60}\nif [[ "$X" =~ {regex} ]]; then exit 1; fi\n{_TRAINS}')
-    with pytest.raises(InputError, match=re.escape(f"the pattern {regex} on a text of 60 characters")):
-        load(script)
+    script = put(tmp_path / "train.sh", f'X={"a" * 60}\nif [[ "$X" =~ {regex} ]]; then exit 1; fi\n{_TRAINS}')
+    refusal(load, script, match=re.escape(f"the pattern {regex} on a text of 60 characters"))
 
 
 @pytest.mark.parametrize(
@@ -272,8 +268,7 @@ def test_shell_patterns_are_bounded_too() -> None:
 
 @pytest.mark.parametrize(("command", "found"), tabled("readers", "classes_mean_in_sed_what_they_mean_in_the_shell"))
 def test_classes_mean_in_sed_what_they_mean_in_the_shell(tmp_path: Path, command: str, found: str) -> None:
-    script = tmp_path / "train.sh"
-    script.write_text(f"X=$({command})\nif [[ ${{X// /}} == {found} ]]; then\n{_TRAINS}\nfi\n")
+    script = put(tmp_path / "train.sh", f"X=$({command})\nif [[ ${{X// /}} == {found} ]]; then\n{_TRAINS}\nfi\n")
     assert load(script).recipe is not None
 
 
@@ -291,9 +286,6 @@ def test_no_pattern_of_a_script_warns_its_reader(regex: str, tmp_path: Path) -> 
 def test_switches_of_the_engine_leave_a_kernel_of_attention(
     tmp_path: Path, before: str, more: str, backend: str | None
 ) -> None:
-    script = tmp_path / "train.sh"
-    script.write_text(f"{before}\n{_TRAINS.strip()} {more}\n")
-    loaded = load(script)
-    assert loaded.recipe is not None
+    loaded = load(put(tmp_path / "train.sh", f"{before}\n{_TRAINS.strip()} {more}\n"))
     assert loaded.recipe.attention_backend == backend
     assert any("NVTE_" in text for text in loaded.assumed) == (backend is not None and not more)

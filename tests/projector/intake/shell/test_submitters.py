@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from asked import refusal
 
 from projector.errors import InputError, Unsupported
 from projector.intake.detect import load
@@ -44,8 +45,7 @@ def test_a_shell_under_a_launcher_runs_what_the_script_wrote(tmp_path: Path) -> 
 def test_nodes_of_the_submitter_that_the_launcher_does_not_state_are_not_one(tmp_path: Path) -> None:
     inner = f"torchrun --nproc_per_node 8 {_TRAINER}"
     assert load(script(tmp_path, f"python submit.py --num_nodes 2 -- {_DIRECT}")).gpus == 16
-    with pytest.raises(InputError, match="--gpus N"):
-        load(script(tmp_path, f"python submit.py --num_nodes 4 -- {inner}"))
+    refusal(load, script(tmp_path, f"python submit.py --num_nodes 4 -- {inner}"), match="--gpus N")
     assert load(script(tmp_path, f"python submit.py --num_nodes 1 -- {inner}")).gpus == 8
     assert load(script(tmp_path, f"python submit.py --num_nodes 4 --gpus 8 -- {inner}")).gpus == 32
 
@@ -63,10 +63,9 @@ def test_words_of_a_trainer_behind_dashes_are_no_command(tmp_path: Path) -> None
 
 
 def test_a_program_that_only_a_run_knows_is_shown_as_the_script_writes_it(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as error:
-        load(script(tmp_path, 'python "$(locate_program)" --flag 1'))
-    assert "locate_program" in str(error.value)
-    assert not any("\ue000" <= letter <= "\uf8ff" for letter in str(error.value))
+    error = refusal(load, script(tmp_path, 'python "$(locate_program)" --flag 1'))
+    assert "locate_program" in str(error)
+    assert not any("\ue000" <= letter <= "\uf8ff" for letter in str(error))
 
 
 def test_words_of_another_trainer_that_only_a_run_knows_are_no_traceback(tmp_path: Path) -> None:
