@@ -12,7 +12,8 @@ __all__ = ["put", "refusal", "says"]
 
 
 def put(path: Path, content: str | bytes) -> Path:
-    """Returns ``path``, which then holds ``content``."""
+    """Returns ``path``, which then holds ``content``; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 

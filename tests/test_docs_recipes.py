@@ -56,8 +56,7 @@ def device(tmp_path) -> Path:
     """The two files of extend/gpu.md in one folder; the path of the cluster's."""
     gpu, cluster, _ = code("extend/gpu.md", "yaml")
     (tmp_path / "my_gpu.yaml").write_text(gpu, encoding="utf-8")
-    (tmp_path / "my_cluster.yaml").write_text(cluster, encoding="utf-8")
-    return tmp_path / "my_cluster.yaml"
+    return put(tmp_path / "my_cluster.yaml", cluster)
 
 
 def test_a_what_if_of_a_few_lines(tmp_path) -> None:
@@ -101,8 +100,7 @@ def test_a_gpu_with_mistakes_names_all_of_them(device: Path) -> None:
         .replace("compute_units: 256", "compute_units: 25")
         .replace("tdp_watts: 750", "")
     )
-    wrong.write_text(text, encoding="utf-8")
-    assert len(refusal(catalogue.gpu, str(wrong)).problems) >= 2
+    assert len(refusal(catalogue.gpu, str(put(wrong, text))).problems) >= 2
 
 
 def test_a_schedule(tmp_path, monkeypatch) -> None:
@@ -249,8 +247,7 @@ def test_a_dialect(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(registry, "_BY_NAME", {**registry._BY_NAME, made.NAME: made})
     log = tmp_path / "train.log"
     lines = [f"[train] it={i} t=0.5{i % 10}s tok/s/gpu=9100 loss=2.31" for i in range(30)]
-    log.write_text("\n".join(["starting", *lines, "[train] it=x t=s", ""]), encoding="utf-8")
-    source = Source(log)
+    source = Source(put(log, "\n".join(["starting", *lines, "[train] it=x t=s", ""])))
     assert registry.detect(source) == "made-up"
     steps = [event for event in registry.events_of(source, "made-up") if isinstance(event, Step)]
     assert len(steps) == 30
@@ -296,8 +293,7 @@ def test_the_case_and_the_suite(tmp_path) -> None:
     (tmp_path / "my_runs.yaml").write_text(
         (ROOT / "measured" / "runs" / "simumax_a100.yaml").read_text("utf-8"), "utf-8"
     )
-    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
-    found = suite.load(tmp_path / "mine.yaml", ROOT / "measured" / "runs")
+    found = suite.load(put(tmp_path / "mine.yaml", text), ROOT / "measured" / "runs")
     assert len(found.runs) > 20
     assert found.runs[-1].id == "next-cluster"
     assert set(found.gate["simulate"]) == {"mape", "worst", "coverage", "kendall_tau", "interval_coverage"}

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from asked import put
+
 from harness.measure import spec
 
 STRATEGIES = [(name, *sizes) for name, (sizes, _) in spec.STRATEGIES.items()]
@@ -29,7 +31,6 @@ def folders(place: Path) -> Path:
     """``output-00`` to ``output-04``, a strategy each, with a benchmark file and a log that says nothing."""
     for number, (name, tp, pp) in enumerate(STRATEGIES):
         inside = place / f"output-0{number}"
-        inside.mkdir()
-        (inside / "benchmark_cuda_llama.json").write_text(document(name, tp, pp))
+        put(inside / "benchmark_cuda_llama.json", document(name, tp, pp))
         (inside / "training_llama.log").write_text("nothing\n")
     return place

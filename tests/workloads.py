@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from asked import put
 
 from projector.workload import zoo
 from projector.workload.model import Model
@@ -39,5 +40,4 @@ def written(file: Path, content: Mapping[str, Any], changes: Mapping[str, object
         for step in steps:
             inside = inside.setdefault(step, {})
         inside[last] = value
-    file.write_text(yaml.safe_dump(made), encoding="utf-8")
-    return file
+    return put(file, yaml.safe_dump(made))

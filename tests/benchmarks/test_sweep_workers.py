@@ -10,6 +10,7 @@ from typing import Any
 import measured_table
 import pytest
 import yaml
+from asked import put
 
 from projector.search.sweep import grid, run, store
 
@@ -23,8 +24,7 @@ def _grid(folder: Path, length: int, batches: int) -> grid.Grid:
     recipe = {**sizes, **more, "seq_length": length, "data_parallel_sharding": ["no_shard", "optim"]}
     file = folder / f"{length}.yaml"
     system = {"model": "llama3.1_8b", "system": ["h100", "mi300x"], "gpus": [64, 128]}
-    file.write_text(yaml.safe_dump({"sweep": 1, **system, "recipe": recipe}))
-    return grid.read(file)
+    return grid.read(put(file, yaml.safe_dump({"sweep": 1, **system, "recipe": recipe})))
 
 
 def _seconds(made: grid.Grid, address: str, out: Path) -> float:

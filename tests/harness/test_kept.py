@@ -66,8 +66,7 @@ def test_a_damaged_or_torn_value_is_none(folder: Callable[[], list[Path]]) -> No
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch, folder: Callable[[], list[Path]]) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("PROJECTOR_CACHE", str(tmp_path / "file" / "below"))
+    monkeypatch.setenv("PROJECTOR_CACHE", str(put(tmp_path / "file", "") / "below"))
     kept._folder.cache_clear()
     NUMBERS.keep("content", [1])
     assert NUMBERS.recall("content") is None
@@ -229,8 +228,7 @@ def test_runs_with_mistakes_or_hardware_of_their_own_are_read_each_time(
     gpu = (ROOT / "projector" / "hardware" / "gpus" / "a100_pcie_80gb.yaml").read_text()
     (tmp_path / "own.yaml").write_text(gpu)
     mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "runs.yaml").write_text(text.replace("gpu: a100_pcie_80gb", "gpu: ../own.yaml"))
+    put(mine / "runs.yaml", text.replace("gpu: a100_pcie_80gb", "gpu: ../own.yaml"))
     dataset.read(mine)
     assert folder() == []
 

@@ -67,8 +67,7 @@ def test_bad_totals(tmp_path) -> None:
     caught = refusal(totals.read, path)
     keys = {problem.key for problem in caught.problems}
     assert {"a.gpus", "a.tokens", "a.of", "a.gpu", "a.tgs", "a.source", "a.interruptions", "a"} <= keys
-    path.write_text("{}")
-    assert "a list of runs" in command_line.refused("harness", "plans", path)
+    assert "a list of runs" in command_line.refused("harness", "plans", put(path, "{}"))
 
 
 # Platforms side by side: the figures of a published comparison, and what it did not say of itself.

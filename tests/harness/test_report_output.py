@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from asked import says
+from asked import put, says
 
 from harness.contracts import frame
 from harness.contracts.results import COLUMNS
@@ -141,8 +141,7 @@ def test_a_png_has_the_colours_that_matplotlib_saves(make_row) -> None:
 
 
 def test_provenance_names_versions_and_hashes(tmp_path, root: Path) -> None:
-    (tmp_path / "in").write_bytes(b"abc")
-    made = provenance.collect([tmp_path / "in"], ["harness", "run"], 1.0)
+    made = provenance.collect([put(tmp_path / "in", b"abc")], ["harness", "run"], 1.0)
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert made["inputs"] == {str(tmp_path / "in"): digest}
     assert made["versions"]["numpy"]

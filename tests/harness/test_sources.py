@@ -121,13 +121,10 @@ def test_a_run_that_was_sound_and_is_doubted_now_is_no_lost_row(runs: list[Measu
 def test_a_doubt_is_words(tmp_path, text: str) -> None:
     path = tmp_path / "runs.yaml"
     head = "- {id: a, source: {title: t}, gpu: '', gpus: 0, stack: {framework: ''}, measured: {}, problem: no gpu"
-    path.write_text(f"{head}, doubt: {text}}}\n")
-    refusal(dataset.read, path, match="in words")
-    path.write_text(head + ", doubt: 'footnoted \"regression\"'}\n")
-    run = dataset.read(path)[0]
+    refusal(dataset.read, put(path, f"{head}, doubt: {text}}}\n"), match="in words")
+    run = dataset.read(put(path, head + ", doubt: 'footnoted \"regression\"'}\n"))[0]
     assert run.doubt == 'footnoted "regression"'
-    path.write_text(run_text.to_yaml([run]))
-    assert dataset.read(path) == [run]
+    assert dataset.read(put(path, run_text.to_yaml([run]))) == [run]
 
 
 def test_rows_of_one_publisher_are_left_out_together(runs: list[MeasuredRun]) -> None:
@@ -166,8 +163,7 @@ def test_the_command_keeps_what_it_saw(runs: list[MeasuredRun], tmp_path) -> Non
     kept = out.read_bytes()
     assert cli.main(call) == 0
     assert out.read_bytes() == kept
-    out.write_text("run_id,error\na,b\n")
-    assert str(out) in command_line.refused("harness", *call)
+    assert str(put(out, "run_id,error\na,b\n")) in command_line.refused("harness", *call)
 
 
 # The report on sources: each is held out whole, the first look stays beside today's figures.

@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from asked import put
+
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 
 
@@ -22,5 +24,4 @@ def write_log(path: Path, seconds: Sequence[float], *, timers: bool = False, bat
         out.append(line)
         if timers:
             out.append(f"time (ms) | forward-backward: {800 * value:.2f} | optimizer: {100 * value:.2f}")
-    path.write_text("\n".join(out) + "\n")
-    return path
+    return put(path, "\n".join(out) + "\n")

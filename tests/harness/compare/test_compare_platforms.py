@@ -59,8 +59,7 @@ def written(folder: Path, shape: str) -> Path:
     path = folder / shape.replace(" ", "-") / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     made = {"platform": "amd", "gpu_info": GPU, "training_config": CONFIG, "performance_metrics": METRICS, **differs}
-    path.write_text(json.dumps(made))
-    return path
+    return put(path, json.dumps(made))
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +150,7 @@ def test_its_documents_are_of_the_trainer_of_their_platform(
     file = tmp_path / "benchmark_x_llama.json"
     said = json.loads(document("balanced", 2, 1))
     said["gpu_info"]["software_stack"], said["platform"] = stack, platform
-    file.write_text(json.dumps(said))
-    (run,) = runs_of(file)
+    (run,) = runs_of(put(file, json.dumps(said)))
     assert run.stack.framework == trainer
 
 

@@ -39,8 +39,7 @@ def lines(count: int, seed: int = 1) -> list[str]:
 
 
 def table(path: Path, count: int, seed: int = 1) -> Path:
-    path.write_text("\n".join([HEADER, *lines(count, seed)]) + "\n")
-    return path
+    return put(path, "\n".join([HEADER, *lines(count, seed)]) + "\n")
 
 
 WRONG = tuple(tabled("readers", "csv_tables_wrong"))
@@ -62,8 +61,7 @@ def test_a_list_of_numbers_is_no_table(name: str, tmp_path: Path, capsys: pytest
     for command in (["ingest"], ["run", "--runs"], ["run"], ["compare"]):
         assert main([*command, str(path)]) == 2
         assert str(path) in capsys.readouterr().err
-    path.write_text('[{"a": 1, "b": 2}]')
-    assert main(["ingest", str(path)]) == 2
+    assert main(["ingest", str(put(path, '[{"a": 1, "b": 2}]'))]) == 2
     assert "found 'a, b', expected columns of a run" in capsys.readouterr().err
 
 
@@ -112,9 +110,7 @@ CELLS = st.sampled_from(["", "8", "none", "full", "bf16", "llama3_8b", "H100", "
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(*[CELLS] * 6), min_size=2, max_size=12))
-def test_remembered_configurations_change_nothing_of_any_table(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, ...]]
-) -> None:
+def test_remembered_configurations_change_nothing_of_any_table(tmp_path_factory, rows: list[tuple[str, ...]]) -> None:
     path = tmp_path_factory.mktemp("t") / "t.csv"
     body = "\n".join(",".join(("r" + str(i), *row)) for i, row in enumerate(rows))
     path.write_text(f"id,model,gpu,tp,recompute,precision,date\n{body}\n")
@@ -124,9 +120,7 @@ def test_remembered_configurations_change_nothing_of_any_table(
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_long_table_gives_what_a_short_one_gives(
-    packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_long_table_gives_what_a_short_one_gives(packed: bool, tmp_path: Path, monkeypatch, capsys) -> None:
     path = table(tmp_path / "t.csv", 200)
     path.write_text(
         "\n".join(
@@ -135,8 +129,7 @@ def test_a_long_table_gives_what_a_short_one_gives(
         )
     )
     if packed:
-        (tmp_path / "t.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
-        path = tmp_path / "t.csv.gz"
+        path = put(tmp_path / "t.csv.gz", gzip.compress(path.read_bytes()))
     short, long = tmp_path / "short.yaml", tmp_path / "long.yaml"
     said = []
     for out in (short, long):

@@ -48,8 +48,7 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
     text = text.replace("gpu: mi300x", "gpu: mi300y", 1).replace("gpus: 8", "gpus: eight", 1)
     text = text.replace("tp: 2", "tensor_parallel: 2", 1).replace("step_seconds: 1.5", "step_seconds: -1", 1)
     text = text.replace("base: llama3_70b", "base: lama3_70b", 1) + "  colour: red\n"
-    path.write_text(text)
-    shown = str(refusal(dataset.read, path))
+    shown = str(refusal(dataset.read, put(path, text)))
     assert f"{path}: [0].gpu: found 'mi300y', expected a known name; nearest: mi300x" in shown
     for key in ("[0].gpus", "[0].recipe.tensor_parallel", "[0].measured.step_seconds", "[0].model.base", "[2].colour"):
         assert key in shown

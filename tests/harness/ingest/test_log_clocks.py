@@ -120,8 +120,7 @@ def test_micro_batches_that_every_rank_prints_are_summed_once(tmp_path: Path) ->
     assert step(tmp_path, "".join(lines)) == 6.0
     assert step(tmp_path, "".join(line * 4 for line in lines)) == 6.0
     few = "".join(one + other for one, other in zip(lines[:6], ["", *lines], strict=False))
-    (tmp_path / "a.log").write_text(few)
-    assert list(read_records_of_log(tmp_path / "a.log")[1][0].value) == [6.0] * 3
+    assert list(read_records_of_log(put(tmp_path / "a.log", few))[1][0].value) == [6.0] * 3
     assert step(tmp_path, "".join(one + other for one, other in zip(lines, ["", *lines], strict=False))) == 6.0
 
 

@@ -189,8 +189,7 @@ def test_a_restart_has_its_own_warm_up_and_its_failure_is_over(tmp_path: Path) -
     assert int(log.record.segment[-1]) == 1
     assert log.row.doubts == ()
     assert [(cut.reason, cut.steps) for cut in log.state.cuts] == [("warm-up", 10)]
-    path.write_text("\n".join([*head, *body[:30], died]) + "\n")
-    (doubt,) = load(path).rows[0].doubts
+    (doubt,) = load(put(path, "\n".join([*head, *body[:30], died]) + "\n")).rows[0].doubts
     assert "the job failed: RuntimeError: NCCL error" in doubt
 
 
@@ -200,8 +199,7 @@ def test_a_packed_log_that_was_cut_says_so_or_is_refused(tmp_path: Path, capsys:
     path = put(tmp_path / "x.log.gz", packed[:-60])
     (row,) = load(path).rows
     assert "the compressed data ends early; what came before it is read" in row.doubts
-    path.write_bytes(packed[:14])
-    assert main(["ingest", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert main(["ingest", str(put(path, packed[:14])), "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err == (
         f"{path}: found 'compressed data that ends before any text', expected a training log\n"
     )

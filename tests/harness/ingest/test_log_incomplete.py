@@ -23,9 +23,7 @@ LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 NEMO = LOGS / "nemo2.log"  # step times, memory and the batch of its lines; no arguments
 
 
-def test_its_figures_come_out_with_what_is_missing_and_the_flag_that_says_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_its_figures_come_out_with_what_is_missing_and_the_flag_that_says_it(capsys) -> None:
     assert main(["ingest", str(NEMO)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"nemo2 ({NEMO}): incomplete"
@@ -55,8 +53,7 @@ def test_a_run_and_a_suite_still_ask_for_the_whole_configuration() -> None:
 def test_a_rate_without_a_batch_is_a_rate(tmp_path: Path) -> None:
     path = tmp_path / "titan.log"
     lines = [line for line in (LOGS / "torchtitan.log").read_text().splitlines() if "tps" in line]
-    path.write_text("\n".join(lines) + "\n")
-    report = ingest([path])
+    report = ingest([put(path, "\n".join(lines) + "\n")])
     (run,), (row,) = report.runs, report.rows
     assert run.measured.step_seconds is None
     assert run.measured.tgs == pytest.approx(5461, rel=1e-3)
@@ -145,9 +142,7 @@ def test_a_foreign_file_is_not_echoed(tmp_path: Path, capsys: pytest.CaptureFixt
         assert "no line of a known trainer" in said.err
 
 
-def test_a_pipe_is_read_and_one_that_nobody_writes_to_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipe_is_read_and_one_that_nobody_writes_to_is_refused(tmp_path: Path, monkeypatch) -> None:
     idle = tmp_path / "idle"
     os.mkfifo(idle)
     monkeypatch.setattr("harness.evidence.ingest.logs.source._PATIENCE", 10)

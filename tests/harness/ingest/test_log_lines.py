@@ -64,8 +64,7 @@ def test_gigabytes_and_bars(tmp_path: Path) -> None:
     assert read_records_of_log(path)[1][0].memory["reserved"] == pytest.approx(2e9 / 2**30)
     bars = [f" 1|{i}|Loss: 1.25: 1%|x| {i}/900 [{i * 6 // 60:02d}:{i * 6 % 60:02d}<9:59, 6.00s/it]" for i in range(40)]
     for before, start in (("", " 1"), ("\n[trainer0|0]:", "1")):  # alone, and behind torchx's name of a rank
-        path.write_text("\r".join(before + start + bar[2:] for bar in bars))
-        dialect, (record,) = read_records_of_log(path)
+        dialect, (record,) = read_records_of_log(put(path, "\r".join(before + start + bar[2:] for bar in bars)))
         assert dialect == "torchtune"
         assert set(record.value) == {6.0}
 
@@ -117,15 +116,12 @@ def test_the_rate_between_two_seconds_of_a_clock_is_that_of_all_records(tmp_path
 
 
 @pytest.mark.parametrize(("line", "device", "gpu"), tabled("readers", "a_log_names_its_device"))
-def test_a_log_names_its_device_and_one_that_nobody_knows_is_said(
-    line: str, device: str, gpu: str, tmp_path: Path
-) -> None:
+def test_a_log_names_its_device_and_one_that_nobody_knows_is_said(line: str, device: str, gpu: str, tmp_path) -> None:
     path = put(tmp_path / "a.log", line + "\n" + "".join(f"iter {i}: loss 3.4, time 92.16ms\n" for i in range(20)))
     (log,) = read_log(path, incomplete=True).logs
     assert (log.run.gpu, log.record.facts.get("gpu", "")) == (gpu, device)
     assert log.row.doubts == ((f"GPU {device} by the log, of no name in the catalogue",) if device and not gpu else ())
-    path.write_text(line + "\n" + PLAIN.read_text())
-    (whole,) = read_log(path).logs
+    (whole,) = read_log(put(path, line + "\n" + PLAIN.read_text())).logs
     unknown = f"unknown gpu {device!r}, expected a known name"
     assert gpu or whole.row.refused[0].startswith(unknown if device else "gpu not stated")
     assert any(text.startswith(unknown) for text in log.row.refused) is bool(device and not gpu)
@@ -171,8 +167,7 @@ def test_a_figure_torn_over_two_lines_is_no_smaller_one(tmp_path: Path, name: st
 def test_two_runs_a_few_steps_apart_in_one_log_are_said(tmp_path: Path, ahead: int) -> None:
     path = tmp_path / "a.log"
     pairs = ((f"iter {i + ahead}: loss 3.4, time 50.0ms", f"iter {i}: loss 3.4, time 90.0ms") for i in range(30))
-    path.write_text("".join(f"{line}\n" for pair in pairs for line in pair))
-    (log,) = read_log(path, incomplete=True).logs
+    (log,) = read_log(put(path, "".join(f"{line}\n" for pair in pairs for line in pair)), incomplete=True).logs
     assert any(doubt.endswith("another time: several runs in one log?") for doubt in log.row.doubts)
     path.write_text(path.read_text().replace("90.0", "50.0"))  # ranks that print out of turn
     (log,) = read_log(path, incomplete=True).logs
@@ -188,8 +183,7 @@ def test_ms_swift_prints_one_bar_beside_two_trainers(tmp_path: Path, counted: st
         f"Train: 1%|x| {i}/500 [{i * 8 // 60:02d}:{i * 8 % 60:02d}<9:59, 8.00s/it]\r{{'loss': 1.2, '{counted}': '{i}/500'}}"
         for i in range(1, 40)
     )
-    path.write_text("\n".join(bars))
-    (log,) = ingest([path]).logs
+    (log,) = ingest([put(path, "\n".join(bars))]).logs
     assert log.record.facts.get("framework") == framework
     assert log.run.measured.step_seconds == 8.0
 
@@ -197,21 +191,17 @@ def test_ms_swift_prints_one_bar_beside_two_trainers(tmp_path: Path, counted: st
 def test_an_export_is_a_history_and_a_table_of_runs_is_none(tmp_path: Path) -> None:
     path = tmp_path / "wandb.csv"
     rows = "".join(f"{i},{30.5 + 25 * i},2.1\n" for i in range(12))
-    path.write_text(f'"_step","_runtime","train/loss"\n{rows}')
-    (log,) = ingest([path]).logs
+    (log,) = ingest([put(path, f'"_step","_runtime","train/loss"\n{rows}')]).logs
     assert (log.dialect, log.run.measured.step_seconds) == ("history", 25.0)
     # W&B counts records, the trainer its steps: 25 s pass in ten of them
     rows = "".join(f"{2 * i},{30.5 + 25 * i},{10 * i},2.1\n{2 * i + 1},{31 + 25 * i},,\n" for i in range(12))
     path.write_text(f'"_step","_runtime","train/global_step","train/loss"\n{rows}')
     assert ingest([path]).logs[0].run.measured.step_seconds == 2.5
     rows = "".join(f"{1700000000.25 + 25 * i},{5 * i},2.1\n" for i in range(12))
-    path.write_text(f"Wall time,Step,Value\n{rows}")
-    (log,) = ingest([path]).logs
+    (log,) = ingest([put(path, f"Wall time,Step,Value\n{rows}")]).logs
     assert (log.dialect, log.run.measured.step_seconds, log.row.read[-1].startswith("loss")) == ("history", 5.0, False)
-    path.write_text(f"step,tps\n{rows}")
-    refusal(ingest, [path], match="columns of a run")
-    path.write_text("model,gpu,step,step_seconds\nllama2_7b,H100,1,2.5\n")
-    assert ingest([path]).logs == ()
+    refusal(ingest, [put(path, f"step,tps\n{rows}")], match="columns of a run")
+    assert ingest([put(path, "model,gpu,step,step_seconds\nllama2_7b,H100,1,2.5\n")]).logs == ()
 
 
 def test_records_before_the_trainers_first_count_no_steps(tmp_path: Path) -> None:
@@ -227,8 +217,7 @@ def test_records_before_the_trainers_first_count_no_steps(tmp_path: Path) -> Non
 def test_rates_that_are_none_of_a_gpus_are_refused_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     line = "step {} | epoch 0 | loss 1.4 | mem 15.10 GiB | tps 2512.06(1256.03/gpu) | num_label_tokens 2056\n"
-    path.write_text("".join(map(line.format, range(9))))
-    refusal(read_log, path, match="data-parallel rank")
+    refusal(read_log, put(path, "".join(map(line.format, range(9)))), match="data-parallel rank")
     path.write_text("[batch=1/9]:\n    Train throughput/device/tokens_per_sec: 1255.17\n")
     refusal(read_log, path, match="window of batches")
 

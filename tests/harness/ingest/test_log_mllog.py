@@ -54,9 +54,7 @@ def read(tmp_path: Path, lines: list[str]) -> Logged:
 @pytest.mark.parametrize(
     ("counter", "of"), [("samples_count", BATCH), ("epoch_num", BATCH * LENGTH), ("epoch_num", BATCH)]
 )
-def test_every_pair_of_units_gives_the_same_step(
-    tmp_path: Path, counter: str, of: float, throughput: float | None
-) -> None:
+def test_every_pair_of_units_gives_the_same_step(tmp_path, counter: str, of: float, throughput: float | None) -> None:
     record = read(tmp_path, [*head("gpt3"), *blocks(counter, of, throughput)])
     state = state_of(record)
     assert state.value == pytest.approx(STEP)

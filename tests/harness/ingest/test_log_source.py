@@ -66,8 +66,7 @@ def test_what_a_launcher_puts_before_each_line_changes_nothing(tmp_path: Path, n
     bare, (one,) = read_records_of_log(LOG.parent / f"{name}.log")
     path = tmp_path / "a.log"
     for prefix in PREFIXES:
-        path.write_text("".join(prefix + line for line in lines))
-        dialect, (record,) = read_records_of_log(path)
+        dialect, (record,) = read_records_of_log(put(path, "".join(prefix + line for line in lines)))
         assert dialect == bare, prefix
         assert list(record.value) == list(one.value), prefix
         assert [dict(found.values) for found in record.arguments] == [dict(f.values) for f in one.arguments]
@@ -140,9 +139,7 @@ def test_nothing_in_a_log_is_executed(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-def test_a_gigabyte_of_zeros_in_a_small_file_is_refused_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gigabyte_of_zeros_in_a_small_file_is_refused_at_once(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("harness.evidence.ingest.logs.source._MOST_HOLE", 1 << 20)
     path = tmp_path / "train.log.gz"
     with gzip.open(path, "wb") as packed:

@@ -126,9 +126,7 @@ CONFIG = {
 
 @pytest.mark.parametrize("prefix", ["", "[rank0]:"])
 @pytest.mark.parametrize("lined", [True, False])
-def test_settings_of_a_printed_configuration_that_nobody_reads_are_named(
-    lined: bool, prefix: str, tmp_path: Path
-) -> None:
+def test_settings_of_a_printed_configuration_that_nobody_reads_are_named(lined: bool, prefix: str, tmp_path) -> None:
     text = (LOGS / "torchtitan.log").read_text()
     shown = f"configs: {json.dumps(CONFIG, indent=2)}" if lined else f"args: {CONFIG}"
     whole = f"[titan] 2026-03-01 10:00:00,000 - root - INFO - Running with {shown}\n{text}"
@@ -153,8 +151,7 @@ def test_a_log_that_converts_its_linear_layers_is_not_in_bf16(
 ) -> None:
     path = tmp_path / "torchtitan.log"
     said = "".join(f"[titan] 2026-03-01 10:00:00,000 - root - INFO - {line}\n" for line in lines)
-    path.write_text(said + (LOGS / "torchtitan.log").read_text())
-    run = load(path).runs[0]
+    run = load(put(path, said + (LOGS / "torchtitan.log").read_text())).runs[0]
     assert run.recipe.precision == precision
     assert recipe is None or run.recipe.fp8_recipe == recipe
 
@@ -169,8 +166,7 @@ def test_what_a_log_says_of_the_model_beside_its_settings(tmp_path: Path) -> Non
     )
     path = tmp_path / "torchtitan.log"
     head = "".join(f"[titan] 2026-03-01 10:00:00,000 - root - INFO - {line}\n" for line in said)
-    path.write_text(head + (LOGS / "torchtitan.log").read_text())
-    (run,) = load(path).runs
+    (run,) = load(put(path, head + (LOGS / "torchtitan.log").read_text())).runs
     assert run.recipe.fp8_param_gather is True
     assert run.recipe.torch_compile is not True
     assert any(text.startswith("log: Converted MoE layers") for text in run.unread)
@@ -186,8 +182,7 @@ def test_experts_that_are_not_converted_are_said_to_be_in_bf16(converted: bool, 
     model = text[text.index("Building llama3 8B") :].partition("\n")[0]
     path = tmp_path / "torchtitan.log"
     head = "".join(f"[titan] 2026-03-01 10:00:00,000 - root - INFO - {line}\n" for line in said)
-    path.write_text(head + text.replace(model, "Building deepseek_v3 16B with {"))
-    (row,) = read_log(path).rows
+    (row,) = read_log(put(path, head + text.replace(model, "Building deepseek_v3 16B with {"))).rows
     assert any("of the experts, too (there bf16)" in text for text in row.assumed) == (not converted)
 
 

@@ -76,8 +76,7 @@ DEEPSPEED |= {"num_key_value_heads": 4, "add_bias_linear": False, "vocab_size": 
 def test_megatron_deepspeeds_own_words(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     rows = lines(12).replace("| lm loss", "| samples per second: 32.0 | lm loss")
-    path.write_text(dump(**DEEPSPEED) + rows)
-    run = read_log(path).runs[0]
+    run = read_log(put(path, dump(**DEEPSPEED) + rows)).runs[0]
     assert (run.model.num_query_groups, run.model.normalization, run.model.moe) == (4, "RMSNorm", None)
 
 
@@ -222,8 +221,7 @@ def test_a_trainer_log_of_llama_factory_is_read_by_its_clock(tmp_path: Path) -> 
     assert (dialect, record.facts["framework"], step(record), record.steps) == ("history", "hf-trainer", 6.0, 8)
     (row,) = ingest([path]).rows  # by its lines, not by the table that its name promises
     assert row.read[0].startswith("step 6 s")
-    path.write_text(text.replace('"loss"', '"reward": null, "loss"'))
-    assert ingest([path]).rows[0].read == row.read
+    assert ingest([put(path, text.replace('"loss"', '"reward": null, "loss"'))]).rows[0].read == row.read
     path.write_text(text.replace('"loss"', '"reward": 0.25, "loss"'))
     refusal(ingest, [path], match="generation of answers")
 

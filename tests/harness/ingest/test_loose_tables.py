@@ -104,8 +104,7 @@ def test_records_that_are_none_and_repeated_ids_are_mistakes_of_the_table() -> N
 
 @pytest.mark.parametrize(("name", "text", "expected"), tabled("readers", "broken_files_are_input_errors"))
 def test_broken_files_are_input_errors(tmp_path: Path, name: str, text: str, expected: str) -> None:
-    (tmp_path / name).write_text(text)
-    caught = refusal(ingest, [tmp_path / name, tmp_path / "missing.yaml"], tmp_path / "out.yaml")
+    caught = refusal(ingest, [put(tmp_path / name, text), tmp_path / "missing.yaml"], tmp_path / "out.yaml")
     assert expected in str(caught)
     assert "does not exist" in str(caught)
     assert not (tmp_path / "out.yaml").exists()
@@ -250,9 +249,7 @@ def test_brackets_without_end_are_no_crash(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_folder_that_cannot_be_made_is_a_mistake_of_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_cannot_be_made_is_a_mistake_of_the_command_line(tmp_path: Path, capsys) -> None:
     table, taken = tmp_path / "t.json", tmp_path / "file"
     table.write_text(json.dumps([RECORD | {"metrics": {"step_seconds": 14.5}}]))
     taken.write_text("")

@@ -107,8 +107,7 @@ def test_what_a_log_lacks_is_named(tmp_path: Path) -> None:
         load(path)
     keys = [p.key for p in caught.value.problems]
     assert keys == ["model", "recipe.micro_batch_size", "recipe.seq_length"]
-    path.write_text("hello\n")
-    refusal(load, path, match="known log dialect")
+    refusal(load, put(path, "hello\n"), match="known log dialect")
     beside = put(tmp_path / "b.yaml", "{gpu: mi999, gpus: 0, colour: red, recipe: {tp: x}}")
     path.write_text(steps([1.0]))
     with pytest.raises(InputError) as caught:
@@ -124,8 +123,7 @@ def test_out_of_memory_log(tmp_path: Path) -> None:
 def test_a_ramp_of_the_batch_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "ramp.log"
     ramp = steps([1.0] * 20)
-    path.write_text(dump() + ramp.replace("size:   128", "size:    64", 12))
-    made = load(path)
+    made = load(put(path, dump() + ramp.replace("size:   128", "size:    64", 12)))
     assert "cut: 12 other batch size (steps 1 to 12)" in made.rows[0].mapped
     assert made.runs[0].measured.samples == 8
 

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from asked import refusal
+from asked import put, refusal
 
 from harness.__main__ import main
 from harness.evidence import submission
@@ -65,9 +65,7 @@ def test_another_ingests_it(folder: Path, tmp_path: Path, capsys: pytest.Capture
 SECRETS = ("alice", "gpu-node-17", "10.12.3.4", "alice@corp.example", "secret-project", "login01")
 
 
-def test_who_and_where_is_replaced_and_said_and_the_figures_stay(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_and_where_is_replaced_and_said_and_the_figures_stay(folder: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "rack7-box.lab.example")
     before = read_of(folder, tmp_path / "clean.zip", tmp_path / "one")
     with gzip.open(folder / LOG.name, "rt", encoding="utf-8") as stream:
@@ -149,8 +147,7 @@ def test_a_zip_that_cannot_be_unpacked_here_is_refused(tmp_path: Path, places: t
     content = bytearray(bad.read_bytes())
     for start, place in zip((content.find(b"PK\3\4"), content.find(b"PK\1\2")), places, strict=True):
         content[start + place] = value
-    bad.write_bytes(content)
-    assert main(["ingest", str(bad)]) == 2
+    assert main(["ingest", str(put(bad, content))]) == 2
 
 
 def test_nothing_to_pack_is_refused(tmp_path: Path) -> None:

@@ -169,8 +169,7 @@ def test_what_is_unread_stays_with_the_run_and_its_row(tmp_path: Path) -> None:
 
     run, _ = one(**record(other={"attention": "FlexAttention", "paged_stash": "yes; on 2 streams"}))
     assert run.unread == ("attention: FlexAttention", "paged_stash: yes, on 2 streams")
-    (tmp_path / "runs.yaml").write_text(run_text.to_yaml([run]))
-    assert dataset.read(tmp_path / "runs.yaml") == [run]
+    assert dataset.read(put(tmp_path / "runs.yaml", run_text.to_yaml([run]))) == [run]
     row = row_of(Selected("", run), "simulate", "uncalibrated", Prediction(status="unsupported"), None)
     assert row.unread == "attention: FlexAttention; paged_stash: yes, on 2 streams"
     assert COLUMNS[-1] == "unread"

@@ -139,9 +139,7 @@ def test_all_measured_tables_are_read(root: Path, monkeypatch: pytest.MonkeyPatc
     assert all(not Path(row.where).is_absolute() for row in loaded.rows[::500])
 
 
-def test_third_party_tables_give_the_same_rows_as_our_own(
-    root: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_third_party_tables_give_the_same_rows_as_our_own(root: Path, shared: Path, monkeypatch) -> None:
     monkeypatch.chdir(root)
     raw = table.load([*(shared / "kernels").glob("attention_*.csv"), *(shared / "kernels").glob("g*_simumax.csv")])
     own = table.load(table.default_tables())

@@ -76,8 +76,7 @@ def test_memory_of_a_device(tmp_path) -> None:
     one = made(LLAMA, {}, 1)
     path = written(tmp_path / "x.log", one, [0.1] * 5)
     used = {"allocated": 2.0**30, "max allocated": 2.0**31, "reserved": 2.0**31, "max reserved": 3 * 2.0**30}
-    path.write_text(path.read_text() + log.memory(used) + "\n")
-    (run,) = load(path).runs
+    (run,) = load(put(path, path.read_text() + log.memory(used) + "\n")).runs
     assert (run.measured.peak_memory_gib, run.measured.memory_kind) == (pytest.approx(3.0), "reserved")
 
 

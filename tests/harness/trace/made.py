@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from asked import put
+
 GEMM, FORWARD, BACKWARD = "nvjet_tst_128x256_64x4_TNT", "flash::flash_fwd_kernel<x>", "flash_bwd_dq_dk_dv_loop<x>"
 ADAM, REDUCE = "multi_tensor_apply_kernel<AdamFunctor>", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclArgs)"
 
@@ -48,8 +50,7 @@ class Made:
 
     def write(self, path: Path) -> Path:
         text = json.dumps(self.document()).encode()
-        path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
-        return path
+        return put(path, gzip.compress(text) if path.suffix == ".gz" else text)
 
 
 def stepped(lengths: Sequence[float], rank: int = 0) -> Made:

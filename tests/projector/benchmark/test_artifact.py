@@ -121,9 +121,7 @@ def test_without_a_device_the_clusters_gpu_must_be_that_of_the_file(
     refusal(measured.load, file, taken[0], catalogue.cluster("h100"), match="h100_sxm")
 
 
-def test_a_place_that_cannot_be_written_is_told(
-    taken: tuple[Workload, Measurement], cpu: Device, tmp_path: Path
-) -> None:
+def test_a_place_that_cannot_be_written_is_told(taken: tuple[Workload, Measurement], cpu: Device, tmp_path) -> None:
     _, found = taken
     (tmp_path / "a file").write_text("")
     with pytest.raises(InputError, match="a place to write to"):
@@ -157,9 +155,7 @@ def test_devices_are_asked_without_a_file(small: Path, capsys: pytest.CaptureFix
     assert "Benchmark: pp 1" in capsys.readouterr().out
 
 
-def test_a_file_without_a_mode_that_uses_it_is_refused(
-    file: Path, small: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_without_a_mode_that_uses_it_is_refused(file: Path, small: Path, capsys) -> None:
     assert projector(["performance", "--config", str(small), "--load-benchmark", str(file)]) == 2
     assert "--profiling-mode" in capsys.readouterr().err
 

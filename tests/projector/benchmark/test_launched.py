@@ -99,9 +99,7 @@ def test_every_rank_opens_the_gpu_of_its_place(alone: pytest.MonkeyPatch) -> Non
     refusal(open_device, match="at most 4 ranks on a node")
 
 
-def test_one_rank_prints_and_only_an_own_mistake_is_told_by_others(
-    alone: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_rank_prints_and_only_an_own_mistake_is_told_by_others(alone: pytest.MonkeyPatch, capsys) -> None:
     def heard(problem: Problem | None = None) -> str:
         with one_voice():
             print("a table")

@@ -148,9 +148,7 @@ def test_layers_twice_as_slow_make_a_slower_step(small: Path) -> None:
     assert slower.measured_share > 0.25
 
 
-def test_the_command_prints_each_part_and_the_whole(
-    small: Path, capsys: pytest.CaptureFixture[str], cpu: Device
-) -> None:
+def test_the_command_prints_each_part_and_the_whole(small: Path, capsys, cpu: Device) -> None:
     flags = ["--config", str(small), "--device", "cpu", "--budget", "0.1"]
     assert projector(["benchmark", *flags]) == 0
     shown = capsys.readouterr().out
@@ -167,9 +165,7 @@ def test_the_command_prints_each_part_and_the_whole(
     assert all(each["measured"] > 0 for name, each in parts.items() if name.startswith(("layer", "head", "step")))
 
 
-def test_a_configuration_that_cannot_run_exits_with_2(
-    small: Path, capsys: pytest.CaptureFixture[str], cpu: Device
-) -> None:
+def test_a_configuration_that_cannot_run_exits_with_2(small: Path, capsys, cpu: Device) -> None:
     written(small, SMALL, {"recipe.tp": 3})
     assert projector(["benchmark", "--config", str(small), "--device", "cpu"]) == 2
     assert "tp" in capsys.readouterr().err
@@ -214,9 +210,7 @@ def test_a_layer_of_transformers_has_the_weights_of_ours(cpu: Device, tmp_path: 
     assert all(weight.grad is not None for weight in theirs.parameters())
 
 
-def test_without_transformers_the_command_says_what_to_install(
-    cpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_transformers_the_command_says_what_to_install(cpu: Device, tmp_path: Path, monkeypatch) -> None:
     from projector.benchmark import source
     from projector.benchmark.layers_parts import Made
 

@@ -58,9 +58,7 @@ def _off(made: Any, exact: Any) -> float:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_products_and_gradients_are_those_of_wide_linears(
-    strict: bool, monkeypatch: pytest.MonkeyPatch, cpu: Device
-) -> None:
+def test_products_and_gradients_are_those_of_wide_linears(strict: bool, monkeypatch, cpu: Device) -> None:
     if strict:
         monkeypatch.setattr(torch, "_scaled_mm", _kernel)
     torch.manual_seed(1)
@@ -92,9 +90,7 @@ def test_an_expert_that_nobody_chose_gives_nothing(cpu: Device) -> None:
         assert not w.grad.any()
 
 
-def test_weights_are_cast_once_a_step_and_those_of_shards_at_each_use(
-    monkeypatch: pytest.MonkeyPatch, cpu: Device
-) -> None:
+def test_weights_are_cast_once_a_step_and_those_of_shards_at_each_use(monkeypatch, cpu: Device) -> None:
     casts: list[tuple[int, ...]] = []
     plain = Way.both
 

@@ -199,9 +199,7 @@ def test_the_entry_loads_and_a_model_is_projected(made: Entry, small: Path, tmp_
     assert step > 0
 
 
-def test_the_command_writes_what_performance_takes(
-    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], cpu: Device
-) -> None:
+def test_the_command_writes_what_performance_takes(small: Path, tmp_path: Path, capsys, cpu: Device) -> None:
     out = tmp_path / "hw"
     flags = ["--device", "cpu", "--largest", "128", "--samples", "3", "--no-flush", "--name", "Mine 1"]
     assert projector(["probe", *flags, "--out", str(out)]) == 0

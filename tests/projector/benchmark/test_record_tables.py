@@ -158,9 +158,7 @@ def test_shapes_of_a_file(tmp_path: Path) -> None:
     refusal(shapes.of_file, tmp_path / "no.csv", match=r"no\.csv")
 
 
-def test_record_then_benchmark_mode(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cpu: Device
-) -> None:
+def test_record_then_benchmark_mode(small: Path, tmp_path: Path, monkeypatch, capsys, cpu: Device) -> None:
     """The tables that ``record`` writes carry a projection in benchmark mode at once."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "measured" / "kernels").mkdir(parents=True)
@@ -183,9 +181,7 @@ def test_a_dry_run_times_nothing(small: Path, tmp_path: Path, capsys: pytest.Cap
     assert not out.exists()
 
 
-def test_suites_are_read_through_the_harness(
-    small: Path, tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str], cpu: Device
-) -> None:
+def test_suites_are_read_through_the_harness(small: Path, tmp_path: Path, root: Path, capsys, cpu: Device) -> None:
     suite = tmp_path / "mine.yaml"
     recipe = "{micro_batch_size: 1, global_batch_size: 8, seq_length: 4096}"
     case = f"{{id: one, model: llama3_8b, gpu: h100_sxm, gpus: 8, recipe: {recipe}}}"
@@ -197,9 +193,7 @@ def test_suites_are_read_through_the_harness(
 
 
 @pytest.mark.parametrize(("flags", "words"), tabled("refusals", "record"))
-def test_bad_input_is_one_line_and_exit_2(
-    flags: list[str], words: str, small: Path, capsys: pytest.CaptureFixture[str], cpu: Device
-) -> None:
+def test_bad_input_is_one_line_and_exit_2(flags: list[str], words: str, small: Path, capsys, cpu: Device) -> None:
     what = [] if "--config" in flags or "--shapes" in flags else ["--config", str(small)]
     assert projector(["record", *what, *flags]) == 2
     shown = capsys.readouterr().err.strip()

@@ -116,9 +116,7 @@ def test_split_layers_compute_what_whole_ones_do(two: Device) -> None:
     assert all(value < 1e-4 for value in found.values()), found
 
 
-def test_without_torch_the_extra_is_named_and_the_exit_code_is_2(
-    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_torch_the_extra_is_named_and_the_exit_code_is_2(small: Path, monkeypatch, capsys) -> None:
     plain: Callable[..., ModuleType] = importlib.import_module
 
     def without(name: str, package: str | None = None) -> ModuleType:

@@ -76,8 +76,7 @@ def test_case_keys(tmp_path):
     assert (loaded.nodes, loaded.gpus, loaded.cluster) == (4, None, "b200")
     assert loaded.workload(32).framework_date == "2025-06"
     assert loaded.assumed == ()
-    file.write_text(CASE)
-    assert detect.load(file).assumed == ("framework=megatron-lm",)
+    assert detect.load(put(file, CASE)).assumed == ("framework=megatron-lm",)
 
 
 @pytest.mark.parametrize("kind", ["primus", "case", "huggingface", "megatron"])

@@ -41,11 +41,7 @@ def projected(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[float, f
     ],
 )
 def test_a_patched_file_is_what_was_shown(
-    name: str,
-    words: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).parent.mkdir(exist_ok=True)

@@ -95,8 +95,7 @@ def test_flags_go_before_what_a_file_says_above_itself(tmp_path: Path) -> None:
     _, other, _ = read("--config", str(file), "--gpu", "mi300x", "--gpus", "32", "--framework", "primus")
     assert (other.cluster.gpu.name, other.workload.gpus, other.workload.framework) == ("mi300x", 32, "primus")
     for wrong, expected in (("gpus=many", "a whole number"), ("gpu=h100", "gpus")):
-        file.write_text(file.read_text().replace("gpus=16", wrong))
-        refusal(read, "--config", str(file), match=expected)
+        refusal(read, "--config", str(put(file, file.read_text().replace("gpus=16", wrong))), match=expected)
         file.write_text(file.read_text().replace(wrong, "gpus=16"))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from asked import put
 
 __all__ = ["checkout", "experiment"]
 
@@ -37,5 +38,4 @@ def experiment(
     head = {"work_group": "a", "user_name": "b", "exp_name": "c", "workspace": "d"}
     path = root / folder / "exp.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump({**head, **(beside or {}), "modules": {trainer: module}}))
-    return path
+    return put(path, yaml.safe_dump({**head, **(beside or {}), "modules": {trainer: module}}))

@@ -304,9 +304,7 @@ def test_a_length_that_a_file_leaves_open_is_that_of_the_flag(tmp_path: Path, na
 
 
 @pytest.mark.parametrize("name", [*sorted(FILES), "megatron"])
-def test_a_file_may_stand_in_the_folder_where_one_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_file_may_stand_in_the_folder_where_one_is(tmp_path: Path, monkeypatch, name: str) -> None:
     file = put(tmp_path / "run.yaml", yaml.safe_dump(json.loads(json.dumps(FILES.get(name, MEGATRON)))))
     monkeypatch.chdir(tmp_path)
     assert answer(detect.load("run.yaml")).recipe == answer(detect.load(file)).recipe

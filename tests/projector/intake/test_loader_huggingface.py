@@ -38,8 +38,7 @@ def test_shapes_agree_with_the_zoo(name):
 
 def test_file_and_folder(tmp_path):
     folder = tmp_path / "My-Llama"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(CONFIGS["llama3.1_8b"]))
+    put(folder / "config.json", json.dumps(CONFIGS["llama3.1_8b"]))
     loaded = huggingface.load(folder)
     assert loaded.model.name == "My-Llama"
     assert loaded.recipe is None

@@ -55,8 +55,7 @@ def test_layout_that_places_no_mtp_layer_builds_none(tmp_path):
     file = tmp_path / "exp.yaml"
     layout = "Et*1|t*1|" + "t*2|" * 29 + "t*1,L"
     text = re.sub(r"\n +mtp_num_layers: 0", "", DEEPSEEK.read_text()).replace("Et|(tt|)*29t|tL", layout)
-    file.write_text(text)
-    loaded = primus.load(file, env={}, gpus=256)
+    loaded = primus.load(put(file, text), env={}, gpus=256)
     assert loaded.model.mtp_num_layers == 0
     assert any("mtp_num_layers" in text for text in loaded.assumed)
     assert loaded.recipe is not None
@@ -95,8 +94,7 @@ def test_module_preset_wins_over_the_model_preset(tmp_path):
 def test_latent_attention_can_be_switched_off(tmp_path):
     file = tmp_path / "exp.yaml"
     text = LLAMA.read_text().replace("llama3.1_8B", "deepseek_v2_lite")
-    file.write_text(text + "      multi_latent_attention: false\n")
-    model = primus.load(file, env={}).model
+    model = primus.load(put(file, text + "      multi_latent_attention: false\n"), env={}).model
     assert model.mla is None
     assert (model.kv_channels, model.num_query_groups) == (128, 16)
 

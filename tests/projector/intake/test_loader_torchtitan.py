@@ -122,10 +122,7 @@ def test_sizes_in_tokens_are_those_in_samples(tmp_path, length, samples, pieces)
         f"{head}[training]\nmax_context_length = {length}\nnum_tokens_per_microbatch_per_dp_rank = {length * samples}\n"
         f"num_tokens_per_train_step = {64 * length}\n[parallelism]\n{pp}num_pp_microbatches = {pieces}\n"
     )
-    loaded = []
-    for text in (ours, theirs):
-        (tmp_path / "job.toml").write_text(text)
-        loaded.append(detect.load(tmp_path / "job.toml", gpus=8))
+    loaded = [detect.load(put(tmp_path / "job.toml", text), gpus=8) for text in (ours, theirs)]
     assert loaded[0].recipe == loaded[1].recipe
     (tmp_path / "job.toml").write_text(
         theirs.replace(f"dp_rank = {length * samples}", f"dp_rank = {length * samples + 1}")

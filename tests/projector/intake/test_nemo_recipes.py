@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from asked import put
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,8 +25,7 @@ def script(folder: Path, words: str) -> Loaded:
 
 
 def program(folder: Path, text: str) -> Loaded:
-    (folder / "run.py").write_text(f"from nemo.collections import llm\n{text}\n")
-    return detect.load(folder / "run.py")
+    return detect.load(put(folder / "run.py", f"from nemo.collections import llm\n{text}\n"))
 
 
 @pytest.mark.parametrize("factory", FACTORIES)
@@ -42,9 +42,7 @@ SIZES = {"trainer.strategy.tensor_model_parallel_size": 2, "data.global_batch_si
 @given(
     st.sampled_from(["llama3_8b", "qwen3_8b", "gemma_2b"]), st.sets(st.sampled_from(sorted(SIZES))), st.integers(1, 4)
 )
-def test_a_program_says_what_a_command_line_says(
-    tmp_path_factory: pytest.TempPathFactory, factory: str, changed: set[str], nodes: int
-) -> None:
+def test_a_program_says_what_a_command_line_says(tmp_path_factory, factory: str, changed: set[str], nodes: int) -> None:
     folder = tmp_path_factory.mktemp("f")
     stated = {name: SIZES[name] for name in sorted(changed)}
     words = " ".join(f"{name}={value}" for name, value in stated.items())

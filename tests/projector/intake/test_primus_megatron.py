@@ -50,9 +50,7 @@ def test_nothing_is_open_in_a_whole_configuration(tmp_path: Path) -> None:
         (32, 4, 1, [8] * 4),
     ],
 )
-def test_what_is_left_stands_on_the_first_stages(
-    tmp_path: Path, layers: int, pp: int, vpp: int, counts: list[int]
-) -> None:
+def test_what_is_left_stands_on_the_first_stages(tmp_path, layers: int, pp: int, vpp: int, counts: list[int]) -> None:
     loaded = load(
         tmp_path, seq_length=4096, num_layers=layers, pipeline_model_parallel_size=pp,
         num_virtual_stages_per_pipeline_rank=vpp,
@@ -90,9 +88,7 @@ def test_compressed_attention_and_streams_are_read(tmp_path: Path, word: str) ->
 
 
 @pytest.mark.parametrize(("keys", "schedule", "vpp"), tabled("readers", "schedules_act_when_their_patch_is_on"))
-def test_schedules_act_when_their_patch_is_on(
-    tmp_path: Path, keys: dict[str, Any], schedule: str | None, vpp: int
-) -> None:
+def test_schedules_act_when_their_patch_is_on(tmp_path, keys: dict[str, Any], schedule: str | None, vpp: int) -> None:
     loaded = load(tmp_path, seq_length=4096, pipeline_model_parallel_size=4, **keys)
     assert (loaded.recipe.pipeline_schedule, loaded.recipe.vpp) == (schedule, vpp)
     assert project(loaded.workload(8), catalogue.cluster("mi300x")).step_seconds > 0

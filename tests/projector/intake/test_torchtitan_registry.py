@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from asked import refusal
+from asked import put, refusal
 from tabled import sample
 
 from projector.errors import InputError, Unsupported
@@ -19,8 +19,7 @@ REGISTRY = sample("config_registry.py.txt")
 def _read(folder: Path, text: str = REGISTRY, name: str = "llama3_8b") -> Loaded:
     path = folder / "llama3" / "config_registry.py"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-    return detect.load(path, args=("--config", name), gpus=16)
+    return detect.load(put(path, text), args=("--config", name), gpus=16)
 
 
 def test_a_function_is_read_with_those_that_it_starts_from(tmp_path: Path) -> None:

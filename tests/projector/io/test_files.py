@@ -22,8 +22,7 @@ from tests.conftest import ROOT
 def test_text_of_several_encodings(tmp_path) -> None:
     path = tmp_path / "f"
     for data in ("a: é\r\n".encode(), "a: é\n".encode("utf-8-sig"), "a: é\n".encode("utf-16")):
-        path.write_bytes(data)
-        assert read_text(path) == "a: é\n"
+        assert read_text(put(path, data)) == "a: é\n"
     path.write_bytes(b"# Universit\xe9\na: 1\n")
     assert read_yaml(path) == {"a": 1}
 
@@ -169,8 +168,7 @@ def test_a_figure_is_written_whole(tmp_path) -> None:
 def test_what_was_written_is_read_back(tmp_path) -> None:
     path = tmp_path / "table.csv"
     rows = [["1", 'a "word", and\nanother line'], ["", "é"]]
-    path.write_text(csv_file.text(("a", "b"), *rows), encoding="utf-8")
-    columns, found = csv_file.read(path, "a table")
+    columns, found = csv_file.read(put(path, csv_file.text(("a", "b"), *rows)), "a table")
     assert columns == ("a", "b")
     assert [list(row.values()) for row in found] == rows
 

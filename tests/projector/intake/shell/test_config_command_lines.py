@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from asked import refusal
+from asked import put, refusal
 from tabled import tabled
 
 from projector.errors import InputError
@@ -48,8 +48,7 @@ def test_maxtexts_words_stand_over_its_file(tmp_path: Path) -> None:
 
 
 def test_nemos_words_stand_over_its_file(tmp_path: Path) -> None:
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "gpt.yaml").write_text(yaml.safe_dump(_NEMO))
+    put(tmp_path / "conf" / "gpt.yaml", yaml.safe_dump(_NEMO))
     start = "torchrun --nproc_per_node 8 pretraining.py --config-path=conf --config-name=gpt.yaml"
     loaded = _load(tmp_path, f"{start} trainer.num_nodes=2 +model.sequence_parallel=True model.micro_batch_size=4")
     recipe = _recipe(loaded)
@@ -63,8 +62,7 @@ def test_nemos_words_stand_over_its_file(tmp_path: Path) -> None:
 
 def test_a_group_of_nemos_launcher_is_a_file(tmp_path: Path) -> None:
     conf = tmp_path / "launcher_scripts" / "conf" / "training" / "gpt3"
-    conf.mkdir(parents=True)
-    (conf / "1b.yaml").write_text(yaml.safe_dump(_NEMO))
+    put(conf / "1b.yaml", yaml.safe_dump(_NEMO))
     loaded = _load(
         tmp_path,
         "python3 ${HOME_OF:-/opt/launcher}/launcher_scripts/main.py training=gpt3/1b stages=[training] "

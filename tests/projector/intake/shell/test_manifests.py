@@ -151,8 +151,7 @@ def test_what_is_no_manifest_of_a_training_is_said(tmp_path: Path) -> None:
     refusal(_load, tmp_path, _job("Job", _pod()), match=r"starts no Python program|states a run")
     refusal(_load, tmp_path, _job("Job", _pod(command=["sleep", "infinity"])), match="starts no Python program")
     applied = f"#!/bin/bash\ncat <<EOF | kubectl apply -f -\napiVersion: v1\nkind: Job\nEOF\ntorchrun {_TRAINS}\n"
-    (tmp_path / "run.sh").write_text(applied.replace("$TP", "1"))
-    assert detect.load(tmp_path / "run.sh").gpus == 1
+    assert detect.load(put(tmp_path / "run.sh", applied.replace("$TP", "1"))).gpus == 1
 
 
 @pytest.mark.parametrize(("at", "value"), tabled("readers", "fields_of_other_types_end_in_no_traceback"))

@@ -103,9 +103,7 @@ def _loaded(folder: Path, text: str, node: int | None) -> Loaded:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("node", [4, 8])
-def test_what_a_machine_is_asked_the_cluster_answers(
-    tmp_path: Path, lines: str, nodes: int, asks: str, node: int
-) -> None:
+def test_what_a_machine_is_asked_the_cluster_answers(tmp_path, lines: str, nodes: int, asks: str, node: int) -> None:
     found = _loaded(tmp_path, lines, node)
     assert found.gpus == nodes * node
     assert any(text.startswith(f"gpus_per_node={node}") and asks in text for text in found.assumed)
@@ -157,5 +155,4 @@ def test_the_image_of_a_script_says_its_month(tmp_path: Path, before: str, month
 def test_the_image_of_a_manifest_does_as_well(tmp_path: Path) -> None:
     container = {"name": "main", "image": "nvcr.io/nvidia/pytorch:24.10-py3", "command": ["bash", "-c", _TRAINS]}
     job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"containers": [container]}}}}
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-    assert detect.load(tmp_path / "job.yaml").framework_date == "2024-10"
+    assert detect.load(put(tmp_path / "job.yaml", yaml.safe_dump(job))).framework_date == "2024-10"

@@ -62,12 +62,9 @@ def test_what_cannot_be_a_batch_in_samples_is_suggested_by_nobody(tmp_path: Path
         _load(tmp_path, "torchrun OLMo2-7B-sft.py train x --seq_len 32768 --global_batch_size=1048576 --bf16")
 
 
-def test_a_script_finds_what_lies_beside_it_wherever_it_is_named_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_finds_what_lies_beside_it_wherever_it_is_named_from(tmp_path: Path, monkeypatch) -> None:
     folder = tmp_path / "scripts"
-    (folder / "models").mkdir(parents=True)
-    (folder / "models" / "size.sh").write_text(f'ARGS="{_SIZES} --global-batch-size 16"\n')
+    put(folder / "models" / "size.sh", f'ARGS="{_SIZES} --global-batch-size 16"\n')
     (folder / "run.sh").write_text(
         'HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\nsource "$HERE/models/size.sh"\n'
         "torchrun --nproc_per_node 8 pretrain_gpt.py $ARGS\n"
@@ -128,12 +125,10 @@ def test_accelerate_hands_on_its_type_and_deepspeeds_file(tmp_path: Path) -> Non
         "accelerate launch --mixed_precision bf16 --num_processes 4 --use_deepspeed --deepspeed_config_file zero.json"
     )
     words = " ".join(f"--{key} {value}" for key, value in {**_BASE, "max_seq_length": 512}.items())
-    (tmp_path / "train.sh").write_text(f"{line} finetune.py {words}\n")
-    found = detect.load(tmp_path / "train.sh")
+    found = detect.load(put(tmp_path / "train.sh", f"{line} finetune.py {words}\n"))
     assert (found.gpus, found.framework, found.recipe.precision) == (4, "deepspeed", "bf16")
     assert found.recipe.data_parallel_sharding == "optim_grads_params"
 
 
 def test_a_length_that_nothing_states_is_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(json.dumps(_BASE))
-    refusal(detect.load, tmp_path / "a.json", match="max_seq_length")
+    refusal(detect.load, put(tmp_path / "a.json", json.dumps(_BASE)), match="max_seq_length")

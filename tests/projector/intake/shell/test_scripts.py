@@ -234,8 +234,7 @@ def test_the_dropout_that_nobody_turned_off_is_told(tmp_path):
     told = {"hidden_dropout=0.1"}
     path = tmp_path / "run.sh"
     words = f"torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL} --global-batch-size 16 --vocab-size 32000"
-    path.write_text(words)
-    loaded = scripts.load(path)
+    loaded = scripts.load(put(path, words))
     assert told <= set(loaded.unmodelled)
     assert loaded.recipe.attention_dropout == 0.1
     path.write_text(f"{words} --attention-dropout 0.0 --hidden-dropout 0")
