@@ -1,8 +1,6 @@
 """A machine with GPUs, rehearsed: every command of the page for an engineer with a node, on a CPU whose torch says that it
 has some (``pretended/sitecustomize.py``). What is proven is the flow and every file that it writes, no figure."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re

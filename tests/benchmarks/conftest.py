@@ -1,7 +1,5 @@
 """Everything here compares processor times, over seconds: it runs where speed is asked for (``-m slow``)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

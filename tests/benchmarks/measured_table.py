@@ -1,7 +1,5 @@
 """How benchmarks measure, and where they leave it: a table of Markdown in ``$BENCHMARK_TABLES`` or ``out/benchmarks``."""
 
-from __future__ import annotations
-
 import gc
 import os
 import platform

@@ -1,7 +1,5 @@
 """Shapes per second of the kernel models in batches of 1e5, beside the same law written one shape at a time."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Sweeps of 2,000 layouts through ``project_many``, beside the same layouts one by one and beside llm-analysis."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

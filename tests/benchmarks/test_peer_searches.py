@@ -5,8 +5,6 @@ and ``PEER_PYTHON`` where they need an interpreter of their own (transformer-per
 not there is skipped, with its reason in the table.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

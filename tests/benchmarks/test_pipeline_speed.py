@@ -1,7 +1,5 @@
 """Speed of the pipeline evaluator, as ratios against a naive event loop timed in the same run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files and start-up beside plain work of the same size in the same run; growth beside twice the size."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a command costs before and beside its own work: processor time of whole processes over that of a fixed loop."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import resource

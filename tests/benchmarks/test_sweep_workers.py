@@ -1,7 +1,5 @@
 """A sweep on 1, 2 and 4 Dask workers of one machine: points a second and the speed-up."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every item of the founding documents, run as they print it (``items.yaml``), and every flag on the examples."""
 
-from __future__ import annotations
-
 import ast
 import json
 import shlex

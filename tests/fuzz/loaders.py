@@ -1,7 +1,5 @@
 """Every loader of a file that a user may bring, with small sound files to damage."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Seeded damage to files of users: to the values of a document, to its lines, to its bytes."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -1,7 +1,5 @@
 """Small sound files of every kind that a user may bring, to be damaged."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable

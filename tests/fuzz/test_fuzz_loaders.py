@@ -1,7 +1,5 @@
 """Whatever is done to a file: it is read, or refused with what is wrong. Never another exception."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

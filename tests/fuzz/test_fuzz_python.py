@@ -1,7 +1,5 @@
 """Values of every type in every field of what the Python API takes: an answer, or what is wrong. Nothing else."""
 
-from __future__ import annotations
-
 import dataclasses
 import decimal
 import math

@@ -1,7 +1,5 @@
 """One mechanism switched off at a time: what can be, that it is and nothing else, and what the change is worth."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Summaries on figures worked out by hand; macro averages; memory; verdicts; refusals."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

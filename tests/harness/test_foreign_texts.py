@@ -1,7 +1,5 @@
 """Texts that are not ours to trust: no cell becomes a formula, no line a command of the runner, no id breaks a line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

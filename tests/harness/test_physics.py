@@ -1,7 +1,5 @@
 """The physical check of a run: what is impossible is refused, what is unlikely is doubted, both in words with figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

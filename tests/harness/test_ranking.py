@@ -1,7 +1,5 @@
 """Kendall's tau-b against scipy, pairwise agreement and regret on figures worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Predictions on disk: the same to the last bit, taken only where everything that they depend on is the same."""
 
-from __future__ import annotations
-
 import importlib
 import shutil
 from collections.abc import Iterator

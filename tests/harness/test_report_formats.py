@@ -1,7 +1,5 @@
 """What a report is pasted into: LaTeX, Markdown for a post, SVG, JUnit; and the command that writes them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from xml.etree import ElementTree

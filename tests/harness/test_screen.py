@@ -1,7 +1,5 @@
 """One screen at the end of a run: as a user sees it, for many rows and few, with gates that fail and rows that broke."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

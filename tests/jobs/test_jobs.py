@@ -3,8 +3,6 @@
 The scripts beside this file are run as they stand, in this process, from the project's folder.
 """
 
-from __future__ import annotations
-
 import re
 import runpy
 import shlex

@@ -1,7 +1,5 @@
 """The interval of a ratio covers what it says, and the sentence says what can and cannot be known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

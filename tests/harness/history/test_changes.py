@@ -1,7 +1,5 @@
 """The version at which a row broke, on rows whose history is known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What launchers, terminals, loggers, schedulers and people do to a log: none of it changes how fast the run was."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Seeded damage to logs: flipped bytes, cut ends, shuffled, doubled and spliced lines."""
 
-from __future__ import annotations
-
 import random
 
 WORDS = (

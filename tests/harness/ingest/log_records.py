@@ -1,7 +1,5 @@
 """Logs as their records, for the tests of trainers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from asked import put

@@ -1,7 +1,5 @@
 """A log of every dialect, with steps of 6 s but for the first: files of our own making, and lines of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path

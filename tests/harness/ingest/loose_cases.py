@@ -1,7 +1,5 @@
 """A loose record with everything stated, and its conversion."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tabled import tabled

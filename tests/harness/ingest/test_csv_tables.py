@@ -1,7 +1,5 @@
 """CSV tables: what is wrong with one as a whole, and long ones row by row with the same result as short ones."""
 
-from __future__ import annotations
-
 import gzip
 import random
 import subprocess

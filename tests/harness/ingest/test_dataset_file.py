@@ -1,7 +1,5 @@
 """The strict schema of measured runs: written and read back, and every mistake at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

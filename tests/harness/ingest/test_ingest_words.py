@@ -1,7 +1,5 @@
 """Texts for recompute, sharding, schedule, precision, frameworks and dates."""
 
-from __future__ import annotations
-
 import pytest
 from loose_cases import one, record
 from tabled import tabled

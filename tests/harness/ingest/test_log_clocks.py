@@ -1,7 +1,5 @@
 """Steps by a clock: numbers printed late, two jobs in one file, a clock that is no summary."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

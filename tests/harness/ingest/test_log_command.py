@@ -1,7 +1,5 @@
 """``harness ingest`` on logs: what it prints and writes, and how it refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Arguments, lines and user against each other: what is refused, what is doubted, and what is neither."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Every real log excerpt that the figures of the raw material were made from: its step time is the record's."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cache

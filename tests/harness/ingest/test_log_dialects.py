@@ -1,7 +1,5 @@
 """Every dialect's log of our own making (tests/data/logs), read to a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

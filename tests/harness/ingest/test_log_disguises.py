@@ -1,7 +1,5 @@
 """Every dialect under every disguise: the same figures, or none; never others."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

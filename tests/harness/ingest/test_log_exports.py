@@ -1,7 +1,5 @@
 """What W&B and TensorBoard keep of a run is read as its log: exports as the two write them."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Damaged logs: a run or one clear error, in bounded time, whatever was done to the bytes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

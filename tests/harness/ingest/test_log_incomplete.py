@@ -1,7 +1,5 @@
 """A log without its whole configuration: what it is worth, what is missing, and what completes it."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

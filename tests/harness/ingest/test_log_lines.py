@@ -1,7 +1,5 @@
 """Trainers whose lines say all, and histories of one run as JSON lines or CSV."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import datetime, timedelta

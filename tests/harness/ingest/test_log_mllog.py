@@ -1,7 +1,5 @@
 """MLPerf logs: the units of counts and throughputs, decided by what the log itself says twice."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

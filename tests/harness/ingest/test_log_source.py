@@ -1,7 +1,5 @@
 """Where logs come from: compressed, cut, on standard input, in foreign encodings, and what is no text at all."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -1,7 +1,5 @@
 """torchtitan: its validation, its model in several spellings, several starts in one file, summaries of its figures."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

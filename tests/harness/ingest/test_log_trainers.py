@@ -1,7 +1,5 @@
 """What single trainers print that others do not: other years, other forks, excerpts, and files of several runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

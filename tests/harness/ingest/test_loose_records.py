@@ -1,7 +1,5 @@
 """Real records of every source family, converted and checked field by field."""
 
-from __future__ import annotations
-
 import pytest
 from loose_cases import SIMUMAX, one, record
 

@@ -1,7 +1,5 @@
 """Rules of the importer that hold for records of every source; axes of a mesh, switches of other trainers, peaks."""
 
-from __future__ import annotations
-
 import pytest
 from loose_cases import SIMUMAX, one, record
 from tabled import tabled

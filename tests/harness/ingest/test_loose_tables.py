@@ -1,7 +1,5 @@
 """Files that nobody prepared: CSV, JSON, other headers, contradictions, gaps and nonsense."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

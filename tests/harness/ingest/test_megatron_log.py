@@ -1,7 +1,5 @@
 """Megatron iteration lines in every shape, argument dumps, steady state."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import re

@@ -1,7 +1,5 @@
 """One function reads the runs of any file, and every command that names runs asks it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is packed is read again as it was, and nobody's name is in it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

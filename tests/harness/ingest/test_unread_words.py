@@ -1,7 +1,5 @@
 """A value is read, or it is said: no word of a record is dropped in silence, and what is unread stays with the run."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path

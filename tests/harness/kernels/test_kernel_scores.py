@@ -1,7 +1,5 @@
 """Scores of the kernel models: fits recover what made the rows, whole groups stay unseen, baselines, crossval."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

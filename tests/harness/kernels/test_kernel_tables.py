@@ -1,7 +1,5 @@
 """Kernel tables of any origin become rows or reasons; wrong files say everything that is wrong with them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``python -m harness kernels`` and ``calibrate --kernels`` as a user runs them."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

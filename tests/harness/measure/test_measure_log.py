@@ -1,7 +1,5 @@
 """The log that a training writes: ingested, it gives back the whole configuration and the times that were taken."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from pathlib import Path

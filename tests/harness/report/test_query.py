@@ -1,7 +1,5 @@
 """Tables that users ask for: what they show, whatever they are grouped by, and how a wrong word is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """From a file to whole steps, owners, exchanges and shapes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tiny runs that time layers within a second, and stand-ins of libraries that are not installed."""
 
-from __future__ import annotations
-
 import sys
 import types
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The CPU as a device, and a stopwatch that is quick rather than exact. Skips where torch is not installed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

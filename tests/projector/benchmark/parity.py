@@ -1,7 +1,5 @@
 """What two ranks compute with split layers against what one computes with whole ones; run by ``test_two_processes``."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

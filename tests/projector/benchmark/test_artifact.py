@@ -1,7 +1,5 @@
 """Files of times: the same out as in, never half of one, refused where they are of something else."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Sweeps of collectives: their table, what is not timed again, and the fabric that explains them."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from dataclasses import replace

@@ -2,8 +2,6 @@
 names, which a stand-in has here.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import types

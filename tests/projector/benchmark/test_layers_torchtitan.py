@@ -1,7 +1,5 @@
 """Blocks of torchtitan, driven by a stand-in of its signatures (pytorch/torchtitan v0.2.2); other releases are refused."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any

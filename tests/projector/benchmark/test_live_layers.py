@@ -1,7 +1,5 @@
 """Real layers on the CPU: shrunk to one rank, timed, compared with their projection and put back into the whole run."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Timings become a step: exact where laps are made up, ordered by work where they are taken here."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """8-bit linears: what they compute, in the layout that kernels of GPUs take, cast as often as weights change; and what a
 device lacks is refused before anything is timed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

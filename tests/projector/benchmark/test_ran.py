@@ -1,7 +1,5 @@
 """What is put back is the difference between the whole run and the one that ran; what cannot be is refused at once."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

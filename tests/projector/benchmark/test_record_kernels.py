@@ -1,7 +1,5 @@
 """Every kind of kernel really runs on the CPU at tiny sizes, and says what it ran."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

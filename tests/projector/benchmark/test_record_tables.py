@@ -1,7 +1,5 @@
 """Tables that grow: our own schema, resumable, whole at every moment, and read at once by everything that reads tables."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

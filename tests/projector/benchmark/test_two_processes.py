@@ -1,7 +1,5 @@
 """Several ranks time together: processes started here, groups in place, split layers that compute what whole ones do."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import subprocess

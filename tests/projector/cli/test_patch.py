@@ -1,7 +1,5 @@
 """``--write patch``: the change of a file that makes it what a command shows, applied and read again."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

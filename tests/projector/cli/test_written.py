@@ -1,7 +1,5 @@
 """``--write``: each kind of file, read back as a user reads any file of its kind, is the same projection."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A small Primus checkout for tests: presets and experiments written from keys."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The laws of the engine that reads other tools' files: every word is read, known as neutral, told or refused."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """The environment of a launch: what it sets is set, what it changes and nobody models is named, all else says nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a file holds beyond what is read: nothing to say, a warning, or a slip; and no false alarm on real files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

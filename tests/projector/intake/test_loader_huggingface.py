@@ -1,7 +1,5 @@
 """``config.json`` of Hugging Face: the zoo's shapes come out of the published files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

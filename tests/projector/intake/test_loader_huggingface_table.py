@@ -1,7 +1,5 @@
 """``config.json`` of architectures that the table of words, or a reader of several mixers, tells apart."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

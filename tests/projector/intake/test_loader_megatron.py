@@ -1,7 +1,5 @@
 """Megatron-LM argument dumps, mappings and command lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

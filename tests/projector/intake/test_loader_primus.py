@@ -1,7 +1,5 @@
 """Primus experiments: variables, presets, their order, and every mistake at once."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

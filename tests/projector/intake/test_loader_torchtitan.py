@@ -1,7 +1,5 @@
 """torchtitan's job files as users bring them: today's sections, those of 2024, and what does not fit."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """NeMo 2 by the names of its recipes: a command line and Python say the same; what they leave open; what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Files of trainers that are named and not read, and of nobody."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Shipped experiments beside a second, simpler reader of their files: every size and switch of every one agrees."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

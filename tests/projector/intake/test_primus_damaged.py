@@ -1,7 +1,5 @@
 """Whatever stands in an experiment: a workload, or every mistake in words; nothing else is raised."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Primus experiments of Megatron-LM: presets found by themselves, defaults of a whole configuration, Primus' switches."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

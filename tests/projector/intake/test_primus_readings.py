@@ -1,7 +1,5 @@
 """Primus experiments of every framework by the table of ``data/primus.yaml``: what is set, and what it is read as."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every experiment that Primus ships, where its checkout is at hand: loaded or refused by name; a dozen read by hand."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

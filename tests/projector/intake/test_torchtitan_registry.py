@@ -1,7 +1,5 @@
 """torchtitan's registries in Python: what a function states is read, and nothing of it is dropped in silence."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Trainers' files and command lines by ``data/trainers.yaml``, and what a table cannot say: DeepSpeed, FSDP, scales."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from operator import attrgetter

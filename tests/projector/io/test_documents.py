@@ -1,7 +1,5 @@
 """YAML and JSON texts: strict where a slip hides, bounded where a text could grow, plain where it is ordinary."""
 
-from __future__ import annotations
-
 import io
 import math
 import re

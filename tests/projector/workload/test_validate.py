@@ -1,7 +1,5 @@
 """Whole workloads: what does not divide, what is absurd, and that nothing else is complained about."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """The model zoo: published sizes, sources, and the free text by which people call models."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Command lines that are a configuration file and words over it: MaxText's and NeMo's; nanotron's, a file alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Arguments of Megatron-LM's forks on a launch script's command line: in its own words, refused by name, or told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

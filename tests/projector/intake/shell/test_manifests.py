@@ -1,7 +1,5 @@
 """Shell inside YAML: Kubernetes manifests, SkyPilot tasks, AzureML jobs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

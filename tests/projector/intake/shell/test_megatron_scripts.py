@@ -1,7 +1,5 @@
 """Launch scripts of Megatron-LM itself: GPUs, layout and model that their text says, read by hand, or the true refusal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

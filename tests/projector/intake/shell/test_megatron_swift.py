@@ -1,7 +1,5 @@
 """``megatron sft`` and ``megatron pt`` of ms-swift."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Command lines of trainers that are not read, named whatever else stands on them; scripts named from another folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # ruff: noqa: E501 (shell text in tables)
 """Launch scripts as users write them: what is launched wins, what is not known is named."""
 
-from __future__ import annotations
-
 import pytest
 from asked import put, refusal
 from tabled import tabled

@@ -1,8 +1,6 @@
 # ruff: noqa: E501 (shell text in tables)
 """The evaluator against a real shell: a table of constructs, and expansions that hypothesis makes up."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil

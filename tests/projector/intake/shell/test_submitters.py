@@ -1,7 +1,5 @@
 """A program that submits the command behind its ``--``: the command is what trains."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
