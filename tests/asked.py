@@ -3,24 +3,35 @@ that reads it, and what a text says."""
 
 from collections.abc import Callable, Container
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from projector.errors import InputError
 
-__all__ = ["put", "refusal", "says"]
+__all__ = ["LOGS", "ROOT", "put", "refusal", "says"]
+
+Refusal = TypeVar("Refusal", bound=Exception)
+ROOT = Path(__file__).resolve().parents[1]
+LOGS = ROOT / "tests" / "data" / "logs"
 
 
-def put(path: Path, content: str | bytes) -> Path:
+def put(path: Path, content: str | bytes | bytearray) -> Path:
     """Returns ``path``, which then holds ``content``; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
-def refusal(call: Callable[..., object], *given: object, match: str | None = None, **more: object) -> InputError:
-    """Returns the :class:`InputError` with which ``call`` refuses what it is given, in words that ``match``."""
-    with pytest.raises(InputError, match=match) as caught:
+def refusal(
+    call: Callable[..., object],
+    *given: object,
+    match: str | None = None,
+    kind: type[Refusal] = InputError,
+    **more: object,
+) -> Refusal:
+    """Returns the error of this ``kind`` with which ``call`` refuses what it is given, in words that ``match``."""
+    with pytest.raises(kind, match=match) as caught:
         call(*given, **more)
     return caught.value
 

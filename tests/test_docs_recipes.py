@@ -367,6 +367,5 @@ def test_a_configuration(tmp_path, monkeypatch) -> None:
     assert load({**content, "kernel": 7}, "f", model=None).unmodelled == ("dropout=0.1", "kernel=7 (unknown)")
     for slip in ({"train": {**train, "dtype": "int3"}}, {"acumulate": 2}):
         refusal(load, {**content, **slip}, "f", model=None, match=r"dtype|accumulate")
-    with pytest.raises(Unsupported, match="weights in 4 bits"):
-        load({**content, "quantize": True}, "f", model=None)
+    refusal(load, {**content, "quantize": True}, "f", model=None, match="weights in 4 bits", kind=Unsupported)
     engine.dialect.cache_clear()

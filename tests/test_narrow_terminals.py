@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from asked import ROOT
 from tabled import tabled
 
 from harness.cli import main as harness
@@ -15,7 +16,6 @@ from tests.harness.conftest import project_folder, six_families
 
 __all__ = ["project_folder", "six_families"]
 
-ROOT = Path(__file__).resolve().parents[1]
 WIDTHS = (60, *(pytest.param(width, marks=pytest.mark.night) for width in (80, 112)))
 #: What stands for longer words in the tables of commands.
 STANDS = {

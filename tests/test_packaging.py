@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
+from asked import ROOT
 from tabled import tabled
 
 from tests.docs_tools import DOCS
 
-ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 #: Runs a program where the packages of an extra cannot be imported.
 BARE = """

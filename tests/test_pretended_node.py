@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from asked import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/start/eight-gpus.md"
 SMOKE = ROOT.parent / "shared/tools/gpu_smoke.sh"
 SMALL = {"num_layers": 2, "hidden_size": 128, "ffn_hidden_size": 256, "num_attention_heads": 4, "vocab_size": 512}

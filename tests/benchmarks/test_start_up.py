@@ -6,11 +6,10 @@ import resource
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from asked import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LLAMA = (
     "--model llama3.1_8b --gpu h100 --gpus 64 --tp 2 --mbs 1 --gbs 512 --seq-length 8192 --data-parallel-sharding optim"
 )

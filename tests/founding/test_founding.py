@@ -12,8 +12,8 @@ import command_line
 import pytest
 import tprimat
 import yaml
+from asked import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT.parent / "shared" / "inputs" / "primus" / "examples" / "megatron" / "configs"
 TABLES = [
     yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(Path(__file__).parent.glob("*items.yaml"))

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import command_line
 import pytest
+from asked import ROOT
 
 from harness.contracts.results import Row, RunFacts
 from harness.evaluation.evaluate import Evaluation
@@ -17,7 +18,6 @@ from harness.evaluation.speed import Speed
 from harness.report import view_figures
 from harness.report.table import Table
 
-ROOT = Path(__file__).resolve().parents[2]
 SPEED = Speed(
     projection=0.005, fresh_projection=0.009, suite=6.0, suite_again=2.0, suite_name="moe", import_bare=0.01,
     import_all=0.2, heavy=("pandas",),

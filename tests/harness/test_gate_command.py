@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from asked import ROOT
 from tabled import tabled
 
 from harness.cli import main
@@ -23,7 +24,6 @@ from harness.score import gate
 from projector.hardware import efficiency
 from projector.hardware.types import Efficiency
 
-ROOT = Path(__file__).resolve().parents[2]
 GATE = {
     "mape": 0.03, "worst": 0.05, "bias": 0.03, "kendall_tau": 1.0, "top1_regret": 0.0, "coverage": 1.0,
     "memory_mape": 0.03, "uncalibrated_mape": 0.03, "min_rows": 5,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
+from asked import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 CI = ROOT / "examples" / "ci"
 
 Shell = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -10,14 +10,12 @@ from typing import Any
 
 import command_line
 import pytest
-from asked import refusal, says
+from asked import ROOT, refusal, says
 from tabled import tabled
 
 from harness.contracts.results import FITS
 from harness.evaluation import inputs
 from tests.projector.intake.primus_tree import checkout, experiment
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def harness(*arguments: str | Path, cwd: Path) -> command_line.Done:

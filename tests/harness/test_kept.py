@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked import put
+from asked import ROOT, put
 
 from harness import kept
 from harness.contracts.runs import Measured
@@ -18,7 +18,6 @@ from harness.evidence import dataset, run_text
 from harness.kept import Shelf
 from projector.io.packed import pack
 
-ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = Shelf("kind", list[int])
 RUNS = ROOT / "measured" / "runs" / "simumax_a100.yaml"
 

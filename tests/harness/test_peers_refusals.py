@@ -11,7 +11,7 @@ from typing import Any
 
 import peer_fakes
 import pytest
-from asked import says
+from asked import ROOT, says
 from tabled import tabled
 
 from harness import predictors
@@ -28,8 +28,6 @@ from projector.workload import zoo
 from projector.workload.lora import LoRA
 from projector.workload.recipe import Recipe
 from tests.workloads import workload
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_of(model: str = "gpt3_6.7b", gpu: str = "a100_sxm_80gb", gpus: int = 8, **recipe: object) -> MeasuredRun:

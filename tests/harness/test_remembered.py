@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from asked import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +26,6 @@ from projector.io import code
 from projector.kernels.settings import Settings
 from projector.kernels.tables import digest
 
-ROOT = Path(__file__).resolve().parents[2]
 projection = importlib.import_module("projector.projection")
 
 

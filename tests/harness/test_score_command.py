@@ -14,7 +14,7 @@ from typing import Any
 import command_line
 import pytest
 import yaml
-from asked import put, says
+from asked import ROOT, put, says
 
 import projector as pj
 from harness.evaluation.judge import judged
@@ -23,7 +23,6 @@ from harness.report import github, view_score
 from harness.score.judged import Judged
 from tests.harness.compare.logs_made import LOGS, write_log
 
-ROOT = Path(__file__).resolve().parents[2]
 CPU = ROOT / "measured" / "logs" / "cpu_gpt.log.gz"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import command_line
 import pytest
-from asked import says
+from asked import ROOT, says
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +20,6 @@ from harness.report.table import Report
 from harness.score import drift, gate
 from projector.io import terminal
 
-ROOT = Path(__file__).resolve().parents[2]
 LONG = "framework-26.06.01-pretraining-some_model_120b-gb200-64g-mxfp8-gbs1280-tp1pp1cp1vp1ep64-{}"
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import command_line
 import pytest
-from asked import put, refusal
+from asked import ROOT, put, refusal
 from tabled import tabled
 
 from harness.evidence import shelf, suite
@@ -108,8 +108,6 @@ def test_several_suites_report_together_and_need_names_of_their_own(project_fold
 
 
 # The project's own suites by name, wherever the command is called.
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_bare_name_is_a_suite_of_the_project(tmp_path, monkeypatch) -> None:

@@ -4,9 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from asked import put
-
-LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
+from asked import LOGS, put
 
 
 def write_log(path: Path, seconds: Sequence[float], *, timers: bool = False, batch: int | None = None) -> Path:

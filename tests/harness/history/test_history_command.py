@@ -12,14 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from asked import says
+from asked import ROOT, says
 
 from harness.cli import main
 from harness.history import store
 from harness.history.store import Recorded
 from harness.report import publish
 
-ROOT = Path(__file__).resolve().parents[3]
 Versions = Callable[..., tuple[Recorded, ...]]
 Call = Callable[..., tuple[int, str, str]]
 

@@ -14,14 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asked import put
+from asked import ROOT, put, refusal
 
 from harness.contracts.results import SCHEMA_VERSION, RunFacts
 from harness.history import store
 from harness.history.store import Recorded, Recording
 from projector.errors import InputError
 
-ROOT = Path(__file__).resolve().parents[3]
 Versions = Callable[..., tuple[Recorded, ...]]
 
 WRITER = """
@@ -112,7 +111,7 @@ def test_a_killed_writer_leaves_whole_recordings(tmp_path) -> None:
     assert writer(path, "z", 1).wait(60) == 0
 
 
-def refusal(path: Path, *, check: bool = True) -> str:
+def mistake_of(path: Path, *, check: bool = True) -> str:
     read = refusal(store.read, path)
     if check:
         refusal(store.check, path)
@@ -127,7 +126,7 @@ def test_what_is_no_store_is_refused_and_left_alone(tmp_path, recording: Callabl
         opened.execute("CREATE TABLE mine (x)")
     for path, words in ((text, "not a database"), (other, "a database of another program"), (tmp_path, "a folder")):
         before = path.read_bytes() if path.is_file() else b""
-        assert words in refusal(path)
+        assert words in mistake_of(path)
         refusal(store.append, path, recording(1), (), {})
         assert not path.is_file() or path.read_bytes() == before
     refusal(store.read, tmp_path / "absent", match="does not exist")
@@ -145,7 +144,7 @@ def test_a_newer_store_and_newer_rows_are_refused_by_version(tmp_path, of_errors
     refusal(store.read, path, match="rows of schema 99")
     with sqlite3.connect(path) as opened:
         opened.execute(f"PRAGMA user_version = {store.VERSION + 1}")
-    assert f"version {store.VERSION + 1}" in refusal(path)
+    assert f"version {store.VERSION + 1}" in mistake_of(path)
     refusal(store.append, path, one.recording, one.rows, one.facts, match="a newer harness wrote this store")
 
 
@@ -180,7 +179,7 @@ def test_a_damaged_store_is_one_mistake_or_what_was_written(tmp_path, of_errors:
     with suppress(InputError):
         found = [(r.recording, r.rows) for r in store.read(path)]
     if found is None:
-        assert str(path) in refusal(path, check=False)
+        assert str(path) in mistake_of(path, check=False)
     else:
         assert found == [(r.recording, r.rows) for r in written]
 

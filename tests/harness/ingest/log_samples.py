@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from pathlib import Path
 
-LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
+from asked import LOGS
+
 _STEPS = 24
 _SLOW = 60.0  # seconds of the first step
 _STEADY = 6.0

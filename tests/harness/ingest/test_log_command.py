@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import pytest
-from asked import put
+from asked import LOGS, put
 from tabled import tabled
 
 from harness.__main__ import main
 from harness.evidence.dataset import read
-
-LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 
 
 def test_a_log_becomes_runs_a_table_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from asked import put, refusal
+from asked import LOGS, put, refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +22,6 @@ from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.dialects import read_log
 from projector.errors import InputError
 
-LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 TEXT = (LOGS / "megatron_c.log").read_text()
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from asked import put
+from asked import LOGS, put
 from tabled import tabled
 
 from harness.contracts.runs import MeasuredRun
@@ -11,7 +11,6 @@ from harness.evidence.ingest.command import load
 from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.dialects import read_records_of_log
 
-LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 RECIPE = "{model: llama3.1_8b, gpu: mi300x, gpus: 8, recipe: {micro_batch_size: 2, seq_length: 8192}}"
 TOKENS = 128 * 8192 / 6.0 / 8
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asked import put, refusal, says
+from asked import LOGS, put, refusal, says
 
 from harness.__main__ import main
 from harness.contracts.runs import Measured, MeasuredRun
@@ -17,7 +17,6 @@ from harness.evidence.ingest.dialects import _beyond
 from harness.evidence.ingest.logs.partial import Reading
 from harness.evidence.ingest.logs.settings import Stated
 
-LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 NEMO = LOGS / "nemo2.log"  # step times, memory and the batch of its lines; no arguments
 
 

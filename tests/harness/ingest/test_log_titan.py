@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asked import put
+from asked import LOGS, put
 from log_records import records, step
 from log_samples import samples
 from tabled import tabled
@@ -16,9 +16,6 @@ from harness.evidence.ingest.logs import torchtitan
 from harness.evidence.ingest.logs.events import Arguments
 from harness.evidence.ingest.logs.olmo_config import arguments
 from harness.evidence.ingest.logs.torchtitan import architecture, built
-
-LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
-
 
 LLAMA = "dim=2048, n_layers=18, n_heads=16, n_kv_heads=8, vocab_size=128256, multiple_of=256, ffn_dim_multiplier=1.3"
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from asked import put, refusal, says
+from asked import LOGS, put, refusal, says
 from log_records import records, step
 from log_samples import samples
 from tabled import tabled
@@ -16,8 +16,6 @@ from harness.evidence.ingest.logs import megatron
 from harness.evidence.ingest.logs.dumps import DottedDump
 from harness.evidence.ingest.logs.events import Arguments, Step, Timers
 from harness.evidence.ingest.logs.numbers import counted, scaled
-
-LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 
 
 def dump(**arguments: object) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from asked import put, refusal
+from asked import LOGS, put, refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
@@ -21,7 +21,6 @@ from harness.evidence.ingest.logs.source import plain
 from harness.evidence.ingest.steady import steady_state
 from projector.errors import InputError
 
-LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 TAIL = "learning rate: 1.0E-05 | global batch size:   128 | lm loss: 1.1E+01 | number of skipped iterations:   0 |"
 HEAD = "iteration        5/      50 | consumed samples:          640 |"
 MS = "elapsed time per iteration (ms)"

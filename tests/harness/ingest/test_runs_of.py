@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from asked import put, refusal
+from asked import LOGS, put, refusal
 from tabled import sample
 
 from harness.__main__ import main
@@ -14,7 +14,6 @@ from harness.evidence.run_text import to_yaml
 from harness.evidence.runs_of import runs_of, runs_of_all
 from projector.cli import run as projector
 
-LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 SAID = read_context(None, "mi300x", 8)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import command_line
 import pytest
-from asked import put, says
+from asked import ROOT, put, says
 from tabled import tabled
 
 from harness.cli.kernels import shares
@@ -20,7 +20,6 @@ from projector.operators.types import Attention, Gemm, Stream
 from projector.workload.workload import Workload
 from tests import workloads
 
-ROOT = Path(__file__).resolve().parents[3]
 TABLES = ROOT / "measured" / "kernels"
 
 

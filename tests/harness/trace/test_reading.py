@@ -1,12 +1,11 @@
 """From a file to whole steps, owners, exchanges and shapes."""
 
 import json
-from pathlib import Path
 
 import command_line
 import numpy as np
 import pytest
-from asked import put, refusal
+from asked import ROOT, put, refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tabled import tabled
@@ -256,7 +255,6 @@ def test_arguments_are_no_part_of_a_name_but_functors_are() -> None:
 # ``harness trace`` as a user runs it, on a published trace and on bad ones.
 
 
-ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = ROOT.parent / "shared" / "traces" / "kineto_deepseek_train.json"
 CONFIG = ROOT / "examples" / "deepseek_v3_h800.yaml"
 published = pytest.mark.skipif(not PUBLISHED.is_file(), reason="the published trace is not beside the checkout")

@@ -280,8 +280,7 @@ def test_what_its_blocks_lack_is_refused(titan: dict[str, Any], cpu: Device) -> 
         (replace(model, gated_linear_unit=False), "without a gate"),
         (replace(model, position_embedding_type="alibi"), "alibi"),
     ):
-        with pytest.raises(Unsupported, match=word):
-            source.find("torchtitan", _made(replace(_work("llama3_8b"), model=odd)))
+        refusal(source.find, "torchtitan", _made(replace(_work("llama3_8b"), model=odd)), match=word, kind=Unsupported)
     work = _work("mixtral_8x7b", precision="fp8", fp8_recipe="tensorwise")
     made = _made(work)
     with pytest.raises(Unsupported, match="8-bit experts that are a _MoE"):

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import command_line
+from asked import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
 MIXTRAL = str(EXAMPLES / "mixtral_8x22b_mi355x.yaml")
 DEEPSEEK = str(EXAMPLES / "deepseek_v3_h100.yaml")

@@ -135,8 +135,7 @@ def test_what_is_counted_otherwise_is_said(kind):
     ],
 )  # fmt: skip
 def test_what_nothing_lowers_is_named(config, part):
-    with pytest.raises(Unsupported, match=part):
-        huggingface.from_mapping(config, "config.json")
+    refusal(huggingface.from_mapping, config, "config.json", match=part, kind=Unsupported)
 
 
 def test_the_language_model_alone_is_said_aloud():

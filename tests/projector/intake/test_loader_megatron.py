@@ -117,8 +117,7 @@ def test_what_forks_add_means_the_same_in_a_file(tmp_path):
     adapters = detect.load(written(tmp_path / "run.yaml", stated, {})).recipe.lora
     assert (adapters.dim, tuple(adapters.targets)) == (8, ("linear_qkv",))
     for words in ({"peft_type": "dora"}, {"rlhf_type": "dpo"}):
-        with pytest.raises(Unsupported):
-            detect.load(written(tmp_path / "run.yaml", stated | words, {}))
+        refusal(detect.load, written(tmp_path / "run.yaml", stated | words, {}), kind=Unsupported)
 
 
 @pytest.mark.parametrize(

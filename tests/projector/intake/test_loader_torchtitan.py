@@ -92,11 +92,9 @@ def test_a_family_alone_is_no_size(tmp_path):
 
 
 def test_what_nothing_lowers(tmp_path):
-    with pytest.raises(Unsupported, match="flux"):
-        load(tmp_path, NOW.replace('"llama3"', '"flux"'))
+    refusal(load, tmp_path, NOW.replace('"llama3"', '"flux"'), match="flux", kind=Unsupported)
     cut = OLD.replace("[activation", 'pipeline_parallel_split_points = ["layers.30"]\n[activation', 1)
-    with pytest.raises(Unsupported, match="cut by hand"):
-        load(tmp_path, cut)
+    refusal(load, tmp_path, cut, match="cut by hand", kind=Unsupported)
 
 
 def test_other_toml(tmp_path):

@@ -12,9 +12,7 @@ from projector.intake import detect
 
 @pytest.mark.parametrize(("content", "tool"), tabled("readers", "files_of_other_trainers_are_named"))
 def test_files_of_other_trainers_are_named(tmp_path, content, tool):
-    file = put(tmp_path / "c.json", json.dumps(content))
-    with pytest.raises(Unsupported, match=tool):
-        detect.load(file)
+    refusal(detect.load, put(tmp_path / "c.json", json.dumps(content)), match=tool, kind=Unsupported)
 
 
 def test_a_file_of_no_known_tool_is_told_what_is_read(tmp_path):

@@ -61,8 +61,7 @@ def test_what_is_left_stands_on_the_first_stages(tmp_path, layers: int, pp: int,
 @pytest.mark.parametrize(("keys", "reason"), tabled("readers", "architectures_of_a_later_step_are_named"))
 def test_architectures_of_a_later_step_are_named(tmp_path: Path, keys: dict[str, Any], reason: str) -> None:
     loaded = load(tmp_path, seq_length=4096, **keys)
-    with pytest.raises(Unsupported, match=reason):
-        project(loaded.workload(8), catalogue.cluster("mi300x"))
+    refusal(project, loaded.workload(8), catalogue.cluster("mi300x"), match=reason, kind=Unsupported)
 
 
 @pytest.mark.parametrize("word", ["v4_indexer_distill_loss_coeff", "dsa_indexer_loss_coeff"])

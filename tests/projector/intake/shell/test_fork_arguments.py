@@ -104,8 +104,7 @@ def test_whole_chunks_are_replayed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "reason"), tabled("readers", "what_is_another_run_is_refused_by_name"))
 def test_what_is_another_run_is_refused_by_name(tmp_path: Path, options: str, reason: str) -> None:
-    with pytest.raises(Unsupported, match=reason):
-        _loaded(tmp_path, options)
+    refusal(_loaded, tmp_path, options, match=reason, kind=Unsupported)
 
 
 @pytest.mark.parametrize(

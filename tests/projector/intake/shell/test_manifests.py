@@ -138,8 +138,7 @@ def test_a_job_of_flagscale_starts_its_program_with_the_arguments_below_it(tmp_p
     refusal(_load, tmp_path, job("train_gpt.py", hostfile="<xxxx>"), match="--env HOSTS")
     (tmp_path / "train.yaml").write_text(yaml.safe_dump(job("train_rwkv.py")))
     for file in (own, tmp_path / "train.yaml"):
-        with pytest.raises(Unsupported, match="train_rwkv"):
-            detect.load(file)
+        refusal(detect.load, file, match="train_rwkv", kind=Unsupported)
 
 
 def test_what_is_no_manifest_of_a_training_is_said(tmp_path: Path) -> None:

@@ -48,8 +48,7 @@ def test_refused_for_what_is_missing(scripts: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHER)
 def test_other_trainings_are_named(scripts: Path, name: str) -> None:
-    with pytest.raises(Unsupported, match=OTHER[name]):
-        detect.load(scripts / name)
+    refusal(detect.load, scripts / name, match=OTHER[name], kind=Unsupported)
 
 
 def test_the_environment_completes_a_batch_job(scripts: Path) -> None:

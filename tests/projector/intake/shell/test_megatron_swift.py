@@ -82,8 +82,7 @@ def test_a_model_that_only_begins_like_one_of_the_zoo_is_asked_for(tmp_path: Pat
     ],
 )
 def test_other_trainings_are_refused(tmp_path: Path, words: str, why: str) -> None:
-    with pytest.raises(Unsupported, match=why):
-        _load(tmp_path, words)
+    refusal(_load, tmp_path, words, match=why, kind=Unsupported)
 
 
 def test_what_only_the_run_knows_is_asked_for(tmp_path: Path) -> None:

@@ -39,8 +39,7 @@ def _load(folder: Path, command: str) -> object:
 
 @pytest.mark.parametrize("command", _OTHERS)
 def test_another_trainer_is_named_even_where_a_model_is_given(tmp_path: Path, command: str) -> None:
-    with pytest.raises(Unsupported, match=_OTHERS[command]):
-        _load(tmp_path, command)
+    refusal(_load, tmp_path, command, match=_OTHERS[command], kind=Unsupported)
 
 
 def test_a_trainer_without_any_argument_of_megatron_is_no_case_for_a_model(tmp_path: Path) -> None:

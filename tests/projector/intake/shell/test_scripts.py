@@ -224,8 +224,7 @@ OTHERS = tabled("readers", "scripts_others")
 
 @pytest.mark.parametrize("command", OTHERS)
 def test_other_trainers_are_named(command, tmp_path):
-    with pytest.raises(Unsupported, match=OTHERS[command]):
-        load(tmp_path, f"torchrun --nproc_per_node 8 {command} {MODEL}")
+    refusal(load, tmp_path, f"torchrun --nproc_per_node 8 {command} {MODEL}", match=OTHERS[command], kind=Unsupported)
 
 
 def test_the_dropout_that_nobody_turned_off_is_told(tmp_path):
