@@ -44,8 +44,7 @@ def test_nothing_comparable_has_no_error_but_a_coverage(make_row, framed) -> Non
     refused = make_row("a", 100, None)
     assert accuracy.summarise(framed([refused])).coverage == 0.0
     assert accuracy.summarise(framed([refused])).mape is None
-    case = make_row("b", None, 100)
-    assert accuracy.summarise(framed([case])).coverage is None
+    assert accuracy.summarise(framed([make_row("b", None, 100)])).coverage is None
     assert accuracy.summarise(framed([])).rows == 0
 
 
@@ -99,8 +98,7 @@ def test_a_measurement_that_repeats_exactly_leaves_a_perfect_order_and_noise_tak
 def test_the_spread_is_that_of_one_measurement_and_a_source_counts_once() -> None:
     generator = np.random.default_rng(1)
     drawn = np.exp(0.03 * (generator.standard_normal(4000) - generator.standard_normal(4000)))
-    found = repeats([_pair("a", m) for m in drawn])
-    assert found == (pytest.approx(0.03, rel=0.06), 4000, 1)
+    assert repeats([_pair("a", m) for m in drawn]) == (pytest.approx(0.03, rel=0.06), 4000, 1)
     many = repeats(
         [*(_pair("a", m) for m in drawn), _pair("b", 1.1), _pair("c", 1.2), _pair("d", 9.0, frozenset({"tp"}))]
     )

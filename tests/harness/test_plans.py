@@ -39,8 +39,7 @@ def test_published_hours_lie_where_plans_say(made: dict[str, Held]) -> None:
 
 
 def test_failures_and_power(made: dict[str, Held]) -> None:
-    llama = made["llama3.1-405b"]
-    assert llama.interruptions[1] == pytest.approx(419, rel=0.05)
+    assert made["llama3.1-405b"].interruptions[1] == pytest.approx(419, rel=0.05)
     assert all(each.goodput[0] < each.goodput[1] < each.goodput[2] for each in made.values())
     for name in ("llama3.1-405b", "olmo-hybrid-7b"):
         low, _, high = made[name].goodput
@@ -93,8 +92,7 @@ def test_figures_of_the_comparison(rows: list[Rated]) -> None:
     assert (nvidia.against_sparse, amd.against_sparse) == (True, False)
     assert amd.tokens / nvidia.tokens == pytest.approx(1.11, abs=0.01)
     assert amd.tokens * 86_400 == pytest.approx(7_597_433_417, rel=1e-5)
-    llama = best["mi300x", "llama3.1_8b"].tflops
-    assert 8 * llama == pytest.approx(3_306.0, abs=0.1)
+    assert 8 * best["mi300x", "llama3.1_8b"].tflops == pytest.approx(3_306.0, abs=0.1)
 
 
 def test_what_it_does_not_say(rows: list[Rated]) -> None:
@@ -144,8 +142,7 @@ def test_the_peaks_command(tmp_path) -> None:
     found = command_line.document("harness", *words)
     tables = {table["title"]: table for table in found["tables"]}
     assert len(tables) == 8
-    daily = tables["A day at the peak"]
-    assert "No price of h100_sxm" in daily["note"]
+    assert "No price of h100_sxm" in tables["A day at the peak"]["note"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"peaks.md", "peaks.png"}
     assert "Ten panels" in (tmp_path / "out" / "peaks.md").read_text(encoding="utf-8")
     page = command_line.told("harness", "peaks", ROWS, "--strategy", "balanced")

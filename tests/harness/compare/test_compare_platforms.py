@@ -84,8 +84,7 @@ def test_every_shape_is_read(sides: dict[str, Side]) -> None:
         side = sides[shape]
         assert side.memory == {"allocated": pytest.approx(115e9 / 2**30)}
         assert side.series.curves["memory"][0] == pytest.approx(100e9 / 2**30)
-    series = sides["later trainer"].series
-    assert list(series.curves["learning rate"]) == pytest.approx(CURVE)
+    assert list(sides["later trainer"].series.curves["learning rate"]) == pytest.approx(CURVE)
 
 
 def test_folders_are_compared_drawn_over_time_and_written(tmp_path) -> None:

@@ -125,8 +125,7 @@ def _reading(run: MeasuredRun) -> Reading:
 def test_a_log_of_a_trainer_without_steps_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = put(tmp_path / "x.log", (LOGS / "megatron_e.log").read_text().partition(" iteration ")[0])
     code = main(["ingest", str(path)])
-    said = capsys.readouterr()
-    assert (code, "with --recipe" in said.err) in ((1, False), (2, False))
+    assert (code, "with --recipe" in capsys.readouterr().err) in ((1, False), (2, False))
 
 
 def test_a_foreign_file_is_not_echoed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

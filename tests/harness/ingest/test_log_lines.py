@@ -52,8 +52,7 @@ def test_levanters_bar_rounds_its_numbers_beyond_a_thousand(tmp_path: Path, firs
         return f"Progress on:train {shown}/10.0kit rate:1.0it/s remaining:2:00 elapsed:{clock} postfix:loss=2.5\n"
 
     dialect, (record,) = read_records_of_log(put(tmp_path / "a.log", "".join(map(bar, range(1, 140)))))
-    state = state_of(record)
-    assert (dialect, state.value) == ("levanter", pytest.approx(60 / 7, rel=0.03))
+    assert (dialect, state_of(record).value) == ("levanter", pytest.approx(60 / 7, rel=0.03))
     assert record.loss[0] == 2.5
 
 
@@ -208,8 +207,7 @@ def test_records_before_the_trainers_first_count_no_steps(tmp_path: Path) -> Non
     rows += [{"_step": i, "_runtime": 30.0 * i, "train/global_step": 10 * i} for i in range(3, 20)]
     path = put(tmp_path / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     _, (record,) = read_records_of_log(path)
-    state = state_of(record)
-    assert state.value == 3.0
+    assert state_of(record).value == 3.0
 
 
 def test_rates_that_are_none_of_a_gpus_are_refused_with_the_reason(tmp_path: Path) -> None:

@@ -54,8 +54,7 @@ def read(tmp_path: Path, lines: list[str]) -> Logged:
 )
 def test_every_pair_of_units_gives_the_same_step(tmp_path, counter: str, of: float, throughput: float | None) -> None:
     record = read(tmp_path, [*head("gpt3"), *blocks(counter, of, throughput)])
-    state = state_of(record)
-    assert state.value == pytest.approx(STEP)
+    assert state_of(record).value == pytest.approx(STEP)
     assert not record.notes
 
 
@@ -92,8 +91,7 @@ def test_a_loss_line_faster_than_its_block_means_an_evaluation_inside(tmp_path: 
         now += 4
         lines.append(entry("block_stop", None, now, samples_count=block * 20 * BATCH))
         lines.append(entry("block_start", None, now, samples_count=block * 20))
-    record = read(tmp_path, lines)
-    assert "evaluation inside" in record.notes[0]
+    assert "evaluation inside" in read(tmp_path, lines).notes[0]
 
 
 def test_a_second_run_in_the_file_counts_anew(tmp_path: Path) -> None:

@@ -140,6 +140,5 @@ def test_by_suite_and_gpu(project_folder: Path) -> None:
     (found, *_) = shares([load(project_folder / "suites" / "tiny.yaml")])
     assert found.suite == "tiny"
     assert found.runs >= 1
-    table = view([found])
-    assert table.rows[0][:3] == ("tiny", found.gpu, str(found.runs))
+    assert view([found]).rows[0][:3] == ("tiny", found.gpu, str(found.runs))
     assert unmeasured.Share(0.5, 0.25, {}).unmeasured == 0.25

@@ -118,8 +118,7 @@ def test_the_least_disturbed_third_is_kept(shares: list[float]) -> None:
 
 def test_what_waited_and_ran_only_grows() -> None:
     for seconds in (waited, used):
-        before = seconds()
-        assert 0.0 <= before <= seconds()
+        assert 0.0 <= seconds() <= seconds()
 
 
 # The checked-in logs of our own trainings: each alone is a complete measured run.

@@ -49,8 +49,7 @@ def test_a_profile_as_tprimat_writes_it() -> None:
 def test_every_switch_that_the_projector_would_assume_is_stated() -> None:
     plan, _ = spec.parse([job("a", QWEN, 2, ep=2), job("b", LLAMA, 2, pp=2)], "f")
     for each in plan.jobs:
-        resolved = resolve(each.workload, "cpu", "x86_64")
-        assert resolved.assumed == ()
+        assert resolve(each.workload, "cpu", "x86_64").assumed == ()
         for name in ("data_parallel_sharding", "recompute_granularity", "overlap_grad_reduce", "sequence_parallel"):
             assert getattr(each.workload.recipe, name) is not None
     assert plan.jobs[1].workload.recipe.pipeline_schedule == "1f1b"

@@ -143,8 +143,7 @@ def test_runs_of_an_order_are_named_and_wrong_ones_dashed() -> None:
     ] * 4
     dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
     assert len(dashed) == 2
-    unseen = rows.assign(switches=[("tp",)] * len(rows))
-    assert plot_details.orders(unseen) is None
+    assert plot_details.orders(rows.assign(switches=[("tp",)] * len(rows))) is None
 
 
 def test_nothing_to_draw_is_no_plot() -> None:

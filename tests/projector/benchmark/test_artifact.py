@@ -39,8 +39,7 @@ def file(taken: tuple[Workload, Measurement], cpu: Device, tmp_path: Path) -> Pa
 def test_what_is_read_is_what_was_written(taken: tuple[Workload, Measurement], file: Path, cpu: Device) -> None:
     work, found = taken
     assert artifact.timings_of(file, artifact.read(file)) == found.timings
-    again = measured.load(file, work, catalogue.cluster("cpu"), cpu)
-    assert again == found
+    assert measured.load(file, work, catalogue.cluster("cpu"), cpu) == found
     assert list(file.parent.iterdir()) == [file]
 
 
@@ -140,8 +139,7 @@ def test_both_commands_use_a_file(file: Path, small: Path, capsys: pytest.Captur
     assert projector(["memory", *flags, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["benchmark"]["peak"] > 0
     assert projector(["performance", *flags, "--profiling-mode", "both", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert "benchmark" in json.dumps(document)
+    assert "benchmark" in json.dumps(json.loads(capsys.readouterr().out))
     scaled = ["--target-nodes", "8", "--global-batch-size", "16", "--sub-target-nodes", "1"]
     assert projector(["performance", *flags, "--profiling-mode", "benchmark", *scaled]) == 0
     assert "efficiency" in capsys.readouterr().out
@@ -175,8 +173,7 @@ def test_one_file_serves_every_run_with_these_layers(
         deep.timings.updated.values(),
         [stage.elements(deep.timings.weights) for stage in deep.asked.stages],
     )
-    layer = sum(deep.timings.weights["layer dense"])
-    assert twice == once + 2 * layer
+    assert twice == once + 2 * sum(deep.timings.weights["layer dense"])
     short, long = (
         measured.restore(each, run, cluster) for each, run in ((taken[1], work), (deep, replace(work, model=model)))
     )

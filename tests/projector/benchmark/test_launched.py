@@ -133,8 +133,7 @@ def test_a_rank_that_was_killed_is_blamed_and_not_those_that_lost_it(tmp_path: P
         for number, script in enumerate(scripts):
             with (tmp_path / str(number)).open("wb") as log:
                 ranks.append(subprocess.Popen([sys.executable, "-c", script], stderr=log))
-        failed = processes.watched(ranks, 1.0)
-        assert failed == rank
+        assert processes.watched(ranks, 1.0) == rank
         assert all(each.poll() is not None for each in ranks)
         problem = processes.failure("--device", tmp_path / str(rank), rank, ranks[rank].returncode)
         assert problem.key == f"rank {rank}"

@@ -193,8 +193,7 @@ def test_the_entry_loads_and_a_model_is_projected(made: Entry, small: Path, tmp_
     loaded = efficiency.of(cluster.gpu)
     assert loaded["gemm.loop.bf16"] == pytest.approx(made.parameters["gemm.loop.bf16"].value, rel=1e-4)
     assert loaded.parameters["stream.copy"].kind == "measured"
-    step = project(read(str(small)), cluster).step_seconds
-    assert step > 0
+    assert project(read(str(small)), cluster).step_seconds > 0
 
 
 def test_the_command_writes_what_performance_takes(small: Path, tmp_path: Path, capsys, cpu: Device) -> None:

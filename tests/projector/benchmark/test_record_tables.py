@@ -97,8 +97,7 @@ def test_what_was_timed_before_an_interrupt_is_kept(cpu: Device, quick: Stopwatc
 
     one = Job("gemm", OPS["gemm"], "mine", 1.0, lambda: Ready(lambda: None))
     two = Job("stream", OPS["stream"], "", 1.0, stop)
-    done = record.run([one, two], quick, tmp_path)
-    assert done.interrupted
+    assert record.run([one, two], quick, tmp_path).interrupted
     assert len(read(tmp_path)) == 1
     assert not list(tmp_path.glob(".*"))
 

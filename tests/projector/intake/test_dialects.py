@@ -318,8 +318,7 @@ MEGATRON: Mapping[str, Any] = {
 def test_what_a_variable_holds_is_filled_in_or_asked_for(tmp_path: Path) -> None:
     file = put(tmp_path / "run.yaml", yaml.safe_dump({**MEGATRON, "micro_batch_size": "${MBS}", "save": "${OUT}/x"}))
     refusal(detect.load, file, match=r"micro_batch_size.*--env MBS=")
-    loaded = detect.load(file, env={"MBS": "2"})
-    assert loaded.recipe.micro_batch_size == 2
+    assert detect.load(file, env={"MBS": "2"}).recipe.micro_batch_size == 2
     refusal(detect.load, file, env={"OTHER": "2"}, match=r"no launch script.*NAME")
 
 

@@ -47,8 +47,7 @@ def test_file_and_folder(tmp_path):
 
 def test_sparse_steps():
     config = CONFIGS["qwen3_30b_a3b"] | {"decoder_sparse_step": 2, "mlp_only_layers": [1], "num_hidden_layers": 6}
-    moe = huggingface.from_mapping(config, "f").model.moe
-    assert moe.moe_layer_freq == (0, 0, 0, 1, 0, 1)
+    assert huggingface.from_mapping(config, "f").model.moe.moe_layer_freq == (0, 0, 0, 1, 0, 1)
 
 
 def test_unknown_architecture_names_the_known_ones():

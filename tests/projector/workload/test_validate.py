@@ -158,8 +158,7 @@ def test_published_active_sizes(name, billions):
 def test_mtp_of_deepseek_v3():
     """arXiv:2412.19437, 2.2: a layer with experts, a projection of two hidden states, three norms; 11.6 B."""
     parts = count(zoo.load("deepseek_v3"))
-    one = layer(zoo.load("deepseek_v3"), decoder(True)).total
-    assert parts.mtp == one + 2 * 7168**2 + 3 * 7168
+    assert parts.mtp == layer(zoo.load("deepseek_v3"), decoder(True)).total + 2 * 7168**2 + 3 * 7168
     assert parts.total == parts.main + parts.mtp
 
 

@@ -155,8 +155,7 @@ def test_a_version_that_nobody_knows_is_unknown(word: str, version: int, joint: 
 @given(st.sampled_from(WORDS), st.sampled_from(["", "-7b", "-6.7b", "-8x7b", "-0324", "-chat"]))
 def test_a_size_or_a_date_is_no_version(word: str, tail: str) -> None:
     assume(not (tail and word[-1].isdigit()))  # what follows a number of its own may be read as one
-    found = vocabulary("HuggingFaceTokenizer", word + tail)
-    assert found is not None
+    assert vocabulary("HuggingFaceTokenizer", word + tail) is not None
 
 
 @pytest.mark.parametrize("name", ["tokenizer_file", "tokenizer_model", "tokenizer_name_or_path"])

@@ -57,8 +57,7 @@ def test_gates_and_adapters_of_forks(tmp_path: Path) -> None:
     assert all(model.gated_linear_unit and model.ffn_hidden_size == plain.ffn_hidden_size for model in gated)
     tuned = _loaded(tmp_path, "--lora-r 8 --lora-alpha 32 --lora-target-modules linear_qkv linear_proj").recipe
     assert tuned.lora == LoRA(dim=8, targets=("linear_qkv", "linear_proj"))
-    alone = _loaded(tmp_path, "--lora-r 8").recipe
-    assert alone.lora is None
+    assert _loaded(tmp_path, "--lora-r 8").recipe.lora is None
 
 
 @pytest.mark.parametrize(
@@ -85,8 +84,7 @@ def test_layers_stand_where_the_fork_puts_them(tmp_path: Path, options: str, exp
 
 def test_places_without_a_layer_hold_no_experts_either(tmp_path: Path) -> None:
     stages = "--first-k-dense-replace 3 --pipeline-model-parallel-size 4 --noop-layers 1,31"
-    loaded = _loaded(tmp_path, f"{_EXPERTS} {stages}")
-    assert loaded.model.moe.moe_layer_freq == (0, 0, *[1] * 28)
+    assert _loaded(tmp_path, f"{_EXPERTS} {stages}").model.moe.moe_layer_freq == (0, 0, *[1] * 28)
 
 
 def test_whole_chunks_are_replayed(tmp_path: Path) -> None:
@@ -132,8 +130,7 @@ def test_an_accumulation_that_only_a_run_knows_is_asked_for(tmp_path: Path) -> N
     base = _BASE.replace("--global-batch-size 64", "--gas $STEPS")
     path.write_text(f"#!/bin/bash\ntorchrun --nproc_per_node 8 pretrain_gpt.py {base}\n")
     refusal(scripts.load, path, match="gradient_accumulation_steps")
-    loaded = scripts.load(path, env={"STEPS": "3"})
-    assert loaded.recipe.global_batch_size == 24
+    assert scripts.load(path, env={"STEPS": "3"}).recipe.global_batch_size == 24
 
 
 def test_what_may_matter_is_told(tmp_path: Path) -> None:
@@ -188,10 +185,8 @@ def test_dualpipev_is_two_chunks_a_rank_with_exchanges_beside_the_other_directio
 def test_the_gate_of_shared_experts_has_another_name_in_mindspeed(tmp_path: Path) -> None:
     shared = f"{_EXPERTS} --moe-shared-expert-intermediate-size 2048"
     for option in ("--shared-expert-gate", "--moe-shared-expert-gate"):
-        moe = _loaded(tmp_path, f"{shared} {option}").model.moe
-        assert moe.moe_shared_expert_gate
-    plain = _loaded(tmp_path, shared).model.moe
-    assert not plain.moe_shared_expert_gate
+        assert _loaded(tmp_path, f"{shared} {option}").model.moe.moe_shared_expert_gate
+    assert not _loaded(tmp_path, shared).model.moe.moe_shared_expert_gate
 
 
 def test_answers_that_nothing_pads_have_lengths_that_nothing_states(tmp_path: Path) -> None:
