@@ -77,11 +77,7 @@ class MegatronSource:
         self.name = "megatron-core with transformer engine" if self.fused else "megatron-core"
         state = _core("parallel_state")
         if not state.model_parallel_is_initialized():
-            # Megatron's groups need a process group, also of one rank
-            dist = torch.distributed
-            if not dist.is_initialized():
-                backend = "nccl" if torch.cuda.is_available() else "gloo"
-                dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+            _joined()
             recipe = made.workload.recipe
             state.initialize_model_parallel(
                 tensor_model_parallel_size=recipe.tp,
@@ -271,3 +267,11 @@ def _without_gpu(routed: bool) -> None:
         torch.cuda.current_stream = _Alone  # type: ignore[assignment]
     if routed:
         vars(_core("transformer.moe.moe_utils")).setdefault("te_general_gemm", None)
+
+
+def _joined() -> None:
+    """Megatron's groups need a process group, also of one rank."""
+    dist = torch.distributed
+    if not dist.is_initialized():
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
