@@ -59,6 +59,8 @@ _LONGEST = 2**20  # characters of one line that are read; a longer line is read 
 #: In the names that TensorBoard's writers give; seconds since 1970 as its exports call them.
 _EVENTS, _WALL = "tfevents", "Wall time"
 _SAMPLES = " vs samples"  # of Megatron-LM's training.py: scalars again whose step counts samples
+#: A figure at which a file ends, in the middle of a line: more of it may have stood there.
+_OPEN = re.compile(r"\d[\d.,]{0,40}(?:[eE][+-]?\d{0,3})?$")
 _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
@@ -103,6 +105,8 @@ class Source:
             try:
                 while line := readline(_LONGEST):
                     number += 1
+                    if line[-1] != "\n" and len(line) < _LONGEST:
+                        line = _OPEN.sub("", line)
                     self._last = number, line
                     yield number, _bare(line)
             except _BROKEN:
