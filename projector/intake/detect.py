@@ -25,8 +25,8 @@ from projector.workload.model import Model
 #: What :func:`load` understands, in words for messages.
 KINDS = (
     "a Primus experiment (modules: …), a case (model: …, recipe: …), a torchtitan job (TOML), "
-    "a MaxText, NeMo 1, nanotron, LLM Foundry, GPT-NeoX, torchtune, LitGPT, Axolotl or LLaMA-Factory configuration, "
-    "arguments of transformers' Trainer or of ms-swift (JSON), a program with a NeMo 2 recipe, "
+    "a MaxText, NeMo 1, NeMo AutoModel, nanotron, LLM Foundry, GPT-NeoX, torchtune, LitGPT, Axolotl or LLaMA-Factory "
+    "configuration, arguments of transformers' Trainer or of ms-swift (JSON), a program with a NeMo 2 recipe, "
     "or Megatron-LM arguments (a log, a mapping, a launch script)"
 )
 
@@ -48,6 +48,7 @@ _WHOLE = {
     "torchtune": ("trainers.is_torchtune", "trainers.load_torchtune"),
     "litgpt": ("", "trainers.load_litgpt"),
     "gpt-neox": ("gpt_neox.is_gpt_neox", "gpt_neox.load"),
+    "automodel": ("", "automodel.load"),
 }
 
 
@@ -243,7 +244,7 @@ def kind_of(mapping: Mapping[str, object] | None) -> str:
     holds no mapping)."""
     if mapping is None:
         return "megatron"
-    if "recipe" not in mapping and "modules" not in mapping:
+    if ("recipe" not in mapping and "modules" not in mapping) or "step_scheduler" in mapping:
         for kind, (told, _) in _WHOLE.items():
             if _of_file(told)(mapping) if told else dialect(kind.replace("-", "_")).fits(mapping):
                 return kind

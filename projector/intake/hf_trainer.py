@@ -20,7 +20,7 @@ from projector.io.files import read_text
 from projector.workload.model import Model
 
 #: Linear layers of a decoder by the names of its modules.
-_LINEARS = {
+LINEARS = {
     "q_proj": "linear_qkv", "k_proj": "linear_qkv", "v_proj": "linear_qkv", "qkv_proj": "linear_qkv",
     "o_proj": "linear_proj", "gate_proj": "linear_fc1", "up_proj": "linear_fc1", "gate_up_proj": "linear_fc1",
     "down_proj": "linear_fc2",
@@ -136,8 +136,8 @@ def _adapters(job: Settings, rank: object, targets: object, every: bool) -> None
     named = [
         str(name).strip() for name in (targets if isinstance(targets, (list, tuple)) else str(targets or "").split(","))
     ]
-    job.doubts += [f"lora_target={name}" for name in named if name and name not in (*_LINEARS, "all", "all-linear")]
-    linears = [*(ALL_LINEARS if every else ()), *(_LINEARS[name] for name in named if name in _LINEARS)]
+    job.doubts += [f"lora_target={name}" for name in named if name and name not in (*LINEARS, "all", "all-linear")]
+    linears = [*(ALL_LINEARS if every else ()), *(LINEARS[name] for name in named if name in LINEARS)]
     job.fields["lora"] = {"dim": rank, "targets": list(dict.fromkeys(linears))}
 
 
