@@ -323,6 +323,8 @@ def _megatron(
     if not _names(stated if mapping is None else mapping) & set(_MEGATRON):
         if mapping is not None:
             raise _unknown(mapping, file)
+        if what := other_tools.of_program(text) if file.suffix == ".py" else "":
+            raise Unsupported(f"{file}: {what}")
         found = "a Python program, which is not run" if file.suffix == ".py" else "nothing that states a run"
         raise InputError([Problem(str(file), "", found, f"{KINDS}; {other_tools.of_text(text)}")])
     ran = megatron_args.is_dump(text)

@@ -198,7 +198,9 @@ def load_trainer(content: Mapping[str, object], where: str, *, model: Model | No
     that does not fit, :class:`Unsupported` for other trainings."""
     if dialect("llama_factory").fits(content):
         return load_llama_factory(content, where, model=model)
-    return _tuned(Settings(dialect("trainer"), _agreed(with_files(_of_chat(content), where), where), where), model)
+    whole = {"packing": True} if "block_size" in content else None  # run_clm.py, group_texts: joined, then cut
+    stated = _agreed(with_files(_of_chat(content), where), where)
+    return _tuned(Settings(dialect("trainer"), stated, where, preset=whole), model)
 
 
 def load_trl(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:

@@ -72,6 +72,14 @@ def refuse_other_tools(content: Mapping[str, object], where: str) -> None:
 _PAIR = re.compile(r"^\s*([A-Za-z_][\w.]*)\s*(?::\s*\w+\s*)?[=:]\s*([^\s#,{(\[][^#,\n]*)", re.MULTILINE)
 
 
+def of_program(text: str) -> str:
+    """Why a Python program is not read, where its imports tell a trainer's; else empty."""
+    told = (name for module, name in table("other_tools", "imports").items()
+            if re.search(rf"^\s*(?:from|import) {re.escape(module)}\b", text, re.MULTILINE))  # fmt: skip
+    name = next(told, "")
+    return f"a program of {name}: not run ({_WAYS}; {of_text(text)})" if name else ""
+
+
 def of_text(text: str) -> str:
     """:func:`flags` of the ``name = value`` lines of a text: a program's, or any other file's."""
     return flags({name: literal(value.strip().strip("'\"")) for name, value in _PAIR.findall(text)})
@@ -120,7 +128,8 @@ def _by_setting() -> Mapping[str, Field]:
             if meant := field_of(field):
                 for setting in settings:
                     found.setdefault(setting.rpartition(".")[2], set()).add(meant)
-    found.pop("batch_size", None)  # of a rank or of all, as trainers please
+    for name in ("batch_size", "train_batch_size"):  # of a rank or of all, as trainers please
+        found.pop(name, None)
     return {setting: next(iter(meant)) for setting, meant in found.items() if len(meant) == 1}
 
 

@@ -22,3 +22,6 @@ def test_a_file_of_no_known_tool_is_told_what_is_read(tmp_path):
     assert len(caught.value.problems) == 1
     program = put(tmp_path / "llama3.py", "def llama3_8b():\n    return dict(seq_len=8192)\n")
     refusal(detect.load, program, match=r"a Python program.*torchtitan.*MaxText")
+    program.write_text("from olmo_core.train import TrainerConfig\nsequence_length = 8192\nmicro_batch_size = 2\n")
+    with pytest.raises(Unsupported, match=r"a program of OLMo-core.*--micro-batch-size 2"):
+        detect.load(program)
