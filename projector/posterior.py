@@ -178,7 +178,8 @@ class Posterior:
         own = f"its layers, timed on this device, and {own}" if self.timed else own
         if (found := self.nearest(facts)) is not None:
             name, rows, sources = found
-            return f"{own}{rows} measured runs of {name}, from {sources} {'source' if sources == 1 else 'sources'}"
+            runs, from_ = (f"{word}{'' if count == 1 else 's'}" for word, count in (("run", rows), ("source", sources)))
+            return f"{own}{rows} measured {runs} of {name}, from {sources} {from_}"
         if facts.processor:
             return f"{own}nothing that was learnt on GPUs: this is a CPU"
         return (

@@ -28,6 +28,7 @@ from projector.kernels.settings import DEFAULT, Settings
 from projector.plan.usual import samples_per_step
 from projector.settle import capable
 from projector.workload import zoo
+from projector.workload.fields import field_of
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import MONTH, Workload, is_month
@@ -164,6 +165,9 @@ def _placed(problem: Problem, options: argparse.Namespace) -> Problem:
     flag = options.told.flags.get(problem.key.removeprefix("recipe."), "")
     if flag.startswith("--"):
         return replace(problem, where=flag, key="" if flag != "--set" else problem.key)
+    own = field_of(problem.key.removeprefix("recipe.")) if problem.key.startswith("recipe.") else None
+    if own and not options.config and not problem.where:
+        return replace(problem, where=f"--{own.names[0].replace('_', '-')}", key="", found=f"{problem.found} (default)")
     if problem.key == "gpus" and (options.gpus or options.target_nodes):
         return replace(problem, where="--gpus" if options.gpus else "--target-nodes", key="")
     return (

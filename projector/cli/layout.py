@@ -79,12 +79,21 @@ def searched(case: Case, options: argparse.Namespace, **limits: Any) -> Found:
 
 
 def laid_out(case: Case, options: argparse.Namespace) -> Case:
-    """``case`` in the first good layout of a search where nothing is said of any: all on one GPU would be none."""
+    """``case`` in the first good layout of a search where nothing is said of any: all on one GPU would be none. Where no
+    number of GPUs is said, either, it is the fewest of :func:`projector.cli.ask.sizes` from a host up that hold one."""
     if options.config or options.told.flags.keys() & _LAYOUT:
         return case
+    from projector.cli.ask import sizes
     from projector.search.words import words
 
-    found = searched(case, options, seconds=0.0).best[:1]
-    chosen = (f"chosen layout={words(each.fields)} (projector ask looks longer)" for each in found)
-    assumed = (*(text for text in case.assumed if not text.startswith("chosen micro")), *chosen)
+    stated, least = options.gpus or options.target_nodes, case.workload.gpus
+    for gpus in [least] if stated else [size for size in sizes(case) if size >= least] or [least]:
+        found = searched(replace(case, workload=replace(case.workload, gpus=gpus)), options, seconds=0.0).best[:1]
+        if found and found[0].projection.memory.order == 0:
+            break
+    chosen = [f"chosen layout={words(each.fields)} (projector ask looks longer)" for each in found]
+    dropped = ["chosen micro"]
+    if found and gpus > least:
+        chosen, dropped = [f"chosen gpus={gpus} (fewer hold no layout of it)", *chosen], [*dropped, "gpus="]
+    assumed = (*(text for text in case.assumed if not text.startswith(tuple(dropped))), *chosen)
     return replace(case, workload=found[0].workload, assumed=assumed) if found else case

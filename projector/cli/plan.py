@@ -48,6 +48,7 @@ def register(parser: Parser) -> None:
 def _run(options: argparse.Namespace) -> None:
     from projector.cli import as_json, plan_view
     from projector.cli.inputs import blamed, collected, one_schedule, read_case
+    from projector.cli.layout import laid_out
     from projector.cli.leftover import refuse_assumed
     from projector.io.terminal import show
     from projector.plan.assumptions import ASSUMPTIONS, assumed
@@ -66,6 +67,7 @@ def _run(options: argparse.Namespace) -> None:
     own = runs.taught(options)
     case = own.on(case)
     with blamed(options):
+        case = laid_out(case, options)
         made = plan(
             case.workload,
             case.cluster,

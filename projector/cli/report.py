@@ -122,7 +122,7 @@ def _summary(made: Projections) -> Table:
 def _job(case: Case, made: Projection) -> Line:
     fewest, factor = dp_scaling(case, made)
     most, work = most_hosts(case, made), made.resolved.workload
-    hosts, left = f"{most} hosts" if most > 1 else "1 host", work.num_microbatches
+    hosts, left = f"{most:,} hosts" if most > 1 else "1 host", work.num_microbatches
     room = (
         f"this batch keeps up to {hosts} busy ({left} micro-batches a rank now)"
         if left > 1
@@ -130,7 +130,7 @@ def _job(case: Case, made: Projection) -> Line:
     )
     return Line(
         f"Job: {tokens_per_second(made):,.0f} tokens/s; {room}; "
-        f"DP scaling factor {factor:.4g} (dp {work.dp}, {fewest} on the fewest hosts)"
+        f"DP scaling factor {float(f'{factor:.4g}'):,.9g} (dp {work.dp}, {fewest} on the fewest hosts)"
     )
 
 

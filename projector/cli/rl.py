@@ -67,6 +67,7 @@ def register(parser: Parser) -> None:
 def _run(options: argparse.Namespace) -> None:
     from projector.cli import as_json, document
     from projector.cli.inputs import blamed, read_case
+    from projector.cli.layout import laid_out
     from projector.cli.leftover import refuse_assumed
     from projector.io.terminal import show
     from projector.plan.rl import Rollout, rl_step
@@ -74,7 +75,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.ahead and options.rollout_gpus is None:
         raise InputError([Problem("--ahead", "", "no --rollout-gpus", "GPUs of their own that generate meanwhile")])
     _follow(options)
-    case = read_case(options)
+    case = laid_out(read_case(options), options)
     rollout = Rollout(
         prompts=options.prompts,
         samples=options.samples,

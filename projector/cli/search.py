@@ -76,12 +76,16 @@ def _run(options: argparse.Namespace) -> None:
 
     limits = _limits(options)
     runs.prepare(options)
+    unsaid = not (options.gpus or options.target_nodes or options.config or options.max_gpus or options.fewest_gpus)
     if (options.max_gpus or options.fewest_gpus) and not options.gpus and not options.target_nodes:
         options.gpus = options.max_gpus or MOST  # their number need not be stated where their most is
     own = runs.taught(options)
     case = own.on(read_case(options))
     with blamed(options):
-        counts = [(size,) for size in sizes(case, options.max_gpus)] if options.fewest_gpus else [_gpus(case, options)]
+        counts = [_gpus(case, options)]
+        if options.fewest_gpus or unsaid:  # where nothing is said, from a host up
+            least = case.workload.gpus if unsaid else 1
+            counts = [(size,) for size in sizes(case, options.max_gpus) if size >= least] or counts
         for gpus in counts:
             try:
                 found = _found(case, options, _space(case, options, gpus), limits)
