@@ -140,8 +140,8 @@ def _schedules(case: Case, made: Projections) -> Iterator[Line | Table]:
         figure("vpp", "vpp"),
         figure("step s", "projection.step_seconds", seconds),
         *expected.columns(case),
-        figure("tokens/s/GPU", "projection.tgs", number1),
-        figure("bubble", "projection.bubble", percent),
+        figure("tokens/s/GPU", "projection.tgs", number1, minor=2),
+        figure("bubble", "projection.bubble", percent, minor=1),
         figure("device GiB", "projection.memory.device", gib),
         text("verdict", "projection.memory.words"),
     )
