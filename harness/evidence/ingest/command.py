@@ -75,11 +75,16 @@ def ingest(
 
 def _told_apart(read: Sequence[tuple[Path, Converted]], problems: list[Problem]) -> list[Converted]:
     """The inputs in order. Logs are called by their files: two of one name get those of their folders, too. What then
-    repeats an id is left out and added to ``problems``."""
+    repeats an id, or a log's run that a table holds, is left out and added to ``problems``."""
+    tabled = {key: path for path, found in read if not found.logs for run in found.runs if (key := _of_run(run))}
     counts = Counter(run.id for _, found in read for run in found.runs)
     first: dict[str, Path] = {}
     kept: list[Converted] = []
     for path, found in read:
+        again = [(run.id, tabled[key]) for run in found.runs if found.logs and (key := _of_run(run)) in tabled]
+        problems += [Problem(str(path), "id", name, f"a run that {other} does not hold, too") for name, other in again]
+        if again:
+            continue
         alike = bool(found.logs) and any(counts[run.id] > 1 for run in found.runs)
         named = _renamed(found, path) if alike else found
         twice = [run.id for run in named.runs if run.id in first]
@@ -87,6 +92,14 @@ def _told_apart(read: Sequence[tuple[Path, Converted]], problems: list[Problem])
         first.update(dict.fromkeys((run.id for run in named.runs), path))
         kept += [] if twice else [named]
     return kept
+
+
+def _of_run(run: MeasuredRun) -> tuple[object, ...] | None:
+    """What two runs of the same settings do not share to six digits; None without a step time or a recipe."""
+    step, recipe = run.measured.step_seconds, run.recipe
+    if step is None or recipe is None:
+        return None
+    return run.gpu, run.gpus, recipe.seq_length, recipe.global_batch_size, f"{step:.6g}"
 
 
 def _renamed(found: Converted, path: Path) -> Converted:

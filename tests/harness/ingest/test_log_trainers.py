@@ -10,7 +10,7 @@ from log_samples import samples
 from tabled import tabled
 
 from harness.evidence.ingest.command import ingest, is_table
-from harness.evidence.ingest.context import read_context
+from harness.evidence.ingest.context import Context, read_context
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
 from harness.evidence.ingest.logs import megatron
 from harness.evidence.ingest.logs.dumps import DottedDump
@@ -346,3 +346,13 @@ def test_gpt_neox_with_an_architecture_that_is_not_read_asks_for_it(said: str, o
     (row,) = read_log(put(tmp_path / "a.log", text.replace(said, other)), incomplete=True).rows
     assert tuple(name for name, _ in row.missing) == ("model", "gpu")
     assert "262,144 tokens a step" in row.read
+
+
+def test_a_log_and_the_table_that_was_made_of_it_are_one_run(tmp_path: Path) -> None:
+    log, table = tmp_path / "a.log", tmp_path / "runs.yaml"
+    log.write_text(samples()["megatron_plain"])
+    ingest([log], out=table, said=Context(gpu="h100_sxm"))
+    for paths in ([log, table], [table, log]):
+        made = ingest(paths, said=Context(gpu="h100_sxm"))
+        assert [row.where for row in made.rows] == ["runs.yaml"]
+        assert "a run that" in str(made.problems[0])
