@@ -25,7 +25,7 @@ from projector.hardware.types import Cluster
 from projector.hardware.yaml_file import WHAT_IF
 from projector.intake.loaded import Loaded
 from projector.kernels.settings import DEFAULT, Settings
-from projector.plan.usual import samples_per_step
+from projector.plan.usual import samples_per_step, tokens_per_step
 from projector.settle import capable
 from projector.workload import zoo
 from projector.workload.fields import field_of
@@ -85,7 +85,7 @@ def read_case(options: argparse.Namespace) -> Case:
     gpus, counted = _gpus(options, loaded, recipe, cluster)
     if "global_batch_size" not in told.flags:
         recipe = loaded.batched(recipe, gpus) if loaded.recipe else _batched(model or loaded.model, recipe, gpus)
-    chosen = _chosen(recipe, told.flags) if loaded.recipe is None else ()
+    chosen = _chosen(model or loaded.model, recipe, told.flags) if loaded.recipe is None else ()
     model = model or loaded.model
     if model.family == model.name and not zoo.named(model.name):
         model = replace(model, family=zoo.family_of(model))
@@ -114,10 +114,11 @@ def _batched(model: Model, recipe: Recipe, gpus: int) -> Recipe:
     return replace(recipe, global_batch_size=samples_per_step(model, recipe.seq_length, gpus))
 
 
-def _chosen(recipe: Recipe, flags: Mapping[str, str]) -> tuple[str, ...]:
+def _chosen(model: Model, recipe: Recipe, flags: Mapping[str, str]) -> tuple[str, ...]:
     """What an architecture alone leaves open and was chosen, with why; a choice is no doubt about a run."""
-    tokens = f"{recipe.global_batch_size * recipe.seq_length / 1e6:.3g}M tokens a step, as usual for this size"
-    why = {"global_batch_size": f" ({tokens})"}
+    tokens = recipe.global_batch_size * recipe.seq_length
+    usual = "as usual for this size" if tokens < 1.5 * tokens_per_step(model) else "the least that keeps all hosts busy"
+    why = {"global_batch_size": f" ({tokens / 1e6:.3g}M tokens a step, {usual})"}
     return tuple(f"chosen {name}={getattr(recipe, name)}{why.get(name, '')}" for name in USUAL if name not in flags)
 
 
