@@ -112,8 +112,11 @@ class NoMeasurement(ValueError):
 
 
 def nearest(word: str, known: Sequence[str], n: int = 3) -> str:
-    """``"one of a, b, c"`` with the nearest of ``known`` first, for use as ``Problem.expected``."""
-    close = difflib.get_close_matches(str(word).lower(), list(known), n=n, cutoff=0.5)
+    """``"one of a, b, c"`` with the nearest of ``known`` first, for use as ``Problem.expected``: those that begin as it does
+    before those that are as long."""
+    text = str(word).lower()
+    close = difflib.get_close_matches(text, list(known), n=2 * n, cutoff=0.5)
+    close = sorted(close, key=lambda name: not name.startswith(text))[:n]
     if close:
         return f"a known name; nearest: {', '.join(close)}"
     head = ", ".join(sorted(known)[:8])

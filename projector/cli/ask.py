@@ -79,7 +79,7 @@ def _goal(text: str) -> tuple[float, str]:
 
 
 def _gpus(text: str) -> int | str:
-    return "min" if text == "min" else whole(1)(text)
+    return "min" if text == "min" else whole(1, 1_000_000)(text)
 
 
 @dataclass(frozen=True, kw_only=True)

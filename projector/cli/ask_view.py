@@ -71,7 +71,7 @@ def _run(answer: Answer, options: argparse.Namespace) -> str:
     )
     return (
         f"{tokens(made.tokens)} tokens{rule} take {lasting(made)}, {f.middle.gpu_hours:,.0f} GPU-hours, "
-        f"{f.middle.mwh:,.0f} MWh{cost}"
+        f"{f.middle.mwh:,.{0 if f.middle.mwh >= 1 else 2}f} MWh{cost}"
     )
 
 

@@ -20,6 +20,7 @@ from projector.expectation import Knowledge
 from projector.frameworks import experts_follow
 from projector.hardware import catalogue, own, what_if
 from projector.hardware import primus as primus_hardware
+from projector.hardware.architectures import precisions
 from projector.hardware.catalogue import machine_of
 from projector.hardware.types import Cluster
 from projector.hardware.yaml_file import WHAT_IF
@@ -82,10 +83,13 @@ def read_case(options: argparse.Namespace) -> Case:
     if loaded.ran and loaded.recipe:
         cluster, doubts = capable.shown_by(loaded.recipe, cluster)
         assumed = (*assumed, *doubts)
+    taken: tuple[str, ...] = ()
+    if loaded.recipe is None:
+        recipe, taken = _able(model or loaded.model, recipe, cluster, told.flags)
     gpus, counted = _gpus(options, loaded, recipe, cluster)
     if "global_batch_size" not in told.flags:
         recipe = loaded.batched(recipe, gpus) if loaded.recipe else _batched(model or loaded.model, recipe, gpus)
-    chosen = _chosen(model or loaded.model, recipe, told.flags) if loaded.recipe is None else ()
+    chosen = (*taken, *_chosen(model or loaded.model, recipe, told.flags)) if loaded.recipe is None else ()
     model = model or loaded.model
     if model.family == model.name and not zoo.named(model.name):
         model = replace(model, family=zoo.family_of(model))
@@ -112,6 +116,22 @@ def read_case(options: argparse.Namespace) -> Case:
 
 def _batched(model: Model, recipe: Recipe, gpus: int) -> Recipe:
     return replace(recipe, global_batch_size=samples_per_step(model, recipe.seq_length, gpus))
+
+
+def _able(model: Model, recipe: Recipe, cluster: Cluster, flags: Mapping[str, str]) -> tuple[Recipe, tuple[str, ...]]:
+    """``recipe`` with what the model and the GPU can where nothing is said: no more tokens than the model has learned
+    positions for, 16 bits that the GPU multiplies. Raises :class:`InputError` for more tokens than it has positions."""
+    learned = model.max_position_embeddings if model.position_embedding_type == "learned_absolute" else None
+    if learned and recipe.seq_length > learned:
+        if "seq_length" in flags:
+            more = "--set model.max_position_embeddings=N"
+            expected = f"at most {learned}, as many positions as {model.name} has learned: {more}"
+            raise InputError([Problem(flags["seq_length"], "", recipe.seq_length, expected)])
+        recipe = replace(recipe, seq_length=learned)
+    able = precisions(cluster.gpu)
+    if "precision" not in flags and "bf16" not in able and "fp16" in able:
+        return replace(recipe, precision="fp16"), (f"chosen precision=fp16 ({cluster.gpu.name} has no bf16)",)
+    return recipe, ()
 
 
 def _chosen(model: Model, recipe: Recipe, flags: Mapping[str, str]) -> tuple[str, ...]:

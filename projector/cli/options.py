@@ -156,7 +156,7 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--hardware-config", metavar="FILE", help="network figures over those of the cluster (Primus)")
     count = group.add_mutually_exclusive_group()
-    count.add_argument("--gpus", type=whole(1), metavar="N", help="GPUs of the run")
+    count.add_argument("--gpus", type=whole(1, 1_000_000), metavar="N", help="GPUs of the run")
     count.add_argument(
         "--target-nodes",
         "--target-num-nodes",

@@ -22,7 +22,10 @@ _MOVES = 4  # parts of the step in the sentence on the next layout
 
 def as_page(case: Case, found: Found, top: int, start: Sequence[str]) -> Iterator[Line | Table]:
     """``start``: the lines of the command that goes on with the best."""
-    sizes, recipe = sorted({best.workload.gpus for best in found.best}), found.best[0].projection.resolved.workload.recipe
+    sizes, recipe = (
+        sorted({best.workload.gpus for best in found.best}),
+        found.best[0].projection.resolved.workload.recipe,
+    )
     gpus = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
     yield Line(f"{case.workload.model.name} on {gpus} × {case.cluster.name}, {case.workload.framework}", "title")
     yield Line(f"sequence {recipe.seq_length}, global batch {recipe.global_batch_size}, {recipe.precision}")
