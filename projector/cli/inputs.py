@@ -188,7 +188,7 @@ def _placed(problem: Problem, options: argparse.Namespace) -> Problem:
         return replace(problem, where=flag, key="" if flag != "--set" else problem.key)
     own = field_of(problem.key.removeprefix("recipe.")) if problem.key.startswith("recipe.") else None
     if own and not options.config and not problem.where:
-        return replace(problem, where=f"--{own.names[0].replace('_', '-')}", key="", found=f"{problem.found} (default)")
+        return replace(problem, where=f"--{own.names[0].replace('_', '-')}", key="")
     if problem.key == "gpus" and (options.gpus or options.target_nodes):
         return replace(problem, where="--gpus" if options.gpus else "--target-nodes", key="")
     return (
