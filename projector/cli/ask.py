@@ -9,7 +9,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from projector.cli import runs, written
-from projector.cli.layout import add_budget, searched
+from projector.cli.layout import add_budget, searched, sizes
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, arguments, price, tokens, whole
 from projector.dataclass import dataclass
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from projector.cli.inputs import Case
     from projector.plan.plan import Plan
     from projector.search.found import Best, Found
-
-MOST = 16_384  # GPUs that --gpus min tries
-_BYTES = 6  # of a parameter that a GPU holds at the least: weights and gradients of 16 bits, a moment of 8 or two
 
 
 def register(parser: Parser) -> None:
@@ -183,17 +180,6 @@ def _over(case: Case, found: Found, options: argparse.Namespace) -> tuple[float,
         step = plan.forecast.middle.days if plan else float("inf")
     over, reached = (amount / rate, rate) if unit == "tokens/s" else (step / amount, step)
     return over, f"{reached:,.4g} {unit}, on {load.gpus} GPUs, or less"
-
-
-def sizes(case: Case, most: int | None = None) -> list[int]:
-    """Numbers of GPUs in powers of two, from the least that can hold the model up: parts of a host, then hosts."""
-    from projector.workload.parameters import count
-
-    host, gpu = case.cluster.gpus_per_host, case.cluster.gpu
-    least = count(case.workload.model).main * _BYTES / gpu.usable_memory_bytes
-    parts = [1 << power for power in range(host.bit_length()) if 1 << power < host]
-    all_of_them = (*parts, *(host << power for power in range(15)))
-    return [size for size in all_of_them if least <= size <= (most or MOST)] or [most or MOST]
 
 
 def _whole(case: Case, found: Found, options: argparse.Namespace) -> Answer:

@@ -18,6 +18,9 @@ _LAYOUT = frozenset(("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "
 
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|min|p)?")
 
+MOST = 16_384  # GPUs that --gpus min tries
+_BYTES = 6  # of a parameter that a GPU holds at the least: weights and gradients of 16 bits, a moment of 8 or two
+
 
 def add_budget(group: Any) -> None:
     """The flags that say how long a search may take, and on how many cores it works."""
@@ -78,12 +81,22 @@ def searched(case: Case, options: argparse.Namespace, **limits: Any) -> Found:
     )
 
 
+def sizes(case: Case, most: int | None = None) -> list[int]:
+    """Numbers of GPUs in powers of two, from the least that can hold the model up: parts of a host, then hosts."""
+    from projector.workload.parameters import count
+
+    host, gpu = case.cluster.gpus_per_host, case.cluster.gpu
+    least = count(case.workload.model).main * _BYTES / gpu.usable_memory_bytes
+    parts = [1 << power for power in range(host.bit_length()) if 1 << power < host]
+    all_of_them = (*parts, *(host << power for power in range(15)))
+    return [size for size in all_of_them if least <= size <= (most or MOST)] or [most or MOST]
+
+
 def laid_out(case: Case, options: argparse.Namespace) -> Case:
     """``case`` in the first good layout of a search where nothing is said of any: all on one GPU would be none. Where no
-    number of GPUs is said, either, it is the fewest of :func:`projector.cli.ask.sizes` from a host up that hold one."""
+    number of GPUs is said, either, it is the fewest of :func:`sizes` from a host up that hold one."""
     if options.config or options.told.flags.keys() & _LAYOUT:
         return case
-    from projector.cli.ask import sizes
     from projector.search.words import words
 
     stated, least = options.gpus or options.target_nodes, case.workload.gpus

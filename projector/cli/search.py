@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs, written
-from projector.cli.ask import MOST, sizes
-from projector.cli.layout import add_budget, jobs
+from projector.cli.layout import add_budget, jobs, sizes
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, price, quantity, whole, wrapped
 from projector.errors import InputError, Problem, raise_all
@@ -78,7 +77,7 @@ def _run(options: argparse.Namespace) -> None:
     runs.prepare(options)
     unsaid = not (options.gpus or options.target_nodes or options.config or options.max_gpus or options.fewest_gpus)
     if (options.max_gpus or options.fewest_gpus) and not options.gpus and not options.target_nodes:
-        options.gpus = options.max_gpus or MOST  # their number need not be stated where their most is
+        options.gpus = options.max_gpus or 1  # their number need not be stated where their most is
     own = runs.taught(options)
     case = own.on(read_case(options))
     with blamed(options):

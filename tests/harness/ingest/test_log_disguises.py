@@ -132,7 +132,9 @@ def test_a_cut_log_says_what_its_whole_lines_say(name: str, every: int, tmp_path
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_figure_in_which_a_log_ends_is_none(name: str, every: int, tmp_path: Path) -> None:
     text = SAMPLES[name].rstrip("\n")
-    ends = [end for end in range(text.rindex("\n") + 2, len(text)) if text[end - 1].isdigit() and text[end] in "0123456789."]
+    ends = [
+        end for end in range(text.rindex("\n") + 2, len(text)) if text[end - 1].isdigit() and text[end] in "0123456789."
+    ]
     whole = read(tmp_path / "a.log", text + "\n")
     for end in ends[::every]:
         found = read(tmp_path / "a.log", text[:end])
