@@ -182,3 +182,12 @@ def test_a_sweep_draws_itself() -> None:
     pytest.importorskip("matplotlib")
     (axes,) = pj.sweep(**{**FITS, "gpu": ["h100", "mi300x"], "tp": [1, 2]}).plot().axes
     assert len(axes.collections) == 2
+
+
+def test_what_nobody_states_follows_the_model_and_the_gpu() -> None:
+    big = pj.project(model="llama3_70b", gpu="h100")
+    assert big.memory.order == 0 and big.resolved.workload.gpus > 8
+    old = pj.project(model="gpt2", gpu="v100", gpus=8)
+    assert (old.resolved.workload.recipe.precision, old.resolved.workload.recipe.seq_length) == ("fp16", 1024)
+    with pytest.raises(pj.InputError, match="at most 1024"):
+        pj.project(model="gpt2", gpu="h100", gpus=8, seq_length=2048)
