@@ -186,7 +186,8 @@ def test_a_sweep_draws_itself() -> None:
 
 def test_what_nobody_states_follows_the_model_and_the_gpu() -> None:
     big = pj.project(model="llama3_70b", gpu="h100")
-    assert big.memory.order == 0 and big.resolved.workload.gpus > 8
+    assert big.memory.order == 0
+    assert big.resolved.workload.gpus > 8
     old = pj.project(model="gpt2", gpu="v100", gpus=8)
     assert (old.resolved.workload.recipe.precision, old.resolved.workload.recipe.seq_length) == ("fp16", 1024)
     with pytest.raises(pj.InputError, match="at most 1024"):
