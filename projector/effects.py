@@ -31,11 +31,11 @@ ASSUMPTIONS = ("size", "layout", "recompute", "unread")
 class Facts:
     """What the posterior sees of one projection.
 
-    ``shares``: of the projected step by part, summing to 1 (:func:`shares`). ``source``: who runs it; runs of one
-    source share its effects. ``assumed``: the :data:`ASSUMPTIONS` that apply. ``law``: ln(law / projected step)
-    beyond ± 1, else 0 (:func:`projector.reference_law.excess`). ``timed``: this is one part of a step that was timed by
-    itself, of which nothing holds that is said of whole steps. ``processor``: it runs on a CPU, of which nothing holds
-    that was learnt on GPUs: its effects are its own.
+    ``tokens``: of a step, by GPU. ``shares``: of the projected step by part, summing to 1 (:func:`shares`). ``source``:
+    who runs it; runs of one source share its effects. ``assumed``: the :data:`ASSUMPTIONS` that apply. ``law``: ln(law /
+    projected step) beyond ± 1, else 0 (:func:`projector.reference_law.excess`). ``timed``: this is one part of a step
+    that was timed by itself, of which nothing holds that is said of whole steps. ``processor``: it runs on a CPU, of
+    which nothing holds that was learnt on GPUs: its effects are its own.
     """
 
     step_seconds: float
@@ -44,6 +44,7 @@ class Facts:
     framework: str
     family: str
     model: str = ""
+    tokens: float = 1.0
     source: str = "own"
     assumed: frozenset[str] = frozenset()
     law: float = 0.0
@@ -74,7 +75,7 @@ class Facts:
         found["model on gpu, source", like] = 1.0
         tenths = ((part, math.floor(10.0 * share + 0.5)) for part, share in sorted(self.shares.items()))
         found["breakdown, source", f"{like}: {[each for each in tenths if each[1]]}"] = 1.0
-        found["step, source", f"{like}: {round(2.0 * math.log(self.step_seconds))}"] = 1.0
+        found["step, source", f"{like}: {round(2.0 * math.log(self.step_seconds / self.tokens))}"] = 1.0
         for kind in self.assumed:
             found[f"assumed {kind}", self.source] = 1.0
         if self.law:

@@ -125,6 +125,7 @@ def facts_of(
         framework=workload.framework,
         family=workload.model.family,
         model=workload.model.name,
+        tokens=workload.tokens_per_step / workload.gpus,
         source=source,
         assumed=frozenset(kinds(assumed)) | (frozenset({"unread"}) if unread else frozenset()),
         law=0.0 if processor else _law(workload, cluster, step_seconds, law),

@@ -6,14 +6,16 @@ A projected step is a sum of parts, and stacks differ in how fast each part is. 
         + θ_(gpu, family) + θ_source + θ_(source, model) + θ_(source, model, gpu) + θ_(source, model, gpu, breakdown)
         + θ_(source, model, gpu, step) + Σ_a θ_(a, source) + x θ_law + θ_run + ε
 
-where two breakdowns are alike to a tenth of the step and two steps to a factor of e^½, so that a run says most of those
-like it; k runs over :data:`projector.effects.PARTS` (shares of the projected step; the bubble follows the rest), a
-over the kinds of input that were assumed or not understood, and x is by how much the projection lies outside a law of
-plain utilisation (:mod:`projector.reference_law`). Every θ is a random effect: normal, of zero mean, with a variance of
-its term; those of one stack alone are multiplied with how far the stacks of its framework lie from each other:
-submissions to a benchmark are alike, loops that everybody writes anew are not. This is a linear mixed model (Laird,
-Ware, *Random-effects models for longitudinal data*, Biometrics 38, 1982) in its Gaussian-process form (Rasmussen,
-Williams, *Gaussian Processes for Machine Learning*, 2006, 2.7): to condition it on runs is one matrix and two solves.
+where two breakdowns are alike to a tenth of the step and two steps to a factor of e^½ of their time a token, so that a
+run says most of those like it; k runs over :data:`projector.effects.PARTS` (shares of the projected step; the bubble
+follows the rest), a over the kinds of input that were assumed or not understood, and x is by how much the projection
+lies outside a law of plain utilisation (:mod:`projector.reference_law`). Every θ is a random effect: normal, of zero
+mean, with a variance of its term; those of one stack alone are multiplied with how far the stacks of its framework lie
+from each other: submissions to a benchmark are alike, loops that everybody writes anew are not. This is a linear mixed
+model (Laird, Ware, *Random-effects models for longitudinal data*, Biometrics 38, 1982) in its Gaussian-process form
+(Rasmussen, Williams, *Gaussian Processes for Machine Learning*, 2006, 2.7): to condition it on runs is one matrix and
+two solves. Runs of a stack say how far it lies from others, too, as in a Student-t process (Shah, Wilson, Ghahramani,
+*Student-t processes as alternatives to Gaussian processes*, AISTATS 2014).
 
 ``posterior.json`` beside this file holds the variances, which come from runs that nobody had seen when they were
 projected, and the posterior of all effects that do not belong to one source. ``python -m harness calibrate`` writes
@@ -40,7 +42,9 @@ from projector.parameter import parameter
 #: under this framework; neither; and whatever stands on an assumed size, layout or recompute.
 GRADES = HERE, ELSEWHERE, MODELLED, ASSUMED = "measured here", "measured elsewhere", "modelled", "assumed"
 LEVEL = parameter(0.9, kind="assumed", source="share of runs that an interval is to hold: what the field reports")
-FREEDOM = parameter(4.0, kind="assumed", source="degrees of freedom of Student's t: runs that lie far off count less")
+FREEDOM = parameter(
+    4.0, kind="assumed", source="degrees of freedom of Student's t, of runs and of stacks that lie far off"
+)
 REPEAT = parameter(
     0.02,
     kind="derived",
@@ -94,8 +98,8 @@ class Posterior:
     half widths of the 90 % interval in standard deviations, without and with runs of the user's own, which tell less of
     another configuration than a normal distribution has it. ``counts``: rows and sources that it rests on, by GPU ×
     framework, GPU and framework. ``evidence``: where it comes from, as text. ``law``: coefficients of
-    :mod:`projector.reference_law`. ``own``: how many runs of the user's own it was given, ``timed``: whether parts of
-    a step that were timed, and ``before`` what it was without them.
+    :mod:`projector.reference_law`. ``own``: how many runs of the user's own it was given; of all ``given_runs``
+    ``surprise`` is the sum of squares in deviations; ``timed``: parts of a step are among them; ``before`` the last.
     """
 
     prior: Prior
@@ -107,6 +111,8 @@ class Posterior:
     evidence: Mapping[str, str] = field(default_factory=dict)
     law: Mapping[str, float] = field(default_factory=dict)
     own: int = 0
+    given_runs: int = 0
+    surprise: float = 0.0
     timed: bool = False
     before: Posterior | None = None
 
@@ -124,15 +130,23 @@ class Posterior:
         residual = np.array([run.log_ratio for run in runs]) - z @ wide.mean
         spread = z @ wide.covariance @ z.T
         noise = REPEAT**2 * np.maximum(1.0, _outlying(residual, np.diag(spread) + REPEAT**2))
-        gain = np.linalg.solve(spread + np.diag(noise), z @ wide.covariance).T
+        solved = np.linalg.solve(spread + np.diag(noise), np.column_stack([z @ wide.covariance, residual]))
+        gain = solved[:, :-1].T
         return replace(
             wide,
             mean=wide.mean + gain @ residual,
             covariance=wide.covariance - gain @ (z @ wide.covariance),
             own=self.own + sum(not run.facts.timed for run in runs),
+            given_runs=self.given_runs + len(runs),
+            surprise=self.surprise + float(residual @ solved[:, -1]),
             timed=self.timed or any(run.facts.timed for run in runs),
-            before=self.before or self,
+            before=self,
         )
+
+    @property
+    def reach(self) -> float:
+        """Half width in standard deviations."""
+        return self.tail[1] * agreement(self.surprise, self.given_runs) if self.own else self.tail[0]
 
     def log_ratio(self, facts: Facts) -> tuple[float, float]:
         """Mean and variance of ln(measured / projected step time) of one more run."""
@@ -145,7 +159,7 @@ class Posterior:
         wide = self._with(facts.effects)
         z = wide.prior.design([facts], wide.effects)[0]
         most = self.before.expect(facts).half_width if self.before else math.inf
-        return wide._expectation(z, facts.step_seconds, REPEAT**2, self.basis(facts), self.tail[self.own > 0], most)
+        return wide._expectation(z, facts.step_seconds, REPEAT**2, self.basis(facts), self.reach, most)
 
     def ratio(self, target: Facts, anchor: Facts, variant: bool = False, most: float = math.inf) -> Expectation:
         """Returns the ratio of two measured steps, target over anchor: what both share cancels. Of a run to itself it
@@ -158,7 +172,7 @@ class Posterior:
             z[[term == "run" for term, _ in wide.effects]] = 0.0
         same = target.fingerprint == anchor.fingerprint and not variant
         noise = 0.0 if same else 2.0 * REPEAT**2
-        tail = self.tail[self.own > 0 and not variant]
+        tail = self.tail[0] if variant else self.reach
         return wide._expectation(z, target.step_seconds / anchor.step_seconds, noise, self.basis(target), tail, most)
 
     def nearest(self, facts: Facts) -> tuple[str, int, int] | None:
@@ -237,6 +251,11 @@ def _outlying(residual: Array, variance: Array) -> Array:
     Taylor, *Robust statistical modeling using the t distribution*, JASA 84, 1989)."""
     weight: Array = (FREEDOM + residual**2 / variance) / (FREEDOM + 1.0)
     return weight
+
+
+def agreement(surprise: float, runs: int) -> float:
+    """Factor of a stack's deviations after ``runs`` of it whose squares in deviations sum to ``surprise``."""
+    return math.sqrt((FREEDOM + surprise) / (FREEDOM + runs))
 
 
 def cause(term: str) -> str:

@@ -20,7 +20,7 @@ from harness.contracts.estimates import Observation
 from projector.dataclass import dataclass
 from projector.effects import Effect, Facts, Prior, of_stack
 from projector.io.rows import grouped
-from projector.posterior import FREEDOM
+from projector.posterior import FREEDOM, agreement
 
 Array = NDArray[np.float64]
 
@@ -179,20 +179,24 @@ class Conditioned:
         return wide
 
     def without_itself(self) -> tuple[Array, Array]:
-        """Error in ln (n,) of every row that teaches, by all others, and its standard deviation as these have it; what
-        was measured of the same configuration counts as the row itself (Rasmussen, Williams, 2006, 5.12)."""
+        """Error in ln (n,) of every row that teaches, by all others, and its standard deviation as these have it, with what
+        those of its source say of their spread; what was measured of the same configuration counts as the row itself
+        (Rasmussen, Williams, 2006, 5.12)."""
         effects = effects_after(self._taught)
         errors, deviations = [], []
         for name, block in self.blocks.items():
             inverse, solved = block.solved(*effects)
             prints = np.array([row.facts.fingerprint for row in self.rows if row.source == name], dtype=object)
-            error, variance = np.zeros(len(prints)), np.zeros(len(prints))
+            error, variance, agreed = np.zeros((3, len(prints)))
+            surprise = solved @ np.linalg.solve(inverse, solved)
             for each in set(prints.tolist()):
                 same = np.flatnonzero(prints == each)
                 left = np.linalg.inv(inverse[np.ix_(same, same)])
                 error[same], variance[same] = left @ solved[same], np.diag(left)
+                others = max(float(surprise - solved[same] @ error[same]), 0.0)
+                agreed[same] = agreement(others, len(prints) - len(same))
             errors.append(error)
-            deviations.append(np.sqrt(variance - block.noise * (block.weight - 1.0)))
+            deviations.append(agreed * np.sqrt(variance - block.noise * (block.weight - 1.0)))
         return np.concatenate(errors), np.concatenate(deviations)
 
     def effects(self) -> tuple[tuple[Effect, ...], Array, Array]:

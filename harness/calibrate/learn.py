@@ -15,7 +15,7 @@ from harness.calibrate.fit import prior, repeat_share
 from harness.contracts.estimates import Observation
 from projector.dataclass import dataclass
 from projector.io.rows import grouped
-from projector.posterior import LEVEL, REPEAT, Posterior
+from projector.posterior import LEVEL, REPEAT, Posterior, agreement
 
 Array = NDArray[np.float64]
 #: Runs of one's own that are tried, and how often they are drawn.
@@ -87,12 +87,13 @@ def _after_own(those: Sequence[Observation], mean: Array, covariance: Array, own
         picks = [(others[np.argsort(-like, kind="stable")[:own]], True)]
         picks += [(draw.choice(others, own, replace=False), False) for _ in range(DRAWS)]
         for chosen, nearest in picks:
-            gain = np.linalg.solve(covariance[np.ix_(chosen, chosen)], covariance[chosen, target])
+            taught = np.column_stack([covariance[chosen, target], error[chosen]])
+            gain, solved = np.linalg.solve(covariance[np.ix_(chosen, chosen)], taught).T
             variance = float(covariance[target, target] - gain @ covariance[chosen, target])
             yield Left(
                 row=row,
                 expected=float(mean[target] + gain @ error[chosen]),
-                deviation=math.sqrt(max(variance, REPEAT**2)),
+                deviation=math.sqrt(max(variance, REPEAT**2)) * agreement(float(error[chosen] @ solved), own),
                 before=float(spread[target]),
                 own=own,
                 nearest=nearest,

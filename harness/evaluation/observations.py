@@ -29,7 +29,7 @@ LOOKS = "first_look.csv"
 #: Of a checkout, and of an installed package (pyproject.toml, force-include).
 _FOLDERS = (shelf.PACKAGED.parent / "reports", shelf.PACKAGED / "reports")
 _WORDS = ("predictor", "run_id", "source", "family", "model", "framework", "gpu", "assumed")
-_FIGURES = ("log_ratio", "step_seconds", "law", *PARTS)
+_FIGURES = ("log_ratio", "step_seconds", "tokens", "law", *PARTS)
 _BETWEEN = "|"
 
 
@@ -64,7 +64,7 @@ def text(observed: Mapping[str, Sequence[Observation]]) -> str:
                 f = o.facts
                 assumed = _BETWEEN.join(sorted(f.assumed))
                 words = (predictor, o.run_id, f.source, f.family, f.model, f.framework, f.gpu, assumed)
-                figures = (o.log_ratio, f.step_seconds, f.law, *(f.shares.get(part, 0.0) for part in PARTS))
+                figures = (o.log_ratio, f.step_seconds, f.tokens, f.law, *(f.shares.get(part, 0.0) for part in PARTS))
                 rows.append((*map(csvcell.shielded, words), *(f"{value:.6g}" for value in figures)))
     return csv_file.text(*rows)
 
@@ -90,12 +90,17 @@ def parse(content: str, where: str) -> dict[str, tuple[Observation, ...]]:
 
 def _observation(cells: Sequence[str]) -> tuple[str, Observation]:
     predictor, run_id, source, family, model, framework, gpu, assumed = map(csvcell.plain, cells[: len(_WORDS)])
-    log_ratio, step_seconds, law, *shares = map(float, cells[len(_WORDS) :])
+    log_ratio, step_seconds, tokens, law, *shares = map(float, cells[len(_WORDS) :])
     kinds = frozenset(filter(None, assumed.split(_BETWEEN)))
-    if len(shares) != len(PARTS) or not kinds <= set(ASSUMPTIONS) or not math.isfinite(log_ratio + step_seconds + law):
+    if (
+        len(shares) != len(PARTS)
+        or not kinds <= set(ASSUMPTIONS)
+        or not math.isfinite(log_ratio + step_seconds + tokens + law)
+    ):
         raise ValueError(cells)
     facts = Facts(
         step_seconds=step_seconds,
+        tokens=tokens,
         shares={part: share for part, share in zip(PARTS, shares, strict=True) if share > 0.0},
         gpu=gpu,
         framework=framework,

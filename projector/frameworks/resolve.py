@@ -49,7 +49,7 @@ def _alike(workload: Workload, vendor: str, arch: str, host: str) -> Resolved:
     recipe, model = workload.recipe, workload.model
     given = workload.framework, workload.framework_date, vendor, arch, host
     alone = recipe.ep * recipe.etp == 1
-    key = (*given, model, recipe.tp == 1, recipe.cp > 1, recipe.vpp > 1, alone, form(recipe))
+    key = (*given, model, recipe.tp == 1, recipe.pp == 1, recipe.cp > 1, recipe.vpp > 1, alone, form(recipe))
     alike, unstated = _ALIKE.get(key, lambda: _first(workload, vendor, arch, host))
     sizes = dict(zip(LAYOUT_SIZES, _sizes(recipe), strict=True))
     sizes |= {name: value for name, value in zip(PLACES, _places(recipe), strict=True) if value is not None}

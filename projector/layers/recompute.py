@@ -111,7 +111,6 @@ def _every_other_product(parts: tuple[Module, ...], saves: tuple[Saved, ...], ho
     kept = [each for each in saves if each.tensor not in made]
     replayed: list[Operator] = []
     products = 0
-    spared = (HostWork,) if how.replays_attention else (HostWork, Attention)
     for part in parts:
         scattered = nbytes(part.makes) if any(map(_scatters, part.forward)) else None
         for op in part.forward:
@@ -131,9 +130,9 @@ def _every_other_product(parts: tuple[Module, ...], saves: tuple[Saved, ...], ho
                     kept.append(Saved(f"{op.name}.scattered", scattered))
                 if how.keeps_magnitudes and isinstance(op, Gemm) and op.dtype == "fp8":
                     kept.append(Saved(f"{op.name}.magnitudes", op.out_bytes * (op.m + op.n) * op.k))
-            elif not dead and not isinstance(op, spared) and not _scatters(op):
+            elif not dead and not isinstance(op, HostWork | Attention) and not _scatters(op):
                 replayed.append(op)
-        if not how.replays_attention and any(isinstance(op, Attention) for op in part.forward):
+        if any(isinstance(op, Attention) for op in part.forward):
             kept += _own(part)
     return _result(tuple(replayed), saves, once(kept), ())
 

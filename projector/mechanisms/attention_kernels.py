@@ -132,7 +132,8 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = {
         *map(_from_python, _BACKWARD),
         *_CK,
     ),
-    **{name: (*_group(name), *_FA2, *_NONE) for name in ("cudnn", "fa3", "fa4")},
+    **{name: (*_group(name), *_FA2, *_NONE) for name in ("fa3", "fa4")},
+    "cudnn": (*_group("cudnn"), *(replace(each, equal=True) for each in _FA2), *_NONE),  # TE: "does not support MLA"
     "fa2": (*_FA2, *_NONE),
 }
 """By the kernel that a profile names, what the stack tries, best first; a kernel that is not here takes every call."""

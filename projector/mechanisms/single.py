@@ -65,8 +65,7 @@ class Recompute(Strategy):
     torch/utils/checkpoint.py, ``early_stop``, the default since 2.1), which an operator of autograd saves ``before`` it
     runs, a Function ``after``; empty: at its end.
     ``keeps_magnitudes``: an operator-selective checkpoint in eager mode keeps the magnitudes that casts to 8 bits take the
-    maximum of, ``keeps_exchanged`` what an all-to-all of experts brought. ``replays_attention``: one that does not name the
-    attention operator that runs."""
+    maximum of, ``keeps_exchanged`` what an all-to-all of experts brought."""
 
     name: ClassVar[str] = "checkpoints"
     pruned: bool = False
@@ -74,7 +73,6 @@ class Recompute(Strategy):
     stops: str = ""
     keeps_magnitudes: bool = False
     keeps_exchanged: bool = False
-    replays_attention: bool = False
 
     def run_by(self, recipe: Recipe) -> Recompute:
         if not recipe.torch_compile:

@@ -233,7 +233,7 @@ def test_every_measured_run_keeps_its_place_and_adds_up(root: Path, every: int) 
 def seen(source: int, log_ratio: float | None = None, run_id: str = "", family: str = "") -> Observation:
     facts = Facts(
         step_seconds=2.0 + source, shares={"compute": 0.875, "host": 0.125}, gpu="h100_sxm", framework=f"f{source % 2}",
-        family=family or f"m{source % 5}", model="m", source=f"source {source}",
+        family=family or f"m{source % 5}", model="m", source=f"source {source}", tokens=4096.0 * source + 1,
         assumed=frozenset({"size"}) if source % 2 else frozenset(),
     )  # fmt: skip
     log = round(0.2 + 0.01 * (source % 7), 2) if log_ratio is None else log_ratio

@@ -188,7 +188,13 @@ def test_a_row_by_all_others_is_the_row_left_out_with_its_repetitions() -> None:
         other = np.array([row.facts.fingerprint != each.facts.fingerprint for row in those.rows])
         mean, covariance = by_the_whole_matrix(those, other, [each.facts])
         assert error[i] == pytest.approx(each.log_ratio - mean[0])
-        assert deviation[i] ** 2 == pytest.approx(covariance[0, 0])
+        mine = other & np.array([row.source == each.source for row in those.rows])
+        own = [those.rows[j] for j in np.flatnonzero(mine)]
+        theirs = by_the_whole_matrix(those, other & ~mine, [row.facts for row in own])
+        left = np.array([row.log_ratio for row in own]) - theirs[0]
+        noise = np.concatenate([block.noise * (block.weight - 1.0) for block in those.blocks.values()])[mine]
+        surprise = left @ np.linalg.solve(theirs[1] + np.diag(noise), left)
+        assert deviation[i] ** 2 == pytest.approx(covariance[0, 0] * (FREEDOM + surprise) / (FREEDOM + mine.sum()))
 
 
 def test_a_known_source_is_expected_nearer_than_the_same_rows_of_an_unknown_one() -> None:

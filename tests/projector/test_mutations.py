@@ -14,6 +14,8 @@ from projector import pipeline
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.mechanisms.data_parallel import DataParallel
+from projector.mechanisms.data_parallel.fsdp2 import FSDP2
+from projector.mechanisms.data_parallel.sharded import FullySharded
 from projector.memo import forget_all
 from projector.operators.weights import Weight
 from projector.projection import Projection, project
@@ -64,6 +66,19 @@ def dense_gradients_travel_over_all_replicas_and_experts_over_theirs() -> None:
     doubled = replace(H100, inter=replace(H100.inter, bandwidth=2 * H100.inter.bandwidth))
     faster = run("qwen3_30b_a3b", 32, doubled, ep=32, data_parallel_sharding="no_shard")
     assert faster.breakdown["dp_s"] < 0.9 * made.breakdown["dp_s"]  # 32 replicas, 8 ranks a node: over the network
+
+
+def a_stage_that_reshards_gathers_once_a_micro_batch() -> None:
+    """torch distributed/pipelining/stage.py: what a backward gathers stays for the next forward, and is no less; without a
+    pipeline a unit is gathered for either."""
+    model, fields = zoo.load("llama3_8b"), {**SIZES, "data_parallel_sharding": "optim_grads_params"}
+    for pp, times in ((2, 1), (1, 2)):
+        recipe = Recipe(**fields, global_batch_size=32, pp=pp, fsdp_reshard_after_forward=True)
+        work = Workload(model=model, recipe=recipe, gpus=8, framework="torchtitan")
+        made = project(work, H100, communication=True)
+        gathered = sum(one.bytes * one.count for one in made.communication if one.name == "param_all_gather")
+        weights = 2.0 * count(model).total / pp * made.resolved.workload.num_microbatches
+        assert gathered == pytest.approx(times * weights, rel=0.02), pp
 
 
 def full_recompute_runs_the_forward_again() -> None:
@@ -189,6 +204,10 @@ MISTAKES: dict[str, tuple[Callable[[], None], Patch]] = {
     "dense gradients over the expert group": (
         dense_gradients_travel_over_all_replicas_and_experts_over_theirs,
         _group("dp", "edp"),
+    ),
+    "a stage gathered for forward and backward": (
+        a_stage_that_reshards_gathers_once_a_micro_batch,
+        lambda to: to.setattr(FSDP2, "run_by", FullySharded.run_by),
     ),
     "recompute not replayed": (
         full_recompute_runs_the_forward_again,

@@ -176,8 +176,20 @@ def test_a_timed_part_teaches_of_that_part_alone(target: Facts, y: float) -> Non
 @given(facts(), runs)
 def test_an_interval_after_own_runs_has_the_tail_of_own_runs(target: Facts, some: list[Run]) -> None:
     known, free = KNOWN.given(some), KNOWN.expect(target).half_width
-    half = known.tail[bool(posterior.distinct(some))] * math.sqrt(known.log_ratio(target)[1])
+    half = known.reach * math.sqrt(known.log_ratio(target)[1])
     assert known.expect(target).half_width == pytest.approx(min(half, free))
+    assert (known.reach == KNOWN.tail[0]) == (not some)
+
+
+@given(st.floats(-0.2, 0.2), st.floats(0.05, 1.0))
+def test_a_run_says_how_far_its_stack_lies_from_others(y: float, tau: float) -> None:
+    """By √((ν + y² / (τ² + σ²)) / (ν + 1)), as Student's t; one that came as expected narrows, one far off widens."""
+    one = Posterior(prior=Prior(deviations={"compute": tau}), tail=(9.0, 2.0))
+    after = one.given([Run(facts=replace(FACTS, step_seconds=2.0), measured_seconds=2.0 * math.exp(y))])
+    square = y**2 / (tau**2 + REPEAT**2)
+    if square < 1.0:  # no outlier
+        assert after.reach == pytest.approx(2.0 * math.sqrt((posterior.FREEDOM + square) / (posterior.FREEDOM + 1.0)))
+    assert (after.reach < 2.0) == (square < 1.0)
 
 
 # The grade of a figure: the worst of what is known of its evidence, and never better than --strict allows.
@@ -189,6 +201,13 @@ FACTS = Facts(
 RUN = Run(facts=FACTS, measured_seconds=1.1)
 HERE = catalogue.default_cluster("h100_sxm")
 MADE = project(workload("llama3_8b", tp=2), HERE)
+
+
+def test_steps_are_alike_by_their_time_a_token() -> None:
+    longer = replace(FACTS, step_seconds=8.0)
+    step = [{effect for effect in facts.effects if effect[0] == "step, source"} for facts in (FACTS, longer)]
+    assert step[0] != step[1]
+    assert replace(longer, tokens=8.0).effects.keys() & step[0]
 
 
 def test_runs_of_ones_own_on_this_gpu_and_framework_are_here_and_others_elsewhere() -> None:

@@ -19,8 +19,8 @@ from projector.workload.workload import Workload
 class FSDP2(FullySharded):
     """Gathered weights are split into parameters, gradients packed and cast for the wire. Under a pipeline stages
     synchronise with their last backward, unit after unit: torch's schedules defer it for a stage whose own module is
-    FSDP's (torch distributed/pipelining/stage.py, ``backward_maybe_with_nosync``). Where only units inside are, without
-    ``wraps_stages``, every backward reduces their gradients and frees what its forward gathered.
+    FSDP's (torch distributed/pipelining/stage.py, ``backward_maybe_with_nosync``); what its forward frees, its backward
+    keeps. Where only units inside are, without ``wraps_stages``, every backward reduces their gradients and frees.
 
     With ``root_holds_ends`` both ends stay gathered, since the root is not released after its forward (torch
     distributed/fsdp/_fully_shard/_fsdp_state.py, ``_lazy_init``), and are reduced together when the embedding is done; else
@@ -34,13 +34,16 @@ class FSDP2(FullySharded):
     def run_by(self, recipe: Recipe) -> Self:
         """With weights that stay from a forward to its backward, where a wrapped stage's stay for all micro-batches."""
         found = super().run_by(recipe)
-        if self.wraps_stages or not found._kept(recipe):
+        if recipe.pp == 1 or self.wraps_stages == found._kept(recipe):
             return found
         return replace(found, unsharded_pipeline=False, keeps_gathered=True)
 
+    def _whole(self, recipe: Recipe) -> bool:
+        return self._kept(recipe) or (self.wraps_stages and recipe.pp > 1)
+
     def gathered(self, recipe: Recipe, whole: float, unit: float, embedding: float, head: float) -> Gathered:
         found = super().gathered(recipe, whole, unit, embedding, head)
-        if not self.root_holds_ends or self._kept(recipe):
+        if not self.root_holds_ends or self._whole(recipe):
             return found
         waiting = 2.0 * head  # its gradient, as backward made it
         return replace(found, backward=found.backward + waiting, projection=found.loss + waiting)

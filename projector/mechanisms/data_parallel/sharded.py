@@ -25,6 +25,8 @@ class FullySharded(DataParallel):
     def _kept(self, recipe: Recipe) -> bool:
         return self.unsharded_pipeline and recipe.pp > 1
 
+    _whole = _kept  # whether all weights are gathered at one time, and their gradients whole
+
     def gathers_every_microbatch(self, recipe: Recipe) -> bool:
         return not self._kept(recipe)
 
@@ -38,7 +40,7 @@ class FullySharded(DataParallel):
         """Returns the current unit and the prefetched one; in backward also the unit's gradient and, when it is reduced
         in a wider type, that copy. The head stays gathered from its forward to its backward (torchtitan
         models/llama3/infra/ parallelize.py)."""
-        if self._kept(recipe):
+        if self._whole(recipe):
             everything = (self.layer_gather_bytes + self.reduce_bytes) * whole
             return Gathered(everything, everything, everything, everything)
         ends = self._ends(embedding, head)

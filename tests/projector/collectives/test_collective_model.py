@@ -174,17 +174,7 @@ def test_the_algorithm_follows_size_and_fabric() -> None:
     assert best("all_reduce", 1e3, intra, MI300X) == "one_shot.ll"
     assert best("all_reduce", 1e4, GroupShape(512, 8), A100).startswith("tree")
     assert best("all_gather", 1e7, GroupShape(256, 1), H100) == "pat.simple"
-    assert best("all_to_all", 1e6, GroupShape(64, 8), H100) == "pxn"
     assert best("all_reduce", 1e9, GroupShape(1, 1), H100) == ""
-
-
-def test_forwarding_by_rails_carries_what_leaves_the_node_over_its_own_links() -> None:
-    """PXN: of n ranks, L a node, each sends (L − 1)/n inside; the (n − L)/n that leave go through the rank on their rail,
-    (L − 1)/L of them over a link: n/L times the bytes, where the node's links bound both."""
-    slow = replace(H100, intra=replace(H100.intra, bandwidth=1e9))
-    for n in (16, 64):
-        made = {c.algorithm: c for c in costs("all_to_all", GroupShape(n, 8), slow)}
-        assert made["pxn"].per_byte / made["direct"].per_byte == pytest.approx(n / 8)
 
 
 def test_efficiency_and_cluster_override_constants() -> None:

@@ -243,6 +243,10 @@ def test_a_stage_that_is_no_unit_itself_synchronises_with_every_backward() -> No
         assert whole.gathers_every_microbatch(recipe) is not stays
         assert unit.gathers_every_microbatch(recipe)
         assert unit.keeps_gathered is stays
+        # what its forward frees, a wrapped stage gathers once more and keeps until the next forward, as much as if it stayed
+        assert whole.keeps_gathered is (reshards is not None)
+        kept = wrapped.gathered(recipe, 8e9, 2.5e8, 0.0, 0.0)
+        assert (whole.gathered(recipe, 8e9, 2.5e8, 0.0, 0.0) == kept) is (pp > 1 or not reshards)
         assert whole.reduces_every_microbatch(work) is (pp == 1)
         assert unit.reduces_every_microbatch(work)
 

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from projector.frameworks.resolve import resolve
 from projector.layers.lower import layer
-from projector.memo import evolve
 from projector.memory.plan import plan
-from projector.operators.types import Attention, Collective, GroupedGemm
+from projector.operators.types import Collective, GroupedGemm
 from projector.workload import zoo
 from tests.projector.memory.memory_cases import gpu, llama, recipe, resolved
 
@@ -124,27 +122,6 @@ def test_products_of_grouped_experts_are_replayed_and_what_an_exchange_brought_s
         again = [op.name for op in made.recompute if isinstance(op, GroupedGemm)]
         assert len(again) == len([op for op in made.forward if isinstance(op, GroupedGemm)]) > 0
     assert {op.name for op in before.recompute} - {op.name for op in after.recompute} >= {"moe.dispatch", "moe.combine"}
-
-
-def test_attention_that_the_policy_does_not_name_is_replayed_and_its_output_and_sums_go() -> None:
-    """cuDNN's on Blackwell, from torchtitan's pull request 1196 to 2095: 2 bytes of hidden size and 4 of each head a
-    token."""
-    named, unnamed = (
-        layer(made.workload.model.layer_kinds[0], made)
-        for made in (case(parts={"recompute": {"replays_attention": replays}}) for replays in (False, True))
-    )
-    assert named.kept_bytes - unnamed.kept_bytes == pytest.approx(TOKENS * (2 * HIDDEN + 4 * HEADS))
-    assert [op for op in unnamed.recompute if isinstance(op, Attention)] == [
-        op for op in named.forward if isinstance(op, Attention)
-    ]
-    assert not any(isinstance(op, Attention) for op in named.recompute)
-    for arch, date, replays in (
-        ("blackwell", "2025-08", True),
-        ("blackwell", "2025-12", False),
-        ("hopper", "2025-08", False),
-    ):
-        workload = evolve(case().workload, framework="torchtitan", framework_date=date)
-        assert resolve(workload, "nvidia", arch).execution.recompute.replays_attention is replays
 
 
 def test_a_replay_gathers_the_sequence_again_and_scatters_nothing() -> None:

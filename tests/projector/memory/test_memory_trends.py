@@ -193,7 +193,8 @@ def test_a_pipeline_engine_that_keeps_boundaries_holds_two_more_tensors() -> Non
 
 def test_weights_stay_gathered_under_a_pipeline() -> None:
     how = recipe(pp=2, data_parallel_sharding="optim_grads_params")
-    apart = plan(resolved(llama(8), how, 16, data_parallel={"strategy": "fsdp2"}), GPU).ranks[0]
+    inside = {"strategy": "fsdp2", "wraps_stages": False}
+    apart = plan(resolved(llama(8), how, 16, data_parallel=inside), GPU).ranks[0]
     whole = plan(
         resolved(llama(8), how, 16, data_parallel={"strategy": "fsdp2", "unsharded_pipeline": True}), GPU
     ).ranks[0]
