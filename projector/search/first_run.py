@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -41,14 +42,15 @@ def first_run(
 ) -> FirstRun:
     """The run of the winner's layout, its replicas halved as often as they can be, that is worth most for its size.
 
-    The width after a measurement does not depend on what it says (a normal distribution), so the expected step stands in.
+    A step as far off as runs usually are stands in for the measurement: the width depends on nothing else that it says.
     """
     shown = [known.facts(each.projection, assumed) for each in best]
     before = _width(known, shown)
     sizes: list[tuple[int, float]] = []
     for made in _smaller(best[0].workload, cluster, settings):
         facts = known.facts(made, assumed)
-        told = Run(facts=facts, measured_seconds=known.of(facts).middle)
+        usual = math.sqrt(known.posterior.log_ratio(facts)[1])
+        told = Run(facts=facts, measured_seconds=known.of(facts).middle * math.exp(usual))
         sizes.append((made.resolved.workload.gpus, _width(replace(known, runs=(*known.runs, told)), shown)))
     whole = sizes[0][1]
     gpus, after = next((each for each in reversed(sizes) if before - each[1] >= _NEARLY * (before - whole)), sizes[0])
