@@ -14,6 +14,8 @@ from projector.intake.named_models import published
 from projector.workload.model import Model
 from projector.workload.optimizers import named
 
+_RANK = 8
+
 
 def load(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
@@ -29,7 +31,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
         problems.append(Problem(where, "dataset.seq_length", "nothing", expected))
         fields["seq_length"] = 1
     elif not tokens and not kind.startswith("Mock"):
-        job.doubts.append(loose(fields["seq_length"]))
+        job.doubts.append(f"dataset._target_={kind or None}: {loose(fields['seq_length'])}")
     elif tokens:
         job.doubts.append("packed_sequence_size (attention inside each document: counted over the whole sample)")
     fields["optimizer"] = named(_last(job, "optimizer._target_").removeprefix("Fused"))
@@ -40,7 +42,8 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     if args.flag("fp8.enabled"):
         scaled = (args.word("fp8.recipe_name") or "tensorwise").removesuffix("_with_gw_hp")
         fields |= {"precision": "fp8", "fp8_recipe": scaled}
-    _adapters(job)
+    if content.get("peft"):
+        _adapters(job)
     if (fields["pp"] or 1) != 1:
         _pipeline(job, model)
     gpus = _ranks(job)
@@ -57,12 +60,14 @@ def _last(job: Settings, setting: str) -> str:
 
 
 def _adapters(job: Settings) -> None:
+    """A rank that is not stated is that of ``PeftConfig`` (nemo_automodel/components/_peft/lora.py)."""
     rank, every = job.args.integer("peft.dim"), job.args.flag("peft.match_all_linear")
     marks = job.args.words("peft.target_modules") or ()
-    if rank is None:
-        return
     linears = [LINEARS[each] for each in LINEARS if any(fnmatchcase(f"model.layers.0.{each}", mark) for mark in marks)]
-    job.fields["lora"] = {"dim": rank, "targets": list(dict.fromkeys((*(ALL_LINEARS if every else ()), *linears)))}
+    job.fields["lora"] = {
+        "dim": rank or _RANK,
+        "targets": list(dict.fromkeys((*(ALL_LINEARS if every else ()), *linears))),
+    }
 
 
 def _pipeline(job: Settings, model: Model | None) -> None:
