@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
-from projector.frameworks.scope import in_columns, numbers
+from projector.frameworks.scope import STAGES, in_columns, numbers
 from projector.frameworks.types import Resolved
 from projector.size import Rows, column, raw, rows, trace
 
@@ -73,7 +73,7 @@ def parted(those: Rows, labels: NDArray[Any]) -> Iterator[Rows]:
 
 
 class Layouts:
-    """``one``: of what all have in common; ``cells`` ``[numbers, rows]``: sizes of each
+    """``one``: of what all have in common, with as many stages as any; ``cells`` ``[numbers, rows]``: sizes of each
     (:func:`projector.frameworks.scope.numbers`)."""
 
     def __init__(self, one: Resolved, cells: NDArray[np.int64]) -> None:
@@ -133,8 +133,9 @@ def laid_out(
 
             def known(own: Rows, group: Rows = group) -> T | InputError | Unsupported:
                 those = group[own]
+                staged = those[np.argmax(runs.cells[STAGES, those])]  # of a run without stages a recipe says nothing
                 try:
-                    return build(Layouts(runs[those[0]], runs.cells[:, those]), those)
+                    return build(Layouts(runs[staged], runs.cells[:, those]), those)
                 except (InputError, Unsupported) as error:
                     return error.with_traceback(None)
 

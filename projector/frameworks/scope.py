@@ -44,6 +44,7 @@ _BATCH = ("micro_batch_size", "seq_length", "global_batch_size")
 _NUMBERS = (*SIZES, "pp", "global_batch_size", "data_parallel_shard_size")
 #: Of the numbers, those by which the groups of a run lie on its nodes.
 PLACING = [i for i, name in enumerate((*_NUMBERS, "gpus")) if name not in _BATCH]
+STAGES = _NUMBERS.index("pp")
 _switches = attrgetter(*(name for name in _SEEN if name not in {*SIZES, "recompute_num_layers"}))
 _numbers = attrgetter(*(f"recipe.{name}" for name in _NUMBERS), "gpus")
 

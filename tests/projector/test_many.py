@@ -4,11 +4,13 @@ import gc
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from harness.evidence import dataset
 from projector import Projection, project, project_many
 from projector.errors import InputError, Unsupported
 from projector.frameworks.columns import Runs
@@ -27,6 +29,7 @@ from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 H100 = catalogue.default_cluster("h100_sxm")
+RUNS = Path(__file__).parents[2] / "measured" / "runs"
 
 
 def layouts(number: int) -> list[Workload]:
@@ -191,6 +194,43 @@ def test_a_layer_is_built_once_for_all_layouts_that_take_its_branches(monkeypatc
     monkeypatch.setattr(columns, "_folded", folded)
     assert "ok" in project_many(made, H100).status
     assert len(begun) == len(done) <= 2 * 2 * 3  # tp alone or not, alone or in a pipeline, cp
+
+
+@pytest.mark.skipif(not RUNS.is_dir(), reason="no measured runs in this checkout")
+def test_layouts_of_measured_runs_are_in_company_what_they_are_alone(every: int) -> None:
+    """Of all frameworks, in one call: what stands beside a layout changes nothing."""
+    draw, loads, compared = random.Random(0), list[Workload](), 0
+    for run in [run for run in dataset.read(RUNS) if not run.problem][:: max(1, every // 4)]:
+        recipe = run.workload.recipe
+        for _ in range(2):
+            names = [name for name in ("tp", "cp", "ep", "pp", "vpp", "micro_batch_size") if draw.random() < 0.4]
+            sizes = {name: max(1, getattr(recipe, name) * 2 // draw.choice((1, 4))) for name in names}
+            loads.append(replace(run.workload, recipe=replace(recipe, **sizes)))
+    many = project_many(loads, H100, best=None)
+    for row, load in enumerate(loads):
+        one = tried(load)
+        if isinstance(one, Exception):
+            assert many.reason[row] == str(one)
+            continue
+        assert np.isnan(many.memory[row]) or many.memory[row] == pytest.approx(one.memory.allocated, rel=1e-9), load
+        if one.memory.fits:
+            compared += 1
+            assert many.step_seconds[row] == pytest.approx(one.step_seconds, rel=1e-11), load
+    assert compared > 50
+
+
+@pytest.mark.parametrize("schedule", [None, "zb_h1"])
+def test_what_a_pipeline_does_is_asked_of_runs_that_have_one(schedule: str | None) -> None:
+    """Of a run without stages its recipe says nothing: neither that messages run beside compute nor when weight gradients
+    are computed."""
+    recipe = Recipe(micro_batch_size=1, global_batch_size=256, seq_length=4096, tp=4, sequence_parallel=True)
+    alone = replace(recipe, pipeline_schedule=schedule, overlap_p2p_comm=False)
+    staged = [replace(recipe, pp=2, vpp=1), replace(recipe, pp=2, vpp=4), replace(recipe, pp=4, vpp=2)]
+    model = zoo.load("llama3_8b")
+    loads = [Workload(model=model, recipe=each, gpus=64) for each in (alone, *staged)]
+    for order in (loads, loads[::-1]):
+        found = project_many(order, H100, best=None)
+        assert found.step_seconds == pytest.approx([project(load, H100).step_seconds for load in order], rel=1e-12)
 
 
 def test_values_of_another_type_spoil_no_other_row(loads: list[Workload]) -> None:
