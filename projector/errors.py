@@ -104,6 +104,10 @@ class Unsupported(ValueError):
         super().__init__(plain(reason, _MOST_EXPECTED))
 
 
+#: Why a workload has no projection.
+Refusal = InputError | Unsupported
+
+
 class NoMeasurement(ValueError):
     """Benchmark mode has no table for this GPU and no such device at hand; reads ``no measurement for <gpu>``.
 

@@ -14,7 +14,7 @@ from projector.intake.named_models import published
 from projector.workload.model import Model
 from projector.workload.optimizers import named
 
-_RANK = 8
+_RANK = 8  # of PeftConfig (NVIDIA-NeMo/Automodel nemo_automodel/components/_peft/lora.py)
 
 
 def load(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
@@ -60,7 +60,6 @@ def _last(job: Settings, setting: str) -> str:
 
 
 def _adapters(job: Settings) -> None:
-    """A rank that is not stated is that of ``PeftConfig`` (nemo_automodel/components/_peft/lora.py)."""
     rank, every = job.args.integer("peft.dim"), job.args.flag("peft.match_all_linear")
     marks = job.args.words("peft.target_modules") or ()
     linears = [LINEARS[each] for each in LINEARS if any(fnmatchcase(f"model.layers.0.{each}", mark) for mark in marks)]

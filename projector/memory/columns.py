@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from projector.errors import InputError, Unsupported
+from projector.errors import InputError, Refusal
 from projector.frameworks.columns import Layouts, Runs, laid_out, numbered, parted
 from projector.frameworks.scope import built_together, told_once
 from projector.frameworks.types import Resolved
@@ -27,7 +27,6 @@ from projector.pipeline import InFlight
 from projector.size import Rows, column, part, rows
 
 Floats = NDArray[np.float64]
-Refusal = InputError | Unsupported
 _WIDE = 2048  # rows of a column
 _Asked = tuple[Contents | None, Placed]
 

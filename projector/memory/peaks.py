@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.errors import Refusal
 from projector.frameworks.columns import Runs, parted
 from projector.hardware.types import Gpu
-from projector.memory.columns import Laid, Refusal, laid
+from projector.memory.columns import Laid, laid
 from projector.memory.holding import Sizes, tuned
 from projector.memory.verdict import need
 from projector.pipeline import InFlight, Schedule, Situations, situations

@@ -43,7 +43,7 @@ def roomier(cluster: Cluster, factor: float) -> Cluster:
     return replace(cluster, gpu=replace(cluster.gpu, usable_memory_bytes=factor * cluster.gpu.usable_memory_bytes))
 
 
-class Need(NamedTuple):
+class Fullest(NamedTuple):
     """Bytes ``allocated`` on the fullest rank (0 of an order that is made for its times), what these need (or the least of
     any order does), and what is usable."""
 
@@ -62,15 +62,15 @@ def weights(loads: Sequence[Workload], cluster: Cluster) -> list[float | str]:
     return [each if isinstance(each, str) else each.share for each in _needs(loads, cluster, lightest)]
 
 
-def needs(loads: Sequence[Workload], cluster: Cluster) -> list[Need | str]:
+def needs(loads: Sequence[Workload], cluster: Cluster) -> list[Fullest | str]:
     """Returns what each needs, or why there is nothing."""
     return _needs(loads, cluster, fullest)
 
 
-def _needs(loads: Sequence[Workload], cluster: Cluster, of: Callable[..., Any]) -> list[Need | str]:
+def _needs(loads: Sequence[Workload], cluster: Cluster, of: Callable[..., Any]) -> list[Fullest | str]:
     runs, places, refused = settled_each(loads, cluster)
     found, unlaid = of(runs, cluster.gpu)
-    each = dict(zip(places.tolist(), map(Need, *(column.tolist() for column in found)), strict=True))
+    each = dict(zip(places.tolist(), map(Fullest, *(column.tolist() for column in found)), strict=True))
     why = refused | {int(places[i]): error for i, error in unlaid.items()}
     return [str(why[i]) if i in why else each[i] for i in range(len(loads))]
 

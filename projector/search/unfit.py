@@ -12,7 +12,7 @@ from projector.kernels.settings import Settings
 from projector.projection import project
 from projector.search import bounds
 from projector.search.axes import Option
-from projector.search.bounds import Need
+from projector.search.bounds import Fullest
 from projector.search.found import Found
 from projector.search.nodes import without
 from projector.search.remedies import Remedy, remedies
@@ -30,7 +30,7 @@ class _Nearest:
     """``looked``: of how many configurations the memory was laid out; 0 where no other can need less."""
 
     fields: Option
-    need: Need
+    need: Fullest
     looked: int
 
 

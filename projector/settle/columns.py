@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from projector.errors import InputError, Unsupported
+from projector.errors import InputError, Refusal, Unsupported
 from projector.frameworks import Resolved
 from projector.frameworks.columns import Runs
 from projector.frameworks.scope import cells, in_columns, numbers
@@ -20,15 +20,12 @@ from projector.settle.workload import settled
 from projector.size import Rows, column, trace
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
-from projector.workload.validate import PLACES, form, value_problems
+from projector.workload.validate import LAYOUT_SIZES, PLACES, form, plain_sizes, value_problems
 from projector.workload.workload import Workload
 
-Refusal = InputError | Unsupported
-_NAMES = ("tp", "cp", "ep", "etp", "micro_batch_size", "global_batch_size", "seq_length", "pp", "vpp")
-_sizes = attrgetter(*_NAMES)
+_sizes = attrgetter(*LAYOUT_SIZES)
 _places = attrgetter(*PLACES)
 _hosted = attrgetter(*capable.OFFLOADS)
-_MOST = 1_000_000  # what every size may be (:data:`projector.workload.checks.LIMITS`)
 
 
 class Settled(NamedTuple):
@@ -83,15 +80,15 @@ def _alike(workload: Workload) -> Hashable:
     model, recipe = workload.model, workload.recipe
     if type(workload.gpus) is not int or type(model) is not Model or type(recipe) is not Recipe:
         return None
-    sizes, places = _sizes(recipe), _places(recipe)
-    if {*map(type, sizes)} != {int} or min(sizes) < 1 or max(sizes) > _MOST:
+    sizes, places = plain_sizes(recipe), _places(recipe)
+    if not sizes:
         return None
     try:
         by = workload.framework, workload.framework_date, form(recipe)
         hash(by)
     except TypeError:  # a value without a hash is none that is right
         return None
-    tp, cp, ep, etp, *_, pp, vpp = sizes
+    tp, pp, vpp, cp, ep, etp, *_ = sizes
     own = pp, vpp, cp, tp == 1, ep == 1, etp == 1, workload.gpus
     return IdentityKey(model), by, own, (*map(type, places), *places)
 
@@ -108,7 +105,7 @@ class _Group:
         """Returns the workloads ``those`` as one run, None where they cannot run."""
         if self._wrong:
             return None
-        sizes = dict(zip(_NAMES, map(column, self._cells[:, those]), strict=True))
+        sizes = dict(zip(LAYOUT_SIZES, map(column, self._cells[:, those]), strict=True))
         load = evolve(self._one, recipe=evolve(self._one.recipe, **sizes))
         if not self._checked and arguments.together_wrong(load):
             return None

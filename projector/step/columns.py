@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from projector.collectives.model import Pricing
 from projector.dataclass import dataclass
-from projector.errors import InputError, Unsupported
+from projector.errors import Refusal
 from projector.frameworks.columns import Layouts, Runs, laid_out, numbered, parted
 from projector.frameworks.scope import PLACING, built_together, told_once
 from projector.frameworks.types import Resolved
@@ -22,7 +22,7 @@ from projector.kernels.protocol import ComputeOp, Times
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated, shared
 from projector.operators.types import Collective
-from projector.size import Column, Rows, Split, column, part, raw, rows
+from projector.size import Column, Rows, Split, column, part, raw, rows, trace
 from projector.step.cycle import Stages, figures
 from projector.step.priced import priced_by, pricing
 from projector.step.problem import Layers, added, switches_of, travels
@@ -32,7 +32,6 @@ from projector.step.waits import offloads
 from projector.workload.composition import Composition, compositions
 
 Floats = NDArray[np.float64]
-Refusal = InputError | Unsupported
 
 _WIDE = 512  # rows of a column: what a layer's operators need stays within some tens of megabytes
 
@@ -44,15 +43,24 @@ def additive(
     host, runs]`` seconds by its name (:func:`projector.step.stages.counted_names`). Leaves out runs whose weights or
     gradients travel with every micro-batch, and those that no model prices: they are for
     :func:`projector.step.priced.priced`."""
-    for own, made in _priced(runs, cluster, efficiency, settings):
-        if isinstance(made, Priced) and not travels(made.layouts.one):
+    still = np.concatenate([np.zeros(0, np.intp), *_staying(runs)])
+    for own, made in _priced(runs.only(still), cluster, efficiency, settings):
+        if isinstance(made, Priced):
             yield (
-                own,
+                still[own],
                 {
                     name: np.array([[rows(each, len(own)) for each in phase] for phase in added(time)])
                     for name, time in made.times.items()
                 },
             )
+
+
+def _staying(runs: Runs) -> Iterator[Rows]:
+    """Yields the runs whose weights and gradients stay where they are between micro-batches."""
+    for _, those in runs.groups():
+        for own, away in trace(lambda own, those=those: travels(runs.column(those[own])), len(those)):  # type: ignore[misc]
+            if not away:
+                yield those[own]
 
 
 def staged(

@@ -97,8 +97,7 @@ def known(workload: Workload) -> bool:
         or type(workload.framework_date) is not str
     ):
         return False
-    sizes = _sizes(recipe)
-    if {*map(type, sizes)} != {int} or min(sizes) < 1 or max(sizes) > _SMALL:
+    if not plain_sizes(recipe):
         return False
     try:
         found = all(key in _SOUND for key in _parts(workload))
@@ -114,6 +113,12 @@ _NOTHING: dict[str, object] = {}
 
 
 _SMALL = 1_000_000  # what every size may be, see LIMITS
+
+
+def plain_sizes(recipe: Recipe) -> tuple[int, ...]:
+    """Returns the :data:`LAYOUT_SIZES` of ``recipe``; nothing where one of them is no whole number that any size may be."""
+    found: tuple[int, ...] = _sizes(recipe)
+    return found if {*map(type, found)} == {int} and min(found) >= 1 and max(found) <= _SMALL else ()
 
 
 def remember(workload: Workload) -> None:
