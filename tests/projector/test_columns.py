@@ -198,5 +198,14 @@ def test_blocks_of_many_runs_take_the_time_of_each(number: int) -> None:
                 assert np.abs(blocks_of[name] - alone).max() <= 1e-12 * alone.max(), (name, run.workload.recipe)
 
 
+def test_blocks_add_up_only_where_weights_stay() -> None:
+    """Gathers of every micro-batch hide behind neighbours: what a block takes is then no sum."""
+    cluster = catalogue.default_cluster("h100_sxm")
+    own = [settled(workload("llama3_8b", 16, data_parallel_sharding=each), cluster, published=False)
+           for each in ("optim", "optim_grads_params")]  # fmt: skip
+    found = list(additive(Runs.of(own), cluster, efficiency_of(cluster.gpu), DEFAULT))
+    assert [rows.tolist() for rows, _ in found] == [[0]]
+
+
 JOBS: tuple[tuple[str, int, dict[str, Any]], ...] = tabled("workloads", "columns")
 CHOICES = tabled("workloads", "sizes")

@@ -233,6 +233,28 @@ def test_what_a_pipeline_does_is_asked_of_runs_that_have_one(schedule: str | Non
         assert found.step_seconds == pytest.approx([project(load, H100).step_seconds for load in order], rel=1e-12)
 
 
+@pytest.mark.parametrize("pairs", [
+    [{"decoder_first_pipeline_num_layers": n, "pp": 4} for n in (2, 5, 8)],
+    [{"num_distributed_optimizer_instances": n} for n in (1, 2, 4)],
+    [{"data_parallel_sharding": "optim_grads_params", "pp": pp} for pp in (1, 2)],
+])  # fmt: skip
+@pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan"])
+def test_layouts_that_differ_in_one_field_alone_are_told_apart(pairs: list[dict[str, Any]], framework: str) -> None:
+    """Which layers a stage holds, among which ranks states are shared out, what is decided by whether there are stages."""
+    given = {"micro_batch_size": 1, "global_batch_size": 256, "seq_length": 4096, "allow_uneven_pipeline_split": True}
+    model = zoo.load("llama3_8b")
+    loads = [Workload(model=model, recipe=Recipe(**given, **each), gpus=64, framework=framework) for each in pairs]
+    found = project_many(loads, H100, best=None)
+    for row, load in enumerate(loads):
+        forget()
+        one = tried(load)
+        if isinstance(one, Exception):
+            assert found.reason[row] == str(one)
+        elif one.memory.fits:
+            assert found.step_seconds[row] == pytest.approx(one.step_seconds, rel=1e-12)
+            assert found.memory[row] == pytest.approx(one.memory.allocated, rel=1e-12)
+
+
 def test_values_of_another_type_spoil_no_other_row(loads: list[Workload]) -> None:
     right = next(load for load in loads if isinstance(one := tried(load), Projection) and one.memory.fits)
     values: tuple[Any, ...] = (0, -1, 2.0, True, "4", None, 10**9, [1])
