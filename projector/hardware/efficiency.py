@@ -34,7 +34,9 @@ def of(device: Gpu) -> Efficiency:
 
     Raises ``InputError`` for a file that is broken, or named by the device and not there.
     """
-    known = _shipped(device.vendor, stands_in(device) or device.arch, device.name, _watts_per_tflops(device))
+    known = _shipped(
+        device.vendor, stands_in(device) or device.arch, device.base or device.name, _watts_per_tflops(device)
+    )
     if not device.efficiency_file:
         return known
     own = parse(

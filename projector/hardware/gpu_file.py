@@ -13,7 +13,7 @@ from projector.hardware.types import Gpu
 from projector.hardware.yaml_file import Reader, changed, described, keys_of
 from projector.parameter import parameter
 
-_EXTRA = ("aliases", "notes", "sources", "efficiency")
+_EXTRA = ("aliases", "base", "notes", "sources", "efficiency")
 _UNSOURCED = ("name", "title", "vendor", "arch")
 PEAK_TOLERANCE = parameter(
     0.03,
@@ -40,6 +40,7 @@ def read_gpu(path: Path, changes: Mapping[str, Any] = MappingProxyType({})) -> G
     gpu = Gpu(
         **read.fields(Gpu),
         sources=read.sources([key for key in known if key not in _UNSOURCED]),
+        base=str(found.get("base", "")),
         efficiency_file=str(path.parent / read.text("efficiency")) if "efficiency" in read.mapping else "",
     )
     aliases = read.texts("aliases")

@@ -108,7 +108,7 @@ def capacity(cluster: Cluster) -> float:
 
 def separate(cluster: Cluster) -> None:
     """Raises :class:`Unsupported` where the host has no memory of its own to take anything off the device."""
-    if cluster.gpu.name in _UNIFIED:
+    if (cluster.gpu.base or cluster.gpu.name) in _UNIFIED:
         raise Unsupported(f"offload to the host on {cluster.gpu.name}: CPU and GPU share one memory")
 
 

@@ -46,8 +46,9 @@ def around(path: str) -> Placed:
     """Returns the cluster of the GPU in the YAML file ``path``, or of a system of transformer-perf-estimates (JSON).
 
     ``clusters/<file>`` beside its folder describes it where there is one (as ``projector probe`` writes them). Else it
-    takes the place of the catalogue's GPU of its name, of its architecture (the one with the nearest bandwidth to its
-    memory) or of its vendor. Raises :class:`InputError` for a file that is wrong, and where there is no such GPU.
+    takes the place of the catalogue's GPU that is its base or has its name, of its architecture (the one with the nearest
+    bandwidth to its memory) or of its vendor. Raises :class:`InputError` for a file that is wrong, and where there is no
+    such GPU.
     """
     from projector.hardware import catalogue
 
@@ -62,7 +63,7 @@ def around(path: str) -> Placed:
         return Placed(catalogue.cluster(str(beside)), beside.name, stated=True)
     known = [catalogue.gpu(name) for name in catalogue.gpu_names() if name in catalogue.cluster_names()]
     kin = [
-        [each for each in known if each.name == gpu.name],
+        [each for each in known if each.name == (gpu.base or gpu.name)],
         [each for each in known if each.arch == gpu.arch],
         [each for each in known if each.vendor == gpu.vendor],
     ]

@@ -61,8 +61,9 @@ class Gpu:
     last for the matrix unit where there is one), at ``peak_clock_mhz``; what else a GPU can do follows from its ``arch``
     (:mod:`projector.hardware.architectures`). ``flops_per_clock``: matrix FLOP per clock and compute unit by type.
     ``memory_bytes``: physical; ``usable_memory_bytes``: what a process can get. ``efficiency_file``: a file of efficiency
-    parameters that override those of its name (a device of the user's own). ``shown``: what a run on it did although no
-    source knows it of the GPU.
+    parameters that override those of its name (a device of the user's own). ``base``: the GPU of the catalogue from which a
+    file of the user's takes all that it does not state, its efficiency parameters and hosts among it. ``shown``: what a run
+    on it did although no source knows it of the GPU.
     """
 
     name: str = stated()
@@ -86,6 +87,7 @@ class Gpu:
     flops_per_clock: Mapping[str, float] = stated(1, 1e7, needed=True, default_factory=dict)
     sources: tuple[str, ...] = ()
     efficiency_file: str = ""
+    base: str = ""
     shown: tuple[str, ...] = ()
 
     def peak_of(self, dtype: str) -> float:

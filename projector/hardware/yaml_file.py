@@ -116,7 +116,7 @@ def changed(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     if left and isinstance(own.get("sources", []), list):
         stated["sources"] = [*own.get("sources", []), {"title": _WITHOUT, "kind": "assumed", "values": left}]
     named = {"name": base["name"], "title": f"{base.get('title', base['name'])}, changed"}
-    return named | _on(base, stated)
+    return named | _on(base, stated) | ({} if "gpu" in base else {"base": base["name"]})
 
 
 def _on(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from tabled import tabled
 
 import projector as pj
 from projector.errors import InputError
-from projector.hardware import catalogue, what_if
+from projector.hardware import catalogue, efficiency, what_if
 from projector.hardware.catalogue import _table, machine_names, machine_of
 from projector.hardware.gpu_file import read_gpu
 from projector.hardware.types import Cluster
@@ -257,6 +257,15 @@ def own_gpu(tmp_path, **content: object) -> str:
     path = tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump({"base": "gpus/h100_sxm", **content}))
     return str(path)
+
+
+@pytest.mark.parametrize("name", sorted(set(catalogue.cluster_names()) & set(catalogue.gpu_names())))
+def test_a_gpu_on_a_base_runs_the_kernels_of_the_base_in_its_hosts(tmp_path, name: str) -> None:
+    (tmp_path / "own.yaml").write_text(f"base: {name}\nname: own\n")
+    found, usual = catalogue.cluster(str(tmp_path / "own.yaml")), catalogue.default_cluster(name)
+    gpu = replace(found.gpu, name=name, title=usual.gpu.title, base="")
+    assert replace(found, name=usual.name, gpu=gpu) == usual
+    assert efficiency.of(found.gpu).parameters == efficiency.of(usual.gpu).parameters
 
 
 def test_a_file_on_a_base_says_the_same_as_the_flag(tmp_path) -> None:
