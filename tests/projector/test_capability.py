@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tabled import tabled
 
+from projector import frameworks
 from projector.__main__ import main
 from projector.errors import InputError, Unsupported
 from projector.hardware import catalogue
@@ -35,6 +36,20 @@ def test_what_a_gpu_cannot_do_is_refused_with_what_it_can(
     assert said.out == ""
     assert f"what {catalogue.find_gpu(gpu)} (" in said.err
     assert able in said.err
+
+
+_A_GPU_EACH = {catalogue.gpu(name).arch: name for name in catalogue.gpu_names()}.values()
+
+
+@pytest.mark.parametrize("framework", frameworks.names())
+def test_what_a_framework_does_by_itself_is_something_that_the_gpu_can(framework: str) -> None:
+    for gpu in _A_GPU_EACH:
+        cluster = catalogue.default_cluster(gpu)
+        precision = "bf16" if "bf16" in precisions(cluster.gpu) else "fp16"
+        for date in ("", "2022-06", "2024-06"):
+            load = workloads.workload("mixtral_8x7b", 8, framework, ep=8, precision=precision)
+            made = settle(replace(load, framework_date=date), cluster).workload.recipe
+            assert not capable.problems(made, cluster.gpu), (gpu, date)
 
 
 @settings(max_examples=40)
