@@ -1,1 +1,1 @@
-"""The words in which layers and strategies speak: operators, weights, saved tensors, and the parts made of them."""
+"""The types that layers and strategies exchange: operators, weights, saved tensors, modules and blocks."""

@@ -1,8 +1,6 @@
-"""A piece of a layer with its forward and backward operators; a layer is a chain of pieces.
+"""A module of a layer with its forward and backward operators, and the block that a chain of modules makes.
 
-A chain runs forward in order and backward in reverse order, so each layer kind is written once, as a list of parts.
-``tags`` are the names by which users select modules: ``recompute_modules``, ``offload_modules`` and ``cuda_graph_scope`` of
-Megatron-LM, the names that ``recompute_saved`` keeps.
+A chain runs forward in order and backward in reverse order, so each layer kind is written once, as a list of modules.
 """
 
 from __future__ import annotations
@@ -21,9 +19,11 @@ from projector.operators.weights import Weight, WeightSet, held
 class Module:
     """Operators of one module on one rank, the weights it holds there and the tensors it saves for its backward.
 
-    ``makes``: its outputs, as far as other modules save them or a policy may keep them: a replay makes them again.
-    ``reads``: inputs that only a replay of it needs. ``forward_transient``, ``backward_transient``: its costliest moments.
-    ``role``: what a step knows it as, whatever its name: ``dispatch``, ``combine``, ``experts``, ``shared_experts``.
+    ``makes``: outputs that other modules save or that a policy may keep: a replay makes them again. ``reads``: inputs
+    that only a replay of the module needs. ``forward_transient``, ``backward_transient``: the costliest moments of the
+    module. ``role``: what a step knows the module as, whatever its name: ``dispatch``, ``combine``, ``experts``,
+    ``shared_experts``. ``tags``: the names by which users select modules: ``recompute_modules``, ``offload_modules``
+    and ``cuda_graph_scope`` of Megatron-LM, the names that ``recompute_saved`` keeps.
     """
 
     name: str
@@ -47,8 +47,9 @@ class Module:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputed:
-    """What recompute does to a chain of parts: the operators replayed before its backward, what stays saved all the
-    same, what the replay brings back, and the costliest moment of the replay."""
+    """What recompute does to a chain of modules: the ``operators`` replayed before its backward, the tensors ``kept``
+    all the same, the tensors ``dropped`` and brought back by the replay, and the costliest moment (``transient``) of
+    the replay."""
 
     operators: tuple[Operator, ...] = ()
     kept: tuple[Saved, ...] = ()
@@ -62,11 +63,11 @@ class Block:
 
     ``backward_input`` holds what must run before the gradient can leave the block (dgrad and everything beside it),
     ``backward_weight`` what a split-backward schedule may postpone (wgrad GEMMs). ``recompute`` is replayed before the
-    backward when its activations were not kept. ``launches_scale`` < 1 where graphs replace launches.
-    ``weights``: what this rank holds of its modules'. ``saves``: what its modules save, each storage once; ``kept`` and
-    ``dropped``: what stays of it under recompute, and what ``recompute`` brings back with ``replay_transient`` beside it;
-    ``offloadable``: inputs of the modules that ``offload_modules`` names, if kept: what recompute drops is nowhere.
-    ``roles``: the names of the operators of the modules that play each role.
+    backward when its activations were not kept. ``graphed``: names of operators that a CUDA graph launches.
+    ``weights``: what this rank holds of the weights of the modules. ``saves``: what the modules save, each storage
+    once; ``kept`` and ``dropped``: what stays of ``saves`` under recompute, and what ``recompute`` brings back while
+    ``replay_transient`` lives; ``offloadable``: inputs of the modules that ``offload_modules`` names, if kept (a
+    dropped tensor needs no host memory). ``roles``: the names of the operators of the modules that play each role.
     """
 
     name: str
@@ -87,26 +88,26 @@ class Block:
 
     @cached_property
     def saved_bytes(self) -> float:
-        """Saved between forward and backward without recompute."""
-        return sum(each.bytes for each in self.saves if each.since == "forward")
+        """Returns the bytes that are saved between forward and backward without recompute."""
+        return sum(saved.bytes for saved in self.saves if saved.since == "forward")
 
     @cached_property
     def kept_bytes(self) -> float:
         """Returns the bytes that stay saved between forward and backward under recompute."""
-        return sum(each.bytes for each in self.kept)
+        return sum(saved.bytes for saved in self.kept)
 
     @property
     def dropped_bytes(self) -> float:
-        return sum(each.bytes for each in self.dropped)
+        return sum(saved.bytes for saved in self.dropped)
 
     @cached_property
     def pending_bytes(self) -> float:
-        """Kept between the halves of a split backward: what weight gradients read."""
-        return sum(each.bytes for each in self.saves if each.until == "weight_gradient")
+        """Returns the bytes kept between the halves of a split backward: what weight gradients read."""
+        return sum(saved.bytes for saved in self.saves if saved.until == "weight_gradient")
 
     @property
     def held(self) -> WeightSet:
-        """Returns all of its weights, those borrowed from other parts of the model included."""
+        """Returns all weights of the block, those borrowed from other parts of the model included."""
         return held([(self.weights, 1)])
 
     @cached_property
@@ -114,33 +115,33 @@ class Block:
         """Returns the weights that this part of the model owns."""
         return held([([w for w in self.weights if not w.borrowed], 1)])
 
-    def under(self, again: Recomputed) -> Block:
-        """This block, which keeps everything, under recompute."""
-        stays = {each.tensor for each in again.kept}
+    def under(self, recomputed: Recomputed) -> Block:
+        """Returns this block, which keeps every saved tensor, as it is when ``recomputed``."""
+        kept = {saved.tensor for saved in recomputed.kept}
         return replace(
             self,
-            recompute=again.operators,
-            kept=again.kept,
-            dropped=again.dropped,
-            replay_transient=again.transient,
-            offloadable=tuple(each for each in self.offloadable if each.tensor in stays),
+            recompute=recomputed.operators,
+            kept=recomputed.kept,
+            dropped=recomputed.dropped,
+            replay_transient=recomputed.transient,
+            offloadable=tuple(saved for saved in self.offloadable if saved.tensor in kept),
         )
 
 
 def forward_of(parts: Iterable[Module]) -> tuple[Operator, ...]:
-    """Forward operators of the parts in order."""
+    """Returns the forward operators of the modules ``parts`` in order."""
     return tuple(op for part in parts for op in part.forward)
 
 
 def block(
     name: str, parts: tuple[Module, ...], graphed: frozenset[str] = frozenset(), offloaded: frozenset[str] = frozenset()
 ) -> Block:
-    """The :class:`Block` that executes ``parts`` in order forward and in reverse order backward, and keeps what they save.
+    """Returns the :class:`Block` that executes ``parts`` in order forward and in reverse order backward.
 
-    ``offloaded``: tags of the modules whose inputs go to host memory.
+    ``graphed``: names of operators in a CUDA graph. ``offloaded``: tags of the modules whose inputs go to host memory.
     """
     backward = parts[::-1]
-    saves = once(each for part in parts for each in part.saves)
+    saves = once(saved for part in parts for saved in part.saves)
     return Block(
         name=name,
         forward=forward_of(parts),
@@ -153,8 +154,8 @@ def block(
             for role in {part.role for part in parts if part.role}
         },
         saves=saves,
-        kept=tuple(each for each in saves if each.since == "forward"),
-        offloadable=once(each for part in parts if part.tags & offloaded for each in part.saves if each.input),
+        kept=tuple(saved for saved in saves if saved.since == "forward"),
+        offloadable=once(saved for part in parts if part.tags & offloaded for saved in part.saves if saved.input),
         forward_transient=costliest(part.forward_transient for part in parts),
         backward_transients=tuple(part.backward_transient for part in backward if part.backward_transient),
     )

@@ -15,19 +15,19 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 
 WIDTH = MappingProxyType({"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0})
-"""Bytes of an element by the names that Megatron-LM's arguments use."""
+"""Bytes of one element of each type, by the names that Megatron-LM's arguments use."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """One rank's view. ``tokens`` = s·b/(cp·tp2); ``shard_tokens`` = tokens/tp with sequence parallelism; widths in
-    elements.
-    Under SUMMA a hidden state is split by width, tokens × hidden/tp: as many elements as the rows of ``shard_tokens``.
+    """The sizes (elements) and types that one rank sees. ``tokens`` = s·b/(cp·tp2); ``shard_tokens`` = tokens/tp with
+    sequence parallelism. SUMMA splits a hidden state by width, tokens × hidden/tp: as many elements as ``shard_tokens``
+    rows.
 
     ``dtype``/``act``: compute type outside quantised linears and its bytes; ``linear_dtype``/``scaling``: GEMM operands
     of the linears (``dtype`` and "" when not quantised); ``cast_recipe``: how they are quantised ("" if not);
-    ``gathered``: bytes of one element of an all-gathered linear input; ``node_ranks``: ranks of a node;
-    ``compiled``: a compiler joins element-wise neighbours.
+    ``gathered``: bytes of one element of an all-gathered linear input; ``node_ranks``: ranks of a node; ``compiled``: a
+    compiler joins element-wise neighbours.
     """
 
     model: Model
@@ -55,7 +55,8 @@ class Rank:
 
     @property
     def summa(self) -> bool:
-        """Returns whether products are SUMMA's: on a grid of one row they are those of one dimension."""
+        """Returns whether matrix products follow SUMMA: on a grid of one row they are one-dimensional tensor
+        parallelism."""
         return self.recipe.tp2 > 1
 
     @property
@@ -64,12 +65,12 @@ class Rank:
 
     @property
     def hidden_bytes(self) -> float:
-        """Returns one hidden-state tensor between the linears: the rows of the sequence-parallel shard."""
+        """Returns the bytes of one hidden state between the linears: the rows of the sequence-parallel shard."""
         return self.act * self.shard_tokens * self.hidden
 
     @property
     def residual_bytes(self) -> float:
-        """Returns what passes from layer to layer: all streams of the residual."""
+        """Returns the bytes of the residual that passes from layer to layer, all its streams together."""
         return self.act * self.shard_tokens * self.model.residual_width
 
     @property
@@ -83,12 +84,14 @@ class Rank:
 
     @property
     def experts(self) -> Self:
-        """Returns the view of routed experts: Megatron-LM's legacy grouped GEMM has no operands below 16 bits."""
+        """Returns this view as routed experts have it: Megatron-LM's legacy grouped GEMM has no operands below 16
+        bits."""
         if self.recipe.moe_grouped_gemm != "legacy" or (self.recipe.sync_free_stage or 0) >= 2:
             return self
         return replace(self, linear_dtype=self.dtype, scaling="", cast_recipe="", gathered=self.act)
 
     @property
     def trainable(self) -> bool:
-        """False when the base weights are frozen (adapters are trained instead, or what stands before them)."""
+        """Returns whether the base weights are trained: they are frozen where adapters or the modules before them
+        are."""
         return self.recipe.lora is None and not self.recipe.freeze_language_model

@@ -82,12 +82,13 @@ class GroupedGemm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """Core attention of ``heads`` query and ``kv_heads`` key/value heads on one rank. Forward, or the whole backward.
+    """Core attention of ``heads`` query and ``kv_heads`` key/value heads on one rank: the forward, or the whole
+    backward.
 
     FLOP = 2·batch·heads·pairs·(head_dim_qk + head_dim_v) forward, 2.5 times that backward (five products for two);
-    pairs = seq_q·seq_k, half of it when causal with seq_q = seq_k, w·s − w²/2 under a window w. ``keys``: those that a
-    query sees on average where it chooses them (None: the mask says which). ``dropout``: scores in memory are dropped;
-    ``wide``: their softmax is made in fp32 and cast.
+    pairs = seq_q·seq_k, half of it when causal with seq_q = seq_k, w·s − w²/2 under a window w. ``keys``: how many a
+    query sees on average where it chooses them (None: the mask says). ``dropout``: acts on scores in memory; ``wide``:
+    their softmax is made in fp32 and cast.
     """
 
     name: str
@@ -111,7 +112,7 @@ class Attention:
 
     @property
     def pairs(self) -> float:
-        """Query-key pairs inside the mask of one head of one sequence."""
+        """Returns the query-key pairs inside the mask of one head of one sequence."""
         q, s, w = real(self.seq_q), real(self.seq_k), self.window
         if self.keys is not None:
             return q * self.keys
@@ -152,15 +153,16 @@ class Stream:
 
     @property
     def flops(self) -> float:
-        """Arithmetic that counts as such: none."""
+        """Returns 0: arithmetic of a memory-bound kernel is not counted as FLOP."""
         return 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scan(Stream):
-    """A kernel of a chunked recurrence: beside its bytes the FLOP of its small products and, where chunks follow one
-    another, how many ``steps`` one program makes. ``step``: what a step does, ``scale`` (states are scaled and added),
-    ``product`` (two dependent products) or ``element`` (a sum over a block of tokens; its FLOP are no products)."""
+    """A kernel of a chunked recurrence: beside its bytes it has the FLOP (``work``) of its small products and, where
+    chunks follow one another, the number of ``steps`` that one program makes. ``step``: what a step does, ``scale``
+    (states are scaled and added), ``product`` (two dependent products) or ``element`` (a sum over a block of tokens;
+    its FLOP are no products)."""
 
     work: float = 0.0
     steps: int = 0
@@ -177,10 +179,10 @@ class Collective:
 
     ``kind``: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send_recv``.
     ``hides_behind``: names of operators of the same phase that run beside it on another stream; ``("@phase",)``: all
-    compute of the phase. Exposed time = max(0, own time − time of what it hides behind).
-    ``transport``: ``nccl`` (RCCL on AMD), ``one_shot`` (a compiler's kernel), ``deepep`` or ``hybridep``.
-    ``nodes_bytes``: for token dispatch that deduplicates per node, bytes this rank sends to other nodes (None: derive);
-    ``rows``: those that it lands. ``calls``: one after the other, each of an equal part of ``bytes``.
+    compute of the phase. Exposed time = max(0, own time − time of what it hides behind). ``transport``: ``nccl`` (RCCL
+    on AMD), ``one_shot`` (a compiler's kernel), ``deepep`` or ``hybridep``. ``nodes_bytes``: for token dispatch that
+    deduplicates per node, bytes this rank sends to other nodes (None: derive); ``rows``: token rows that arrive at this
+    rank. ``calls``: number of calls one after the other, each of an equal part of ``bytes``.
     """
 
     name: str
@@ -197,7 +199,8 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class HostWork:
-    """Host time with no kernel of its own: ``microseconds`` of it, and, if ``sync``, a wait until the device is idle."""
+    """Host time with no kernel of its own: ``microseconds`` of work and, if ``sync``, a wait until the device is
+    idle."""
 
     name: str
     microseconds: float = 0.0

@@ -1,6 +1,6 @@
-"""The weights of one rank, as the modules that hold them declare them: the one book of parameters.
+"""The weights of one rank, as the modules that hold them declare them.
 
-Parameters, gradients, optimizer states and products, reductions, gathers, quantised copies: all are folds over these.
+Parameters, gradients, optimizer states, products, reductions, gathers and quantised copies are folds over them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from projector.size import real
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """``rows`` × ``columns`` elements, ``count`` times on this rank (local experts).
+    """A weight of ``rows`` × ``columns`` elements, ``count`` times on this rank (local experts).
 
     ``role``: ``linear`` (a matrix whose product low precision quantises), ``output``, ``embedding``, ``router``,
     ``vector`` (norms, biases) or ``adapter``. ``split``: the side that tensor parallelism cuts, ``rows`` or ``columns``
-    (empty: every rank holds the whole). ``parts``: rows of the matrices that it joins (queries, keys, values).
-    ``expert``: of routed experts. ``storage``: weights of one such name are one tensor where a rank holds several.
-    ``borrowed``: another module of the model owns it; a rank without that one keeps a copy. ``frozen``: not trained.
+    (empty: every rank holds the whole). ``parts``: rows of the matrices that are joined in it (queries, keys, values).
+    ``expert``: it belongs to a routed expert. ``storage``: weights of one storage name are one tensor where a rank
+    holds several. ``borrowed``: another module of the model owns it; a rank without that module keeps a copy.
+    ``frozen``: it is not trained.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Weight:
     borrowed: bool = False
     frozen: bool = False
 
-    def __hash__(self) -> int:  # of what tells most of them apart: memory asks for nothing more often
+    def __hash__(self) -> int:  # the fields that differ most: this is the hash that memory asks for most often
         return hash((self.name, self.rows, self.columns))
 
     @property
@@ -50,18 +51,18 @@ class Weight:
 
 
 def stored_at(weights: Iterable[Weight], storage: str, borrowed: bool = False) -> tuple[Weight, ...]:
-    """Returns the same weights, one tensor with all others of the name ``storage`` on their rank."""
+    """Returns the ``weights`` as one tensor with all others of the name ``storage`` on their rank."""
     return tuple(replace(weight, storage=storage, borrowed=borrowed) for weight in weights)
 
 
 def borrowed(weights: Iterable[Weight]) -> tuple[Weight, ...]:
-    """The same weights where every named storage belongs to another module."""
+    """Returns the ``weights`` with every named storage owned by another module."""
     return tuple(replace(weight, borrowed=True) if weight.storage else weight for weight in weights)
 
 
 @dataclass(frozen=True)
 class WeightSet:
-    """Every distinct weight that modules of a rank hold together, and how many of it there are."""
+    """Every distinct weight that modules of a rank hold together, with the number of its copies."""
 
     weights: Mapping[Weight, int]
 
@@ -70,24 +71,24 @@ class WeightSet:
 
     @cached_property
     def dense(self) -> float:
-        """Returns the elements outside routed experts: reduced over dp·cp."""
+        """Returns the elements outside routed experts, which are reduced over dp·cp."""
         return self.sum(expert=False)
 
     @cached_property
     def expert(self) -> float:
-        """Returns the elements of routed experts: reduced over expert-data-parallel ranks."""
+        """Returns the elements of routed experts, which are reduced over expert-data-parallel ranks."""
         return self.sum(expert=True)
 
     @cached_property
     def _elements(self) -> tuple[float, float]:
-        found: list[float] = [0, 0]
+        elements: list[float] = [0, 0]
         for weight, number in self.weights.items():
-            found[weight.expert] += weight.elements * number
-        return found[0], found[1]
+            elements[weight.expert] += weight.elements * number
+        return elements[0], elements[1]
 
     @cached_property
     def stored(self) -> Mapping[str, Weight]:
-        """Returns the weights that have the name of a storage, by it."""
+        """Returns the weights that name a storage, by the name of the storage."""
         return {weight.storage: weight for weight in self.weights if weight.storage}
 
     @property
@@ -96,52 +97,54 @@ class WeightSet:
 
     @property
     def trained(self) -> WeightSet:
-        """Those that are not frozen."""
+        """Returns the weights that are not frozen."""
         return self._where([not weight.frozen for weight in self.weights])
 
     def only(self, *roles: str) -> WeightSet:
+        """Returns the weights that play one of the ``roles``."""
         return self._where([weight.role in roles for weight in self.weights])
 
     def _where(self, chosen: Sequence[bool]) -> WeightSet:
-        """Itself where it is all of them, as it mostly is: what is summed of it stays known."""
+        """Returns this very set when all are chosen, as they mostly are, so that cached sums are used again."""
         return self if all(chosen) else WeightSet(dict(compress(self.weights.items(), chosen)))
 
     @property
     def products(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Returns (rows, columns) of the matrices outside routed experts, the output layer among them, and inside."""
+        """Returns (rows, columns) of the matrices outside routed experts, output layer included, and inside."""
         dense = [weight.shape for weight in self.weights if not weight.expert and weight.role in ("linear", "output")]
         return dense, [w.shape for w in self.weights if w.expert and w.role == "linear"]
 
     def sum(self, *, expert: bool) -> float:
+        """Returns the elements of routed experts, or of all other weights."""
         return self._elements[expert]
 
     def typical(self, *, expert: bool) -> float:
-        """Returns the elements of the tensor that an element drawn at random is of; 0 where there is none."""
-        each = [(w.elements * n, w.rows * w.columns) for w, n in self.weights.items() if w.expert == expert]
-        whole = sum(elements for elements, _ in each)
-        return sum(elements * size for elements, size in each) / whole if whole else 0.0
+        """Returns the size (elements) of the tensor in which an element drawn at random lies; 0 without any."""
+        tensors = [(w.elements * n, w.rows * w.columns) for w, n in self.weights.items() if w.expert == expert]
+        total = sum(elements for elements, _ in tensors)
+        return sum(elements * size for elements, size in tensors) / total if total else 0.0
 
     def tensors(self, *, expert: bool) -> int:
-        """Returns how many there are, each of its own."""
+        """Returns how many tensors the weights of routed experts, or all others, are."""
         return sum(weight.count * number for weight, number in self.weights.items() if weight.expert == expert)
 
 
 def held(groups: Iterable[tuple[Iterable[Weight], int]]) -> WeightSet:
-    """``groups``: the weights of a module and how many of it the rank has."""
+    """Returns the weights of ``groups``: the weights of a module and how many such modules the rank has."""
     return _together((weight, number) for weights, number in groups for weight in weights)
 
 
 def _together(weights: Iterable[tuple[Weight, int]]) -> WeightSet:
-    """The sum of them, each named storage once."""
-    found: dict[Weight, int] = {}
-    seen: set[str] = set()
+    """Sums the counts of equal weights; each named storage counts once."""
+    counts: dict[Weight, int] = {}
+    storages: set[str] = set()
     for weight, number in weights:
         if not weight.storage:
-            distinct = len(found)
-            before = found.setdefault(weight, number)  # most are new: one look is enough
-            if len(found) == distinct:
-                found[weight] = before + number
-        elif weight.storage not in seen:
-            seen.add(weight.storage)
-            found[weight] = 1
-    return WeightSet(found)
+            distinct = len(counts)
+            before = counts.setdefault(weight, number)  # most are new: one look is enough
+            if len(counts) == distinct:
+                counts[weight] = before + number
+        elif weight.storage not in storages:
+            storages.add(weight.storage)
+            counts[weight] = 1
+    return WeightSet(counts)

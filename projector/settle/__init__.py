@@ -1,1 +1,1 @@
-"""From a workload as it was written to one with nothing left open, with every assumption named."""
+"""Turns a workload as it was written into one with nothing left open, with every assumption named."""

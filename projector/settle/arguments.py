@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of :func:`projector.project`: types, ranges, what does not go together; all at once."""
+"""Checks the arguments of :func:`projector.project`: types, ranges, what does not go together; all mistakes at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check(
 def around(
     cluster: Cluster, mode: str, settings: Settings = kernel_settings.DEFAULT, efficiency: Efficiency | None = None
 ) -> list[Problem]:
-    """Returns what is wrong with all arguments but the workload."""
+    """Returns every problem of the arguments other than the workload."""
     wrong = [*cluster_problems(cluster), *of_type(settings, Settings, "", "settings.")]
     if settings is not kernel_settings.DEFAULT and not wrong:
         try:
@@ -52,11 +52,11 @@ def around(
 
 
 def of_workload(workload: Workload) -> list[Problem]:
-    """Returns what is wrong with a workload, by the rules of its framework and of its schedule, too."""
-    before = known(workload)
-    typed = [] if before else of_type(workload, Workload, "")
-    wrong = list(problems(workload, split=None if typed else _split_rule(workload.framework)))
-    if not (before or wrong):
+    """Returns every problem of a workload, by the rules of its framework and of its schedule, too."""
+    checked_before = known(workload)
+    typed = [] if checked_before else of_type(workload, Workload, "")
+    wrong = list(problems(workload, split=None if typed else _allows_uneven_split(workload.framework)))
+    if not (checked_before or wrong):
         remember(workload)
     if not (typed or wrong):
         wrong += launch.problems(workload, launch.GRID[-1:])
@@ -64,15 +64,13 @@ def of_workload(workload: Workload) -> list[Problem]:
 
 
 def together_wrong(workload: Workload) -> bool:
-    """Returns whether something of a workload, whose sizes may be columns, does not go together. No single value of it is
-    wrong."""
+    """Returns whether values of ``workload``, each right by itself, clash; its sizes may be columns."""
     return bool(
-        together(workload, split=_split_rule(workload.framework))
+        together(workload, split=_allows_uneven_split(workload.framework))
         or launch.problems(workload, launch.GRID[-1:])
         or scheduling.problems(workload)
     )
 
 
-def _split_rule(framework: str) -> bool:
-    """The framework's rule for layers that do not divide, which decides whether a layout is valid."""
+def _allows_uneven_split(framework: str) -> bool:
     return bool(load_framework(framework).defaults.get("allow_uneven_pipeline_split"))

@@ -1,6 +1,6 @@
-"""Whether devices and hosts can do what a recipe asks: precision, attention kernel, transport of tokens, memory of hosts.
+"""Checks whether devices and hosts can do what a recipe asks: precision, attention kernel, token transport, memory.
 
-A plan that asks for more is refused. A run that exists did it: then it is a doubt, named among what is assumed.
+A plan that asks for more is refused. A published run did it: then the problem is a doubt, listed among the assumptions.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ _KERNELS = ("flash", "fa2", "fa3", "fa4", "fused")
 
 
 def problems(recipe: Recipe, gpu: Gpu) -> tuple[Problem, ...]:
-    """Everything that ``recipe`` asks of ``gpu`` and that it cannot do, with what it can do."""
+    """Returns everything that ``recipe`` asks of ``gpu`` beyond what the GPU can do, with what it can do."""
     library = (recipe.moe_flex_dispatcher_backend or "deepep") if recipe.moe_token_dispatcher_type == "flex" else None
     return _problems(gpu, recipe.precision, recipe.fp8_recipe, recipe.attention_backend, library)
 
 
 def beyond(gpu: Gpu, fields: Mapping[str, Any]) -> tuple[Problem, ...]:
-    """The same for some fields of a recipe, as an axis of a search or a change sets them."""
+    """Returns the same as :func:`problems` for some ``fields`` of a recipe, as a search axis or a change sets them."""
     flex = fields.get("moe_token_dispatcher_type") == "flex"
     library = (fields.get("moe_flex_dispatcher_backend") or "deepep") if flex else None
     return _problems(gpu, fields.get("precision"), fields.get("fp8_recipe"), fields.get("attention_backend"), library)
 
 
 def shown_by(recipe: Recipe, cluster: Cluster) -> tuple[Cluster, tuple[str, ...]]:
-    """``cluster`` with a GPU that can do what a run of ``recipe`` did on it, and the doubts about that run."""
-    found = problems(recipe, cluster.gpu)
-    if not found:
+    """Returns ``cluster`` with a GPU that can do what a run of ``recipe`` did on it, and the doubts about that run."""
+    wrong = problems(recipe, cluster.gpu)
+    if not wrong:
         return cluster, ()
-    gpu = replace(cluster.gpu, shown=(*cluster.gpu.shown, *(str(each.found) for each in found)))
-    return replace(cluster, gpu=gpu), tuple(map(doubt, found))
+    gpu = replace(cluster.gpu, shown=(*cluster.gpu.shown, *(str(problem.found) for problem in wrong)))
+    return replace(cluster, gpu=gpu), tuple(map(doubt, wrong))
 
 
 def doubt(problem: Problem) -> str:
-    """A problem of a run that exists, as a text of what is assumed of it."""
+    """Returns a problem of a published run as a text for its list of assumptions."""
     key = problem.key.removeprefix("recipe.")
     return f"{key}={problem.found} as the run says, though it is beyond {problem.expected}"
 
@@ -53,10 +53,11 @@ def doubt(problem: Problem) -> str:
 def _problems(
     gpu: Gpu, precision: str | None, scaling: str | None, backend: str | None, library: str | None
 ) -> tuple[Problem, ...]:
-    return tuple(each for each in _asked(gpu, precision, scaling, backend, library) if each.found not in gpu.shown)
+    asked = _all_problems(gpu, precision, scaling, backend, library)
+    return tuple(problem for problem in asked if problem.found not in gpu.shown)
 
 
-def _asked(
+def _all_problems(
     gpu: Gpu, precision: str | None, scaling: str | None, backend: str | None, library: str | None
 ) -> Iterator[Problem]:
     able = precisions(gpu)
@@ -77,7 +78,7 @@ def _problem(key: str, found: str, gpu: Gpu, able: tuple[str, ...]) -> Problem:
     return Problem("", f"recipe.{key}", found, f"what {gpu.name} ({gpu.arch}) runs: {', '.join(able)}")
 
 
-#: Fields of a recipe that use the host, and what they are without it.
+#: Fields of a recipe that use the host, with their values without offload.
 OFFLOADS = {
     "optimizer_cpu_offload": False,
     "offload_optimizer_states": False,
@@ -85,47 +86,46 @@ OFFLOADS = {
     "offload_modules": (),
 }
 _TB = 1e12
-#: What the ranks of a run hold without offload: a search for what frees memory asks of many offloads of one run.
-_WITHOUT: BoundedCache[list[float]] = BoundedCache(1000)
+#: Bytes of each rank without offload: a search asks for them for many offloads of one run.
+_BYTES_WITHOUT_OFFLOAD: BoundedCache[list[float]] = BoundedCache(1000)
 
 
 def offloads(resolved: Resolved) -> tuple[str, ...]:
-    """The fields by which ``resolved`` uses the memory of its hosts."""
+    """Returns the names of the recipe fields by which ``resolved`` uses the memory of its hosts."""
     recipe = resolved.workload.recipe
     return tuple(name for name in OFFLOADS if getattr(recipe, name))
 
 
 def host_bytes(resolved: Resolved, cluster: Cluster) -> float:
-    """Returns the bytes that the fullest host holds at least: of each of its ranks the states and activations that the
-    peak of the device has less than it would have without offload. An optimizer on the host has fp32 states, whatever
-    the device's would have. Ranks of one stage fill hosts first (tp, cp and dp before pp)."""
+    """Returns the least bytes that the fullest host holds: for each of its ranks the states and activations that
+    offload takes from the peak of the device. An optimizer on the host has fp32 states, whatever the device's would
+    have. Ranks of one stage fill hosts first (tp, cp and dp before pp)."""
     workload = resolved.workload
     wide = {"use_precision_aware_optimizer": False} if workload.recipe.optimizer_cpu_offload else {}
     bare = evolve(resolved, workload=evolve(workload, recipe=evolve(workload.recipe, **OFFLOADS, **wide)))
-    whole = _WITHOUT.get((bare, IdentityKey(cluster.gpu)), lambda: _movable(bare, cluster.gpu))
-    saved = [max(0.0, here - left) for here, left in zip(whole, _movable(resolved, cluster.gpu), strict=True)]
+    without = _BYTES_WITHOUT_OFFLOAD.get((bare, IdentityKey(cluster.gpu)), lambda: _movable_bytes(bare, cluster.gpu))
+    moved = [max(0.0, whole - rest) for whole, rest in zip(without, _movable_bytes(resolved, cluster.gpu), strict=True)]
     ranks = min(workload.gpus, cluster.gpus_per_host)
     replicas = workload.gpus // workload.recipe.pp
     stages = max(1, ranks // replicas)
-    heaviest: float = max(sum(saved[i : i + stages]) for i in range(0, len(saved), stages))
-    return min(ranks, replicas) * heaviest
+    fullest: float = max(sum(moved[i : i + stages]) for i in range(0, len(moved), stages))
+    return min(ranks, replicas) * fullest
 
 
-def _movable(resolved: Resolved, gpu: Gpu) -> list[float]:
-    """Returns the bytes of each rank that may go to its host."""
+def _movable_bytes(resolved: Resolved, gpu: Gpu) -> list[float]:
     names = ("master_weights", "moments", "activations")
     return [sum(rank.components[name] for name in names) for rank in plan(resolved, gpu).ranks]
 
 
 def host_problems(resolved: Resolved, cluster: Cluster) -> list[Problem]:
-    """Returns what offload asks of the hosts of ``cluster`` beyond their memory."""
+    """Returns a problem where offload needs more memory than the hosts of ``cluster`` have."""
     fields = offloads(resolved)
     if not fields:
         return []
-    needed, there = host_bytes(resolved, cluster), host_link.capacity(cluster)
-    if needed <= there:
+    needed, limit = host_bytes(resolved, cluster), host_link.capacity(cluster)
+    if needed <= limit:
         return []
     expected = (
-        f"at most the {there / _TB:.2f} TB of a host ({cluster.gpus_per_host} GPUs; host_memory_gib of a cluster file)"
+        f"at most the {limit / _TB:.2f} TB of a host ({cluster.gpus_per_host} GPUs; host_memory_gib of a cluster file)"
     )
     return [Problem("", f"recipe.{fields[0]}", f"{needed / _TB:.2f} TB a host at least", expected)]

@@ -1,4 +1,4 @@
-"""``settled_each``: many workloads as a cluster would run them, those that differ in sizes alone in one go."""
+"""Settles many workloads together: those that differ in sizes alone in one go."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from projector.workload.workload import Workload
 
 _sizes = attrgetter(*LAYOUT_SIZES)
 _places = attrgetter(*PLACES)
-_hosted = attrgetter(*capable.OFFLOADS)
+_offload_fields = attrgetter(*capable.OFFLOADS)
 
 
 class Settled(NamedTuple):
-    """``runs``, of which the i-th is of the workload number ``rows[i]``; why the others cannot run, by their numbers."""
+    """The settled ``runs``, the i-th of workload ``rows[i]``, and why the other workloads cannot run, by number."""
 
     runs: Runs
     rows: Rows
@@ -37,46 +37,46 @@ class Settled(NamedTuple):
 
 
 def settled_each(workloads: Sequence[Workload], cluster: Cluster, *, checked: bool = True) -> Settled:
-    """Returns all as ``cluster`` would run them. ``checked``: nothing is wrong with what they state."""
-    alike: dict[Hashable, list[int]] = {}
+    """Returns all ``workloads`` as ``cluster`` would run them. ``checked``: their arguments are known to be right."""
+    groups: dict[Hashable, list[int]] = {}
     for i, load in enumerate(workloads):
-        alike.setdefault(_alike(load) or i, []).append(i)
-    ones: list[Resolved] = []
+        groups.setdefault(_group_key(load) or i, []).append(i)
+    settled_runs: list[Resolved] = []
     parts: list[tuple[list[int], NDArray[np.int64]]] = []
     refused: dict[int, Refusal] = {}
-    for those in alike.values():
-        left = those
-        if len(those) > 1 and not any(_hosted(workloads[those[0]].recipe)):
-            left = []
-            loads = [workloads[i] for i in those]
-            for own, run in trace(_Group(loads, cluster, checked).run, len(those)):
+    for members in groups.values():
+        single = members
+        if len(members) > 1 and not any(_offload_fields(workloads[members[0]].recipe)):
+            single = []
+            loads = [workloads[i] for i in members]
+            for part, run in trace(_Group(loads, cluster, checked).run, len(members)):
                 if run is None:
-                    left += [those[i] for i in own]
+                    single += [members[i] for i in part]
                 else:
-                    own_cells = cells(run, len(own))
-                    ones.append(in_columns(run, own_cells[:, :1]))
-                    parts.append(([those[i] for i in own], own_cells))
-        for i in left:
+                    part_cells = cells(run, len(part))
+                    settled_runs.append(in_columns(run, part_cells[:, :1]))
+                    parts.append(([members[i] for i in part], part_cells))
+        for i in single:
             try:
-                ones.append(_alone(workloads[i], cluster, checked))
-                parts.append(([i], cells(ones[-1], 1)))
+                settled_runs.append(_settled_alone(workloads[i], cluster, checked))
+                parts.append(([i], cells(settled_runs[-1], 1)))
             except (InputError, Unsupported) as error:
                 refused[i] = error.with_traceback(None)  # which holds all that was found
     lengths = [len(rows) for rows, _ in parts]
-    whole = np.concatenate([each for _, each in parts], axis=1) if parts else numbers([])
+    all_cells = np.concatenate([block for _, block in parts], axis=1) if parts else numbers([])
     rows = np.array([row for rows, _ in parts for row in rows], np.intp)
-    return Settled(Runs(ones, np.repeat(np.arange(len(ones)), lengths), whole), rows, refused)
+    return Settled(Runs(settled_runs, np.repeat(np.arange(len(settled_runs)), lengths), all_cells), rows, refused)
 
 
-def _alone(workload: Workload, cluster: Cluster, checked: bool) -> Resolved:
+def _settled_alone(workload: Workload, cluster: Cluster, checked: bool) -> Resolved:
     if not checked and (wrong := arguments.of_workload(workload)):
         raise InputError(wrong)
     return settled(workload, cluster, published=False)
 
 
-def _alike(workload: Workload) -> Hashable:
-    """Equal for workloads that differ in the sizes of a rank and in their batch, whose single values are right if those of
-    one are; None for one that is like no other."""
+def _group_key(workload: Workload) -> Hashable:
+    """Returns a key that workloads share which differ in sizes of a rank and in batch, and whose single values are
+    right if those of one are; None for a workload that shares it with no other."""
     model, recipe = workload.model, workload.recipe
     if type(workload.gpus) is not int or type(model) is not Model or type(recipe) is not Recipe:
         return None
@@ -84,28 +84,28 @@ def _alike(workload: Workload) -> Hashable:
     if not sizes:
         return None
     try:
-        by = workload.framework, workload.framework_date, form(recipe)
-        hash(by)
+        switches = workload.framework, workload.framework_date, form(recipe)
+        hash(switches)
     except TypeError:  # a value without a hash is none that is right
         return None
     tp, pp, vpp, cp, ep, etp, *_ = sizes
-    own = pp, vpp, cp, tp == 1, ep == 1, etp == 1, workload.gpus
-    return IdentityKey(model), by, own, (*map(type, places), *places)
+    degrees = pp, vpp, cp, tp == 1, ep == 1, etp == 1, workload.gpus
+    return IdentityKey(model), switches, degrees, (*map(type, places), *places)
 
 
 class _Group:
-    """Workloads that are alike, and what becomes of parts of them."""
+    """Workloads with one group key, of which parts are settled as one run."""
 
     def __init__(self, loads: Sequence[Workload], cluster: Cluster, checked: bool) -> None:
         self._one, self._cluster, self._checked = loads[0], cluster, checked
         self._cells = np.array([_sizes(load.recipe) for load in loads], np.int64).T
         self._wrong = not checked and bool(value_problems(loads[0]))
 
-    def run(self, those: Rows) -> Resolved | None:
-        """Returns the workloads ``those`` as one run, None where they cannot run."""
+    def run(self, rows: Rows) -> Resolved | None:
+        """Returns the workloads numbered ``rows`` as one run; None where they cannot run."""
         if self._wrong:
             return None
-        sizes = dict(zip(LAYOUT_SIZES, map(column, self._cells[:, those]), strict=True))
+        sizes = dict(zip(LAYOUT_SIZES, map(column, self._cells[:, rows]), strict=True))
         load = evolve(self._one, recipe=evolve(self._one.recipe, **sizes))
         if not self._checked and arguments.together_wrong(load):
             return None

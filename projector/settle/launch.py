@@ -1,11 +1,11 @@
-"""What a framework refuses at launch beyond sizes that do not divide: switches that exclude or need each other.
+"""The rules by which frameworks refuse to launch, beyond sizes that do not divide: switches that exclude or need others.
 
 Rules of Megatron-LM (NVIDIA/Megatron-LM@d98e8a6 megatron/training/arguments.py,
 megatron/core/transformer/transformer_config.py, megatron/core/model_parallel_config.py,
 megatron/core/pipeline_parallel/schedules.py), of torchtitan (pytorch/torchtitan@b5bcd76
 torchtitan/distributed/parallel_dims.py, pipeline_parallel.py) and of Primus (AMD-AGI/Primus@fd1eeab
-primus/backends/megatron/patches, rocm_arg_validation.py). A search asks each once for all configurations that are alike
-in the fields that it reads. A published run is not held to them: its release may have been another.
+primus/backends/megatron/patches, rocm_arg_validation.py). A search asks each rule once for all configurations with
+equal fields that the rule reads. A published run is not held to them: its release may have been another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from projector.workload.workload import Workload
 
 _MEGATRON = ("megatron", "primus", "nemo")
 _SHARDED = ("optim", "optim_grads", "optim_grads_params")
-#: The framework file of strategies that papers describe and no framework here runs.
+#: Name of the framework file for strategies that papers describe and no framework here runs.
 ANALYTIC = "analytic"
 
 
@@ -38,79 +38,78 @@ def family(framework: str) -> str:
 
 
 def schedules_of(framework: str, *, tuned: bool = True) -> tuple[str, ...]:
-    """Pipeline schedules that ``framework`` runs; those of Megatron-LM where nothing is known of it. ``tuned``: also those
-    whose order is made for the durations at hand, which takes too long for each of a search's thousands."""
-    return own_schedules(framework, tuned=tuned) or _run_by("megatron", tuned)
+    """Returns the pipeline schedules that ``framework`` runs; those of Megatron-LM for an unknown framework. ``tuned``:
+    include schedules whose order is made for the durations at hand, too slow for each of a search's thousands of layouts."""
+    return own_schedules(framework, tuned=tuned) or _schedules_run_by("megatron", tuned)
 
 
 def own_schedules(framework: str, *, tuned: bool = True) -> tuple[str, ...]:
-    """The same; none where nothing is known of it."""
-    return _run_by(family(framework), tuned)
+    """Returns the same as :func:`schedules_of`, but none for an unknown framework."""
+    return _schedules_run_by(family(framework), tuned)
 
 
-#: Token dispatchers, and libraries of the flex one, by family of frameworks; of the others nothing is known.
+#: Token dispatchers, and libraries of the flex dispatcher, by family of frameworks; other families are unknown.
 _DISPATCHERS: Mapping[str, tuple[str, ...]] = {
     "megatron": ("allgather", "alltoall", "deepep", "hybridep"),
     "primus": ("allgather", "alltoall", "deepep", "hybridep", "mega_moe"),
     "torchtitan": ("alltoall", "deepep", "hybridep"),
 }
-#: All that any framework has.
+#: Dispatchers and libraries of any framework.
 DISPATCHERS = tuple(dict.fromkeys(name for names in _DISPATCHERS.values() for name in names))
 
 
 def dispatchers_of(framework: str) -> tuple[str, ...]:
-    """Token dispatchers, and libraries of the flex one, that ``framework`` has; none where nothing is known of it."""
+    """Returns the token dispatchers, and libraries of the flex one, of ``framework``; none for an unknown framework."""
     return _DISPATCHERS.get(family(framework), ())
 
 
 def foreign(workload: Workload) -> tuple[str, ...]:
-    """Returns what the (resolved) recipe asks for that its framework does not run, as texts for what is assumed: a plan
-    may well ask what another framework's schedule or dispatcher would bring."""
-    recipe, name, found = workload.recipe, workload.framework, []
+    """Returns what the resolved recipe asks for that its framework does not run, as texts for the list of assumptions:
+    a plan may well ask what another framework's schedule or dispatcher would bring."""
+    recipe, name, texts = workload.recipe, workload.framework, []
     schedule = pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)
-    able = _run_by(family(name))
-    if recipe.pp > 1 and able and schedule not in able:
-        found.append(f"pipeline_schedule={schedule}, which {name} does not run (it runs {', '.join(able)})")
+    schedules = _schedules_run_by(family(name))
+    if recipe.pp > 1 and schedules and schedule not in schedules:
+        texts.append(f"pipeline_schedule={schedule}, which {name} does not run (it runs {', '.join(schedules)})")
     library = recipe.moe_token_dispatcher_type
     if library == "flex":
         library = recipe.moe_flex_dispatcher_backend or "deepep"
     dispatchers = dispatchers_of(name)
     if workload.model.moe and dispatchers and library not in dispatchers:
-        found.append(
+        texts.append(
             f"moe_token_dispatcher_type={library}, which {name} does not run (it runs {', '.join(dispatchers)})"
         )
-    return tuple(found)
+    return tuple(texts)
 
 
-def _run_by(kind: str, tuned: bool = True) -> tuple[str, ...]:
-    known = ((name, pipeline.generator(name)) for name in pipeline.names(unlisted=True))
-    return tuple(name for name, made in known if kind in made.run_by and (tuned or made.tuned is None))
+def _schedules_run_by(kind: str, tuned: bool = True) -> tuple[str, ...]:
+    generators = ((name, pipeline.generator(name)) for name in pipeline.names(unlisted=True))
+    return tuple(name for name, made in generators if kind in made.run_by and (tuned or made.tuned is None))
 
 
 def rules_of(framework: str) -> tuple[Rule, ...]:
-    """Returns the rules of a framework; of one of which nothing is known, those that all have."""
-    return RULES.get(family(framework), _EVERY)
+    """Returns the rules of a framework; for an unknown one the rules that all have."""
+    return RULES.get(family(framework), _COMMON)
 
 
 def problems(workload: Workload, asked: Sequence[Rule] | None = None) -> list[Problem]:
-    """Everything for which the framework of ``workload`` would refuse to start, by the rules ``asked`` or all of its own."""
+    """Returns every reason why the framework of ``workload`` would refuse to start, by ``asked`` or all rules."""
     return broken(rules_of(workload.framework) if asked is None else asked, workload)
 
 
 def _order(r: Recipe) -> str:
-    """The schedule that runs."""
     return pipeline.choose(r.pipeline_schedule, r.pp, r.vpp)
 
 
-def _unable(r: Recipe, w: Workload) -> str:
-    """The schedules that the framework runs, where the one that is asked for is none of them."""
+def _able(r: Recipe, w: Workload) -> str:
+    """Returns the schedules that the framework runs, empty where the schedule asked for is one of them."""
     able = schedules_of(w.framework)
     return ", ".join(able) if r.pp > 1 and r.pipeline_schedule is not None and _order(r) not in able else ""
 
 
 def _uncut(m: Model, r: Recipe) -> bool:
-    """Whether no number of layers a stage comes to these stages: torchtitan cuts a model by the layers of a stage, embedding
-    and output counted. Two chunks of a looped schedule need no such number."""
+    """Returns whether no whole number of layers a stage gives these stages: torchtitan cuts a model by the layers of a
+    stage, embedding and output counted. Two chunks of a looped schedule need no such number."""
     if r.pp == 1 or r.vpp <= 2:
         return False
     weighted, stages = m.num_layers + 2 * (r.pipeline_remainder != "first"), r.pp * r.vpp
@@ -118,7 +117,7 @@ def _uncut(m: Model, r: Recipe) -> bool:
 
 
 def _exchange_exposed(m: Model, r: Recipe) -> object:
-    """Whether the exchange of experts cannot hide behind another micro-batch (transformer_config.py,
+    """Returns whether the exchange of experts cannot hide behind another micro-batch (transformer_config.py,
     overlap_moe_expert_parallel_comm)."""
     return (
         r.ep == 1
@@ -139,14 +138,14 @@ GRID = (
          lambda m, r, w: r.tensor_parallel_algorithm == "summa" and w.framework != ANALYTIC,
          f"1d: {{w.framework}} has no SUMMA; the framework {ANALYTIC} has"),
 )
-_EVERY = (
+_COMMON = (
     *GRID, rules.FAST_DOMAIN,
     Rule("recipe.recompute_granularity", lambda m, r, w: conflict(r),
          "no whole layers where weight gradients are put off"),
     Rule("recipe.sequence_parallel", lambda m, r, w: r.sequence_parallel and r.tp == 1, "tp > 1"),
 )
 _CORE = (
-    Rule("recipe.pipeline_schedule", lambda m, r, w: _unable(r, w), "one that {w.framework} runs: {0}"),
+    Rule("recipe.pipeline_schedule", lambda m, r, w: _able(r, w), "one that {w.framework} runs: {0}"),
     Rule("recipe.global_batch_size", lambda m, r, w: r.pp > 1 and _order(r) in ("interleaved", "interleaved_zb")
          and w.num_microbatches < r.pp,
          "as many micro-batches as stages, or more, where chunks are interleaved"),
@@ -186,23 +185,23 @@ _CORE = (
          lambda m, r, w: r.cpu_offloading_num_layers and (r.pp > 1 or r.recompute_granularity not in (None, "none")),
          "no pipeline and no recompute"),
 )
-#: Rules by family of frameworks, and those that every framework has.
+#: Rules by family of frameworks, those that every framework has included.
 RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({
-    "primus": (*_EVERY, *_CORE),
+    "primus": (*_COMMON, *_CORE),
     "megatron": (
-        *_EVERY, *_CORE,
+        *_COMMON, *_CORE,
         Rule("recipe.data_parallel_sharding",
              lambda m, r, w: r.data_parallel_sharding == "optim_grads_params" and (r.pp > 1 or r.ep > 1),
              "no pipeline and no experts apart, where PyTorch shards the weights"),
     ),
     "torchtitan": (
-        *_EVERY,
-        Rule("recipe.pipeline_schedule", lambda m, r, w: _unable(r, w), "one that {w.framework} runs: {0}"),
+        *_COMMON,
+        Rule("recipe.pipeline_schedule", lambda m, r, w: _able(r, w), "one that {w.framework} runs: {0}"),
         # schedules of one stage a rank take one, looped ones at least two, V-shaped ones exactly two
         Rule("recipe.vpp", lambda m, r, w: r.vpp == 1 and r.pp > 1 and _order(r) not in ("1f1b", "gpipe") and _order(r),
              "two chunks a rank or more for {0}"),
         Rule("recipe.vpp", lambda m, r, w: _uncut(m, r), "as many stages as whole layers of a stage cut the model into"),
-        # without a group of their own experts are cut as the rest is (models/llama4/infra/parallelize.py)
+        # experts without a group of their own are split like the other weights (models/llama4/infra/parallelize.py)
         Rule("recipe.etp", lambda m, r, w: m.moe and r.ep == 1 and r.etp != r.tp, "tp = {r.tp} where ep is 1"),
         Rule("recipe.sequence_parallel", lambda m, r, w: r.sequence_parallel is False and r.tp > 1,
              "on with tp > 1: torchtitan's plans of tensor parallelism shard the sequence"),

@@ -1,4 +1,4 @@
-"""Whether the pipeline schedule of a workload can run on its sizes and with its recompute."""
+"""Checks whether the pipeline schedule of a workload can run on its sizes and with its recompute."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ _sizes = attrgetter("pp", "vpp", "tp", "tp2", "cp", "micro_batch_size", "global_
 
 
 def problems(workload: Workload) -> list[Problem]:
-    """Returns what keeps the schedule of the recipe from running on its sizes, in the words of an input file."""
+    """Returns what keeps the schedule of the recipe from running on its sizes, with keys as in an input file."""
     recipe = workload.recipe
-    sizes, text = _sizes(recipe), recipe.pipeline_schedule
-    whole = {*map(type, sizes)} <= {int, Column} and least(*sizes) >= 1
-    if not whole or workload.dp < 1 or (text is not None and pipeline.find(text) is None):
+    sizes, asked = _sizes(recipe), recipe.pipeline_schedule
+    whole_numbers = {*map(type, sizes)} <= {int, Column} and least(*sizes) >= 1
+    if not whole_numbers or workload.dp < 1 or (asked is not None and pipeline.find(asked) is None):
         return []  # the checks of the workload say so
     chunks_of_rank = virtual_stages(recipe)
-    name = pipeline.choose(text, recipe.pp, chunks_of_rank)
+    name = pipeline.choose(asked, recipe.pp, chunks_of_rank)
     group = recipe.microbatch_group_size_per_vp_stage
     m = most(1, workload.num_microbatches)
-    found = pipeline.problems(name, recipe.pp, chunks_of_rank, m, group, where="")
-    return [*(_in_recipe(problem, recipe) for problem in found), *_last_group(name, recipe, m)]
+    wrong = pipeline.problems(name, recipe.pp, chunks_of_rank, m, group, where="")
+    return [*(_as_recipe_problem(problem, recipe) for problem in wrong), *_last_group_problems(name, recipe, m)]
 
 
-def _in_recipe(problem: Problem, recipe: Recipe) -> Problem:
+def _as_recipe_problem(problem: Problem, recipe: Recipe) -> Problem:
     if problem.key != "microbatches":
         return replace(problem, key=f"recipe.{problem.key}")
     expected = f"{problem.expected}, not {problem.found} micro-batches"
     return replace(problem, key="recipe.global_batch_size", found=recipe.global_batch_size, expected=expected)
 
 
-def _last_group(name: str, recipe: Recipe, m: int) -> list[Problem]:
-    """Interleaved schedules of the frameworks take no last group of micro-batches that does not fill the pipeline
+def _last_group_problems(name: str, recipe: Recipe, m: int) -> list[Problem]:
+    """Checks the last group of micro-batches: interleaved schedules of the frameworks refuse one that leaves ranks idle
     (Megatron-LM core/pipeline_parallel/schedules.py, check of the remainder by the group size; torch likewise)."""
     size = max(recipe.pp, recipe.microbatch_group_size_per_vp_stage or recipe.pp)
     left = m % size
@@ -56,10 +56,10 @@ def conflict(recipe: Recipe) -> str | None:
     AMD-AGI/Primus@fd1eeabb refuses the pair in its projection and falls back on whole backwards; selective recompute
     rebuilds operators whose inputs are kept, which ``W`` can use.
     """
-    nothing = recipe.recompute_method == "block" and not recipe.recompute_num_layers
-    whole = bool(recipe.recompute_layer_ids) or (recipe.recompute_granularity == "full" and not nothing)
+    no_layer = recipe.recompute_method == "block" and not recipe.recompute_num_layers
+    whole_layers = bool(recipe.recompute_layer_ids) or (recipe.recompute_granularity == "full" and not no_layer)
     name = pipeline.choose(recipe.pipeline_schedule, recipe.pp, virtual_stages(recipe))
-    if not whole or not pipeline.generator(name).split:
+    if not whole_layers or not pipeline.generator(name).split:
         return None
     return (
         "the schedule puts weight gradients off, but recompute of whole layers (recompute_granularity=full, "

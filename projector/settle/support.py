@@ -1,4 +1,4 @@
-"""What a framework can run of a model on a GPU, from the tables that projections rest on: nothing here is decided anew."""
+"""Says what a framework can run of a model on a GPU, from the tables that projections rest on."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-_PLAIN = ("alltoall", "allgather")  # collectives of the library: every GPU has them
+_PLAIN = ("alltoall", "allgather")  # plain collectives, which every GPU has
 _SEQUENCE = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """``topic`` (``precision``, ``attention``, ``dispatcher``, ``schedule``) and ``name`` of what is asked; ``runs``:
-    whether, None where no table knows; ``how``: in words; ``since``: month of the first build that has it, empty where
-    no table tells; ``source``: who says so."""
+    """Whether one thing runs: ``topic`` (``precision``, ``attention``, ``dispatcher``, ``schedule``) and ``name`` of
+    the thing; ``runs``: None where no table knows; ``how``: in words; ``since``: month of the first build that has it,
+    empty where no table tells; ``source``: who says so."""
 
     topic: str
     name: str
@@ -39,8 +39,8 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Support:
-    """``refused``: why no layout of it is projected, in words, none where it is; ``open``: what is projected as something
-    near, or assumed."""
+    """All answers. ``refused``: why no layout of the model is projected, empty where one is; ``open``: what is
+    projected as something near, or assumed."""
 
     answers: tuple[Answer, ...]
     refused: tuple[str, ...]
@@ -48,8 +48,8 @@ class Support:
 
 
 def supported(model: Model, cluster: Cluster, framework: str, date: str = "") -> Support:
-    """Of one sample on one GPU of ``cluster``, whether it fits or not. Raises :class:`InputError` for another
-    framework than those that have a file."""
+    """Returns what ``framework`` runs of ``model``, for one sample on one GPU of ``cluster``, whether it fits in memory
+    or not. Raises :class:`InputError` for a framework without a file."""
     load(framework)
     recipe = Recipe(micro_batch_size=1, global_batch_size=1, seq_length=_SEQUENCE)
     workload = Workload(model=model, recipe=recipe, gpus=1, framework=framework, framework_date=date)
@@ -64,8 +64,8 @@ def supported(model: Model, cluster: Cluster, framework: str, date: str = "") ->
     answers += _attention(resolved, gpu) if resolved else ()
     answers += _dispatchers(framework, gpu) if model.moe else ()
     answers += _schedules(framework)
-    left = (*model.unmodelled, *(resolved.assumed if resolved else ()))
-    return Support(answers=tuple(answers), refused=refused, open=left)
+    unsure = (*model.unmodelled, *(resolved.assumed if resolved else ()))
+    return Support(answers=tuple(answers), refused=refused, open=unsure)
 
 
 def _precisions(gpu: Gpu) -> Iterator[Answer]:
@@ -76,47 +76,47 @@ def _precisions(gpu: Gpu) -> Iterator[Answer]:
 
 
 def _attention(resolved: Resolved, gpu: Gpu) -> Iterator[Answer]:
-    """The kernels that the stack runs on this model, then those that a recipe may ask for."""
+    """Yields the kernels that the stack runs on this model, then those that a recipe may ask for."""
     kernels = resolved.execution.kernels
     blocks = [layer(kind, resolved) for kind in dict.fromkeys(resolved.workload.model.layer_kinds)]
     ops = (op for block in blocks for op in (*block.forward, *block.backward_input) if isinstance(op, Attention))
     seen: dict[tuple[str, str], Answer] = {}
     for op in ops:
         family = choose(kernels.attention, kernels.built, gpu.arch, op)[0] if op.flash else UNFUSED
-        found = taker(kernels.attention, kernels.built, gpu.arch, op) if op.flash else None
-        which = "backward" if op.backward else "forward"
+        kernel = taker(kernels.attention, kernels.built, gpu.arch, op) if op.flash else None
+        phase = "backward" if op.backward else "forward"
         answer = Answer(
             topic="attention",
-            name=f"{which} of this model",
+            name=f"{phase} of this model",
             runs=family != UNFUSED,
             how=f"{family}, heads of {op.head_dim_qk}/{op.head_dim_v} in {op.dtype}",
-            since=found.since if found else "",
-            source=found.source if found else "",
+            since=kernel.since if kernel else "",
+            source=kernel.source if kernel else "",
         )
-        seen.setdefault((which, answer.how), answer)
+        seen.setdefault((phase, answer.how), answer)
     yield from seen.values()
-    listed = known(gpu.arch, ATTENTION)
+    runnable = known(gpu.arch, ATTENTION)
     for name in ("fa2", "fa3", "fa4", "fused"):
-        runs, how = None if listed is None else name in listed, f"kernels for {gpu.arch}"
-        how = how if runs else f"no {how}" if listed is not None else f"nothing is known of {gpu.arch}"
-        yield Answer(topic="attention", name=name, runs=runs, how=how, source=(listed or {}).get(name, ""))
+        runs, how = None if runnable is None else name in runnable, f"kernels for {gpu.arch}"
+        how = how if runs else f"no {how}" if runnable is not None else f"nothing is known of {gpu.arch}"
+        yield Answer(topic="attention", name=name, runs=runs, how=how, source=(runnable or {}).get(name, ""))
 
 
 def _dispatchers(framework: str, gpu: Gpu) -> Iterator[Answer]:
-    """Those that any framework here has, by whether this one has it and the GPU can."""
-    own, able = launch.dispatchers_of(framework), known(gpu.arch, TRANSPORTS)
+    """Yields the dispatchers of all frameworks, with whether this framework has each and the GPU can run it."""
+    own, transports = launch.dispatchers_of(framework), known(gpu.arch, TRANSPORTS)
     for name in launch.DISPATCHERS:
-        library = name in _PLAIN or (None if able is None else name in able)
-        runs = library if own and name in own else False if own or library is False else None
+        on_gpu = name in _PLAIN or (None if transports is None else name in transports)
+        runs = on_gpu if own and name in own else False if own or on_gpu is False else None
         how = "" if runs else f"not in {framework}" if own and name not in own else f"no kernels for {gpu.arch}"
         how = how if runs is not None else f"nothing is known of {gpu.arch if own else framework}"
-        source = "" if name in _PLAIN else (able or {}).get(name, "")
+        source = "" if name in _PLAIN else (transports or {}).get(name, "")
         yield Answer(topic="dispatcher", name=name, runs=runs, how=how, source=source)
 
 
 def _schedules(framework: str) -> Iterator[Answer]:
-    own = set(launch.own_schedules(framework))
+    listed = set(launch.own_schedules(framework))
     for name in launch.schedules_of(framework):
-        made = generator(name)
-        how = "" if own else f"as in Megatron-LM: nothing is known of {framework}"
-        yield Answer(topic="schedule", name=name, runs=True if own else None, how=how, source=made.source)
+        schedule = generator(name)
+        how = "" if listed else f"as in Megatron-LM: nothing is known of {framework}"
+        yield Answer(topic="schedule", name=name, runs=True if listed else None, how=how, source=schedule.source)

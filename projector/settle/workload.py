@@ -1,4 +1,4 @@
-"""``settle``: a workload as a cluster would run it, nothing left open, every assumption named."""
+"""Settles a workload: as a cluster would run it, nothing left open, every assumption named."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ _WORTH_A_WORD = 2.0**30  # bytes of a mask: 32,768 tokens squared
 
 
 def settle(workload: Workload, cluster: Cluster, *, published: bool = False) -> Resolved:
-    """``workload`` as ``cluster`` would run it, nothing left open. Raises as :func:`project`, but for kernels."""
+    """Returns ``workload`` as ``cluster`` would run it, nothing open. Raises as :func:`project`, but for kernels."""
     arguments.check(workload, cluster)
     return settled(workload, cluster, published=published)
 
 
 def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolved:
-    """:func:`settle` of arguments that were checked."""
+    """Returns the same as :func:`settle`, for arguments that were checked."""
     if workload.model.unsupported:
         raise Unsupported(", ".join(workload.model.unsupported))
     workload = _without_images(workload)
     gpu = cluster.gpu
     resolved = resolve(workload, gpu.vendor, gpu.arch, cluster.host, published, checked=True)
-    resolved = _placed(_recomputed(resolved, gpu, cluster.host, published), cluster)
+    resolved = _on_cluster(_with_recompute_assumed(resolved, gpu, cluster.host, published), cluster)
     if workload.recipe.create_attention_mask_in_dataloader is None and mask_bytes(resolved) >= _WORTH_A_WORD:
-        resolved = _masked(resolved)
+        resolved = _with_mask_decided(resolved)
     beyond = [*capable.problems(workload.recipe, gpu), *capable.host_problems(resolved, cluster)]
     if beyond and not published:
         raise InputError(beyond)
     if beyond:
         resolved = evolve(resolved, assumed=(*resolved.assumed, *map(capable.doubt, beyond)))
-    unknown = (each.expected for each in broken(_TWO_STACKS, resolved.workload))
-    conflict = scheduling.conflict(resolved.workload.recipe) or next(unknown, "")
+    refusals = (problem.expected for problem in broken(_TWO_STACKS, resolved.workload))
+    conflict = scheduling.conflict(resolved.workload.recipe) or next(refusals, "")
     if conflict:
         raise Unsupported(conflict)
     return resolved
 
 
-def _masked(resolved: Resolved) -> Resolved:
-    """Without a mask that nobody can have meant; either way it is said."""
+def _with_mask_decided(resolved: Resolved) -> Resolved:
+    """Drops an attention mask so large that nobody can have meant it; names the mask or its absence as assumed."""
     name, size = "create_attention_mask_in_dataloader", float(mask_bytes(resolved)) / 2.0**30
     if meant(resolved):
         words = f"{name}=True ({size:.3g} GiB a micro-batch, the default of this framework)"
@@ -68,31 +68,31 @@ def _masked(resolved: Resolved) -> Resolved:
 
 
 @with_its_own(0)
-def _unmeasured(model: Model) -> tuple[str, ...]:
-    """What stands for kernels that no table here holds, one entry for each kind of them."""
+def _unmeasured_mixers(model: Model) -> tuple[str, ...]:
+    """Returns an assumption for each kind of layer whose kernels no table here holds."""
     mixers = dict.fromkeys(
         kind.mixer.name for kind in model.layer_kinds if isinstance(kind.mixer, Recurrent | BlockAttention)
     )
     return tuple(f"kernels of {name} layers (priced by bytes, FLOP and serial steps: one measured)" for name in mixers)
 
 
-def _borrowed(gpu: Gpu) -> tuple[str, ...]:
-    """Whose kernels stand for those of an architecture that no file describes."""
+def _stand_in_kernels(gpu: Gpu) -> tuple[str, ...]:
+    """Returns the assumption that another architecture's kernels stand for those of one that no file describes."""
     near = efficiency.stands_in(gpu)
     return (f"kernels of {near} (nothing is known of {gpu.arch})",) if near else ()
 
 
-def _placed(resolved: Resolved, cluster: Cluster) -> Resolved:
-    """With what the lowering asks of the cluster: its nodes, its pods, the way from the host's memory; and with what
-    stands for kernels that were not measured."""
+def _on_cluster(resolved: Resolved, cluster: Cluster) -> Resolved:
+    """Adds what the lowering asks of the cluster (nodes, pods, the link to host memory) and names the kernels that
+    stand for unmeasured ones."""
     recipe = resolved.workload.recipe
     if recipe.optimizer_cpu_offload or recipe.offload_optimizer_states or recipe.cpu_offloading_num_layers:
         host_link.separate(cluster)
-    assumed = (*resolved.assumed, *_unmeasured(resolved.workload.model), *_borrowed(cluster.gpu))
-    return evolve(resolved, assumed=assumed, **_around(cluster, resolved.workload.gpus))
+    assumed = (*resolved.assumed, *_unmeasured_mixers(resolved.workload.model), *_stand_in_kernels(cluster.gpu))
+    return evolve(resolved, assumed=assumed, **_cluster_fields(cluster, resolved.workload.gpus))
 
 
-def _around(cluster: Cluster, gpus: int) -> dict[str, Any]:
+def _cluster_fields(cluster: Cluster, gpus: int) -> dict[str, Any]:
     ranks = min(gpus, cluster.gpus_per_host)
     return {
         "node_ranks": ranks_per_node(gpus, cluster),
@@ -104,15 +104,15 @@ def _around(cluster: Cluster, gpus: int) -> dict[str, Any]:
 
 
 def _without_images(workload: Workload) -> Workload:
-    """``workload`` without the vision tower that no sample has an image for."""
+    """Returns ``workload`` without a vision tower where no sample has an image."""
     if workload.model.vision is None or workload.recipe.images:
         return workload
     recipe = replace(workload.recipe, freeze_vision_model=None, recompute_vision=None)
     return replace(workload, model=replace(workload.model, vision=None), recipe=recipe)
 
 
-def _apart(m: Model, r: Recipe) -> str:
-    """Settings that reach into layers or stages in a way that is known for one stack alone."""
+def _clashes(m: Model, r: Recipe) -> str:
+    """Returns the settings whose reach into layers or stages is known for a single stack only, joined."""
     used = [name for name in _ONE_STACK if getattr(r, name)]
     used += [name for name in _ONE_KIND if getattr(m, name) and not (m.vision and name in ("sandwich_norm", "mla"))]
     if (r.recompute_num_layers or 1) > 1 and r.recompute_method != "block":
@@ -136,7 +136,7 @@ _ONE_KIND = (
     ),
 )
 # fmt: off
-#: Why no training code here is known to run a stack of layers before the model's own: what is ``expected`` is the reason.
+#: Models with a second stack of layers that no training code here is known to run: ``expected`` holds the reason.
 _TWO_STACKS = (
     # NVIDIA/Megatron-LM@00caa53a pretrain_t5.py raises "Pipeline parallelism is not supported for T5."
     Rule("recipe.pp", lambda m, r, w: r.pp > 1 and (m.encoder or m.position_embedding_type == "relative"),
@@ -148,7 +148,7 @@ _TWO_STACKS = (
     Rule("recipe.optimizer", lambda m, r, w: m.vision and (r.freeze_language_model or r.freeze_vision_model)
          and r.optimizer in MUON,
          "{r.optimizer} of a model that is frozen in part"),
-    Rule("model", lambda m, r, w: (m.encoder or m.vision) and _apart(m, r) and f"{_stack(m)} beside {_apart(m, r)}", "{0}"),
+    Rule("model", lambda m, r, w: (m.encoder or m.vision) and (it := _clashes(m, r)) and f"{_stack(m)} beside {it}", "{0}"),
 )
 # fmt: on
 
@@ -160,27 +160,27 @@ def _stack(m: Model) -> str:
 _RECOMPUTE = "recompute_granularity"
 
 
-def _recomputed(resolved: Resolved, gpu: Gpu, host: str, published: bool) -> Resolved:
-    """``resolved`` with what is taken for granted of a run that exists (``published``): recompute that nobody stated is none
-    where the run may fit in memory, else enough, because it did fit. What is over by less than the memory model's own
-    tolerance says nothing, and is named. A planned run does what its framework does by default, which is no assumption."""
+def _with_recompute_assumed(resolved: Resolved, gpu: Gpu, host: str, published: bool) -> Resolved:
+    """Returns ``resolved`` with the recompute of a ``published`` run that states none: none where the run may fit in
+    memory, else full, because it did fit. An excess within the memory model's own tolerance decides nothing and is
+    named. A planned run does what its framework does by default, which is no assumption."""
     if not published or f"{_RECOMPUTE}=none" not in resolved.assumed:
         return resolved
     without = plan(resolved, gpu)
     if without.fits:
         return resolved
     if without.status == "too-close":
-        over, near = (100 * share for share in (without.required / without.usable - 1, without.tolerance))
-        close = f"{_RECOMPUTE}=none ({over:.0f} % too much, within the {near:.0f} % of the memory model)"
-        return replace(resolved, assumed=(*_others(resolved), close))
+        excess, tolerance = (100 * share for share in (without.required / without.usable - 1, without.tolerance))
+        close = f"{_RECOMPUTE}=none ({excess:.0f} % too much, within the {tolerance:.0f} % of the memory model)"
+        return replace(resolved, assumed=(*_other_assumptions(resolved), close))
     recipe = replace(resolved.workload.recipe, recompute_granularity="full", recompute_method="uniform")
     if scheduling.conflict(recipe):
         return resolved
 
-    found = resolve(replace(resolved.workload, recipe=recipe), gpu.vendor, gpu.arch, host, published=True)
-    full = replace(found, assumed=(*_others(resolved), f"{_RECOMPUTE}=full (does not fit without)"))
+    resolved_full = resolve(replace(resolved.workload, recipe=recipe), gpu.vendor, gpu.arch, host, published=True)
+    full = replace(resolved_full, assumed=(*_other_assumptions(resolved), f"{_RECOMPUTE}=full (does not fit without)"))
     return full if plan(full, gpu).fits else resolved
 
 
-def _others(resolved: Resolved) -> tuple[str, ...]:
+def _other_assumptions(resolved: Resolved) -> tuple[str, ...]:
     return tuple(item for item in resolved.assumed if not item.startswith(_RECOMPUTE))
