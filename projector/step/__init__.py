@@ -1,1 +1,1 @@
-"""One training step from the times of its parts: phases, stages, exchange, what hides behind what, the optimizer."""
+"""Computes one training step from the times of its parts: phases, stages, exchange, overlap, the optimizer."""

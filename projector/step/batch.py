@@ -1,5 +1,5 @@
-"""Step seconds of many runs: figures of their stages and of what is done once a step, in columns; then their schedules,
-in batches."""
+"""Computes the step seconds of many runs: figures of their stages and of what is done once a step are columns; their
+schedules are then evaluated in batches."""
 
 from __future__ import annotations
 
@@ -46,29 +46,29 @@ from projector.step.stages import splits, trained_of
 from projector.step.timing import Clock
 
 Floats = NDArray[np.float64]
-#: Of every virtual stage ``[…, stages]``: forward, backward without and of the weight gradients where these are apart.
+#: Seconds of every virtual stage ``[…, stages]``: forward, backward without split weight gradients, split weight gradients.
 Seconds = tuple[Floats, Floats, Floats]
 _WIDE = 64  # runs evaluated together: their timelines stay within some tens of megabytes
 
 
 def shortest(runs: Runs, stages: Mapping[int, Floats]) -> Floats:
-    """Returns ``[runs]``: seconds that no step can beat, in whatever order, by the seconds of its ``stages`` (see
-    :func:`projector.step.columns.staged`); infinite where there are none."""
-    found = np.full(len(runs), np.inf)
-    alike: dict[tuple[object, bool], list[Rows]] = {}
+    """Returns ``[runs]``: seconds that no step can beat, whatever the order of the schedule, from the seconds of its
+    ``stages`` (see :func:`projector.step.columns.staged`); infinite for runs without stages there."""
+    seconds = np.full(len(runs), np.inf)
+    groups_of: dict[tuple[object, bool], list[Rows]] = {}
     for one, group in runs.groups(np.array(sorted(stages), np.intp)):
-        alike.setdefault((placement(runs[int(group[0])]), splits(one.workload.recipe)), []).append(group)
-        found[group] = between_steps(one)
-    for (where, split), groups in alike.items():
-        those = np.concatenate(groups)
-        forward, inputs, weight = np.stack([stages[i][:3] for i in those.tolist()], axis=1)
-        found[those] += lower_bound(where, runs.microbatches[those], forward, inputs, weight, split=split)  # type: ignore[arg-type]
-    return found
+        groups_of.setdefault((placement(runs[int(group[0])]), splits(one.workload.recipe)), []).append(group)
+        seconds[group] = between_steps(one)
+    for (place, split), groups in groups_of.items():
+        members = np.concatenate(groups)
+        forward, inputs, weight = np.stack([stages[i][:3] for i in members.tolist()], axis=1)
+        seconds[members] += lower_bound(place, runs.microbatches[members], forward, inputs, weight, split=split)  # type: ignore[arg-type]
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)
-class _Surrounded:
-    """Runs (``rows``) with one pipeline, and seconds of what surrounds it and of its messages ``[rows, …]``."""
+class _Surroundings:
+    """Runs (``rows``) with one pipeline: seconds of its messages and of what surrounds it ``[rows, …]``."""
 
     rows: Rows
     stages: Stages
@@ -84,36 +84,36 @@ def step_seconds(
     settings: Settings,
     fits: Callable[[int, Schedule], bool],
 ) -> Floats:
-    """``[runs]``. ``stages``: of every run, see :func:`projector.step.columns.staged`. ``fits``: whether the i-th does in
-    memory, asked where its order depends on its times; NaN where it does not."""
-    found = np.full(len(runs), np.nan)
-    for each in _Once(runs, cluster, efficiency, settings).surrounding(stages):
-        found[each.rows], cut = _played(runs, each, fits, cut=True)
-        again = cut & np.isnan(found[each.rows])  # it does not repeat itself
-        if again.any():
-            one = _only(each, np.flatnonzero(again))
-            found[one.rows], _ = _played(runs, one, fits, cut=False)
-    return found + _idle(runs, stages, cluster, efficiency, settings)
+    """Returns ``[runs]`` seconds of a step. ``stages``: of every run, see :func:`projector.step.columns.staged`. ``fits``:
+    asked whether run i fits in memory under a schedule whose order depends on its times; NaN where it does not."""
+    seconds = np.full(len(runs), np.nan)
+    for surrounded in _OncePerStep(runs, cluster, efficiency, settings).surrounding(stages):
+        seconds[surrounded.rows], shortened = _evaluated(runs, surrounded, fits, shorten=True)
+        unsteady = shortened & np.isnan(seconds[surrounded.rows])  # the shorter schedule does not become periodic
+        if unsteady.any():
+            rest = _rows_of(surrounded, np.flatnonzero(unsteady))
+            seconds[rest.rows], _ = _evaluated(runs, rest, fits, shorten=False)
+    return seconds + _idle_seconds(runs, stages, cluster, efficiency, settings)
 
 
-def _idle(
+def _idle_seconds(
     runs: Runs, stages: Mapping[int, Floats], cluster: Cluster, efficiency: Efficiency, settings: Settings
 ) -> Floats:
-    """``[runs]``: seconds that a step waits for stages that compute on nothing."""
-    found, empty = np.zeros(len(runs)), [filling.idle(one) for one in runs.ones]
-    those = np.flatnonzero(np.array([one is not None for one in empty], np.bool_)[runs.group])
-    if len(those):
-        ones = [bare or one for bare, one in zip(empty, runs.ones, strict=True)]
-        each, refused = staged(replace(runs, ones=ones).only(those), cluster, efficiency, settings)
+    """Returns ``[runs]`` seconds that a step waits for stages that compute without input."""
+    seconds, empty = np.zeros(len(runs)), [filling.idle(one) for one in runs.ones]
+    waiting = np.flatnonzero(np.array([one is not None for one in empty], np.bool_)[runs.group])
+    if len(waiting):
+        bare_runs = [bare or one for bare, one in zip(empty, runs.ones, strict=True)]
+        bare_stages, refused = staged(replace(runs, ones=bare_runs).only(waiting), cluster, efficiency, settings)
         for error in refused.values():
             raise error
-        for place, i in enumerate(those.tolist()):
-            found[i] = filling.seconds(stages[i], each[place], runs[i].workload.recipe.pp)
-    return found
+        for place, i in enumerate(waiting.tolist()):
+            seconds[i] = filling.seconds(stages[i], bare_stages[place], runs[i].workload.recipe.pp)
+    return seconds
 
 
-def _shown(run: Resolved) -> int | None:
-    """Micro-batches of a shorter schedule that may stand for the whole one."""
+def _shorter_microbatches(run: Resolved) -> int | None:
+    """Returns the micro-batches of a shorter schedule that may stand for the whole one; None where none may."""
     workload, recipe = run.workload, run.workload.recipe
     if pipelined(recipe):
         return None
@@ -122,62 +122,64 @@ def _shown(run: Resolved) -> int | None:
     return periodic.shorter(name, recipe.pp, recipe.vpp, workload.num_microbatches, group)
 
 
-def _played(
-    runs: Runs, each: _Surrounded, fits: Callable[[int, Schedule], bool], *, cut: bool
+def _evaluated(
+    runs: Runs, surrounded: _Surroundings, fits: Callable[[int, Schedule], bool], *, shorten: bool
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """``[rows]``: NaN where one does not fit, and where a shorter schedule stands for nothing; whether one was played, which
-    is asked for by ``cut``."""
-    found, short = np.full(len(each.rows), np.nan), np.zeros(len(each.rows), np.bool_)
-    alike: dict[tuple[Any, ...], list[Rows]] = {}
-    for group in parted(np.arange(len(each.rows)), runs.group[each.rows]):
-        for own in parted(group, runs.microbatches[each.rows[group]]):
-            run = runs[int(each.rows[own[0]])]
-            recipe, shown = run.workload.recipe, _shown(run) if cut else None
-            short[own], m = shown is not None, shown or run.workload.num_microbatches
+    """Returns ``[rows]`` seconds, NaN where a run does not fit or its shorter schedule is not periodic, and whether a
+    shorter schedule was evaluated, as ``shorten`` asks."""
+    seconds, shortened = np.full(len(surrounded.rows), np.nan), np.zeros(len(surrounded.rows), np.bool_)
+    batches: dict[tuple[Any, ...], list[Rows]] = {}
+    for group in parted(np.arange(len(surrounded.rows)), runs.group[surrounded.rows]):
+        for rows in parted(group, runs.microbatches[surrounded.rows[group]]):
+            run = runs[int(surrounded.rows[rows[0]])]
+            recipe, shown = run.workload.recipe, _shorter_microbatches(run) if shorten else None
+            shortened[rows], m = shown is not None, shown or run.workload.num_microbatches
             key = recipe.pipeline_schedule, recipe.vpp, recipe.microbatch_group_size_per_vp_stage, m, shown
             if tuned(run):
-                alike |= {(row, *key): [np.array([row])] for row in own.tolist()}
+                batches |= {(row, *key): [np.array([row])] for row in rows.tolist()}
             else:
-                alike.setdefault(key, []).append(own)
-    for (*_, shown), parts in alike.items():
-        whole = np.concatenate(parts)
-        for first in range(0, len(whole), _WIDE):
-            those = whole[first : first + _WIDE]
-            found[those] = _seconds(runs, _only(each, those), shown, fits)
-    return found, short
+                batches.setdefault(key, []).append(rows)
+    for (*_, shown), parts in batches.items():
+        members = np.concatenate(parts)
+        for first in range(0, len(members), _WIDE):
+            batch = members[first : first + _WIDE]
+            seconds[batch] = _schedule_seconds(runs, _rows_of(surrounded, batch), shown, fits)
+    return seconds, shortened
 
 
-def _only(each: _Surrounded, rows: Rows | int) -> _Surrounded:
-    """Some of them, or one, without an axis for runs."""
-    around = {name: getattr(each.exchange, name)[rows] for name in _AROUND}
-    stages, messages = Stages(*[figure[rows] for figure in each.stages]), each.messages[rows]
-    return _Surrounded(each.rows[rows], stages, replace(each.exchange, **around), messages)
+def _rows_of(surrounded: _Surroundings, rows: Rows | int) -> _Surroundings:
+    """Returns the surroundings of some ``rows``, or of one, without an axis for runs."""
+    around = {name: getattr(surrounded.exchange, name)[rows] for name in _EXCHANGE_FIELDS}
+    stages, messages = Stages(*[figure[rows] for figure in surrounded.stages]), surrounded.messages[rows]
+    return _Surroundings(surrounded.rows[rows], stages, replace(surrounded.exchange, **around), messages)
 
 
-_AROUND = ("reduce", "gather", "optimizer", "last", "first", "idle", "tied")
+_EXCHANGE_FIELDS = ("reduce", "gather", "optimizer", "last", "first", "idle", "tied")
 
 
-def _seconds(runs: Runs, each: _Surrounded, shown: int | None, fits: Callable[[int, Schedule], bool]) -> Floats:
-    """Of runs on one schedule."""
-    one, numbers = runs[int(each.rows[0])], runs.microbatches[each.rows]
-    own = tuned(one)  # its order is its own: evaluated apart from all others
-    plain = _only(each, 0) if own else each
-    made = assembled(one, plain.stages, plain.messages, plain.exchange, numbers[0] if own else numbers, shown)
-    if own and not fits(int(each.rows[0]), made.compiled.schedule):
+def _schedule_seconds(
+    runs: Runs, surrounded: _Surroundings, shown: int | None, fits: Callable[[int, Schedule], bool]
+) -> Floats:
+    """Returns the seconds of runs on one schedule; ``shown``: micro-batches of the shorter schedule that stands for it."""
+    run, numbers = runs[int(surrounded.rows[0])], runs.microbatches[surrounded.rows]
+    alone = tuned(run)  # the order depends on the times of this run: no batch
+    inputs = _rows_of(surrounded, 0) if alone else surrounded
+    cycle = assembled(run, inputs.stages, inputs.messages, inputs.exchange, numbers[0] if alone else numbers, shown)
+    if alone and not fits(int(surrounded.rows[0]), cycle.compiled.schedule):
         return np.full(1, np.nan)
-    start = made.arrival()
-    timeline = made.play(start, made.messages)
-    seconds = made.seconds(start, finish(made.exchange, timeline))
+    start = cycle.arrival()
+    timeline = cycle.play(start, cycle.messages)
+    seconds = cycle.seconds(start, finish(cycle.exchange, timeline))
     if shown is None:
         return seconds
-    return seconds + periodic.later(timeline, numbers, one.workload.recipe.microbatch_group_size_per_vp_stage)
+    return seconds + periodic.later(timeline, numbers, run.workload.recipe.microbatch_group_size_per_vp_stage)
 
 
 _Arrays = tuple[Rows, Floats, Floats, Floats, Floats]
 
 
-class _Once:
-    """What ``runs`` do once a step."""
+class _OncePerStep:
+    """Prices what ``runs`` do once a step: gradient reduction, parameter gather, optimizer, messages."""
 
     def __init__(self, runs: Runs, cluster: Cluster, efficiency: Efficiency, settings: Settings) -> None:
         self._runs = runs
@@ -186,97 +188,98 @@ class _Once:
         self._efficiency = efficiency
         self._pipelines = list[Pipeline]()
         known, places = dict[Hashable, Pipeline](), dict[Hashable, int]()
-        self._whose = np.zeros(len(runs), np.intp)
+        self._pipeline_of = np.zeros(len(runs), np.intp)
         for _, group in runs.groups():
             run = runs[int(group[0])]
-            one = pipeline(run, placement(run), known)
-            key = one.placement, one.contents, one.stages  # whatever of them is recomputed
+            where = pipeline(run, placement(run), known)
+            key = where.placement, where.contents, where.stages  # recompute changes none of them
             if key not in places:
                 places[key] = len(self._pipelines)
-                self._pipelines.append(one)
-            self._whose[group] = places[key]
+                self._pipelines.append(where)
+            self._pipeline_of[group] = places[key]
 
-    def surrounding(self, stages: Mapping[int, Floats]) -> Iterator[_Surrounded]:
-        """What surrounds pipelines whose ``stages`` take these seconds."""
+    def surrounding(self, stages: Mapping[int, Floats]) -> Iterator[_Surroundings]:
+        """Yields what surrounds the pipelines of all runs, whose ``stages`` take these seconds."""
 
-        def alike(run: Resolved) -> Hashable:
+        def key(run: Resolved) -> Hashable:
             return but_for_passing(run), told_once(run), run.workload.gpus
 
-        for _, made in laid_out(self._runs, alike, self._built, len(self._runs) or 1):
-            if isinstance(made, InputError | Unsupported):
-                raise made
-            for places, ranks, chunks, between, sent in made:
-                figures = Stages(*np.stack([stages[i] for i in places.tolist()], axis=1))
-                one = self._runs[int(places[0])]
-                schedule = compiled_schedule(one, _shown(one)).schedule
-                around = exchange(one, schedule, ranks, chunks, list(between), figures)
-                yield _Surrounded(places, figures, around, sent)
+        for _, branches in laid_out(self._runs, key, self._once_per_step, len(self._runs) or 1):
+            if isinstance(branches, InputError | Unsupported):
+                raise branches
+            for rows, ranks, chunks, between, sent in branches:
+                figures = Stages(*np.stack([stages[i] for i in rows.tolist()], axis=1))
+                first = self._runs[int(rows[0])]
+                schedule = compiled_schedule(first, _shorter_microbatches(first)).schedule
+                around = exchange(first, schedule, ranks, chunks, list(between), figures)
+                yield _Surroundings(rows, figures, around, sent)
 
-    def _built(self, layouts: Layouts, those: Rows) -> list[_Arrays]:
-        """Of those runs, whose ranks hold the same weights but for their numbers, pipeline by pipeline: which they are;
-        ``[4, rows, pp]`` and ``[3, rows, stages]`` as :func:`exchange` takes them; ``[2, rows, pp]``: :func:`shared`;
-        ``[rows, stages − 1]``: :func:`messages`."""
-        run, own = layouts.run(), self._whose[those]
+    def _once_per_step(self, layouts: Layouts, members: Rows) -> list[_Arrays]:
+        """Returns, for each pipeline of the runs ``members``, whose ranks hold equal weights in other numbers: the rows
+        of its runs; ``[4, rows, pp]`` and ``[3, rows, stages]`` as :func:`exchange` takes them; ``[2, rows, pp]``:
+        :func:`shared`; ``[rows, stages − 1]``: :func:`messages`."""
+        run, own = layouts.run(), self._pipeline_of[members]
         groups = [(self._pipelines[own[rows[0]]], rows) for rows in parted(np.arange(len(own)), own)]
-        names = {name for where, _ in groups for what in where.contents for name, _ in what.blocks}
+        names = {name for pipe, _ in groups for contents in pipe.contents for name, _ in contents.blocks}
         weights = {name: weights_of(run, name).weights for name in names}
 
-        def whole(run: Resolved, alike: Sequence[Contents], place: Rows, those: Rows) -> WeightSet:
-            counts = numbered([what.blocks for what in alike], place)
-            return trained_of(run, held((part(weights[name], those), number) for name, number in counts))
+        def weight_set(run: Resolved, parts: Sequence[Contents], place: Rows, rows: Rows) -> WeightSet:
+            counts = numbered([contents.blocks for contents in parts], place)
+            return trained_of(run, held((part(weights[name], rows), number) for name, number in counts))
 
-        def rank(run: Resolved, alike: Sequence[Contents], place: Rows, rows: Rows) -> Sequence[float]:
-            own = whole(run, alike, place, rows)
-            return rank_figures(run, self._clock(run, those[rows], own), own)
+        def rank(run: Resolved, parts: Sequence[Contents], place: Rows, rows: Rows) -> Sequence[float]:
+            own = weight_set(run, parts, place, rows)
+            return rank_figures(run, self._clock(run, members[rows], own), own)
 
-        def stage(run: Resolved, alike: Sequence[tuple[Contents, bool]], place: Rows, rows: Rows) -> Sequence[float]:
-            own = whole(run, [what for what, _ in alike], place, rows)
-            return stage_figures(run, own, 0 if alike[0][1] else 1)
+        def stage(run: Resolved, parts: Sequence[tuple[Contents, bool]], place: Rows, rows: Rows) -> Sequence[float]:
+            own = weight_set(run, [contents for contents, _ in parts], place, rows)
+            return stage_figures(run, own, 0 if parts[0][1] else 1)
 
-        ranks = [(where.contents, rows) for where, rows in groups]
-        chunks = [([(what, v == 0) for v, what in enumerate(where.stages)], rows) for where, rows in groups]
-        by_rank = layouts.folded(ranks, lambda what: what.shape, rank, 4)
+        ranks = [(pipe.contents, rows) for pipe, rows in groups]
+        chunks = [([(contents, v == 0) for v, contents in enumerate(pipe.stages)], rows) for pipe, rows in groups]
+        by_rank = layouts.folded(ranks, lambda contents: contents.shape, rank, 4)
         by_stage = layouts.folded(chunks, lambda key: (key[0].shape, key[1]), stage, 3)
-        storage = any(weight.storage for each in weights.values() for weight in each)
+        storage = any(weight.storage for arrays in weights.values() for weight in arrays)
         return [
-            each
-            for where, group in groups
-            for each in self._laid(layouts, where, group, those, by_rank, by_stage, whole, storage)
+            arrays
+            for pipe, group in groups
+            for arrays in self._by_branch(layouts, pipe, group, members, by_rank, by_stage, weight_set, storage)
         ]
 
-    def _laid(
+    def _by_branch(
         self,
         layouts: Layouts,
-        where: Pipeline,
+        pipe: Pipeline,
         group: Rows,
-        those: Rows,
+        members: Rows,
         by_rank: Mapping[Contents, Floats],
         by_stage: Mapping[tuple[Contents, bool], Floats],
-        whole: Callable[..., WeightSet],
+        weight_set: Callable[..., WeightSet],
         storage: bool,
     ) -> Iterator[_Arrays]:
-        ranks = np.stack([by_rank[what][:, group] for what in where.contents], axis=-1)
-        chunks = np.stack([by_stage[what, v == 0][:, group] for v, what in enumerate(where.stages)], axis=-1)
-        one, stages = self._runs[int(those[group[0]])], len(where.stages)
-        schedule = compiled_schedule(one, _shown(one)).schedule
+        ranks = np.stack([by_rank[contents][:, group] for contents in pipe.contents], axis=-1)
+        chunks = np.stack([by_stage[contents, v == 0][:, group] for v, contents in enumerate(pipe.stages)], axis=-1)
+        first, stages = self._runs[int(members[group[0]])], len(pipe.stages)
+        schedule = compiled_schedule(first, _shorter_microbatches(first)).schedule
 
-        def build(own: Rows) -> tuple[Floats, Floats]:
-            places = those[group[own]]
-            run = layouts.run(group[own])
-            clock = self._clock(run, places)
-            each = np.zeros((2, len(own), len(where.contents)))
+        def build(rows: Rows) -> tuple[Floats, Floats]:
+            run_rows = members[group[rows]]
+            run = layouts.run(group[rows])
+            clock = self._clock(run, run_rows)
+            seconds = np.zeros((2, len(rows), len(pipe.contents)))
             if storage or schedule.copies > 1:
-                make = {
-                    what: whole(run, [what], np.zeros(len(own), np.intp), group[own]) for what in set(where.contents)
+                sets = {
+                    contents: weight_set(run, [contents], np.zeros(len(rows), np.intp), group[rows])
+                    for contents in set(pipe.contents)
                 }
-                each[0], each[1] = shared(run, clock, schedule, [make[what] for what in where.contents])
-            return each, np.broadcast_to(messages(run, clock, schedule), (len(own), stages - 1))
+                seconds[0], seconds[1] = shared(run, clock, schedule, [sets[contents] for contents in pipe.contents])
+            return seconds, np.broadcast_to(messages(run, clock, schedule), (len(rows), stages - 1))
 
-        for own, (between, sent) in trace(build, len(group)):
-            yield those[group[own]], ranks[:, own], chunks[:, own], between, sent
+        for rows, (between, sent) in trace(build, len(group)):
+            yield members[group[rows]], ranks[:, rows], chunks[:, rows], between, sent
 
     def _clock(self, run: Resolved, places: Rows, whole: WeightSet | None = None) -> Clock:
-        """For what those runs do once a step with ``whole``."""
+        """Returns the clock for what the runs at ``places`` do once a step with the weights ``whole``."""
         ops: dict[Operator, None] = {}
         if whole is not None:
             ops |= {op: None for op in optimizer(run, whole) if not isinstance(op, Collective | HostWork)}

@@ -1,7 +1,7 @@
-"""Blocks of many runs with their times: those that differ in sizes alone are built and priced in one go.
+"""Times of the blocks of many runs: those that differ in sizes alone are built and priced in one go.
 
-Sizes of one run are numbers, of several columns of numbers (:mod:`projector.size`); layers, kernels and the clock of a phase
-are the same code for both. What a collective costs depends on how its group lies on the nodes: rows are priced by that.
+A size of one run is a number, of several runs a column of numbers (:mod:`projector.size`); layers, kernels and the clock of
+a phase are the same code for both. A collective's price depends on how its group lies on the nodes: rows are priced by that.
 """
 
 from __future__ import annotations
@@ -33,56 +33,56 @@ from projector.workload.composition import Composition, compositions
 
 Floats = NDArray[np.float64]
 
-_WIDE = 512  # rows of a column: what a layer's operators need stays within some tens of megabytes
+_WIDE = 512  # rows of a column: the operators of a layer stay within some tens of megabytes
 
 
 def additive(
     runs: Runs, cluster: Cluster, efficiency: Efficiency, settings: Settings
 ) -> Iterator[tuple[Rows, Mapping[Hashable, Floats]]]:
-    """Yields runs and what each of their blocks adds to a stage (:func:`projector.step.problem.added`): ``[phase, device or
-    host, runs]`` seconds by its name (:func:`projector.step.stages.counted_names`). Leaves out runs whose weights or
-    gradients travel with every micro-batch, and those that no model prices: they are for
+    """Yields the rows of runs and what each of their blocks adds to a stage (:func:`projector.step.problem.added`):
+    ``[phase, device or host, runs]`` seconds by block name (:func:`projector.step.stages.counted_names`). Leaves out
+    runs whose weights or gradients travel with every micro-batch, and those that no model prices: they are for
     :func:`projector.step.priced.priced`."""
-    still = np.concatenate([np.zeros(0, np.intp), *_staying(runs)])
-    for own, made in _priced(runs.only(still), cluster, efficiency, settings):
-        if isinstance(made, Priced):
+    stationary = np.concatenate([np.zeros(0, np.intp), *_without_travel(runs)])
+    for rows_priced, blocks in _priced_branches(runs.only(stationary), cluster, efficiency, settings):
+        if isinstance(blocks, Priced):
             yield (
-                still[own],
+                stationary[rows_priced],
                 {
-                    name: np.array([[rows(each, len(own)) for each in phase] for phase in added(time)])
-                    for name, time in made.times.items()
+                    name: np.array([[rows(seconds, len(rows_priced)) for seconds in phase] for phase in added(time)])
+                    for name, time in blocks.times.items()
                 },
             )
 
 
-def _staying(runs: Runs) -> Iterator[Rows]:
+def _without_travel(runs: Runs) -> Iterator[Rows]:
     """Yields the runs whose weights and gradients stay where they are between micro-batches."""
     for _, those in runs.groups():
-        for own, away in trace(lambda own, those=those: travels(runs.column(those[own])), len(those)):  # type: ignore[misc]
-            if not away:
+        for own, travelling in trace(lambda own, those=those: travels(runs.column(those[own])), len(those)):  # type: ignore[misc]
+            if not travelling:
                 yield those[own]
 
 
 def staged(
     runs: Runs, cluster: Cluster, efficiency: Efficiency, settings: Settings
 ) -> tuple[dict[int, Floats], dict[int, Refusal]]:
-    """Returns ``[8, stages]`` of every run: figures of its virtual stages (:class:`projector.step.cycle.Stages`); and why
-    some have none."""
-    found, refused = dict[int, Floats](), dict[int, Refusal]()
-    for own, made in _priced(runs, cluster, efficiency, settings):
-        if not isinstance(made, Priced):
-            refused |= dict.fromkeys(own.tolist(), made)
+    """Returns, by row, the ``[8, stages]`` figures of the virtual stages of every run
+    (:class:`projector.step.cycle.Stages`), and why some runs have none."""
+    figures_of, refused = dict[int, Floats](), dict[int, Refusal]()
+    for own, blocks in _priced_branches(runs, cluster, efficiency, settings):
+        if not isinstance(blocks, Priced):
+            refused |= dict.fromkeys(own.tolist(), blocks)
             continue
-        groups = [(_stages(runs.ones[of]), those) for of, those in _by_group(runs, own)]
-        values = made.layouts.folded(groups, made.shape, made.stage, len(Stages._fields))
-        for chunks, those in groups:
-            stages = np.stack([values[kind][:, those] for kind in chunks], axis=-1)
-            found |= zip(own[those].tolist(), np.moveaxis(stages, 1, 0), strict=True)
-    return found, refused
+        groups = [(_stages(runs.ones[group]), members) for group, members in _groups_of(runs, own)]
+        values = blocks.layouts.folded(groups, blocks.shape, blocks.stage, len(Stages._fields))
+        for chunks, members in groups:
+            stages = np.stack([values[kind][:, members] for kind in chunks], axis=-1)
+            figures_of |= zip(own[members].tolist(), np.moveaxis(stages, 1, 0), strict=True)
+    return figures_of, refused
 
 
-def _by_group(runs: Runs, those: Rows) -> Iterator[tuple[int, Rows]]:
-    """Yields the group of some of ``those``, and which of them these are."""
+def _groups_of(runs: Runs, those: Rows) -> Iterator[tuple[int, Rows]]:
+    """Yields the number of each group among the runs ``those``, and the places of its runs in ``those``."""
     for own in parted(np.arange(len(those)), runs.group[those]):
         yield int(runs.group[those[own[0]]]), own
 
@@ -93,16 +93,17 @@ def _stages(run: Resolved) -> tuple[Composition, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """Times of the blocks of runs with the sizes of ``layouts``, by their name."""
+    """Times of the blocks, by name, of runs with the sizes of ``layouts``."""
 
     layouts: Layouts
     times: Mapping[Hashable, StageTime]
 
     def shape(self, kind: Composition) -> Hashable:
-        """Equal for stages that are folded together: of activations on the host it matters which layer stands where."""
+        """Returns a key of stages that are summed together; with activations on the host the order of layers matters."""
         return kind if offloads(self.layouts.one) else tuple(name for name, _ in counted_names(kind))
 
     def stage(self, run: Resolved, alike: Sequence[Composition], place: Rows, those: Rows) -> Sequence[float]:
+        """Returns the figures of a virtual stage: the sum over its blocks, each as often as it stands there."""
         blocks = numbered([counted_names(kind) for kind in alike], place)
         times = {name: part(self.times[name], those) for name, _ in blocks}
         made = assembled(run, [(times[name], number) for name, number in blocks], times)
@@ -114,29 +115,29 @@ class Priced:
         return figures(made)
 
 
-def _priced(
+def _priced_branches(
     runs: Runs, cluster: Cluster, efficiency: Efficiency, settings: Settings
 ) -> Iterator[tuple[Rows, Priced | Refusal]]:
-    """Of rows that take the same branches, or why nothing prices them."""
+    """Yields rows that take the same branches with their priced blocks, or why nothing prices them."""
     prices, device = Prices(runs, cluster, efficiency), settings.device(cluster.gpu, efficiency)
 
     def build(layouts: Layouts, those: Rows) -> Priced:
         run = layouts.run()
-        kinds = dict.fromkeys(kind for of, _ in _by_group(runs, those) for kind in _stages(runs.ones[of]))
+        kinds = dict.fromkeys(kind for of, _ in _groups_of(runs, those) for kind in _stages(runs.ones[of]))
         model = Kernels(shared(*device, run.execution), len(those))
         layers = Layers(run, kinds, model, prices.groups(those).seconds, slowest(efficiency, layouts.one.workload.gpus))
         return Priced(layouts, {name: time.lean for name, time in layers.times.items()})
 
-    return laid_out(runs, _alike, build, _WIDE)
+    return laid_out(runs, _pricing_key, build, _WIDE)
 
 
-def _alike(run: Resolved) -> Hashable:
-    """Equal for runs whose blocks are priced in one go."""
+def _pricing_key(run: Resolved) -> Hashable:
+    """Returns a key that runs share whose blocks are priced in one go."""
     return built_together(run), switches_of(run), run.workload.gpus, told_once(run) if travels(run) else None
 
 
 class Kernels:
-    """The kernel model of operators whose sizes are columns with ``number`` rows."""
+    """The kernel model for operators whose sizes are columns with ``number`` rows."""
 
     name = "simulate"
 
@@ -150,48 +151,48 @@ class Kernels:
 
 
 class Prices:
-    """Prices of the collectives of ``runs``: one for all whose groups lie alike."""
+    """Prices of the collectives of ``runs``, made once for all runs whose groups lie alike."""
 
     def __init__(self, runs: Runs, cluster: Cluster, efficiency: Efficiency) -> None:
         alike = dict[Hashable, int]()
         kinds = np.array([alike.setdefault(priced_by(one), len(alike)) for one in runs.ones], np.intp)
         placed = np.concatenate([runs.cells[PLACING], kinds[runs.group][None]])
         _, first, self._of = np.unique(placed, axis=1, return_index=True, return_inverse=True)
-        self._each = [pricing(runs[int(row)], cluster, efficiency) for row in first]
+        self._pricings = [pricing(runs[int(row)], cluster, efficiency) for row in first]
 
     def groups(self, those: Rows) -> Groups:
         """Returns the process groups of ``those``."""
-        return Groups(self._each, self._of.reshape(-1)[those])
+        return Groups(self._pricings, self._of.reshape(-1)[those])
 
 
 class Groups:
-    """The process groups of each row, and what their collectives cost. ``of`` ``[rows]``: which of ``prices`` it has."""
+    """The process groups of each row and the prices of their collectives. ``of`` ``[rows]``: index into ``prices``."""
 
     def __init__(self, prices: Sequence[Pricing], of: Rows) -> None:
         self._prices, self._of = prices, of
-        self._apart: dict[str, list[tuple[Rows, Pricing]]] = {}
+        self._lying_by_group: dict[str, list[tuple[Rows, Pricing]]] = {}
         self._seconds: dict[Collective, float] = {}
 
     def seconds(self, op: Collective) -> float:
-        """Of every row, by how the group of ``op`` lies there."""
+        """Returns the seconds of ``op`` on every row, by how its group lies there."""
         if op not in self._seconds:
-            self._seconds[op] = self._priced(op)
+            self._seconds[op] = self._price(op)
         return self._seconds[op]
 
-    def _priced(self, op: Collective) -> float:
-        if op.group not in self._apart:
-            self._apart[op.group] = self._lying(op.group)
-        found = np.empty(len(self._of))
-        for those, price in self._apart[op.group]:
+    def _price(self, op: Collective) -> float:
+        if op.group not in self._lying_by_group:
+            self._lying_by_group[op.group] = self._rows_by_shape(op.group)
+        seconds = np.empty(len(self._of))
+        for members, price in self._lying_by_group[op.group]:
             try:
-                found[those] = raw(price.seconds(part(op, those)))
+                seconds[members] = raw(price.seconds(part(op, members)))
             except Split as split:
-                labels = np.full(len(found), -1)
-                labels[those] = np.unique(split.labels, return_inverse=True)[1]
+                labels = np.full(len(seconds), -1)
+                labels[members] = np.unique(split.labels, return_inverse=True)[1]
                 raise Split(labels) from None
-        return column(found)  # type: ignore[no-any-return]
+        return column(seconds)  # type: ignore[no-any-return]
 
-    def _lying(self, group: str) -> list[tuple[Rows, Pricing]]:
+    def _rows_by_shape(self, group: str) -> list[tuple[Rows, Pricing]]:
         shapes: dict[GroupShape | None, int] = {}
         those = np.unique(self._of)
         which = {of: shapes.setdefault(self._prices[of].groups.get(group), len(shapes)) for of in those.tolist()}

@@ -1,8 +1,7 @@
 """Every collective of one step on the rank that works longest: what it is, how often, how long, and how much is hidden.
 
 Hidden and exposed seconds add up to those of the collective; exposed ones add up, group by group, to the parts ``tp_s``,
-``ep_s``, ``cp_s``, ``pp_s`` and ``dp_s`` of the step. What the rank waits for in communication of other ranks has rows of
-its own, without a count.
+``ep_s``, ``cp_s``, ``pp_s`` and ``dp_s`` of the step. Waits for other ranks' communication have rows without a count.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ OTHERS = "wait for other ranks"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """One kind of collective. ``group``: as of :class:`projector.operators.types.Collective`; ``part``: the part of the
-    step it belongs to (``tp_s``, …); ``bytes``: of one message, ``count``: messages a step; ``seconds`` of all of them =
-    ``hidden`` + ``exposed``."""
+    step it belongs to (``tp_s``, …); ``bytes``: of one message; ``count``: messages a step; ``seconds``: of all
+    messages, = ``hidden`` + ``exposed``."""
 
     name: str
     group: str
@@ -49,10 +48,10 @@ def traffic(
 ) -> tuple[Traffic, ...]:
     """Returns the collectives of ``step``, by part, the longest first. ``stages``: blocks by virtual stage."""
     schedule = step.timeline.compiled.schedule
-    own = [stages[v] for v in schedule.placement[step.rank]]
-    inside = list(_inside(resolved, own, clock, price, schedule.each))
+    own_stages = [stages[v] for v in schedule.placement[step.rank]]
+    inside = list(_inside(resolved, own_stages, clock, price, schedule.each))
     rows = [
-        *_matched(inside, step.breakdown),
+        *_hidden_as_in_step(inside, step.breakdown),
         *_boundaries(resolved, schedule, step, clock, price),
         *_exchange(resolved, stages, inside, step, clock, price),
     ]
@@ -78,26 +77,25 @@ def _row(op: Collective, seconds: float, hidden: float, count: float, price: Pri
 def _inside(
     resolved: Resolved, own: Sequence[Sequence[StageBlock]], clock: Clock, price: Pricing, m: int
 ) -> Iterator[Traffic]:
-    """What the forwards and backwards of the rank's stages issue."""
+    """Yields what the forwards and backwards of the rank's stages issue, ``m`` times each."""
     for stage in own:
         for part in stage:
-            for found in messages(resolved, part, clock):
-                yield _row(found.op, found.seconds, found.hidden, m, price)
+            for message in messages(resolved, part, clock):
+                yield _row(message.op, message.seconds, message.hidden, m, price)
 
 
-def _matched(rows: Sequence[Traffic], parts: Mapping[str, float]) -> Iterator[Traffic]:
-    """Rows whose hidden seconds agree with the step: exchanges beside a neighbouring micro-batch are in the open where a
-    forward or backward has no partner."""
+def _hidden_as_in_step(rows: Sequence[Traffic], parts: Mapping[str, float]) -> Iterator[Traffic]:
+    """Scales hidden seconds to those of the step: an exchange without a partner micro-batch is exposed."""
     for part in {row.part for row in rows}:
-        mine = [row for row in rows if row.part == part]
-        hidden = sum(row.hidden for row in mine)
-        bare = parts[part] - sum(row.exposed for row in mine) if part != "dp_s" else 0.0
-        share = max(0.0, 1.0 - bare / hidden) if hidden > 0 else 0.0
-        yield from (replace(row, hidden=row.hidden * share) for row in mine)
+        in_part = [row for row in rows if row.part == part]
+        hidden = sum(row.hidden for row in in_part)
+        unhidden = parts[part] - sum(row.exposed for row in in_part) if part != "dp_s" else 0.0
+        share = max(0.0, 1.0 - unhidden / hidden) if hidden > 0 else 0.0
+        yield from (replace(row, hidden=row.hidden * share) for row in in_part)
 
 
 def _boundaries(resolved: Resolved, schedule: Schedule, step: Step, clock: Clock, price: Pricing) -> Iterator[Traffic]:
-    """Activations and gradients that the rank sends and receives; the pipeline's delay beyond them is that of others."""
+    """Yields the activations and gradients that the rank sends and receives; longer delays are waits for other ranks."""
     own = schedule.placement[step.rank]
     rows = [
         replace(_row(replace(op, name=name), clock.collective(op), 0.0, times * schedule.each, price), part="pp_s")
@@ -105,7 +103,7 @@ def _boundaries(resolved: Resolved, schedule: Schedule, step: Step, clock: Clock
         for name in ("p2p.activation", "p2p.gradient")
         if op is not None and (times := (stage in own) + (stage + 1 in own))
     ]
-    yield from _laid(rows, step.breakdown["pp_s"], "pp")
+    yield from _with_exposed(rows, step.breakdown["pp_s"], "pp")
 
 
 def _exchange(
@@ -116,7 +114,7 @@ def _exchange(
     clock: Clock,
     price: Pricing,
 ) -> Iterator[Traffic]:
-    """Reduction and gather around the pipeline, once a step."""
+    """Yields the gradient reduction and parameter gather around the pipeline, once a step."""
     schedule, held = step.timeline.compiled.schedule, owned_by_rank(resolved, stages)
     whole = held[step.rank]
     workload, sharing = resolved.workload, resolved.execution.data_parallel
@@ -126,21 +124,21 @@ def _exchange(
     left = step.breakdown["dp_s"] - sum(row.exposed for row in inside if row.part == "dp_s")
     first = min(left, step.gather)
     for ops, shown in ((fetch, first), (reduce, left - first)):
-        yield from _laid([_row(op, clock.collective(op), 0.0, 1.0, price) for op in ops], shown, "dp")
+        yield from _with_exposed([_row(op, clock.collective(op), 0.0, 1.0, price) for op in ops], shown, "dp")
 
 
-def _laid(rows: Sequence[Traffic], shown: float, group: str) -> Iterator[Traffic]:
-    """``rows`` with ``shown`` seconds of all exposed, in proportion; what is more than theirs is a row by itself."""
+def _with_exposed(rows: Sequence[Traffic], shown: float, group: str) -> Iterator[Traffic]:
+    """Exposes ``shown`` seconds of ``rows`` in proportion; any excess over their sum is a wait for other ranks."""
     total = sum(row.seconds for row in rows)
     share = min(1.0, max(0.0, shown) / total) if total > 0 else 0.0
     yield from (replace(row, hidden=row.seconds * (1.0 - share)) for row in rows)
-    more = shown - share * total
-    if more > 1e-12:
-        yield Traffic(name=OTHERS, group=group, part=GROUP_KEY.get(group, "dp_s"), seconds=more)
+    excess = shown - share * total
+    if excess > 1e-12:
+        yield Traffic(name=OTHERS, group=group, part=GROUP_KEY.get(group, "dp_s"), seconds=excess)
 
 
 def _merged(rows: Iterable[Traffic]) -> Iterator[Traffic]:
-    """One row for each name, group, algorithm and size."""
+    """Sums rows of one name, group, algorithm and size."""
     found: dict[tuple[str, str, str, float], list[Traffic]] = {}
     for row in rows:
         found.setdefault((row.name, row.group, row.algorithm, row.bytes), []).append(row)

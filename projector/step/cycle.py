@@ -1,4 +1,4 @@
-"""What a schedule is evaluated with: seconds of its stages, messages and what surrounds it, of one run or of a batch."""
+"""The inputs of a schedule's evaluation, of one run or a batch: seconds of stages, messages and what surrounds them."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from projector.step.timing import CONTENTION, Clock
 from projector.workload.recipe import Recipe
 
 Floats = NDArray[np.float64]
-#: No rank has a clock of its own.
+#: Clocks of single ranks, where all ranks are alike.
 NONE: Mapping[int, Clock] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
 class Cycle:
     """Seconds by virtual stage (``forward``, ``inputs``, ``weight`` ``[…, stages]``; an unsplit backward is the sum of the
-    last two), of each ``message`` between two of them ``[…, stages − 1]``, and of what surrounds them.
+    last two), of each of ``messages`` between two stages ``[…, stages − 1]``, and around the pipeline (``exchange``).
 
     ``hidden``: what forward and backward of each stage save when they run as a pair. ``deferred`` ``[…, pp]``: weight
     gradients computed after the last backward. ``between`` ``[…]``: seconds of the loop itself; ``unpaired`` ``[…]``:
-    expert-parallel traffic of the first forward and the last backward of a step without pipeline: they have no partner. A
-    leading axis is a batch of runs on one schedule, with the same switches.
+    expert-parallel traffic of the first forward and the last backward of a step without pipeline: they have no partner.
+    A leading axis is a batch of runs on one schedule, with the same switches.
     """
 
     compiled: Compiled
@@ -57,28 +57,28 @@ class Cycle:
     unpaired: Floats
 
     def arrival(self) -> Arrival:
-        """When the parameters of the stages are there."""
+        """Returns when the parameters of the stages are there."""
         return arrival(self.exchange, self.compiled.schedule.placement, self.forward)
 
     def play(self, start: Arrival, messages: Floats) -> Timeline:
-        """Returns the schedule with ``messages`` of these seconds."""
+        """Evaluates the schedule from ``start``, with ``messages`` of these seconds."""
         release = start.release if start.release.any() else None
         stages = self.forward, self.inputs, self.weight
         switches = self.overlap_p2p, self.overlap_flush
         return pipeline.evaluate(self.compiled, *stages, messages, *switches, release=release, hidden=self.hidden)
 
     def last(self, end: Finish) -> Floats:
-        """Returns ``[…]``: when the last rank has done what it owes to this step."""
+        """Returns ``[…]`` seconds after which the last rank has done all its work of the step."""
         return np.asarray(np.maximum(end.ends.max(axis=-1), (end.ends + self.deferred).max(axis=-1)))
 
     def seconds(self, start: Arrival, end: Finish) -> Floats:
-        """Returns ``[…]``: from one step to the next."""
+        """Returns ``[…]`` seconds from one step to the next."""
         return np.asarray(start.base + self.last(end) + self.between + self.unpaired)
 
 
 class Stages(NamedTuple):
-    """Seconds of one micro-batch by virtual stage ``[…, stages]``: its phases (:class:`StageTime`), what is ``deferred``,
-    what forward and backward save when they run as a pair, and in which the device waits for its host."""
+    """Seconds of one micro-batch by virtual stage ``[…, stages]``: its phases (:class:`StageTime`), the ``deferred`` ones,
+    those that forward and backward save when they run as a pair, and those in which the device waits for its host."""
 
     forward: Floats
     inputs: Floats
@@ -91,7 +91,7 @@ class Stages(NamedTuple):
 
 
 def figures(time: StageTime) -> Sequence[float]:
-    """Returns the fields of :class:`Stages`, of one of them."""
+    """Returns the fields of :class:`Stages` for one virtual stage."""
     forward, inputs = time.forward, time.inputs
     phases = forward.seconds, inputs.seconds, time.weight.seconds, time.deferred
     return *phases, forward.saved, inputs.saved, forward.host_excess, time.backward.host_excess
@@ -105,8 +105,8 @@ def cycle(
     clocks: Mapping[int, Clock] = NONE,
     order: Compiled | None = None,
 ) -> Cycle:
-    """Returns what the schedule of one run is evaluated with. ``times``, ``trained``: one per virtual stage; ``clocks``: of
-    pipeline ranks that are not like the others; ``order``: of the schedule, where it was made for other times."""
+    """Returns what the schedule of one run is evaluated with. ``times``, ``trained``: one per virtual stage; ``clocks``: by
+    pipeline rank, where a rank is unlike the others; ``order``: the schedule, where it was made for other times."""
     schedule = compiled_schedule(resolved).schedule
     stages = Stages(*np.array([figures(time) for time in times]).T)
     held = by_rank(trained, schedule.placement)
@@ -127,9 +127,9 @@ def cycle(
 
 
 def rank_figures(resolved: Resolved, clock: Clock, whole: WeightSet) -> Sequence[float]:
-    """Of a rank that trains ``whole``: seconds of the reduction of its gradients, of the gather of its parameters, of its
-    optimizer; and elements. What it depends on beside weights must stand in the key of :mod:`projector.step.batch`, by
-    which runs share it."""
+    """Returns, for a rank that trains ``whole``, the seconds of its gradient reduction, of its parameter gather and of
+    its optimizer, and the elements it trains. What the result depends on beside weights must stand in the key of
+    :mod:`projector.step.batch` by which runs share it."""
     workload, sharing = resolved.workload, resolved.execution.data_parallel
     reduced, gathered = sharing.reduces_every_microbatch(workload), sharing.gathers_every_microbatch(workload.recipe)
     on_device = clock.phase(optimizer(resolved, whole)).seconds + muon.seconds(resolved, whole, clock)
@@ -147,11 +147,11 @@ def stage_figures(resolved: Resolved, own: WeightSet, stage: int) -> Sequence[fl
 
 
 def shared(resolved: Resolved, clock: Clock, schedule: Schedule, held: Sequence[WeightSet]) -> tuple[Floats, Floats]:
-    """Returns ``[…, pp]``: seconds in which each rank exchanges the gradients of what it ``held`` with the other rank of its
-    stages, and with those that hold the same tensor."""
-    twice = [copies(resolved, schedule, rank, whole) for rank, whole in enumerate(held)]
-    again = tied(resolved, schedule, held)
-    return filled([together(clock, ops) for ops in twice]), filled([together(clock, ops) for ops in again])
+    """Returns ``[…, pp]`` seconds in which each rank exchanges the gradients of its weights ``held`` with the other
+    rank of its stages, and with the ranks that hold the same tensor."""
+    copied = [copies(resolved, schedule, rank, whole) for rank, whole in enumerate(held)]
+    tied_sums = tied(resolved, schedule, held)
+    return filled([together(clock, ops) for ops in copied]), filled([together(clock, ops) for ops in tied_sums])
 
 
 def assembled(
@@ -163,14 +163,15 @@ def assembled(
     shown: int | None = None,
     order: Compiled | None = None,
 ) -> Cycle:
-    """``microbatches``: of every run of a batch that is alike ``resolved`` otherwise; ``shown``: of the schedule that stands
-    for the whole one (:mod:`projector.pipeline.periodic`); ``order``: the schedule, where it is made already."""
+    """Returns the :class:`Cycle` of ``stages``, ``messages`` and what surrounds them. ``microbatches``: of every run of
+    a batch otherwise equal to ``resolved``; ``shown``: of the shorter schedule that stands for the whole
+    (:mod:`projector.pipeline.periodic`); ``order``: the schedule, where it is made already."""
     recipe = resolved.workload.recipe
     forward, inputs, hidden = stages.forward, stages.inputs, None
     saved = stages.forward_saved, stages.inputs_saved
-    if pipelined(recipe):  # forwards and backwards that run alone expose it
+    if pipelined(recipe):  # forwards and backwards without a partner save nothing
         forward, inputs, hidden = forward + saved[0], inputs + saved[1], saved
-    compiled = order or _tuned(resolved, forward, inputs, stages.weight, messages, shown)
+    compiled = order or _ordered(resolved, forward, inputs, stages.weight, messages, shown)
     schedule = compiled.schedule
     flush = not resolved.execution.pipeline.p2p_synchronous
     m = np.asarray(resolved.workload.num_microbatches if microbatches is None else microbatches) // schedule.copies
@@ -192,15 +193,14 @@ def assembled(
 
 
 def _unpaired(recipe: Recipe, forward: Floats, inputs: Floats) -> Floats:
-    """Seconds ``[…]`` that the first forward and the last backward of a step without pipeline show, which have no partner;
-    given what each stage saves with one ``[…, stages]``."""
+    """Returns ``[…]`` exposed seconds of the first forward and the last backward of a step without pipeline, which have
+    no partner, from the ``[…, stages]`` seconds that each stage saves with one."""
     alone = pairs_up(recipe) and not pipelined(recipe)
     return np.asarray((forward + inputs).sum(axis=-1)) if alone else np.zeros(())
 
 
 def compiled_schedule(resolved: Resolved, microbatches: int | None = None) -> Compiled:
-    """Returns the schedule of the recipe for its stages and micro-batches, or another number of them (compiled once per
-    process).
+    """Returns the schedule of the recipe for its micro-batches, or for ``microbatches`` (compiled once per process).
 
     With expert-parallel overlap each rank runs one forward more ahead, and forwards beside backwards from then on
     (Megatron-LM core/pipeline_parallel/schedules.py, combined_1f1b.py).
@@ -213,27 +213,26 @@ def compiled_schedule(resolved: Resolved, microbatches: int | None = None) -> Co
 
 
 def by_rank(each: Sequence[WeightSet], placement: Sequence[Sequence[int]]) -> tuple[WeightSet, ...]:
-    """Returns the weights of every pipeline rank from those of its virtual stages; one object for ranks that hold the
-    same ones."""
-    known: dict[tuple[int, ...], WeightSet] = {}
-    for own in placement:
-        parts = [each[v] for v in own]
+    """Returns the weights of every pipeline rank from those of its virtual stages; equal ranks share one object."""
+    sums: dict[tuple[int, ...], WeightSet] = {}
+    for stages in placement:
+        parts = [each[v] for v in stages]
         key = tuple(map(id, parts))
-        if key not in known:
-            known[key] = parts[0] if len(parts) == 1 else sum(parts, WeightSet({}))
-    return tuple(known[tuple(id(each[v]) for v in own)] for own in placement)
+        if key not in sums:
+            sums[key] = parts[0] if len(parts) == 1 else sum(parts, WeightSet({}))
+    return tuple(sums[tuple(id(each[v]) for v in stages)] for stages in placement)
 
 
 def between_steps(resolved: Resolved) -> float:
-    """Returns the host seconds of a step around its operators."""
+    """Returns the host seconds of a step outside its operators."""
     recipe, runtime = resolved.workload.recipe, resolved.execution.runtime
     return runtime.loop_seconds(resolved.workload.gpus, bool(recipe.manual_gc))
 
 
-def _tuned(
+def _ordered(
     resolved: Resolved, forward: Floats, inputs: Floats, weight: Floats, messages: Floats, shown: int | None
 ) -> Compiled:
-    """The schedule, its order made for these times where it depends on them."""
+    """Returns the schedule, its order made for these times where it depends on them."""
     compiled = compiled_schedule(resolved, shown)
     schedule = compiled.schedule
     if not tuned(resolved):
@@ -245,9 +244,9 @@ def _tuned(
 def exchange(
     resolved: Resolved, schedule: Schedule, ranks: Floats, own: Floats, between: Sequence[Floats], stages: Stages
 ) -> Exchange:
-    """Returns the seconds of what surrounds the pipeline. A rank's buffers are reduced chunk by chunk: each by its
-    elements. ``ranks`` ``[4, …, pp]``: :func:`rank_figures`; ``own`` ``[3, …, stages]``: :func:`stage_figures`;
-    ``between``: :func:`shared`."""
+    """Returns the seconds of what surrounds the pipeline. A rank's buffers are reduced chunk by chunk, each in
+    proportion to its elements. ``ranks`` ``[4, …, pp]``: :func:`rank_figures`; ``own`` ``[3, …, stages]``:
+    :func:`stage_figures`; ``between``: :func:`shared`."""
     sharing, recipe, place = resolved.execution.data_parallel, resolved.workload.recipe, np.array(schedule.placement)
     reduce, fetch, steps, whole = ranks
     share = own[0][..., place] / np.where(whole > 0, whole, 1.0)[..., None]  # [..., pp, chunks]
@@ -269,7 +268,7 @@ def exchange(
 
 
 def filled(values: Sequence[float]) -> Floats:
-    """Returns ``[…, values]``: numbers, or columns of them."""
+    """Returns ``[…, values]`` from numbers, or from columns of numbers."""
     return np.stack(np.broadcast_arrays(*[np.asarray(raw(value), np.float64) for value in values]), axis=-1)
 
 

@@ -1,10 +1,10 @@
-"""What the fill of a pipeline costs where every stage computes in every iteration, on zeros until real input arrives.
+"""The cost of a pipeline's fill where every stage computes in every iteration, on zeros until real input arrives.
 
 A pipeline written as one program for all stages (a scan over iterations whose stages shift their outputs to each other:
 AI-Hypercomputer/maxtext MaxText/layers/pipeline.py) starts from buffers of zeros. A router scores all experts of a zero
-alike, so that every token of such a stage goes to the same few experts, on one rank of the expert-parallel group; without a
-capacity factor that rank computes the rows of the whole group. Stages exchange after each iteration, so all wait for it, in
-each of the pp − 1 iterations before the last stage has real input, and again in their backward.
+alike, so that every token of such a stage goes to the same few experts, on one rank of the expert-parallel group;
+without a capacity factor that rank computes the rows of the whole group. Stages exchange after each iteration, so all
+wait for it, in each of the pp − 1 iterations before the last stage has real input, and again in their backward.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _ALL_ON_ONE = 1e9  # dispersion of expert loads beyond which the fullest rank ha
 
 @mechanism(off=None)
 def idle(resolved: Resolved) -> Resolved | None:
-    """The workload as a stage without input runs it; None where an idle stage waits or its experts take no more."""
+    """Returns the run as a stage without input executes it; None where such a stage waits or its experts take no more."""
     recipe, model = resolved.workload.recipe, resolved.workload.model
-    busy = resolved.execution.pipeline.idle_stages_compute and recipe.pp > 1 and model.moe is not None
-    if not busy or recipe.ep == 1 or recipe.moe_expert_capacity_factor is not None:
+    computes = resolved.execution.pipeline.idle_stages_compute and recipe.pp > 1 and model.moe is not None
+    if not computes or recipe.ep == 1 or recipe.moe_expert_capacity_factor is not None:
         return None
-    routed = replace(recipe, moe_router_force_load_balancing=False, mock_data=True)
+    skewed = replace(recipe, moe_router_force_load_balancing=False, mock_data=True)
     return replace(
         resolved,
-        workload=replace(resolved.workload, recipe=routed),
+        workload=replace(resolved.workload, recipe=skewed),
         execution=resolved.execution.evolve(dispatch={"dispersion": _ALL_ON_ONE}),
     )
 
 
 def seconds(full: Floats, empty: Floats, pp: int) -> float:
-    """Returns the seconds that a step waits for stages without input. ``full``, ``empty`` ``[≥ 3, stages]``: of
-    forward, backward without and of the weight gradients of every virtual stage with input, and without."""
-    later = [np.maximum(0.0, empty[part].sum(axis=0) - full[part].sum(axis=0)) for part in (slice(0, 1), slice(1, 3))]
-    return (pp - 1) * float((later[0] + later[1]).max(initial=0.0))
+    """Returns the seconds that a step waits for stages without input. ``full``, ``empty`` ``[≥ 3, stages]``: seconds of
+    forward, backward without the weight gradients, and weight gradients of every virtual stage with input, and without."""
+    excess = [np.maximum(0.0, empty[part].sum(axis=0) - full[part].sum(axis=0)) for part in (slice(0, 1), slice(1, 3))]
+    return (pp - 1) * float((excess[0] + excess[1]).max(initial=0.0))

@@ -1,12 +1,11 @@
 """Muon: the matrix products by which a momentum is made orthogonal before it updates its weight.
 
-Each Newton-Schulz iteration of a matrix X of m × n, m ≤ n, is three products: A = X·Xᵀ, A·A and (bA + cA²)·X, together
-4m²n + 2m³ FLOP, in bf16 (Jordan et al. 2024; Megatron-LM core/optimizer/emerging_optimizers.py). Queries, keys and values
-are matrices of their own, embeddings, output layer and vectors stay with Adam. Where the state is sharded whole matrices
-are spread over the ranks that share it, as evenly as whole matrices can be; elsewhere every rank does all of its own.
-Tensor parallelism: ``duplicated`` repeats the whole matrix on every rank, ``distributed`` splits its longer side,
-``blockwise`` takes the local part for a matrix of its own. Gathers and Gram reductions over tensor parallelism, once a
-step, are left out.
+Each Newton-Schulz iteration of a matrix X of m × n, m ≤ n, is three products: A = X·Xᵀ, A·A and (bA + cA²)·X, together 4m²n
++ 2m³ FLOP, in bf16 (Jordan et al. 2024; Megatron-LM core/optimizer/emerging_optimizers.py). Queries, keys and values are
+matrices of their own; embeddings, output layer and vectors stay with Adam. Where the state is sharded, whole matrices are
+spread over the ranks that share it, as evenly as whole matrices can be; elsewhere every rank does all of its own. Tensor
+parallelism: ``duplicated`` repeats the whole matrix on every rank, ``distributed`` splits its longer side, ``blockwise``
+treats the local part as a matrix of its own. Gathers and Gram reductions over tensor parallelism, once a step, are left out.
 """
 
 from __future__ import annotations
@@ -26,32 +25,31 @@ _LAUNCHES = parameter(5, unit="launches", kind="derived", source="of an iteratio
 
 
 def products(resolved: Resolved, part: WeightSet) -> tuple[tuple[Gemm, float], ...]:
-    """Every product of a rank's step with how often it runs (a share where ranks divide the matrices among them)."""
+    """Returns every product of a rank's step with how often it runs (a share where ranks divide the matrices)."""
     recipe = resolved.workload.recipe
     if recipe.optimizer not in MUON or recipe.lora is not None:
         return ()
     dense, expert = resolved.execution.data_parallel.shards(resolved.workload)
     times = recipe.muon_num_ns_steps or _ITERATIONS
-    found: list[tuple[Gemm, float]] = []
+    counted: list[tuple[Gemm, float]] = []
     for rows, columns, count, routed in _matrices(resolved, part):
         short, long = sorted((rows, columns))
         share = times * count / (expert if routed else dense)
-        found += [(op, share) for op in _iteration(short, long)]
-    return tuple(found)
+        counted += [(op, share) for op in _iteration(short, long)]
+    return tuple(counted)
 
 
 @mechanism(off=0.0)
 def seconds(resolved: Resolved, part: WeightSet, clock: Clock) -> float:
-    """Returns the seconds of the products of a rank, at least those of its costliest matrix; the host issues each of
-    them."""
-    found = products(resolved, part)
-    if not found:
+    """Returns the seconds of a rank's products: at least those of its costliest matrix and of the host that issues them."""
+    counted = products(resolved, part)
+    if not counted:
         return 0.0
     times = resolved.workload.recipe.muon_num_ns_steps or _ITERATIONS
-    device = sum(share * clock.kernels[op] for op, share in found)
-    single = max(times * sum(clock.kernels[op] for op, _ in found[i : i + 3]) for i in range(0, len(found), 3))
-    issued = sum(share for _, share in found) / 3.0 * _LAUNCHES * resolved.execution.runtime.launch_us * 1e-6
-    return max(device, single, issued)
+    device = sum(share * clock.kernels[op] for op, share in counted)
+    costliest = max(times * sum(clock.kernels[op] for op, _ in counted[i : i + 3]) for i in range(0, len(counted), 3))
+    issued = sum(share for _, share in counted) / 3.0 * _LAUNCHES * resolved.execution.runtime.launch_us * 1e-6
+    return max(device, costliest, issued)
 
 
 def _iteration(m: int, n: int) -> tuple[Gemm, Gemm, Gemm]:
@@ -63,10 +61,10 @@ def _iteration(m: int, n: int) -> tuple[Gemm, Gemm, Gemm]:
 
 
 def _matrices(resolved: Resolved, part: WeightSet) -> Iterator[tuple[int, int, float, bool]]:
-    """(rows, columns, how many on this rank, of routed experts) of every kind of matrix."""
+    """Yields (rows, columns, how many on this rank, whether of routed experts) for every kind of matrix."""
     recipe = resolved.workload.recipe
     for weight, number in part.only(*MATRICES).weights.items():
-        whole = recipe.tp if recipe.muon_tp_mode == "duplicated" and weight.split and not weight.expert else 1
-        rows, columns = (whole if weight.split == side else 1 for side in ("rows", "columns"))
-        for own in weight.parts or (weight.rows,):
-            yield own * rows, weight.columns * columns, float(number * weight.count), weight.expert
+        repeats = recipe.tp if recipe.muon_tp_mode == "duplicated" and weight.split and not weight.expert else 1
+        rows, columns = (repeats if weight.split == side else 1 for side in ("rows", "columns"))
+        for part_rows in weight.parts or (weight.rows,):
+            yield part_rows * rows, weight.columns * columns, float(number * weight.count), weight.expert

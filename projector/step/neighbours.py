@@ -6,9 +6,9 @@ Megatron-LM's combined 1F1B (NVIDIA/Megatron-LM@d98e8a64dd core/models/common/mo
     communication  combine backward | dispatch forward → dispatch backward                | combine forward
     compute        attention forward| experts backward → (their weight gradients) → experts forward | attention backward
 
-Each column begins when the one before it has ended on both streams. The dispatch of the backward waits for the experts'
-data gradients: ``delay_wgrad_compute`` takes their weight gradients out of the way, behind which it then hides. A replay
-of the forward (full recompute) runs before its own backward, with its exchanges exposed (pull requests #5869, #6311).
+Each column begins when the one before it has ended on both streams. The dispatch of the backward waits for the experts' data
+gradients: ``delay_wgrad_compute`` takes their weight gradients out of the way, behind which it then hides. A replay of the
+forward (full recompute) runs before its own backward, with its exchanges exposed (pull requests #5869, #6311).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Hidden = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """By the name of an exchange: (its seconds that are hidden, seconds that the compute beside it loses)."""
+    """The overlap of exchanges, by name: (hidden seconds of the exchange, seconds that the compute beside it loses)."""
 
     forward: Hidden = field(default_factory=dict)
     backward: Hidden = field(default_factory=dict)
 
 
 def pairs_up(recipe: Recipe) -> bool:
-    """Returns whether forwards run beside backwards: without a pipeline, with virtual stages (Megatron-LM asks for
+    """Returns whether forwards run beside backwards: without a pipeline, with virtual stages (Megatron-LM requires
     them), or in a schedule that is made of such pairs."""
     if not recipe.overlap_moe_expert_parallel_comm:
         return False
@@ -46,23 +46,21 @@ def pairs_up(recipe: Recipe) -> bool:
 
 
 def pipelined(recipe: Recipe) -> bool:
-    """Returns whether the schedule of a pipeline decides which of them have a partner."""
+    """Returns whether the schedule of a pipeline decides which forwards and backwards have a partner."""
     return pairs_up(recipe) and recipe.pp > 1
 
 
 @mechanism(off=lambda *_: Cover())
 def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
-    """Returns what the exchanges of ``block`` hide behind a neighbour of its own kind; nothing for a block without
-    exchange.
+    """Returns what the exchanges of ``block`` hide behind a neighbour of the same kind; nothing without exchange.
 
-    ``delayed``: ``delay_wgrad_compute``. Seconds of compute stretch by
-    :data:`projector.step.timing.CONTENTION`, those of an exchange by :data:`projector.step.timing.SLOWED`, as far as both
-    run.
+    ``delayed``: ``delay_wgrad_compute``. Compute stretches by :data:`projector.step.timing.CONTENTION`, an exchange by
+    :data:`projector.step.timing.SLOWED`, as long as both run.
     """
     forward, backward = block.forward, block.backward_input
-    first, second = (_exchanges(forward, block, role) for role in ("dispatch", "combine"))
-    third, last = (_exchanges(backward, block, role) for role in ("combine", "dispatch"))
-    if not (first and second and third and last):
+    dispatch, combine = (_exchanges(forward, block, role) for role in ("dispatch", "combine"))
+    combine_back, dispatch_back = (_exchanges(backward, block, role) for role in ("combine", "dispatch"))
+    if not (dispatch and combine and combine_back and dispatch_back):
         return Cover()
 
     def work(ops: Sequence[Operator]) -> float:
@@ -70,43 +68,42 @@ def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
 
     of_shared = block.roles.get("shared_experts", frozenset())
     computed = of_shared | block.roles.get("experts", frozenset())  # together (core/models/gpt)
-    shared = [op for op in forward[: forward.index(first[0])] if op.name in of_shared]
-    attention = [op for op in forward[: forward.index(first[0])] if op not in shared]
-    experts = [*shared, *_between(forward, first[-1], second[0])]
+    shared = [op for op in forward[: forward.index(dispatch[0])] if op.name in of_shared]
+    attention = [op for op in forward[: forward.index(dispatch[0])] if op not in shared]
+    experts = [*shared, *_between(forward, dispatch[-1], combine[0])]
     gradients = [op for op in block.backward_weight if op.name in computed]
-    after = backward[backward.index(last[-1]) + 1 :]
+    after = backward[backward.index(dispatch_back[-1]) + 1 :]
     shared = [op for op in after if op.name in of_shared]
-    inputs = [*_between(backward, third[-1], last[0]), *shared]
+    inputs = [*_between(backward, combine_back[-1], dispatch_back[0]), *shared]
     outer = [op for op in after if op not in shared] + [op for op in block.backward_weight if op not in gradients]
-    left = _column(_seconds(third, clock), work(attention))
-    right = _column(_seconds(second, clock), work(outer))
-    middle = _middle(
-        (_seconds(first, clock), _seconds(last, clock)), work(inputs), work(gradients), work(experts), delayed
-    )
+    left = _column(_seconds(combine_back, clock), work(attention))
+    right = _column(_seconds(combine, clock), work(outer))
+    exchanges = _seconds(dispatch, clock), _seconds(dispatch_back, clock)
+    middle = _middle(exchanges, work(inputs), work(gradients), work(experts), delayed)
     return Cover(
-        forward=_spread(first, middle[0], clock) | _spread(second, right, clock),
-        backward=_spread(last, middle[1], clock) | _spread(third, left, clock),
+        forward=_spread(dispatch, middle[0], clock) | _spread(combine, right, clock),
+        backward=_spread(dispatch_back, middle[1], clock) | _spread(combine_back, left, clock),
     )
 
 
 def _column(exchange: float, beside: float) -> tuple[float, float]:
-    """(hidden seconds of an exchange, seconds lost by the compute): whichever is longer decides."""
+    """Returns (hidden seconds of an exchange, seconds lost by the compute): the shorter of both limits the overlap."""
     return _split(least(exchange * (1.0 + SLOWED), beside))
 
 
 def _middle(
     exchanges: tuple[float, float], inputs: float, weights: float, experts: float, delayed: bool
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The same of the two dispatches beside experts' backward and forward, forward dispatch first."""
-    there, back = (seconds * (1.0 + SLOWED) for seconds in exchanges)
-    inner = inputs + (0.0 if delayed else weights)
+    """Returns the same for the two dispatches beside the experts' backward and forward, forward dispatch first."""
+    forth, back = (seconds * (1.0 + SLOWED) for seconds in exchanges)
+    before_back = inputs + (0.0 if delayed else weights)
     backward = inputs + weights
-    arrived = most(there, inner)  # when the second dispatch may start
-    start = most(backward, there)  # when the forward of the experts may
-    compute = (0.0, backward), (start, start + experts)
+    back_begins = most(forth, before_back)  # when the second dispatch may start
+    experts_begin = most(backward, forth)  # when the forward of the experts may
+    compute = (0.0, backward), (experts_begin, experts_begin + experts)
     overlaps = [
         sum(most(0.0, least(high, end) - most(low, begin)) for begin, end in compute)
-        for low, high in ((0.0, there), (arrived, arrived + back))
+        for low, high in ((0.0, forth), (back_begins, back_begins + back))
     ]
     return _split(overlaps[0]), _split(overlaps[1])
 
@@ -116,7 +113,7 @@ def _split(window: float) -> tuple[float, float]:
 
 
 def _exchanges(ops: Sequence[Operator], block: Block, role: str) -> list[Collective]:
-    """The messages of one exchange between the ranks that share the experts: tokens, and their routing weights."""
+    """Returns the messages of one exchange between the ranks that share the experts: tokens and routing weights."""
     names = block.roles.get(role, frozenset())
     return [op for op in ops if isinstance(op, Collective) and op.group == "ep" and op.name in names]
 
@@ -129,8 +126,8 @@ def _seconds(ops: Sequence[Collective], clock: Clock) -> float:
     return sum(clock.collective(op) for op in ops)
 
 
-def _spread(ops: Sequence[Collective], found: tuple[float, float], clock: Clock) -> dict[str, tuple[float, float]]:
-    """Hidden and lost seconds of an exchange over its messages, by their length."""
-    whole = _seconds(ops, clock)
-    shares = {op.name: clock.collective(op) / whole if whole > 0 else 0.0 for op in ops}
-    return {name: (share * found[0], share * found[1]) for name, share in shares.items()}
+def _spread(ops: Sequence[Collective], seconds: tuple[float, float], clock: Clock) -> dict[str, tuple[float, float]]:
+    """Divides (hidden, lost) ``seconds`` of an exchange among its messages, in proportion to their length."""
+    total = _seconds(ops, clock)
+    shares = {op.name: clock.collective(op) / total if total > 0 else 0.0 for op in ops}
+    return {name: (share * seconds[0], share * seconds[1]) for name, share in shares.items()}

@@ -10,7 +10,7 @@ Megatron-Bridge pull request 3062). A fused kernel: 30 bytes, with the 16-bit co
 States on the host (``offload_optimizer_states``, layer-wise optimizers): the device updates, states come back before it
 and leave beside the next forward. Activations (TransformerEngine pytorch/cpu_offload.py, Megatron-LM
 fine_grained_activation_offloading): what a layer saves goes down beside the layer after it and comes back beside the
-backward of the one above; what the link does not manage in that time, the layer waits for.
+backward of the layer above; the layer waits for what the link cannot carry in that time.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _CHUNKS = parameter(
 @mechanism(off=0.0)
 def optimizer_seconds(resolved: Resolved, part: WeightSet) -> float:
     """Returns the seconds that a rank waits for its host between the last gradient and the next forward."""
-    recipe, x = resolved.workload.recipe, resolved.execution.data_parallel
-    own = x.resident("states", resolved.workload, part.dense, part.expert)
+    recipe, sharing = resolved.workload.recipe, resolved.execution.data_parallel
+    share = sharing.resident("states", resolved.workload, part.dense, part.expert)
     link = min(resolved.host_bandwidth, resolved.host_copies)
     if moved(recipe):
-        shards = x.shards(resolved.workload)
+        shards = sharing.shards(resolved.workload)
         states = sum(moments(recipe, rule, updated, *shards) for rule, updated in divided(recipe, part))
-        return (own * x.master_bytes + states) / link
-    own *= fraction_on_host(resolved)
-    if not own:
+        return (share * sharing.master_bytes + states) / link
+    share *= fraction_on_host(resolved)
+    if not share:
         return 0.0
-    down = own * (2.0 if x.bucketed_to_host else x.optimizer_grad_bytes) / link
-    up = own * (2.0 if x.bucketed_to_host else _PARAMETER) / link
-    update = own * max(x.host_optimizer_bytes / resolved.host_optimizer, 1.0 / x.host_optimizer_rate)
-    if x.bucketed_to_host:
+    down = share * (2.0 if sharing.bucketed_to_host else sharing.optimizer_grad_bytes) / link
+    up = share * (2.0 if sharing.bucketed_to_host else _PARAMETER) / link
+    update = share * max(sharing.host_optimizer_bytes / resolved.host_optimizer, 1.0 / sharing.host_optimizer_rate)
+    if sharing.bucketed_to_host:
         return update + up
     if recipe.overlap_cpu_optimizer_d2h_h2d:
         longest = max(down, update, up)
@@ -57,7 +57,6 @@ def optimizer_seconds(resolved: Resolved, part: WeightSet) -> float:
 
 
 def layer_seconds(resolved: Resolved, layer: Block, position: int) -> float:
-    """Returns the seconds that the link needs, one way, for what ``layer`` at ``position`` of its stage leaves in host
-    memory."""
+    """Returns the seconds, one way, of what ``layer`` at ``position`` of its stage leaves in host memory on the link."""
     nbytes = taken(resolved.workload.recipe, layer, position)
     return nbytes / min(resolved.host_bandwidth, resolved.host_copies)

@@ -1,4 +1,4 @@
-"""Everything a step is made of, priced: stages of its layers, weights of its ranks, a clock for what surrounds them."""
+"""Prices everything that a step consists of: stages of its layers, weights of its ranks, a clock for what surrounds them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from projector.workload.composition import compositions
 
 @dataclass(frozen=True, eq=False)
 class Priced:
-    """``parts``, ``times``: the blocks of every virtual stage in order, and one micro-batch of it. ``idle``: seconds that a
-    step waits for stages that compute on nothing. ``model``, ``price``: of kernels, on a usual chip, and of collectives;
-    ``slowest``: products of the slowest chip over those of a usual one."""
+    """A priced step. ``parts``, ``times``: the blocks of every virtual stage in order, and the times of one micro-batch
+    of it. ``idle``: seconds that a step waits for stages that compute without input. ``model``, ``price``: of kernels,
+    on a usual chip, and of collectives; ``slowest``: time of a product on the slowest chip over that on a usual one."""
 
     resolved: Resolved
     parts: Sequence[tuple[StageBlock, ...]]
@@ -50,13 +50,13 @@ class Priced:
 
     @cached_property
     def held(self) -> list[WeightSet]:
-        """Weights with gradients of every virtual stage; one object for those that are alike."""
-        each = {id(own): owned(self.resolved, own) for own in self.parts}
-        return [each[id(own)] for own in self.parts]
+        """Returns the weights with gradients of every virtual stage; one object for equal stages."""
+        weights = {id(blocks): owned(self.resolved, blocks) for blocks in self.parts}
+        return [weights[id(blocks)] for blocks in self.parts]
 
     @cached_property
     def clock(self) -> Clock:
-        """For the layers and for what the device computes once a step, on any rank."""
+        """Returns the clock for the layers and for what the device computes once a step, on any rank."""
         ops: dict[Operator, None] = {}
         for whole in {id(each): each for each in by_rank(self.held, placement(self.resolved))}.values():
             each = optimizer(self.resolved, whole)
@@ -67,9 +67,7 @@ class Priced:
         return replace(layers, kernels=ChainMap(slowed(seconds, self.slowest), layers.kernels))  # type: ignore[arg-type]
 
 
-_RUNS: BoundedCache[Resolved] = BoundedCache(
-    512
-)  # one object for all that are equal, with the blocks that are kept with it
+_RUNS: BoundedCache[Resolved] = BoundedCache(512)  # equal runs share one object, and the blocks cached with it
 _PRICED: BoundedCache[Priced] = BoundedCache(128)
 
 
@@ -81,38 +79,38 @@ def priced(
     settings: Settings,
     corrected: Callable[[KernelModel], KernelModel] | None = None,
 ) -> Priced:
-    """Returns the step of ``resolved``, priced by the kernel model of ``mode``, with ``corrected`` over it.
+    """Returns the step of ``resolved``, priced by the kernel model of ``mode``, which ``corrected`` may wrap.
 
     Raises :class:`NoMeasurement` in ``benchmark`` mode on a GPU without measured tables.
     """
     resolved = _RUNS.get(resolved, lambda: resolved)
-    found = _kernels(resolved, cluster, efficiency, mode, settings)
-    model = corrected(found) if corrected else found
-    own = mode != "simulate" or corrected is not None  # a kernel model of this projection alone
-    slow, price = slowest(efficiency, resolved.workload.gpus), pricing(resolved, cluster, efficiency)
+    kernels = _kernels(resolved, cluster, efficiency, mode, settings)
+    model = corrected(kernels) if corrected else kernels
+    private = mode != "simulate" or corrected is not None  # a kernel model of this projection alone
+    slowdown, price = slowest(efficiency, resolved.workload.gpus), pricing(resolved, cluster, efficiency)
 
     _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
 
     def staged(run: Resolved) -> tuple[Layers, list[tuple[StageBlock, ...]], list[StageTime]]:
-        layers = Layers(run, dict.fromkeys(kinds), model, price.seconds, slow)
-        each = {kind: layers.stage(kind) for kind in dict.fromkeys(kinds)}
-        return layers, [each[kind][0] for kind in kinds], [each[kind][1] for kind in kinds]
+        layers = Layers(run, dict.fromkeys(kinds), model, price.seconds, slowdown)
+        by_kind = {kind: layers.stage(kind) for kind in dict.fromkeys(kinds)}
+        return layers, [by_kind[kind][0] for kind in kinds], [by_kind[kind][1] for kind in kinds]
 
     def make() -> Priced:
         (layers, parts, times), idle, empty = staged(resolved), 0.0, filling.idle(resolved)
         if empty:
-            full, bare = (np.array([figures(time) for time in own]).T for own in (times, staged(empty)[2]))
-            idle = filling.seconds(full, bare, resolved.workload.recipe.pp)
-        return Priced(resolved, parts, times, idle, layers, model, price, slow)
+            full, unfed = (np.array([figures(time) for time in private]).T for private in (times, staged(empty)[2]))
+            idle = filling.seconds(full, unfed, resolved.workload.recipe.pp)
+        return Priced(resolved, parts, times, idle, layers, model, price, slowdown)
 
     key = IdentityKey(cluster), IdentityKey(efficiency), settings, IdentityKey(model), resolved
-    return make() if own else _PRICED.get(key, make)
+    return make() if private else _PRICED.get(key, make)
 
 
 def pricing(resolved: Resolved, cluster: Cluster, efficiency: Efficiency) -> Pricing:
-    """Of the collectives of a run."""
-    recipe, apart = resolved.workload.recipe, resolved.execution.data_parallel.across_nodes
-    groups = place(recipe, resolved.workload.gpus, cluster, shards_apart=apart)
+    """Returns the prices of the collectives of a run."""
+    recipe, across_nodes = resolved.workload.recipe, resolved.execution.data_parallel.across_nodes
+    groups = place(recipe, resolved.workload.gpus, cluster, shards_apart=across_nodes)
     return Pricing(groups, cluster, efficiency, recipe.moe_deepep_num_sms)
 
 
@@ -127,13 +125,13 @@ def _kernels(
     resolved: Resolved, cluster: Cluster, efficiency: Efficiency, mode: str, settings: Settings
 ) -> KernelModel:
     device, sustained = settings.device(cluster.gpu, efficiency)
-    ours = shared(device, sustained, resolved.execution)
-    simulated = backends.over(settings.gemm_backend, device, sustained, ours)
+    analytic = shared(device, sustained, resolved.execution)
+    simulated = backends.over(settings.gemm_backend, device, sustained, analytic)
     if mode == "simulate":
         return simulated
     from projector.kernels import recorded
 
     if not recorded.available(cluster.gpu.name):
         raise NoMeasurement(f"no measurement for {cluster.gpu.name}")
-    alone = partial(Simulated, device, sustained, resolved.execution, alone=True) if simulated is ours else None
+    alone = partial(Simulated, device, sustained, resolved.execution, alone=True) if simulated is analytic else None
     return recorded.over(cluster.gpu, simulated, alone)

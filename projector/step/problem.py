@@ -1,4 +1,4 @@
-"""The blocks of a run, or of many whose sizes are columns, with their times."""
+"""The blocks of a run, or of many runs whose sizes are columns, with their times."""
 
 from __future__ import annotations
 
@@ -46,10 +46,9 @@ def travels(resolved: Resolved) -> bool:
 
 
 class Layers:
-    """``parts``, ``times``: the blocks of virtual stages of these ``kinds``, by their names
-    (:func:`projector.step.stages.counted_names`). Operators are priced once, through one vectorised call.
-
-    ``slowest``: time of a product on the slowest chip over that on a usual one (:mod:`projector.step.slowest`)."""
+    """The blocks (``parts``) of virtual stages of these ``kinds`` and their ``times``, by name
+    (:func:`projector.step.stages.counted_names`). Operators are priced once, through one vectorised call. ``slowest``:
+    time of a product on the slowest chip over that on a usual one (:mod:`projector.step.slowest`)."""
 
     def __init__(
         self,
@@ -64,10 +63,10 @@ class Layers:
             blocks = zip(counted_names(kind), counted_parts(run, kind), strict=True)
             self.parts |= {name: part for (name, _), (part, _) in blocks}
         ops = list(dict.fromkeys(compute_operators(self.parts.values())))
-        found = model.times(ops)  # type: ignore[arg-type]
+        priced = model.times(ops)  # type: ignore[arg-type]
         self.clock = Clock(
-            kernels=slowed(dict(zip(ops, found.seconds.tolist(), strict=True)), slowest),
-            measured={op for op, known in zip(ops, found.measured.tolist(), strict=True) if known},
+            kernels=slowed(dict(zip(ops, priced.seconds.tolist(), strict=True)), slowest),
+            measured={op for op, known in zip(ops, priced.measured.tolist(), strict=True) if known},
             collective=collective,
             execution=run.execution,
         )
@@ -75,16 +74,15 @@ class Layers:
         self._run = run
 
     def stage(self, kind: Composition) -> tuple[tuple[StageBlock, ...], StageTime]:
-        """A virtual stage of this kind, which is one of those that were asked for: its blocks in order, and one micro-batch
-        of it."""
+        """Returns the blocks of a virtual stage of ``kind``, one of ``kinds``, in order, and its times of a micro-batch."""
         names = counted_names(kind)
-        made = assembled(self._run, [(self.times[name], number) for name, number in names], dict(names))
-        each = [name for name, number in names for _ in range(number)]
-        parts = tuple(self.parts[name] for name in each)
-        return parts, awaited(self._run, made, [(self.parts[name], self.times[name]) for name in each])
+        stage_time = assembled(self._run, [(self.times[name], number) for name, number in names], dict(names))
+        in_order = [name for name, number in names for _ in range(number)]
+        parts = tuple(self.parts[name] for name in in_order)
+        return parts, awaited(self._run, stage_time, [(self.parts[name], self.times[name]) for name in in_order])
 
 
 def added(time: StageTime) -> tuple[tuple[float, float], ...]:
-    """Returns what a block adds to the device's and to the host's time of its stage: forward, backward without and of
-    the weight gradients where these are apart. A stage lasts as long as the larger sum, or longer."""
+    """Returns what a block adds to the device's and to the host's time of its stage: forward, backward without split
+    weight gradients, split weight gradients. A stage lasts as long as the larger sum, or longer."""
     return tuple((phase.device, sum(s.host for s in phase.segments)) for phase in time.phases)

@@ -1,4 +1,4 @@
-"""One training step from the times of its stages: the schedule, what follows the last backward, and where time went."""
+"""One training step from the times of its stages: the schedule, the work after the last backward, and where time went."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Step:
     """Seconds of one step, its parts (they sum to it) and the share that rests on measured kernels.
 
     ``timeline`` starts when the first rank has its parameters; ``spans``: optimizer, parameter gather and gradient
-    reduction on the same clock. ``rank``: the pipeline rank that works longest, of which the parts are; ``gather``: seconds
-    of its parameter gather that nothing hides.
+    reduction on the same clock. ``rank``: the pipeline rank that works longest, whose parts these are; ``gather``:
+    seconds of its parameter gather that nothing hides.
     """
 
     seconds: float
@@ -40,7 +40,7 @@ class Step:
     gather: float = 0.0
 
     def waiting(self, seconds: float) -> Step:
-        """This step with ``seconds`` more in which its ranks wait for one another."""
+        """Returns this step with ``seconds`` more in which its ranks wait for one another."""
         if not seconds:
             return self
         bubble = self.breakdown["bubble_s"] + seconds
@@ -48,13 +48,13 @@ class Step:
 
 
 def owned_by_rank(resolved: Resolved, stages: Sequence[Sequence[StageBlock]]) -> tuple[WeightSet, ...]:
-    """Returns the elements with gradients on every pipeline rank: its virtual stages together."""
+    """Returns the weights with gradients on every pipeline rank: its virtual stages together."""
     return by_rank([owned(resolved, stage) for stage in stages], compiled_schedule(resolved).schedule.placement)
 
 
 def run_step(runs: Cycle, times: Sequence[StageTime]) -> Step:
-    """Evaluates a schedule over its stages between gradient reduction and optimizer of one step and the next. ``times`` are
-    those of which ``runs`` was made, one per virtual stage."""
+    """Evaluates a schedule over its stages between gradient reduction and optimizer of one step and the next.
+    ``times``: one per virtual stage, those of which ``runs`` was made."""
     schedule, exchange = runs.compiled.schedule, runs.exchange
     placement, m = schedule.placement, schedule.each
     start = runs.arrival()
@@ -62,20 +62,20 @@ def run_step(runs: Cycle, times: Sequence[StageTime]) -> Step:
     bare = runs.play(start, np.zeros_like(runs.messages)) if runs.messages.any() else timeline
     end = finish(exchange, timeline)
     base, last, reduced = float(start.base), float(runs.last(end)), float(end.ends.max())
-    seconds, other, ends = float(runs.seconds(start, end)), float(runs.between), float(runs.unpaired)
+    seconds, loop, unpaired = float(runs.seconds(start, end)), float(runs.between), float(runs.unpaired)
     rank = int(np.argmax(timeline.rank_busy))
-    mine = float(exchange.optimizer[rank]), float(start.gather[rank])
+    own = float(exchange.optimizer[rank]), float(start.gather[rank])
     breakdown = _breakdown(times, placement[rank], m)
     # Expert-parallel traffic of forwards and backwards that run without a partner.
-    alone = float(timeline.rank_busy[rank]) - _worked(times, placement[rank], m)
-    breakdown["ep_s"] += ends + (max(0.0, alone) if runs.hidden is not None else 0.0)
+    exposed = float(timeline.rank_busy[rank]) - _worked(times, placement[rank], m)
+    breakdown["ep_s"] += unpaired + (max(0.0, exposed) if runs.hidden is not None else 0.0)
     # What the rank waits for beyond its own optimizer and gather: other ranks, in warm-up and flush.
-    breakdown["bubble_s"] = max(0.0, base + float(bare.makespan) - float(bare.rank_busy[rank]) - sum(mine))
+    breakdown["bubble_s"] = max(0.0, base + float(bare.makespan) - float(bare.rank_busy[rank]) - sum(own))
     breakdown["pp_s"] += float(timeline.makespan) - float(bare.makespan)
-    breakdown["dp_s"] += reduced - float(timeline.makespan) + mine[1]
+    breakdown["dp_s"] += reduced - float(timeline.makespan) + own[1]
     breakdown["compute_s"] += last - reduced
-    breakdown["optimizer_s"] = mine[0]
-    breakdown["other_s"] = other
+    breakdown["optimizer_s"] = own[0]
+    breakdown["other_s"] = loop
     on_rank = [times[v] for v in placement[rank]]
     measured = sum(t.forward.measured + t.backward.measured for t in on_rank) * m
     return Step(
@@ -84,22 +84,22 @@ def run_step(runs: Cycle, times: Sequence[StageTime]) -> Step:
         measured_share=measured / seconds,
         timeline=timeline,
         rank=rank,
-        gather=mine[1],
+        gather=own[1],
         spans=spans(exchange, start, end, placement),
     )
 
 
 def _worked(times: Sequence[StageTime], stages: Sequence[int], m: int) -> float:
-    """Seconds in which a rank works when all its traffic beside neighbouring micro-batches is hidden."""
+    """Returns the seconds in which a rank works when all its traffic beside neighbouring micro-batches is hidden."""
     return m * sum(times[v].forward.seconds + times[v].backward.seconds for v in stages)
 
 
 def _breakdown(times: Sequence[StageTime], stages: Sequence[int], m: int) -> dict[str, float]:
-    """Seconds of the step in which the rank works, by cause; exposed communication by the group it belongs to."""
-    out = dict.fromkeys(("compute_s", "host_s", "tp_s", "ep_s", "cp_s", "pp_s", "dp_s"), 0.0)
+    """Returns the seconds of the step in which the rank works, by cause; exposed communication by its group."""
+    parts = dict.fromkeys(("compute_s", "host_s", "tp_s", "ep_s", "cp_s", "pp_s", "dp_s"), 0.0)
     for part in (phase for v in stages for phase in (times[v].forward, times[v].backward)):
-        out["host_s"] += m * part.host_excess
+        parts["host_s"] += m * part.host_excess
         for group, seconds in part.exposed.items():
-            out[GROUP_KEY.get(group, "dp_s")] += m * seconds
-        out["compute_s"] += m * (part.device - sum(part.exposed.values()))
-    return out
+            parts[GROUP_KEY.get(group, "dp_s")] += m * seconds
+        parts["compute_s"] += m * (part.device - sum(part.exposed.values()))
+    return parts

@@ -1,10 +1,10 @@
-"""Chips of one kind are not alike: all GPUs of a step wait for the slowest of them.
+"""Chips of one kind differ: all GPUs of a step wait for the slowest of them.
 
-Under matrix load a chip's clock is what its power limit leaves, which differs from chip to chip with leakage and cooling.
-Kernel tables say what a usual chip does. In synchronous training every rank waits for every other within a step (its tensor
-and expert group in each layer, its pipeline in each micro-batch, its replicas at the optimizer), so the products of a run
-last as long as on the slowest of N chips: with normal clocks the expected maximum of N draws above the mean. Kernels that
-wait for memory keep their rate (the same study: memory-bound applications hardly differ).
+Under matrix load a chip's clock is what its power limit leaves, which differs from chip to chip with leakage and
+cooling. Kernel tables say what a usual chip does. In synchronous training every rank waits for every other within a
+step (its tensor and expert group in each layer, its pipeline in each micro-batch, its replicas at the optimizer), so
+the products of a run last as long as on the slowest of N chips: with normal clocks the expected maximum of N draws
+above the mean. Kernels that wait for memory keep their rate (the same study: memory-bound applications hardly differ).
 """
 
 from __future__ import annotations
@@ -29,5 +29,5 @@ def slowed(seconds: Mapping[Operator, float], factor: float) -> Mapping[Operator
     if factor == 1.0:
         return seconds
     return {
-        op: each * factor if isinstance(op, Gemm | GroupedGemm | Attention) else each for op, each in seconds.items()
+        op: time * factor if isinstance(op, Gemm | GroupedGemm | Attention) else time for op, time in seconds.items()
     }

@@ -1,5 +1,4 @@
-"""Seconds and weights of every virtual pipeline stage: blocks assembled as the layout says, communication of sharded
-weights laid over them."""
+"""Seconds and weights of every virtual pipeline stage: blocks joined by the layout, sharded weights' traffic beside them."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from projector.workload.recipe import Recipe
 
 @dataclass(frozen=True, slots=True)
 class StageBlock:
-    """One block of a stage. ``recomputed``: its forward is replayed before its backward; ``layers``: 1 for a layer."""
+    """One block of a stage. ``recomputed``: the forward is replayed before the backward; ``layers``: 1 for a layer, or 0."""
 
     block: Block
     recomputed: bool
@@ -35,7 +34,7 @@ class StageBlock:
 
     @property
     def key(self) -> tuple[int, bool]:
-        """Equal for parts of one block that take the same time."""
+        """Returns a key that is equal for stage blocks of one block that take the same time."""
         return id(self.block), self.recomputed
 
     @property
@@ -46,9 +45,9 @@ class StageBlock:
 
 @dataclass(frozen=True, eq=False)
 class StageTime:
-    """One virtual stage, one micro-batch. ``inputs``: its backward, without the weight gradients where the schedule
-    computes them apart: ``weight``, with the host time of their own launches (nothing where it does not).
-    ``deferred``: seconds of a weight gradient left for the end of the step, in neither."""
+    """Times of one micro-batch in one virtual stage. ``inputs``: its backward, without the weight gradients where the
+    schedule computes them apart; those are ``weight``, with the host time of their own launches (else empty).
+    ``deferred``: seconds of a weight gradient left for the end of the step, part of neither."""
 
     forward: Phase
     inputs: Phase
@@ -61,13 +60,13 @@ class StageTime:
 
     @property
     def lean(self) -> StageTime:
-        """The same without what no other time is made of."""
-        forward, inputs, weight = (Phase(each.segments, 0.0, wait=each.wait) for each in self.phases)
+        """Returns the same times without what sums over blocks never read: compute, exposed and measured seconds."""
+        forward, inputs, weight = (Phase(phase.segments, 0.0, wait=phase.wait) for phase in self.phases)
         return StageTime(forward, inputs, weight, self.deferred)
 
     @cached_property
     def backward(self) -> Phase:
-        """Returns the whole backward."""
+        """Returns the whole backward as one phase."""
         return apart(self.inputs, self.weight)
 
 
@@ -77,7 +76,7 @@ def parts(resolved: Resolved, chunk: Composition) -> tuple[StageBlock, ...]:
 
 
 def counted_parts(resolved: Resolved, chunk: Composition) -> Iterator[tuple[StageBlock, int]]:
-    """The same, equal neighbours as one, and how many they are."""
+    """Yields the blocks of a virtual stage in order, equal neighbours once, with their number."""
     if chunk.embedding:
         yield StageBlock(lower.embedding(resolved), False, 0), 1
     for layer, number in chunk.runs:
@@ -90,7 +89,7 @@ def counted_parts(resolved: Resolved, chunk: Composition) -> Iterator[tuple[Stag
 
 
 def counted_names(chunk: Composition) -> list[tuple[Hashable, int]]:
-    """Returns the names of :func:`counted_parts`, in their order: equal where blocks of one layer problem are."""
+    """Returns the names of :func:`counted_parts` in the same order; equal blocks of one run have equal names."""
     names: list[tuple[Hashable, int]] = [("embedding", 1)] if chunk.embedding else []
     names += chunk.runs
     if chunk.mtp[0]:
@@ -99,7 +98,7 @@ def counted_names(chunk: Composition) -> list[tuple[Hashable, int]]:
 
 
 def compute_operators(blocks: Iterable[StageBlock]) -> Iterator[Operator]:
-    """Every operator of ``blocks`` that a kernel model prices, repeats inside a block included, what blocks share once."""
+    """Yields every operator of ``blocks`` that a kernel model prices, repeats inside a block included."""
     seen = set[int]()
     for part in blocks:
         replay = part.block.recompute if part.recomputed else ()
@@ -122,22 +121,22 @@ def trained_of(resolved: Resolved, weights: WeightSet) -> WeightSet:
 
 
 def stage_time(resolved: Resolved, stage: Sequence[StageBlock], clock: Clock) -> StageTime:
-    """Returns the times of one virtual stage, which is made of these blocks in order."""
+    """Returns the times of a virtual stage that consists of the blocks ``stage`` in order."""
     times = {part.key: block_time(resolved, part, clock) for part in {part.key: part for part in stage}.values()}
-    each = [(part, times[part.key]) for part in stage]
-    made = assembled(resolved, list(counted(time for _, time in each)), {part.block.name for part in stage})
-    return awaited(resolved, made, each)
+    in_order = [(part, times[part.key]) for part in stage]
+    made = assembled(resolved, list(counted(time for _, time in in_order)), {part.block.name for part in stage})
+    return awaited(resolved, made, in_order)
 
 
 def awaited(resolved: Resolved, made: StageTime, blocks: Sequence[tuple[StageBlock, StageTime]]) -> StageTime:
-    """A stage made of ``blocks`` in this order, with what it waits for beside them."""
+    """Returns the time ``made`` of a stage of ``blocks``, in order, with its waits for activations on the host."""
     forward, backward = waits_for_host(resolved, blocks)
     return replace(made, forward=made.forward.waiting(forward), inputs=made.inputs.waiting(backward))
 
 
 def assembled(resolved: Resolved, blocks: Sequence[tuple[StageTime, int]], ends: Container[Hashable]) -> StageTime:
-    """One virtual stage from the times of its blocks and how many they are. ``ends``: names of blocks, among them
-    ``embedding`` and ``head`` where it has these."""
+    """Returns the time of a virtual stage from the times of its blocks and their numbers. ``ends``: names of blocks,
+    among them ``embedding`` and ``head`` where the stage has these."""
     forward = chain(t.forward.repeated(n) for t, n in blocks)
     inputs = chain(t.inputs.repeated(n) for t, n in reversed(blocks))
     if after_exchange(resolved):  # the first stage receives nothing before its forward, the last before its backward
@@ -150,11 +149,11 @@ def assembled(resolved: Resolved, blocks: Sequence[tuple[StageTime, int]], ends:
 
 def after_exchange(resolved: Resolved) -> bool:
     """Returns whether the host waits for the device after each exchange between stages, so that what comes next begins
-    with none of its kernels issued (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/pipeline_parallel/p2p_communication.py,
+    with no kernel issued (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/pipeline_parallel/p2p_communication.py,
     ``batch_p2p_sync``; not where interleaved stages send and receive one by one, ``overlap_p2p_comm``)."""
     recipe, execution = resolved.workload.recipe, resolved.execution
-    its_own = recipe.pipeline_schedule in ("1f1b", "interleaved") and not recipe.overlap_p2p_comm
-    return recipe.pp > 1 and its_own and execution.pipeline.batch_p2p_sync and not execution.runtime.whole_step
+    batched = recipe.pipeline_schedule in ("1f1b", "interleaved") and not recipe.overlap_p2p_comm
+    return recipe.pp > 1 and batched and execution.pipeline.batch_p2p_sync and not execution.runtime.whole_step
 
 
 def messages(resolved: Resolved, part: StageBlock, clock: Clock) -> tuple[Message, ...]:
@@ -173,38 +172,38 @@ def splits(recipe: Recipe) -> bool:
 def block_time(resolved: Resolved, part: StageBlock, clock: Clock, ledger: list[Message] | None = None) -> StageTime:
     """Returns the times of one block for one micro-batch."""
     recipe, graphed, layer = resolved.workload.recipe, part.block.graphed, part.layers > 0
-    later = _deferred(resolved, part)
-    now = tuple(op for op in part.backward if op not in later)
-    postponed = tuple(op for op in part.block.backward_weight if op not in later) if splits(recipe) else ()
-    first = now[: len(now) - len(postponed)]
-    beside = cover(part.block, clock, bool(recipe.delay_wgrad_compute)) if pairs_up(recipe) else None
-    covered = (beside.forward, beside.backward) if beside else (None, None)
+    deferred = _deferred_gradients(resolved, part)
+    backward = tuple(op for op in part.backward if op not in deferred)
+    postponed = tuple(op for op in part.block.backward_weight if op not in deferred) if splits(recipe) else ()
+    inputs_ops = backward[: len(backward) - len(postponed)]
+    hidden = cover(part.block, clock, bool(recipe.delay_wgrad_compute)) if pairs_up(recipe) else None
+    covered = (hidden.forward, hidden.backward) if hidden else (None, None)
     key = IdentityKey(part.block.forward), layer
-    forward = clock.forwards.get(key) if ledger is None and beside is None else None
+    forward = clock.forwards.get(key) if ledger is None and hidden is None else None
     if forward is None:
         forward = clock.phase(part.block.forward, layer=layer, graphed=graphed, covered=covered[0], ledger=ledger)
-    if beside is None:
-        clock.forwards[key] = forward  # of all that recompute makes of the block
-    inputs = clock.phase(first, layer=layer, graphed=graphed, covered=covered[1], ledger=ledger)
+    if hidden is None:
+        clock.forwards[key] = forward  # the same for every recompute of the block
+    inputs = clock.phase(inputs_ops, layer=layer, graphed=graphed, covered=covered[1], ledger=ledger)
     weight = clock.phase(postponed, graphed=graphed, ledger=ledger) if postponed else NOTHING
     weights = part.block.owned
     fetch, reduce = _unit_collectives(resolved, weights, trained_of(resolved, weights))
     again = () if resolved.execution.data_parallel.keeps_gathered else fetch
     if not resolved.execution.data_parallel.reduces_beside_backward(recipe):
-        inputs, reduce = _after(inputs, reduce, clock, ledger), ()
-    share = _shard_overlap(resolved, part)
-    ahead, back = _limits(resolved, part, first, fetch, clock)
+        inputs, reduce = _exposed_after(inputs, reduce, clock, ledger), ()
+    share = _hidden_share(resolved, part)
+    ahead, back = _gather_limits(resolved, part, inputs_ops, fetch, clock)
     return StageTime(
-        forward=_beside(forward, fetch * (1 + recipe.reference), clock, share, ahead, ledger),
-        inputs=_beside(inputs, (*again, *reduce), clock, share, back, ledger),
+        forward=_overlapped(forward, fetch * (1 + recipe.reference), clock, share, ahead, ledger),
+        inputs=_overlapped(inputs, (*again, *reduce), clock, share, back, ledger),
         weight=weight,
-        deferred=clock.phase(later).seconds if later else 0.0,
+        deferred=clock.phase(deferred).seconds if deferred else 0.0,
     )
 
 
-def _deferred(resolved: Resolved, part: StageBlock) -> tuple[Operator, ...]:
-    """Weight gradients of the output layer that ``defer_embedding_wgrad_compute`` collects until the last backward of
-    the step (NVIDIA/Megatron-LM core/pipeline_parallel/schedules.py, ``finish_embedding_wgrad_compute``)."""
+def _deferred_gradients(resolved: Resolved, part: StageBlock) -> tuple[Operator, ...]:
+    """Returns the weight gradients of the output layer that ``defer_embedding_wgrad_compute`` collects until the last
+    backward of the step (NVIDIA/Megatron-LM core/pipeline_parallel/schedules.py, ``finish_embedding_wgrad_compute``)."""
     recipe = resolved.workload.recipe
     if not recipe.defer_embedding_wgrad_compute or recipe.pp == 1:
         return ()
@@ -214,15 +213,17 @@ def _deferred(resolved: Resolved, part: StageBlock) -> tuple[Operator, ...]:
 def _unit_collectives(
     resolved: Resolved, weights: WeightSet, trained: WeightSet
 ) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
-    """Weight gathers and gradient reductions that one unit of a sharded framework issues in each micro-batch."""
+    """Returns the weight gathers and gradient reductions that a unit of a sharded framework issues in each micro-batch."""
     workload, sharing = resolved.workload, resolved.execution.data_parallel
     fetch = sharing.gather(workload, weights) if sharing.gathers_every_microbatch(workload.recipe) else ()
     reduce = sharing.reduction(workload, trained) if sharing.reduces_every_microbatch(workload) else ()
     return fetch, reduce
 
 
-def _after(phase: Phase, collectives: Sequence[Collective], clock: Clock, ledger: list[Message] | None = None) -> Phase:
-    """Communication that nothing hides, after the compute of a unit."""
+def _exposed_after(
+    phase: Phase, collectives: Sequence[Collective], clock: Clock, ledger: list[Message] | None = None
+) -> Phase:
+    """Appends communication that nothing hides to the compute of a unit."""
     if ledger is not None:
         ledger += [Message(op, clock.collective(op), 0.0) for op in collectives]
     comm = sum(clock.collective(op) for op in collectives)
@@ -233,28 +234,30 @@ def _after(phase: Phase, collectives: Sequence[Collective], clock: Clock, ledger
     return replace(phase, segments=(*before, after), exposed=exposed)
 
 
-def _shard_overlap(resolved: Resolved, part: StageBlock) -> float:
-    """Share of a unit's weight traffic that runs beside its compute: less where a compiler cannot move it past the custom
-    calls of dropless experts (those of a capacity factor are products that it knows)."""
+def _hidden_share(resolved: Resolved, part: StageBlock) -> float:
+    """Returns the share of a unit's weight traffic that runs beside its compute: less where a compiler cannot move it
+    past the custom calls of dropless experts (experts with a capacity factor are products that it knows)."""
     opaque = resolved.workload.recipe.moe_expert_capacity_factor is None and part.block.owned.expert > 0
     return resolved.execution.data_parallel.hidden_share(opaque)
 
 
-def _limits(
+def _gather_limits(
     resolved: Resolved, part: StageBlock, backward: Sequence[Operator], gathers: Sequence[Collective], clock: Clock
 ) -> tuple[Limit, Limit]:
-    """What gathers of a unit may run beside its forward and its ``backward``: all, where they are started a unit ahead. A
-    replay with products uses every weight before the backward does."""
+    """Returns the limits of gathers beside a unit's forward and its ``backward``: none where they are started a unit
+    ahead. A replay with products uses every weight before the backward does."""
     sharing, replay = resolved.execution.data_parallel, part.block.recompute if part.recomputed else ()
     if sharing.prefetches:
         return ANYTHING, ANYTHING
-    again = any(isinstance(op, Gemm | GroupedGemm) for op in replay)
-    users = (part.block.forward, False), (replay if again else backward, not again)
-    forth, back = (limit(ops, gathers, clock, sharing.gather_combine_bytes, backward=way) for ops, way in users)
-    return forth, back
+    replays_products = any(isinstance(op, Gemm | GroupedGemm) for op in replay)
+    users = (part.block.forward, False), (replay if replays_products else backward, not replays_products)
+    forward, back = (
+        limit(ops, gathers, clock, sharing.gather_combine_bytes, backward=reverse) for ops, reverse in users
+    )
+    return forward, back
 
 
-def _beside(
+def _overlapped(
     phase: Phase,
     collectives: Sequence[Collective],
     clock: Clock,
@@ -262,18 +265,17 @@ def _beside(
     most: Limit = ANYTHING,
     ledger: list[Message] | None = None,
 ) -> Phase:
-    """Lays prefetched communication beside a unit's compute, ``most`` of both: what is longer decides,
-    both slow each other down."""
+    """Lays prefetched communication beside a unit's compute, ``most`` of both: the longer decides, both slow each other."""
     if not collectives:
         return phase
     comm = sum(clock.collective(op) for op in collectives)
-    # The time in which the device waits for the host is no cover of its own: the larger of the two counts anyway.
+    # Time in which the device waits for the host covers nothing more: the larger of the two counts anyway.
     traffic, compute = least(comm, most.traffic), least(phase.device, most.compute)
     window = least(traffic * (1.0 + SLOWED), compute * (1.0 + CONTENTION)) * share
     hidden, lost = window / (1.0 + SLOWED), window * CONTENTION / (1.0 + CONTENTION)
     if ledger is not None and comm > 0:
-        each = [(op, clock.collective(op)) for op in collectives]
-        ledger += [Message(op, seconds, seconds / comm * hidden) for op, seconds in each]
+        seconds_of = [(op, clock.collective(op)) for op in collectives]
+        ledger += [Message(op, seconds, seconds / comm * hidden) for op, seconds in seconds_of]
     extra = comm - hidden + lost
     first = phase.segments[0]
     host = first.host + clock.execution.runtime.collective_us * 1e-6 * len(collectives)

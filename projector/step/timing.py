@@ -1,4 +1,4 @@
-"""From operators to seconds: one phase of a block on one rank, with host, hidden and exposed communication."""
+"""Turns operators into seconds: one phase of a block on one rank, with host, hidden and exposed communication."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONTENTION = parameter(
     high=0.2,
     scored=True,
 )
-#: How much longer communication takes beside compute on the whole chip.
+#: Share by which communication takes longer beside compute on the whole chip.
 SLOWED = parameter(0.10, kind="published", source="5–20 %, of NCCL beside products", low=0.05, high=0.2)
 #: Power of the mean by which device and host add up: where they are equally long, now one is late and now the other, on
 #: one rank or another, and all wait.
@@ -39,7 +39,7 @@ TURNS = parameter(
     high=8.0,
     scored=True,
 )
-#: Host time left of an operator that a graph replays: the graph's own launch, events and copies of static inputs.
+#: Share of an operator's host time left when a graph replays it: the graph's launch, events, copies of static inputs.
 GRAPH_REST = parameter(
     0.1,
     kind="assumed",
@@ -49,7 +49,7 @@ GRAPH_REST = parameter(
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One collective as it runs: its own seconds, and those of them that run beside compute."""
+    """One collective as it runs: its ``seconds``, and how many of them are ``hidden`` beside compute."""
 
     op: Collective
     seconds: float
@@ -57,14 +57,14 @@ class Message:
 
 
 class Segment(NamedTuple):
-    """A stretch between two synchronisation points: the seconds of the device, and those that the host needs to
-    issue its work. ``beside`` is what the device takes longer where no neighbour hides its exchanges; ``apart`` is
-    traffic that was started ahead and that fills time without a kernel.
+    """A stretch between two synchronisation points: the seconds of the device, and those that the host needs to issue
+    its work. ``beside``: seconds that the device takes longer where no neighbour hides its exchanges; ``apart``:
+    seconds of traffic that was started ahead and that fills time without a kernel.
 
-    ``issued`` is the moment at which a device is done that has nothing to do at first: the largest, over its
-    operators, of the host's seconds up to one and the device's from it on. A stretch whose kernels are issued slowly
-    at first lasts longer than both of its sums, unless the host was ``ahead`` when it began. ``times``: how many
-    such stretches there are, each between synchronisations of its own; the other fields are those of one.
+    ``issued`` is the moment at which a device is done that has nothing to do at first: the largest, over its operators,
+    of the host's seconds up to one and the device's from it on. A stretch whose kernels are issued slowly at first
+    lasts longer than both of its sums, unless the host was ``ahead`` when it began. ``times``: how many such stretches
+    there are, each between synchronisations of its own; the other fields are those of one.
     """
 
     device: float
@@ -76,90 +76,87 @@ class Segment(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Returns how long it lasts where nothing varies."""
+        """Returns how long all such stretches last where nothing varies."""
         return most(self.device + self.apart, self.host, self.issued) * self.times
 
     @property
     def expected(self) -> float:
-        """Returns how long it lasts where device and host take turns at being late."""
+        """Returns how long all such stretches last where device and host take turns at being late."""
         return most(in_turns(self.device + self.apart, self.host), self.issued) * self.times
 
     @property
     def ahead(self) -> Segment:
-        """Returns this stretch as it runs when it begins with the device still busy, because no synchronisation went
-        before."""
+        """Returns this stretch as it runs without a synchronisation before it: it begins with the device still busy."""
         return self._replace(issued=0.0)
 
     @property
     def alone(self) -> float:
+        """Returns how long all such stretches are expected to last where no neighbour hides their exchanges."""
         return most(in_turns(self.device + self.apart + self.beside, self.host), self.issued) * self.times
 
     def then(self, other: Segment) -> Segment:
-        """Returns this stretch and ``other`` after it, with no synchronisation between them, so that the host goes
-        on issuing."""
+        """Joins this stretch and ``other`` into one that the host issues without a synchronisation between them."""
         late = most(self.issued + other.device, self.host + other.issued)
         sums = self.device + other.device, self.host + other.host, self.beside + other.beside
         return Segment(*sums, late, self.apart + other.apart)
 
     def repeated(self, number: int) -> Segment:
-        """Returns ``number`` such stretches, one after the other: the slower of device and host decides when the
-        last one begins."""
+        """Returns ``number`` such stretches in a row as one: device or host, whichever is slower, delays the last one."""
         late = self.issued + (number - 1) * most(self.device, self.host)
         return Segment(number * self.device, number * self.host, number * self.beside, late, number * self.apart)
 
     def running(self, seconds: float, host: float = 0.0, launches: int = 1) -> Segment:
-        """Returns this stretch with one operator more at its end, whose ``launches`` share its seconds of the device
-        and of the host."""
-        device, issuing, late = _running(self.device, self.host, self.issued, seconds, host, launches)
+        """Returns this stretch with one operator more at its end, whose ``launches`` share its device and host seconds."""
+        device, issuing, late = _appended(self.device, self.host, self.issued, seconds, host, launches)
         return Segment(device, issuing, self.beside, late, self.apart)
 
 
 def in_turns(device: float, host: float) -> float:
-    """Returns the seconds of a stretch that the device needs ``device`` for and the host ``host``: never less than the
+    """Returns the seconds of a stretch for which the device needs ``device`` and the host ``host``: never less than the
     longer of the two, 1.19 of it where they are equal, 1.015 where one needs half."""
     together: float = (device**TURNS + host**TURNS) ** (1.0 / TURNS)
     return together
 
 
-def _running(
+def _appended(
     device: float, host: float, issued: float, seconds: float, issue: float, launches: int
 ) -> tuple[float, float, float]:
-    """``device``, ``host`` and ``issued`` of a stretch after one operator more, of ``issue`` seconds of the host."""
+    """Returns ``device``, ``host`` and ``issued`` of a stretch after one operator more, of ``issue`` seconds of the host."""
     if seconds:
-        each = launches if launches > 1 else 1
-        issued = most(issued + seconds, host + issue / each + seconds, host + issue + seconds / each)
+        number = launches if launches > 1 else 1
+        issued = most(issued + seconds, host + issue / number + seconds, host + issue + seconds / number)
     return device + seconds, host + issue, issued
 
 
-#: Seconds of an operator on the device, seconds of the host, and the launches that share both.
+#: Seconds of an operator on the device, its seconds of the host, and the launches that share both.
 _Issued = tuple[float, float, int]
 
 
 def _stretch(operators: Sequence[_Issued], host: float, beside: float) -> Segment:
     """Returns the stretch of ``operators`` one after the other, with ``host`` seconds of the host before them."""
-    number = height(value for own in operators for value in own)
+    number = height(value for operator in operators for value in operator)
     if number > 1:
         return _stretch_of_columns(operators, number, host, beside)
-    now = (0.0, host, 0.0)
-    for each in operators:
-        now = _running(*now, *each)
-    return Segment(now[0], now[1], beside, now[2])
+    state = (0.0, host, 0.0)
+    for issued in operators:
+        state = _appended(*state, *issued)
+    return Segment(state[0], state[1], beside, state[2])
 
 
 def _stretch_of_columns(operators: Sequence[_Issued], number: int, host: float, beside: float) -> Segment:
-    """The same in closed form, for columns with ``number`` rows: what is issued last of all that the device had to wait for
+    """Returns the same in closed form for columns with ``number`` rows: the last issue that the device had to wait for
     decides, with the seconds of the device from there on."""
     seconds, issue, launches = table(operators, number).reshape(3, -1, number)
-    device, each = np.cumsum(seconds, axis=0), np.maximum(launches, 1.0)
+    device, shares = np.cumsum(seconds, axis=0), np.maximum(launches, 1.0)
     hosts = np.cumsum(np.concatenate([np.full((1, number), host), issue]), axis=0)
-    ends = np.maximum(hosts[:-1] + issue / each + seconds, hosts[:-1] + issue + seconds / each)
+    ends = np.maximum(hosts[:-1] + issue / shares + seconds, hosts[:-1] + issue + seconds / shares)
     late = np.where(seconds != 0.0, ends - device, 0.0).max(axis=0) + device[-1]
     return Segment(column(device[-1]), column(hosts[-1]), beside, column(late))
 
 
 @dataclass(frozen=True)
 class Phase:
-    """The forward or the backward of a block or of a chunk, as a row of segments. ``exposed`` holds the seconds of
+    """The forward or the backward of a block or of a chunk, as a row of segments. ``exposed``: the seconds of
     communication inside ``device``, by group.
 
     ``measured``: device seconds that rest on measured kernels. ``wait``: seconds lost at synchronisation points.
@@ -202,8 +199,8 @@ class Phase:
         first, *rest = self.segments
         if rest:
             *middle, last = rest
-            again = [each._replace(times=(number - 1) * each.times) for each in (*middle, last.then(first))]
-            segments = (first, *again, *rest)
+            middles = [segment._replace(times=(number - 1) * segment.times) for segment in (*middle, last.then(first))]
+            segments = (first, *middles, *rest)
         else:
             segments = (first.repeated(number),)
         exposed = {group: number * t for group, t in self.exposed.items()}
@@ -211,19 +208,19 @@ class Phase:
 
     @property
     def saved(self) -> float:
-        """Seconds more where its exchanges have no neighbour to hide behind."""
+        """Returns the seconds by which the phase is longer where its exchanges have no neighbour to hide behind."""
         return sum(s.alone - s.expected for s in self.begun)
 
     @property
     def host_excess(self) -> float:
-        """Returns the seconds that the host adds: the device waits for it."""
+        """Returns the seconds by which the host makes the phase longer: the device waits for it."""
         return self.seconds - self.device
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Prices operators for one projection: kernel seconds by operator, collective seconds, host cost. ``forwards``: of
-    blocks."""
+    """Prices operators for one projection: kernel seconds by operator, collective seconds, host cost. ``forwards``:
+    phases of the forwards of blocks, cached."""
 
     kernels: Mapping[Operator, float]
     measured: Set[Operator]
@@ -240,37 +237,35 @@ class Clock:
         covered: Mapping[str, tuple[float, float]] | None = None,
         ledger: list[Message] | None = None,
     ) -> Phase:
-        """Returns the seconds of ``operators`` run one after the other, those with ``hides_behind`` beside the ones
-        they name.
+        """Returns the phase of ``operators`` run one after the other, those with ``hides_behind`` beside the ones they name.
 
-        ``layer``: add the module overhead of one layer; ``graphed``: names of operators that a graph replays.
-        ``covered``: by name of a collective, its seconds hidden behind compute of another phase, and what that loses; such
-        a partner keeps the device busy.
-        ``ledger`` takes down every collective.
+        ``layer``: add the module overhead of one layer; ``graphed``: names of operators that a graph replays. ``covered``:
+        by name of a collective, its seconds hidden behind compute of another phase, and the seconds that this compute loses;
+        such a partner keeps the device busy. ``ledger``: a list to which every collective is appended.
         """
-        x = self.execution
+        execution = self.execution
         beside: dict[str, float] | None = None
         segments: list[Segment] = []
-        wait, more, layer_host = 0.0, 0.0, x.runtime.layer_seconds if layer else 0.0
+        wait, unhidden, layer_host = 0.0, 0.0, execution.runtime.layer_seconds if layer else 0.0
         issued: list[_Issued] = []
         computing: list[float] = []
         exposed: dict[str, float] = {}
-        elsewhere, known = covered or {}, self.measured
+        hidden_elsewhere, measured_ops = covered or {}, self.measured
         for op in operators:
-            host = x.host_seconds(op) * (GRAPH_REST if op.name in graphed else 1.0)
+            host = execution.host_seconds(op) * (GRAPH_REST if op.name in graphed else 1.0)
             if isinstance(op, HostWork):
                 issued.append((0.0, host, 1))
-                if op.sync and not x.runtime.whole_step:
-                    segments.append(_stretch(issued, layer_host, more))
-                    issued, layer_host, more = [], 0.0, 0.0
-                    wait += x.runtime.sync_us * 1e-6
+                if op.sync and not execution.runtime.whole_step:
+                    segments.append(_stretch(issued, layer_host, unhidden))
+                    issued, layer_host, unhidden = [], 0.0, 0.0
+                    wait += execution.runtime.sync_us * 1e-6
             elif isinstance(op, Collective):
                 seconds = self.collective(op)
-                hidden, lost = elsewhere.get(op.name, (0.0, 0.0))
-                more += most(0.0, hidden - lost)
+                hidden, lost = hidden_elsewhere.get(op.name, (0.0, 0.0))
+                unhidden += most(0.0, hidden - lost)
                 if op.hides_behind:
                     beside = self._beside(operators) if beside is None else beside
-                    hidden, lost = _take(beside, op.hides_behind, seconds)
+                    hidden, lost = _hide_behind(beside, op.hides_behind, seconds)
                 if ledger is not None:
                     ledger.append(Message(op, seconds, least(hidden, seconds)))
                 issued.append((seconds - hidden + lost, host, op.launches))
@@ -279,10 +274,10 @@ class Clock:
             else:
                 issued.append((self.kernels[op], host, op.launches))
                 computing.append(self.kernels[op])
-        segments.append(_stretch(issued, layer_host, more))
+        segments.append(_stretch(issued, layer_host, unhidden))
         if covered is not None:  # the device has its partner's kernels while the host issues these
             segments = [segment.ahead for segment in segments]
-        measured = total([self.kernels[op] for op in operators if op in known]) if known else 0.0
+        measured = total([self.kernels[op] for op in operators if op in measured_ops]) if measured_ops else 0.0
         return Phase(tuple(segments), total(computing), exposed, measured, wait)
 
     def work(self, operators: Iterable[Operator]) -> float:
@@ -290,7 +285,7 @@ class Clock:
         return sum(self.kernels[op] for op in operators if not isinstance(op, Collective | HostWork))
 
     def _beside(self, operators: Iterable[Operator]) -> dict[str, float]:
-        """Seconds of compute, by operator name, that communication may still hide behind; ``@phase`` is their sum."""
+        """Returns the seconds of compute, by operator name, that may still hide communication; ``@phase`` is their sum."""
         beside: dict[str, float] = {}
         for op in operators:
             if not isinstance(op, Collective | HostWork):
@@ -299,8 +294,8 @@ class Clock:
         return beside
 
 
-def _take(beside: dict[str, float], names: Iterable[str], seconds: float) -> tuple[float, float]:
-    """(communication seconds hidden behind the operators of these names, seconds that the compute there loses).
+def _hide_behind(beside: dict[str, float], names: Iterable[str], seconds: float) -> tuple[float, float]:
+    """Returns (communication seconds hidden behind the operators ``names``, seconds that their compute loses).
 
     ``beside``: compute seconds not yet used, by name; what was used once can hide nothing else. Both slow each other
     down: compute of t seconds offers a window of t·(1 + CONTENTION), in which communication moves at 1/(1 + SLOWED).
@@ -322,16 +317,15 @@ NOTHING = Phase((), 0.0)
 
 
 def apart(first: Phase, second: Phase) -> Phase:
-    """Returns two phases as one, between which other work is issued: neither covers the host time of the other."""
+    """Joins two phases between which other work is issued: neither covers the host time of the other."""
     if not second.segments:
         return first
-    whole = chain((first, second))
-    return replace(whole, segments=(*first.segments, *second.begun), drained=first.drained)
+    joined = chain((first, second))
+    return replace(joined, segments=(*first.segments, *second.begun), drained=first.drained)
 
 
 def chain(phases: Iterable[Phase]) -> Phase:
-    """Returns phases one after the other as one phase: without a synchronisation point between them the host runs
-    ahead where they meet."""
+    """Joins ``phases`` in order: without a synchronisation point between them the host runs ahead where they meet."""
     segments: list[Segment] = [Segment(0.0, 0.0)]
     compute = measured = wait = 0.0
     exposed: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""What a stage waits for beside its operators: activations on their way to the host."""
+"""Waits of a stage beside its operators: for activations on their way to the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def offloads(resolved: Resolved) -> bool:
-    """Returns whether activations of some layers are on the host meanwhile."""
+    """Returns whether activations of some layers wait in host memory."""
     recipe = resolved.workload.recipe
     return bool(recipe.cpu_offloading_num_layers or recipe.offload_modules)
 
@@ -23,8 +23,7 @@ def offloads(resolved: Resolved) -> bool:
 @mechanism(off=(0.0, 0.0))
 def waits_for_host(resolved: Resolved, blocks: Sequence[tuple[StageBlock, StageTime]]) -> tuple[float, float]:
     """Returns the seconds that forward and backward of a stage of these ``blocks`` wait for activations on their way to
-    host memory and back: what one layer leaves there travels while another computes (see
-    :mod:`projector.step.offload`)."""
+    host memory and back: those of one layer travel while another computes (see :mod:`projector.step.offload`)."""
     if not offloads(resolved):
         return 0.0, 0.0
     forward = backward = 0.0

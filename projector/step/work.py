@@ -1,4 +1,4 @@
-"""What every operator of a block is worth: FLOP, bytes, seconds, and the resource that would make it faster."""
+"""What every operator of a block costs: FLOP, bytes, seconds, and the resource that would make it faster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from projector.operators.types import Collective, HostWork, Operator
 from projector.step.priced import Priced, priced
 from projector.step.stages import StageBlock, StageTime, messages, stage_time
 
-#: What binds, with the words of what is scaled to see it.
+#: Kinds of bounds, with the quantities of the cluster that are scaled to find them.
 _BINDS = {
     "compute": ("flops",),
     "memory": ("memory_bandwidth",),
@@ -29,11 +29,11 @@ _BINDS = {
 class Work:
     """One operator on one rank, in one micro-batch.
 
-    ``phase``: ``forward``, ``recompute``, ``input`` or ``weight`` (gradients), ``sharding`` (what travels with every
-    micro-batch). ``bytes``: those of device memory that no kernel can avoid; of a collective its buffer, as nccl-tests count
-    it. ``hidden``: seconds of a collective that run beside compute; ``host``: seconds in which the host issues it.
-    ``bound``: ``compute``, ``memory``, ``link`` (in a domain), ``fabric`` (between them), ``links`` (both), ``host``, or
-    ``latency`` where nothing of these would help as much.
+    ``phase``: ``forward``, ``recompute``, ``input`` or ``weight`` (gradients), ``sharding`` (collectives of sharded
+    weights in every micro-batch). ``bytes``: the bytes of device memory that no kernel can avoid; for a collective its
+    buffer, as nccl-tests count it. ``hidden``: seconds of a collective that run beside compute; ``host``: seconds in
+    which the host issues it. ``bound``: ``compute``, ``memory``, ``link`` (in a domain), ``fabric`` (between domains),
+    ``links`` (both), ``host``, or ``latency`` where none of these would help as much.
     """
 
     module: str
@@ -55,8 +55,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockWork:
-    """A layer, the embedding or the head: ``number`` of it in the model, its operators in order, and its time with host and
-    overlap in it. ``ridge``: FLOP for a byte at which the device's peak in bf16 meets its memory."""
+    """A layer, the embedding or the head: the ``number`` of it in the model, its operators (``works``) in order, and its
+    ``time`` with host and overlap. ``ridge``: FLOP for a byte at which the device's peak in bf16 meets its memory."""
 
     name: str
     recomputed: bool
@@ -72,7 +72,8 @@ def works(
     """Returns every kind of block of the model, in its order. Raises as :func:`projector.step.priced.priced` does."""
     made = priced(resolved, cluster, efficiency, mode, settings)
     better = {
-        bound: priced(resolved, _better(cluster, words), efficiency, mode, settings) for bound, words in _BINDS.items()
+        bound: priced(resolved, _improved(cluster, words), efficiency, mode, settings)
+        for bound, words in _BINDS.items()
     }
     blocks = [part for stage in made.parts for part in stage]
     number = Counter((id(part.block), part.recomputed) for part in blocks)
@@ -91,7 +92,7 @@ def works(
     )
 
 
-def _better(cluster: Cluster, words: Sequence[str]) -> Cluster:
+def _improved(cluster: Cluster, words: Sequence[str]) -> Cluster:
     for word in words:
         cluster = SCALES[word](cluster, BETTER)
     return cluster
@@ -103,10 +104,10 @@ def _works(resolved: Resolved, part: StageBlock, made: Priced, better: Mapping[s
         hidden.setdefault(message.op, []).append(message.hidden)
     for phase, operators in _phases(part):
         for op in operators:
-            beside = hidden.get(op)
-            yield _work(resolved, op, phase, beside.pop(0) if beside else 0.0, made, better)
-    for op, left in hidden.items():  # weights and gradients that travel with every micro-batch
-        for seconds in left:
+            hidden_of = hidden.get(op)
+            yield _work(resolved, op, phase, hidden_of.pop(0) if hidden_of else 0.0, made, better)
+    for op, unused in hidden.items():  # weights and gradients that travel with every micro-batch
+        for seconds in unused:
             yield _work(resolved, op, "sharding", seconds, made, better)
 
 
@@ -143,10 +144,10 @@ def _seconds(op: Operator, made: Priced) -> float:
 
 
 def _bound(op: Operator, seconds: float, better: Mapping[str, Priced]) -> str:
-    """The resource of which a tenth more saves most, of a tenth; what none of them saves is latency."""
+    """Returns the resource of which a tenth more saves most; what no resource saves is ``latency``."""
     if seconds <= 0:
         return "nothing"
-    saved = {name: (seconds / _seconds(op, each) - 1.0) / (BETTER - 1.0) for name, each in better.items()}
+    saved = {name: (seconds / _seconds(op, improved) - 1.0) / (BETTER - 1.0) for name, improved in better.items()}
     saved["links"] -= saved["link"] + saved["fabric"]  # what only both of them save
     saved["latency"] = 1.0 - sum(saved.values())
     return max(saved, key=lambda name: saved[name])

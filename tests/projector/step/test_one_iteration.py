@@ -19,7 +19,7 @@ from projector.projection import project
 from projector.step.cycle import rank_figures
 from projector.step.one_iteration import limit
 from projector.step.priced import priced
-from projector.step.stages import _shard_overlap, parts
+from projector.step.stages import _hidden_share, parts
 from projector.step.timing import Clock
 from projector.workload.composition import compositions
 from tests.workloads import workload
@@ -142,7 +142,7 @@ def test_only_products_that_the_compiler_knows_hide_gathers(capacity: float | No
         moe_pad_expert_input_to_capacity=capacity is not None,
     )  # fmt: skip
     _, (chunk,) = compositions(made.workload.model, made.workload.recipe)
-    found = {part.block.name: _shard_overlap(made, part) for part in parts(made, chunk)}
+    found = {part.block.name: _hidden_share(made, part) for part in parts(made, chunk)}
     usual = made.execution.data_parallel.overlap
     assert found == {**found, "layer_moe": usual * hides, "layer_dense": usual}
     assert usual > 0

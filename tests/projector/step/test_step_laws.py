@@ -15,7 +15,7 @@ from projector.mechanisms import Execution
 from projector.operators.types import Collective, Stream
 from projector.pipeline.exchange import exposed
 from projector.projection import Projection, project
-from projector.step.stages import _beside, parts
+from projector.step.stages import _overlapped, parts
 from projector.step.timing import CONTENTION, Clock, Phase, Segment, in_turns
 from projector.workload import zoo
 from projector.workload.composition import compositions
@@ -112,7 +112,9 @@ def test_half_of_the_weight_traffic_overlaps_where_the_framework_says_half() -> 
     for overlap in (0.0, 0.5, 1.0):
         execution = Execution.of(data_parallel={"overlap": overlap}, runtime={"collective_us": 0.0})
         clock = Clock(kernels={}, measured=frozenset(), collective=lambda op: 3.0, execution=execution)
-        assert _beside(phase, gather, clock, overlap).exposed["dp"] == pytest.approx(3.0 * (1.0 - overlap), abs=1e-9)
+        assert _overlapped(phase, gather, clock, overlap).exposed["dp"] == pytest.approx(
+            3.0 * (1.0 - overlap), abs=1e-9
+        )
 
 
 @pytest.mark.parametrize(("start", "end", "wide"), [(1, 1, 2), (0, 14, 14), (3, 0, 3), (40, 40, 32)])
@@ -137,7 +139,7 @@ def test_communication_beside_a_host_bound_unit_takes_at_least_its_own_time() ->
     op = Collective(name="c", kind="all_gather", group="dp", bytes=1.0)
     clock = Clock(kernels={}, measured=frozenset(), collective=lambda _: 10.0, execution=quiet)
     phase = Phase(segments=(Segment(device=1.0, host=4.0),), compute=1.0)
-    assert _beside(phase, (op,), clock, 1.0).seconds >= 10.0
+    assert _overlapped(phase, (op,), clock, 1.0).seconds >= 10.0
 
 
 PIECES = st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 5.0), st.integers(1, 4)), max_size=8)
