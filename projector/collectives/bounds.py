@@ -1,4 +1,4 @@
-"""What no algorithm can beat: bytes that must cross a cut of the topology, over the raw rate of that cut."""
+"""Lower bounds that no algorithm can beat: bytes that must cross a cut of the topology, over the raw rate of that cut."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from projector.hardware.types import Cluster, GroupShape
 
 
 def bandwidth_bound(kind: str, nbytes: float, shape: GroupShape, cluster: Cluster) -> float:
-    """Seconds below which no collective of a kind on ``nbytes`` can fall, whatever the algorithm."""
+    """Returns the seconds below which no collective of ``kind`` on ``nbytes`` can fall, whatever the algorithm."""
     if shape.size <= 1:
         return 0.0
     net = network(shape, cluster)
@@ -15,7 +15,7 @@ def bandwidth_bound(kind: str, nbytes: float, shape: GroupShape, cluster: Cluste
 
 
 def _between(kind: str, net: Network) -> float:
-    """Returns the seconds per byte through the adapters: those of all nodes together, and those of the emptiest one."""
+    """Returns the seconds per byte through the adapters of all nodes together, or of the emptiest one, if longer."""
     if net.nodes == 1:
         return 0.0
     if kind == "send_recv":

@@ -1,4 +1,4 @@
-"""Constants of the collective model: library, architecture or fabric, a GPU's efficiency file, a user's cluster."""
+"""Constants of the collective model, from library, architecture or fabric, a GPU's efficiency file, a user's cluster."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ class Constants:
         """Returns the constant, or ``default`` where nothing states it. Raises KeyError when ``default`` is None."""
         if name in self._overrides:
             return self._overrides[name]
-        found = self._efficiency.parameters.get(name) if self._efficiency is not None else None
-        found = self._values.get(name) if found is None else found
-        if found is not None:
-            return found.value
+        stated = self._efficiency.parameters.get(name) if self._efficiency is not None else None
+        stated = self._values.get(name) if stated is None else stated
+        if stated is not None:
+            return stated.value
         if default is None:
             raise KeyError(name)
         return default
 
     def states(self, name: str) -> bool:
-        """Tells whether the user's cluster states this constant."""
+        """Returns whether the user's cluster states this constant."""
         return name in self._overrides
 
     def share(self, name: str) -> float:
-        """A share of a link rate: never more than all of it, so that no time falls below the bandwidth bound."""
+        """Returns a share of a link rate, at most 1, so that no time falls below the bandwidth bound."""
         return min(1.0, self[name])
 
 
 def constants(cluster: Cluster, efficiency: Efficiency | None = None) -> Constants:
-    """Constants that hold on ``cluster``; a parameter of ``efficiency`` with the same name wins over the
+    """Returns the constants that hold on ``cluster``; a parameter of ``efficiency`` with the same name wins over the
     shipped value, and one of ``cluster.overrides`` over both."""
     between = cluster.inter.technology
     values = _merged(LIBRARY.get(cluster.gpu.vendor, "nccl"), architecture(cluster), cluster.intra.topology, between)
@@ -60,14 +60,14 @@ def constants(cluster: Cluster, efficiency: Efficiency | None = None) -> Constan
 
 
 def architecture(cluster: Cluster) -> str:
-    """Returns the section of its devices' architecture."""
+    """Returns the section of ``constants.yaml`` for the architecture of the cluster's devices."""
     return _ARCHITECTURE.get(cluster.gpu.arch, cluster.gpu.arch)
 
 
 def _merged(library: str, *parts: str) -> Mapping[str, Parameter]:
-    """The library's, then what an architecture, a topology and a network change."""
-    known = sections()
-    return {name: value for part in (library, *parts) for name, value in known.get(part, {}).items()}
+    """Returns the constants of a library with the changes of an architecture, a topology and a network."""
+    by_section = sections()
+    return {name: value for part in (library, *parts) for name, value in by_section.get(part, {}).items()}
 
 
 @functools.cache
@@ -75,9 +75,9 @@ def sections() -> Mapping[str, Mapping[str, Parameter]]:
     """Returns every section of ``constants.yaml``. Raises InputError with every mistake."""
     path = Path(__file__).with_name("constants.yaml")
     problems: list[Problem] = []
-    found = {
+    read_sections = {
         section: {name: read(entry, str(path), f"{section}.{name}", problems) for name, entry in entries.items()}
         for section, entries in parse_yaml(path.read_text(encoding="utf-8"), str(path)).items()
     }
     raise_all(problems)
-    return found
+    return read_sections

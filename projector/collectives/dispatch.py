@@ -14,21 +14,17 @@ from projector.size import most
 
 def seconds(net: Network, inside: float, outside: float, units: float | None = None) -> float:
     """Returns the seconds of DeepEP for ``inside`` bytes that one rank puts on its node's links and ``outside`` bytes
-    on its adapter.
-
-    ``units``: compute units that copy over the links (None: as many as it takes).
-    """
+    on its adapter. ``units``: compute units that copy over the links (None: as many as it takes)."""
     copied = inside / (units * net.constants.get("dispatch.unit_gbs", float("inf")) * 1e9) if units else 0.0
     return _latency(net, _level(net)) + most(copied, _legs(net, inside, outside))
 
 
 def hybrid_seconds(net: Network, inside: float, outside: float, rows: float) -> float:
-    """The same of HybridEP, whose few units have the tensor memory accelerator copy ``rows``: they look up in a map, for
-    each and for every rank of the node, whether it goes there. So a short row costs more than its bytes, the more ranks
-    the more.
-    """
-    looked_up = rows * net.local * net.constants["dispatch.lookup_ns"] * 1e-9
-    return _latency(net, _level(net)) + _legs(net, inside, outside, "link.dispatch.hybrid") + looked_up
+    """Returns the same for HybridEP, whose few units have the tensor memory accelerator copy ``rows``: for each row and
+    each rank of the node they look up whether it goes there, so short rows cost more than their bytes, more so with
+    many ranks."""
+    lookups = rows * net.local * net.constants["dispatch.lookup_ns"] * 1e-9
+    return _latency(net, _level(net)) + _legs(net, inside, outside, "link.dispatch.hybrid") + lookups
 
 
 def _level(net: Network) -> str:
@@ -36,8 +32,7 @@ def _level(net: Network) -> str:
 
 
 def low_latency_seconds(net: Network, nbytes: float) -> float:
-    """Returns the seconds of the kernels that send every copy of ``nbytes`` straight to its rank; no round announces
-    counts."""
+    """Returns the seconds of kernels that send every copy of ``nbytes`` straight to its rank, without a round of counts."""
     if net.nodes == 1:
         return _latency(net, "intra") + _legs(net, nbytes * (net.local - 1) / net.local, 0.0)
     return _latency(net, "intra") + _legs(net, 0.0, nbytes * (net.size - net.fewest) / net.size)

@@ -1,8 +1,8 @@
 """Terms that a user's hardware file adds to every algorithm; a catalogue cluster states none of them.
 
-They are those of Primus' collective model (AMD-AGI/Primus@739a329b ``core/projection/module_profilers``): phases that
-overlap only in part, adapters that warm up, a reduction with a rate of its own. All are functions of the bytes, zero
-where the file does not state them, and leave the time monotone.
+The terms are those of Primus' collective model (AMD-AGI/Primus@739a329b ``core/projection/module_profilers``): phases
+that overlap only in part, adapters that warm up, a reduction with a rate of its own. All are functions of the bytes,
+zero where the file does not state them, and leave the time monotone.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _ELEMENT = 2.0  # bytes of a bf16 operand of the reduction
 
 
 def added(kind: str, net: Network, wire: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Returns the time with the terms of the file as a function of the bytes; ``wire`` is the time without them."""
+    """Returns seconds as a function of bytes, with the terms of the file; ``wire`` is that function without them."""
     if kind not in _ROUNDS or not any(net.constants.states(name) for name in NAMES):
         return wire
 
     def priced(sizes: Array) -> Array:
-        return wire(sizes) + _phases(kind, net, sizes) + _reduction(kind, net, sizes)
+        return wire(sizes) + _phase_seconds(kind, net, sizes) + _reduction_seconds(kind, net, sizes)
 
     setup = net.constants.get("adapter.setup_us", 0.0) * 1e-6
     if net.nodes == 1 or setup <= 0.0:
@@ -47,15 +47,15 @@ def added(kind: str, net: Network, wire: Callable[[Array], Array]) -> Callable[[
     hidden = net.constants.get("adapter.warmup_bytes", _WARMUP_BYTES) * depth * net.fewest
 
     def warmed_up(sizes: Array) -> Array:
-        """Adapters start up once a level of the tree, until a message is long enough to hide it."""
+        """Adds an adapter's start-up for each level of the tree, until a message is long enough to hide it."""
         plain = priced(sizes)
         return np.minimum(plain + setup * depth, np.maximum(plain, priced(np.full_like(sizes, hidden))))
 
     return warmed_up
 
 
-def _phases(kind: str, net: Network, sizes: Array) -> Array:
-    """What the shorter of node and network phase adds where they do not run side by side all the time."""
+def _phase_seconds(kind: str, net: Network, sizes: Array) -> Array:
+    """Returns what the shorter of node and network phase adds where the two do not run side by side all the time."""
     stated = net.constants.states("phases.overlap") or net.constants.states("phases.warmup_bytes")
     if net.nodes == 1 or net.local == 1 or not stated:
         return np.zeros_like(sizes)
@@ -67,7 +67,7 @@ def _phases(kind: str, net: Network, sizes: Array) -> Array:
     return (1.0 - overlap * np.minimum(1.0, sizes / net.local / warm)) * shorter * sizes
 
 
-def _reduction(kind: str, net: Network, sizes: Array) -> Array:
+def _reduction_seconds(kind: str, net: Network, sizes: Array) -> Array:
     if kind == "all_gather":
         return np.zeros_like(sizes)
     return sizes * (net.size - 1) / net.size / _ELEMENT / net.constants.get("reduction.flops", np.inf)

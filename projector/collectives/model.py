@@ -1,11 +1,9 @@
 """Seconds of a collective on a cluster: the fastest of the algorithms and protocols that its topology allows.
 
-Each algorithm (one file a family) yields costs, latency + wire time + the fill of its pipeline; the minimum over them is
-the protocol switch. So a time is continuous, grows with the bytes, never falls below the bandwidth bound of the
-topology, and is zero for a group of one. A new algorithm is one file of
-:mod:`projector.collectives.algorithms`.
-
-Sizes follow nccl-tests (see :mod:`projector.operators.types`).
+Each algorithm (one file a family) yields costs, latency + wire time + the fill of its pipeline; taking the minimum over
+them switches protocols. So a time is continuous, grows with the bytes, never falls below the bandwidth bound of the
+topology, and is zero for a group of one. A new algorithm is one file of :mod:`projector.collectives.algorithms`. Sizes
+follow nccl-tests (see :mod:`projector.operators.types`).
 """
 
 from __future__ import annotations
@@ -73,37 +71,36 @@ def seconds_of(
 
 
 def costs(kind: str, shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None = None) -> tuple[Cost, ...]:
-    """Returns every candidate of a kind on a group; none for a group of one."""
+    """Returns every candidate of a kind of collective on a group; none for a group of one."""
     if kind not in ALGORITHMS:
         raise InputError([Problem("collective", "kind", kind, nearest(kind, KINDS))])
     if shape.size <= 1:
         return ()
     net = network(shape, cluster, efficiency)
-    found = (cost for algorithm in ALGORITHMS[kind] for cost in algorithm(net))
+    candidates = (cost for algorithm in ALGORITHMS[kind] for cost in algorithm(net))
     overhead = net.constants.get(f"overhead_us.{kind}", 0.0) * 1e-6
-    return tuple(cost._replace(latency=cost.latency + overhead) for cost in found)
+    return tuple(cost._replace(latency=cost.latency + overhead) for cost in candidates)
 
 
 def best(kind: str, nbytes: float, shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None = None) -> str:
-    """Returns the name of the algorithm and protocol that wins at a size, such as ``ring.ll128``; empty for a group of
-    one."""
-    found = costs(kind, shape, cluster, efficiency)
-    return min(found, key=lambda cost: cost.seconds(nbytes)).algorithm if found and nbytes > 0 else ""
+    """Returns the fastest algorithm and protocol at a size, such as ``ring.ll128``; empty for a group of one."""
+    candidates = costs(kind, shape, cluster, efficiency)
+    return min(candidates, key=lambda cost: cost.seconds(nbytes)).algorithm if candidates and nbytes > 0 else ""
 
 
-class _Known:
-    """What groups of one shape cost on one cluster: seconds of a number of bytes by kind and transport, and networks."""
+class _ClusterPrices:
+    """Caches of one cluster: seconds of a number of bytes by kind, group shape and transport, and networks by shape."""
 
     def __init__(self) -> None:
         self.prices: BoundedCache[Callable[[float], float]] = BoundedCache(4096)
         self.networks: BoundedCache[Network] = BoundedCache(1024)
 
 
-_KNOWN: BoundedCache[_Known] = BoundedCache(16)
+_PRICES_OF_CLUSTERS: BoundedCache[_ClusterPrices] = BoundedCache(16)
 
 
 class Pricing:
-    """Prices of one run's groups; what a group of one shape costs on the cluster is worked out once for all runs.
+    """Prices of one run's groups; the price of a group of one shape on the cluster is computed once for all runs.
 
     ``dispatch_units``: compute units of a token dispatch (None: the library's own number for the device).
     """
@@ -119,7 +116,7 @@ class Pricing:
         self._dispatch_units = dispatch_units
         self._cluster = cluster
         self._efficiency = efficiency
-        self._known = _KNOWN.get((IdentityKey(cluster), IdentityKey(efficiency)), _Known)
+        self._known = _PRICES_OF_CLUSTERS.get((IdentityKey(cluster), IdentityKey(efficiency)), _ClusterPrices)
 
     def seconds(self, op: Collective) -> float:
         """Returns the seconds of one operator (see :func:`seconds`)."""
@@ -134,7 +131,7 @@ class Pricing:
         return op.calls * price(op.bytes / op.calls)
 
     def algorithm(self, op: Collective) -> str:
-        """Name of what runs an operator: a library's algorithm and protocol, or its kernels'; empty for a group of one."""
+        """Returns what runs an operator: a library's algorithm and protocol, or its kernels; empty for a group of one."""
         shape = self._shape(op)
         if shape.size <= 1 or op.bytes <= 0:
             return ""
@@ -149,7 +146,7 @@ class Pricing:
         return shape
 
     def _price(self, kind: str, shape: GroupShape, transport: str) -> Callable[[float], float]:
-        """Returns the seconds of a number of bytes: plain arithmetic, a tenth of the price of an array of one."""
+        """Returns seconds as a function of a number of bytes: plain arithmetic, a tenth of the cost of an array of one."""
         candidates = costs(kind, shape, self._cluster, self._efficiency)
         if transport == ONE_SHOT and kind == "all_to_all":
             candidates = tuple(direct.one_shot(network(shape, self._cluster, self._efficiency)))
@@ -185,7 +182,7 @@ def _states_terms(cluster: Cluster) -> bool:
 def _priced(
     kind: str, candidates: tuple[Cost, ...], shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None
 ) -> Callable[[Array], Array]:
-    """Returns the seconds as a function of the bytes, with the terms of a user's hardware file; zero for no bytes."""
+    """Returns seconds as a function of bytes, with the terms of a user's hardware file; zero for no bytes."""
     if not candidates:
         return np.zeros_like
     wire = _fastest(candidates)
@@ -199,17 +196,19 @@ def _fastest(candidates: tuple[Cost, ...]) -> Callable[[Array], Array]:
 
     def fastest(sizes: Array) -> Array:
         roots = np.sqrt(sizes)
-        found = np.full_like(sizes, np.inf)
+        shortest = np.full_like(sizes, np.inf)
         for latency, per_byte, shoulder in terms:
-            np.minimum(found, latency + per_byte * sizes + shoulder * roots, out=found)
-        return found
+            np.minimum(shortest, latency + per_byte * sizes + shoulder * roots, out=shortest)
+        return shortest
 
     return fastest
 
 
 def _terms(candidates: tuple[Cost, ...]) -> list[tuple[float, float, float]]:
     """Returns (a, b, c) of a + b·S + c·sqrt(S) of each candidate, without those that another beats in all three."""
-    known = {(c.latency, c.per_byte, 2.0 * math.sqrt(c.fill * c.per_byte)) for c in candidates}
+    all_terms = {(c.latency, c.per_byte, 2.0 * math.sqrt(c.fill * c.per_byte)) for c in candidates}
     return sorted(
-        own for own in known if not any(other != own and all(map(operator.le, other, own)) for other in known)
+        term
+        for term in all_terms
+        if not any(other != term and all(map(operator.le, other, term)) for other in all_terms)
     )

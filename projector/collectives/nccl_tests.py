@@ -1,8 +1,8 @@
-"""What nccl-tests and rccl-tests print: which ranks took part, and the seconds of each size.
+"""Reads what nccl-tests and rccl-tests print: which ranks took part, and the seconds of each size.
 
 A text may hold several tests, each behind its ``# nThread … nGpus …`` line, and whatever a launcher puts before a line
-(``0: ``, ``[1,0]<stdout>:``, a time). Columns are those that the test's own header names: releases differ in ``root`` and
-``error``, per-iteration figures come between. Source: NVIDIA/nccl-tests@a0b82b2 src/util.cu, src/common.cu and the
+(``0: ``, ``[1,0]<stdout>:``, a time). Columns are those that the test's own header names: releases differ in ``root``
+and ``error``, per-iteration figures come between. Source: NVIDIA/nccl-tests@a0b82b2 src/util.cu, src/common.cu and the
 ``GetBw`` of each test.
 """
 
@@ -52,8 +52,8 @@ _LEAST_RATE = parameter(
 class Swept:
     """One test: seconds by bytes, ascending, of a kind of collective on ``ranks`` ranks over ``hosts`` hosts.
 
-    ``algorithm``: forced by ``NCCL_ALGO``, or empty; ``device``: the driver's title of the GPU; ``one_thread``: one host
-    thread launches on several devices, which small messages wait for.
+    ``algorithm``: forced by ``NCCL_ALGO``, or empty; ``device``: the driver's title of the GPU; ``one_thread``: one
+    host thread launches on several devices, so that small messages wait for it.
     """
 
     where: str
@@ -72,29 +72,28 @@ class Swept:
 
 
 def busbw(kind: str, ranks: int) -> float:
-    """Returns the bus bandwidth over algorithm bandwidth (nccl-tests doc/PERFORMANCE.md)."""
+    """Returns the ratio of bus bandwidth to algorithm bandwidth (nccl-tests doc/PERFORMANCE.md)."""
     if kind in ("broadcast", "send_recv"):
         return 1.0
     return (2.0 if kind == "all_reduce" else 1.0) * (ranks - 1) / ranks
 
 
 def read(paths: Iterable[Path], on: tuple[int, int] | None = None) -> tuple[Swept, ...]:
-    """Returns every test of every file. ``on``: hosts and GPUs of each, of tests that list no ranks. Raises InputError
-    with every mistake in them."""
+    """Returns every test of every file. ``on``: hosts and GPUs of each host, for tests that list no ranks. Raises
+    InputError with every mistake in them."""
     problems: list[Problem] = []
-    found = [each for path in paths for each in _tests(path, on, problems)]
+    tests = [test for path in paths for test in _tests(path, on, problems)]
     raise_all(problems)
-    return tuple(found)
+    return tuple(tests)
 
 
 def usual_cluster(tests: Iterable[Swept]) -> str:
-    """Returns the name of the usual cluster of the device that all tests name. Raises InputError where there is no
-    such."""
+    """Returns the usual cluster of the device that all tests name. Raises InputError where they name none or several."""
     devices = sorted({swept.device or "no device named" for swept in tests})
-    found = catalogue.find_gpu(devices[0]) if len(devices) == 1 else None
-    if found is None:
+    gpu = catalogue.find_gpu(devices[0]) if len(devices) == 1 else None
+    if gpu is None:
         raise InputError([Problem("--cluster", "", ", ".join(devices), "a cluster NAME or FILE: its lines, its hosts")])
-    return catalogue.default_cluster(found).name
+    return catalogue.default_cluster(gpu).name
 
 
 def _tests(path: Path, on: tuple[int, int] | None, problems: list[Problem]) -> list[Swept]:
@@ -105,19 +104,19 @@ def _tests(path: Path, on: tuple[int, int] | None, problems: list[Problem]) -> l
             Problem(str(path), "", "no line '# nThread … nGpus …'", "what nccl-tests or rccl-tests printed")
         )
         return []
-    found, told = [], 0
+    tests, after_last = [], 0
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         where = f"{path}:{start + 1}"
         try:
-            found.append(_test(lines[told:start], lines[start:end], where, path.stem, on))
+            tests.append(_test(lines[after_last:start], lines[start:end], where, path.stem, on))
         except _Unclear as unclear:
             problems.append(Problem(where, *unclear.args))
-        told = start
-    return found
+        after_last = start
+    return tests
 
 
 class _Unclear(Exception):
-    """Key, what was found and what was expected, of a test that cannot be read."""
+    """A test that cannot be read: its arguments are the key, what was found and what was expected."""
 
 
 def _test(before: Sequence[str], lines: Sequence[str], where: str, stem: str, on: tuple[int, int] | None) -> Swept:
@@ -145,24 +144,24 @@ def _test(before: Sequence[str], lines: Sequence[str], where: str, stem: str, on
 
 
 def _ranks(lines: Sequence[str], on: tuple[int, int] | None) -> tuple[int, int, str]:
-    """Ranks, hosts and the device's title, of the first communicator where the test ran several at once."""
-    found = [rank for line in lines if (rank := _RANK.search(line))]
-    if not found and on:
+    """Returns ranks, hosts and the device's title, for the first communicator where a test ran several at once."""
+    listed = [rank for line in lines if (rank := _RANK.search(line))]
+    if not listed and on:
         return on[0] * on[1], on[0], ""
-    if not found:
+    if not listed:
         raise _Unclear("Rank", "no line '# Rank … on HOST device …'", "which ranks took part, or --on HOSTSxGPUS")
-    numbers = sorted(int(rank[1]) for rank in found)
+    numbers = sorted(int(rank[1]) for rank in listed)
     if numbers != list(range(len(numbers))):
         expected = "every rank once: where processes ran alone, the tests were built without MPI=1"
         raise _Unclear("Rank", f"ranks {', '.join(map(str, numbers))}", expected)
-    devices = {rank[4].strip() for rank in found}
+    devices = {rank[4].strip() for rank in listed}
     if len(devices) > 1:
         raise _Unclear("Rank", f"devices {', '.join(sorted(devices))}", "one type of GPU")
-    groups = [int(rank[2] or 0) for rank in found]
-    hosts = Counter(rank[3] for rank, group in zip(found, groups, strict=True) if group == min(groups))
+    groups = [int(rank[2] or 0) for rank in listed]
+    hosts = Counter(rank[3] for rank, group in zip(listed, groups, strict=True) if group == min(groups))
     if len(set(hosts.values())) > 1:
-        said = ", ".join(f"{times} on {host}" for host, times in hosts.items())
-        raise _Unclear("Rank", said, "equally many ranks on every host")
+        counts = ", ".join(f"{times} on {host}" for host, times in hosts.items())
+        raise _Unclear("Rank", counts, "equally many ranks on every host")
     if hosts.total() == 1:
         raise _Unclear("Rank", "one rank", "two at least: collectives join ranks")
     return hosts.total(), len(hosts), devices.pop()
@@ -178,16 +177,16 @@ class _Row:
 
 
 def _rows(lines: Sequence[str]) -> list[_Row]:
-    """Sizes that took time, out of place (in place where nothing else was timed)."""
+    """Returns the rows of sizes that took time, out of place (in place where nothing else was timed)."""
     columns: list[str] = []
-    found: list[_Row] = []
+    rows: list[_Row] = []
     for line in lines:
         if head := _HEAD.search(line):
             columns = head[1].split()[2:]
         elif columns and (row := _ROW.search(line)):
-            made = _row(float(row[1]), row[4].split(), columns)
-            found += [made] if made else []
-    return found
+            timed = _row(float(row[1]), row[4].split(), columns)
+            rows += [timed] if timed else []
+    return rows
 
 
 def _row(size: float, cells: list[str], columns: list[str]) -> _Row | None:
@@ -214,7 +213,7 @@ def _number(cell: str) -> float:
 
 
 def _kind(named: Sequence[str], rows: Sequence[_Row], ranks: int) -> str:
-    """The collective that the text or the file's name tells, in agreement with what busbw is of algbw."""
+    """Returns the collective that the text or the file's name tells, in agreement with the ratio of busbw to algbw."""
     largest = max(rows, key=lambda row: row.bytes)
     ratio = largest.bus / largest.rate if largest.rate >= _LEAST_RATE else math.nan
     fitting = [kind for kind in _KINDS.values() if not abs(ratio / busbw(kind, ranks) - 1.0) > _ROUNDED]

@@ -1,4 +1,4 @@
-"""What one process group sees of a cluster: its ranks per node, and the raw rate and latency of each level."""
+"""The view that one process group has of a cluster: its ranks per node, and the raw rate and latency of each level."""
 
 from __future__ import annotations
 
@@ -39,12 +39,11 @@ class Network:
     """A group of ``size`` ranks over ``nodes`` nodes in ``pods`` pods.
 
     ``local``, ``fewest``: its ranks in the fullest and in the emptiest of these nodes. ``host``: GPUs of one operating
-    system, fewer than ``local`` where an NVLink domain joins several. ``intra``: raw bytes/s of the links of one rank
-    to its node peers of the group together (infinite where it has none); ``peer``: to one of them; ``inter``,
-    ``outer``: raw bytes/s of one rank's share of the adapters, inside a pod and beyond it. ``saturation``: share of a
-    mesh's links that the group uses; ``bridged``: a PCIe group that spans two switches; ``ll128``: the library runs
-    that protocol here; ``switched``: the nodes hang on switches, else each exchange with another node is a turn of its
-    own.
+    system, fewer than ``local`` where an NVLink domain joins several. ``intra``: raw bytes/s of the links of one rank to its
+    node peers of the group together (infinite where it has none); ``peer``: to one of them; ``inter``, ``outer``: raw
+    bytes/s of one rank's share of the adapters, inside a pod and beyond it. ``saturation``: share of a mesh's links that the
+    group uses; ``bridged``: a PCIe group that spans two switches; ``ll128``: the library runs that protocol here;
+    ``switched``: switches connect the nodes, else each exchange with another node takes its own turn.
     """
 
     size: int
@@ -70,7 +69,7 @@ class Network:
     constants: Constants
 
     def ring_rate(self, kind: str = "all_reduce", protocol: str = "simple") -> float:
-        """Bytes/s of data around rings through all ranks: the slower of the node's links and the adapters of its ranks.
+        """Returns the bytes/s of data around rings through all ranks: the slower of links and adapters of a node.
 
         Each rank of a node brings its own adapter (rails), and the channels of the collective spread over them; all of
         a ring's traffic passes every node, so the node with the fewest ranks sets the rate between nodes.
@@ -78,15 +77,13 @@ class Network:
         return min(min(self.link_rate(kind), self.rail_rate(kind)) * self.payload(protocol), self._cap(protocol))
 
     def link_rate(self, kind: str = "all_reduce") -> float:
-        """Returns the bytes/s that one rank's links inside the node carry around a ring; infinite where nobody shares a
-        node."""
+        """Returns the bytes/s of one rank's links inside the node around a ring; infinite for ranks without node peers."""
         share = self.constants.get(f"link.intra.{kind}", self.constants["link.intra"])
         bridge = min(1.0, self.constants.get("bridge.ring", 1.0)) if self.bridged else 1.0
         return self.intra * min(1.0, share) * bridge
 
     def rail_rate(self, kind: str = "all_reduce") -> float:
-        """Returns the bytes/s between nodes of all adapters of the group in its emptiest node; infinite inside one
-        node.
+        """Returns the bytes/s between nodes of all the group's adapters in its emptiest node; infinite inside one node.
 
         A single rank of a node receives and sends through one adapter; several receive through one and send by another.
         Beyond a pod a cluster's file may state another share (``link.outer``).
@@ -105,17 +102,15 @@ class Network:
         return self.inter if self.pods == 1 else min(self.inter, self.outer)
 
     def hop(self, level: str, protocol: str) -> float:
-        """Returns the seconds of one hop inside a node (``intra``), a pod (``inter``) or beyond it (``outer``) under a
-        protocol."""
+        """Returns the seconds of one hop in a node (``intra``), a pod (``inter``) or beyond (``outer``) under a protocol."""
         base = {"intra": self.intra_latency, "inter": self.inter_latency, "outer": self.outer_latency}[level]
         level = "intra" if level == "intra" else "inter"
         return base + self.constants[f"extra_us.{level}.{protocol}"] * 1e-6
 
     def crossings(self, nodes: int, pods: int, protocol: str, extra: float = 0.0) -> float:
-        """Returns the seconds of ``nodes`` hops between nodes, ``pods`` of them between pods, each ``extra`` seconds
-        longer."""
-        found = (nodes - pods) * (self.hop("inter", protocol) + extra)
-        return found + pods * (self.hop("outer", protocol) + extra)
+        """Returns the seconds of ``nodes`` hops between nodes, ``pods`` of them between pods, each ``extra`` longer."""
+        in_pods = (nodes - pods) * (self.hop("inter", protocol) + extra)
+        return in_pods + pods * (self.hop("outer", protocol) + extra)
 
     def base(self, algorithm: str, protocol: str) -> float:
         """Returns the seconds that a call costs before its first hop: launch, and set-up of the algorithm."""
@@ -125,7 +120,7 @@ class Network:
         """Returns the seconds to hand one chunk to the next rank: the protocol's own hop between two devices, or
         between two nodes (``level`` ``inter``) where every chunk passes all levels before the next may follow.
 
-        None with LL: a flag travels with every four bytes, so nobody waits for the end of a chunk.
+        Returns 0 with LL: a flag travels with every four bytes, so nobody waits for the end of a chunk.
         """
         return 0.0 if protocol == "ll" else self.hop(level, protocol)
 
@@ -138,22 +133,22 @@ class Network:
 
     @property
     def protocols(self) -> tuple[str, ...]:
-        """Those that the library runs here."""
+        """Returns the protocols that the library runs here."""
         return PROTOCOLS if self.ll128 else tuple(protocol for protocol in PROTOCOLS if protocol != "ll128")
 
     def _cap(self, protocol: str) -> float:
-        """Bytes/s that the channels of a ring can carry at most under a protocol."""
-        together = self.constants.get(f"cap_gbs.{protocol}.{min(self.nodes, 3)}", INFINITE) * 1e9
-        return min(together, self.channel_rate("ring"))
+        """Returns the bytes/s that the channels of a ring can carry at most under a protocol."""
+        limit = self.constants.get(f"cap_gbs.{protocol}.{min(self.nodes, 3)}", INFINITE) * 1e9
+        return min(limit, self.channel_rate("ring"))
 
     def channel_rate(self, algorithm: str) -> float:
-        """Bytes/s of all channels that the library may open, by algorithm (``tree.2``: on two nodes)."""
-        each = self.constants.get(f"channel_gbs.{algorithm}", INFINITE)
-        return self.constants.get("channels.max", INFINITE) * each * 1e9
+        """Returns the bytes/s of all channels that the library may open, by algorithm (``tree.2``: on two nodes)."""
+        channel = self.constants.get(f"channel_gbs.{algorithm}", INFINITE)
+        return self.constants.get("channels.max", INFINITE) * channel * 1e9
 
 
 def network(shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None = None) -> Network:
-    """The view that a group of ``shape`` has of ``cluster``."""
+    """Returns the view that a group of ``shape`` has of ``cluster``."""
     local, nodes = shape.most, shape.nodes
     intra, peer = _inside(cluster.intra, local)
     outer = cluster.outer or cluster.inter
@@ -184,11 +179,12 @@ def network(shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None =
 
 @mechanism(off=False)
 def _ll128(shape: GroupShape, cluster: Cluster) -> bool:
-    """Whether NCCL runs LL128 here, whose lines of 128 bytes must arrive whole: over NVLink inside a node, and to adapters
-    under a PCIe switch, from Hopper on also over the processor's C2C link; never through its PCIe root. RCCL always does.
+    """Returns whether the library runs LL128 here. NCCL needs its lines of 128 bytes to arrive whole: over NVLink in a
+    node and to adapters under a PCIe switch, from Hopper on also over the processor's C2C link, never through its PCIe
+    root. RCCL always runs it.
 
-    Source: NVIDIA/nccl@5067397c2676 src/graph/tuning.cc, ``ncclTopoTuneModel`` (``typeIntra``, ``typeInter``); sockets pass
-    through the processor (src/graph/paths.cc, no GPU Direct RDMA).
+    Source: NVIDIA/nccl@5067397c2676 src/graph/tuning.cc, ``ncclTopoTuneModel`` (``typeIntra``, ``typeInter``); sockets
+    pass through the processor (src/graph/paths.cc, no GPU Direct RDMA).
     """
     if cluster.gpu.vendor != "nvidia":
         return True

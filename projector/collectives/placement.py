@@ -1,9 +1,9 @@
 """Which ranks of a process group share a node, from Megatron's rank order and the size of the node.
 
 Ranks are numbered with tensor parallelism fastest: tp-cp-dp-pp for the dense layers, etp-ep-edp-pp for the experts
-(Megatron-LM ``megatron/core/parallel_state.py``, order ``tp-cp-ep-dp-pp``; expert groups fold ep into cp and dp); SUMMA's
-second dimension, tp2, follows tp. Under ``fast_domain`` the ranks of a block are numbered in that order first, and then the
-blocks.
+(Megatron-LM ``megatron/core/parallel_state.py``, order ``tp-cp-ep-dp-pp``; expert groups fold ep into cp and dp);
+SUMMA's second dimension, tp2, follows tp. Under ``fast_domain`` the ranks of a block are numbered in that order first,
+and then the blocks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster, GroupShape
 
 HOPS = ("pp_node", "pp_pod", "pp_beyond")
-"""Keys of two neighbouring pipeline stages: in one node, on two nodes, in two pods."""
+"""Group keys of two neighbouring pipeline stages: in one node, on two nodes, in two pods."""
 
 
 class Parallelism(Protocol):
@@ -45,15 +45,14 @@ class Parallelism(Protocol):
 
 
 def groups(recipe: Parallelism, gpus: int, cluster: Cluster, *, shards_apart: bool = False) -> dict[str, GroupShape]:
-    """Shape of every process group of a run on ``gpus`` ranks of ``cluster``.
+    """Returns the shape of every process group of a run on ``gpus`` ranks of ``cluster``.
 
     Keys: ``tp``, ``tp2``, ``cp``, ``dp`` (gradients of dense weights: dp·cp ranks), ``dp_shard``, ``dp_replicate`` (its two
-    levels under HSDP or several distributed-optimizer instances; shard ranks are consecutive in the group, replicas are
-    with ``shards_apart``), ``ep``, ``etp``, ``tp_ep`` (the experts of one layer: etp·ep), ``edp``, ``edp_shard``,
-    ``edp_replicate``, ``pp``, ``world``, and :data:`HOPS`, of which :func:`hop` names that of two stages. Where groups of
-    a kind differ in how they lie on the nodes, the shape is that of the group on most nodes, then with the emptiest
-    node: everybody waits for it.
-    The parallel sizes divide ``gpus``. Raises InputError when ``fast_domain`` does not fit.
+    levels under HSDP or several distributed-optimizer instances; shard ranks are consecutive in the group, replicas are with
+    ``shards_apart``), ``ep``, ``etp``, ``tp_ep`` (the experts of one layer: etp·ep), ``edp``, ``edp_shard``,
+    ``edp_replicate``, ``pp``, ``world``, and :data:`HOPS`, of which :func:`hop` names that of two stages. Where groups of a
+    kind differ in how they lie on the nodes, the shape is that of the group on most nodes, then with the emptiest node:
+    everybody waits for it. The parallel sizes divide ``gpus``. Raises InputError when ``fast_domain`` does not fit.
     """
     return dict(
         _groups(
@@ -77,24 +76,23 @@ def groups(recipe: Parallelism, gpus: int, cluster: Cluster, *, shards_apart: bo
 def hop(
     first: int, second: int, stage: int, node: int, pod: int | None = None, domain: tuple[int, ...] | None = None
 ) -> str:
-    """Returns which of :data:`HOPS` the message between pipeline ranks ``first`` and ``second`` is, of ``stage`` ranks
-    each.
+    """Returns which of :data:`HOPS` lies between the pipeline ranks ``first`` and ``second`` of ``stage`` GPUs each.
 
-    Each rank of a stage sends to the one in its place: the farthest of these pairs counts, since the stage waits for it.
-    ``domain``: ranks of each group in a fast domain, whose blocks are what is numbered then.
+    Each GPU of a stage sends to the one in its place: the farthest of these pairs counts, since the stage waits for it.
+    ``domain``: ranks of each group in a fast domain; its blocks are what is numbered then.
     """
     if domain is not None:
         block, near = math.prod(domain), domain[-1]
         # a stage of s ranks has s·near/block blocks, and ``near`` consecutive stages share each of them
         first, second, stage = first // near, second // near, stage * near // block
         node, pod = max(1, node // block), None if pod is None else max(1, pod // block)
-    if first == second or _together(first, second, stage, node):
+    if first == second or _share_unit(first, second, stage, node):
         return HOPS[0]
-    return HOPS[1] if pod is None or _together(first, second, stage, pod) else HOPS[2]
+    return HOPS[1] if pod is None or _share_unit(first, second, stage, pod) else HOPS[2]
 
 
 @functools.cache
-def _together(first: int, second: int, stage: int, unit: int) -> bool:
+def _share_unit(first: int, second: int, stage: int, unit: int) -> bool:
     return all((first * stage + i) // unit == (second * stage + i) // unit for i in range(stage))
 
 
@@ -168,7 +166,7 @@ def _groups(
 def _in_blocks(
     sizes: tuple[int, ...], domain: tuple[int, ...], gpus: int, node: int, pod: int | None
 ) -> dict[str, GroupShape]:
-    """Shapes of the dense groups where ``domain`` ranks of each are a block inside a node."""
+    """Returns the shapes of the dense groups where ``domain`` ranks of each are a block inside a node."""
     block = math.prod(domain)
     if node % block or any(size % near for size, near in zip(sizes, domain, strict=True)):
         expected = f"ranks of tp, tp2, cp, dp, pp that divide {sizes}, and by product {node}"
@@ -189,26 +187,25 @@ def _in_blocks(
 
 
 def shape_of(stride: int, size: int, gpus: int, node: int, pod: int | None = None) -> GroupShape:
-    """Returns the shape of the groups {base + i·stride, i < size} of ``gpus`` ranks, ``node`` consecutive ranks in a
-    node.
+    """Returns the shape of the groups {base + i·stride, i < size} of ``gpus`` ranks, ``node`` consecutive ranks a node.
 
-    All groups are looked at; the one that touches most pods, then most nodes, then has the emptiest node counts.
+    All groups are examined; the one that touches most pods, then most nodes, then has the emptiest node counts.
     ``pod``: ranks of a pod, where the network has a third level.
     """
     if size <= 1:
         return GroupShape(1, 1)
     pods = None if pod is None else _most_touched(stride, size, gpus, pod)
-    even = _even(stride, size, node)
+    even = _uniform_count(stride, size, node)
     if even is not None:
         return GroupShape(size, even, pods=pods)
-    counts = _worst(stride, size, gpus, node)
+    counts = _worst_counts(stride, size, gpus, node)
     per_node = -(-size // len(counts))
     regular = (per_node,) * (len(counts) - 1) + (size - per_node * (len(counts) - 1),)
     return GroupShape(size, per_node, None if sorted(regular) == sorted(counts) else counts, pods)
 
 
-def _even(stride: int, size: int, node: int) -> int | None:
-    """Ranks per node where all groups lie alike; None where they do not."""
+def _uniform_count(stride: int, size: int, node: int) -> int | None:
+    """Returns the ranks per node where all groups lie alike, else None."""
     span = stride * size
     if node % span == 0:
         return size
@@ -217,22 +214,21 @@ def _even(stride: int, size: int, node: int) -> int | None:
     return node // stride if node % stride == 0 and span % node == 0 else None
 
 
-def _worst(stride: int, size: int, gpus: int, node: int) -> tuple[int, ...]:
-    """Ranks in each node of the group that is spread worst, fullest first."""
+def _worst_counts(stride: int, size: int, gpus: int, node: int) -> tuple[int, ...]:
+    """Returns the ranks in each node of the group that is spread worst, fullest node first."""
     spread = (
         tuple(sorted(Counter((base + i * stride) // node for i in range(size)).values(), reverse=True))
-        for base in _bases(stride, size, gpus, node)
+        for base in _first_ranks(stride, size, gpus, node)
     )
     return max(spread, key=lambda counts: (len(counts), -counts[-1], counts[0]))
 
 
 def _most_touched(stride: int, size: int, gpus: int, pod: int) -> int:
-    return max(len({(base + i * stride) // pod for i in range(size)}) for base in _bases(stride, size, gpus, pod))
+    return max(len({(base + i * stride) // pod for i in range(size)}) for base in _first_ranks(stride, size, gpus, pod))
 
 
-def _bases(stride: int, size: int, gpus: int, unit: int) -> Iterator[int]:
-    """Yields the first ranks of the groups; they repeat once a block of groups begins on a boundary of ``unit`` ranks
-    again."""
+def _first_ranks(stride: int, size: int, gpus: int, unit: int) -> Iterator[int]:
+    """Yields the first ranks of groups, up to where a block of groups begins on a boundary of ``unit`` ranks again."""
     span = stride * size
     period = min(gpus, math.lcm(span, unit))
     return (block + i for block in range(0, period, span) for i in range(stride))

@@ -1,7 +1,7 @@
-"""Reports of Primus' preflight: the collectives that it timed, and the devices and groups that fall behind the rest.
+"""Reads reports of Primus' preflight: collectives that it timed, and devices and groups that fall behind the others.
 
-A report is Markdown of tables, each behind a title in ``=``: microseconds of a collective for each group of ranks by message
-size, and the rate of square products of each rank. Source: AMD-AGI/Primus@fd1eeabb primus/tools/preflight
+A report is Markdown of tables, each behind a title in ``=``: microseconds of a collective for each group of ranks by
+message size, and the rate of square products of each rank. Source: AMD-AGI/Primus@fd1eeabb primus/tools/preflight
 (intra_node_comm.py, inter_node_comm.py, square_gemm.py); message sizes are those of a rank's tensor, as in nccl-tests.
 """
 
@@ -33,7 +33,7 @@ _BEHIND_GROUP = parameter(
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What is slower than the median of its kind: ``what`` and where it is, ``ranks``, and ``share`` of the median rate."""
+    """A device or group slower than the median of its kind: ``what`` and where, ``ranks``, ``share`` of the median rate."""
 
     what: str
     host: str
@@ -49,12 +49,12 @@ class _Row:
 
 
 def is_report(text: str) -> bool:
-    """Returns whether ``text`` is such a report and not what nccl-tests print."""
+    """Returns whether ``text`` is a preflight report and not what nccl-tests print."""
     return any(_TITLE.match(line) or _PRODUCTS.match(line) for line in text.splitlines())
 
 
 def read(paths: Iterable[Path], on: tuple[int, int] | None = None) -> tuple[tuple[Swept, ...], tuple[Behind, ...]]:
-    """Returns every test of every file, reports and what nccl-tests printed, and what falls behind in the reports.
+    """Returns every test of every file, reports and output of nccl-tests, and what falls behind in the reports.
 
     ``on``: see :func:`nccl_tests.read`. Raises :class:`InputError` with every mistake.
     """
@@ -63,8 +63,8 @@ def read(paths: Iterable[Path], on: tuple[int, int] | None = None) -> tuple[tupl
     for path in paths:
         text = read_text(path)
         if is_report(text):
-            found, slow = _report(text, path, problems)
-            tests += found
+            report_tests, slow = _report(text, path, problems)
+            tests += report_tests
             behind += slow
         else:
             printed.append(path)
@@ -95,8 +95,8 @@ def _report(text: str, path: Path, problems: list[Problem]) -> tuple[list[Swept]
 
 
 def _table(lines: Sequence[str]) -> tuple[list[str], list[_Row]]:
-    """Heads of the sizes, and a row for each rank or group of them. Raises ValueError where there is none."""
-    cells = [[each.strip() for each in line.strip().strip("|").split("|")] for line in _block(lines)]
+    """Returns the heads of the sizes, and a row for each rank or group of ranks. Raises ValueError without a table."""
+    cells = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in _block(lines)]
     if len(cells) < 3:
         raise ValueError("no row of figures")
     heads = cells[0][3:]
@@ -115,24 +115,24 @@ def _block(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    """``0-7,16`` as numbers."""
-    found = list[int]()
+    """Returns the numbers of a text such as ``0-7,16``."""
+    ranks = list[int]()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return tuple(found)
+        ranks += range(int(first), int(last or first) + 1)
+    return tuple(ranks)
 
 
 def _swept(title: re.Match[str], heads: Sequence[str], rows: Sequence[_Row], where: str) -> list[Swept]:
-    """One test: of the groups that are as large as the title says, the median."""
+    """Returns one test: the median of the groups that are as large as the title says."""
     kind, ranks = _KINDS.get(title[2]), len(rows[0].ranks)
     sizes = [_SIZE.fullmatch(head) for head in heads]
     if kind is None or not all(sizes):
         raise ValueError(f"{title[2]} by {', '.join(heads)}")
-    alike = [row for row in rows if len(row.ranks) == ranks]
+    whole_groups = [row for row in rows if len(row.ranks) == ranks]
     seconds = tuple(
         sorted(
-            (float(size[1]) * 2**20, median(row.values[place] for row in alike) * 1e-6)
+            (float(size[1]) * 2**20, median(row.values[place] for row in whole_groups) * 1e-6)
             for place, size in enumerate(sizes)
             if size
         )
@@ -142,7 +142,7 @@ def _swept(title: re.Match[str], heads: Sequence[str], rows: Sequence[_Row], whe
 
 
 def _slow(what: str, rows: Sequence[_Row], least: float, inverse: bool = False) -> list[Behind]:
-    """Rows whose rate of the largest size (``inverse``: seconds) is less than ``least`` of the median's."""
+    """Returns the rows whose rate of the largest size (``inverse``: seconds) is less than ``least`` of the median's."""
     usual = median(row.values[-1] for row in rows)
     shares = [usual / row.values[-1] if inverse else row.values[-1] / usual for row in rows]
     return [Behind(what, row.host, row.ranks, share) for row, share in zip(rows, shares, strict=True) if share < least]

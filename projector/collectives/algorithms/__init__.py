@@ -1,4 +1,4 @@
-"""The algorithms of collectives, one file a family: each file of this folder offers what it runs.
+"""The algorithms of collectives, one file a family, found by the names of their functions.
 
 A function of a module whose name is a kind of collective (``all_reduce``, ``all_to_all``, …) and stands in ``__all__`` takes
 a :class:`~projector.collectives.network.Network` and yields its candidates, none where the topology does not allow it.
@@ -20,8 +20,8 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"
 
 
 def discovered() -> Mapping[str, tuple[Algorithm, ...]]:
-    """Returns the algorithms of every kind, of all files of this folder."""
-    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+    """Returns the algorithms of every kind of collective, from all files of this folder."""
+    modules = [import_module(f"{__name__}.{file.name}") for file in iter_modules(__path__)]
     return {kind: tuple(getattr(module, kind) for module in modules if kind in module.__all__) for kind in KINDS}
 
 

@@ -14,7 +14,7 @@ __all__ = ["all_gather", "all_reduce", "all_to_all", "inside", "one_shot", "outs
 
 
 def all_reduce(net: Network) -> Iterator[Cost]:
-    """One shot (every rank reads every whole buffer) and two shot (direct reduce-scatter, direct all-gather)."""
+    """Yields one shot (every rank reads every whole buffer) and two shot (direct reduce-scatter, direct all-gather)."""
     if net.nodes > 1 or not net.mesh:
         return
     rate = net.ring_rate(protocol="ll")
@@ -24,17 +24,17 @@ def all_reduce(net: Network) -> Iterator[Cost]:
 
 
 def all_gather(net: Network) -> Iterator[Cost]:
-    """Yields one step, (n-1)/n of the output into every rank."""
+    """Yields a single step that carries (n-1)/n of the output into every rank."""
     return _one_step(net)
 
 
 def reduce_scatter(net: Network) -> Iterator[Cost]:
-    """Yields one step, (n-1)/n of the input out of every rank."""
+    """Yields a single step that carries (n-1)/n of the input out of every rank."""
     return _one_step(net)
 
 
 def all_to_all(net: Network) -> Iterator[Cost]:
-    """Grouped sends and receives. Between nodes a message to each remote rank; the node's own part goes beside it.
+    """Yields grouped sends and receives: between nodes a message to each remote rank, the node's own part at the same time.
 
     The rank that waits longest sits in the node with the fewest ranks of the group: most of its peers are remote.
     """
@@ -52,16 +52,15 @@ def one_shot(net: Network) -> Iterator[Cost]:
 
 
 def turns(net: Network) -> float:
-    """Returns the seconds of latency between nodes: one hop through a switched network, the wire again for each node
-    without one."""
+    """Returns the seconds of latency between nodes: one hop through a switched network, else the wire once for each node."""
     if net.nodes == 1:
         return 0.0
-    again = 0.0 if net.switched else (net.nodes - 2) * net.inter_latency
-    return net.crossings(1, min(1, net.pods - 1), "simple") + again
+    more = 0.0 if net.switched else (net.nodes - 2) * net.inter_latency
+    return net.crossings(1, min(1, net.pods - 1), "simple") + more
 
 
 def inside(net: Network, volume: float) -> float:
-    """Seconds per byte when ``volume`` of each rank's buffer goes to node peers."""
+    """Returns the seconds per byte when ``volume`` of each rank's buffer goes to node peers."""
     if volume <= 0.0:
         return 0.0
     rate = net.intra * net.constants.share("link.all_to_all.intra")
@@ -73,8 +72,7 @@ def inside(net: Network, volume: float) -> float:
 
 
 def outside(net: Network) -> float:
-    """Returns the seconds per byte of a rank's buffer through its adapter: what leaves the node, and what leaves the
-    pod."""
+    """Returns the seconds per byte of a rank's buffer through its adapter: the part that leaves the node, or the pod."""
     if net.nodes == 1:
         return 0.0
     share = net.constants.share("link.all_to_all.inter")

@@ -16,7 +16,7 @@ __all__ = ["all_reduce"]
 
 
 def all_reduce(net: Network) -> Iterator[Cost]:
-    """NVLS in one domain; between domains each rank's share goes through a tree, or a switch, by its own adapter."""
+    """Yields NVLS in one domain; between domains each rank's share goes through a tree, or a switch, by its own adapter."""
     inside, fill = _nvls(net), net.fill("simple")
     launch = net.constants["collective.launch_us"] * 1e-6
     nvls = launch + net.constants["nvls_us"] * 1e-6
@@ -33,7 +33,7 @@ def all_reduce(net: Network) -> Iterator[Cost]:
 
 
 def _crossings(net: Network) -> float:
-    """Times that the buffer crosses each adapter: two nodes hold one half of it each and exchange the other halves.
+    """Returns how often the buffer crosses each adapter: two nodes hold one half of it each and exchange the other halves.
 
     Source: NVIDIA/nccl@5067397c2676 src/graph/tuning.cc, the case of two nodes of ``NCCL_ALGO_NVLS_TREE``.
     """

@@ -10,7 +10,7 @@ __all__ = ["send_recv"]
 
 
 def send_recv(net: Network) -> Iterator[Cost]:
-    """Over one link of the node when the whole group shares one, else over the adapter of the sender."""
+    """Yields one message over a link of the node where the whole group shares one, else over the sender's adapter."""
     level = "intra" if net.nodes == 1 else "inter" if net.pods == 1 else "outer"
     raw = net.peer if level == "intra" else net.adapter
     share = net.constants.share(f"link.send_recv.{'intra' if level == 'intra' else 'inter'}")

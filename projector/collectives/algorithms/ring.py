@@ -20,24 +20,23 @@ _CALLS_SIMPLE = parameter(
 
 
 def all_reduce(net: Network) -> Iterator[Cost]:
-    """Reduce-scatter and all-gather around the ring: 2(n-1)/n of the buffer over each link."""
+    """Yields reduce-scatter and all-gather around the ring: 2(n-1)/n of the buffer over each link."""
     return _passes(net, "all_reduce", 2, 2.0 * (net.size - 1) / net.size)
 
 
 def all_gather(net: Network) -> Iterator[Cost]:
-    """Yields (n-1)/n of the output over each link."""
+    """Yields one pass around the ring: (n-1)/n of the output over each link."""
     return _passes(net, "all_gather", 1, (net.size - 1) / net.size)
 
 
 def reduce_scatter(net: Network) -> Iterator[Cost]:
-    """Yields (n-1)/n of the input over each link."""
+    """Yields one pass around the ring: (n-1)/n of the input over each link."""
     return _passes(net, "reduce_scatter", 1, (net.size - 1) / net.size)
 
 
 def broadcast(net: Network) -> Iterator[Cost]:
-    """Yields a pipelined chain: the whole message over each link, the latency of every hop once, the network's between
-    nodes: what NCCL takes for the wait for whole chunks where rings run differently in each node (``sameChannels``
-    0)."""
+    """Yields a pipelined chain: the whole message over each link and the latency of every hop once, that of the network
+    between nodes: the wait for whole chunks that NCCL assumes where rings differ from node to node (``sameChannels`` 0)."""
     return _passes(net, "broadcast", 1, 1.0)
 
 

@@ -22,7 +22,7 @@ _PAT_OVERLAP = parameter(
 
 
 def all_reduce(net: Network) -> Iterator[Cost]:
-    """Up and down two complementary trees: the buffer crosses each cut twice. Only between hosts."""
+    """Yields passes up and down two complementary trees: the buffer crosses each cut twice. Only between hosts."""
     hosts = -(-net.local // net.host)
     if net.nodes * hosts == 1:
         return
@@ -36,17 +36,17 @@ def all_reduce(net: Network) -> Iterator[Cost]:
 
 
 def all_gather(net: Network) -> Iterator[Cost]:
-    """PAT: log2 of the nodes steps, aggregated messages."""
+    """Yields PAT: log2(nodes) steps with aggregated messages."""
     return _pat(net)
 
 
 def reduce_scatter(net: Network) -> Iterator[Cost]:
-    """PAT run backwards."""
+    """Yields PAT, run backwards."""
     return _pat(net)
 
 
 def levels(net: Network) -> tuple[int, int]:
-    """Levels of a binary tree over the nodes, and how many of them lie between pods."""
+    """Returns the levels of a binary tree over the nodes, and how many of them lie between pods."""
     return math.ceil(math.log2(net.nodes)), math.ceil(math.log2(net.pods))
 
 
