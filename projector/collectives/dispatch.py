@@ -20,9 +20,8 @@ def seconds(net: Network, inside: float, outside: float, units: float | None = N
 
 
 def hybrid_seconds(net: Network, inside: float, outside: float, rows: float) -> float:
-    """Returns the same for HybridEP, whose few units have the tensor memory accelerator copy ``rows``: for each row and
-    each rank of the node they look up whether it goes there, so short rows cost more than their bytes, more so with
-    many ranks."""
+    """Returns the same for HybridEP, whose few units have the tensor memory accelerator copy ``rows``: for each row and rank
+    of the node they look up whether it goes there, so short rows cost more than their bytes, more so with many ranks."""
     lookups = rows * net.local * net.constants["dispatch.lookup_ns"] * 1e-9
     return _latency(net, _level(net)) + _legs(net, inside, outside, "link.dispatch.hybrid") + lookups
 

@@ -179,9 +179,8 @@ def network(shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None =
 
 @mechanism(off=False)
 def _ll128(shape: GroupShape, cluster: Cluster) -> bool:
-    """Returns whether the library runs LL128 here. NCCL needs its lines of 128 bytes to arrive whole: over NVLink in a
-    node and to adapters under a PCIe switch, from Hopper on also over the processor's C2C link, never through its PCIe
-    root. RCCL always runs it.
+    """Returns whether the library runs LL128 here; RCCL always does. NCCL needs its lines of 128 bytes to arrive whole: over
+    NVLink in a node, to adapters under a PCIe switch, from Hopper on over C2C to the processor, never through its PCIe root.
 
     Source: NVIDIA/nccl@5067397c2676 src/graph/tuning.cc, ``ncclTopoTuneModel`` (``typeIntra``, ``typeInter``); sockets
     pass through the processor (src/graph/paths.cc, no GPU Direct RDMA).

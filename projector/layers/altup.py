@@ -1,8 +1,9 @@
-"""Alternating updates (AltUp, arXiv:2301.13310), learned augmented residuals (LAuReL, arXiv:2411.07501) and embeddings of
-every layer (Gemma 3n) around a layer of attention and an MLP.
+"""Alternating updates (AltUp, arXiv:2301.13310), learned augmented residuals (LAuReL, arXiv:2411.07501) and embeddings
+of every layer (Gemma 3n) around a layer of attention and an MLP.
 
-Of n streams a layer reads one: all are predicted from all before it and corrected by what it made of that one after it.
-Counted kernel by kernel from huggingface/transformers@00aa0f5d models/gemma3n/modeling_gemma3n.py (``Gemma3nTextAltUp``,
+Of n residual streams a layer reads one. Before the layer all streams are predicted from all; after it, all predictions
+are corrected by the difference between the layer's output and the prediction of its own stream. Kernels are counted one
+by one from huggingface/transformers@00aa0f5d models/gemma3n/modeling_gemma3n.py (``Gemma3nTextAltUp``,
 ``Gemma3nTextLaurelBlock``, ``Gemma3nTextDecoderLayer``); every tensor-parallel rank holds these modules whole.
 """
 
@@ -38,49 +39,50 @@ _COSTS: dict[str, tuple[Cost, Cost]] = parameter(
     kind="derived",
     source="modeling_gemma3n.py: one read or write of a tensor for each that a function reads or writes",
 )
-"""Forward and backward of each element-wise module."""
+"""Costs of the forward and of the backward of each element-wise module."""
 
 
 def around(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
-    """``parts`` of a layer with what of the three its model has."""
+    """Returns ``parts`` of a layer with the model's AltUp, LAuReL and per-layer embeddings around them. Raises
+    :class:`Unsupported` for per-layer embeddings over pipeline stages."""
     model = view.model
     if model.hidden_size_per_layer_input and view.recipe.pp > 1:
         raise Unsupported("embeddings of every layer over pipeline stages: stages pass on the residual alone")
     if model.laurel_rank:
-        parts = tuple(each for part in parts for each in (part, *_laurel(part, view)))
+        parts = tuple(module for part in parts for module in (part, *_laurel(part, view)))
     if model.altup_num_inputs:
         first, *rest = parts
-        whole = Saved(  # a view of all predictions, which it keeps
+        predictions = Saved(  # a view of all predictions, which it keeps
             name="input_norm.in",
             storage="altup.predictions",
             bytes=model.altup_num_inputs * view.hidden_bytes,
             input=True,
         )
-        alone = (whole, *first.saves[1:])
-        parts = (*_predicted(view), replace(first, saves=alone), *rest, *_corrected(view))
-    return (*parts, *_embedded(view)) if model.hidden_size_per_layer_input else parts
+        saves = (predictions, *first.saves[1:])
+        parts = (*_predict(view), replace(first, saves=saves), *rest, *_correct(view))
+    return (*parts, *_per_layer_embedding(view)) if model.hidden_size_per_layer_input else parts
 
 
 def entry(view: Local) -> tuple[Module, ...]:
-    """Returns the embedding in every stream: through a product of each but the first, brought to its magnitude."""
-    return tuple(each for i in range(1, view.model.altup_num_inputs) for each in _turned(f"altup.entry{i}", "", view))
+    """Returns the modules that fill the other streams: a product of the embedding each, scaled to its magnitude."""
+    return tuple(part for i in range(1, view.model.altup_num_inputs) for part in _project(f"altup.entry{i}", "", view))
 
 
 def leaving(view: Local) -> tuple[Module, ...]:
-    """The mean of the streams, each but the first through a product of its own."""
+    """Returns the mean of the streams, each but the first through a product of its own; nothing without AltUp."""
     n = view.model.altup_num_inputs
     if not n:
         return ()
-    turned = (each for i in range(1, n) for each in _turned(f"altup.leaving{i}", "altup.leaving.streams", view))
+    projected = (part for i in range(1, n) for part in _project(f"altup.leaving{i}", "altup.leaving.streams", view))
     x = view.hidden_bytes
     back = Stream("altup.mean.bwd", "elementwise", x, n * x)
     mean = Stream("altup.mean", "elementwise", n * x, x)
     saved = Saved("altup.leaving.streams", n * x, input=True)
-    return (*turned, Module("altup.mean", forward=(mean,), backward_input=(back,), saves=(saved,)))
+    return (*projected, Module("altup.mean", forward=(mean,), backward_input=(back,), saves=(saved,)))
 
 
 def embeddings(view: Local) -> tuple[Module, ...]:
-    """Returns one narrow embedding of a token for every layer, summed with a projection of the common one."""
+    """Returns one narrow embedding of a token for every layer, summed with a projection of the common embedding."""
     width = view.model.num_layers * view.model.hidden_size_per_layer_input
     if not width:
         return ()
@@ -109,71 +111,71 @@ def embeddings(view: Local) -> tuple[Module, ...]:
             branch=False,
             reads="per_layer_model_projection.out",
         ),
-        _part("per_layer_inputs", "inputs", tensor, view),
+        _kernel("per_layer_inputs", "inputs", tensor, view),
     )
 
 
-def _predicted(view: Local) -> tuple[Module, ...]:
-    """All streams from all of them, by a map of each token that the stream at hand makes."""
+def _predict(view: Local) -> tuple[Module, ...]:
+    """Predicts all streams from all of them, by a map of each token that the stream at hand makes."""
     n, x = view.model.altup_num_inputs, view.hidden_bytes
-    mapped = n * n
+    coefficients = n * n
     streams = Saved("altup.streams", n * x, input=True)
-    weights = Saved("altup.predict.map", view.act * mapped * view.shard_tokens)
-    mix = _part("altup.predict", "predict", n * x, view, saves=(streams, weights), makes=("altup.predictions", n * x))
+    weights = Saved("altup.predict.map", view.act * coefficients * view.shard_tokens)
+    mix = _kernel("altup.predict", "predict", n * x, view, saves=(streams, weights), makes=("altup.predictions", n * x))
     return (
-        *_routed("altup.predict", "altup.streams", view),
-        _linear("altup.prediction_coefs", n, mapped, "altup.predict.modalities", view),
+        *_router("altup.predict", "altup.streams", view),
+        _linear("altup.prediction_coefs", n, coefficients, "altup.predict.modalities", view),
         mix,
     )
 
 
-def _corrected(view: Local) -> tuple[Module, ...]:
-    """All predictions moved by what the layer added to its own, each by its share."""
+def _correct(view: Local) -> tuple[Module, ...]:
+    """Moves all predictions by what the layer added to its own, each by its share."""
     n, x = view.model.altup_num_inputs, view.hidden_bytes
-    router = (replace(part, weights=()) for part in _routed("altup.correct", "mlp_residual.out", view))
+    router = (replace(part, weights=()) for part in _router("altup.correct", "mlp_residual.out", view))
     innovation = Saved("altup.innovation", n * x)
     shares = Saved("altup.correct.shares", view.act * n * view.shard_tokens)
     return (
         *router,
         _linear("altup.correction_coefs", n, n, "altup.correct.modalities", view),
-        _part("altup.correct", "correct", n * x, view, saves=(innovation, shares), makes=("altup.corrected", n * x)),
+        _kernel("altup.correct", "correct", n * x, view, saves=(innovation, shares), makes=("altup.corrected", n * x)),
     )
 
 
-def _routed(name: str, reads: str, view: Local) -> tuple[Module, ...]:
-    """Numbers of a token, one a stream, from the norm of a hidden state; both routers of a layer share their weights."""
+def _router(name: str, reads: str, view: Local) -> tuple[Module, ...]:
+    """Makes one number a stream for each token from the norm of a hidden state; both routers of a layer share weights."""
     n = view.model.altup_num_inputs
     scaled, squashed = f"{name}.scaled", f"{name}.modalities"
     tanh = Saved(f"{name}.tanh", 4.0 * n * view.shard_tokens)
     return (
         norm(f"{name}.norm", view.hidden, view.shard_tokens, view, branch=False, reads=reads),
-        _part(f"{name}.scale", "router", view.hidden_bytes, view, makes=(scaled, view.hidden_bytes)),
+        _kernel(f"{name}.scale", "router", view.hidden_bytes, view, makes=(scaled, view.hidden_bytes)),
         _linear(f"{name}.router", view.hidden, n, scaled, view),
         Module(squashed, saves=(tanh,), makes=(Saved(squashed, view.act * n * view.shard_tokens),)),
     )
 
 
 def _laurel(part: Module, view: Local) -> tuple[Module, ...]:
-    """After attention's residual: the normed input, and the same through a narrow product, added to it."""
+    """Adds the normed input and its narrow product to attention's residual; nothing after other modules."""
     if part.name != "attn_residual":
         return ()
     return (
         _linear("laurel_left", view.hidden, view.model.laurel_rank, "input_norm.out", view),
         _linear("laurel_right", view.model.laurel_rank, view.hidden, "laurel_left.out", view),
         norm("post_laurel_norm", view.hidden, view.shard_tokens, view, branch=False, reads="laurel_right.out"),
-        _part("laurel", "laurel", view.hidden_bytes, view, makes=("pre_mlp_norm.in", view.hidden_bytes)),
+        _kernel("laurel", "laurel", view.hidden_bytes, view, makes=("pre_mlp_norm.in", view.hidden_bytes)),
     )
 
 
-def _embedded(view: Local) -> tuple[Module, ...]:
-    """The layer's own embedding, gated by the state, added to the streams that no layer reads (without AltUp: to it)."""
+def _per_layer_embedding(view: Local) -> tuple[Module, ...]:
+    """Adds the layer's own embedding, gated by the state, to the streams that no layer reads (or to the state)."""
     p, x, n = view.model.hidden_size_per_layer_input, view.hidden_bytes, most(2, view.model.altup_num_inputs)
     narrow = view.act * p * view.shard_tokens
     scaled: tuple[Module, ...] = ()
     reads = "mlp_residual.out"
     if view.model.altup_num_inputs:
         reads, kept = "altup.scaled", Saved("altup.first", x)
-        part = _part("altup.scale", "scale", x, view, saves=(kept,), makes=(reads, x))
+        part = _kernel("altup.scale", "scale", x, view, saves=(kept,), makes=(reads, x))
         scaled = (replace(part, weights=(Weight("altup.correct_output_scale", view.hidden),)),)
     gated = (
         Saved("per_layer_gate.in", narrow, storage="per_layer_gate.out", input=True),
@@ -185,7 +187,7 @@ def _embedded(view: Local) -> tuple[Module, ...]:
     return (
         *scaled,
         _linear("per_layer_gate", view.hidden, p, reads, view),
-        _part("per_layer_act", "gate", narrow, view, saves=gated, makes=("per_layer_act.out", narrow)),
+        _kernel("per_layer_act", "gate", narrow, view, saves=gated, makes=("per_layer_act.out", narrow)),
         _linear("per_layer_projection", p, view.hidden, "per_layer_act.out", view),
         norm(
             "post_per_layer_norm", view.hidden, view.shard_tokens, view, branch=False, reads="per_layer_projection.out"
@@ -194,22 +196,22 @@ def _embedded(view: Local) -> tuple[Module, ...]:
     )
 
 
-def _turned(name: str, reads: str, view: Local) -> tuple[Module, ...]:
-    """Returns a square product and the magnitude of another tensor; its output and its multiple are kept."""
+def _project(name: str, reads: str, view: Local) -> tuple[Module, ...]:
+    """Returns a square product scaled to another tensor's magnitude; its output and its multiple are kept."""
     x = view.hidden_bytes
     kept = (Saved(f"{name}.squared", x, storage=f"{name}.out", input=True), Saved(f"{name}.multiple", x))
     return (
         _linear(name, view.hidden, view.hidden, reads or "altup.embedding", view),
-        _part(f"{name}.magnitude", "magnitude", x, view, saves=kept),
+        _kernel(f"{name}.magnitude", "magnitude", x, view, saves=kept),
     )
 
 
 def _linear(name: str, inputs: int, outputs: int, reads: str, view: Local) -> Module:
-    """A product that no precision narrows, on this rank's share of the sequence."""
+    """Returns a product that no precision narrows, on this rank's share of the sequence."""
     return linear(Linear(name, (outputs,), inputs, view.shard_tokens, plain=True, reads=reads), view)
 
 
-def _part(
+def _kernel(
     name: str,
     cost: str,
     tensor: float,
@@ -218,7 +220,7 @@ def _part(
     saves: Iterable[Saved] = (),
     makes: tuple[str, float] | None = None,
 ) -> Module:
-    """Element-wise functions on ``tensor`` bytes; a compiler reads and writes once, and twice in its backward."""
+    """Returns element-wise functions on ``tensor`` bytes; a compiler reads and writes once, and twice in its backward."""
     forward, backward = _COSTS[cost]
     if view.compiled:
         forward, backward = (1.0, 1.0, 1), (2.0, 1.0, 1)

@@ -4,9 +4,9 @@ fla-org/flash-linear-attention@72c71149 fla/ops/nsa/{parallel,compression}.py, f
 block by block; NSA attends to the pooled ones, to the chosen blocks and to a window, each branch by a gate of every head.
 MoBA attends to the chosen blocks alone; its choice has no gradient (MoonshotAI/MoBA moba/moba_efficient.py).
 
-Context parallelism of NSA as mdy666/Scalable-Flash-Native-Sparse-Attention@3217927c flash_nsa/modules/megatron_level_nsa.py
-(``CPNSAFunction``) has it: keys and values of all ranks are gathered beside the window, again in backward, pooled by each
-rank, and their gradients scattered in fp32; parts of the sequence are dealt out so that ranks have alike work.
+Context parallelism of NSA (mdy666/Scalable-Flash-Native-Sparse-Attention@3217927c flash_nsa/modules/megatron_level_nsa.py,
+``CPNSAFunction``): keys and values of all ranks are gathered beside the window, again in backward, pooled by each rank, and
+their gradients scattered in fp32; ranks get parts of the sequence with equal work.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TOPK_PASSES, _TOPK_LAUNCHES = parameter(
 
 
 def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
-    """That of a grouped-query layer with another core. Raises :class:`Unsupported` for MoBA under context parallelism."""
+    """Returns a grouped-query layer with block attention as its core. Raises :class:`Unsupported` for MoBA over cp."""
     sizes = kind.mixer
     assert isinstance(sizes, BlockAttention)
     if view.recipe.cp > 1 and not sizes.compressed:
@@ -56,7 +56,7 @@ def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
 
 
 def _core(sizes: BlockAttention, heads: Heads, view: Local) -> Module:
-    """Pooled keys, scores of blocks, the choice, attention to the chosen; with ``compressed`` all three branches."""
+    """Returns pooled keys, scores of blocks, the choice, attention to the chosen; with ``compressed`` all three branches."""
     seq, block, act = view.recipe.seq_length, sizes.block_size, view.act
     entries, rows = most(1, seq // block), -(-seq // view.recipe.cp)
     kv, out = act * heads.kv_width * view.tokens * view.recipe.cp, act * heads.heads * heads.v * view.tokens
@@ -85,10 +85,10 @@ def _core(sizes: BlockAttention, heads: Heads, view: Local) -> Module:
         near, near_back = attend("blocks.window", replace(heads, window=sizes.window_size), view, seq_q=rows, seq_k=seq)
         merge = Stream("blocks.merge", "elementwise", 3 * out, out)
         spread = Stream("blocks.merge.bwd", "elementwise", 4 * out, 3 * out)
-        back = Stream("blocks.pool.bwd", "elementwise", kv + kv / block, kv)
-        there, again, home = _gathered(kv, view)
-        forward = (*there, pool, pooled, scores, choose, main, near, merge)
-        backward = (*again, spread, near_back, main_back, pooled_back, back, *home)
+        pool_back = Stream("blocks.pool.bwd", "elementwise", kv + kv / block, kv)
+        gather, gather_again, scatter = _gathered(kv, view)
+        forward = (*gather, pool, pooled, scores, choose, main, near, merge)
+        backward = (*gather_again, spread, near_back, main_back, pooled_back, pool_back, *scatter)
         statistics = 4.0 * heads.heads * view.tokens
         kept += (
             Saved("blocks.gates", 3 * act * heads.heads * view.tokens, storage="branch_gates.out", input=True),
@@ -96,15 +96,15 @@ def _core(sizes: BlockAttention, heads: Heads, view: Local) -> Module:
             *(Saved(f"blocks.lse{i}", statistics) for i in range(2)),
             Saved("blocks.pooled", kv / block),
         )
-    made = remembering(replace(part, forward=forward, backward_input=backward), heads, view)
-    return replace(made, saves=(*made.saves, *kept))
+    core = remembering(replace(part, forward=forward, backward_input=backward), heads, view)
+    return replace(core, saves=(*core.saves, *kept))
 
 
 def _gathered(kv: float, view: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
-    """``kv`` bytes of all ranks' keys and values: forward, again in backward, their gradients back in fp32."""
+    """Returns the gathers of ``kv`` bytes of all ranks' keys and values, forward and backward, and the fp32 scatter."""
     if view.recipe.cp == 1:
         return (), (), ()
     gather = Collective("cp.ag", "all_gather", "cp", kv, launches=2, hides_behind=("blocks.window",))
-    again = replace(gather, name="cp.grad_ag", hides_behind=("blocks.window.bwd",))
+    gather_again = replace(gather, name="cp.grad_ag", hides_behind=("blocks.window.bwd",))
     scatter = Collective("cp.grad_rs", "reduce_scatter", "cp", 4.0 / view.act * kv, launches=2)
-    return (gather,), (again,), (scatter,)
+    return (gather,), (gather_again,), (scatter,)

@@ -1,13 +1,13 @@
-"""Compressed sparse attention of DeepSeek-V4: one shared key = value head, a window of raw tokens in every layer and, by the
-layer's ratio, chosen blocks of compressed ones (4) or all of them (128).
+"""Compressed sparse attention of DeepSeek-V4: one shared key = value head, a window of raw tokens in every layer and,
+by the layer's ratio, chosen blocks of compressed tokens (4) or all of them (128).
 
 Operators counted from transformers models/deepseek_v4/modeling_deepseek_v4.py and AMD-AGI/Primus@fd1eeabb
-primus/backends/megatron/core/transformer/{deepseek_v4_attention,compressor,indexer}.py. Heads and output groups are split
-over the tensor-parallel group; the shared head, compressors and the indexer are replicated.
+primus/backends/megatron/core/transformer/{deepseek_v4_attention,compressor,indexer}.py. Heads and output groups are
+split over the tensor-parallel group; the shared head, compressors and the indexer are replicated.
 
-Context parallelism as NVIDIA/Megatron-LM@02f13d85 megatron/core/transformer/experimental_attention_variant/csa_cp_utils.py
-has it: a rank holds one part of the sequence, gets the hidden states before it that a window and a shared block need, makes
-keys and entries of both, and gathers the entries of all. The last rank sees most, and all wait for it.
+Context parallelism (NVIDIA/Megatron-LM@02f13d85 megatron/core/transformer/experimental_attention_variant/csa_cp_utils.py): a
+rank holds one part of the sequence, gets the hidden states before it that a window and a shared block need, makes keys and
+entries of both, and gathers the entries of all ranks. The last rank sees most keys, and all wait for it.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     assert sizes is not None
     assert isinstance(mixer, CompressedAttention)
     d, ratio, cp = view.model.kv_channels, mixer.ratio, view.recipe.cp
-    beside = _beside(sizes, ratio, view)
-    if beside > view.tokens:
+    boundary = _boundary_tokens(sizes, ratio, view)
+    if boundary > view.tokens:
         raise Unsupported(f"compressed attention on {cp} ranks: each has fewer than {sizes.boundary(ratio)} tokens")
     seen = 1 - 1 / (2 * cp)
     return (
         norm("input_norm", view.hidden, view.shard_tokens, view, tags=ATTN | {"attn_norm"}),
         *_query(sizes, d, view),
-        *_boundary(beside, view),
-        *_shared_head(d, replace(view, tokens=view.tokens + beside)),
+        *_boundary(boundary, view),
+        *_shared_head(d, replace(view, tokens=view.tokens + boundary)),
         *(compressor("compressor", ratio, d, view) if ratio else ()),
         *(indexer(sizes.indexer, ratio, sizes.q_lora_rank, view, compressor, seen) if ratio == sizes.chosen else ()),
-        *_gathered(sizes, ratio, d, view),
+        *_gathered_entries(sizes, ratio, d, view),
         _keys(sizes, ratio, d, view),
         _core(sizes, ratio, d, view),
         *(target(sizes.indexer, _heads(sizes, ratio, d, view), view) if ratio == sizes.chosen else ()),
-        _turned("unrope", view.heads * sizes.qk_pos_emb_head_dim, view.heads * d, view),
+        _rotation("unrope", view.heads * sizes.qk_pos_emb_head_dim, view.heads * d, view),
         *_output(sizes, d, view),
         residual("attn_residual", view, ATTN, "pre_mlp_norm.in"),
     )
 
 
 def _boundary(rows: int, view: Local) -> tuple[Module, ...]:
-    """Hidden states before a rank's own from the rank that has them, and their gradients back."""
+    """Receives the hidden states before a rank's own from the rank that has them, and returns their gradients."""
     if not rows:
         return ()
     nbytes, tensor = view.act * rows * view.hidden, view.act * (view.tokens + rows) * view.hidden
@@ -75,8 +75,8 @@ def _boundary(rows: int, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _gathered(sizes: Compressed, ratio: int, d: int, view: Local) -> tuple[Module, ...]:
-    """Entries of all ranks, and of the indexer's keys where it chooses; their gradients back, of the latter if it learns."""
+def _gathered_entries(sizes: Compressed, ratio: int, d: int, view: Local) -> tuple[Module, ...]:
+    """Gathers the entries of all ranks, and the indexer's keys where it chooses; scatters what gradients there are."""
     if not ratio or view.recipe.cp == 1:
         return ()
     row = view.act * view.batch * (view.recipe.seq_length // ratio)
@@ -88,7 +88,7 @@ def _gathered(sizes: Compressed, ratio: int, d: int, view: Local) -> tuple[Modul
 
 
 def _query(sizes: Compressed, d: int, view: Local) -> tuple[Module, ...]:
-    """Down, norm, up, a norm of each head without a weight, rotation of its last dimensions."""
+    """Returns down- and up-projection, a norm after each (the second without weight), rotation of the last dimensions."""
     rank, width = sizes.q_lora_rank, view.heads * d
     down = Linear("q_down", (rank,), view.hidden, view.shard_tokens, reads="input_norm.out")
     up = Linear(
@@ -115,12 +115,12 @@ def _query(sizes: Compressed, d: int, view: Local) -> tuple[Module, ...]:
         norm("q_norm", rank, view.shard_tokens, view, branch=False, reads="q_down.out", tags=ATTN),
         linear(up, view, ATTN | {"qkv_proj"}),
         heads,
-        _turned("rope", view.heads * sizes.qk_pos_emb_head_dim, width, view),
+        _rotation("rope", view.heads * sizes.qk_pos_emb_head_dim, width, view),
     )
 
 
-def _turned(name: str, rotated: int, width: int, view: Local) -> Module:
-    """Rotation of ``rotated`` of ``width`` elements of a token; unfused the tensor is put together again."""
+def _rotation(name: str, rotated: int, width: int, view: Local) -> Module:
+    """Rotates ``rotated`` of ``width`` elements of a token; without fusion the tensor is concatenated again."""
     forward, backward = rotary(name, rotated * view.tokens, view)
     if not (view.recipe.apply_rope_fusion or view.compiled):
         tensor = view.act * width * view.tokens
@@ -138,8 +138,7 @@ def _shared_head(d: int, view: Local) -> tuple[Module, ...]:
 
 
 def compressor(name: str, ratio: int, d: int, view: Local) -> tuple[Module, ...]:
-    """Pools every ``ratio`` tokens into one entry by a softmax over gates: two products, learned positions, a
-    norm.
+    """Pools every ``ratio`` tokens into one entry by a softmax over gates: two products, learned positions, a norm.
 
     Short blocks overlap: each product is twice as wide.
     """
@@ -160,7 +159,9 @@ def compressor(name: str, ratio: int, d: int, view: Local) -> tuple[Module, ...]
 
 def _keys(sizes: Compressed, ratio: int, d: int, view: Local) -> Module:
     """Returns the raw and compressed keys rotated, in one tensor."""
-    forward, backward = rotary("rope_k", sizes.qk_pos_emb_head_dim * (view.tokens + _beside(sizes, ratio, view)), view)
+    forward, backward = rotary(
+        "rope_k", sizes.qk_pos_emb_head_dim * (view.tokens + _boundary_tokens(sizes, ratio, view)), view
+    )
     nbytes = _key_bytes(sizes, ratio, d, view)
     joined = Stream("keys.cat", "copy", nbytes, nbytes)
     return Module(
@@ -172,14 +173,14 @@ def _keys(sizes: Compressed, ratio: int, d: int, view: Local) -> Module:
     )
 
 
-def _beside(sizes: Compressed, ratio: int, view: Local) -> int:
-    """Tokens of other ranks whose hidden states this one reads."""
+def _boundary_tokens(sizes: Compressed, ratio: int, view: Local) -> int:
+    """Returns the number of tokens of other ranks whose hidden states this rank reads."""
     return view.batch * sizes.boundary(ratio) if view.recipe.cp > 1 else 0
 
 
 def _key_bytes(sizes: Compressed, ratio: int, d: int, view: Local) -> float:
     entries = view.batch * view.recipe.seq_length // ratio if ratio else 0
-    return view.act * d * (view.tokens + _beside(sizes, ratio, view) + entries)
+    return view.act * d * (view.tokens + _boundary_tokens(sizes, ratio, view) + entries)
 
 
 def _heads(sizes: Compressed, ratio: int, d: int, view: Local) -> Heads:
@@ -193,13 +194,13 @@ def _core(sizes: Compressed, ratio: int, d: int, view: Local) -> Module:
     forward, backward = attend("core_attn", heads, view, seq_q=-(-seq // view.recipe.cp), seq_k=seq)
     part = Module("core_attn", forward=(forward,), backward_input=(backward,), tags=ATTN | {"core_attn", "context"})
     part = remembering(part, heads, view)
-    one = Saved("k", _key_bytes(sizes, ratio, d, view), input=True)  # keys and values are one tensor
-    saves = tuple(one if each.name == "k" else each for each in part.saves if each.name != "v")
+    keys_and_values = Saved("k", _key_bytes(sizes, ratio, d, view), input=True)  # keys and values are one tensor
+    saves = tuple(keys_and_values if saved.name == "k" else saved for saved in part.saves if saved.name != "v")
     return replace(part, saves=saves, weights=(Weight("sinks", view.heads, split="rows"),))
 
 
 def _output(sizes: Compressed, d: int, view: Local) -> tuple[Module, ...]:
-    """Groups of heads projected to a low rank each, then all of them to the hidden width."""
+    """Projects groups of heads to a low rank each, then all of them to the hidden width."""
     groups = -(-sizes.o_groups // view.tp)
     inputs, rank = view.heads * d // groups, sizes.o_lora_rank
     second = Linear(

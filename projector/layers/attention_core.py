@@ -15,7 +15,7 @@ from projector.operators.types import Attention
 from projector.parameter import parameter
 from projector.size import most
 
-# of one call, (forward, backward)
+# launches of one call, (forward, backward)
 _LAUNCHES = parameter(
     {"fa2": (1, 3), "ck": (1, 3), "fa3": (1, 3), "cudnn": (1, 2), "aiter": (1, 3), "triton": (1, 3)},
     unit="launches",
@@ -36,8 +36,8 @@ _DROPOUT_MASK = parameter(
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Query and key/value heads of one rank and their widths; ``window``: tokens seen (None: all); ``keys``: chosen by each
-    query (None: none are)."""
+    """Query and key/value heads of one rank and their widths; ``window``: tokens seen (None: all); ``keys``: keys
+    chosen by each query (None: queries choose none)."""
 
     heads: int
     kv_heads: int
@@ -97,36 +97,36 @@ def _backward(forward: Attention, view: Local) -> Attention:
 
 
 def _score_bytes(view: Local) -> float:
-    """Bytes of a score that autograd keeps where scores lie in memory (NVIDIA/Megatron-LM@00caa53a
-    core/transformer/dot_product_attention.py): the fused softmax keeps its output, which is also the input of the product
-    with the values. The product before it writes into a buffer and needs its factors only, and dropout of nothing hands
-    its input on. Dropout of something keeps a mask, and makes the copy that the product then keeps."""
+    """Returns the bytes of a score that autograd keeps where scores lie in memory (NVIDIA/Megatron-LM@00caa53a
+    core/transformer/dot_product_attention.py): the fused softmax keeps its output, which is also the input of the
+    product with the values. The product before it writes into a buffer and needs its factors only, and dropout of
+    nothing hands its input on. Dropout of something keeps a mask, and makes the copy that the product then keeps."""
     # the softmax keeps its own output, the product what was cast
     cast = 4.0 if view.execution.fusion.softmax_fp32 else 0.0
     return cast + (2.0 * view.act + _DROPOUT_MASK if view.recipe.attention_dropout else view.act)
 
 
 def core(heads: Heads, view: Local, tags: frozenset[str]) -> Module:
-    """Attention of whole sequences held by this rank."""
+    """Returns the attention of whole sequences held by this rank."""
     seq = view.recipe.seq_length
     if view.recipe.document_lengths:
-        return _packed(heads, view, tags, view.recipe.document_lengths)
+        return _packed_documents(heads, view, tags, view.recipe.document_lengths)
     forward, backward = attend("core_attn", heads, view, seq_q=seq, seq_k=seq)
     return Module("core_attn", forward=(forward,), backward_input=(backward,), tags=tags)
 
 
-def _packed(heads: Heads, view: Local, tags: frozenset[str], lengths: tuple[int, ...]) -> Module:
-    """Documents side by side in one sequence, each attending to itself: one call for all of them, whose work is that of
+def _packed_documents(heads: Heads, view: Local, tags: frozenset[str], lengths: tuple[int, ...]) -> Module:
+    """Returns the attention of documents side by side in one sequence, each attending to itself: one call with the work of
     each length (NVIDIA/Megatron-LM@d98e8a64dd core/packed_seq_params.py; variable-length kernels skip what is between)."""
     if view.execution.fusion.attention_materialised:
         raise Unsupported("packed documents where scores are written to memory")
-    alike = Counter(lengths)
+    counts = Counter(lengths)
     calls = [
         attend(f"core_attn.{length}", heads, view, seq_q=length, seq_k=length, batch=number)
-        for length, number in sorted(alike.items(), reverse=True)
+        for length, number in sorted(counts.items(), reverse=True)
     ]
-    one = attend("core_attn", heads, view, seq_q=1, seq_k=1)
-    first = [tuple(replace(op, launches=alone.launches) for op, alone in zip(calls[0], one, strict=True))]
+    single = attend("core_attn", heads, view, seq_q=1, seq_k=1)
+    first = [tuple(replace(op, launches=usual.launches) for op, usual in zip(calls[0], single, strict=True))]
     rest = [tuple(replace(op, launches=0) for op in call) for call in calls[1:]]
     forward, backward = zip(*first, *rest, strict=True)
     return Module("core_attn", forward=forward, backward_input=backward, tags=tags)
@@ -135,14 +135,11 @@ def _packed(heads: Heads, view: Local, tags: frozenset[str], lengths: tuple[int,
 def remembering(
     part: Module, heads: Heads, view: Local, *, name: str = "core_attn", prefix: str = "", length: int | None = None
 ) -> Module:
-    """``part`` with what attention saves, however it is computed: queries, keys and values after rotation, the output
-    (one storage with the input of the projection) and the fp32 log-sum-exp, or the scores where they are written.
-    ``name``: what the storages of the attention are called, ``prefix``: those of its inputs; ``length``: keys of a sequence
-    where they are not the queries' own tokens.
-
-    An all-to-all context-parallel attention keeps its output before the exchange as well (TransformerEngine ≥ 2.8,
-    context_parallel.py).
-    """
+    """Returns ``part`` with what attention saves, however it is computed: queries, keys and values after rotation, the
+    output (one storage with the input of the projection) and the fp32 log-sum-exp, or the scores where they are
+    written. ``name``: prefix of the attention's storages, ``prefix``: of its inputs'; ``length``: of key sequences
+    (None: the queries'). An all-to-all context-parallel attention keeps its output before the exchange, too
+    (TransformerEngine ≥ 2.8, context_parallel.py)."""
     element = operand_bytes(view) if view.recipe.fp8_dot_product_attention else view.act
     queries = view.tokens * heads.heads
     tokens = view.tokens if length is None else view.batch * length

@@ -48,9 +48,9 @@ def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     bias = model.add_bias_linear
     gate = (query,) if model.attention_output_gate else ()
     reuses = isinstance(kind.mixer, AttentionKind) and kind.mixer.reuses_kv
-    made = () if reuses else (key,) if model.attention_k_eq_v else (key, key)
-    widths = (query, *gate, *made)
-    turned = 0 if reuses and model.num_kv_shared_layers else key
+    kv_widths = () if reuses else (key,) if model.attention_k_eq_v else (key, key)
+    widths = (query, *gate, *kv_widths)
+    rotated_keys = 0 if reuses and model.num_kv_shared_layers else key
     qkv = Linear(
         "qkv",
         (sum(widths),) if view.execution.fusion.qkv else widths,
@@ -79,14 +79,14 @@ def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     return (
         norm("input_norm", view.hidden, view.shard_tokens, view, tags=ATTN | {"attn_norm"}),
         *(
-            _shared(qkv, query, key, view)
+            _projections(qkv, query, key, view)
             if not reuses
-            else (linear(qkv, view, QKV), *_unused(key, view), _received(key, view))
+            else (linear(qkv, view, QKV), *_unused_kv(key, view), _received_kv(key, view))
         ),
-        *_qk_norm(query, turned, view),
-        *rope(query + turned, view, ATTN | {"qkv_proj"}),
-        _without_shared(core, view) if reuses else core,
-        *_relative(view),
+        *_qk_norm(query, rotated_keys, view),
+        *rope(query + rotated_keys, view, ATTN | {"qkv_proj"}),
+        _without_shared_kv(core, view) if reuses else core,
+        *_relative_positions(view),
         *_sinks(view),
         *((gated(query, view, "attn_gate"),) if gate else ()),
         linear(proj, view, ATTN | {"attn_proj", "out_proj"}),
@@ -95,9 +95,9 @@ def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _relative(view: Local) -> tuple[Module, ...]:
-    """Relative positions on the scores of every head: read by the kernel, or added where scores are written; backward sums
-    the gradient of the scores over the batch and adds it to that of the layers after (TransformerEngine's
+def _relative_positions(view: Local) -> tuple[Module, ...]:
+    """Adds relative positions to the scores of every head: the kernel reads them, or they are added where scores are
+    written; backward sums the scores' gradient over the batch and adds it to that of later layers (TransformerEngine's
     ``post_scale_bias``; transformers models/t5/modeling_t5.py)."""
     if view.model.position_embedding_type != "relative":
         return ()
@@ -109,15 +109,14 @@ def _relative(view: Local) -> tuple[Module, ...]:
 
 
 def fork(view: Local) -> Module:
-    """Returns the normed input feeds the projections of queries and of keys and values: backward adds their two
-    gradients."""
+    """Returns the backward's sum of the normed input's two gradients: of the query and of the key/value projections."""
     tensor = view.act * view.hidden * view.shard_tokens
     add = Stream("mla_inputs.grad_add", "elementwise", 2 * tensor, tensor)
     return Module("mla_inputs", backward_input=(add,), tags=ATTN)
 
 
 def queries(rank: int | None, width: int, view: Local) -> tuple[Module, ...]:
-    """Queries of ``width`` from a latent of ``rank`` with a norm of its own, or straight from the layer's input."""
+    """Returns queries of ``width`` from a latent of ``rank`` with a norm of its own, or straight from the layer's input."""
     up = Linear(
         "q_up" if rank else "q_proj",
         (width,),
@@ -141,8 +140,8 @@ def queries(rank: int | None, width: int, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _shared(qkv: Linear, query: int, key: int, view: Local) -> tuple[Module, ...]:
-    """Queries, keys and values from one input: in one linear, or queries through a latent and keys and values apart."""
+def _projections(qkv: Linear, query: int, key: int, view: Local) -> tuple[Module, ...]:
+    """Makes queries, keys and values from one input: in one linear, or queries through a latent and the others apart."""
     rank = view.model.share_q_dim
     if not rank:
         return linear(qkv, view, QKV), _split(query, key, view)
@@ -161,10 +160,12 @@ def gated(width: int, view: Local, gate: str, *, keeps: bool = False) -> Module:
     """Returns the output of attention, ``width`` elements of a token, times the sigmoid of storage ``gate``
     (Qwen3-Next; NVIDIA/Megatron-LM@d98e8a64dd core/transformer/attention.py, ``attention_output_gate``): one kernel
     where a compiler joins it, else two. ``keeps``: the product of two kernels keeps the sigmoid for its backward."""
-    tensor, apart = view.act * width * view.tokens, 0 if view.compiled else 1
-    forward = Stream("attn_gate", "elementwise", (2 + apart) * tensor, (1 + apart) * tensor, launches=1 + apart)
+    tensor, unjoined = view.act * width * view.tokens, 0 if view.compiled else 1
+    forward = Stream(
+        "attn_gate", "elementwise", (2 + unjoined) * tensor, (1 + unjoined) * tensor, launches=1 + unjoined
+    )
     backward = Stream(
-        "attn_gate.bwd", "elementwise", (3 + 2 * apart) * tensor, (2 + apart) * tensor, launches=1 + 2 * apart
+        "attn_gate.bwd", "elementwise", (3 + 2 * unjoined) * tensor, (2 + unjoined) * tensor, launches=1 + 2 * unjoined
     )
     return Module(
         "attn_gate",
@@ -173,7 +174,7 @@ def gated(width: int, view: Local, gate: str, *, keeps: bool = False) -> Module:
         saves=(
             Saved("attn_gate.in", tensor, storage=gate, input=True),
             Saved("attn_gate.ungated", tensor, storage="core_attn.out", input=True),
-            *((Saved("attn_gate.sigmoid", tensor),) if keeps and apart else ()),
+            *((Saved("attn_gate.sigmoid", tensor),) if keeps and unjoined else ()),
         ),
         makes=(Saved("attn_gate.out", tensor),),
         tags=ATTN,
@@ -181,13 +182,13 @@ def gated(width: int, view: Local, gate: str, *, keeps: bool = False) -> Module:
 
 
 def _sinks(view: Local) -> tuple[Module, ...]:
-    """Returns a learned logit of every head."""
+    """Returns the weight of a learned logit of every head; nothing for models without."""
     weight = Weight("sinks", view.heads, split="rows")
     return (Module("sinks", weights=(weight,)),) if view.model.attention_sinks else ()
 
 
 def _split(query: int, key: int, view: Local) -> Module:
-    """Q, K, V as views of one tensor: Q of grouped heads must be copied; backward joins the three gradients."""
+    """Splits Q, K, V, views of one tensor: Q of grouped heads must be copied; backward joins the three gradients."""
     if not view.execution.fusion.qkv or view.compiled:
         return Module("split_qkv")
     q, all_three = view.act * query * view.tokens, view.act * (query + 2 * key) * view.tokens
@@ -211,7 +212,7 @@ def _qk_norm(query: int, key: int, view: Local) -> tuple[Module, ...]:
                 *vectors("q_norm", view.model.kv_channels, view),
                 *vectors("k_norm", view.model.kv_channels, view),
             ),
-            saves=(  # beside what attention saves of them after rotation
+            saves=(  # beside the rotated tensors that attention saves
                 Saved("qk_norm.in", tensor),
                 Saved("qk_norm.statistics", 4.0 * tensor / view.act / view.model.kv_channels),
             ),
@@ -221,8 +222,7 @@ def _qk_norm(query: int, key: int, view: Local) -> tuple[Module, ...]:
 
 
 def rope(elements: int, view: Local, tags: frozenset[str]) -> tuple[Module, ...]:
-    """Returns the rotary embedding of queries and keys, ``elements`` of a token in both together; nothing where it is
-    not used."""
+    """Returns the rotary embedding of queries and keys, together ``elements`` a token; nothing for models without."""
     if not uses_rotary(view):
         return ()
     forward, backward = rotary("rope", elements * view.tokens, view)
@@ -254,30 +254,29 @@ def rotary(name: str, elements: int, view: Local) -> tuple[tuple[Operator, ...],
 # reads the values as they are. The last layers of Gemma 3n (``num_kv_shared_layers``) read both after norm and rotation.
 
 
-def _received(key: int, view: Local) -> Module:
-    """Keys and values, each ``key`` elements of a token, of the layer that made them: its replay does not make them again,
-    and backward adds this layer's two gradients to those that are there. Raises :class:`Unsupported` under context
-    parallelism."""
+def _received_kv(key: int, view: Local) -> Module:
+    """Returns the keys and values, each ``key`` elements of a token, of the layer that made them: no replay makes them
+    again, and backward adds this layer's two gradients to those there. Raises :class:`Unsupported` where ``cp`` > 1."""
     if view.recipe.cp > 1:
         raise Unsupported("keys and values of another layer under context parallelism: no training code exchanges them")
-    each = view.act * key * view.tokens
-    add = Stream("shared_kv.grad_add", "elementwise", 4 * each, 2 * each, launches=2)
-    reads = tuple(Saved(f"shared_kv.{name}", each, input=True) for name in ("k", "v"))
-    makes = tuple(Saved(name, each) for name in ("k", "v"))
+    tensor = view.act * key * view.tokens
+    add = Stream("shared_kv.grad_add", "elementwise", 4 * tensor, 2 * tensor, launches=2)
+    reads = tuple(Saved(f"shared_kv.{name}", tensor, input=True) for name in ("k", "v"))
+    makes = tuple(Saved(name, tensor) for name in ("k", "v"))
     return Module("shared_kv", backward_input=(add,), reads=reads, makes=makes, tags=frozenset({"attn"}))
 
 
-def _without_shared(core: Module, view: Local) -> Module:
-    """Core attention whose values, and keys if they are shared after their rotation, the layer that made them has saved; a
-    narrowed copy is this layer's own."""
+def _without_shared_kv(core: Module, view: Local) -> Module:
+    """Removes from core attention's saved tensors the values, and keys if they are shared after their rotation, that
+    the layer which made them has saved; a narrowed copy is this layer's own."""
     if view.recipe.fp8_dot_product_attention:
         return core
     shared = ("k", "v") if view.model.num_kv_shared_layers else ("v",)
-    return replace(core, saves=tuple(each for each in core.saves if each.tensor not in shared))
+    return replace(core, saves=tuple(saved for saved in core.saves if saved.tensor not in shared))
 
 
-def _unused(key: int, view: Local) -> tuple[Module, ...]:
-    """Products of keys and values that no layer uses, but that are trained along: Gemma 3n's layers hold them
+def _unused_kv(key: int, view: Local) -> tuple[Module, ...]:
+    """Returns products of keys and values that no layer uses, but that are trained along: Gemma 3n's layers hold them
     (huggingface/transformers@00aa0f5d models/gemma3n/modeling_gemma3n.py, ``Gemma3nTextAttention``)."""
     if not view.model.num_kv_shared_layers:
         return ()

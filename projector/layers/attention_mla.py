@@ -1,4 +1,4 @@
-"""Multi-head latent attention in training: keys and values are expanded for every head, but where an indexer chooses keys.
+"""Multi-head latent attention in training: keys and values are expanded for every head, unless an indexer chooses keys.
 
 NVIDIA/Megatron-LM@d98e8a64dd core/transformer/multi_latent_attention.py. The down-projections are duplicated over the
 tensor-parallel group (each rank its shard of the sequence, the whole width); the gathers are of the latents only.
@@ -118,7 +118,7 @@ def _key_value(mla: MLA, view: Local) -> tuple[Module, ...]:
 
 
 def _positional_key(rope: int, view: Local) -> Module:
-    """The part of the key with position is one head for all: gathered over the shards, its gradient scattered."""
+    """Gathers the positional part of the key, one head for all heads, over the shards; scatters its gradient."""
     if not view.sp:
         return Module("k_pe")
     nbytes = view.act * rope * view.tokens
@@ -131,7 +131,7 @@ def _positional_key(rope: int, view: Local) -> Module:
 
 
 def _rope(mla: MLA, view: Local) -> Module:
-    """Rotation of the positional parts and the assembly of keys and values for every head.
+    """Rotates the positional parts and assembles keys and values for every head.
 
     Fused: queries rotated in place (4·n·dr bytes a token), keys and values written contiguous. Unfused: the halves are
     split, rotated, expanded and concatenated: 8·n·(dn+dr) bytes a token more.
@@ -152,22 +152,23 @@ def _rope(mla: MLA, view: Local) -> Module:
 def _absorbed(
     query: tuple[Module, ...], latent: tuple[Module, ...], proj: Linear, mla: MLA, view: Local
 ) -> tuple[Module, ...]:
-    """Attends to keys that an indexer chooses (DeepSeek-V3.2, arXiv:2512.02556). ``query``, ``latent``: parts of latent
-    attention, the last of ``latent`` its up-projection.
+    """Attends to keys that an indexer chooses (DeepSeek-V3.2, arXiv:2512.02556). ``query``, ``latent``: modules of
+    latent attention, the last of ``latent`` its up-projection.
 
-    Every query has keys of its own, common to its heads, so that keys and values are the latent itself: the up-projection
-    is absorbed into queries and output, half of it into each. The indexer is replicated over the tensor-parallel group and
-    sees every token. Context parallelism gathers the latent keys and those of the indexer (NVIDIA/Megatron-LM@d98e8a64dd
-    megatron/core/transformer/experimental_attention_variant/dsa.py)."""
+    Every query has keys of its own, common to its heads, so that keys and values are the latent itself: the
+    up-projection is absorbed into queries and output, half of it into each. The indexer is replicated over the
+    tensor-parallel group and sees every token. Context parallelism gathers the latent keys and those of the indexer
+    (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/transformer/experimental_attention_variant/dsa.py).
+    """
     sizes = view.model.indexer
     assert sizes is not None
     rank, rope, n = mla.kv_lora_rank, mla.qk_pos_emb_head_dim, view.heads
     heads = Heads(n, 1, rank + rope, rank, keys=sizes.keys(view.recipe.seq_length))
     seq = view.recipe.seq_length
     forward, backward = attend("core_attn", heads, view, seq_q=-(-seq // view.recipe.cp), seq_k=seq)
-    there, back = _gathered(rank + rope + sizes.index_head_dim, rank + rope, view)
+    gather, scatter = _gathered_keys(rank + rope + sizes.index_head_dim, rank + rope, view)
     core = remembering(
-        Module("core_attn", forward=(*there, forward), backward_input=(backward, *back), tags=ATTN | {"core_attn"}),
+        Module("core_attn", forward=(*gather, forward), backward_input=(backward, *scatter), tags=ATTN | {"core_attn"}),
         heads,
         view,
     )
@@ -177,16 +178,16 @@ def _absorbed(
         *latent[:-1],
         *indexer(sizes, 1, mla.q_lora_rank or view.hidden, view),
         batched("q_absorb", n, mla.qk_head_dim, rank, "q_up.out", view, ATTN | {"mla_up_proj"}),
-        _joined(mla, view),
-        replace(core, saves=tuple(each for each in core.saves if each.name != "v")),
+        _rotated_and_joined(mla, view),
+        replace(core, saves=tuple(saved for saved in core.saves if saved.name != "v")),
         batched("o_absorb", n, rank, mla.v_head_dim, "core_attn.out", view, ATTN | {"mla_up_proj"}),
         linear(replace(proj, reads="o_absorb.out"), view, ATTN | {"attn_proj", "out_proj"}),
         residual("attn_residual", view, ATTN, "pre_mlp_norm.in"),
     )
 
 
-def _gathered(keys: int, latent: int, view: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
-    """Keys of the whole sequence on every rank, and the gradients of the latent ones back to theirs."""
+def _gathered_keys(keys: int, latent: int, view: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+    """Gathers the keys of the whole sequence on every rank, and scatters the gradients of the latent ones."""
     cp, row = view.recipe.cp, view.act * view.tokens * view.recipe.cp
     if cp == 1:
         return (), ()
@@ -197,14 +198,14 @@ def _gathered(keys: int, latent: int, view: Local) -> tuple[tuple[Operator, ...]
     return (gather, copy), (again, scatter)
 
 
-def _joined(mla: MLA, view: Local) -> Module:
-    """Returns the positional halves rotated and joined with the latents."""
+def _rotated_and_joined(mla: MLA, view: Local) -> Module:
+    """Rotates the positional halves and joins them with the latents."""
     rank, rope = mla.kv_lora_rank, mla.qk_pos_emb_head_dim
     query, key = view.act * view.tokens * view.heads * (rank + rope), view.act * view.tokens * (rank + rope)
     op = Stream("rope", "rope", query + key, query + key, launches=4)
-    made = (
+    outputs = (
         Saved("q", query),
         Saved("k", key),
         Saved("q_up.out", view.act * view.tokens * view.heads * mla.qk_head_dim),
     )
-    return Module("rope", forward=(op,), backward_input=(replace(op, name="rope.bwd"),), makes=made, tags=ATTN)
+    return Module("rope", forward=(op,), backward_input=(replace(op, name="rope.bwd"),), makes=outputs, tags=ATTN)

@@ -1,4 +1,4 @@
-"""Attention residuals (Kimi K3): a sub-layer reads a softmax mixture of the running sum and of earlier checkpoints of it.
+"""Attention residuals (Kimi K3): a sub-layer reads a softmax mixture of the running sum and of its earlier checkpoints.
 
 One checkpoint is kept every ``attn_res_block_size`` layers. A mixer normalises its candidates, weighs them by a vector and
 sums them, in fp32. AMD-AGI/Primus@fd1eeabb primus/backends/megatron/core/transformer/kimi_k3/attention_residual.py and
@@ -35,7 +35,7 @@ _BACKWARD = parameter(2.0, kind="assumed", source="reads candidates and their gr
 
 
 def mixed(part: Module, rows: int, view: Local) -> Module:
-    """``part``, the norm of a sub-layer, behind the mixture that feeds it."""
+    """Returns ``part``, the norm of a sub-layer, behind the mixture that feeds it."""
     before = mixer(f"{part.name}.mix", view.model.residual_candidates, rows, view)
     return replace(
         part,
@@ -48,16 +48,16 @@ def mixed(part: Module, rows: int, view: Local) -> Module:
 
 
 def mixer(name: str, candidates: int, rows: int, view: Local) -> Module:
-    """Of ``candidates`` tensors of ``rows`` tokens one. It saves the running sum, the weights, and of the bank, which is one
-    tensor in ``attn_res_block_size`` layers, its share."""
+    """Returns the module that mixes ``candidates`` tensors of ``rows`` tokens into one. It saves the running sum, the
+    weights, and its share of the bank of checkpoints, which is one tensor in ``attn_res_block_size`` layers."""
     elements = real(rows) * view.hidden
-    every = candidates * elements
+    all_candidates = candidates * elements
     if view.compiled:
-        forward = _PASSES * view.act * every, view.act * elements, _LAUNCHES
-        backward = _BACKWARD * forward[0], _BACKWARD * view.act * every, 2 * _LAUNCHES
+        forward = _PASSES * view.act * all_candidates, view.act * elements, _LAUNCHES
+        backward = _BACKWARD * forward[0], _BACKWARD * view.act * all_candidates, 2 * _LAUNCHES
     else:
         forward, backward = (
-            (read * every + own_read * elements, write * every + own_write * elements, launches)
+            (read * all_candidates + own_read * elements, write * all_candidates + own_write * elements, launches)
             for read, write, own_read, own_write, launches in (_EAGER, _EAGER_BACK)
         )
     bank = view.act * elements / most(1, view.model.attn_res_block_size)
@@ -70,7 +70,7 @@ def mixer(name: str, candidates: int, rows: int, view: Local) -> Module:
             Saved(f"{name}.sum", view.act * elements, input=True),
             Saved(f"{name}.weights", 4.0 * candidates * rows),
             Saved(f"{name}.bank", bank, storage="residual_bank", input=True),
-            *(() if view.compiled else (Saved(f"{name}.candidates", _EAGER_SAVED * every),)),
+            *(() if view.compiled else (Saved(f"{name}.candidates", _EAGER_SAVED * all_candidates),)),
         ),
         makes=(Saved(name.removesuffix(".mix") + ".in", view.act * elements),),
     )

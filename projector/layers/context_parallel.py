@@ -1,12 +1,11 @@
 """Core attention whose sequence is split over the context-parallel group.
 
 After NVIDIA/TransformerEngine@d0067d0da attention/dot_product_attention/context_parallel.py. The sequence is cut into
-2·cp chunks and rank r holds chunks r and 2·cp−1−r, so every rank has the same share of the causal triangle; without a mask
-every step is a whole square.
-``p2p``: a ring of cp steps, each a kernel of its own, beside the exchange that the next one waits for: keys and values
-joined in one buffer, cp−1 times, in the backward their gradients with them; the first partial result is scaled, the others
-are added to it, in 16 bits. ``allgather``: keys and values gathered, two calls. ``a2a``: heads exchanged for sequence
-(Ulysses). ``a2a+p2p``: the former inside, the ring outside.
+2·cp chunks and rank r holds chunks r and 2·cp−1−r, so every rank has the same share of the causal triangle; without a
+mask every step is a whole square. ``p2p``: a ring of cp steps, each a kernel of its own, beside the exchange that the
+next step waits for: keys and values joined in one buffer, cp−1 times, in the backward their gradients with them; the
+first partial result is scaled, the others are added to it, in 16 bits. ``allgather``: keys and values gathered, two
+calls. ``a2a``: heads exchanged for sequence (Ulysses). ``a2a+p2p``: heads exchanged inside, the ring outside.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ _TOUCHED = parameter(
 
 
 def core_attention(heads: Heads, view: Local, tags: frozenset[str]) -> Module:
-    """Core attention under the recipe's ``cp`` and ``cp_comm_type``."""
+    """Returns core attention under the recipe's ``cp`` and ``cp_comm_type``, with what it quantises and saves."""
     inputs, outputs = _elements(heads, view)
     return remembering(quantised(_attention(heads, view, tags), inputs, outputs, view), heads, view)
 
 
 def _elements(heads: Heads, view: Local) -> tuple[int, int]:
-    """Of queries, keys and values, and of the output, on this rank."""
+    """Returns the elements of queries, keys and values, and of the output, on this rank."""
     return view.tokens * (heads.heads * heads.qk + heads.kv_width), view.tokens * heads.heads * heads.v
 
 
@@ -56,38 +55,39 @@ def _attention(heads: Heads, view: Local, tags: frozenset[str]) -> Module:
         return core(heads, view, tags)
     if view.recipe.dynamic_context_parallel:
         return by_length(_attention, heads, view, tags)
-    how = view.recipe.cp_comm_type or "p2p"
-    if view.recipe.document_lengths and how != "a2a":
-        raise Unsupported(f"packed documents under context parallelism by {how}; a2a is modelled")
-    if how == "p2p" and heads.window is not None:
-        how = "allgather"  # the ring has no sliding window
-    if how == "a2a":
+    method = view.recipe.cp_comm_type or "p2p"
+    if view.recipe.document_lengths and method != "a2a":
+        raise Unsupported(f"packed documents under context parallelism by {method}; a2a is modelled")
+    if method == "p2p" and heads.window is not None:
+        method = "allgather"  # the ring has no sliding window
+    if method == "a2a":
         return _ulysses(heads, view, cp, 1, tags)
-    if how == "a2a+p2p":
+    if method == "a2a+p2p":
         inner = gcd(cp, heads.kv_heads)
         return _ulysses(heads, view, inner, cp // inner, tags)
-    if how in ("allgather", "all_gather"):
+    if method in ("allgather", "all_gather"):
         return _gathered(heads, view, cp, tags)
     return _ring(heads, view, cp, tags)
 
 
 def _ring_steps(cp: int) -> list[tuple[bool, int]]:
-    """Returns (full queries on half of the keys?, how many steps): what follows the diagonal step, averaged over the
-    ranks."""
+    """Returns (full queries on half of the keys?, number of steps) after the diagonal step, averaged over the ranks."""
     full, half = (cp - 1) - (cp - 1) // 2, (cp - 1) // 2
     if cp <= _MAX_STEPS:
         return [(i % 2 == 0, 1) for i in range(cp - 1)]
-    each = _MAX_STEPS // 2
+    per_kind = _MAX_STEPS // 2
     steps = []
     for unmasked, total in ((True, full), (False, half)):
         steps += [
-            (unmasked, total // each + (i < total % each)) for i in range(each) if total // each + (i < total % each)
+            (unmasked, total // per_kind + (i < total % per_kind))
+            for i in range(per_kind)
+            if total // per_kind + (i < total % per_kind)
         ]
     return steps
 
 
 def _ring(heads: Heads, view: Local, cp: int, tags: frozenset[str]) -> Module:
-    """Ring attention over ``cp`` ranks, each with ``seq_length/cp`` tokens of every sequence."""
+    """Returns ring attention over ``cp`` ranks, each with ``seq_length/cp`` tokens of every sequence."""
     seq, eager = view.recipe.seq_length // cp, view.execution.fusion.eager_ring
     if eager and not view.model.causal:
         raise Unsupported("torch's ring of context parallelism without a causal mask")
@@ -107,10 +107,12 @@ def _ring(heads: Heads, view: Local, cp: int, tags: frozenset[str]) -> Module:
     backward: list[Operator] = [_elementwise("cp.grad_join", 1, view.act * keys, view.act * keys)]
     for i, call in enumerate(calls):
         # each call runs beside the message that the next one waits for; the last gradients stay
-        into = sizes[i + 1] if i + 1 < len(sizes) else 0
-        if into:
-            forward.append(_send(f"cp.send{i}", keys * sent(view) * into, call[0].name, into))
-            backward.append(_send(f"cp.grad_send{i}", keys * (sent(view) + received(view)) * into, call[1].name, into))
+        next_size = sizes[i + 1] if i + 1 < len(sizes) else 0
+        if next_size:
+            forward.append(_send(f"cp.send{i}", keys * sent(view) * next_size, call[0].name, next_size))
+            backward.append(
+                _send(f"cp.grad_send{i}", keys * (sent(view) + received(view)) * next_size, call[1].name, next_size)
+            )
         forward.append(call[0])
         backward.append(call[1])
     touched = (cp - 1) * (_TOUCHED if view.model.causal else 1.0)
@@ -130,8 +132,7 @@ def _send(name: str, nbytes: float, beside: str, launches: int) -> Collective:
 
 
 def _gathered(heads: Heads, view: Local, cp: int, tags: frozenset[str], group: str = "cp") -> Module:
-    """Keys and values of the whole sequence on every rank; the two chunks of a rank attend in two calls, in one where
-    nothing is masked."""
+    """Gathers keys and values of the whole sequence; a rank's two chunks attend in two calls, in one without a mask."""
     seq, chunk = view.recipe.seq_length, view.recipe.seq_length // (2 * cp)
     low = cp // 2  # any rank has the same area; this one is in the middle
     calls = [
@@ -158,10 +159,10 @@ def _gathered(heads: Heads, view: Local, cp: int, tags: frozenset[str], group: s
 
 
 def _ulysses(heads: Heads, view: Local, inner: int, outer: int, tags: frozenset[str]) -> Module:
-    """Heads split over ``inner`` ranks that then see their common sequence; a ring over ``outer`` ranks around it."""
+    """Splits heads over ``inner`` ranks that then see their common sequence, with a ring over ``outer`` ranks around."""
     inputs, outputs = _elements(heads, view)
-    mine = replace(heads, heads=most(1, heads.heads // inner), kv_heads=most(1, heads.kv_heads // inner))
-    inside = core(mine, view, tags) if outer == 1 else _ring(mine, view, outer, tags)
+    own_heads = replace(heads, heads=most(1, heads.heads // inner), kv_heads=most(1, heads.kv_heads // inner))
+    inside = core(own_heads, view, tags) if outer == 1 else _ring(own_heads, view, outer, tags)
     if inner == 1:
         return inside
 
@@ -172,8 +173,8 @@ def _ulysses(heads: Heads, view: Local, inner: int, outer: int, tags: frozenset[
         )
 
     # TransformerEngine < 2.8 saves the output behind the exchange alone and brings it back beside its gradient
-    kept = outer > 1 or view.execution.fusion.cp_a2a_keeps_output
-    again = () if kept else exchange("cp.a2a_out_again", received(view) * outputs, 1)
+    output_kept = outer > 1 or view.execution.fusion.cp_a2a_keeps_output
+    exchange_again = () if output_kept else exchange("cp.a2a_out_again", received(view) * outputs, 1)
     return Module(
         "core_attn",
         forward=(
@@ -182,7 +183,7 @@ def _ulysses(heads: Heads, view: Local, inner: int, outer: int, tags: frozenset[
             *exchange("cp.a2a_out", received(view) * outputs, 1),
         ),
         backward_input=(
-            *again,
+            *exchange_again,
             *exchange("cp.a2a_grad_out", sent(view) * outputs, 1),
             *inside.backward_input,
             *exchange("cp.a2a_grad_in", received(view) * inputs, 3),
@@ -191,23 +192,24 @@ def _ulysses(heads: Heads, view: Local, inner: int, outer: int, tags: frozenset[
     )
 
 
-# Context parallelism by the length of each document: of packed documents each runs on as many ranks as it needs.
+# Context parallelism by the length of each document: each packed document runs on as many ranks as it needs.
 #
 # NVIDIA/Megatron-LM@00c51e13 megatron/core/datasets/data_schedule.py (``DefaultDynamicCPScheduler``) and
-# data_schedule_utils.py (``dcp_gpus_needed``): a document runs on the smallest power of two of ranks of which none
+# data_schedule_utils.py (``dcp_gpus_needed``): a document runs on the smallest power of two of ranks, none of which
 # holds more than ``max_seqlen_per_dp_cp_rank`` tokens. The scheduler fills the ranks of dp·cp with documents until
-# their work is alike: of every sample a rank does 1/cp: of ``n`` documents on ``g`` ranks each, its part of n·g/cp.
+# their work is equal: a rank does 1/cp of every sample, thus n·g/cp of ``n`` documents on ``g`` ranks each.
 Split = Callable[[Heads, Local, frozenset[str]], Module]
 
 
 def ranks_of(length: int, most: int) -> int:
-    """Returns the ranks of a document of ``length`` tokens, ``most`` on each."""
+    """Returns the ranks of a document of ``length`` tokens, at most ``most`` on each."""
     return 1 << (-(-length // most) - 1).bit_length()
 
 
 def by_length(split: Split, heads: Heads, view: Local, tags: frozenset[str]) -> Module:
-    """``split``: attention of a recipe whose one document is its sequence. Raises :class:`Unsupported` where no lengths are
-    stated or latent attention would be split (megatron/core/transformer/multi_latent_attention.py refuses it, too)."""
+    """Returns the attention of packed documents, each by ``split``, the attention of a recipe with a single document.
+    Raises :class:`Unsupported` where no lengths are stated or latent attention would be split
+    (megatron/core/transformer/multi_latent_attention.py refuses it, too)."""
     recipe = view.recipe
     if not recipe.document_lengths:
         raise Unsupported("dynamic context parallelism: nobody states document_lengths, by which it chooses ranks")
@@ -215,27 +217,29 @@ def by_length(split: Split, heads: Heads, view: Local, tags: frozenset[str]) -> 
         raise Unsupported("dynamic context parallelism of latent attention: Megatron-Core refuses it")
     forward: list[Operator] = []
     backward: list[Operator] = []
-    seen: set[int] = set()
+    degrees: set[int] = set()
     for length, number in sorted(Counter(recipe.document_lengths).items(), reverse=True):
         ranks = ranks_of(length, recipe.seq_length // recipe.cp)
-        padded = -(-length // (2 * ranks)) * 2 * ranks if ranks > 1 else length  # padded to two parts of each rank
-        alone = replace(recipe, seq_length=padded, document_lengths=None, cp=ranks, dynamic_context_parallel=None)
-        one = split(heads, replace(view, recipe=alone, tokens=view.batch * padded // ranks), tags)
-        share, calls = number * ranks / recipe.cp, ranks not in seen
-        seen.add(ranks)
-        forward += [_part_of(op, length, share, calls) for op in one.forward]
-        backward += [_part_of(op, length, share, calls) for op in one.backward_input]
+        padded = -(-length // (2 * ranks)) * 2 * ranks if ranks > 1 else length  # to two equal parts on each rank
+        single_recipe = replace(
+            recipe, seq_length=padded, document_lengths=None, cp=ranks, dynamic_context_parallel=None
+        )
+        attention = split(heads, replace(view, recipe=single_recipe, tokens=view.batch * padded // ranks), tags)
+        share, calls = number * ranks / recipe.cp, ranks not in degrees
+        degrees.add(ranks)
+        forward += [_scaled(op, length, share, calls) for op in attention.forward]
+        backward += [_scaled(op, length, share, calls) for op in attention.backward_input]
     return Module("core_attn", forward=tuple(forward), backward_input=tuple(backward), tags=tags)
 
 
-def _part_of(op: Operator, length: int, share: float, calls: bool) -> Operator:
-    """``op`` ``share`` times over. Documents on as many ranks are one call (``calls``: this one counts it); of attention a
-    share is one of its heads, which run beside one another as documents do."""
+def _scaled(op: Operator, length: int, share: float, calls: bool) -> Operator:
+    """Returns ``op`` ``share`` times over. Documents on equally many ranks are one call (``calls``: this one counts
+    it); a share of attention takes that share of its heads, which run beside one another as documents do."""
     named = {"name": f"{op.name}.{length}", **({} if calls else {"launches": 0})}
     if isinstance(op, Attention):
         if share == int(share):
             return replace(op, batch=op.batch * whole(share), **named)  # type: ignore[arg-type]
-        heads, keys = (most(1, round(each * share)) for each in (op.heads, op.kv_heads))
+        heads, keys = (most(1, round(number * share)) for number in (op.heads, op.kv_heads))
         return replace(op, heads=heads, kv_heads=keys, **named)  # type: ignore[arg-type]
     if isinstance(op, Collective):
         beside = tuple(f"{name}.{length}" for name in op.hides_behind)

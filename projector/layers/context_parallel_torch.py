@@ -19,7 +19,7 @@ from projector.operators.types import Attention, Collective, Operator, Stream
 from projector.parameter import parameter
 
 Bytes = tuple[float, float]
-"""Read and written for each element."""
+"""Bytes read and bytes written for each element."""
 
 _MERGE: Bytes = parameter(
     (22.0, 16.0),
@@ -29,7 +29,7 @@ _MERGE: Bytes = parameter(
 )
 _ADD: Bytes = parameter((6.0, 4.0), unit="B/element", kind="derived", source="a 16-bit gradient added to an fp32 sum")
 _COPY: Bytes = (4.0, 4.0)  # fp32 concatenated, split or not
-_JOINED: Bytes = parameter(
+_COMPILED: Bytes = parameter(
     (6.0, 4.0),
     unit="B/element",
     kind="derived",
@@ -77,7 +77,7 @@ def ring(
                 launches=size,
             )
         )
-    merged, *sums = _joined(queries, keys, view) if view.compiled else _elementary(queries, keys, view)
+    merged, *sums = _compiled(queries, keys, view) if view.compiled else _elementary(queries, keys, view)
     return Module(
         "core_attn",
         forward=(*gathered("", calls[0][0].name), *(call[0] for call in calls), merged),
@@ -87,7 +87,7 @@ def ring(
 
 
 def _elementary(queries: float, keys: float, view: Local) -> tuple[Stream, ...]:
-    """The merges of the forward, and the sums of the backward, function by function."""
+    """Returns the merges of the forward, and the sums of the backward, function by function."""
     steps, halves = view.recipe.cp - 1, ((_ADD, _TOUCHED), (_COPY, _PARTIAL))
     return (
         _elementwise("cp.correct", steps, queries, ((_MERGE, _TOUCHED), (_COPY, _PARTIAL)), _LAUNCHES),
@@ -98,14 +98,14 @@ def _elementary(queries: float, keys: float, view: Local) -> tuple[Stream, ...]:
     )
 
 
-def _joined(queries: float, keys: float, view: Local) -> tuple[Stream, ...]:
-    """The same as a compiler runs it: one kernel a step and tensor, which writes the whole of the tensor; the last one of
-    the forward, and a cast of the backward, write 16 bits."""
+def _compiled(queries: float, keys: float, view: Local) -> tuple[Stream, ...]:
+    """Returns the same as a compiler runs it: one kernel a step and tensor, which writes the whole tensor; the last one
+    of the forward, and a cast of the backward, write 16 bits."""
     steps = view.recipe.cp - 1
     return (
-        _elementwise("cp.correct", steps, queries, ((_JOINED, 1.0),), 1),
-        _elementwise("cp.grad_sum", steps, queries, ((_JOINED, 1.0),), 1),
-        _elementwise("cp.grad_kv_sum", steps, keys, ((_JOINED, 1.0),), 1),
+        _elementwise("cp.correct", steps, queries, ((_COMPILED, 1.0),), 1),
+        _elementwise("cp.grad_sum", steps, queries, ((_COMPILED, 1.0),), 1),
+        _elementwise("cp.grad_kv_sum", steps, keys, ((_COMPILED, 1.0),), 1),
         _elementwise("cp.grad_ends", 1, queries + keys, (((2.0, 4.0), 1.0), ((4.0, 2.0), 1.0)), 4),
     )
 

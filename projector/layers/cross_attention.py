@@ -1,7 +1,7 @@
 """Attention of a decoder's layer to the output of an encoder, between its self-attention and its MLP.
 
-NVIDIA/Megatron-LM@00caa53a megatron/core/transformer/attention.py (``CrossAttention``): queries from the normed residual,
-keys and values from the encoder's tokens in one product. The encoder's output is one tensor for all layers.
+NVIDIA/Megatron-LM@00caa53a megatron/core/transformer/attention.py (``CrossAttention``): queries from the normed
+residual, keys and values from the encoder's tokens in one product. The encoder's output is one tensor for all layers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from projector.operators.module import Module
 from projector.operators.types import Stream
 
 ENCODED = "encoder.out"
-"""The storage of the encoder's output, which the encoder saves for all who read it."""
+"""Storage of the encoder's output, which the encoder saves for all layers that read it."""
 CROSS = frozenset({"attn", "cross_attn"})
 
 
 def encoder_length(view: Local) -> int:
-    """Returns the tokens of a sample in the encoder: as many as in the decoder where that is not stated."""
+    """Returns the tokens of a sample in the encoder: as many as in the decoder unless the recipe states them."""
     return view.recipe.encoder_seq_length or view.recipe.seq_length
 
 
@@ -29,7 +29,7 @@ def cross_attention(view: Local) -> tuple[Module, ...]:
     """Returns the modules of cross-attention, from its norm to the residual addition."""
     d, length = view.model.kv_channels, encoder_length(view)
     query, key, tokens = view.heads * d, view.kv_heads * d, view.batch * length
-    there = replace(view, tokens=tokens, shard_tokens=-(-tokens // view.tp) if view.sp else tokens)
+    encoder_view = replace(view, tokens=tokens, shard_tokens=-(-tokens // view.tp) if view.sp else tokens)
     bias = view.model.add_bias_linear or view.model.add_qkv_bias
     heads = Heads(view.heads, view.kv_heads, d, d)
     forward, backward = attend("cross_attn", heads, view, seq_q=view.recipe.seq_length, seq_k=length, causal=False)
@@ -54,21 +54,21 @@ def cross_attention(view: Local) -> tuple[Module, ...]:
     return (
         norm("pre_cross_norm", view.hidden, view.shard_tokens, view, tags=CROSS),
         linear(replace(queries, makes=(("cross_q", query),)), view, CROSS),
-        _without_memory(linear(both, there, CROSS), there),
+        _without_memory(linear(both, encoder_view, CROSS), encoder_view),
         remembering(core, heads, view, name="cross_attn", prefix="cross_", length=length),
         linear(out, view, CROSS),
         residual("cross_residual", view, CROSS, "pre_mlp_norm.in"),
     )
 
 
-def _without_memory(kv: Module, there: Local) -> Module:
-    """Keys and values whose input the encoder has saved (a narrowed copy is this layer's own); backward adds their gradient
-    to that of the layers after."""
-    tensor = there.hidden_bytes
+def _without_memory(kv: Module, view: Local) -> Module:
+    """Returns keys and values whose input the encoder has saved (a narrowed copy is this layer's own); backward adds
+    their gradient to that of later layers."""
+    tensor = view.hidden_bytes
     add = Stream("cross_memory.grad_add", "elementwise", 2 * tensor, tensor)
-    own = tuple(
-        each._replace(storage="cross_kv.narrow", input=False) if each.tensor == ENCODED else each
-        for each in kv.saves
-        if each.tensor != ENCODED or there.quantised
+    saves = tuple(
+        saved._replace(storage="cross_kv.narrow", input=False) if saved.tensor == ENCODED else saved
+        for saved in kv.saves
+        if saved.tensor != ENCODED or view.quantised
     )
-    return replace(kv, saves=own, backward_input=(*kv.backward_input, add))
+    return replace(kv, saves=saves, backward_input=(*kv.backward_input, add))

@@ -19,7 +19,7 @@ from projector.size import ceil, real, whole
 
 
 class _Passes(NamedTuple):
-    """Bytes read and written per logit and launches, forward and backward; collectives of one fp32 per token."""
+    """Bytes read and written per logit and launches, forward and backward; number of all-reduces of one fp32 per token."""
 
     forward: tuple[float, float, int]
     backward: tuple[float, float, int]
@@ -60,8 +60,8 @@ _METRIC = parameter(
 
 
 def cross_entropy(view: Local) -> Module:
-    """Returns the loss on this rank's logits: the recipe's ``cross_entropy_fusion`` or, if none, the framework's
-    ``loss``."""
+    """Returns the loss on this rank's logits: the recipe's ``cross_entropy_fusion`` or, without one, the framework's
+    ``loss``. Raises :class:`Unsupported` for a Liger loss of a vocabulary that is split over tp."""
     chosen = _chosen(view)
     if chosen.startswith("liger") and view.tp > 1:
         raise Unsupported(f"cross_entropy_fusion={chosen} with a vocabulary that is split over tp")
@@ -75,22 +75,22 @@ def cross_entropy(view: Local) -> Module:
         "loss",
         forward=(
             _stream("loss", passes.forward, logits),
-            *_accumulated(chosen, view),
+            *_accumulated_gradient(chosen, view),
             *reduce,
             _mask(view),
             *[_stream("loss.metric", _METRIC, logits)] * view.execution.fusion.loss_metrics,
         ),
-        backward_input=(*_again(chosen, view), _stream("loss.bwd", passes.backward, logits)),
-        saves=(Saved("loss.logits", _saved(view)),),
-        forward_transient=Transient("loss_forward", _beside_forward(view)),
-        backward_transient=Transient("loss_backward", _beside_backward(view), stranded=_stranded(view)),
+        backward_input=(*_recomputed_logits(chosen, view), _stream("loss.bwd", passes.backward, logits)),
+        saves=(Saved("loss.logits", _saved_bytes(view)),),
+        forward_transient=Transient("loss_forward", _forward_transient(view)),
+        backward_transient=Transient("loss_backward", _backward_transient(view), stranded=_stranded_bytes(view)),
         tags=frozenset({"head"}),
     )
 
 
 def _chosen(view: Local) -> str:
-    how = view.recipe.cross_entropy_fusion
-    return how if how in _VARIANTS else view.execution.fusion.loss
+    fusion = view.recipe.cross_entropy_fusion
+    return fusion if fusion in _VARIANTS else view.execution.fusion.loss
 
 
 def _compiled(view: Local) -> bool:
@@ -98,16 +98,16 @@ def _compiled(view: Local) -> bool:
 
 
 def _low(view: Local) -> float:
-    """Returns the logits in the activations' type, bytes."""
+    """Returns the bytes of the logits in the activations' type."""
     return view.act * view.tokens * view.vocab
 
 
-def _vectors(view: Local) -> float:
-    """Loss of every token and the statistics that ranks exchange, fp32."""
+def _vector_bytes(view: Local) -> float:
+    """Returns the bytes of the loss of every token and of the statistics that ranks exchange, fp32."""
     return 4.0 * view.tokens + 12.0 * view.tokens * (1 + view.tp)
 
 
-def _saved(view: Local) -> float:
+def _saved_bytes(view: Local) -> float:
     """Returns the bytes saved for the backward of the loss.
 
     * ``te``: the gradient overwrites the 2-byte logits in place (TransformerEngine pytorch/cross_entropy.py).
@@ -126,31 +126,31 @@ def _saved(view: Local) -> float:
     if chosen == "linear":
         return 8.0 * view.tokens
     if chosen == "liger":
-        return view.hidden_bytes + view.act * _weight(view)
+        return view.hidden_bytes + view.act * _gradient(view)
     if chosen in ("te", "bf16") or (chosen == "fp32" and _compiled(view)):
         return _low(view)
     return (8.0 if chosen == "fp32" and view.tp > 1 else 4.0) * view.tokens * view.vocab
 
 
-def _beside_forward(view: Local) -> float:
-    """Beside that in the forward: the 2-byte logits of an fp32 loss and their copy, vectors where the logits are saved
-    themselves."""
+def _forward_transient(view: Local) -> float:
+    """Returns the bytes beside the saved ones in the forward: the 2-byte logits of an fp32 loss and their copy; vectors
+    where the logits themselves are saved."""
     chosen = _chosen(view)
     if chosen == "linear":
         return 0.0
     if chosen == "liger":  # logits of a chunk, and the product that is added to the weight's gradient, once in fp32
-        return view.act * _chunk(view) * view.vocab + (view.act + 4.0) * _weight(view)
+        return view.act * _chunk_tokens(view) * view.vocab + (view.act + 4.0) * _gradient(view)
     if chosen == "te" or (chosen == "fp32" and _compiled(view)):
-        return _vectors(view)
+        return _vector_bytes(view)
     return _low(view) + (4.0 * view.tokens * view.vocab if chosen == "fp32" and view.tp == 1 else 0.0)
 
 
-def _beside_backward(view: Local) -> float:
-    """In the backward: the 2-byte gradient; torch's loss makes two in fp32, of the log-softmax and of its input, and a
-    third of a vocabulary that is split (torch distributed/tensor/parallel/loss.py)."""
+def _backward_transient(view: Local) -> float:
+    """Returns the bytes in the backward: the 2-byte gradient; torch's loss makes two in fp32, of the log-softmax and of
+    its input, and a third for a vocabulary that is split (torch distributed/tensor/parallel/loss.py)."""
     chosen = _chosen(view)
     if chosen in ("linear", "liger", "te"):
-        return _vectors(view) if chosen == "te" else 0.0
+        return _vector_bytes(view) if chosen == "te" else 0.0
     if chosen in ("native", "unfused", "liger_cross_entropy") or _compiled(view):
         return _low(view)
     if chosen == "bf16":
@@ -158,22 +158,22 @@ def _beside_backward(view: Local) -> float:
     return 8.0 * view.tokens * view.vocab + (0.0 if view.tp == 1 else _low(view))
 
 
-def _stranded(view: Local) -> float:
-    """The block of the 2-byte logits, free once they are cast (or kept by the model's output): the gradient of the labels
-    takes that of the fp32 copy, the log-softmax's needs a new one, and the next of two bytes comes after both."""
+def _stranded_bytes(view: Local) -> float:
+    """Returns the block of the 2-byte logits, free once they are cast (or kept by the model's output): the labels' gradient
+    takes the block of the fp32 copy, the log-softmax's needs a new one, and the next of two bytes comes after both."""
     return _low(view) if _chosen(view) == "fp32" and view.tp == 1 and not _compiled(view) else 0.0
 
 
 def projection_backward(view: Local) -> Transient:
-    """Returns the output layer's backward: gradient of the logits, of its input and the target of its reduce-scatter;
-    what the loss saved is gone."""
-    made = view.gathered_bytes + (view.hidden_bytes if view.sp else 0.0)
+    """Returns the costliest moment of the output layer's backward: gradient of the logits, of its input and the target
+    of its reduce-scatter; what the loss saved is gone."""
+    nbytes = view.gathered_bytes + (view.hidden_bytes if view.sp else 0.0)
     chosen = _chosen(view)
     if chosen == "liger":  # made in the forward
-        return Transient("head_backward", _saved(view), freed=_saved(view))
+        return Transient("head_backward", _saved_bytes(view), freed=_saved_bytes(view))
     if chosen != "linear":
-        made += _low(view) + (_vectors(view) if chosen == "te" else 0.0)
-    return Transient("head_backward", made, freed=_saved(view))
+        nbytes += _low(view) + (_vector_bytes(view) if chosen == "te" else 0.0)
+    return Transient("head_backward", nbytes, freed=_saved_bytes(view))
 
 
 def _stream(name: str, cost: tuple[float, float, int], logits: float) -> Stream:
@@ -182,31 +182,31 @@ def _stream(name: str, cost: tuple[float, float, int], logits: float) -> Stream:
 
 
 def _mask(view: Local) -> Stream:
-    """Loss mask, sum and the vectors of the logged loss."""
+    """Returns the loss mask, the sum and the vectors of the logged loss."""
     vector = 4.0 * view.tokens
     return Stream("loss.mask", "loss", 3 * vector, 2 * vector, launches=4)
 
 
-def _chunk(view: Local) -> int:
-    """Tokens whose logits take about as much as the hidden states of all, a power of two."""
+def _chunk_tokens(view: Local) -> int:
+    """Returns the tokens, a power of two, whose logits take about as much as the hidden states of all."""
     return whole(2 ** ceil(log2(ceil(view.tokens / ceil(view.vocab / view.hidden)))))
 
 
-def _weight(view: Local) -> float:
-    """Returns the elements of the weight's gradient; none of one that is frozen."""
+def _gradient(view: Local) -> float:
+    """Returns the elements of the output weight's gradient; 0 for a frozen weight."""
     return 0.0 if not view.trainable else real(view.vocab * view.hidden)
 
 
-def _accumulated(how: str, view: Local) -> tuple[Operator, ...]:
-    """Returns the weight's gradient of every chunk, cast to fp32 and added."""
-    if how != "liger" or not _weight(view):
+def _accumulated_gradient(how: str, view: Local) -> tuple[Operator, ...]:
+    """Returns the casts and sums of the output weight's gradient, chunk by chunk, in fp32."""
+    if how != "liger" or not _gradient(view):
         return ()
-    chunks = ceil(view.tokens / _chunk(view))
-    read, write = chunks * (2 * view.act + 4.0) * _weight(view), chunks * (view.act + 4.0) * _weight(view)
+    chunks = ceil(view.tokens / _chunk_tokens(view))
+    read, write = chunks * (2 * view.act + 4.0) * _gradient(view), chunks * (view.act + 4.0) * _gradient(view)
     return (Stream("loss.accumulate", "loss", read, write, launches=2 * chunks),)
 
 
-def _again(how: str, view: Local) -> tuple[Operator, ...]:
+def _recomputed_logits(how: str, view: Local) -> tuple[Operator, ...]:
     if how != "linear":
         return ()
     return (Gemm("output.again", view.tokens, view.vocab, view.hidden, dtype=view.dtype, out_bytes=view.act),)

@@ -31,7 +31,7 @@ _SMALL = parameter(4, unit="launches", kind="derived", source="two additions, ga
 @dataclass(frozen=True, slots=True)
 class _Rule:
     """A delta rule on one rank: heads of values, widths of a key and a value head, chunk, and bytes of the decays of a
-    token; ``conv``: channels and taps of the convolutions."""
+    token; ``channels``, ``taps``: of the convolutions."""
 
     heads: int
     key: int
@@ -70,33 +70,33 @@ def kimi(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     assert isinstance(m, KimiDelta)
     heads, keys = per_rank(m.num_heads, view), per_rank(m.keys, view)
     values, decays = heads * m.value, heads * m.head_dim
-    channels, wide = 2 * keys + values, (m.gate_rank or 0) if m.fused else 0
+    channels, gate_width = 2 * keys + values, (m.gate_rank or 0) if m.fused else 0
     # decays of every channel: what enters the gate in 16 bits, and their sums in fp32
     rule = _Rule(heads, m.head_dim, m.value, m.chunk, (view.act + 4.0) * decays, channels, m.conv_width)
-    read: tuple[tuple[str, int], ...]
+    core_inputs: tuple[tuple[str, int], ...]
     if m.fused:
-        width = channels + m.value + wide + heads
-        inputs, read = [projection("in_proj", width, view, DELTA)], (("in_proj", width),)
+        width = channels + m.value + gate_width + heads
+        inputs, core_inputs = [projection("in_proj", width, view, DELTA)], (("in_proj", width),)
     else:
-        read = (("q_proj", keys), ("k_proj", keys), ("v_proj", values))
-        inputs = [projection(name, width, view, DELTA) for name, width in (*read, ("b_proj", heads))]
+        core_inputs = (("q_proj", keys), ("k_proj", keys), ("v_proj", values))
+        inputs = [projection(name, width, view, DELTA) for name, width in (*core_inputs, ("b_proj", heads))]
     inputs += _low_rank("f", m.value, decays, view, fused=m.fused)
     if m.gate_rank:
         inputs += _low_rank("g", m.gate_rank, values, view, fused=m.fused, bias=m.gate_bias)
     else:
         inputs.append(projection("g_proj", values, view, DELTA))
     vectors = (Weight("delta.A_log", heads, split="rows"), Weight("delta.dt_bias", decays, split="rows"))
-    core = _core(rule, channels + decays + heads, read, vectors, view)
+    core = _core(rule, channels + decays + heads, core_inputs, vectors, view)
     after = gated_norm(values, m.value, view, DELTA, gate="g_b.out" if m.gate_rank else "g_proj.out")
     out = projection("out_proj", values, view, DELTA, into="gated_norm.out")
     return chain("kda", view, inputs, (core, after), out, DELTA)
 
 
 def _low_rank(name: str, rank: int, width: int, view: Local, *, fused: bool, bias: bool = False) -> list[Module]:
-    """Returns a projection through ``rank``: the first half whole on every rank, on its shard of the sequence, where it
-    is not a part of the one projection (``fused``)."""
-    read = "in_proj.out" if fused else f"{name}_a.out"
-    up = Linear(f"{name}_b", (width,), rank, view.tokens, "column", bias=bias, reads=read)
+    """Returns a projection through ``rank``. Its first half is whole on every rank, on its shard of the sequence,
+    unless it is a part of the one input projection (``fused``)."""
+    reads = "in_proj.out" if fused else f"{name}_a.out"
+    up = Linear(f"{name}_b", (width,), rank, view.tokens, "column", bias=bias, reads=reads)
     if fused:
         return [linear(up, view, DELTA)]
     down = Linear(f"{name}_a", (rank,), view.hidden, view.shard_tokens, reads="input_norm.out")
@@ -106,8 +106,8 @@ def _low_rank(name: str, rank: int, width: int, view: Local, *, fused: bool, bia
 def _core(
     rule: _Rule, width: int, inputs: tuple[tuple[str, int], ...], vectors: tuple[Weight, ...], view: Local
 ) -> Module:
-    """Convolution, norms of queries and keys, gates, and the rule. ``width``: what exchanges of sequence for heads carry;
-    ``inputs``: projections that it reads, and their elements of a token."""
+    """Returns convolution, norms of queries and keys, gates, and the rule. ``width``: elements of a token that
+    exchanges of sequence for heads carry; ``inputs``: projections that it reads, and their elements of a token."""
     values = rule.heads * rule.value
     forward, backward = exchanged("delta", width, values, 1, view, (_forward(rule, view), _backward(rule, view)))
     token = view.tokens

@@ -15,7 +15,7 @@ from projector.parameter import parameter
 from projector.size import real
 
 WORD_EMBEDDINGS = "word_embeddings"
-"""The tensor of the vocabulary: one on a rank that holds both ends of a tied model, or a prediction depth beside them."""
+"""Storage of the vocabulary: one tensor on a rank that holds both ends of a tied model, or also a prediction depth."""
 
 _MASK_LAUNCHES = parameter(
     5,
@@ -26,12 +26,11 @@ _MASK_LAUNCHES = parameter(
 
 
 def embed(view: Local) -> tuple[Module, ...]:
-    """Returns the rows gathered for ``tokens`` ids, summed over the tensor-parallel group, plus learned positions;
-    these alone without a vocabulary.
+    """Returns the rows of ``tokens`` ids, summed over the tensor-parallel group, plus learned positions, if any of both.
 
     Backward writes a dense gradient of the whole shard (zeros, then rows added), which a hook then adds to the gradient
-    buffer like that of any weight outside the fused linears. Source: NVIDIA/Megatron-LM
-    core/tensor_parallel/layers.py (VocabParallelEmbedding), core/distributed/distributed_data_parallel.py.
+    buffer like that of any weight outside the fused linears. Source: NVIDIA/Megatron-LM core/tensor_parallel/layers.py
+    (VocabParallelEmbedding), core/distributed/distributed_data_parallel.py.
     """
     positions, added = _positions(view)
     if not view.vocab:
@@ -55,13 +54,13 @@ def embed(view: Local) -> tuple[Module, ...]:
         "embedding", view.vocab, _columns(view), role="embedding", split="rows", storage=WORD_EMBEDDINGS
     )
     if view.trainable:
-        backward += _gradient(tensor, view)
+        backward += _table_gradient(tensor, view)
     table = Module(
         "embedding",
         forward=(*forward, *added),
         backward_input=tuple(backward),
         weights=(table_weight, *positions),
-        backward_transient=_moment(view),
+        backward_transient=_backward_transient(view),
         tags=frozenset({"embedding"}),
     )
     if not view.model.embedding_layernorm:
@@ -72,7 +71,7 @@ def embed(view: Local) -> tuple[Module, ...]:
 
 
 def _positions(view: Local) -> tuple[tuple[Weight, ...], tuple[Stream, ...]]:
-    """Learned positions, and those of segments, and their addition."""
+    """Returns the tables of learned positions and of segments, and the kernels that add them."""
     length = view.model.max_position_embeddings or view.recipe.seq_length
     rows = {"position": length if view.model.position_embedding_type == "learned_absolute" else 0}
     rows |= {"tokentype": view.model.num_tokentypes}
@@ -87,18 +86,18 @@ def _positions(view: Local) -> tuple[tuple[Weight, ...], tuple[Stream, ...]]:
 
 
 def _columns(view: Local) -> int:
-    """Width of the table on a rank: SUMMA's grid divides it, too."""
+    """Returns the width of the table on a rank: SUMMA's grid divides it, too."""
     return -(-view.hidden // view.recipe.tp2)
 
 
-def _moment(view: Local) -> Transient | None:
-    """The dense gradient of the table in the activations' type, and the hidden gradient that makes it."""
+def _backward_transient(view: Local) -> Transient | None:
+    """Returns the dense gradient of the table in the activations' type, and the hidden gradient that makes it."""
     if not view.trainable:
         return None
     return Transient("embedding_backward", view.act * view.vocab * _columns(view) + view.hidden_bytes)
 
 
-def _gradient(tensor: float, view: Local) -> tuple[Stream, ...]:
+def _table_gradient(tensor: float, view: Local) -> tuple[Stream, ...]:
     weight = real(view.vocab * _columns(view))
     rows = tensor / view.tp  # each id falls into one rank's share
     dense = Stream("embedding.bwd", "gather", tensor + rows, view.act * weight + rows, launches=2)

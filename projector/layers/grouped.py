@@ -1,4 +1,4 @@
-"""A linear of all local experts: grouped products, their biases, their weights, what they save.
+"""A linear of all local experts: grouped products, their biases, their weights, and the tensors that they save.
 
 Kernels counted from NVIDIA/Megatron-LM@d98e8a64dd core/transformer/moe/experts.py.
 """
@@ -23,13 +23,13 @@ from projector.size import real
 
 def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Routed, view: Local) -> Module:
     """Returns one linear of all local experts on storage ``reads``; ``outputs`` has two widths where gate and up are
-    separate products."""
+    separate products. Raises :class:`Unsupported` for adapters beside masked products."""
     backend = view.execution.kernels.grouped_by(view.recipe)
     extra = expert_adapter(name, sum(outputs), inputs, reads, r, view)
     if backend == "masked":
         if extra.forward:
             raise Unsupported("adapters beside products of all rows with every expert's weights")
-        return _remembering(_masked(name, outputs, inputs, r, view), sum(outputs), inputs, reads, r, view)
+        return _with_saves(_masked_products(name, outputs, inputs, r, view), sum(outputs), inputs, reads, r, view)
     launches = 1 if backend == "fused" else r.experts
     elements = real(sum(outputs) * inputs * r.experts)
     names = (name,) if len(outputs) == 1 else tuple(f"{name}.{i}" for i in range(len(outputs)))
@@ -79,14 +79,14 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
         weights=(*_weights(name, outputs, inputs, r, view), *extra.weights),
         tags=MOE,
     )
-    part = _remembering(part, sum(outputs), inputs, reads, r, view)
+    part = _with_saves(part, sum(outputs), inputs, reads, r, view)
     return replace(part, saves=(*part.saves, *extra.saves))
 
 
-def _remembering(part: Module, width: int, inputs: int, reads: str, r: Routed, view: Local) -> Module:
-    """``part`` with what it saves, as any linear: its input, quantised where the products are, and while a weight gradient
-    waits the gradient of its output; frozen experts neither, but the input where a Function saves it all the same
-    (tgale96/grouped_gemm grouped_gemm/ops.py, ``GroupedGemm.forward``)."""
+def _with_saves(part: Module, width: int, inputs: int, reads: str, r: Routed, view: Local) -> Module:
+    """Returns ``part`` with what it saves, as any linear: its input, quantised where the products are, and while a
+    weight gradient waits the gradient of its output; frozen experts neither, but the input where a Function saves it
+    all the same (tgale96/grouped_gemm grouped_gemm/ops.py, ``GroupedGemm.forward``)."""
     output = view.act * r.held * width
     saves: tuple[Saved, ...] = ()
     if view.trainable or one_module(view):
@@ -109,7 +109,7 @@ def _weights(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, view: 
 
 
 def _bias(name: str, elements: float, r: Routed, view: Local) -> tuple[Stream, ...]:
-    """Biases of the second linear of experts, times the probability of each row, outside the products.
+    """Returns the biases of the experts' second linear, times the probability of each row, outside the products.
 
     NVIDIA/Megatron-LM core/transformer/moe/experts.py ``TEGroupedMLP._apply_bias``: for each expert bias · probability
     is written in fp32 (4 bytes an element) and added to its rows (2 + 4 read in two types, 4 written), the experts are
@@ -124,9 +124,9 @@ def _bias(name: str, elements: float, r: Routed, view: Local) -> tuple[Stream, .
 
 
 def _bias_backward(name: str, elements: float, r: Routed, view: Local) -> tuple[Stream, ...]:
-    """Gradients of that: cast up, one type to another (2, 4), and down again for the rows (4, 2), products with the
-    probability (4, 4) and the bias (4, 4), each summed (4 + 4), split gradients concatenated (2, 2). First linear: one
-    sum over its rows."""
+    """Returns the gradients of :func:`_bias`: cast up, one type to another (2, 4), and down again for the rows (4, 2),
+    products with the probability (4, 4) and the bias (4, 4), each summed (4 + 4), split gradients concatenated (2, 2).
+    First linear: a sum over its rows."""
     if not view.model.add_bias_linear:
         return ()
     if not _weighted_bias(name, view):
@@ -141,8 +141,8 @@ def _weighted_bias(name: str, view: Local) -> bool:
     return view.model.add_bias_linear and not view.execution.fusion.expert_bias and name.startswith("experts.fc2")
 
 
-def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, view: Local) -> Module:
-    """The same linear as products of all held rows with each expert's weights: ``experts`` times the work."""
+def _masked_products(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, view: Local) -> Module:
+    """Returns the same linear as products of all held rows with each expert's weights: ``experts`` times the work."""
 
     def gemm(suffix: str, i: int, m: int, n: int, k: int, layout: str) -> Gemm:
         label = f"{name}.{i}{suffix}"

@@ -1,4 +1,4 @@
-"""What follows the last layer: final norm, output layer, loss."""
+"""The modules after the last layer: final norm, output layer, loss."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ HEAD = frozenset({"head"})
 
 
 def output(view: Local) -> tuple[Module, ...]:
-    """Returns the final norm, the output product (which is never quantised) and the cross-entropy; the norm alone
-    where the model has no vocabulary."""
+    """Returns final norm, output product (never quantised) and cross-entropy; without a vocabulary the norm alone."""
     before = _transform(view)
     last = norm("final_norm", view.hidden, view.shard_tokens, view, branch=False, tags=HEAD, **_reads(before))
     if not view.vocab:
-        return last, *_check(view)
+        return last, *_nan_check(view)
     spec = Linear(
         "output",
         (view.vocab,),
@@ -53,19 +52,19 @@ def output(view: Local) -> tuple[Module, ...]:
             backward_transient=projection_backward(view),
         ),
         cross_entropy(view),
-        *_check(view),
+        *_nan_check(view),
     )
 
 
 def _transform(view: Local) -> tuple[Module, ...]:
-    """The linear and the activation before the norm of BERT's head, whole on every tensor-parallel rank and run on its
-    shard of the sequence (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/models/bert/bert_lm_head.py)."""
+    """Returns the linear and the activation before the norm of BERT's head, whole on every tensor-parallel rank and run
+    on its shard of the sequence (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/models/bert/bert_lm_head.py)."""
     if not view.model.masked_lm_head:
         return ()
     dense = Linear("lm_dense", (view.hidden,), view.hidden, view.shard_tokens, bias=True, reads="lm_dense.in")
-    kept = replace(view, linear_dtype=view.dtype, scaling="", cast_recipe="", gathered=view.act)
+    unquantised = replace(view, linear_dtype=view.dtype, scaling="", cast_recipe="", gathered=view.act)
     act = activation("lm_act", view.hidden, view.shard_tokens, view, HEAD, reads="lm_dense.out")
-    return linear(dense, kept, HEAD), act
+    return linear(dense, unquantised, HEAD), act
 
 
 def _reads(before: tuple[Module, ...]) -> dict[str, str]:
@@ -73,8 +72,7 @@ def _reads(before: tuple[Module, ...]) -> dict[str, str]:
 
 
 def _next_sentence(view: Local) -> tuple[Module, ...]:
-    """Returns a linear on the first token of every sequence, and one to two classes (pooler and ``binary_head``
-    there)."""
+    """Returns a linear on the first token of every sequence, and one to two classes (BERT's pooler and binary head)."""
     if not view.model.bert_binary_head:
         return ()
     h = view.hidden
@@ -94,15 +92,15 @@ def _next_sentence(view: Local) -> tuple[Module, ...]:
 
 
 def _mixture(view: Local) -> tuple[Module, ...]:
-    """The head mixes all checkpoints of the residual, where layers do."""
+    """Returns the head's mixture of all checkpoints of the residual, where layers have one."""
     if not view.model.attn_res_block_size:
         return ()
     candidates = view.model.candidates(view.model.num_layers)
     return (attention_residual.mixer("final_norm.mix", candidates, view.shard_tokens, view),)
 
 
-def _check(view: Local) -> tuple[Module, ...]:
-    """The loss of every micro-batch read by the host to look for NaN (Megatron-LM pretrain_gpt.py, loss_func)."""
+def _nan_check(view: Local) -> tuple[Module, ...]:
+    """Returns the host's read of every micro-batch's loss to look for NaN (Megatron-LM pretrain_gpt.py, loss_func)."""
     if not view.recipe.check_for_nan_in_loss_and_grad:
         return ()
     wait = HostWork("loss.nan_check", sync=True)

@@ -1,7 +1,7 @@
 """Hyper-connections: a residual of n streams, constrained to a manifold (mHC, arXiv:2512.24880).
 
-Before a sub-layer n streams are normalised over n·h, projected to n² + 2n numbers (fp32), brought to doubly stochastic
-form by Sinkhorn-Knopp and summed to one; after it the output is spread over mixed streams. Counted from NVIDIA/Megatron-LM
+Before a sub-layer n streams are normalised over n·h, projected to n² + 2n numbers (fp32), brought to doubly stochastic form
+by Sinkhorn-Knopp and summed to one; after it the output is spread over mixed streams. Counted from NVIDIA/Megatron-LM
 core/transformer/hyper_connection.py and, unfused, transformers models/deepseek_v4 (every function a kernel in fp32).
 """
 
@@ -56,8 +56,7 @@ def collapsed(part: Module, rows: int, view: Local) -> Module:
 
 
 def spread(name: str, rows: int, view: Local, tags: frozenset[str], makes: str) -> Module:
-    """Returns what takes the place of a residual addition: the output is added to all streams, beside the streams
-    mixed."""
+    """Returns the module in place of a residual addition: it mixes the streams and adds the output to all of them."""
     streams = real(rows) * view.model.hyper_connections * view.hidden
     op, back = _stream(name, _SPREAD if view.execution.fusion.hyper_connections else _SPREAD_EAGER, streams, view)
     out = Saved(f"{name}.output", view.hidden_bytes)
@@ -105,12 +104,12 @@ def _stream(name: str, cost: tuple[float, float, int], elements: float, view: Lo
     read, write, launches = cost
     share = view.act / 2
     op = Stream(name, "elementwise", share * read * elements, share * write * elements, launches=launches)
-    twice = _BACKWARD * op.read, _BACKWARD * most(op.write, share * 2.0 * elements)
-    return op, replace(op, name=f"{name}.bwd", read=twice[0], write=twice[1], launches=2 * launches)
+    backward = _BACKWARD * op.read, _BACKWARD * most(op.write, share * 2.0 * elements)
+    return op, replace(op, name=f"{name}.bwd", read=backward[0], write=backward[1], launches=2 * launches)
 
 
 def _products(name: str, outputs: int, inputs: int, rows: int, view: Local) -> tuple[Operator, ...]:
-    """Forward, data gradient, weight gradient of the projection, in fp32 (TF32 where there is one)."""
+    """Returns forward, data gradient and weight gradient of the projection, in fp32 (TF32 where there is one)."""
     forward = Gemm(name, rows, outputs, inputs, dtype="tf32", out_bytes=4.0)
     dgrad = replace(forward, name=f"{name}.dgrad", n=inputs, k=outputs, layout="NN")
     wgrad = replace(forward, name=f"{name}.wgrad", m=outputs, n=inputs, k=rows, layout="NT")
@@ -118,11 +117,11 @@ def _products(name: str, outputs: int, inputs: int, rows: int, view: Local) -> t
 
 
 def _mapping(name: str, outputs: int, inputs: int, scales: int = 3) -> tuple[Weight, ...]:
-    """Returns the projection, its biases and the scales of its parts."""
+    """Returns the weights of the projection, its biases and the scales of its parts."""
     return (Weight(name, outputs, inputs, role="router"), Weight(f"{name}.bias", outputs + scales))
 
 
 def _kept(name: str, streams: float, view: Local) -> tuple[Saved, ...]:
-    """Returns the streams; unfused their fp32 copy, too."""
+    """Returns the saved streams; without fusion their fp32 copy, too."""
     saves = (Saved(f"{name}.streams", view.act * streams, input=True),)
     return saves if view.execution.fusion.hyper_connections else (*saves, Saved(f"{name}.upcast", 4.0 * streams))

@@ -1,8 +1,8 @@
 """The lightning indexer of sparse attention: cheap scores of every key, of which each query takes the best.
 
 DeepSeek-V3.2 (deepseek-ai/DeepSeek-V3.2-Exp@3b99a53 inference/model.py): score = Σ_h w_h·ReLU(q_h·k), one key head.
-Megatron-LM core/transformer/experimental_attention_variant: its projections are duplicated over the tensor-parallel group
-and see the gathered sequence; its input is detached, so that its backward makes weight gradients alone.
+Megatron-LM core/transformer/experimental_attention_variant: its projections are duplicated over the tensor-parallel
+group and see the gathered sequence; its input is detached, so that its backward makes weight gradients alone.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Compressor = Callable[[str, int, int, Local], tuple[Module, ...]]
 def indexer(
     sizes: Indexer, ratio: int, q_rank: int, view: Local, compressor: Compressor | None = None, seen: float = 0.5
 ) -> tuple[Module, ...]:
-    """``ratio``: tokens of a key (1: every token has one); ``q_rank``: width of the query latent it starts from; ``seen``:
-    share of all keys that a query of this rank has before it.
+    """Returns the modules of the indexer. ``ratio``: tokens of a key (1: every token has one); ``q_rank``: width of the
+    query latent that it reads; ``seen``: share of all keys that a query of this rank has before it.
 
     Without a loss of its own (``trained``) it runs forward only: selection has no gradient.
     """
@@ -53,11 +53,11 @@ def indexer(
 
 
 def _scores(sizes: Indexer, ratio: int, seen: float, view: Local) -> Module:
-    """Products with all keys so far, their weighted sum over heads, the best of them. Half of the square is below the
-    mask; written are fp32 sums over heads."""
+    """Returns products with all keys so far, their weighted sum over heads, and the choice of the best. Half of the
+    square is below the mask; sums over heads are written in fp32."""
     seq, heads, d = view.recipe.seq_length, sizes.index_n_heads, sizes.index_head_dim
     keys = most(1, seq // ratio)
-    rows = -(-seq // view.recipe.cp)  # of every sequence on this rank, whose two parts have as many keys on average
+    rows = -(-seq // view.recipe.cp)  # of each sequence; the rank's two parts have equally many keys on average
     pairs = real(view.batch) * rows * keys * seen
     product = Gemm(
         "indexer.scores",
@@ -75,14 +75,14 @@ def _scores(sizes: Indexer, ratio: int, seen: float, view: Local) -> Module:
         4.0 * view.tokens * least(sizes.index_topk, keys),
         launches=_TOPK_LAUNCHES,
     )
-    unfused = () if view.execution.fusion.indexer else _heads(heads, 2 * pairs)
+    unfused = () if view.execution.fusion.indexer else _head_scores(heads, 2 * pairs)
     backward: tuple[Operator, ...] = ()
-    if sizes.trained:  # of the divergence from attention's own distribution: gradients of queries and keys
+    if sizes.trained:  # the divergence from attention's own distribution has gradients of queries and keys
         again = replace(product, name="indexer.scores.bwd", batch=2 * view.batch)
         heads_again = tuple(replace(op, name=f"{op.name}.bwd") for op in unfused)
         backward = (*heads_again, again, replace(select, name="indexer.loss.bwd", read=8.0 * pairs, write=4.0 * pairs))
     chosen = Saved("indexer.chosen", 4.0 * view.tokens * least(sizes.index_topk, keys))
-    # written by every head, they are kept for the gradient of the ReLU
+    # scores that every head writes are kept for the gradient of the ReLU
     signs = (Saved("indexer.heads", 8.0 * heads * pairs),) if sizes.trained and unfused else ()
     return Module(
         "indexer.scores",
@@ -96,9 +96,9 @@ def _scores(sizes: Indexer, ratio: int, seen: float, view: Local) -> Module:
 def target(sizes: Indexer, heads: Heads, view: Local) -> tuple[Module, ...]:
     """Returns what a trained indexer learns: where attention's softmax looks, summed over heads, on the chosen keys.
 
-    Scores of queries and keys once more, which no attention kernel hands out; then the divergence, both in fused kernels
-    (AMD-AGI/Primus@2028bbcd primus/backends/megatron/core/transformer/indexer_distill_loss.py; its eager body writes the
-    gathered keys and every head's scores). Nothing flows back from it to queries or keys.
+    Scores of queries and keys once more, which no attention kernel hands out; then the divergence, both in fused
+    kernels (AMD-AGI/Primus@2028bbcd primus/backends/megatron/core/transformer/indexer_distill_loss.py; its eager body
+    writes the gathered keys and every head's scores). Nothing flows back from it to queries or keys.
     """
     if not sizes.trained:
         return ()
@@ -112,16 +112,16 @@ def target(sizes: Indexer, heads: Heads, view: Local) -> tuple[Module, ...]:
     return (Module("indexer.target", forward=forward, saves=(kept,), tags=INDEXER),)
 
 
-def _heads(heads: int, pairs: float) -> tuple[Stream, ...]:
-    """Scores of every head and every pair written in fp32, masked or not, and read to be summed."""
+def _head_scores(heads: int, pairs: float) -> tuple[Stream, ...]:
+    """Writes the fp32 scores of every head and pair, masked or not, and reads them to sum them."""
     nbytes = 4.0 * heads * pairs
     return (Stream("indexer.heads", "elementwise", nbytes, nbytes, launches=3),)
 
 
 def _detached(part: Module, trained: bool) -> Module:
-    """No gradient passes to what feeds it; untrained, none to its weights, and nothing is kept for one."""
+    """Removes gradients to the module's input; for an untrained indexer also those of its weights and what they need."""
     if trained:
         products = tuple(op for op in part.backward_input if not op.name.endswith(".dgrad"))
         return replace(part, backward_input=products)
-    kept = tuple(each for each in part.saves if each.name == "indexer.chosen")
+    kept = tuple(saved for saved in part.saves if saved.name == "indexer.chosen")
     return replace(part, backward_input=(), backward_weight=(), saves=kept)

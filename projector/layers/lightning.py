@@ -1,7 +1,7 @@
 """Lightning attention: linear attention with a fixed decay of each head, a norm over all heads and a sigmoid gate.
 
 Kernels of fla-org/flash-linear-attention@bc3b101d fla/ops/simple_gla (states, output; both again backward), modules of
-transformers models/minimax; the exchange of context parallelism as of the other recurrences.
+transformers models/minimax; context parallelism exchanges as for the other recurrences.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
 
 
 def _core(m: Lightning, inner: int, view: Local) -> Module:
-    """Returns the activation of queries, keys and values, and the recurrence; it saves what enters and what it
-    activates."""
+    """Returns the activation of queries, keys and values, and the recurrence; it saves its input and the activated."""
     kernel, row = Kernels("lightning", m.chunk, view), view.act * inner
     # half of two products of a chunk; a product of states
     inside, outer = (2.0 * m.chunk * inner, 2.0 * m.head_dim * inner)

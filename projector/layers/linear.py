@@ -1,12 +1,11 @@
 """A linear layer under tensor parallelism: forward, data gradient, weight gradient, and the messages around them.
 
 Weight [n, k] and T rows: forward (T, n, k) TN, dgrad (T, k, n) NN, wgrad (n, k, T) NT. Messages follow Megatron-LM
-core/tensor_parallel/layers.py and Transformer Engine module/{linear,layernorm_linear}.py: with sequence parallelism a
-column linear gathers its input before the forward and again beside the dgrad, and scatters its input gradient beside
-the wgrad; a row linear scatters its output and gathers the output gradient, both exposed. Under ``tp_comm_overlap`` the
-product beside such a message runs piece by piece, on a few streams: as a batch of smaller ones (TransformerEngine
-common/comm_gemm_overlap/comm_gemm_overlap.cpp, split_overlap_ag and split_overlap_rs; torch
-distributed/_symmetric_memory).
+core/tensor_parallel/layers.py and Transformer Engine module/{linear,layernorm_linear}.py: with sequence parallelism a column
+linear gathers its input before the forward and again beside the dgrad, and scatters its input gradient beside the wgrad; a
+row linear scatters its output and gathers the output gradient, both exposed. Under ``tp_comm_overlap`` the product beside
+such a message runs piece by piece, on a few streams: as a batch of smaller ones (TransformerEngine
+common/comm_gemm_overlap/comm_gemm_overlap.cpp, split_overlap_ag and split_overlap_rs; torch distributed/_symmetric_memory).
 """
 
 from __future__ import annotations
@@ -41,14 +40,13 @@ _RS_CHUNKS = parameter(
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """What a linear is on one rank. ``outputs``: local widths of the GEMMs that share one input (one when fused).
+    """One linear on one rank. ``outputs``: local widths of the GEMMs that share one input (one when fused).
 
     ``parallel``: ``column``, ``row`` or ``replicated``; ``target``: Megatron's module name, which adapters refer to.
-    ``after_norm``: its input comes straight from a norm kernel, which may emit the quantised tensor itself;
-    ``beside_activation``: its input (``after``) or the gradient of its output (``before``) from an activation's.
-    ``plain``: stays in the activations' type under every precision (output layer). ``parts``: rows of the matrices that
-    one weight joins. ``reads``: storage of its input; ``makes``: storages of its output and their widths (``<name>.out``
-    where it is one).
+    ``after_norm``: the input comes straight from a norm kernel, which may emit the quantised tensor itself;
+    ``beside_activation``: an activation makes the input (``after``) or the gradient of the output (``before``). ``plain``:
+    stays in the activations' type under every precision (output layer). ``parts``: rows of the matrices that one weight
+    joins. ``reads``: storage of the input; ``makes``: storages of the output, with widths (else ``<name>.out``).
     """
 
     name: str
@@ -85,16 +83,15 @@ class Linear:
 
 
 def linear(spec: Linear, view: Local, tags: frozenset[str] = frozenset()) -> Module:
-    """Returns all operators of ``spec`` on one rank, its adapter included where the recipe trains one on
-    ``spec.target``."""
+    """Returns all operators of ``spec`` on one rank, with its adapter where the recipe trains one on ``spec.target``."""
     if view.summa:
         return _on_a_grid(spec, view, tags)
     extra = adapter(spec.target, spec.name, spec.parallel, spec.rows, spec.width, spec.inputs, spec.reads, view)
-    weight = _weight(spec, view) if view.trainable else ()
+    weight = _weight_gradient(spec, view) if view.trainable else ()
     return Module(
         spec.name,
-        forward=(*_forward(spec, view), *extra.forward, *_leave(spec, view)),
-        backward_input=(*_backward(spec, view), *extra.backward_input, *_leave_backward(spec, view)),
+        forward=(*_forward(spec, view), *extra.forward, *_output_sum(spec, view)),
+        backward_input=(*_backward(spec, view), *extra.backward_input, *_input_gradient_sum(spec, view)),
         backward_weight=(*weight, *extra.backward_weight),
         weights=(*_weights(spec), *extra.weights),
         saves=(*_saves(spec, view), *extra.saves),
@@ -104,10 +101,10 @@ def linear(spec: Linear, view: Local, tags: frozenset[str] = frozenset()) -> Mod
 
 
 def _on_a_grid(spec: Linear, view: Local, tags: frozenset[str]) -> Module:
-    """Both sides of the weight are divided: outputs over tp, inputs over tp2."""
+    """Divides both sides of the weight: outputs over tp, inputs over tp2 (SUMMA)."""
     row = spec.parallel == "row"
     inputs = spec.inputs * view.tp if row else spec.inputs
-    outputs = tuple(-(-each // view.tp) for each in spec.outputs) if row else spec.outputs
+    outputs = tuple(-(-width // view.tp) for width in spec.outputs) if row else spec.outputs
     held = replace(spec, inputs=-(-inputs // view.recipe.tp2), outputs=outputs, parallel="column")
     return summa.product(
         spec.name,
@@ -125,8 +122,8 @@ def _on_a_grid(spec: Linear, view: Local, tags: frozenset[str]) -> Module:
 
 
 def _saves(spec: Linear, view: Local) -> tuple[Saved, ...]:
-    """The input, quantised where the products are, and while a weight gradient waits the gradient of the output; a frozen
-    linear needs neither, but its adapter reads the input. With sequence parallelism the shards, which are gathered again."""
+    """Returns the input, quantised where the products are, and while a weight gradient waits the gradient of the
+    output; a frozen linear needs neither, but its adapter reads the input. Sequence parallelism saves shards."""
     lora = view.recipe.lora
     if not view.trainable and (lora is None or spec.target not in lora.targets):
         return ()
@@ -182,17 +179,16 @@ def _emitted(side: str, spec: Linear, view: Local) -> bool:
 
 
 def _cast_rows(spec: Linear, view: Local, gathers: bool) -> int:
-    """Returns the rows cast on this rank: its shard where 8-bit shards are gathered, all of them where 16-bit ones
-    are."""
+    """Returns the rows cast on this rank: its shard where 8-bit shards are gathered, all rows where 16-bit ones are."""
     return view.shard_tokens if gathers and view.gathered < view.act else spec.rows
 
 
-def _message(spec: Linear, view: Local) -> float:
+def _element(spec: Linear, view: Local) -> float:
     return view.act if spec.plain else view.gathered
 
 
 def _amax(name: str, spec: Linear, view: Local) -> tuple[Operator, ...]:
-    """Tensor-wise current scaling of a sharded tensor needs the maximum over the tensor-parallel group first."""
+    """Returns the maximum over the tensor-parallel group that tensor-wise current scaling of a sharded tensor needs."""
     if view.sp and _quantises(spec, view) and view.cast_recipe in ("tensorwise", "current"):
         return (Collective(name, "all_reduce", "tp", 4.0),)
     return ()
@@ -211,12 +207,12 @@ def _forward(spec: Linear, view: Local) -> tuple[Operator, ...]:
         ops += weight_cast(f"{spec.name}.weight_cast", spec.width * spec.inputs, view)
     if gathers:
         ops += _pipelined(
-            f"{spec.name}.ag", "all_gather", spec.rows * spec.inputs * _message(spec, view), spec.gemms, spec, view
+            f"{spec.name}.ag", "all_gather", spec.rows * spec.inputs * _element(spec, view), spec.gemms, spec, view
         )
     scatters = spec.parallel == "row" and view.sp
     pieces = _pieces("all_gather", spec, view) if gathers else _pieces("reduce_scatter", spec, view) if scatters else 1
     ops += [
-        _pieced(
+        _cut(
             Gemm(name, spec.rows, n, spec.inputs, dtype=dtype, scaling=scaling, layout="TN", out_bytes=view.act), pieces
         )
         for name, n in zip(spec.gemms, spec.outputs, strict=True)
@@ -224,8 +220,8 @@ def _forward(spec: Linear, view: Local) -> tuple[Operator, ...]:
     return tuple(ops)
 
 
-def _leave(spec: Linear, view: Local) -> tuple[Operator, ...]:
-    """Sum of the partial outputs of a row linear over the tensor-parallel group."""
+def _output_sum(spec: Linear, view: Local) -> tuple[Operator, ...]:
+    """Returns the sum of the partial outputs of a row linear over the tensor-parallel group."""
     if spec.parallel != "row" or view.tp == 1:
         return ()
     nbytes = spec.rows * spec.width * view.act
@@ -244,15 +240,15 @@ def _backward(spec: Linear, view: Local) -> tuple[Operator, ...]:
         if gathers:
             ops += _amax(f"{spec.name}.grad_amax", spec, view)
     if gathers:
-        nbytes = spec.rows * spec.width * _message(spec, view)
+        nbytes = spec.rows * spec.width * _element(spec, view)
         ops += _pipelined(f"{spec.name}.grad_ag", "all_gather", nbytes, spec.dgrads, spec, view)
     if spec.parallel == "column" and view.sp and view.trainable:
-        again = spec.rows * spec.inputs * _message(spec, view)
+        again = spec.rows * spec.inputs * _element(spec, view)
         hides = spec.dgrads if view.execution.tensor_parallel.backward_overlap else ()
-        ops += _along_sequence(Collective(f"{spec.name}.input_ag", "all_gather", "tp", again, hides_behind=hides), view)
+        ops += _with_copy(Collective(f"{spec.name}.input_ag", "all_gather", "tp", again, hides_behind=hides), view)
     pieces = _pieces("all_gather", spec, view) if gathers else 1
     ops += [
-        _pieced(
+        _cut(
             Gemm(name, spec.rows, spec.inputs, n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=view.act), pieces
         )
         for name, n in zip(spec.dgrads, spec.outputs, strict=True)
@@ -265,18 +261,18 @@ def _backward(spec: Linear, view: Local) -> tuple[Operator, ...]:
     return tuple(ops)
 
 
-def _leave_backward(spec: Linear, view: Local) -> tuple[Operator, ...]:
-    """Sum of the partial input gradients of a column linear, beside its weight gradient where there is one."""
+def _input_gradient_sum(spec: Linear, view: Local) -> tuple[Operator, ...]:
+    """Returns the sum of a column linear's partial input gradients, beside its weight gradient where it has one."""
     if spec.parallel != "column" or view.tp == 1:
         return ()
     nbytes = spec.rows * spec.inputs * view.act
     kind = "reduce_scatter" if view.sp else "all_reduce"
     hides = spec.wgrads if view.trainable and view.execution.tensor_parallel.backward_overlap else ()
     name = f"{spec.name}.dgrad_{'rs' if view.sp else 'ar'}"
-    return _along_sequence(Collective(name, kind, "tp", nbytes, hides_behind=hides), view)
+    return _with_copy(Collective(name, kind, "tp", nbytes, hides_behind=hides), view)
 
 
-def _weight(spec: Linear, view: Local) -> tuple[Operator, ...]:
+def _weight_gradient(spec: Linear, view: Local) -> tuple[Operator, ...]:
     dtype, scaling = _dtype(spec, view)
     # PrimusTurboLinear (AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py)
     turbo = bool(view.recipe.use_turbo_gemm) and not spec.plain
@@ -304,8 +300,7 @@ def _weight(spec: Linear, view: Local) -> tuple[Operator, ...]:
 
 
 def batched(name: str, count: int, inputs: int, outputs: int, reads: str, view: Local, tags: frozenset[str]) -> Module:
-    """``count`` linears ``inputs`` → ``outputs``, each with a matrix of its own, as one batched product of storage
-    ``reads``."""
+    """Returns ``count`` linears ``inputs`` → ``outputs``, a matrix each, as one batched product on storage ``reads``."""
 
     def gemm(suffix: str, m: int, n: int, k: int, layout: str, out_bytes: float = view.act, add: bool = False) -> Gemm:
         return Gemm(
@@ -334,9 +329,8 @@ def batched(name: str, count: int, inputs: int, outputs: int, reads: str, view: 
 def accumulation(
     name: str, elements: float, view: Local, launches: int = 1, *, returned: bool = False
 ) -> tuple[float, bool, tuple[Stream, ...]]:
-    """Returns how a weight gradient of ``elements`` reaches the gradient buffer: (bytes of an output element, added in
-    the GEMM's epilogue, kernels after it). ``returned``: the library hands it to autograd, which adds it in a kernel of
-    its own."""
+    """Returns how a weight gradient of ``elements`` reaches the gradient buffer: (bytes of an output element, added in the
+    GEMM's epilogue, kernels after it). ``returned``: the library returns it to autograd, which adds it in another kernel."""
     fusion, buffer = view.execution.fusion, view.execution.data_parallel.grad_bytes
     if fusion.wgrad_accumulation == "fused" and not returned:
         return buffer, True, ()
@@ -344,8 +338,8 @@ def accumulation(
 
 
 def _pieces(kind: str, spec: Linear, view: Local) -> int:
-    """Into how many a message in the forward path, and the product beside it, are cut: one for the output layer, which is
-    no layer of Transformer Engine (Megatron-LM core/tensor_parallel/layers.py) and outside torch's compiled blocks."""
+    """Returns the number of pieces of a message in the forward path and of the product beside it: one for the output layer,
+    which is none of Transformer Engine (Megatron-LM core/tensor_parallel/layers.py) and outside torch's compiled blocks."""
     # torch does not fuse the gather of 16-bit shards with the casts and the 8-bit product that follow (pytorch issue 149990)
     unfused = kind == "all_gather" and view.quantised and view.gathered == view.act
     if not view.recipe.tp_comm_overlap or unfused or spec.plain:
@@ -353,18 +347,17 @@ def _pieces(kind: str, spec: Linear, view: Local) -> int:
     return view.tp if kind == "all_gather" else _RS_CHUNKS
 
 
-def _pieced(op: Gemm, pieces: int) -> Gemm:
+def _cut(op: Gemm, pieces: int) -> Gemm:
     return replace(op, m=-(-op.m // pieces), batch=pieces, launches=pieces) if pieces > 1 else op
 
 
 def _pipelined(
     name: str, kind: str, nbytes: float, behind: tuple[str, ...], spec: Linear, view: Local
 ) -> tuple[Operator, ...]:
-    """Returns a collective in the forward path; under ``tp_comm_overlap`` all but one of its pieces hide behind the
-    GEMM."""
+    """Returns a collective in the forward path; ``tp_comm_overlap`` hides all but one of its pieces behind the GEMM."""
     pieces = _pieces(kind, spec, view)
     if pieces == 1:
-        return _along_sequence(Collective(name, kind, "tp", nbytes), view)
+        return _with_copy(Collective(name, kind, "tp", nbytes), view)
     exposed = nbytes / pieces
     return (
         Collective(f"{name}.chunk", kind, "tp", exposed, launches=0),
@@ -372,8 +365,8 @@ def _pipelined(
     )
 
 
-def _along_sequence(op: Collective, view: Local) -> tuple[Operator, ...]:
-    """``op``, and the copy of the whole tensor that it takes where collectives join another dimension than the sequence."""
+def _with_copy(op: Collective, view: Local) -> tuple[Operator, ...]:
+    """Returns ``op`` with the copy of the whole tensor where collectives join another dimension than the sequence."""
     if op.kind == "all_reduce" or not view.execution.tensor_parallel.copies(op.kind, view.batch):
         return (op,)
     copy = Stream(f"{op.name}.copy", "copy", op.bytes, op.bytes)

@@ -1,4 +1,4 @@
-"""What a layer knows of the rank it runs on, derived once from a resolved workload."""
+"""The view that a layer has of the rank it runs on, derived once from a resolved workload."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ _GATHERED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "mxfp4": 0.5 + 1 / 32, "nv
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Rank):
-    """What a layer knows of its rank: sizes, types, and the strategies that it asks."""
+    """The sizes, types and strategies that a layer sees on its rank."""
 
     execution: Execution
 
 
 def _precision(recipe: Recipe) -> tuple[str, str, str]:
-    """Returns (GEMM operand type, GEMM scaling, cast recipe) of the linear layers; ("", "", "") when they are not
-    quantised."""
+    """Returns (GEMM operand type, GEMM scaling, cast recipe) of linear layers; ("", "", "") when not quantised."""
     if not recipe.quantised:
         return "", "", ""
     if recipe.precision in ("mxfp4", "nvfp4"):
         return recipe.precision, "", recipe.precision
     if recipe.precision == "mxfp8" or recipe.fp8_recipe == "mxfp8":
         return "mxfp8", "mxfp8", "mxfp8"
-    how = recipe.fp8_recipe or "delayed"
-    return "fp8", how if how in ("rowwise", "blockwise") else "tensorwise", how
+    cast_recipe = recipe.fp8_recipe or "delayed"
+    return "fp8", cast_recipe if cast_recipe in ("rowwise", "blockwise") else "tensorwise", cast_recipe
 
 
 @with_its_own(0)

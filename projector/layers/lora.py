@@ -1,17 +1,17 @@
 """Low-rank adapters beside frozen linears (LoRA, arXiv:2106.09685): two thin products, and passes over input and output.
 
-Layout of Megatron-Bridge peft/{lora,utils}.py@067f987df: beside a column linear the first factor sees the whole
-input and the second one the local outputs; beside a row linear the first factor's partial result is summed over the
-tensor-parallel group. The input is dropped out, the output scaled, then added. Under sequence parallelism a column linear
-returns the input that it gathered, unless ``tp_comm_overlap`` gathers it inside the product: then the adapter gathers it
-again, and scatters its gradient. TransformerEngine's operation fuser leaves the products alone of all that
+Layout of Megatron-Bridge peft/{lora,utils}.py@067f987df: beside a column linear the first factor sees the whole input
+and the second one the local outputs; beside a row linear the first factor's partial result is summed over the
+tensor-parallel group. The input is dropped out, the output scaled, then added. Under sequence parallelism a column
+linear returns the input that it gathered, unless ``tp_comm_overlap`` gathers it inside the product: then the adapter
+gathers it again, and scatters its gradient. TransformerEngine's operation fuser leaves only the products
 (peft/lora_layers.py ``TEFusedLoRALinear``), where tensors are not parallel.
 
-A linear of routed experts has one adapter for all experts of its rank (``ParallelLinearAdapter``: plain products on all of
-its rows), or one for each (``GroupedExpertLinearAdapter``: grouped products), cut over expert-tensor-parallel ranks as the
-linear is, with its own collectives. Experts whose weights are parameters of one module (``moe_use_legacy_grouped_gemm``)
-have no linear of that name, so nothing is adapted there (NVIDIA/Megatron-LM core_v0.12.0 megatron/core/transformer/moe/
-experts.py, ``GroupedMLP``).
+A linear of routed experts has one adapter for all experts of its rank (``ParallelLinearAdapter``: plain products on all
+of its rows), or one for each (``GroupedExpertLinearAdapter``: grouped products), cut over expert-tensor-parallel ranks
+as the linear is, with its own collectives. Experts whose weights are parameters of one module
+(``moe_use_legacy_grouped_gemm``) have no linear of that name, so nothing is adapted there (NVIDIA/Megatron-LM
+core_v0.12.0 megatron/core/transformer/moe/experts.py, ``GroupedMLP``).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Product = Callable[[str, int, int, int, str], Gemm | GroupedGemm]
 def adapter(
     target: str, name: str, parallel: str, rows: int, width: int, inputs: int, reads: str, view: Local
 ) -> Module:
-    """Returns the adapter of linear ``name`` [width, inputs] on ``rows`` tokens of storage ``reads``; empty when
-    ``target`` is not adapted."""
+    """Returns the adapter of linear ``name`` [width, inputs] on ``rows`` of storage ``reads``; empty unless on
+    ``target``."""
     spec = view.recipe.lora
     if spec is None or target not in spec.targets:
         return Module(f"{name}.lora")
@@ -42,18 +42,18 @@ def adapter(
     reduce: tuple[Operator, ...] = ()
     if row and view.tp > 1:
         reduce = (Collective(f"{name}.lora_ar", "all_reduce", "tp", view.act * rows * rank),)
-    again = not row and view.sp and bool(view.recipe.tp_comm_overlap)
-    into = view.act * rows * inputs
-    part = _beside(
+    gathers = not row and view.sp and bool(view.recipe.tp_comm_overlap)
+    nbytes = view.act * rows * inputs
+    part = _factors(
         name,
-        _plain(view),
+        _plain_product(view),
         (rows, view.shard_tokens if row else rows),
         (inputs, rank, width),
-        view.shard_tokens if again else rows,
+        view.shard_tokens if gathers else rows,
         view,
-        before=_gathered(f"{name}.lora_ag", "all_gather", into, again),
+        before=_gathered(f"{name}.lora_ag", "all_gather", nbytes, gathers),
         between=reduce,
-        after=_gathered(f"{name}.lora_rs", "reduce_scatter", into, again),
+        after=_gathered(f"{name}.lora_rs", "reduce_scatter", nbytes, gathers),
     )
     return replace(
         part,
@@ -63,27 +63,27 @@ def adapter(
 
 
 def one_module(view: Local) -> bool:
-    """Returns whether weights of experts are parameters of one module, multiplied by the Function of
-    tgale96/grouped_gemm."""
+    """Returns whether experts' weights are parameters of one module, multiplied by the Function of tgale96/grouped_gemm."""
     return view.recipe.moe_grouped_gemm == "legacy" and (view.recipe.sync_free_stage or 0) < 2
 
 
 def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, view: Local) -> Module:
-    """Returns the adapters of linear ``name`` of all local experts, ``experts.fc1`` or ``experts.fc2``; empty where
-    nothing is."""
+    """Returns the adapters of ``name`` of all local experts, ``experts.fc1`` or ``experts.fc2``; empty without any."""
     spec, row = view.recipe.lora, name.endswith("fc2")
     if spec is None or f"linear_{name.removeprefix('experts.')}" not in spec.targets or one_module(view):
         return Module(f"{name}.lora")
     backend = view.execution.kernels.grouped_by(view.recipe)
-    each = backend == "loop" or not spec.share_expert_adapters  # a module for every expert has an adapter of its own
+    per_expert = (
+        backend == "loop" or not spec.share_expert_adapters
+    )  # a module for every expert has an adapter of its own
     rank, etp = spec.dim, view.recipe.etp
     if spec.normalize_moe_lora and view.model.moe is not None:
         rank = most(1, spec.dim // view.model.moe.moe_router_topk)
     thin, out = view.act * r.rows * rank, view.act * r.rows * width
     gathered = _gathered(f"{name}.lora_ag", "all_gather", thin, etp > 1 and not row)
-    part = _beside(
+    part = _factors(
         name,
-        _grouped(backend, r, view) if each else _plain(view),
+        _grouped_product(backend, r, view) if per_expert else _plain_product(view),
         (r.rows, r.rows),
         (inputs, rank, -(-width // etp) if row else width),
         r.rows,
@@ -94,12 +94,12 @@ def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, vi
     weights = _weights(name, rank, width, inputs, "row" if row else "column", etp)
     return replace(
         part,
-        weights=tuple(replace(weight, count=r.experts if each else 1, expert=True) for weight in weights),
+        weights=tuple(replace(weight, count=r.experts if per_expert else 1, expert=True) for weight in weights),
         saves=_saves(name, r.held, inputs, rank, reads, view),
     )
 
 
-def _plain(view: Local) -> Product:
+def _plain_product(view: Local) -> Product:
     def product(name: str, rows: int, n: int, k: int, layout: str) -> Gemm:
         m, n, k = (n, k, rows) if layout == "NT" else (rows, n, k)
         return Gemm(name, m, n, k, dtype=view.dtype, layout=layout, out_bytes=view.act)
@@ -107,7 +107,7 @@ def _plain(view: Local) -> Product:
     return product
 
 
-def _grouped(backend: str, r: Routed, view: Local) -> Product:
+def _grouped_product(backend: str, r: Routed, view: Local) -> Product:
     def product(name: str, rows: int, n: int, k: int, layout: str) -> GroupedGemm:
         return GroupedGemm(
             name=name,
@@ -125,7 +125,7 @@ def _grouped(backend: str, r: Routed, view: Local) -> Product:
     return product
 
 
-def _beside(
+def _factors(
     name: str,
     product: Product,
     rows: tuple[int, int],
@@ -194,8 +194,8 @@ def _gathered(name: str, kind: str, nbytes: float, needed: bool) -> tuple[Collec
 
 
 def _saves(name: str, rows: int, inputs: int, rank: int, reads: str, view: Local) -> tuple[Saved, ...]:
-    """The inputs of both factors in the activations' type, of the first one a copy where dropout or a quantised base linear
-    leaves no other; with dropout also its mask, one byte an element (Megatron-Bridge peft/lora.py, NeMo
+    """Returns the inputs of both factors in the activations' type, the first a copy where dropout or a quantised base
+    linear leaves no other; with dropout also its mask, 1 B each (Megatron-Bridge peft/lora.py, NeMo
     collections/llm/peft/lora.py)."""
     dropout = bool(view.execution.adapters.dropout)
     shared = reads and not dropout and not view.quantised
@@ -211,7 +211,7 @@ def _saves(name: str, rows: int, inputs: int, rank: int, reads: str, view: Local
 
 
 def _weights(name: str, rank: int, width: int, inputs: int, parallel: str, tp: int) -> tuple[Weight, Weight]:
-    """Both factors are cut as their linear is on the sides that it cuts, else by the adapter's own width
+    """Returns both factors, cut as their linear is on the sides that it cuts, else by the adapter's own width
     (Megatron-Bridge peft/utils.py, ``ParallelLinearAdapter``)."""
     thin = rank // tp if parallel != "replicated" and rank % tp == 0 else rank
     down, up = (thin, rank) if parallel == "column" else (rank, thin) if parallel == "row" else (rank, rank)

@@ -1,4 +1,4 @@
-"""From a resolved workload to the blocks of operators that one rank executes: layers, embedding, head, MTP."""
+"""Lowers a resolved workload to the blocks of operators that one rank executes: layers, embedding, head, MTP."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
     (attention_mla.applies, attention_mla.attention),
     (attention_gqa.applies, attention_gqa.attention),
 )
-"""Who builds softmax attention: the first that applies to the model."""
+"""Builders of softmax attention: the first one that applies to the model is taken."""
 
 
 @with_its_own(1)
@@ -67,61 +67,61 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     ``recompute`` holds what is replayed *if* the recipe recomputes this layer (which layers it does is the schedule's
     matter). Raises :class:`Unsupported` for an architecture part no operator lowers.
     """
-    seen = _seen_by(kind, resolved if quantised else _in_bf16(resolved))
+    seen = _within_kind(kind, resolved if quantised else _in_bf16(resolved))
     view = local(seen)
     parts = frozen(_layer_parts(kind, view), view, forward_only=kind.tower is not None)
     before, after = frozen(entering(kind, view), view, forward_only=kind.tower is not None), leaving(kind, view)
-    around = tuple(each for part in (*before, *after) for each in part.saves)
-    made = block(f"layer_{kind.name}", (*before, *parts, *after), _graphed(parts, view), _offloaded(view))
-    made = _beside_reference(made, lambda frozen: _layer_parts(kind, frozen), view)
-    again = recomputed(parts, view.recipe, view.execution.recompute)
-    return _sharded(made, view, seen.workload).under(replace(again, kept=once((*again.kept, *around))))
+    outer = tuple(saved for part in (*before, *after) for saved in part.saves)
+    decoder = block(f"layer_{kind.name}", (*before, *parts, *after), _graphed(parts, view), _offloaded(view))
+    decoder = _referenced(decoder, lambda frozen: _layer_parts(kind, frozen), view)
+    replay = recomputed(parts, view.recipe, view.execution.recompute)
+    return _sharded(decoder, view, seen.workload).under(replace(replay, kept=once((*replay.kept, *outer))))
 
 
 @with_its_own(1)
 def residual_bytes(kind: LayerKind, resolved: Resolved) -> float:
-    """Returns what enters a layer of ``kind``."""
-    return local(_seen_by(kind, resolved)).residual_bytes
+    """Returns the bytes of the residual that enters a layer of ``kind``."""
+    return local(_within_kind(kind, resolved)).residual_bytes
 
 
 @with_its_own(0)
 def embedding(resolved: Resolved) -> Block:
     """Returns the input embedding (first stage) for one micro-batch."""
-    return _end("embedding", lambda view: (*embed(view), *merged(view)), resolved)
+    return _end_block("embedding", lambda view: (*embed(view), *merged(view)), resolved)
 
 
 @with_its_own(0)
 def head(resolved: Resolved) -> Block:
-    """Final norm, output layer and loss (last stage)."""
-    return _end("head", output, resolved)
+    """Returns the final norm, output layer and loss (last stage) for one micro-batch."""
+    return _end_block("head", output, resolved)
 
 
 @with_its_own(0)
 def mtp(resolved: Resolved) -> Block:
     """Returns one depth of multi-token prediction with its output layer and loss."""
-    view, (inner, around) = local(resolved), _prediction(resolved)
-    parts = _repeated((*around, *prediction.loss(view)), view)
-    return _sharded(_under(block("mtp", parts, _graphed(inner, view)), inner, resolved), view, resolved.workload)
+    view, (inner, depth_parts) = local(resolved), _prediction(resolved)
+    parts = _with_shared_weights((*depth_parts, *prediction.loss(view)), view)
+    return _sharded(_replayed(block("mtp", parts, _graphed(inner, view)), inner, resolved), view, resolved.workload)
 
 
 @with_its_own(0)
 def mtp_layer(resolved: Resolved) -> Block:
-    """Returns the same without output layer and loss, which all depths and the model itself compute at the end."""
+    """Returns the same as :func:`mtp` without output layer and loss, which model and depths compute together at the end."""
     view = local(resolved)
-    parts = _repeated(_prediction(resolved)[1], view)
-    return _under(block("mtp_layer", parts, offloaded=_offloaded(view)), parts, resolved)
+    parts = _with_shared_weights(_prediction(resolved)[1], view)
+    return _replayed(block("mtp_layer", parts, offloaded=_offloaded(view)), parts, resolved)
 
 
-def _end(name: str, build: Callable[[Local], tuple[Module, ...]], resolved: Resolved) -> Block:
-    """An end of the model, which a graph of the layers passes by."""
+def _end_block(name: str, build: Callable[[Local], tuple[Module, ...]], resolved: Resolved) -> Block:
+    """Builds the embedding or the head, which a graph of the layers leaves out."""
     view = local(resolved)
     parts = frozen(build(view), view, forward_only=name == "embedding" and view.model.vision is None)
-    made = block(name, parts, _graphed(parts, view, whole=False))
-    return _sharded(_beside_reference(made, build, view), view, resolved.workload)
+    end = block(name, parts, _graphed(parts, view, whole=False))
+    return _sharded(_referenced(end, build, view), view, resolved.workload)
 
 
-def _beside_reference(made: Block, build: Callable[[Local], tuple[Module, ...]], view: Local) -> Block:
-    """``made`` after a forward of the frozen reference, without adapters, of the same sequences, which saves nothing
+def _referenced(made: Block, build: Callable[[Local], tuple[Module, ...]], view: Local) -> Block:
+    """Returns ``made`` after a forward of the frozen reference, without adapters, on the same sequences, which saves nothing
     (modelscope/ms-swift@3602360a5 swift/megatron/trainers/dpo_trainer.py: under ``no_grad``, in the same pass)."""
     if not view.recipe.reference:
         return made
@@ -132,15 +132,15 @@ def _beside_reference(made: Block, build: Callable[[Local], tuple[Module, ...]],
 
 @with_its_own(0)
 def _prediction(resolved: Resolved) -> tuple[tuple[Module, ...], tuple[Module, ...]]:
-    """(parts of the layer of a depth, the same with what stands before it)."""
+    """Returns (modules of the layer of a prediction depth, the modules of the whole depth)."""
     kind = resolved.workload.model.mtp_kind
-    view = local(_seen_by(kind, resolved))
+    view = local(_within_kind(kind, resolved))
     inner = _layer_parts(kind, view)
     return inner, prediction.depth(inner, view)
 
 
-def _repeated(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
-    """``parts`` whose weights are those of every other depth, where depths share them."""
+def _with_shared_weights(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
+    """Gives weights of ``parts`` a storage common to all depths, where depths share them."""
     if not view.model.mtp_use_repeated_layer:
         return parts
     return tuple(
@@ -149,8 +149,8 @@ def _repeated(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
     )
 
 
-def _under(made: Block, parts: tuple[Module, ...], resolved: Resolved) -> Block:
-    """Whole-layer recompute takes a prediction module along layer by layer (``uniform``) and passes it by under ``block``
+def _replayed(made: Block, parts: tuple[Module, ...], resolved: Resolved) -> Block:
+    """Returns ``made`` under whole-layer recompute, which replays prediction modules if ``uniform``, none under ``block``
     (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/transformer/multi_token_prediction.py, ``_checkpointed_forward``)."""
     recipe = resolved.workload.recipe
     passed_by = recipe.recompute_granularity == "full" and recipe.recompute_method == "block"
@@ -158,15 +158,15 @@ def _under(made: Block, parts: tuple[Module, ...], resolved: Resolved) -> Block:
 
 
 def _sharded(made: Block, view: Local, workload: Workload) -> Block:
-    """With the copies of sharded data parallelism around a unit."""
+    """Returns ``made`` with the copies of sharded data parallelism around a unit."""
     if not view.trainable:
         return made
     before, again, after = view.execution.data_parallel.copied(made.name, workload, made.owned.total, view.act)
     return replace(made, forward=(*before, *made.forward), backward_input=(*again, *made.backward_input, *after))
 
 
-def _seen_by(kind: LayerKind, resolved: Resolved) -> Resolved:
-    """``resolved`` with the heads and widths of a layer of ``kind``, and the tokens of its stack."""
+def _within_kind(kind: LayerKind, resolved: Resolved) -> Resolved:
+    """Returns ``resolved`` with the heads and widths of a layer of ``kind``, and the tokens of its stack."""
     work = resolved.workload
     model = work.model.within(kind)
     if kind.tower:
@@ -197,19 +197,18 @@ def _mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
         raise Unsupported(
             f"dynamic context parallelism of layers of {kind.name}: their state is divided over all ranks"
         )
-    return () if kind.mixer is None else _mixed(replace(kind, mlp=None), view)
+    return () if kind.mixer is None else _built_mixer(replace(kind, mlp=None), view)
 
 
 @with_its_own(1)
-def _mixed(kind: LayerKind, view: Local) -> tuple[Module, ...]:
-    """The first half of a layer, which is the same with and without experts."""
+def _built_mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+    """Builds the first half of a layer, which is the same with and without experts."""
     return MIXERS[type(kind.mixer)](kind, view)
 
 
 def mixer_tensors(kind: LayerKind, resolved: Resolved) -> frozenset[str]:
-    """Returns the names of the tensors that the first half of a layer saves; the others are of its MLP or its
-    experts."""
-    parts = _mixer(kind, local(_seen_by(kind, resolved)))
+    """Returns the names of the tensors that the first half of a layer saves; the others belong to its MLP or experts."""
+    parts = _mixer(kind, local(_within_kind(kind, resolved)))
     return frozenset(saved.tensor for part in parts for saved in part.saves)
 
 
@@ -223,7 +222,7 @@ def _attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
 
 
 def _attention_beside_mamba(kind: LayerKind, view: Local) -> tuple[Module, ...]:
-    """Attention and Mamba-2 heads side by side on one norm; their outputs are summed (Falcon-H1, arXiv:2507.22448).
+    """Returns attention and Mamba-2 heads side by side on one norm; their outputs are summed (Falcon-H1, arXiv:2507.22448).
 
     transformers models/falcon_h1/modeling_falcon_h1.py (``FalconH1DecoderLayer``); NVIDIA-NeMo/Megatron-Bridge@067f987d
     src/megatron/bridge/models/falcon_h1/modeling_falconh1/falconh1_layer.py.
@@ -257,7 +256,7 @@ MIXERS: Mapping[type, Builder] = MappingProxyType(
         ShortConvolution: short_convolution.mixer,
     }
 )
-"""Who builds the first half of a layer, by its mixer."""
+"""Builders of the first half of a layer, by its mixer."""
 
 
 def _mlp(kind: LayerKind, view: Local) -> tuple[Module, ...]:
@@ -275,7 +274,7 @@ def _offloaded(view: Local) -> frozenset[str]:
 
 
 def _graphed(parts: tuple[Module, ...], view: Local, whole: bool = True) -> frozenset[str]:
-    """Names of the operators whose launches a graph replaces, by the modules of ``cuda_graph_scope``."""
+    """Returns the names of the operators whose launches a graph replaces, by the modules of ``cuda_graph_scope``."""
     scope = frozenset(view.recipe.cuda_graph_scope or ())
     everything = "full_iteration" in scope or ("full" in scope and whole)
     return frozenset(name for part in parts if everything or part.tags & scope for name in part.operator_names())

@@ -27,7 +27,7 @@ _SMALL_LAUNCHES = parameter(
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """One rank has: channels d, B or C (G·N), heads, and bytes of the chunk states of a token in fp32 and of C·Cᵀ."""
+    """Sizes of one rank: channels d, B or C (G·N), heads, and bytes a token of the chunk states in fp32 and of C·Cᵀ."""
 
     inner: int
     grouped: int
@@ -59,7 +59,7 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
 
 
 def _ssd(m: Mamba2, x: _Sizes, view: Local) -> Module:
-    """Convolution and scan, one autograd function: it saves the projection's output and its own before the gate."""
+    """Returns convolution and scan, one autograd function: it saves its input and its output before the gate."""
     forward, backward = exchanged(
         "ssd", x.projected, x.inner, 5, view, (tuple(_forward(m, x, view)), tuple(_backward(m, x, view)))
     )
@@ -85,8 +85,8 @@ def _ssd(m: Mamba2, x: _Sizes, view: Local) -> Module:
     )
 
 
-def _again(m: Mamba2, x: _Sizes, view: Local, suffix: str = "") -> list[Operator]:
-    """What the backward computes anew: all of the forward but the last kernel."""
+def _all_but_scan(m: Mamba2, x: _Sizes, view: Local, suffix: str = "") -> list[Operator]:
+    """Returns the forward without its last kernel; the backward computes these kernels anew."""
     kernel, act = Kernels("ssd", m.chunk, view), view.act
     return [
         kernel(f"conv{suffix}", act * x.convolved, act * x.convolved),
@@ -102,14 +102,14 @@ def _forward(m: Mamba2, x: _Sizes, view: Local) -> list[Operator]:
     flops = (m.chunk + 2.0 * m.mamba_state_dim) * x.inner
     copied = [kernel("batch", act * x.projected, act * x.projected)] if view.batch > 1 else []
     scan = kernel("scan", 2 * act * x.inner + x.squares + x.states / 2, 2 * act * x.inner, flops)
-    return [*copied, *_again(m, x, view), scan]
+    return [*copied, *_all_but_scan(m, x, view), scan]
 
 
 def _backward(m: Mamba2, x: _Sizes, view: Local) -> list[Operator]:
     kernel, act, d = Kernels("ssd.bwd", m.chunk, view), view.act, x.inner
     inner, outer = m.chunk * real(d), 2.0 * m.mamba_state_dim * d  # products inside chunks; with their states
     return [
-        *_again(m, x, view, ".again"),
+        *_all_but_scan(m, x, view, ".again"),
         kernel("gate", 3 * act * d, 2 * act * d),
         kernel("states", act * (d + x.grouped), x.states, outer),
         kernel("passing", x.states + x.states / 2, x.states, serial="scale"),

@@ -55,37 +55,39 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     dt_proj = Linear(
         "dt_proj", (d,), m.dt_rank, view.tokens, bias=True, reads="dt_norm.out" if m.norms else "x_proj.out"
     )
-    steps = _split(linear(dt_proj, view, MAMBA), "rows")
+    steps = _marked_split(linear(dt_proj, view, MAMBA), "rows")
     if not m.norms:
         # neither the convolution's output nor the step sizes are kept: the backward makes both again
         again = (replace(op, name=f"{op.name}.again") for op in steps.forward)
         steps = replace(steps, backward_input=(*again, *steps.backward_input), makes=())
     inner = (
         _convolution(m, d, view),
-        _summed(_split(linear(x_proj, view, MAMBA), "columns"), narrow, view, kept=m.norms),
+        _with_sums(_marked_split(linear(x_proj, view, MAMBA), "columns"), narrow, view, kept=m.norms),
         *(norm(name, width, view.tokens, view, branch=False, tags=MAMBA) for name, width in sizes),
         steps,
         _scan(m, d, view),
     )
     out = projection("out_proj", d, view, MAMBA, into="mamba_scan.out")
     if not m.norms:  # the scan's backward makes the gated output again
-        out = replace(out, saves=tuple(each for each in out.saves if each.storage != "mamba_scan.out"))
+        out = replace(out, saves=tuple(saved for saved in out.saves if saved.storage != "mamba_scan.out"))
     return chain("mamba", view, (projection("in_proj", 2 * d, view, MAMBA),), inner, out, MAMBA)
 
 
-def _split(part: Module, side: str) -> Module:
-    """Its matrix and bias cut over tp, whose messages are written down apart."""
+def _marked_split(part: Module, side: str) -> Module:
+    """Marks matrix and bias as cut over tp on ``side``; their messages stand elsewhere."""
     return replace(part, weights=tuple(replace(weight, split=side) for weight in part.weights))
 
 
-def _summed(part: Module, width: int, view: Local, *, kept: bool) -> Module:
-    """Sums over the channels of all ranks, forward, and of what they make of the sum, backward."""
+def _with_sums(part: Module, width: int, view: Local, *, kept: bool) -> Module:
+    """Adds the sum over the channels of all ranks, forward, and the sum of the gradients that they make, backward."""
     part = part if kept else replace(part, saves=(), makes=(Saved("x_proj.out", view.act * width * view.tokens),))
     if view.tp == 1:
         return part
     nbytes = view.act * width * view.tokens
-    there, back = (Collective(f"x_proj.{suffix}", "all_reduce", "tp", nbytes) for suffix in ("ar", "grad_ar"))
-    return replace(part, forward=(*part.forward, there), backward_input=(back, *part.backward_input))
+    reduce, reduce_gradient = (
+        Collective(f"x_proj.{suffix}", "all_reduce", "tp", nbytes) for suffix in ("ar", "grad_ar")
+    )
+    return replace(part, forward=(*part.forward, reduce), backward_input=(reduce_gradient, *part.backward_input))
 
 
 def _convolution(m: Mamba1, d: int, view: Local) -> Module:
@@ -107,8 +109,7 @@ def _convolution(m: Mamba1, d: int, view: Local) -> Module:
 
 
 def _scan(m: Mamba1, d: int, view: Local) -> Module:
-    """Returns the scan with step sizes, skip and gate; it saves what enters, its output before the gate and states of
-    chunks."""
+    """Returns the scan with step sizes, skip and gate; it saves its inputs, its output before the gate, chunk states."""
     kernel, row, states = Kernels("mamba_scan", _CHUNK, view), view.act * d, view.act * m.state_dim
     work, steps, token = _FLOPS * d * m.state_dim, m.state_dim, view.tokens
     forward = kernel("fwd", 3 * row + 2 * states, 2 * row, work, serial="element")

@@ -53,15 +53,15 @@ def mlp(view: Local) -> tuple[Module, ...]:
     return (
         *host_work("mlp", 1.0, view, MLP),
         norm("pre_mlp_norm", view.hidden, view.shard_tokens, view, tags=MLP | {"mlp_norm"}),
-        *_moments(_thinned(feed_forward("", view.model.ffn_hidden_size, view, MLP), view), view),
+        *_with_transients(_with_sparse_gate(feed_forward("", view.model.ffn_hidden_size, view, MLP), view), view),
         *sandwich("post_mlp_norm", view, MLP, "fc2.out"),
         residual("mlp_residual", view),
     )
 
 
 def host_work(scope: str, share: float, view: Local, tags: frozenset[str]) -> tuple[Module, ...]:
-    """Returns ``share`` of the host time of a layer's Python modules and autograd functions around its kernels, in forward
-    and in backward, as one module that graphs of ``scope`` replay; nothing where the runtime has none."""
+    """Returns ``share`` of the host time of a layer's Python modules and autograd functions around its kernels, in
+    forward and in backward, as one module that graphs of ``scope`` replay; nothing for a runtime without such time."""
     micros = share * view.execution.runtime.modules_us
     if not micros:
         return ()
@@ -69,8 +69,8 @@ def host_work(scope: str, share: float, view: Local, tags: frozenset[str]) -> tu
     return (Module(f"{scope}.modules", forward=(forward,), backward_input=(backward,), tags=tags | {scope}),)
 
 
-def _thinned(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
-    """With a gate from which a multiple of its own mean and deviation is taken, what is left below zero cut (Gemma 3n)."""
+def _with_sparse_gate(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
+    """Subtracts a multiple of its own mean and deviation from the gate and cuts it at zero (Gemma 3n)."""
     if not view.model.sparse_activation:
         return parts
     fc1, act, fc2 = parts
@@ -89,9 +89,9 @@ def _thinned(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
     return fc1, cut, act, fc2
 
 
-def _moments(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
-    """Returns the data gradient of FC2; the activation's, its halves beside the incoming one, the input of FC2 freed;
-    with sequence parallelism the gathered norm output and data gradient of FC1."""
+def _with_transients(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
+    """Adds the costliest moments of the backward: FC2's data gradient; the activation's gradients beside the incoming
+    one, FC2's input freed; with sequence parallelism FC1's gathered input and data gradient."""
     fc1, *_, act, fc2 = parts
     (output,) = act.makes
     halves = (2 if view.model.gated_linear_unit else 1) * output.bytes
@@ -158,11 +158,10 @@ def activation(
     gated = view.model.gated_linear_unit
     if view.model.activation_situ_beta is not None and not view.compiled:
         return _situ(name, width * rows, view, tags, reads, weighted)
-    alone = not (
-        gated or weighted or view.model.add_bias_linear
-    )  # a GELU without bias is one kernel in eager mode, too
+    # a GELU without bias is one kernel in eager mode, too
+    one_kernel = not (gated or weighted or view.model.add_bias_linear)
     joined = bool(view.recipe.bias_activation_fusion) and (view.execution.fusion.gated_activation or not gated)
-    fused = joined or view.compiled or alone
+    fused = joined or view.compiled or one_kernel
     inputs = 2 if gated else 1
     # eager: every elementary function is its own kernel and its own round trip
     passes, launches = (1.0, 1) if fused else (2.0, (3 if gated else 2) + 2 * weighted)
@@ -175,10 +174,10 @@ def activation(
         name,
         forward=(
             Stream(name, "activation", forward[0] * tensor + probability, forward[1] * tensor, launches=forward[2]),
-            *_stored(f"{name}.store", inputs * width * rows, view),
+            *_store_cast(f"{name}.store", inputs * width * rows, view),
         ),
         backward_input=(
-            *_restored(f"{name}.restore", inputs * width * rows, view),
+            *_restore_cast(f"{name}.restore", inputs * width * rows, view),
             Stream(
                 f"{name}.bwd",
                 "activation",
@@ -196,10 +195,10 @@ def activation(
 def _situ(name: str, elements: int, view: Local, tags: frozenset[str], reads: str, weighted: bool) -> Module:
     """Returns the activation of Kimi K3 on ``elements`` of either half, function by function."""
     tensor = view.act * elements
-    more = (_SITU_WEIGHTED, _SITU_WEIGHTED_BACK) if weighted else ()
+    weighted_costs = (_SITU_WEIGHTED, _SITU_WEIGHTED_BACK) if weighted else ()
     forward, backward = (
-        [sum(column) for column in zip(own, *more[at : at + 1], strict=True)]
-        for at, own in enumerate((_SITU, _SITU_BACK))
+        [sum(column) for column in zip(cost, *weighted_costs[at : at + 1], strict=True)]
+        for at, cost in enumerate((_SITU, _SITU_BACK))
     )
 
     def stream(name: str, passes: Sequence[float]) -> Stream:
@@ -221,16 +220,17 @@ def _situ(name: str, elements: int, view: Local, tags: frozenset[str], reads: st
 
 
 def _interpreted(view: Local) -> bool:
-    """Whether the function that adds a bias and applies a GELU is scripted and nothing joins its kernels."""
+    """Returns whether the function that adds a bias and applies a GELU is scripted and nothing joins its kernels."""
     scripted = (
         bool(view.recipe.bias_activation_fusion) and view.model.add_bias_linear and not view.model.gated_linear_unit
     )
     return scripted and not (view.recipe.jit_fusion or view.compiled)
 
 
-def _stored(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
-    """The cast of the input that ``--activation-func-fp8-input-store`` keeps (Megatron-LM core/fusions/fused_bias_swiglu);
-    TransformerEngine's operation passes over it once more, for its maximum (v2.8 pytorch/ops/basic/activation.py)."""
+def _store_cast(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
+    """Returns the cast of the input that ``--activation-func-fp8-input-store`` keeps (Megatron-LM
+    core/fusions/fused_bias_swiglu); TransformerEngine reads it once more, for its maximum (v2.8
+    pytorch/ops/basic/activation.py)."""
     if not (view.recipe.activation_func_fp8_input_store and view.model.gated_linear_unit):
         return ()
     passes, launches = (2, 3) if view.execution.fusion.activation_casts else (1, 1)
@@ -238,8 +238,8 @@ def _stored(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
     return (Stream(name, "cast", read, real(elements), launches=launches),)
 
 
-def _restored(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
-    return tuple(Stream(name, "cast", real(elements), view.act * elements) for _ in _stored(name, elements, view))
+def _restore_cast(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
+    return tuple(Stream(name, "cast", real(elements), view.act * elements) for _ in _store_cast(name, elements, view))
 
 
 def _saves(name: str, tensor: float, reads: str, fused: bool, weighted: bool, view: Local) -> tuple[Saved, ...]:

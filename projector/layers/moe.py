@@ -34,7 +34,7 @@ def moe_layer(moe: MoE, view: Local) -> tuple[Module, ...]:
     gated = view.model.gated_linear_unit
     fc1_widths = (width,) if not gated else (width, width) if view.execution.fusion.expert_gemm_split else (2 * width,)
     experts = (
-        _first(grouped("experts.fc1", fc1_widths, inside.hidden, "experts.in", r, x), width, r, inside),
+        _with_buffers(grouped("experts.fc1", fc1_widths, inside.hidden, "experts.in", r, x), width, r, inside),
         _expert_activation(width, r, inside),
         grouped("experts.fc2", (inside.hidden,), width, "experts.act.out", r, x),
     )
@@ -54,7 +54,7 @@ def moe_layer(moe: MoE, view: Local) -> tuple[Module, ...]:
         *_padding("moe.pad", r, x),
         *(replace(part, role="experts") for part in view.execution.dispatch.experts(experts, moe, r, inside)),
         *_padding("moe.unpad", r, x),
-        *_weighted(r, inside),
+        *_weighted_output(r, inside),
         combine,
         *up,
         *_identity(moe, view),
@@ -64,8 +64,8 @@ def moe_layer(moe: MoE, view: Local) -> tuple[Module, ...]:
 
 
 def _identity(moe: MoE, view: Local) -> tuple[Module, ...]:
-    """Experts that return their input: it times the sum of their weights, added (transformers 5.23.0
-    models/longcat_flash/modeling_longcat_flash.py, ``identity_expert``). Backward: of the input and of the weights."""
+    """Returns experts that return their input: it times the sum of their weights, added (transformers 5.23.0
+    models/longcat_flash/modeling_longcat_flash.py, ``identity_expert``). Backward: gradients of input and weights."""
     if not moe.zero_expert_num:
         return ()
     tensor = view.act * view.hidden * view.shard_tokens
@@ -81,12 +81,12 @@ def _identity(moe: MoE, view: Local) -> tuple[Module, ...]:
 
 
 def _latent(moe: MoE, view: Local) -> tuple[tuple[Module, ...], tuple[Module, ...]]:
-    """The projections into the width in which experts work and out of it, whole on every tensor-parallel rank and run on
+    """Returns the projections into the width in which experts work and out of it, whole on every tensor-parallel rank, on
     its shard of the sequence (NVIDIA/Megatron-LM@d98e8a64dd core/transformer/moe/moe_layer.py, ``fc1_latent_proj``)."""
     if not moe.moe_latent_size:
         return (), ()
     tags = MOE | {"moe_latent"}
-    # 4-bit recipes leave them in 16 bits (NVIDIA-NeMo/Nemotron@e27b371 docs/nemotron/super3/pretrain.md)
+    # 4-bit recipes leave these projections in 16 bits (NVIDIA-NeMo/Nemotron@e27b371 docs/nemotron/super3/pretrain.md)
     if view.cast_recipe == "nvfp4":
         view = replace(view, linear_dtype=view.dtype, scaling="", cast_recipe="", gathered=view.act)
     latent, h, rows = moe.moe_latent_size, view.hidden, view.shard_tokens
@@ -102,37 +102,37 @@ _MODULES = parameter(
 )
 
 
-def _weighted(r: Routed, view: Local) -> tuple[Module, ...]:
-    """What experts return times its probability, where that is not their activation's: one product in 16 bits (transformers
-    models/qwen3_moe) or in one kernel, else cast, product in fp32, cast (pytorch/torchtitan@b39377f9f torchtitan/models/moe/
-    moe.py, ``score_before_experts`` false). Backward the same and a sum for the gradient of the probability, which needs the
-    product's input."""
-    how = view.execution.fusion.expert_output_weighted
-    if not how:
+def _weighted_output(r: Routed, view: Local) -> tuple[Module, ...]:
+    """Multiplies what experts return by its probability, where their activation does not: one product in 16 bits
+    (transformers models/qwen3_moe) or in one kernel, else cast, product in fp32, cast (pytorch/torchtitan@b39377f9f
+    torchtitan/models/moe/moe.py, ``score_before_experts`` false). Backward the same and a sum for the gradient of the
+    probability, which needs the product's input."""
+    precision = view.execution.fusion.expert_output_weighted
+    if not precision:
         return ()
-    elements, cast = r.sent * view.hidden, how == "fp32" and not view.compiled
+    elements, cast = r.sent * view.hidden, precision == "fp32" and not view.compiled
     forward, backward = (
         ((10.0, 10.0, 3), (18.0, 10.0, 5)) if cast else ((2.0, 2.0, 1), (4.0, 2.0, 1 if view.compiled else 2))
     )
     return (
         Module(
             "moe.weighted",
-            forward=(_product("moe.weighted", elements, forward),),
-            backward_input=(_product("moe.weighted.bwd", elements, backward),),
+            forward=(_elementwise("moe.weighted", elements, forward),),
+            backward_input=(_elementwise("moe.weighted.bwd", elements, backward),),
             saves=(Saved("moe.weighted.in", (4.0 if cast else view.act) * elements),),
             tags=MOE,
         ),
     )
 
 
-def _product(name: str, elements: float, cost: tuple[float, float, int]) -> Stream:
+def _elementwise(name: str, elements: float, cost: tuple[float, float, int]) -> Stream:
     read, write, launches = cost
     return Stream(name, "elementwise", read * elements, write * elements, launches=launches)
 
 
-def _first(part: Module, width: int, r: Routed, view: Local) -> Module:
-    """``part``, the first linear, in one compiled step: beside the buffers of the exchange the gradients of its products
-    (the activation is gone) and one input gradient for each."""
+def _with_buffers(part: Module, width: int, r: Routed, view: Local) -> Module:
+    """Returns the first linear ``part`` with its moment in one compiled step: beside the exchange's buffers the
+    gradients of its products (the activation is gone) and one input gradient for each."""
     if not view.execution.allocator.planned:
         return part
     products = 2 if view.model.gated_linear_unit else 1
@@ -143,7 +143,7 @@ def _first(part: Module, width: int, r: Routed, view: Local) -> Module:
 
 
 def _expert_activation(width: int, r: Routed, view: Local) -> Module:
-    """Activation times the router's probability, in one kernel for all experts unless they run one after the other."""
+    """Returns activation times router probability, one kernel for all experts unless they run one after the other."""
     tags, reads = MOE | {"moe_act", "fused_group_mlp"}, "experts.fc1.out"
     part = _clamped(
         activation(
@@ -170,7 +170,7 @@ def _expert_activation(width: int, r: Routed, view: Local) -> Module:
 
 
 def _clamped(part: Module, width: int, r: Routed, view: Local) -> Module:
-    """Clamps before the activation, in eager mode (NVIDIA/Megatron-LM core/fusions/fused_bias_geglu.py,
+    """Adds clamps before the activation, in eager mode (NVIDIA/Megatron-LM core/fusions/fused_bias_geglu.py,
     ``weighted_bias_quick_geglu_impl``): each half of the rows is clamped where it lies, the halves are concatenated.
 
     Backward, an element of either half: the first is compared (read, a byte written) and its gradient selected (that
@@ -197,8 +197,7 @@ def _times(ops: tuple[Operator, ...], calls: int) -> tuple[Operator, ...]:
 
 
 def _padding(name: str, r: Routed, view: Local) -> tuple[Module, ...]:
-    """Returns the rows per expert rounded up for quantised GEMMs: a copy in and out, unless the dispatcher does it or
-    one kernel takes ragged sizes."""
+    """Rounds rows per expert up for quantised GEMMs: a copy in and out, unless dispatcher or kernel take ragged sizes."""
     fused = view.execution.kernels.grouped_by(view.recipe) == "fused"
     if r.rows == r.received or fused or view.execution.dispatch.pads:
         return ()
@@ -215,7 +214,7 @@ def _padding(name: str, r: Routed, view: Local) -> tuple[Module, ...]:
 
 
 def _shared(moe: MoE, view: Local) -> tuple[Module, ...]:
-    """Experts that every token visits: a dense network on the tensor-parallel group, its gate, the final addition."""
+    """Returns the experts that every token visits: a dense network over tensor parallelism, its gate, the addition."""
     if not moe.moe_shared_expert_intermediate_size:
         return ()
     tags = MOE | {"shared_experts"}

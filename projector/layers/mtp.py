@@ -1,7 +1,7 @@
 """Multi-token prediction: one extra depth (NVIDIA/Megatron-LM core/transformer/multi_token_prediction.py).
 
-The embedding again, two norms, a projection of both to the hidden width, one whole layer, and the output layer and loss
-again with shared weights.
+A depth is the embedding again, two norms, a projection of both to the hidden width, one whole layer, and the output
+layer and loss again with shared weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROLL_LAUNCHES = parameter(6, unit="launches", kind="derived", source="ids, labe
 
 
 def depth(layer: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
-    """All parts of one prediction depth around ``layer`` (the kind of the last decoder layer), but its output layer."""
+    """Returns one prediction depth around ``layer`` (the kind of the last decoder layer), without its output layer."""
     ids = 8.0 * view.tokens
     roll = Stream("mtp.roll", "copy", 3 * ids, 3 * ids, launches=_ROLL_LAUNCHES)
     joined = 2 * view.act * view.hidden * view.shard_tokens
@@ -52,7 +52,7 @@ def depth(layer: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
             tags=MTP,
         ),
         linear(project, view, MTP),
-        *_collect(view),
+        *_gathered_width(view),
         *hyper.entry(view),
         *layer,
     )
@@ -63,8 +63,8 @@ def loss(view: Local) -> tuple[Module, ...]:
     return tuple(replace(part, weights=borrowed(part.weights)) for part in output(view))
 
 
-def _collect(view: Local) -> tuple[Module, ...]:
-    """The projection's output, split by columns, gathered so that the layer sees the whole width."""
+def _gathered_width(view: Local) -> tuple[Module, ...]:
+    """Gathers the projection's output, split by columns, so that the layer sees the whole width."""
     if view.tp == 1:
         return ()
     nbytes = view.act * view.hidden * view.tokens

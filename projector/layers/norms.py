@@ -37,8 +37,8 @@ def norm(
 ) -> Module:
     """Returns a norm over ``width`` of ``rows`` tokens: it saves its input and its statistics.
 
-    ``branch``: its input also feeds a residual, so that backward adds two gradients. ``reads``: storage of its input where
-    that has a name (the output of another module); its output is ``<name>.out``.
+    ``branch``: its input also feeds a residual, so that backward adds two gradients. ``reads``: storage of its input
+    where another module's output is that storage; its output is ``<name>.out``.
     """
     tensor = view.act * width * rows
     compiled = view.compiled
@@ -59,11 +59,11 @@ def norm(
     buffer = view.execution.data_parallel.grad_bytes
     if view.summa:
         width, rows = -(-width // view.tp), view.tokens
-        backward_ops.insert(0, _across(f"{name}.grad_statistics", rows))
+        backward_ops.insert(0, _row_statistics(f"{name}.grad_statistics", rows))
     weight = view.execution.fusion.added(f"{name}.grad_add", width, buffer, buffer) if view.trainable else ()
     part = Module(
         name,
-        forward=(_across(f"{name}.statistics", rows), forward) if view.summa else (forward,),
+        forward=(_row_statistics(f"{name}.statistics", rows), forward) if view.summa else (forward,),
         backward_input=tuple(backward_ops),
         backward_weight=weight,
         weights=vectors(name, width, view),
@@ -76,13 +76,15 @@ def norm(
     return attention_residual.mixed(part, rows, view) if branch and view.model.attn_res_block_size else part
 
 
-def _across(name: str, rows: int) -> Operator:
-    """The two sums of each row whose width SUMMA divides over tp, fp32 (arXiv:2410.00273, appendix)."""
+def _row_statistics(name: str, rows: int) -> Operator:
+    """Returns the two sums of each row whose width SUMMA divides over tp, fp32 (arXiv:2410.00273, appendix)."""
     return Collective(name, "all_reduce", "tp", 8.0 * rows)
 
 
 def _saves(name: str, width: int, rows: int, reads: str, fused: bool, view: Local) -> tuple[Saved, ...]:
-    statistics = 8.0 if view.model.normalization == "LayerNorm" else 4.0  # of a row, fp32: mean and deviation, or one
+    statistics = (
+        8.0 if view.model.normalization == "LayerNorm" else 4.0
+    )  # B a row, fp32: mean and deviation, or one of them
     saves = (
         Saved(f"{name}.in", view.act * width * rows, storage=reads, input=True),
         Saved(f"{name}.statistics", statistics * rows),
@@ -91,7 +93,7 @@ def _saves(name: str, width: int, rows: int, reads: str, fused: bool, view: Loca
 
 
 def sandwich(name: str, view: Local, tags: frozenset[str] = frozenset(), reads: str = "") -> tuple[Module, ...]:
-    """The second norm of a sub-layer, on its output, where the model has one (Gemma, Grok)."""
+    """Returns the second norm of a sub-layer, on its output, where the model has one (Gemma, Grok)."""
     return (
         (norm(name, view.hidden, view.shard_tokens, view, branch=False, reads=reads, tags=tags),)
         if view.model.sandwich_norm
@@ -100,49 +102,49 @@ def sandwich(name: str, view: Local, tags: frozenset[str] = frozenset(), reads: 
 
 
 def vectors(name: str, width: int, view: Local) -> tuple[Weight, ...]:
-    """Returns what a normalisation over ``width`` learns."""
+    """Returns the weights that a normalisation over ``width`` learns."""
     number = _VECTORS.get(view.model.normalization, 1)
     return (Weight(f"{name}.weight", number * width),) if number else ()
 
 
 def beside(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
-    """``parts`` of a layer whose two halves read one norm and are added to the residual together (arXiv:2204.02311): the
-    second norm and the first addition are gone, the gradients of both halves meet at the norm."""
+    """Returns ``parts`` of a layer whose two halves read one norm and are added to the residual together (arXiv:2204.02311):
+    the second norm and the first addition are gone, the gradients of both halves meet at the norm."""
     x = view.hidden_bytes
-    more = Stream(
+    add = Stream(
         "halves.add",
         "elementwise",
         x if view.compiled else 2 * x,
         0.0 if view.compiled else x,
         launches=0 if view.compiled else 1,
     )
-    found = []
+    joined = []
     for part in parts:
         if part.name in ("attn_residual", "pre_mlp_norm"):
             continue
         saves = tuple(
-            each._replace(storage="input_norm.out") if each.storage == "pre_mlp_norm.out" else each
-            for each in part.saves
+            saved._replace(storage="input_norm.out") if saved.storage == "pre_mlp_norm.out" else saved
+            for saved in part.saves
         )
         part = replace(part, saves=saves)
         if part.name == "mlp_residual":
-            part = replace(part, forward=(more, *part.forward))
+            part = replace(part, forward=(add, *part.forward))
         if part.name == "input_norm":
-            back = replace(more, name="halves.grad_add", read=2 * x, write=x, launches=1)
+            back = replace(add, name="halves.grad_add", read=2 * x, write=x, launches=1)
             part = replace(part, backward_input=(back, *part.backward_input))
-        found.append(part)
-    return tuple(found)
+        joined.append(part)
+    return tuple(joined)
 
 
 def _branch_add(name: str, tensor: float, compiled: bool) -> Stream:
-    """Sum of the residual's gradient and the norm's; a compiler folds it into the norm's backward kernel."""
+    """Sums the residual's gradient and the norm's; a compiler folds the sum into the norm's backward kernel."""
     if compiled:
         return Stream(f"{name}.branch_add", "elementwise", tensor, 0.0, launches=0)
     return Stream(f"{name}.branch_add", "elementwise", 2 * tensor, tensor)
 
 
 def residual(name: str, view: Local, tags: frozenset[str] = frozenset(), makes: str = "") -> Module:
-    """Output of a sub-layer added to the residual stream, on the sequence-parallel shard. ``makes``: what reads the sum.
+    """Adds the output of a sub-layer to the residual stream, on the sequence-parallel shard. ``makes``: storage of the sum.
 
     Compiled: one kernel with the norm that follows, which then need not read the sum again. The bias before it is added
     in the same scripted function (Megatron-LM core/fusions/fused_bias_dropout.py), by itself where nothing joins those.

@@ -1,8 +1,7 @@
-"""What an optimizer keeps of each weight and what its step reads and writes: the one table of update rules
-(``optimizers.yaml``).
+"""The states that an optimizer keeps of a weight and the passes of its step, by update rules of ``optimizers.yaml``.
 
-Memory folds over the states, time over the passes. A kernel that fuses a rule reads and writes everything once; a rule in
-plain tensor operations makes a pass for each, one after the other, unless a compiler joins them.
+Memory folds over the states, time over the passes. A kernel that fuses a rule reads and writes everything once; a rule
+in plain tensor operations makes a pass for each, one after the other, unless a compiler joins them.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _BLOCK_8, _BLOCK_4 = (256, 128)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A tensor kept for each weight. ``width``: bytes of an element, its share of a scale with it; ``stated``: the recipe
-    field that may say another type; ``factored``: row and column sums in place of a matrix; ``narrow``: quantised by
-    blocks, small tensors in fp32."""
+    """A tensor kept for each weight. ``width``: bytes of an element with its share of a scale; ``stated``: the recipe
+    field that may state another type; ``factored``: row and column sums instead; ``narrow``: quantised by blocks, small
+    ones in fp32."""
 
     name: str
     width: float = 4.0
@@ -47,7 +46,7 @@ class State:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
     """One pass over the elements: (times read, times written) of gradient, weight and states, and (bytes read, bytes
-    written) of what lives only in the step."""
+    written) of scratch tensors that live only in the step."""
 
     name: str
     gradient: tuple[int, int] = (0, 0)
@@ -58,9 +57,9 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """``compiled``: the passes where a compiler joins tensor operations (empty: as eager). ``each_tensor``: kernels are
-    launched for each tensor, not for thousands at a time. ``rest``: rule of the weights outside :data:`MATRICES`, which are
-    updated whole. ``scratch``: bytes of an element that live while the eager step works on it."""
+    """An update rule. ``compiled``: the passes where a compiler joins tensor operations (empty: as ``eager``).
+    ``each_tensor``: kernels are launched for each tensor, not for thousands at a time. ``rest``: rule of the weights
+    outside :data:`MATRICES`, which are updated whole. ``scratch``: bytes of an element that live in an eager step."""
 
     states: tuple[State, ...]
     eager: tuple[Pass, ...]
@@ -88,11 +87,11 @@ _STATES: Mapping[str, State] = {
 }
 
 
-def _passes(told: str | Mapping[str, Mapping[str, list[float]]]) -> tuple[Pass, ...]:
-    if isinstance(told, str):
-        return (Pass(name=told, gradient=(1, 0), weight=(1, 1), state=(1, 1)),)
-    pairs = ((name, {of: tuple(times) for of, times in each.items()}) for name, each in told.items())
-    return tuple(Pass(name=name, **each) for name, each in pairs)  # type: ignore[arg-type]
+def _passes(spec: str | Mapping[str, Mapping[str, list[float]]]) -> tuple[Pass, ...]:
+    if isinstance(spec, str):
+        return (Pass(name=spec, gradient=(1, 0), weight=(1, 1), state=(1, 1)),)
+    pairs = ((name, {field: tuple(times) for field, times in fields.items()}) for name, fields in spec.items())
+    return tuple(Pass(name=name, **fields) for name, fields in pairs)  # type: ignore[arg-type]
 
 
 def _rule(states: list[str], eager: Any, compiled: Any = MappingProxyType({}), **more: Any) -> Rule:
@@ -101,70 +100,75 @@ def _rule(states: list[str], eager: Any, compiled: Any = MappingProxyType({}), *
     )
 
 
-_OWN = {name: _rule(**told) for name, told in read_yaml(Path(__file__).with_suffix(".yaml")).items()}
-_ALIKE = {"adamw": "adam", "adam_fp8": "adam_8bit", "dist_muon": "muon"}
-RULES = MappingProxyType({**_OWN, **{name: _OWN[other] for name, other in _ALIKE.items()}})
+_NAMED_RULES = {name: _rule(**spec) for name, spec in read_yaml(Path(__file__).with_suffix(".yaml")).items()}
+_SYNONYMS = {"adamw": "adam", "adam_fp8": "adam_8bit", "dist_muon": "muon"}
+RULES = MappingProxyType({**_NAMED_RULES, **{name: _NAMED_RULES[other] for name, other in _SYNONYMS.items()}})
 
 
 def kind(recipe: Recipe) -> Rule:
-    """The update rule of a recipe (Adam where it names none)."""
+    """Returns the update rule of a recipe (Adam where it names none)."""
     return RULES[recipe.optimizer or "adam"]
 
 
 def divided(recipe: Recipe, weights: WeightSet) -> Iterator[tuple[Rule, WeightSet]]:
-    """The rules of a run with the weights that each updates."""
+    """Yields the rules of a run with the weights that each updates."""
     rule = kind(recipe)
     if not rule.rest:
         yield rule, weights
         return
     matrices = weights.only(*MATRICES)
     yield rule, matrices
-    yield RULES[rule.rest], WeightSet({each: n for each, n in weights.weights.items() if each not in matrices.weights})
+    yield (
+        RULES[rule.rest],
+        WeightSet({weight: n for weight, n in weights.weights.items() if weight not in matrices.weights}),
+    )
 
 
 def moments(recipe: Recipe, rule: Rule, weights: WeightSet, dense: int, expert: int) -> float:
     """Returns the bytes of the states that one rank keeps of ``weights``, shared by ``dense`` and ``expert`` ranks."""
-    own = weights.dense / dense + weights.expert / expert
+    elements = weights.dense / dense + weights.expert / expert
     return sum(
-        sum(n * _bytes(state, weight, expert if weight.expert else dense) for weight, n in weights.weights.items())
+        sum(
+            n * _shaped_bytes(state, weight, expert if weight.expert else dense)
+            for weight, n in weights.weights.items()
+        )
         if state.factored or state.narrow
-        else state_width(recipe, state) * own
+        else state_width(recipe, state) * elements
         for state in rule.states
     )
 
 
-def _bytes(state: State, weight: Weight, ranks: int) -> float:
-    """Bytes of one state of one weight on each of ``ranks`` that cut its rows, where they depend on its shape."""
-    own = weight.elements / ranks
+def _shaped_bytes(state: State, weight: Weight, ranks: int) -> float:
+    """Returns the bytes of a state of one weight on each of ``ranks`` that cut its rows, where its shape matters."""
+    elements = weight.elements / ranks
     if not state.factored:
-        return (4.0 if own < _NARROW_FROM else state.width) * own
+        return (4.0 if elements < _NARROW_FROM else state.width) * elements
     if least(weight.rows, weight.columns) < _FACTOR_FROM:
-        return state.width * own
+        return state.width * elements
     return state.width * weight.count * (weight.rows / ranks + weight.columns)
 
 
 def scratch(recipe: Recipe, weights: WeightSet, dense: int, expert: int, bf16_moments: bool = True) -> float:
     """Returns the bytes that an eager step adds while it lasts: states widened and working tensors, of all weights at
     once or of the largest tensor where each has kernels of its own."""
-    found = 4.0 * len(widened(recipe, bf16_moments)) * (weights.dense / dense + weights.expert / expert)
+    nbytes = 4.0 * len(widened(recipe, bf16_moments)) * (weights.dense / dense + weights.expert / expert)
     for rule, part in divided(recipe, weights):
         if not rule.scratch:
             continue
-        each = [(w.elements / (1 if rule.rest else expert if w.expert else dense), n) for w, n in part.weights.items()]
-        most = max((size / w.count for (size, _), w in zip(each, part.weights, strict=True)), default=0.0)
-        found += rule.scratch * (most if rule.each_tensor else sum(size * n for size, n in each))
-    return found
+        sizes = [(w.elements / (1 if rule.rest else expert if w.expert else dense), n) for w, n in part.weights.items()]
+        largest = max((size / w.count for (size, _), w in zip(sizes, part.weights, strict=True)), default=0.0)
+        nbytes += rule.scratch * (largest if rule.each_tensor else sum(size * n for size, n in sizes))
+    return nbytes
 
 
 def state_width(recipe: Recipe, state: State) -> float:
-    """Returns the bytes of an element of a state, in the type that the recipe states (read by the precision-aware
-    optimizer alone)."""
+    """Returns the bytes of a state's element, in the recipe's type (only the precision-aware optimizer reads it)."""
     stated = state.stated and recipe.use_precision_aware_optimizer and getattr(recipe, state.stated)
     return WIDTH[stated] if stated else state.width
 
 
 def widened(recipe: Recipe, bf16_moments: bool) -> tuple[str, ...]:
-    """Types of the stored states that the step copies to fp32 and back, for all weights at once.
+    """Returns the types of the stored states that the step copies to fp32 and back, for all weights at once.
 
     The update kernel reads moments in fp32 or, where ``bf16_moments``, both in bf16; a master in fp16 is copied too
     (NVIDIA/TransformerEngine@d0067d0da pytorch/optimizers/fused_adam.py, ``get_unscaled_state``, ``_apply_scale``).

@@ -62,7 +62,7 @@ def operand_bytes(view: Local) -> float:
 
 
 def cast(name: str, elements: float, view: Local, tensors: int = 1) -> tuple[Stream, ...]:
-    """Quantise ``elements`` (of ``tensors`` separate tensors) for the linears of ``view``; nothing when not quantised."""
+    """Returns the casts of ``elements`` (of ``tensors`` tensors) for the linears of ``view``; nothing unless quantised."""
     if not view.quantised:
         return ()
     read, write, launches = _COST.get(view.cast_recipe, _COST["tensorwise"])
@@ -70,24 +70,23 @@ def cast(name: str, elements: float, view: Local, tensors: int = 1) -> tuple[Str
         read, write, launches = _ELEMENTARY
     elif view.cast_recipe in _ONE_SCALE and not view.execution.fusion.cast_transposes:
         write /= 2.0
-    one = Stream(name, "cast", read * elements, write * elements, launches=launches * tensors)
+    stream = Stream(name, "cast", read * elements, write * elements, launches=launches * tensors)
     if view.cast_recipe != "rowwise":
-        return (one,)
-    return one, replace(one, name=f"{name}.columns", kind="transpose")
+        return (stream,)
+    return stream, replace(stream, name=f"{name}.columns", kind="transpose")
 
 
 def rescale(name: str, elements: float, view: Local) -> tuple[Stream, ...]:
-    """Scales applied to the output of a row-wise product after it: torchao runs slow-accumulating products with the
-    tensor-wise kernel of cuBLAS and multiplies afterwards (pytorch/ao float8_ops.py, issue 2184; the backward since
-    pull request 1325)."""
+    """Returns the scaling of a row-wise product after it: torchao runs slow-accumulating products with the tensor-wise
+    kernel of cuBLAS and multiplies afterwards (pytorch/ao float8_ops.py, issue 2184; the backward since pull request
+    1325)."""
     if view.cast_recipe != "rowwise":
         return ()
     return (Stream(name, "elementwise", view.act * elements, view.act * elements),)
 
 
 def norm_emits_quantised(view: Local) -> bool:
-    """Returns whether the fused norm writes 8-bit output itself (its scale is known before the tensor: delayed,
-    MXFP8)."""
+    """Returns whether the fused norm writes 8-bit output: its scale is known beforehand (delayed, MXFP8)."""
     turbo = view.recipe.use_turbo_rms_norm or view.recipe.use_turbo_gemm  # a norm of its own, in 16 bits
     fusion = view.execution.fusion
     known = view.cast_recipe == "delayed" or (view.cast_recipe == "mxfp8" and fusion.norm_casts_mxfp8)
@@ -95,15 +94,13 @@ def norm_emits_quantised(view: Local) -> bool:
 
 
 def activation_emits_quantised(view: Local) -> bool:
-    """Returns whether the activation writes the operand of the linear behind it, and backward of that before it: under
-    scales that are known before the tensor (TransformerEngine@v2.8 pytorch/ops/basic/activation.py,
-    ``next_op_input_quantizer``)."""
+    """Returns whether the activation writes the operand of the linear after it, in backward of the linear before it: under
+    scales known before the tensor (TransformerEngine@v2.8 pytorch/ops/basic/activation.py, ``next_op_input_quantizer``)."""
     return view.quantised and view.execution.fusion.activation_casts and view.cast_recipe in ("delayed", "mxfp8")
 
 
 def weight_cast(name: str, elements: float, view: Local) -> tuple[Stream, ...]:
-    """Returns the cast of a weight inside every micro-batch: only where parameters are re-gathered for each of them
-    (FSDP).
+    """Returns the cast of a weight inside every micro-batch: only where FSDP gathers parameters for each of them.
 
     Elsewhere quantised weights are kept over the micro-batches of a step and cast once, with the optimizer.
     """
@@ -137,7 +134,7 @@ def received(view: Local) -> float:
 
 
 def quantised(part: Module, inputs: int, outputs: int, view: Local) -> Module:
-    """``part``, whose Q, K, V have ``inputs`` elements on this rank and whose output ``outputs``, with its casts."""
+    """Adds its casts to ``part``, whose Q, K, V have ``inputs`` elements on this rank and whose output ``outputs``."""
     if not _eight_bit(view):
         return part
     return replace(
@@ -163,11 +160,11 @@ def _joined(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
 
 
 def _narrowed(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
-    """Attention reads one orientation alone; current scaling passes over the tensor once more, for its maximum."""
+    """Casts one orientation, all that attention reads; current scaling reads the tensor once more, for its maximum."""
     if view.cast_recipe == "mxfp8":
         return cast(name, elements, view)
-    once = Stream(name, "cast", view.act * elements, real(elements))
-    return (once,) if _delayed(view) else (replace(once, read=2 * once.read, launches=3),)
+    stream = Stream(name, "cast", view.act * elements, real(elements))
+    return (stream,) if _delayed(view) else (replace(stream, read=2 * stream.read, launches=3),)
 
 
 def _widened(name: str, elements: int, view: Local) -> tuple[Stream, ...]:

@@ -1,4 +1,4 @@
-"""One policy of recompute: what of a layer is executed again in its backward, and what of it is therefore not saved.
+"""One policy of recompute: which operators of a layer its backward executes again, and which tensors need no saving then.
 
 NVIDIA/Megatron-LM@d98e8a64dd core/transformer/{transformer_config,transformer_layer}.py, core/recompute.py. A replay is
 the forward again: collectives, expert exchange and host synchronisation included.
@@ -30,7 +30,7 @@ _RANDOM_STATE = HostWork("recompute.random_state", _RANDOM_STATE_US)
 
 _PLAIN = Recompute()
 
-# Modules whose checkpoint discards its output as well, though others save it, and refills it in the backward
+# Modules whose checkpoint discards the output as well, though other modules save it, and refills it in the backward
 # (Megatron-LM core/tensor_parallel/random.py, ``CheckpointWithoutOutput``)
 _WITHOUT_OUTPUT = frozenset({"layernorm", "mla_up_proj", "moe_act"})
 
@@ -40,13 +40,13 @@ def recomputed(parts: tuple[Module, ...], recipe: Recipe, how: Recompute = _PLAI
     ``recompute_modules`` names by their tags.
 
     ``how``: what a whole-layer replay leaves out of what only the layer's own output needs. ``recompute_saved`` names
-    outputs (by the tags of the parts that make them; JAX checkpoint_name in AI-Hypercomputer/maxtext MaxText/layers) that
-    a layer keeps though it is replayed whole: what ends in them is not computed again, what leads to their inputs is,
-    since weight gradients need those.
+    outputs (by the tags of the modules that make them; JAX checkpoint_name in AI-Hypercomputer/maxtext MaxText/layers)
+    that a layer keeps though it is replayed whole: what ends in them is not computed again, what leads to their inputs
+    is, since weight gradients need those.
     """
-    saves = once(each for part in parts for each in part.saves if each.since == "forward")
+    saves = once(saved for part in parts for saved in part.saves if saved.since == "forward")
     if recipe.recompute_granularity == "full":
-        return _whole(parts, saves, frozenset(recipe.recompute_saved or ()), how)
+        return _full(parts, saves, frozenset(recipe.recompute_saved or ()), how)
     if recipe.recompute_granularity != "selective":
         return Recomputed(kept=saves)
     modules = frozenset(recipe.recompute_modules or ("core_attn",))
@@ -55,13 +55,13 @@ def recomputed(parts: tuple[Module, ...], recipe: Recipe, how: Recompute = _PLAI
     return _modules(parts, saves, modules)
 
 
-def _whole(parts: tuple[Module, ...], saves: tuple[Saved, ...], names: frozenset[str], how: Recompute) -> Recomputed:
-    """The layer's input stays, what no part of it makes, and the named outputs."""
-    made = _made(parts)
+def _full(parts: tuple[Module, ...], saves: tuple[Saved, ...], names: frozenset[str], how: Recompute) -> Recomputed:
+    """Keeps the layer's inputs, which no module of it makes, and the named outputs."""
+    remade = _remade(parts)
     named = [part for part in parts if part.tags & names]
-    results = [each for part in named for each in (*part.makes, *_own(part))]
-    entering = [each for part in parts for each in part.reads if each.tensor not in made]
-    kept = once([*(each for each in saves if each.tensor not in made), *entering, *results])
+    results = [saved for part in named for saved in (*part.makes, *_own_saves(part))]
+    entering = [saved for part in parts for saved in part.reads if saved.tensor not in remade]
+    kept = once([*(saved for saved in saves if saved.tensor not in remade), *entering, *results])
     silent = {op.name for part in named for op in part.forward if not isinstance(op, Collective | HostWork)}
     operators = tuple(op for op in _until_saved(parts, how.stops) if op.name not in silent)
     if how.pruned:
@@ -72,43 +72,43 @@ def _whole(parts: tuple[Module, ...], saves: tuple[Saved, ...], names: frozenset
 
 
 def _until_saved(parts: tuple[Module, ...], stops: str) -> tuple[Operator, ...]:
-    """The operators that a replay reaches which stops with the last tensor that a layer saves; the sum of the experts'
-    rows saves their places (torch's scatter, TransformerEngine's unpermute)."""
+    """Returns the operators that a replay reaches which ends with the last tensor that a layer saves; the sum of the
+    experts' rows saves their places (torch's scatter, TransformerEngine's unpermute)."""
     operators: list[Operator] = []
     reached = 0
     for part in parts:
-        saved = [each for each in part.saves if each.since == "forward"]
+        saved = [one for one in part.saves if one.since == "forward"]
         begins = len(operators)
         operators += forward_of((part,))
         if saved:
-            reached = begins if stops == "before" and all(each.input for each in saved) else len(operators)
+            reached = begins if stops == "before" and all(one.input for one in saved) else len(operators)
         for i, op in enumerate(operators[begins:], start=begins + 1):
             reached = i if op.name == "moe.unpermute" else reached
     return tuple(operators[:reached] if stops else operators)
 
 
 def _modules(parts: tuple[Module, ...], saves: tuple[Saved, ...], modules: frozenset[str]) -> Recomputed:
-    """Replayed modules drop what they make, but for what others read of it; their own inputs stay."""
-    again = [part for part in parts if part.tags & modules]
-    made = _made(again)
-    read_elsewhere = {each.tensor for part in parts if not part.tags & modules for each in part.saves}
-    gone = (made - read_elsewhere) | _made(part for part in again if part.tags & modules & _WITHOUT_OUTPUT)
-    inputs = [each for part in again for each in part.reads if each.tensor not in made]
-    kept = once([*(each for each in saves if each.tensor not in gone), *inputs])
-    return _result(forward_of(again), saves, kept, again)
+    """Drops what the replayed modules make, except what others read of it; their own inputs stay."""
+    replayed = [part for part in parts if part.tags & modules]
+    remade = _remade(replayed)
+    read_elsewhere = {saved.tensor for part in parts if not part.tags & modules for saved in part.saves}
+    gone = (remade - read_elsewhere) | _remade(part for part in replayed if part.tags & modules & _WITHOUT_OUTPUT)
+    inputs = [saved for part in replayed for saved in part.reads if saved.tensor not in remade]
+    kept = once([*(saved for saved in saves if saved.tensor not in gone), *inputs])
+    return _result(forward_of(replayed), saves, kept, replayed)
 
 
 def _every_other_product(parts: tuple[Module, ...], saves: tuple[Saved, ...], how: Recompute) -> Recomputed:
-    """torchtitan's operator-selective checkpoint: the layer's input, attention, what a reduce-scatter leaves and every
-    second product but the router's are kept; products of grouped experts and gathered sequences are not
+    """Applies torchtitan's operator-selective checkpoint: the layer's input, attention, what a reduce-scatter leaves
+    and every second product but the router's are kept; products of grouped experts and gathered sequences are not
     (pytorch/torchtitan@b5bcd76c torchtitan/distributed/activation_checkpoint.py: aten.mm and aten.linear alone,
     ``force_recompute_mm_shapes_by_fqns``; ``comm_ops`` without all_gather_into_tensor).
 
     Eager, whatever the policy names is kept (torch utils/checkpoint.py, ``_CachingTorchDispatchMode``): partial sums as
     well, and results that only the layer's output needs. A compiler keeps of these what the backward reads (torch
     _functorch/partitioners.py: a cut between forward and backward)."""
-    made = _made(parts)
-    kept = [each for each in saves if each.tensor not in made]
+    remade = _remade(parts)
+    kept = [saved for saved in saves if saved.tensor not in remade]
     replayed: list[Operator] = []
     products = 0
     for part in parts:
@@ -133,7 +133,7 @@ def _every_other_product(parts: tuple[Module, ...], saves: tuple[Saved, ...], ho
             elif not dead and not isinstance(op, HostWork | Attention) and not _scatters(op):
                 replayed.append(op)
         if any(isinstance(op, Attention) for op in part.forward):
-            kept += _own(part)
+            kept += _own_saves(part)
     return _result(tuple(replayed), saves, once(kept), ())
 
 
@@ -144,31 +144,28 @@ def _scatters(op: Operator) -> bool:
 def _result(
     operators: tuple[Operator, ...], saves: tuple[Saved, ...], kept: tuple[Saved, ...], again: Iterable[Module]
 ) -> Recomputed:
-    stays = {each.tensor for each in kept}
+    kept_storages = {saved.tensor for saved in kept}
     return Recomputed(
         operators=operators,
         kept=kept,
-        dropped=tuple(each for each in saves if each.tensor not in stays),
+        dropped=tuple(saved for saved in saves if saved.tensor not in kept_storages),
         transient=costliest(part.forward_transient for part in again),
     )
 
 
-def _own(part: Module) -> tuple[Saved, ...]:
-    return tuple(each for each in part.saves if not each.input and each.since == "forward")
+def _own_saves(part: Module) -> tuple[Saved, ...]:
+    return tuple(saved for saved in part.saves if not saved.input and saved.since == "forward")
 
 
-def _made(parts: Iterable[Module]) -> frozenset[str]:
-    """Storages that a replay of the parts makes again."""
-    return frozenset(each.tensor for part in parts for each in (*part.makes, *_own(part)))
+def _remade(parts: Iterable[Module]) -> frozenset[str]:
+    """Returns the storages that a replay of the modules makes again."""
+    return frozenset(saved.tensor for part in parts for saved in (*part.makes, *_own_saves(part)))
 
 
 def checkpointed(recipe: Recipe, chunk: Composition) -> Iterator[tuple[tuple[tuple[Layer, ...], bool], int]]:
-    """The layers of a chunk that full recompute replays together, and (False) each that is saved as it is; equal neighbours
-    as one, and how many they are.
-
-    ``uniform``: the whole chunk in groups of ``recompute_num_layers``; otherwise layer by layer
-    (Megatron-LM core/transformer/transformer_block.py).
-    """
+    """Yields the layers of a chunk that full recompute replays together, and (False) each layer that is saved as it is;
+    equal neighbours once, with their number. ``uniform``: the whole chunk in groups of ``recompute_num_layers``;
+    otherwise layer by layer (Megatron-LM core/transformer/transformer_block.py)."""
     whole = recipe.recompute_granularity == "full"
     number = recipe.recompute_num_layers or 1
     if whole and number > 1 and recipe.recompute_method != "block" and recipe.recompute_layer_ids is None:

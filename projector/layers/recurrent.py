@@ -1,8 +1,8 @@
-"""What mixers with a recurrence share: their chain of modules, the pricing of their kernels, the exchange over cp.
+"""The common parts of mixers with a recurrence: their chain of modules, their kernels, the exchange over cp.
 
-Every kernel says its bytes and FLOP per token of this rank. Context parallelism exchanges sequence for heads in an
-all-to-all before the recurrence and after it (NVIDIA/Megatron-LM@d98e8a64dd core/ssm/mamba_context_parallel.py): each rank
-then sees the whole sequence of its heads, as many elements as before and cp times the steps.
+Every kernel states its bytes and FLOP per token of this rank. Context parallelism exchanges sequence for heads in an
+all-to-all before the recurrence and after it (NVIDIA/Megatron-LM@d98e8a64dd core/ssm/mamba_context_parallel.py): each
+rank then sees the whole sequence of its heads, as many elements as before and cp times the steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def per_rank(size: int, view: Local) -> int:
 
 
 class Kernels:
-    """Writes down the kernels of a recurrence; sizes are per token of this rank. ``chunk``: tokens that a step takes."""
+    """Makes the kernels of a recurrence from sizes per token of this rank. ``chunk``: tokens that a step takes."""
 
     def __init__(self, name: str, chunk: int, view: Local) -> None:
         self._name, self._tokens, self._act = name, view.tokens, view.act
@@ -63,8 +63,7 @@ def chain(
 
 
 def projection(name: str, width: int, view: Local, tags: frozenset[str], *, into: str = "") -> Module:
-    """Returns a linear of the normed input to ``width`` of this rank (column), or with ``into`` from that storage back
-    (row)."""
+    """Returns a linear of the normed input to ``width`` of this rank (column), or back from storage ``into`` (row)."""
     spec = Linear(
         name,
         (view.hidden,) if into else (width,),
@@ -78,7 +77,7 @@ def projection(name: str, width: int, view: Local, tags: frozenset[str], *, into
 
 
 def gated_norm(width: int, weight: int, view: Local, tags: frozenset[str], gate: str = "") -> Module:
-    """The norm over heads or groups after a recurrence, times a gate of storage ``gate`` where it has one.
+    """Returns the norm over heads or groups after a recurrence, times a gate of storage ``gate`` if given.
 
     ``width``: elements of a token on this rank; ``weight``: elements that it learns there.
     """
@@ -100,8 +99,8 @@ def gated_norm(width: int, weight: int, view: Local, tags: frozenset[str], gate:
 def exchanged(
     name: str, width_in: float, width_out: float, calls: int, view: Local, ops: tuple[tuple[Operator, ...], ...]
 ) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
-    """(forward, backward) ``ops`` between the exchanges of sequence for heads: ``width_in`` elements of a token go in by
-    ``calls`` collectives and ``width_out`` come back, each put in order before and after."""
+    """Returns (forward, backward) ``ops`` between the exchanges of sequence for heads: ``width_in`` elements of a token
+    go in by ``calls`` collectives and ``width_out`` come back, each reordered before and after."""
     forward, backward = ops
     if view.recipe.cp == 1:
         return forward, backward

@@ -31,7 +31,7 @@ _UNFUSED_PASSES = parameter(
 
 
 def router(moe: MoE, view: Local) -> Module:
-    """Router GEMM and top-k. ``moe_router_dtype`` fp32: bf16 operands, fp32 output forward; fp32 operands backward."""
+    """Returns router GEMM and top-k. ``moe_router_dtype`` fp32: bf16 operands, fp32 output; fp32 operands backward."""
     rows, experts, h = view.shard_tokens, moe.scored, view.hidden
     high = view.recipe.moe_router_dtype in ("fp32", "fp64")
     # Transformer Engine runs a product of fp32 operands in TF32 (common/gemm/cublaslt_gemm.cu)
@@ -65,8 +65,8 @@ def router(moe: MoE, view: Local) -> Module:
 
 
 def _saves(moe: MoE, view: Local) -> tuple[Saved, ...]:
-    """Softmax for the probabilities and again for the balancing loss (fp32), two bool maps, the held probabilities, indices;
-    and, unless frozen, the input."""
+    """Returns the softmax for the probabilities and another for the balancing loss (fp32), two bool maps, the held
+    probabilities, indices; and, unless frozen, the input."""
     probabilities = 4.0 if view.recipe.moe_router_dtype == "fp32" else 2.0
     choice = view.shard_tokens * (moe.scored * (4.0 + 4 + 1 + 1 + probabilities) + 16.0 * moe.moe_router_topk)
     scores = Saved("router.scores", choice)
@@ -74,14 +74,14 @@ def _saves(moe: MoE, view: Local) -> tuple[Saved, ...]:
     return (into, scores) if view.trainable else (scores,)
 
 
-def _pick(fused_unfused: tuple[int, int], view: Local) -> int:
-    """Launches with the router fused (Megatron's kernels, a sync-free stage, a compiler) or not."""
+def _launches(fused_unfused: tuple[int, int], view: Local) -> int:
+    """Returns the launches of a router that is fused (Megatron's kernels, a sync-free stage, a compiler) or not."""
     fused = view.recipe.moe_router_fusion or (view.recipe.sync_free_stage or 0) >= 1 or view.compiled
     return fused_unfused[0 if fused else 1]
 
 
 def _scores(name: str, moe: MoE, view: Local, backward: bool = False) -> Stream:
-    launches = _pick(_GROUPED if moe.moe_router_num_groups else _TOPK, view)
+    launches = _launches(_GROUPED if moe.moe_router_num_groups else _TOPK, view)
     passes = 1 if launches == 1 else _UNFUSED_PASSES
     matrix = 4.0 * moe.scored * view.shard_tokens
     if backward:
@@ -90,8 +90,8 @@ def _scores(name: str, moe: MoE, view: Local, backward: bool = False) -> Stream:
 
 
 def _balance(moe: MoE, view: Local) -> tuple[Operator, ...]:
-    """Load-balancing statistics: scores again, counts (summed over ranks that share the sequence), their product."""
-    launches = _pick(_BALANCE, view) + (_pick(_BIAS, view) if moe.moe_router_enable_expert_bias else 0)
+    """Returns load-balancing statistics: scores again, counts (summed over ranks of one sequence), their product."""
+    launches = _launches(_BALANCE, view) + (_launches(_BIAS, view) if moe.moe_router_enable_expert_bias else 0)
     matrix = 4.0 * moe.scored * view.shard_tokens
     ops: list[Operator] = [Stream("router.balance", "router", 2 * matrix, matrix, launches=launches)]
     group = "tp" if view.sp else "cp" if view.recipe.cp > 1 else ""
@@ -101,7 +101,7 @@ def _balance(moe: MoE, view: Local) -> tuple[Operator, ...]:
 
 
 def _balance_backward(moe: MoE, view: Local) -> Stream:
-    """Gradient of the balancing loss with respect to the scores, added to that of the routing weights."""
+    """Returns the gradient of the balancing loss for the scores, added to that of the routing weights."""
     matrix = 4.0 * moe.scored * view.shard_tokens
-    launches = most(3, _pick(_BALANCE, view) // 2)
+    launches = most(3, _launches(_BALANCE, view) // 2)
     return Stream("router.balance.bwd", "router", 2 * matrix, matrix, launches=launches)

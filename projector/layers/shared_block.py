@@ -49,13 +49,13 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
         makes=(("q", query), ("k", key), ("v", key)),
     )
     proj = Linear("proj", (view.hidden,), query, view.tokens, "row", target="linear_proj", reads="core_attn.out")
-    own = Linear("shared_out", (view.hidden,), view.hidden, view.shard_tokens, reads="fc2.out")
+    out = Linear("shared_out", (view.hidden,), view.hidden, view.shard_tokens, reads="fc2.out")
     fc1, *rest = feed_forward("", view.model.ffn_hidden_size, view, MLP)
     adapted = (("q", query), ("k", key), ("v", key)) if m.sizes.use_shared_attention_adapter else ()
     return (
-        _beside_embedding(x),
-        _shared(norm("shared_norm", 2 * view.hidden, view.shard_tokens, view, branch=False, tags=ATTN), m),
-        _shared(linear(qkv, view, ATTN), m),
+        _joined_with_embedding(x),
+        _with_shared_weights(norm("shared_norm", 2 * view.hidden, view.shard_tokens, view, branch=False, tags=ATTN), m),
+        _with_shared_weights(linear(qkv, view, ATTN), m),
         *(
             part
             for name, width in adapted
@@ -63,27 +63,29 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
         ),
         *rope(query + key, view, ATTN),
         core_attention(Heads(view.heads, view.kv_heads, d, d), view, ATTN | {"core_attn"}),
-        _shared(linear(proj, view, ATTN), m),
-        _shared(
+        _with_shared_weights(linear(proj, view, ATTN), m),
+        _with_shared_weights(
             norm("pre_mlp_norm", view.hidden, view.shard_tokens, view, branch=False, reads="proj.out", tags=MLP), m
         ),
-        _shared(fc1, m),
+        _with_shared_weights(fc1, m),
         *_adapter("fc1", 2 * ffn, view.hidden, rank, "pre_mlp_norm.out", view),
-        *(_shared(part, m) for part in rest),
-        linear(own, view, MLP),
-        _added(x),
+        *(_with_shared_weights(part, m) for part in rest),
+        linear(out, view, MLP),
+        _output_add(x),
         *mamba.mixer(replace(kind, mixer=m.mamba), view),
     )
 
 
-def _shared(part: Module, m: SharedBlock) -> Module:
-    """Its weights one tensor with those of every other use of the block."""
-    weights = tuple(each for weight in part.weights for each in stored_at((weight,), f"shared{m.block}.{weight.name}"))
+def _with_shared_weights(part: Module, m: SharedBlock) -> Module:
+    """Makes the module's weights one tensor with those of every other use of the block."""
+    weights = tuple(
+        stored for weight in part.weights for stored in stored_at((weight,), f"shared{m.block}.{weight.name}")
+    )
     return replace(part, weights=weights)
 
 
 def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, view: Local) -> tuple[Module, ...]:
-    """Through ``rank`` beside a product of ``width`` outputs, to which its output is added."""
+    """Returns an adapter through ``rank`` beside a product of ``width`` outputs, to which its output is added."""
     down = Linear(f"{name}_a", (rank,), inputs, view.shard_tokens, reads=reads)
     up = Linear(f"{name}_b", (width,), rank, view.tokens, "column", reads=f"{name}_a.out")
     tensor = view.act * width * view.tokens
@@ -97,9 +99,8 @@ def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, view: Lo
     )
 
 
-def _beside_embedding(x: float) -> Module:
-    """Returns the layer's input and the embedding as one tensor; backward adds both halves of its gradient to
-    theirs."""
+def _joined_with_embedding(x: float) -> Module:
+    """Joins the layer's input and the embedding; backward adds both halves of the gradient to theirs."""
     return Module(
         "shared_input",
         forward=(Stream("shared_input", "copy", 2 * x, 2 * x),),
@@ -109,6 +110,6 @@ def _beside_embedding(x: float) -> Module:
     )
 
 
-def _added(x: float) -> Module:
+def _output_add(x: float) -> Module:
     add = Stream("shared_add", "elementwise", 2 * x, x)
     return Module("shared_add", forward=(add,), makes=(Saved("input_norm.in", x),))

@@ -26,8 +26,7 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
 
 
 def _core(m: ShortConvolution, width: int, view: Local) -> Module:
-    """Returns the product of two views, the convolution, the product with the third; both products save what they
-    multiply."""
+    """Returns product of two views, convolution, product with the third; both products save what they multiply."""
     kernel, row = Kernels("conv", view.recipe.seq_length, view), view.act * width
     forward = (kernel("gate_in", 2 * row, row), kernel("taps", row, row), kernel("gate_out", 2 * row, row))
     backward = (

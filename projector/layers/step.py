@@ -1,4 +1,4 @@
-"""What a rank does once per step or once per unit of sharded data parallelism: gradients, parameters, optimizer.
+"""Operators that a rank runs once per step or per unit of sharded data parallelism: gradients, parameters, optimizer.
 
 Bytes follow Megatron-LM's distributed optimizer (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/distributed,
 core/optimizer) and PyTorch FSDP2 (pytorch/torchtitan@b5bcd76c6 torchtitan/distributed).
@@ -23,7 +23,7 @@ _CHUNK = parameter(
 
 
 def _weight_bytes(resolved: Resolved) -> tuple[float, float]:
-    """Bytes of one weight that Adam reads and writes, and of the copy that the model keeps (0: no pass of its own)."""
+    """Returns bytes of one weight that Adam reads and writes, and of the model's copy (0: no pass of its own)."""
     sharing = resolved.execution.data_parallel
     main, halved = sharing.main_weight(resolved.workload.recipe)
     return main or sharing.parameter_bytes, sharing.parameter_bytes if main and not halved else 0.0
@@ -41,23 +41,23 @@ def optimizer(resolved: Resolved, part: WeightSet) -> tuple[Operator, ...]:
     """Returns what the device does between the last gradient and the next forward: norm, clip, the passes of the update
     rule, cast, whole-buffer passes. Muon's products and the host's part come on top."""
     recipe, execution = resolved.workload.recipe, resolved.execution
-    own = execution.data_parallel.resident("states", resolved.workload, part.dense, part.expert)
-    launches = whole(own // _CHUNK) + 1
+    resident = execution.data_parallel.resident("states", resolved.workload, part.dense, part.expert)
+    launches = whole(resident // _CHUNK) + 1
     grad = resolved.execution.data_parallel.optimizer_grad_bytes
     main, cast = _weight_bytes(resolved)
     on_device = 1.0 - fraction_on_host(resolved)
     ops: list[Operator] = [
         *_accumulated(resolved, part),
-        _pass("grad_norm", own, grad, 0.0, launches),
-        _pass("clip", own, grad, grad, launches),
+        _pass("grad_norm", resident, grad, 0.0, launches),
+        _pass("clip", resident, grad, grad, launches),
     ]
     for rule, updated in divided(recipe, part):
         ops += _update(resolved, rule, updated, main, on_device)
     if not execution.runtime.whole_step:
         for word in widened(recipe, execution.fusion.bf16_moments):
-            ops += _widened(own * on_device, word, launches)
+            ops += _widened(resident * on_device, word, launches)
     if cast:
-        ops.append(_pass("copy_to_model", own * on_device, main, cast, launches))
+        ops.append(_pass("copy_to_model", resident * on_device, main, cast, launches))
     if execution.data_parallel.clears_buffers and not execution.runtime.whole_step:
         ops.append(_pass("zero_grad", part.total, 0.0, grad, 1))
         ops.append(_pass("scale_grad", part.total, grad, grad, 1))
@@ -67,10 +67,10 @@ def optimizer(resolved: Resolved, part: WeightSet) -> tuple[Operator, ...]:
 
 
 def _accumulated(resolved: Resolved, part: WeightSet) -> list[Operator]:
-    """Gradients of each later micro-batch added to those that are kept from the first: by autograd, tensor by tensor
+    """Adds the gradients of each later micro-batch to those kept from the first: by autograd, tensor by tensor
     (pytorch/pytorch torch/csrc/autograd/functions/accumulate_grad.h, ``accumulateGrad``); a rank's shards of what each
-    micro-batch reduces, beside its backward (torch distributed/fsdp: _fully_shard/_fsdp_collectives.py ``foreach_reduce``,
-    _runtime_utils.py ``_accumulate_sharded_grad``)."""
+    micro-batch reduces, beside its backward (torch distributed/fsdp: _fully_shard/_fsdp_collectives.py
+    ``foreach_reduce``, _runtime_utils.py ``_accumulate_sharded_grad``)."""
     later, sharing = resolved.autograd_sums, resolved.execution.data_parallel
     if not later:
         return []
@@ -81,35 +81,34 @@ def _accumulated(resolved: Resolved, part: WeightSet) -> list[Operator]:
 
 
 def _update(resolved: Resolved, rule: Rule, part: WeightSet, main: float, on_device: float) -> list[Operator]:
-    """The passes of one update rule over the weights that a rank has of ``part``."""
+    """Returns the passes of one update rule over the weights that a rank has of ``part``."""
     dense, expert = resolved.execution.data_parallel.shards(resolved.workload)
-    own = (part.dense / dense + part.expert / expert) * on_device
-    if not own:
+    elements = (part.dense / dense + part.expert / expert) * on_device
+    if not elements:
         return []
     compiled, grad = resolved.execution.runtime.whole_step, resolved.execution.data_parallel.optimizer_grad_bytes
     recipe = resolved.workload.recipe
-    state = moments(recipe, rule, part, dense, expert) * on_device / own
-    if not compiled:  # what was widened the kernel reads and writes in fp32
+    state = moments(recipe, rule, part, dense, expert) * on_device / elements
+    if not compiled:  # the kernel reads and writes widened states in fp32
         state += sum(4.0 - WIDTH[word] for word in widened(recipe, resolved.execution.fusion.bf16_moments))
-    launches = whole(own // _CHUNK) + 1
+    launches = whole(elements // _CHUNK) + 1
     if rule.each_tensor and not compiled:
-        launches = most(launches, round(sum(part.weights.values()) * own / part.total))
+        launches = most(launches, round(sum(part.weights.values()) * elements / part.total))
     return [
         _pass(
-            each.name,
-            own,
-            each.gradient[0] * grad + each.weight[0] * main + each.state[0] * state + each.scratch[0],
-            each.gradient[1] * grad + each.weight[1] * main + each.state[1] * state + each.scratch[1],
+            one_pass.name,
+            elements,
+            one_pass.gradient[0] * grad + one_pass.weight[0] * main + one_pass.state[0] * state + one_pass.scratch[0],
+            one_pass.gradient[1] * grad + one_pass.weight[1] * main + one_pass.state[1] * state + one_pass.scratch[1],
             launches,
         )
-        for each in rule.passes(compiled)
+        for one_pass in rule.passes(compiled)
     ]
 
 
 def _widened(elements: float, word: str, launches: int) -> list[Operator]:
-    """Returns a state copied to fp32 before the update and back after it: bf16 converted, then copied into its place,
-    else its largest value, the scaling and the copy (NVIDIA/TransformerEngine v2.12
-    pytorch/optimizers/fused_adam.py)."""
+    """Returns the copies of a state to fp32 before the update and back after it: bf16 converted, then copied into place,
+    else its largest value, the scaling and the copy (NVIDIA/TransformerEngine v2.12 pytorch/optimizers/fused_adam.py)."""
     width = WIDTH[word]
     passes = [("widen", width, 4.0)]
     if word == "bf16":

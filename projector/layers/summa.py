@@ -2,9 +2,9 @@
 
 After van de Geijn and Watts (Concurrency 9(4), 1997) and Subramanian et al. (arXiv:2410.00273, section 3.2). Rank (i, j)
 holds rows/tp2 × inputs/tp of the input, outputs/tp × inputs/tp2 of the weight and rows/tp2 × outputs/tp of the output.
-Products run in panels of the contracted side: the panel of the input is broadcast along tp, that of the weight along
-tp2, and their product is added. For the input's gradient the weight's panels are broadcast and partial results summed
-along tp; for the weight's the input's panels, and along tp2. The sums of all panels, each to another rank, are what a
+Products run in panels of the contracted side: the panel of the input is broadcast along tp, that of the weight along tp2,
+and their product is added. For the input's gradient the weight's panels are broadcast and partial results summed along tp;
+for the weight's gradient the input's panels, and along tp2. The sums of all panels, each to another rank, are what a
 reduce-scatter moves. The first panel (of sums: the last) is waited for; the others travel beside the products.
 
 With ``b`` bytes an element, V = b·rows·inputs and W = b·inputs·outputs of a rank's row and column, forward moves V over
@@ -44,12 +44,12 @@ def product(
     panels = Gemm(name, rows, n, panel, batch=count, launches=count, dtype=view.dtype, layout="TN", out_bytes=view.act)
     # panels add to one output, which all but the first read again
     forward = tuple(
-        replace(panels, name=gemm, n=each, accumulate=count > 1) for gemm, each in zip(gemms, outputs, strict=True)
+        replace(panels, name=gemm, n=width, accumulate=count > 1) for gemm, width in zip(gemms, outputs, strict=True)
     )
     dgrad = replace(panels, name=f"{name}.dgrad", n=panel, k=n, layout="NN")
     wgrad = replace(panels, name=f"{name}.wgrad", m=n, n=panel, k=rows, layout="NT")
-    own = n * -(-inputs // view.recipe.tp2)
-    added = view.execution.fusion.added(f"{name}.wgrad.add", own, view.act, view.execution.data_parallel.grad_bytes)
+    held = n * -(-inputs // view.recipe.tp2)
+    added = view.execution.fusion.added(f"{name}.wgrad.add", held, view.act, view.execution.data_parallel.grad_bytes)
     row = Stream(f"{name}.bias_grad", "elementwise", view.act * rows * n, 0.0)
     buffers = Transient(f"{name}.panels", 2 * (wide + tall) / count)  # one in use, one on its way
     return Module(

@@ -1,4 +1,4 @@
-"""What stands before the first layer of a stack and after its last: tokens come in, what other stacks read goes out."""
+"""The modules before the first layer of a stack, where tokens come in, and after its last, for other stacks to read."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ VISION = frozenset({"vision"})
 
 
 def entering(kind: LayerKind, view: Local) -> tuple[Module, ...]:
-    """An encoder looks its tokens up in the decoder's table, a vision tower cuts images into patches; each stack of relative
-    positions makes them once."""
+    """Returns the modules before a stack: an encoder looks its tokens up in the decoder's table, a vision tower cuts
+    images into patches; each stack with relative positions makes them once."""
     if not kind.first:
         return ()
     if isinstance(kind.tower, Vision):
         return _patches(kind.tower, view)
     words = embed(view) if kind.tower else ()
-    return *(replace(part, weights=borrowed(part.weights)) for part in words), *_relative(kind, view)
+    return *(replace(part, weights=borrowed(part.weights)) for part in words), *_relative_positions(kind, view)
 
 
 def leaving(kind: LayerKind, view: Local) -> tuple[Module, ...]:
-    """The norm after an encoder, whose output stays for the keys and values of every layer that attends to it; the projector
-    of a vision tower."""
+    """Returns the modules after a stack: the norm of an encoder, whose output stays for the keys and values of every
+    layer that attends to it; the projector of a vision tower."""
     if not kind.last:
         return ()
     if isinstance(kind.tower, Vision):
@@ -44,10 +44,12 @@ def leaving(kind: LayerKind, view: Local) -> tuple[Module, ...]:
 
 
 def frozen(parts: tuple[Module, ...], view: Local, *, forward_only: bool) -> tuple[Module, ...]:
-    """``parts`` whose weights are not trained; ``forward_only``: nor is anything before them, so that they save nothing."""
+    """Returns ``parts`` with frozen weights; ``forward_only``: nothing before them is trained, so that they save nothing."""
     if view.trainable or view.recipe.lora is not None:
         return parts
-    parts = tuple(replace(part, weights=tuple(replace(each, frozen=True) for each in part.weights)) for part in parts)
+    parts = tuple(
+        replace(part, weights=tuple(replace(weight, frozen=True) for weight in part.weights)) for part in parts
+    )
     if not forward_only:
         return parts
     return tuple(
@@ -57,9 +59,9 @@ def frozen(parts: tuple[Module, ...], view: Local, *, forward_only: bool) -> tup
 
 
 def merged(view: Local) -> tuple[Module, ...]:
-    """Returns the tokens of images in their places among the embeddings of words: a tensor of zeros, words and images
-    written into it; backward reads the images' gradient out of it (NVIDIA/Megatron-LM@00caa53a
-    megatron/core/models/multimodal/ llava_model.py, ``_preprocess_data``)."""
+    """Returns the placement of image tokens among word embeddings: a tensor of zeros, words and images written into it;
+    backward reads the images' gradient out of it (NVIDIA/Megatron-LM@00caa53a megatron/core/models/multimodal/
+    llava_model.py, ``_preprocess_data``)."""
     if view.model.vision is None:
         return ()
     whole = view.gathered_bytes
@@ -70,16 +72,16 @@ def merged(view: Local) -> tuple[Module, ...]:
 
 
 def _patches(tower: Vision, view: Local) -> tuple[Module, ...]:
-    """Patches through a convolution, which is a product, whole on every rank (torch's Conv2d there), the class token before
-    them, learned positions, the norm. No gradient leaves it: what it reads are pixels."""
+    """Returns patches through a convolution, which is a product, whole on every rank (torch's Conv2d there), the class
+    token before them, learned positions, the norm. No gradient leaves it: its inputs are pixels."""
     h, rows = tower.hidden_size, view.batch * tower.patches
-    there = replace(view, tokens=rows, shard_tokens=rows)
+    patch_view = replace(view, tokens=rows, shard_tokens=rows)
     spec = Linear(
         "patches", (h,), tower.patch_elements, rows, bias=tower.patch_bias, plain=True, reads="patches.pixels"
     )
     pixels, tensor = view.act * rows * tower.patch_elements, view.act * h * view.tokens
     cut = Stream("patches.cut", "copy", pixels, pixels)
-    product = linear(spec, there, VISION)
+    product = linear(spec, patch_view, VISION)
     product = replace(
         product,
         forward=(cut, *product.forward),
@@ -88,7 +90,7 @@ def _patches(tower: Vision, view: Local) -> tuple[Module, ...]:
     )
     names = ("class_token", "positions") if tower.class_token else ("positions",)
     sizes = {"class_token": 1, "positions": tower.tokens}
-    weights = [Weight(f"vision.{each}", sizes[each], h, role="embedding") for each in names]
+    weights = [Weight(f"vision.{name}", sizes[name], h, role="embedding") for name in names]
     forward = Stream("vision.tokens", "elementwise", 3 * tensor, 2 * tensor, launches=len(names))
     sums = Stream("vision.tokens.bwd", "elementwise", 2 * tensor, tensor, launches=2)
     back = (sums,) if view.trainable else ()
@@ -98,34 +100,34 @@ def _patches(tower: Vision, view: Local) -> tuple[Module, ...]:
 
 
 def _projector(tower: Vision, view: Local) -> tuple[Module, ...]:
-    """Without the class token, neighbours joined, two linears with an activation (NVIDIA/Megatron-LM@00caa53a
+    """Drops the class token, joins neighbours, and runs two linears with an activation (NVIDIA/Megatron-LM@00caa53a
     megatron/core/models/vision/multimodal_projector.py). It is trained whether the tower is or not."""
-    n, wide = view.batch * tower.image_tokens, -(-tower.projector_hidden_size // view.tp)
+    n, width = view.batch * tower.image_tokens, -(-tower.projector_hidden_size // view.tp)
     after = norm("vision.post_norm", tower.hidden_size, view.tokens, view, branch=False, tags=VISION)
     last = frozen((after,), view, forward_only=True)
-    alone = not view.trainable
-    own = replace(view, tokens=n, shard_tokens=n, recipe=replace(view.recipe, freeze_language_model=None))
+    tower_frozen = not view.trainable
+    trained_view = replace(view, tokens=n, shard_tokens=n, recipe=replace(view.recipe, freeze_language_model=None))
     tensor = view.act * n * tower.merged
     copy = Stream("projector.in", "copy", tensor, tensor)
-    back = () if alone else (Stream("projector.in.bwd", "copy", tensor, 2 * tensor, launches=2),)
-    first = Linear("projector.fc1", (wide,), tower.merged, n, "column", bias=True, reads="projector.in")
+    back = () if tower_frozen else (Stream("projector.in.bwd", "copy", tensor, 2 * tensor, launches=2),)
+    first = Linear("projector.fc1", (width,), tower.merged, n, "column", bias=True, reads="projector.in")
     second = Linear(
-        "projector.fc2", (tower.output_size or view.hidden,), wide, n, "row", bias=True, reads="projector.act.out"
+        "projector.fc2", (tower.output_size or view.hidden,), width, n, "row", bias=True, reads="projector.act.out"
     )
-    up = linear(first, own, VISION)
+    up = linear(first, trained_view, VISION)
     return (
         *(last if tower.post_norm else ()),
         Module("projector.in", forward=(copy,), backward_input=back, tags=VISION),
-        replace(up, backward_input=()) if alone else up,
-        activation("projector.act", wide, n, own, VISION, reads="projector.fc1.out"),
-        linear(second, own, VISION),
+        replace(up, backward_input=()) if tower_frozen else up,
+        activation("projector.act", width, n, trained_view, VISION, reads="projector.fc1.out"),
+        linear(second, trained_view, VISION),
     )
 
 
-def _relative(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def _relative_positions(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     """Returns a number of each head for each distance, laid out as scores (NVIDIA/Megatron-LM@00caa53a
-    megatron/core/models/common/embeddings/relative_pos_embedding.py): bucketed, looked up, copied head by head, kept
-    for the layers of the stack."""
+    megatron/core/models/common/embeddings/relative_pos_embedding.py): bucketed, looked up, copied by head, kept for the
+    stack."""
     if view.model.position_embedding_type != "relative":
         return ()
     pairs = real(view.recipe.seq_length) ** 2

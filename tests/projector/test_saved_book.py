@@ -45,7 +45,7 @@ def layers(name: str, **fields: object) -> Iterator[tuple[LayerKind, Resolved, t
     made = case(name, **fields)
     model = made.workload.model
     for kind in dict.fromkeys((*model.tower_kinds, *model.layer_kinds)):
-        yield kind, made, lower._layer_parts(kind, local(lower._seen_by(kind, made)))
+        yield kind, made, lower._layer_parts(kind, local(lower._within_kind(kind, made)))
 
 
 def names(saves: tuple[Saved, ...]) -> set[str]:
