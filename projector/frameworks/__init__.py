@@ -1,4 +1,4 @@
-"""Frameworks as data: one YAML file each under ``profiles/``; no model of ours ever asks for a framework's name."""
+"""Frameworks as data: one YAML file each under ``profiles/``; no model ever asks for a framework's name."""
 
 from projector.frameworks.profiles_io import find, load, named, names
 from projector.frameworks.resolve import experts_follow, resolve

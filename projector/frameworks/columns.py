@@ -1,4 +1,4 @@
-"""Many runs as columns: those that differ in sizes alone are one run, and what is folded over parts of them."""
+"""Many runs as columns: runs that differ in sizes alone become one run, and sums over parts of them are taken together."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Settled runs. Those of one group differ in the sizes of a rank and in their batch alone, so that their layers stand
-    on the same pipeline. ``ones``: a run of each group; ``group`` ``[runs]``: which group each is of; ``cells``
+    """Settled runs. Those of one group differ in the sizes of a rank and in their batch alone, so that their layers
+    stand on the same pipeline. ``ones``: a run of each group; ``group`` ``[runs]``: the group of each run; ``cells``
     ``[numbers, runs]``: its sizes (:func:`projector.frameworks.scope.numbers`)."""
 
     ones: Sequence[Resolved]
@@ -32,7 +32,7 @@ class Runs:
 
     @classmethod
     def of(cls, runs: Sequence[Resolved]) -> Runs:
-        """Returns runs of which nothing is known to be alike."""
+        """Returns runs with a group each, since nothing is known of what they share."""
         return cls(runs, np.arange(len(runs)), numbers(runs))
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class Runs:
         return Runs([self.ones[i] for i in kept.tolist()], group.reshape(-1), self.cells[:, those])
 
     def groups(self, those: Rows | None = None) -> Iterator[tuple[Resolved, Rows]]:
-        """Yields a run of each group, and which runs (of ``those``) are of it."""
+        """Yields a run of each group, and the runs (of ``those``) that belong to it."""
         rows = np.arange(len(self)) if those is None else those
         for those in parted(rows, self.group[rows]):
             yield self.ones[self.group[those[0]]], those
@@ -66,21 +66,21 @@ class Runs:
 
 
 def parted(those: Rows, labels: NDArray[Any]) -> Iterator[Rows]:
-    """Yields those of each label."""
+    """Yields the rows of ``those`` that share a label, label by label."""
     if len(those):
         order = np.argsort(labels, kind="stable")
         yield from np.split(those[order], np.flatnonzero(np.diff(labels[order])) + 1)
 
 
 class Layouts:
-    """``one``: of what all have in common, with as many stages as any; ``cells`` ``[numbers, rows]``: sizes of each
-    (:func:`projector.frameworks.scope.numbers`)."""
+    """Layouts built together. ``one``: a run with the fields that all share, with as many stages as any; ``cells``
+    ``[numbers, rows]``: the sizes of each (:func:`projector.frameworks.scope.numbers`)."""
 
     def __init__(self, one: Resolved, cells: NDArray[np.int64]) -> None:
         self.one, self.cells = one, cells
 
     def run(self, those: Rows | slice = slice(None)) -> Resolved:
-        """Returns those rows of it."""
+        """Returns the layouts ``those`` as one run."""
         return in_columns(self.one, self.cells[:, those])
 
     def folded(
@@ -90,9 +90,9 @@ class Layouts:
         build: Callable[[Resolved, Sequence[K], Rows, Rows], Sequence[float]],
         fields: int,
     ) -> dict[K, Floats]:
-        """``[fields, rows]`` of every key that is ``asked`` for some rows: NaN in all others. Keys of one ``shape`` are
-        built together: ``build`` is told a run, these keys, and of every row of it which key it has, and which row it is.
-        """
+        """Returns ``[fields, rows]`` for every key that is ``asked`` for some rows: NaN in all others. Keys of one
+        ``shape`` are built together: ``build`` gets a run, these keys, and for every row of the run the index of its
+        key and its own number."""
         each: dict[K, list[Rows]] = {}
         for keys, own in asked:
             for key in dict.fromkeys(keys):
@@ -119,8 +119,8 @@ class Layouts:
 def laid_out(
     runs: Runs, alike: Callable[[Resolved], Hashable], build: Callable[[Layouts, Rows], T], wide: int
 ) -> Iterator[tuple[Rows, T | InputError | Unsupported]]:
-    """Yields what ``build`` makes of runs that are ``alike`` and take the same branches, at most ``wide`` of them, or
-    why it cannot; with their numbers among ``runs``, which it is told, too."""
+    """Yields what ``build`` makes of runs with an equal ``alike`` key that take the same branches, at most ``wide`` at
+    once, or why it cannot; with their numbers among ``runs``, which ``build`` gets, too."""
     together: dict[Hashable, list[Rows]] = {}
     for _, those in runs.groups():
         keys = trace(lambda own, those=those: alike(runs.column(those[own])), len(those))  # type: ignore[misc]
@@ -143,7 +143,7 @@ def laid_out(
 
 
 def numbered(every: Sequence[Sequence[tuple[T, int]]], place: Rows) -> tuple[tuple[T, Any], ...]:
-    """Lists of the same things, with how many there are of each: as one list whose numbers are columns, in every row those
-    of the list at ``place``."""
+    """Returns lists of the same things with their counts as one list whose counts are columns: every row has those of
+    the list at ``place``."""
     counts = np.array([[number for _, number in each] for each in every]).reshape(len(every), -1)[place]
     return tuple((thing, column(number)) for (thing, _), number in zip(every[0], counts.T, strict=True))

@@ -1,4 +1,4 @@
-"""FLOP of one training step as frameworks count it in their TFLOP/s, and back from TFLOP/s to step seconds.
+"""FLOP of one training step as frameworks count it in their TFLOP/s, and step seconds from reported TFLOP/s.
 
 Every framework prints TFLOP/s/GPU with its own count (attention halved for causality or not, recompute included or not,
 the vocabulary padded or not), and some changed it between releases. The formulas are therefore data of the log, not
@@ -16,7 +16,7 @@ from projector.frameworks.profiles_io import load, names
 from projector.io.files import read_yaml
 from projector.workload.workload import Workload
 
-#: The word in a framework file (``flop_formula``): (month in which it starts, formula), in order.
+#: (Month from which it holds, formula) in order, by the ``flop_formula`` of a framework file.
 _HISTORIES: Mapping[str, tuple[tuple[str, str], ...]] = {
     family: tuple(told.items()) for family, told in read_yaml(Path(__file__).with_suffix(".yaml")).items()
 }
@@ -47,7 +47,8 @@ def formula_for(framework: str, date: str = "") -> str:
 
 
 def flops_per_token(workload: Workload, formula: str | None = None) -> float:
-    """FLOP per token of a training step, counted by ``formula`` (None: the framework's own at its date)."""
+    """Returns the FLOP per token of a training step, counted by ``formula`` (None: the framework's own at its date).
+    Raises :class:`Unsupported` for an unknown formula, and for layers that the formula does not count."""
     name = formula or formula_for(workload.framework, workload.framework_date)
     if name not in FORMULAS:
         raise Unsupported(f"no FLOP formula {name!r}")
@@ -60,13 +61,13 @@ def flops_per_token(workload: Workload, formula: str | None = None) -> float:
 
 def step_seconds(workload: Workload, tflops: float, formula: str | None = None) -> float:
     """Returns the seconds of a step that reports ``tflops`` TFLOP/s per GPU. Raises :class:`Unsupported` for a model
-    with an encoder: a log's figure rests on its framework's count, which leaves that out or takes one stack's sizes for
-    both."""
+    with an encoder: a log's figure rests on its framework's count, which leaves the encoder out or takes one stack's
+    sizes for both."""
     if workload.model.tower_kinds:
         raise Unsupported("how a framework counts FLOP of an encoder is not known")
     return flops_per_token(workload, formula) * workload.tokens_per_step / (tflops * 1e12 * workload.gpus)
 
 
 def tflops_per_gpu(workload: Workload, seconds: float, formula: str | None = None) -> float:
-    """TFLOP/s per GPU that the framework prints for a step of ``seconds``."""
+    """Returns the TFLOP/s per GPU that the framework prints for a step of ``seconds``."""
     return flops_per_token(workload, formula) * workload.tokens_per_step / (seconds * 1e12 * workload.gpus)

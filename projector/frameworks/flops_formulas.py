@@ -88,8 +88,8 @@ def _megatron_2025_04(w: Workload) -> float:
 
 
 def _megatron_2026_05(w: Workload) -> float:
-    """Megatron-LM@5e4fc931ba and Megatron-Bridge since 2026-06: packed documents count the square of each one's length, not
-    that of the sample's, and nothing of what pads the sample."""
+    """Megatron-LM@5e4fc931ba and Megatron-Bridge since 2026-06: packed documents count the square of each one's length,
+    not that of the sample's, and padding of the sample counts nothing."""
     if not w.recipe.document_lengths:
         return _megatron_2025_04(w)
     alike = Counter(w.recipe.document_lengths)
@@ -216,7 +216,7 @@ def _gate(m: Model) -> int:
 
 
 def _mlp(m: Model, mtp: int = 0) -> float:
-    """Multiply-adds per token in all MLPs; MTP layers are of the last layer's kind."""
+    """Returns the multiply-adds per token in all MLPs; MTP layers are of the last layer's kind."""
     if m.moe is None:
         return float(m.hidden_size * _gate(m) * m.ffn_hidden_size * (m.num_layers + mtp))
     sparse = sum(m.moe.moe_layer_freq) + (mtp if m.moe.moe_layer_freq[-1] else 0)
@@ -226,8 +226,8 @@ def _mlp(m: Model, mtp: int = 0) -> float:
 
 
 def _towers(w: Workload) -> float:
-    """Multiply-adds in an encoder and of attention to it, or in a vision tower (forward alone where it is frozen) and its
-    projector, for each token of the model."""
+    """Returns the multiply-adds, for each token of the model, in an encoder and of attention to it, or in a vision
+    tower (forward alone where it is frozen) and its projector."""
     m, S = w.model, w.recipe.seq_length
     if m.vision is not None:
         v = m.vision
@@ -257,7 +257,8 @@ def _plain_scores(m: Model) -> float:
 
 
 def _attention(m: Model, S: int, mtp: int, *, norms: bool) -> float:
-    """Multiply-adds per token in all attention blocks, causal half; ``norms``: Megatron counts the latent norms."""
+    """Returns the multiply-adds per token in all attention blocks, causal half; ``norms``: Megatron counts the latent
+    norms."""
     if m.compressed is not None:
         return _compressed(m, m.compressed, S, mtp)
     if m.mla is None and m.full_attention is not None:
@@ -272,8 +273,8 @@ def _attention(m: Model, S: int, mtp: int, *, norms: bool) -> float:
 
 
 def _kind(m: Model, kind: LayerKind, S: int) -> float:
-    """Multiply-adds per token of one layer as Megatron-LM@d98e8a64dd megatron/training/training.py counts a hybrid model's:
-    a Mamba layer is charged with an inner width of 2h whatever its heads are; the router is not counted."""
+    """Returns the multiply-adds per token of one layer, as Megatron-LM@d98e8a64dd megatron/training/training.py counts a
+    hybrid model's: a Mamba layer is charged with an inner width of 2h whatever its heads are; the router is not counted."""
     h, mixer, gate = m.hidden_size, kind.mixer, _gate(m)
     found = 0.0
     if isinstance(mixer, Attention | Parallel):
@@ -310,8 +311,8 @@ def _kind(m: Model, kind: LayerKind, S: int) -> float:
 
 
 def _compressed(m: Model, sizes: Compressed, S: int, mtp: int) -> float:
-    """NVIDIA-NeMo/Megatron-Bridge@067f987df training/utils/flop_utils.py, ``dsv4_hybrid``: every matrix of a layer, keys
-    that are seen, the indexer's scores; at S tokens, not S × streams."""
+    """Returns the count of NVIDIA-NeMo/Megatron-Bridge@067f987df training/utils/flop_utils.py, ``dsv4_hybrid``: every
+    matrix of a layer, the visible keys, the indexer's scores; at S tokens, not S × streams."""
     kinds = [kind.mixer for kind in m.layer_kinds] + [m.mtp_kind.mixer] * mtp
     ratios = [mixer.ratio for mixer in kinds if isinstance(mixer, CompressedAttention)]
     n, d = m.num_attention_heads, m.kv_channels
@@ -322,7 +323,7 @@ def _compressed(m: Model, sizes: Compressed, S: int, mtp: int) -> float:
 
 
 def _context(window: int | None, S: int) -> float:
-    """Twice the mean number of keys that a token of a causal sequence sees (S without a window)."""
+    """Returns twice the mean number of keys that a token of a causal sequence sees (S without a window)."""
     if window is None or window >= S:
         return float(S)
     return 2 * (window - window * (window - 1) / (2 * S))
@@ -343,7 +344,7 @@ def _mla_scores(m: Model) -> float:
 
 
 def _active_without_embedding(m: Model) -> float:
-    """Active parameters, the output projection included and the input embedding not (tied weights count as output)."""
+    """Returns active parameters with the output projection, without the input embedding (tied weights count as output)."""
     found = count(m)
     return found.active - (m.vocab_size * m.hidden_size if m.untie_embeddings_and_output_weights else 0)
 

@@ -1,5 +1,5 @@
-"""Reads the framework files: strict keys, inheritance by ``extends`` (mappings merged, a strategy named anew starts afresh,
-``rules`` appended)."""
+"""Reads the framework files: strict keys, inheritance by ``extends`` (mappings are merged, a strategy named anew starts
+afresh, ``rules`` are appended)."""
 
 from __future__ import annotations
 
@@ -39,27 +39,28 @@ _RECIPE = frozenset(f.name for f in dataclasses.fields(Recipe))
 
 @cache
 def names() -> tuple[str, ...]:
-    """Every framework that has a file, sorted."""
+    """Returns every framework that has a file, sorted."""
     return tuple(sorted(p.stem for p in _FOLDER.glob("*.yaml")))
 
 
 @cache
 def load(name: str) -> Framework:
-    """Returns the framework of that exact name. Raises :class:`InputError` for an unknown one (nearest names) or a bad
-    file."""
+    """Returns the framework of that exact name. Raises :class:`InputError` for an unknown name (with near ones) or a
+    bad file."""
     if name not in names():
         raise InputError([Problem("framework", "name", name, nearest(name, names()))])
     return _read(_FOLDER / f"{name}.yaml")
 
 
 def named(text: str) -> str | None:
-    """Returns the framework with exactly this name or alias; unlike :func:`find` no other text that holds one."""
+    """Returns the framework with exactly this name or alias; :func:`find` also takes a text that contains one."""
     return _aliases().get(_plain(text))
 
 
 @cache
 def find(text: str) -> str | None:
-    """The framework that a free text names (``"Megatron-LM (mcore)"``): by alias, else the longest alias inside it."""
+    """Returns the framework that a free text names (``"Megatron-LM (mcore)"``): by alias, else the longest alias inside
+    it."""
     wanted = _plain(text)
     aliases = _aliases()
     if wanted in aliases:
@@ -120,7 +121,7 @@ def _read(path: Path) -> Framework:
 def _constants(
     part: Mapping[str, Any], where: str, place: str, problems: list[Problem]
 ) -> Iterator[tuple[str, Parameter]]:
-    """The numbers under ``execution`` of a file or a rule, each with the entry of its ``sources`` that covers it."""
+    """Yields the numbers under ``execution`` of a file or a rule, each with the entry of its ``sources`` that covers it."""
     covered = {
         key: entry for entry in part.get("sources", ()) if isinstance(entry, Mapping) for key in entry.get("values", ())
     }
@@ -160,12 +161,12 @@ def _neutral() -> Mapping[str, Any]:
 
 
 def _inherited(rule: Mapping[str, Any], own: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A rule of the parent, where this framework has ``own`` defaults."""
+    """Returns a rule of the parent without the defaults of which this framework has its ``own``."""
     return {**rule, **{part: _unless(own, rule[part]) for part in ("defaults", "published") if part in rule}}
 
 
 def _unless(own: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, object]:
-    """What the parent or its published runs do, but for fields of which this framework has a default of its own."""
+    """Returns the parent's fields ``found``, without those of which this framework has its ``own`` default."""
     return {name: value for name, value in found.items() if name not in own}
 
 

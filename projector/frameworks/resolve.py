@@ -30,7 +30,7 @@ def resolve(
     published: bool = False,
     checked: bool = False,
 ) -> Resolved:
-    """A workload with every recipe field stated (but for those whose absence has a meaning of its own).
+    """Returns a workload with every recipe field stated (but for those whose absence has a meaning of its own).
 
     ``vendor``, ``arch`` and ``host`` describe the device (``nvidia``/``amd``, ``hopper``, ``grace``): frameworks choose
     other kernel libraries by them. ``assumed`` lists ``field=value`` for the *uncertain* defaults used here. Raises
@@ -44,8 +44,8 @@ def resolve(
 
 
 def _alike(workload: Workload, vendor: str, arch: str, host: str) -> Resolved:
-    """By a workload that differs in sizes and places alone, where there was one: what a framework decides by sizes is in
-    the key."""
+    """Resolves a workload by an earlier one that differs in sizes and places alone, where there is one: what a
+    framework decides by sizes is in the key."""
     recipe, model = workload.recipe, workload.model
     given = workload.framework, workload.framework_date, vendor, arch, host
     alone = recipe.ep * recipe.etp == 1
@@ -64,14 +64,14 @@ _ALIKE: BoundedCache[tuple[Resolved, tuple[str, ...]]] = BoundedCache(1024)
 
 
 def _first(workload: Workload, vendor: str, arch: str, host: str) -> tuple[Resolved, tuple[str, ...]]:
-    """A workload resolved field by field, and which fields follow from its sizes because nobody states them."""
+    """Returns a workload resolved field by field, and the fields that follow from its sizes because nobody states them."""
     defaults, *_ = _choose(load(workload.framework), _traits(workload, vendor, arch, host))
     unstated = (name for name in _by_size(workload) if getattr(workload.recipe, name) is None)
     return _made(workload, vendor, arch, host, False), tuple(n for n in unstated if defaults.get(n) is None)
 
 
 def _by_size(workload: Workload) -> dict[str, int]:
-    """Fields that follow from sizes where nobody states them."""
+    """Returns the fields that follow from sizes where nobody states them."""
     recipe = workload.recipe
     return {"microbatch_group_size_per_vp_stage": recipe.pp, "data_parallel_shard_size": workload.dp * recipe.cp}
 
@@ -94,7 +94,7 @@ def _made(workload: Workload, vendor: str, arch: str, host: str, published: bool
 
 @lru_cache(maxsize=1024)
 def _one(execution: Execution) -> Execution:
-    """One object for all executions that are equal, so that caches compare it in no time."""
+    """Returns one object for all equal executions, so that caches compare it in no time."""
     return execution
 
 
@@ -116,12 +116,13 @@ def _traits(workload: Workload, vendor: str, arch: str, host: str) -> dict[str, 
 
 
 def _narrow(recipe: Recipe) -> str | None:
-    """Whose modules 8- and 4-bit products need (Megatron-LM megatron/training/arguments.py, ``validate_args``)."""
+    """Returns the modules that 8- and 4-bit products need (Megatron-LM megatron/training/arguments.py,
+    ``validate_args``)."""
     return "transformer_engine" if recipe.quantised else None
 
 
 def _choose(framework: Framework, traits: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Defaults, behaviour, and what published runs of this kind do that leave it out."""
+    """Returns defaults, behaviour, and what published runs of this kind do that do not state it."""
     stated = {"transformer_impl": traits["transformer_impl"]} if traits["transformer_impl"] else {}
     defaults, behaviour, usual = {**framework.defaults, **stated}, dict(framework.execution), dict[str, Any]()
     for rule in framework.rules:
@@ -154,7 +155,7 @@ def _fill(workload: Workload, defaults: Mapping[str, Any]) -> Recipe:
     return Recipe(**chosen)
 
 
-#: Fields that say how tokens reach the ranks of their experts.
+#: Recipe fields for the way of tokens to the ranks of their experts.
 EXCHANGE = (
     *("moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_deepep_num_sms", "moe_all_to_all_kernel"),
     *("moe_shared_expert_overlap", "overlap_moe_expert_parallel_comm", "delay_wgrad_compute"),
@@ -166,7 +167,7 @@ def _frozen(value: object) -> object:
 
 
 def _implied(workload: Workload, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields that follow from others: no sequence parallelism at tp 1, scaling by precision, schedule by vpp."""
+    """Returns the fields that follow from others: no sequence parallelism at tp 1, scaling by precision, schedule by vpp."""
     recipe = workload.recipe
     implied: dict[str, Any] = {}
     if recipe.tp == 1:
@@ -201,8 +202,8 @@ _ROCM_ATTENTION = frozenset({"ck", "aiter", "aiter_a16", "aotriton", "triton"})
 
 
 def _attention(execution: Execution, workload: Workload, recipe: Recipe, arch: str) -> Execution:
-    """The stack's date, and Primus-Turbo's attention on AMD: AITER's kernels, whose dQ atomics its scripts keep in fp32 on
-    gfx942, and Triton's where a head has a learned sink (AMD-AGI/Primus
+    """Sets the stack's date, and Primus-Turbo's attention on AMD: AITER's kernels, whose dQ atomics its scripts keep in
+    fp32 on gfx942, and Triton's where a head has a learned sink (AMD-AGI/Primus
     primus/backends/megatron/core/extensions/primus_turbo.py)."""
     dated = execution.evolve(kernels={"built": epoch(workload.framework_date)})
     if not recipe.use_turbo_attention or execution.kernels.attention not in _ROCM_ATTENTION:
@@ -212,7 +213,7 @@ def _attention(execution: Execution, workload: Workload, recipe: Recipe, arch: s
 
 
 def experts_follow(workload: Workload, where: str) -> tuple[Workload, tuple[str, ...]]:
-    """``workload``, whose recipe does not state ``etp``, with the framework's own, and what that assumes.
+    """Returns ``workload``, whose recipe does not state ``etp``, with the framework's own, and what that assumes.
 
     Megatron-LM takes ``tp`` (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/model_parallel_config.py, ``__post_init__``); other
     frameworks do not split experts. Raises :class:`InputError`, which blames ``where``, for GPUs that only ``etp=1`` fits.

@@ -1,4 +1,4 @@
-"""What a layer of one rank can see of a run, so that configurations that differ elsewhere share its operators and bytes."""
+"""The part of a run that a layer of one rank can see, so that runs which differ elsewhere share its operators and bytes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from projector.workload.recipe import Recipe
 
 _TOLD = about_of(Recipe)
 OUTSIDE_A_LAYER = frozenset(name for name, told in _TOLD.items() if "layer" not in told.affects)
-"""Recipe fields on which neither the operators nor the saved bytes of a layer, embedding or head depend. Of ``pp``,
-``data_parallel_shard_size`` and the number of micro-batches these depend on whether it is one."""
+"""Recipe fields on which neither the operators nor the saved bytes of a layer, embedding or head depend. On ``pp``,
+``data_parallel_shard_size`` and the number of micro-batches they depend by whether each is one."""
 
 ONCE_A_STEP = frozenset(
     name for name in OUTSIDE_A_LAYER if not {"schedule"} <= _TOLD[name].affects <= {"schedule", "memory"}
 )
-"""Those of them that do more than say where layers stand and in which order they work: gradients, optimizer, the loop."""
+"""The fields among them that decide more than places and order of layers: gradients, optimizer, the loop."""
 
 _EXCHANGE = {"moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_deepep_num_sms", "tp_comm_overlap"}
 _NO_WEIGHT = frozenset(
     {name for name in _TOLD if name.startswith("recompute_")} | _EXCHANGE | {"micro_batch_size", "seq_length"}
 )
-"""Fields that layers see and no weight: how much passes through, how it travels, and what of it is kept."""
+"""Fields that layers see and weights do not: how much passes through, how it travels, and what of it is kept."""
 
 _SEEN = tuple(f.name for f in fields(Recipe) if f.name not in {*OUTSIDE_A_LAYER, "pp", "data_parallel_shard_size"})
 _weighed = attrgetter(*(name for name in _SEEN if name not in {*_NO_WEIGHT, "tp", "cp", "ep", "etp"}))
@@ -42,7 +42,7 @@ SIZES = ("tp", "cp", "ep", "etp", "micro_batch_size", "seq_length")
 """Fields that layers see as numbers, so that layouts which differ in nothing else are built in one go."""
 _BATCH = ("micro_batch_size", "seq_length", "global_batch_size")
 _NUMBERS = (*SIZES, "pp", "global_batch_size", "data_parallel_shard_size")
-#: Of the numbers, those by which the groups of a run lie on its nodes.
+#: Indices of the numbers by which the groups of a run lie on its nodes.
 PLACING = [i for i, name in enumerate((*_NUMBERS, "gpus")) if name not in _BATCH]
 STAGES = _NUMBERS.index("pp")
 _switches = attrgetter(*(name for name in _SEEN if name not in {*SIZES, "recompute_num_layers"}))
@@ -50,44 +50,44 @@ _numbers = attrgetter(*(f"recipe.{name}" for name in _NUMBERS), "gpus")
 
 
 def but_for_sizes(resolved: Resolved) -> Hashable:
-    """Equal for runs whose layers differ in numbers alone: their :data:`SIZES`, and of what ranks there are. How many layers
-    of a stage are recomputed its composition says, but where they are replayed together."""
+    """Returns a key of runs whose layers differ in numbers alone: their :data:`SIZES`, and how many ranks there are. A
+    stage's composition says how many layers are recomputed, except where layers are replayed together."""
     workload, recipe = resolved.workload, resolved.workload.recipe
     together = None if recipe.recompute_method == "block" else recipe.recompute_num_layers
     return workload.model, workload.framework, resolved.execution, _switches(recipe), together, _host(resolved)
 
 
 def built_together(resolved: Resolved) -> Hashable:
-    """Equal for runs that are alike :func:`but_for_sizes` and whose sizes give a layer the same operators, as a rule: others
-    would be split apart (:mod:`projector.size`) whenever some are built, each time after half a layer."""
+    """Returns a key of runs with equal :func:`but_for_sizes` whose sizes, as a rule, give a layer the same operators:
+    other runs would be split apart (:mod:`projector.size`) in every build, each time after half a layer."""
     recipe = resolved.workload.recipe
     return but_for_sizes(resolved), recipe.tp == 1, recipe.cp
 
 
 def but_for_passing(resolved: Resolved) -> Hashable:
-    """Equal for runs whose ranks hold the same weights, but for their numbers."""
+    """Returns a key of runs whose ranks hold the same weights in different numbers."""
     workload = resolved.workload
     return workload.model, workload.framework, resolved.execution, _weighed(workload.recipe), _host(resolved)
 
 
 def told_once(resolved: Resolved) -> Hashable:
-    """Equal for runs that do the same once a step, but for its numbers."""
+    """Returns a key of runs that do the same once a step, in different numbers."""
     return _once(resolved.workload.recipe)
 
 
 def numbers(runs: Sequence[Resolved]) -> NDArray[np.int64]:
-    """Returns ``[numbers, runs]``: what :func:`in_columns` makes columns of."""
+    """Returns ``[numbers, runs]``: the sizes that :func:`in_columns` turns into columns."""
     return np.array([_numbers(run.workload) for run in runs], np.int64).reshape(len(runs), len(_NUMBERS) + 1).T
 
 
 def cells(run: Resolved, number: int) -> NDArray[np.int64]:
-    """Returns the same ``[numbers, number]`` of a run whose sizes are columns."""
+    """Returns the same ``[numbers, number]`` for a run whose sizes are columns."""
     return np.stack([np.broadcast_to(raw(value), (number,)) for value in _numbers(run.workload)])
 
 
 def in_columns(one: Resolved, cells: NDArray[np.int64]) -> Resolved:
-    """One run for many, whose layers are alike :func:`but_for_sizes`: sizes, and what ranks there are, are columns with a
-    row for each (``cells``: :func:`numbers` of them). All other fields are those of ``one``."""
+    """Returns one run for many with equal :func:`but_for_sizes`: sizes, and numbers of ranks, are columns with a row
+    for each run (``cells``: :func:`numbers` of them). All other fields are those of ``one``."""
     *sizes, gpus = cells[:, 0].tolist() if cells.shape[1] == 1 else map(column, cells)
     given = dict(zip(_NUMBERS, sizes, strict=True))
     return evolve(one, workload=evolve(one.workload, recipe=evolve(one.workload.recipe, **given), gpus=gpus))

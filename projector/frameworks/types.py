@@ -24,10 +24,10 @@ _HOST = parameter(
 class Framework:
     """A framework file: names, defaults of recipe fields, strategies, FLOP formula, each with its source in the file.
 
-    ``rules`` change defaults or strategies when all words of their ``when`` hold, in order. ``uncertain``: recipe fields
-    whose default is a guess for published figures (they are reported as assumed when a source leaves them out).
-    ``published``: what such figures are taken to have been run with where that differs from the framework's default.
-    ``constants``: the numbers of this file's strategies with where they come from, those of a rule under its ``when``.
+    ``rules`` change defaults or strategies when all words of their ``when`` hold, in order. ``uncertain``: recipe
+    fields whose default is a guess for published figures (they are reported as assumed when a source leaves them out).
+    ``published``: values that published runs are assumed to have where they differ from the framework's default.
+    ``constants``: the numbers of this file's strategies with their sources, those of a rule under its ``when``.
     """
 
     name: str
@@ -48,8 +48,8 @@ class Resolved(HashedOnce):
     """A workload with nothing left open: every recipe field stated, the execution chosen, and what was assumed.
 
     ``node_ranks``, ``pod_ranks``: ranks of the run in one node (NVLink domain) of its cluster, and in one pod where the
-    network has a third level. Of each rank: ``host_bandwidth``: bytes/s from the host's memory to the device alone;
-    ``host_copies``: its share of host memory when all copy; ``host_optimizer``: what an optimizer there sustains of it.
+    network has a third level. For each rank, ``host_bandwidth``: bytes/s from the host's memory to the device alone;
+    ``host_copies``: its share of host memory when all copy; ``host_optimizer``: the rate that an optimizer there sustains.
     """
 
     workload: Workload
@@ -63,8 +63,8 @@ class Resolved(HashedOnce):
 
     @property
     def autograd_sums(self) -> int:
-        """Micro-batches of a step whose weight gradients are added to kept ones by a pass of their own: all but the first,
-        where no kernel of the framework adds them."""
+        """Returns the micro-batches of a step whose weight gradients a pass of their own adds to kept ones: all but the
+        first, where no kernel of the framework adds them."""
         run = self.execution
         kept = run.fusion.wgrad_accumulation == "none" and not run.runtime.whole_step
         return self.workload.num_microbatches - 1 if kept else 0

@@ -1,4 +1,4 @@
-"""What a framework chooses among: strategies, each with the parameters that its framework may change."""
+"""The mechanisms that frameworks choose: strategies, each with the parameters that its framework may change."""
 
 from projector.mechanisms.execution import Execution
 

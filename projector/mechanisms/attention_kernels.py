@@ -1,8 +1,8 @@
-"""Which attention kernel a stack runs: what each kernel wants of a call, in the order in which the stack tries them.
+"""The attention kernels that a stack runs: the calls that each kernel takes, in the order in which the stack tries them.
 
-A profile names the kernel that its stack prefers (``kernels: {attention: …}``). Where a call does not meet what that
-kernel wants (head dimensions, type, lengths, window, sinks, direction, architecture, the date of the build), the next of
-the list runs, without a word in any log. The last one takes every call.
+A profile names the kernel that its stack prefers (``kernels: {attention: …}``). Where a call does not meet that
+kernel's conditions (head dimensions, type, lengths, window, sinks, direction, architecture, the date of the build), the
+next of the list runs, without a word in any log. The last one takes every call.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from projector.operators.types import Attention
 from projector.size import most
 
 UNFUSED = "unfused"
-"""No flash kernel: products and softmax over scores in memory."""
+"""Family of calls without a flash kernel: products and softmax over scores in memory."""
 
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """What a kernel wants of a call; what is left at its default does not matter.
+    """The conditions under which a kernel takes a call; a field at its default is no condition.
 
-    ``family``: whose constants price it. ``widths``: ranges of (qk, v); ``equal``: one width for both. ``square``: as many
-    queries as keys; ``multiple``: of both lengths. ``window``, ``sinks``: whether it takes them. ``since``: the month from
-    which builds have it. ``pads``: the narrower width is padded to the wider.
+    ``family``: whose constants price it. ``widths``: ranges of (qk, v); ``equal``: one width for both. ``square``: as
+    many queries as keys; ``multiple``: of both lengths. ``window``, ``sinks``: whether the kernel takes them.
+    ``since``: the month from which builds have it. ``pads``: the narrower width is padded to the wider.
     """
 
     family: str
@@ -48,7 +48,7 @@ class Kernel:
     pads: bool = False
 
     def wants(self) -> str:
-        """Returns the preconditions in words."""
+        """Returns the conditions in words."""
         spans = ("/".join(f"{a}" if a == b else f"{a}-{b}" for a, b in pair) for pair in self.widths)
         words = (
             " ".join(self.archs),
@@ -63,7 +63,7 @@ class Kernel:
         return ", ".join(word for word in words if word)
 
     def takes(self, op: Attention, arch: str, built: str) -> bool:
-        """Returns whether a build of ``built`` (month; empty: of today) runs ``op`` with it on ``arch``."""
+        """Returns whether a build of ``built`` (month; empty: of today) runs ``op`` with this kernel on ``arch``."""
         qk, v = op.head_dim_qk, op.head_dim_v
         fits = (_within(qk, one) and _within(v, other) for one, other in self.widths)
         return (
@@ -85,13 +85,13 @@ def _within(width: int, span: Span) -> bool:
 
 
 def _spans(text: str) -> tuple[Span, Span]:
-    """``33-192/128`` as the spans of both widths; one alone is both."""
+    """Returns the spans of both widths in a text such as ``33-192/128``; a single span holds for both."""
     each = [tuple(map(int, span.split("-"))) for span in text.split("/")]
     return (each[0][0], each[0][-1]), (each[-1][0], each[-1][-1])
 
 
 def _group(name: str) -> tuple[Kernel, ...]:
-    """The kernels of a group of ``attention_kernels.yaml``."""
+    """Returns the kernels of a group of ``attention_kernels.yaml``."""
     told = _FILE[name]
     return tuple(_kernel({**told["common"], **each}) for each in told["kernels"])
 
@@ -107,16 +107,16 @@ _WIDE = ("bf16", "fp16", "fp32", "tf32")
 
 
 def _sixteen_bit(kernel: Kernel) -> Kernel:
-    """The build that adds dQ with 16-bit atomics."""
+    """Returns the build of ``kernel`` that adds dQ with 16-bit atomics."""
     return replace(kernel, family="aiter_a16", square=True, multiple=64)
 
 
 def _from_python(kernel: Kernel) -> Kernel:
-    """The same for callers of AITER's Python functions, as Primus-Turbo is: their condition kept causal heads of 192/128
-    from the assembly backward on gfx950 (aiter/ops/mha.py, ``can_impl_fmha_v3_bwd_gfx950``: "and nmask", later without),
-    and DeepSeek-V2-Lite ran Composable Kernel's with Turbo's attention in May 2026, forward in assembly (torch trace,
-    AMD-AGI/Primus@7e45b589 pilot/pilot/state/runs/dsv2_lite_fp8_mi355x_20260511T024914Z_baseline). C++ has its own.
-    """
+    """Returns ``kernel`` for callers of AITER's Python functions, as Primus-Turbo is: their condition kept causal heads
+    of 192/128 from the assembly backward on gfx950 (aiter/ops/mha.py, ``can_impl_fmha_v3_bwd_gfx950``: "and nmask",
+    later without), and DeepSeek-V2-Lite ran Composable Kernel's with Turbo's attention in May 2026, forward in assembly
+    (torch trace, AMD-AGI/Primus@7e45b589 pilot/pilot/state/runs/dsv2_lite_fp8_mi355x_20260511T024914Z_baseline). C++
+    has its own."""
     kept = kernel.widths == (_spans("192/128"),) and kernel.archs == ("gfx950",)
     return replace(kernel, since="2026-06") if kept else kernel
 
@@ -136,28 +136,27 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = {
     "cudnn": (*_group("cudnn"), *(replace(each, equal=True) for each in _FA2), *_NONE),  # TE: "does not support MLA"
     "fa2": (*_FA2, *_NONE),
 }
-"""By the kernel that a profile names, what the stack tries, best first; a kernel that is not here takes every call."""
+"""Kernels that a stack tries, best first, by the kernel that a profile names; one that is not here takes every call."""
 
 _MONTHS = tuple(sorted({kernel.since for chain in KERNELS.values() for kernel in chain}))
 
 
 def epoch(date: str | None) -> str:
-    """The last month until ``date`` in which any kernel was added: builds between two such months run alike. Empty where
-    no date is stated.
-    """
+    """Returns the last month until ``date`` in which a kernel was added (builds between two such months run alike), or
+    ""."""
     if not date:
         return ""
     return max((month for month in _MONTHS if month <= date[:7]), default="") or "0000-00"
 
 
 def taker(preferred: str, built: str, arch: str, op: Attention) -> Kernel | None:
-    """The first kernel of the stack's list that takes the call as it is; None where none does or no list is known."""
+    """Returns the first kernel of the stack's list that takes the call as it is; None without one, or without a list."""
     return next((kernel for kernel in KERNELS.get(preferred, ()) if kernel.takes(op, arch, built)), None)
 
 
 @mechanism(off=lambda preferred, *call: (preferred.removesuffix("_python"), call[-1]))
 def choose(preferred: str, built: str, arch: str, op: Attention) -> tuple[str, Attention]:
-    """(Family of the kernel that runs, the operator as that kernel executes it)."""
+    """Returns (family of the kernel that runs, the operator as that kernel executes it)."""
     chain = KERNELS.get(preferred)
     if chain is None:
         return preferred, op

@@ -1,4 +1,4 @@
-"""How a framework executes a workload: one strategy of every mechanism."""
+"""The execution of a workload by a framework: one strategy of every mechanism."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ from projector.operators.types import Operator
 from projector.workload.recipe import Recipe
 
 Stated = Mapping[str, Mapping[str, Any]]
-"""By mechanism: the strategy's name (``strategy``) and parameters of it."""
+"""The name (``strategy``) and parameters of a strategy, by mechanism."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Execution(HashedOnce):
-    """Behaviour of one framework (one release range of it) on one GPU vendor's stack. Without a profile: Megatron-
-    Core's."""
+    """How one framework (one release range of it) runs on one GPU vendor's stack; by default as Megatron-Core does."""
 
     kernels: Kernels = Kernels()
     fusion: Fusion = TransformerEngine()
@@ -51,11 +50,11 @@ class Execution(HashedOnce):
 
     @classmethod
     def of(cls, **stated: Mapping[str, Any]) -> Execution:
-        """From what a profile says, which :func:`problems` found sound."""
+        """Returns the execution that a profile states; :func:`problems` has checked it."""
         return cls().evolve(**stated)
 
     def evolve(self, **stated: Mapping[str, Any]) -> Execution:
-        """With other parameters, or other strategies where ``strategy`` names one (which then starts with its own)."""
+        """Returns it with other parameters, or other strategies (from their defaults) where ``strategy`` names one."""
         chosen: dict[str, Any] = {place: _chosen(getattr(self, place), place, how) for place, how in stated.items()}
         return replace(self, **chosen)
 
@@ -85,7 +84,7 @@ def _chosen(before: Strategy, place: str, stated: Mapping[str, Any]) -> Strategy
 
 
 def _kinds(place: str) -> Mapping[str, type[Strategy]]:
-    """Strategies of a mechanism by name."""
+    """Returns the strategies of a mechanism by name."""
     alone: dict[str, tuple[type[Strategy], ...]] = {
         "kernels": (Kernels,),
         "tensor_parallel": (AutogradFunctions, DTensor),
@@ -99,8 +98,7 @@ def _kinds(place: str) -> Mapping[str, type[Strategy]]:
 
 
 def merged(base: Stated, more: Stated) -> dict[str, Mapping[str, Any]]:
-    """Returns ``base`` with ``more`` over it: parameter by parameter, or afresh where ``more`` names another
-    strategy."""
+    """Returns ``base`` with ``more`` over it: parameter by parameter, or afresh where ``more`` names another strategy."""
     whole = dict(base)
     for place, stated in more.items():
         old = base.get(place, {})
@@ -119,8 +117,7 @@ _PLACES = tuple(field.name for field in fields(Execution))
 
 
 def problems(where: str, prefix: str, stated: Mapping[str, Any], base: Stated) -> list[Problem]:
-    """Returns the mistakes in the mapping ``stated`` of a profile, whose strategies are those of ``base`` unless it
-    names others."""
+    """Returns the mistakes in ``stated`` of a profile, whose strategies are those of ``base`` unless it names others."""
     found: list[Problem] = []
     for place, how in stated.items():
         if place not in _PLACES:
@@ -137,9 +134,9 @@ _KINDS: tuple[type[Dispatch], ...] = (AllGather, AllToAll, DeepEP, HybridEP, Meg
 
 
 def of_recipe(strategy: Dispatch, recipe: Recipe) -> Dispatch:
-    """``strategy`` where it is what a recipe's dispatcher is, else the one of that word, with the same parameters.
+    """Returns ``strategy`` where it is the recipe's dispatcher, else the dispatcher of that name, with the same parameters.
 
-    Raises :class:`Unsupported` for a word that is none.
+    Raises :class:`Unsupported` for an unknown dispatcher.
     """
     word = recipe.moe_token_dispatcher_type or "alltoall"
     if word == "flex":

@@ -1,4 +1,4 @@
-"""Mechanisms with one strategy each, which is data: those whom it concerns read its parameters."""
+"""Mechanisms with a single strategy, which is data: its parameters are read where they matter."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _GROUPED = ("fused", "multi_stream", "loop", "masked")
 
 @dataclass(frozen=True, kw_only=True)
 class Kernels(Strategy):
-    """The libraries that products, attention and grouped products come from: keys of the kernel models.
-    ``attention``: what the stack prefers (:mod:`projector.mechanisms.attention_kernels` says what runs); ``built``: the
-    month of its build, as far as that matters there. ``grouped``: what runs where no ``moe_grouped_gemm`` is named."""
+    """The libraries of dense products, attention and grouped products: keys of the kernel models. ``attention``: the
+    kernel that the stack prefers (:mod:`projector.mechanisms.attention_kernels` says which runs); ``built``: the month
+    of its build, as far as that matters there. ``grouped``: the backend where no ``moe_grouped_gemm`` is named."""
 
     name: ClassVar[str] = "libraries"
     gemm: str = "cublaslt"
@@ -27,12 +27,12 @@ class Kernels(Strategy):
     grouped: str = "multi_stream"
 
     def run_by(self, recipe: Recipe) -> Kernels:
-        """With the FlashAttention that a recipe names."""
+        """Returns the libraries with the FlashAttention that a recipe names."""
         named = recipe.attention_backend in ("fa2", "fa3", "fa4")
         return self.evolve({"attention": recipe.attention_backend}) if named else self
 
     def grouped_by(self, recipe: Recipe) -> str:
-        """Returns what grouped products run on: the recipe's choice where it is one; from sync-free stage 2 on one
+        """Returns the backend of grouped products: the recipe's choice where it is one; from sync-free stage 2 on one
         kernel that reads its sizes on the device (AMD-AGI/Primus primus/backends/megatron/core/extensions)."""
         if (recipe.sync_free_stage or 0) >= 2:
             return "fused"
@@ -46,9 +46,9 @@ class Kernels(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineEngine(Strategy):
-    """``p2p_synchronous``: a stage waits for its messages; ``batch_p2p_sync``: so does its host, for the whole device.
-    ``idle_stages_compute``: one program for all stages; those without input run on zeros. ``keeps_boundary_tensors``: a
-    stage's received input and its output stay until its backward."""
+    """How stages run. ``p2p_synchronous``: a stage waits for its messages; ``batch_p2p_sync``: so does its host, for
+    the whole device. ``idle_stages_compute``: one program for all stages; those without input run on zeros.
+    ``keeps_boundary_tensors``: a stage's received input and its output stay until its backward."""
 
     name: ClassVar[str] = "stages"
     p2p_synchronous: bool = True
@@ -59,13 +59,12 @@ class PipelineEngine(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class Recompute(Strategy):
-    """``pruned``: what only a layer's output needs is not computed again in its backward (a compiler proves it dead).
-    ``traced``: ``torch.compile`` takes the checkpoint in with its layer, so it is pruned where the recipe compiles.
-    ``stops``: torch's non-reentrant checkpoint ends a replay with the last tensor that is saved (pytorch/pytorch
+    """How checkpoints replay. ``pruned``: what only a layer's output needs is not computed again in its backward (a compiler
+    proves it dead). ``traced``: ``torch.compile`` takes the checkpoint in with its layer, so it is pruned where the recipe
+    compiles. ``stops``: torch's non-reentrant checkpoint ends a replay with the last tensor that is saved (pytorch/pytorch
     torch/utils/checkpoint.py, ``early_stop``, the default since 2.1), which an operator of autograd saves ``before`` it
-    runs, a Function ``after``; empty: at its end.
-    ``keeps_magnitudes``: an operator-selective checkpoint in eager mode keeps the magnitudes that casts to 8 bits take the
-    maximum of, ``keeps_exchanged`` what an all-to-all of experts brought."""
+    runs, a Function ``after``; empty: at its end. ``keeps_magnitudes``: an operator-selective checkpoint in eager mode keeps
+    the magnitudes whose maximum casts to 8 bits take, ``keeps_exchanged`` what an all-to-all of experts brought."""
 
     name: ClassVar[str] = "checkpoints"
     pruned: bool = False
@@ -83,11 +82,11 @@ class Recompute(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class Adapters(Strategy):
-    """``frozen_weights_quantised``: weights below adapters exist in the narrow compute type only. ``transposes_kept``: with
-    their transposed copies where a GEMM needs them and one scale serves a whole tensor, else made for each use
-    (Megatron-LM ``disable_parameter_transpose_cache``). ``dropout``: of the input of an adapter; above 0 its mask is
-    kept. ``fused``: without tensor parallelism its second product scales and adds to the base linear's output, and its
-    gradient is added to by the base linear's (TransformerEngine's operation fuser, NVIDIA/NeMo PR 14411)."""
+    """How low-rank adapters run. ``frozen_weights_quantised``: weights below adapters exist in the narrow compute type only.
+    ``transposes_kept``: with their transposed copies where a GEMM needs them and one scale serves a whole tensor, else made
+    for each use (Megatron-LM ``disable_parameter_transpose_cache``). ``dropout``: of the input of an adapter; above 0 its
+    mask is kept. ``fused``: without tensor parallelism its second product scales and adds to the base linear's output, and
+    the base linear's gradient product adds to its gradient (TransformerEngine's operation fuser, NVIDIA/NeMo PR 14411)."""
 
     name: ClassVar[str] = "low_rank"
     frozen_weights_quantised: bool = False

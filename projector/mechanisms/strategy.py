@@ -1,4 +1,4 @@
-"""A mechanism is chosen among strategies: frozen dataclasses with a name, found by the file they stand in."""
+"""The strategies of a mechanism: frozen dataclasses with a name, found by the file that defines them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from projector.errors import Problem, nearest
 from projector.io.typed import hints, is_a
 
 STRATEGY = "strategy"
-"""The key of a profile that names one; all others of its mapping are parameters."""
+"""The key of a profile that names a strategy; all other keys of its mapping are parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """One way to do what a mechanism does. Its fields are its parameters: ``bool``, ``int``, ``float`` or ``str``."""
+    """One way to run a mechanism. Its fields are its parameters: ``bool``, ``int``, ``float`` or ``str``."""
 
     name: ClassVar[str]
 
@@ -28,13 +28,13 @@ class Strategy:
         return dataclasses.replace(self, **parameters)
 
     def carried(self, to: type[Strategy]) -> dict[str, Any]:
-        """Returns the parameters of this one that ``to`` has as well."""
+        """Returns the parameters of this strategy that ``to`` has as well."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(to) if hasattr(self, field.name)}
 
 
 @cache
 def found_in(name: str) -> Mapping[str, type[Strategy]]:
-    """Strategies by name: what the module ``name``, or each file of the package ``name``, defines and names."""
+    """Returns the named strategies that module ``name``, or each file of package ``name``, defines, by their names."""
     mechanism = importlib.import_module(name)
     files = pkgutil.iter_modules(getattr(mechanism, "__path__", ()))
     modules = [mechanism, *(importlib.import_module(f"{name}.{file.name}") for file in files)]
@@ -50,7 +50,7 @@ def found_in(name: str) -> Mapping[str, type[Strategy]]:
 
 
 def mistakes(where: str, place: str, kinds: Mapping[str, type[Strategy]], stated: Mapping[str, Any]) -> list[Problem]:
-    """Returns what is wrong with a mapping that names a strategy and some of its parameters."""
+    """Returns the problems of a mapping that names a strategy and some of its parameters."""
     name = stated[STRATEGY]
     if name not in kinds:
         return [Problem(where, f"{place}.{STRATEGY}", name, nearest(str(name), tuple(kinds)))]

@@ -1,4 +1,4 @@
-"""How tensor parallelism is written: autograd functions around local products, or sharded tensors that redistribute."""
+"""Implementations of tensor parallelism: autograd functions around local products, or sharded tensors that redistribute."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from projector.mechanisms.strategy import Strategy
 
 @dataclass(frozen=True, kw_only=True)
 class TensorParallel(Strategy):
-    """``quantised_gather``: cast recipes whose gathers carry 8 bits (``all`` or ``tensorwise``). ``backward_overlap``:
-    the input is gathered again beside dgrad, its gradient summed beside wgrad."""
+    """How collectives run beside products. ``quantised_gather``: cast recipes whose gathers carry 8 bits (``all`` or
+    ``tensorwise``). ``backward_overlap``: the input is gathered again beside dgrad, its gradient summed beside wgrad."""
 
     sharded_tensors: ClassVar[bool]
-    """Products see whole tensors that are sharded underneath."""
+    """Whether products see whole tensors that are sharded underneath."""
     quantised_gather: str = "all"
     backward_overlap: bool = True
 
     def copies(self, kind: str, batch: int) -> bool:
-        """Returns whether a collective along the sequence takes a copy of the whole tensor, because it joins another
-        dimension."""
+        """Returns whether a collective along the sequence copies the whole tensor, because it joins another dimension."""
         return False
 
 
@@ -35,7 +34,7 @@ class AutogradFunctions(TensorParallel):
 @dataclass(frozen=True, kw_only=True)
 class DTensor(TensorParallel):
     """torch distributed/tensor: weights are sharded tensors that redistribute on the spot, and the wait follows the
-    collective; symmetric memory moves it by copy engines (torch distributed/_symmetric_memory). 8-bit gathers for
+    collective; symmetric memory moves it by copy engines (torch distributed/_symmetric_memory). 8-bit gathers are for
     tensor-wise scaling only (torchtitan models/llama3/infra/parallelize.py)."""
 
     name: ClassVar[str] = "dtensor"
@@ -44,7 +43,7 @@ class DTensor(TensorParallel):
     backward_overlap: bool = False
 
     def copies(self, kind: str, batch: int) -> bool:
-        """The sequence is the second dimension and collectives join the first: chunks are concatenated before a scatter, and
-        after a gather unless the batch is one (torch distributed/_functional_collectives.py,
-        ``_chunk_or_narrow_cat``, ``_maybe_view_chunk_cat``)."""
+        """Returns True for a scatter, and for a gather unless the batch is one: the sequence is the second dimension
+        and collectives join the first, so chunks are concatenated before or after (torch
+        distributed/_functional_collectives.py, ``_chunk_or_narrow_cat``, ``_maybe_view_chunk_cat``)."""
         return kind == "reduce_scatter" or batch > 1

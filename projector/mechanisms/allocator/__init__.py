@@ -1,4 +1,4 @@
-"""What every allocator answers: what a peak of live bytes takes of the device."""
+"""Allocators: how much of a device's memory a peak of live bytes takes."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ _CONTEXT = parameter(1.0e9, unit="B", kind="assumed", source="estimate: context 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocator(Strategy, ABC):
-    """``context_bytes``: of the driver and its libraries, outside the allocator; ``peer_bytes``: there for each other rank
-    with which experts are exchanged. ``states_first``: optimizer states exist before any activation, else the first step
-    makes them in blocks that activations left, and later activations need blocks of their own. In all methods ``tp``: size
-    of the tensor parallel group; ``ragged``: buffers of experts change size with every micro-batch; ``outside``: bytes of
-    the device outside the allocator."""
+    """How memory is allocated. ``context_bytes``: of the driver and its libraries, outside the allocator;
+    ``peer_bytes``: there for each other rank with which experts are exchanged. ``states_first``: optimizer states exist
+    before any activation, else the first step makes them in blocks that activations left, and later activations need
+    blocks of their own. In all methods ``tp``: size of the tensor parallel group; ``ragged``: buffers of experts change
+    size with every micro-batch; ``outside``: bytes of the device outside the allocator."""
 
     planned: ClassVar[bool] = False
-    """A compiler places every buffer of a step ahead of time: no slack, no gradients kept."""
+    """Whether a compiler places every buffer of a step ahead of time: no slack, no gradients kept."""
     context_bytes: float = _CONTEXT
     peer_bytes: float = 0.0
     states_first: bool = False
 
     def usable(self, memory: float, left: float) -> float:
-        """Returns what a run can allocate on a device of ``memory`` bytes, of which the driver leaves ``left``."""
+        """Returns the bytes that a run can allocate on a device of ``memory`` bytes, of which the driver leaves ``left``."""
         return left
 
     @abstractmethod
     def reserved(self, allocated: float, tp: int, ragged: bool) -> float:
-        """Returns what the allocator holds at a peak of ``allocated`` bytes."""
+        """Returns the bytes that the allocator holds at a peak of ``allocated`` bytes."""
 
     @abstractmethod
     def needed(self, allocated: float, tp: int, ragged: bool, outside: float) -> tuple[float, float]:
-        """Returns what such a peak needs of the usable bytes at the least, and as a rule."""
+        """Returns how many of the usable bytes such a peak needs at least, and as a rule."""
 
     def on_device(self, reserved: float, memory: float, outside: float) -> float:
-        """Returns what the device shows as used (nvidia-smi, rocm-smi)."""
+        """Returns the bytes that the device shows as used (nvidia-smi, rocm-smi)."""
         return reserved + outside
 
     def run_by(self, recipe: Recipe) -> Self:
-        """With the share of the device that a recipe gives it."""
+        """Returns this allocator with the share of the device that ``recipe`` gives it."""
         return self
 
 
@@ -57,8 +57,8 @@ _POOL = parameter(
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPool(Allocator):
-    """``pool_fraction``: share of the device that the pool takes, XLA_PYTHON_CLIENT_MEM_FRACTION. Context and communicators
-    live outside it."""
+    """A pool in which a compiler places every buffer. ``pool_fraction``: share of the device that the pool takes,
+    XLA_PYTHON_CLIENT_MEM_FRACTION. Context and communicators live outside it."""
 
     name: ClassVar[str] = "planned_pool"
     planned: ClassVar[bool] = True
@@ -82,7 +82,7 @@ class PlannedPool(Allocator):
 
 
 # PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp): freed blocks stay with the process.
-# What it holds over what is live, and how that lies around its mean without tensor parallelism and with it.
+# Its held over its live bytes, and how far that ratio lies from its mean without tensor parallelism and with it.
 _RESERVED, _TP1, _TP = parameter(
     (1.05, 0.068 - 0.05, 0.033 - 0.05),
     kind="fitted",
@@ -90,7 +90,7 @@ _RESERVED, _TP1, _TP = parameter(
     "tensor parallelism 1.068, with it 1.033",
     scored=True,
 )
-# The same where tensors of tensor parallel collectives come back late.
+# Held over live bytes where tensors of tensor parallel collectives come back late.
 _RECORDED = parameter(
     1.27,
     kind="fitted",
@@ -99,7 +99,7 @@ _RECORDED = parameter(
     high=1.32,
     scored=True,
 )
-# The allocator gives cached blocks back before it fails; this share of the allocated bytes it cannot.
+# The allocator gives cached blocks back before it fails, except for this share of the allocated bytes.
 _UNAVOIDABLE = parameter(
     0.02,
     kind="assumed",
@@ -112,12 +112,12 @@ _UNAVOIDABLE = parameter(
 
 @dataclass(frozen=True, kw_only=True)
 class Caching(Allocator):
-    """``reserved_over_allocated``: what it holds at the peak over what is live. ``ragged_slack``: share of the live bytes
-    lost between segments where buffers change size: split segments cannot be given back, so all of it is needed.
-    ``records_streams``: tensors of a collective come back when the device has run it, not when the host has queued what
-    follows (``Tensor.record_stream``: torch before pull request 148590, 2025-03, unless TORCH_NCCL_AVOID_RECORD_STREAMS=1;
-    pytorch/torchtitan pull request 737 on what that costs with tensor parallelism), and a host that runs ahead takes new
-    blocks meanwhile. Decomposed exchanges (``tp_comm_overlap``) have buffers of their own."""
+    """PyTorch's caching allocator. ``reserved_over_allocated``: held over live bytes at the peak. ``ragged_slack``: share of
+    the live bytes lost between segments where buffers change size: split segments cannot be given back, so all of it is
+    needed. ``records_streams``: tensors of a collective come back when the device has run it, not when the host has queued
+    what follows (``Tensor.record_stream``: torch before pull request 148590, 2025-03, unless
+    TORCH_NCCL_AVOID_RECORD_STREAMS=1; pytorch/torchtitan pull request 737 on the cost with tensor parallelism), and a host
+    that runs ahead takes new blocks meanwhile. Decomposed exchanges (``tp_comm_overlap``) have buffers of their own."""
 
     name: ClassVar[str] = "caching"
     reserved_over_allocated: float = _RESERVED

@@ -1,4 +1,4 @@
-"""What every strategy of data parallelism answers: what is resident, what travels, when, and beside what.
+"""The base of all strategies of data parallelism: what is resident, what travels, when, and beside what.
 
 Bytes follow Megatron-LM's distributed optimizer (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/distributed,
 core/optimizer) and PyTorch FSDP2 (pytorch/torchtitan@b5bcd76c6 torchtitan/distributed).
@@ -43,8 +43,8 @@ _HOST_RATE = parameter(
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Gathered weights (and their gradients) on top of a rank's own share, bytes: during layers, while the loss is
-    differentiated, and while the output layer is."""
+    """Bytes of gathered weights (and their gradients) on top of a rank's own share: during layers (``forward``,
+    ``backward``), while the ``loss`` is differentiated, and while the output layer (``projection``) is."""
 
     forward: float = 0.0
     backward: float = 0.0
@@ -59,31 +59,30 @@ class DataParallel(Strategy):
     ``parameter_bytes``, ``master_bytes``: of a weight as the model reads it, and of the optimizer's own copy (0: it has
     none). ``grad_bytes``: of an element of the accumulation buffer; ``kept_gradient_bytes``: of a second, narrow one
     beside it. ``reduce_bytes``, ``gather_bytes``: of an element on the wire; ``product_gather_bytes``: of a gathered
-    weight whose products are quantised, where that is another. ``overlap``: share of the shorter of compute and weight
-    traffic of a unit that really runs beside the other; ``opaque_overlap``: what is left of that beside layers whose experts
-    run in custom calls. ``prefetches``: a unit's traffic may run beside its neighbours' work; else only gathers do, beside
-    their own unit's, ``gather_combine_bytes`` in one (projector/step/one_iteration.py). ``across_nodes``: ranks of one shard
-    group sit in different nodes (a mesh axis over the network). ``flat_buffers``: weights are copied into one flat buffer on
-    the device when the model is wrapped. ``keeps_gathered``: a unit that is gathered for its forward stays so until its
-    backward (torch ``ShardingStrategy.SHARD_GRAD_OP``, ``reshard_after_forward=False``). ``defers_sync``: gradients of all
-    micro-batches add up whole on every rank and are reduced beside the last backward (torch ``no_sync``,
-    ``set_requires_gradient_sync``). ``always_divides_states``: without any sharding the optimizer's states are shared out
-    all the same. ``root_holds_ends``: of FSDP2, layers alone are units of their own, embedding and output
-    layer the root's. ``host_optimizer_bytes``,
-    ``host_optimizer_rate``: an optimizer on the CPU: host-memory traffic of a parameter, and parameters/s of one process.
+    weight whose products are quantised, where that differs. ``overlap``: share of the shorter of compute and weight
+    traffic of a unit that really runs beside the other; ``opaque_overlap``: factor on that beside layers whose experts
+    run in custom calls. ``prefetches``: a unit's traffic may run beside its neighbours' work; else only gathers do,
+    beside their own unit's, ``gather_combine_bytes`` in one (projector/step/one_iteration.py). ``across_nodes``: ranks
+    of one shard group sit in different nodes (a mesh axis over the network). ``flat_buffers``: weights are copied into
+    one flat buffer on the device when the model is wrapped. ``keeps_gathered``: a unit that is gathered for its forward
+    stays so until its backward (torch ``ShardingStrategy.SHARD_GRAD_OP``, ``reshard_after_forward=False``).
+    ``defers_sync``: gradients of all micro-batches add up whole on every rank and are reduced beside the last backward
+    (torch ``no_sync``, ``set_requires_gradient_sync``). ``always_divides_states``: without any sharding the optimizer's
+    states are shared out all the same. ``root_holds_ends``: under FSDP2 only layers are units of their own, embedding
+    and output layer belong to the root. ``host_optimizer_bytes``, ``host_optimizer_rate``: for an optimizer on the CPU,
+    host-memory traffic of a parameter, and parameters/s of one process.
     """
 
     degree: ClassVar[str]
-    """The ``data_parallel_sharding`` of a recipe that runs it."""
+    """The ``data_parallel_sharding`` of a recipe that runs this strategy."""
     divided: ClassVar[frozenset[str]] = frozenset()
-    """What the ranks of a shard group share out: of ``weights``, ``gradients``, ``states``."""
+    """Those of ``weights``, ``gradients``, ``states`` that the ranks of a shard group share out."""
     megatron_core: ClassVar[bool] = False
-    """Part of Megatron-Core: linears are Transformer Engine's, products of torch run in the output layer alone."""
+    """Whether linears are Transformer Engine's and products of torch run in the output layer alone, as in Megatron-Core."""
     clears_buffers: ClassVar[bool] = False
-    """Whole gradient buffers are cleared, scaled and looked through in every step."""
+    """Whether whole gradient buffers are cleared, scaled and, if asked, searched for NaN in each step."""
     bucketed_to_host: ClassVar[bool] = False
-    """Gradients leave for an optimizer on the host bucket by bucket beside the backward, in 16 bits; weights return
-    so."""
+    """Whether gradients go to an optimizer on the host in 16-bit buckets beside the backward, and weights return so."""
 
     parameter_bytes: float = 2.0
     master_bytes: float = 4.0
@@ -107,7 +106,7 @@ class DataParallel(Strategy):
     host_optimizer_rate: float = _HOST_RATE
 
     def run_by(self, recipe: Recipe) -> Self:
-        """With the bytes and the resharding that a recipe states."""
+        """Returns this strategy with the bytes and the resharding that a recipe states."""
         said: dict[str, Any] = {}
         if recipe.precision == "fp32":
             said["gather_bytes"] = 4.0
@@ -124,16 +123,16 @@ class DataParallel(Strategy):
         return self.evolve(said)
 
     def shards(self, workload: Workload) -> tuple[int, int]:
-        """Returns the ranks that share one optimizer state, dense (of dp · cp) and expert (of expert data
-        parallelism)."""
+        """Returns the ranks that share one optimizer state: dense (of dp · cp) and expert (of expert data parallelism)."""
         if not self.divided:
             return 1, 1
         dense, expert = self.copies(workload)
         return most(1, workload.dp * workload.recipe.cp // dense), workload.edp // expert
 
     def copies(self, workload: Workload) -> tuple[int, int]:
-        """Groups that each hold one whole state among them, dense and expert: replicas of HSDP, or instances of the
-        partial distributed optimizer (Megatron-LM core/parallel_state.py, ``num_distributed_optimizer_instances``)."""
+        """Returns the number of groups that each hold one whole state among them, dense and expert: replicas of HSDP,
+        or instances of the partial distributed optimizer (Megatron-LM core/parallel_state.py,
+        ``num_distributed_optimizer_instances``)."""
         recipe, ranks = workload.recipe, workload.dp * workload.recipe.cp
         dense = most(
             recipe.num_distributed_optimizer_instances or 1, ranks // (recipe.data_parallel_shard_size or ranks)
@@ -141,15 +140,15 @@ class DataParallel(Strategy):
         return dense, dense if workload.edp % dense == 0 else 1
 
     def resident(self, what: str, workload: Workload, dense: float, expert: float) -> float:
-        """Returns the elements of ``what`` (as in ``divided``) that one rank keeps, of those that the model has on its
-        coordinates."""
+        """Returns how many elements of ``what`` (a word of ``divided``) one rank keeps of ``dense`` and ``expert`` ones
+        that the model has on its coordinates."""
         if what not in self.divided:
             return dense + expert
         by_dense, by_expert = self.shards(workload)
         return dense / by_dense + expert / by_expert
 
     def reduction(self, workload: Workload, part: WeightSet, name: str = "grad") -> tuple[Collective, ...]:
-        """Reduction of the gradients ``part``: reduce-scatter where state is sharded, all-reduce elsewhere.
+        """Returns the reduction of the gradients ``part``: reduce-scatter where state is sharded, else all-reduce.
 
         Where several groups hold a whole state each, the shards are all-reduced between them after that.
         """
@@ -169,7 +168,7 @@ class DataParallel(Strategy):
         return tuple(ops)
 
     def gather(self, workload: Workload, part: WeightSet, name: str = "param") -> tuple[Collective, ...]:
-        """All-gather of the weights ``part`` over the ranks that share them; nothing where every rank keeps its own."""
+        """Returns the all-gather of the weights ``part`` over the ranks that share them; nothing where none are divided."""
         if not self.divided:
             return ()
         return tuple(
@@ -184,7 +183,7 @@ class DataParallel(Strategy):
         )
 
     def gathered_bytes(self, part: WeightSet, *, expert: bool) -> float:
-        """On the wire, of one whole copy of the dense or the expert weights of ``part``."""
+        """Returns the bytes on the wire of one whole copy of the dense or the expert weights of ``part``."""
         products = part.only("linear").sum(expert=expert) if self.product_gather_bytes else 0.0
         return part.sum(expert=expert) * self.gather_bytes + products * (self.layer_gather_bytes - self.gather_bytes)
 
@@ -194,8 +193,7 @@ class DataParallel(Strategy):
         return self.product_gather_bytes or self.gather_bytes
 
     def _shared(self, workload: Workload, part: WeightSet, name: str) -> Iterator[tuple[str, str, float, int]]:
-        """(name, group, elements, groups with a whole state) of the dense and expert weights that several ranks
-        have."""
+        """Yields (name, group, elements, groups with a whole state) of dense and expert weights that several ranks have."""
         dense, expert = self.copies(workload)
         if part.dense and _ranks(workload, "dp") > 1:
             yield name, "dp", part.dense, dense
@@ -203,13 +201,13 @@ class DataParallel(Strategy):
             yield f"{name}_expert", "edp", part.expert, expert
 
     def buckets(self, workload: Workload, part: WeightSet, stage: int) -> tuple[float, float]:
-        """Of the weights ``part`` of a virtual ``stage``: the share of their reduction that is its last bucket, and of their
-        gather that is its first."""
+        """Returns, for the weights ``part`` of a virtual ``stage``, the share of their reduction that is its last
+        bucket, and of their gather that is its first."""
         return _BUCKET_SHARE, _BUCKET_SHARE
 
     def main_weight(self, recipe: Recipe) -> tuple[float, bool]:
         """Returns the bytes of the optimizer's own copy of a weight (0: it has none), and whether the precision-aware
-        optimizer keeps only what bf16 lacks of it and updates the model's own beside it, in one kernel
+        optimizer keeps only what bf16 lacks of that copy and updates the model's own beside it, in one kernel
         (TransformerEngine pytorch/optimizers/fused_adam.py, ``store_param_remainders``; set by Megatron-LM)."""
         if not self.master_bytes or not recipe.use_precision_aware_optimizer:
             return self.master_bytes, False
@@ -225,8 +223,7 @@ class DataParallel(Strategy):
         return "gradients" in self.divided
 
     def keeps_whole_gradients(self, workload: Workload) -> bool:
-        """Returns whether gradients that ranks share out are whole between micro-batches, in the type of their
-        reduction."""
+        """Returns whether divided gradients are whole between micro-batches, in the type of their reduction."""
         return False
 
     def reduces_beside_backward(self, recipe: Recipe) -> bool:
@@ -238,19 +235,19 @@ class DataParallel(Strategy):
         return bool(recipe.overlap_grad_reduce)
 
     def hidden_share(self, opaque: bool) -> float:
-        """Returns the share of a unit's weight traffic that runs beside its compute; ``opaque``: a compiler cannot look
-        into it."""
+        """Returns the share of a unit's weight traffic that hides behind its compute; ``opaque``: in a compiler's
+        custom calls."""
         return self.overlap * (self.opaque_overlap if opaque else 1.0)
 
     def copied(
         self, unit: str, workload: Workload, elements: float, activation_bytes: float
     ) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
-        """Copies around a unit of ``elements`` trained weights: before its forward, before its backward, after it."""
+        """Returns the copies around a unit of ``elements`` trained weights: before forward, before and after backward."""
         return (), (), ()
 
     def gathered(self, recipe: Recipe, whole: float, unit: float, embedding: float, head: float) -> Gathered:
-        """Returns what a rank of ``whole`` weights holds of them for a while; ``unit``: the largest layer; the ends of
-        the model."""
+        """Returns the bytes that a rank of ``whole`` weights holds gathered for a while. ``unit``: elements of the
+        largest layer; ``embedding``, ``head``: of the ends of the model."""
         return Gathered()
 
     @property
@@ -260,5 +257,5 @@ class DataParallel(Strategy):
 
 
 def _ranks(workload: Workload, group: str) -> int:
-    """Ranks that reduce the same gradients: dense (``dp``) or of experts (``edp``)."""
+    """Returns the ranks that reduce the same gradients: dense (``dp``) or of experts (``edp``)."""
     return workload.edp if group == "edp" else workload.dp * workload.recipe.cp

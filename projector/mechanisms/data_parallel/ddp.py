@@ -1,4 +1,4 @@
-"""Whole copies on every rank (Li et al. 2020, PyTorch Distributed; Megatron-LM core/distributed)."""
+"""Data parallelism with whole copies on every rank (Li et al. 2020, PyTorch Distributed; Megatron-LM core/distributed)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from projector.workload.workload import Workload
 class DDP(DataParallel):
     """Gradients add up in one buffer for a step and are all-reduced in buckets after the last micro-batch.
 
-    ``bucket_elements``, ``bucket_elements_a_rank``: of a bucket, the larger of the first and as many as ranks ask for (0: no
-    buckets are counted).
+    ``bucket_elements``, ``bucket_elements_a_rank``: a bucket has the larger of the first and the second times the ranks
+    (0: no buckets are counted).
 
-    Where reductions run beside the backward, each bucket is reduced, and gathered, by a call of its own, with the latency of
-    all its steps; else one call does it all, as for what a stage of a pipeline holds, of which the first virtual stage alone
-    has buckets (NVIDIA/Megatron-LM@d98e8a64dd core/distributed: distributed_data_parallel.py, param_and_grad_buffer.py
-    ``partition_buckets``).
+    Where reductions run beside the backward, each bucket is reduced, and gathered, by a call of its own, with the
+    latency of all its steps; else one call does it all, as for the weights of a pipeline's stage, where only the first
+    virtual stage has buckets (NVIDIA/Megatron-LM@d98e8a64dd core/distributed: distributed_data_parallel.py,
+    param_and_grad_buffer.py ``partition_buckets``).
     """
 
     name: ClassVar[str] = "ddp"
@@ -36,8 +36,8 @@ class DDP(DataParallel):
     bucket_elements_a_rank: float = 0.0
 
     def run_by(self, recipe: Recipe) -> Self:
-        """With the buckets that a recipe names. MXFP8 weights travel in bf16 and are quantised where they land
-        (``reuse_grad_buf_for_mxfp8_param_ag``)."""
+        """Returns this strategy with the buckets that a recipe names. MXFP8 weights travel in bf16 and are quantised
+        where they land (``reuse_grad_buf_for_mxfp8_param_ag``)."""
         found = super().run_by(recipe)
         if recipe.ddp_bucket_size:
             found = replace(found, bucket_elements=real(recipe.ddp_bucket_size), bucket_elements_a_rank=0.0)
@@ -45,11 +45,10 @@ class DDP(DataParallel):
         return replace(found, product_gather_bytes=found.gather_bytes) if quantised else found
 
     def buckets(self, workload: Workload, part: WeightSet, stage: int) -> tuple[float, float]:
-        """Buckets are filled in the order of the backward, those of the first virtual stage alone; every other one is a
-        single bucket. The embedding comes last. Where products are gathered in FP8, all that is not FP8 joins the last
-        bucket of what is (``partition_buckets``; training/models/dist_utils.py).
-        What is left for a last bucket is half a bucket on average.
-        """
+        """Returns the shares of the last reduced and the first gathered bucket. Buckets are filled in the order of the
+        backward, in the first virtual stage alone; every other stage is a single bucket. The embedding comes last.
+        Where products are gathered in FP8, all other weights join the last FP8 bucket (``partition_buckets``;
+        training/models/dist_utils.py). A last bucket is half full on average."""
         size = self._bucket(workload)
         if not size:
             return super().buckets(workload, part, stage)
@@ -74,7 +73,8 @@ class DDP(DataParallel):
         return self._called(super().gather(workload, part, name), workload, part)
 
     def _called(self, ops: tuple[Collective, ...], workload: Workload, part: WeightSet) -> tuple[Collective, ...]:
-        """Bucket by bucket: the tensor that fills a bucket closes it, and stands over by half on average."""
+        """Divides ``ops`` into calls, one a bucket: the tensor that fills a bucket closes it and exceeds it by half on
+        average."""
         size = self._bucket(workload)
         if not size or not workload.recipe.overlap_grad_reduce or workload.recipe.pp > 1:
             return ops
@@ -86,7 +86,7 @@ class DDP(DataParallel):
         return tuple(found)
 
     def _bucket(self, workload: Workload) -> float:
-        """Elements that close a bucket; 0: buckets are not counted."""
+        """Returns the elements that close a bucket; 0: buckets are not counted."""
         return most(self.bucket_elements, self.bucket_elements_a_rank * workload.dp * workload.recipe.cp)
 
     def reduces_beside_backward(self, recipe: Recipe) -> bool:
@@ -111,8 +111,7 @@ class Zero2(DDP):
 # distrib_optimizer.py; DeepSpeed runtime/zero/stage_1_and_2.py).
 @dataclass(frozen=True, kw_only=True)
 class DistributedOptimizer(DDP):
-    """States are divided; gradients are reduce-scattered after the last micro-batch, parameters gathered before the
-    next."""
+    """States are divided; gradients are reduce-scattered after the last micro-batch, then parameters gathered."""
 
     name: ClassVar[str] = "distributed_optimizer"
     degree: ClassVar[str] = "optim"

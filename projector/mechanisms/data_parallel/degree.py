@@ -1,4 +1,4 @@
-"""The strategy that a recipe's degree of sharding runs in a framework."""
+"""The strategy that runs a recipe's degree of sharding in a framework."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _BY_DEGREE: dict[str, type[DataParallel]] = {
 
 
 def of_degree(strategy: DataParallel, degree: str | None) -> DataParallel:
-    """``strategy`` where a recipe shards as it does (``data_parallel_sharding``), else the one of that degree, with the
-    same parameters. PyTorch's own divide weights even then, and leave each gathered until its backward. An optimizer
-    without copies of its own steps the weights themselves, as torch's do: its full sharding is torch's."""
+    """Returns ``strategy`` where a recipe shards as it does (``data_parallel_sharding``), else the one of that degree,
+    with the same parameters. PyTorch's own divide weights even then, and leave each gathered until its backward. An
+    optimizer without copies of its own steps the weights themselves, as torch's do: its full sharding is torch's.
+    Raises :class:`Unsupported` for an unknown degree."""
     kind = _BY_DEGREE.get(degree or DDP.degree)
     if kind is None:
         raise Unsupported(f"data-parallel sharding {degree!r}")

@@ -17,14 +17,15 @@ from projector.workload.workload import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class FSDP2(FullySharded):
-    """Gathered weights are split into parameters, gradients packed and cast for the wire. Under a pipeline stages
+    """Gathered weights are split into parameters, gradients packed and cast for the wire. Under a pipeline, stages
     synchronise with their last backward, unit after unit: torch's schedules defer it for a stage whose own module is
-    FSDP's (torch distributed/pipelining/stage.py, ``backward_maybe_with_nosync``); what its forward frees, its backward
-    keeps. Where only units inside are, without ``wraps_stages``, every backward reduces their gradients and frees.
+    FSDP's (torch distributed/pipelining/stage.py, ``backward_maybe_with_nosync``); weights that its forward frees stay
+    after its backward. Where only units inside the stage are FSDP's (no ``wraps_stages``), every backward reduces their
+    gradients and frees.
 
     With ``root_holds_ends`` both ends stay gathered, since the root is not released after its forward (torch
-    distributed/fsdp/_fully_shard/_fsdp_state.py, ``_lazy_init``), and are reduced together when the embedding is done; else
-    the embedding is released after use (pytorch/torchtitan pull request 1094)."""
+    distributed/fsdp/_fully_shard/_fsdp_state.py, ``_lazy_init``), and are reduced together when the embedding is done;
+    else the embedding is released after use (pytorch/torchtitan pull request 1094)."""
 
     name: ClassVar[str] = "fsdp2"
     parameter_bytes: float = 4.0
@@ -32,7 +33,7 @@ class FSDP2(FullySharded):
     wraps_stages: bool = True
 
     def run_by(self, recipe: Recipe) -> Self:
-        """With weights that stay from a forward to its backward, where a wrapped stage's stay for all micro-batches."""
+        """Returns this strategy with weights kept from a forward to its backward where a wrapped stage's stay throughout."""
         found = super().run_by(recipe)
         if recipe.pp == 1 or self.wraps_stages == found._kept(recipe):
             return found
@@ -63,8 +64,8 @@ class FSDP2(FullySharded):
     def copied(
         self, unit: str, workload: Workload, elements: float, activation_bytes: float
     ) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
-        """A copy with every gather and with every reduction (torch distributed/fsdp/_fully_shard/_fsdp_collectives.py,
-        ``split_with_sizes_copy`` and ``chunk_cat``)."""
+        """Returns a copy with every gather and every reduction (torch
+        distributed/fsdp/_fully_shard/_fsdp_collectives.py, ``split_with_sizes_copy`` and ``chunk_cat``)."""
         recipe = workload.recipe
         if (recipe.data_parallel_shard_size or 1) == 1 or not elements:
             return (), (), ()
@@ -85,10 +86,10 @@ class FSDP2(FullySharded):
 # SimpleFSDP (Zhang et al. 2024, "SimpleFSDP: Simpler Fully Sharded Data Parallel with torch.compile").
 @dataclass(frozen=True, kw_only=True)
 class SimpleFSDP(FSDP2):
-    """Every weight is a collective of its own, in its forward, its backward and for its gradient: buckets are a pass over
-    the graph that has to be asked for. It is read where it lands; gradients are cast for the wire. No module is FSDP2's, so
-    a pipeline defers nothing (pytorch/torchtitan@f6ebe8402 torchtitan/experiments/graph_trainer/simple_fsdp.py,
-    ``ReplicateComputation``)."""
+    """Every weight is a collective of its own, in its forward, its backward and for its gradient: buckets are a pass
+    over the graph that has to be asked for. A weight is read where it lands; gradients are cast for the wire. No module
+    is FSDP2's, so a pipeline defers nothing (pytorch/torchtitan@f6ebe8402
+    torchtitan/experiments/graph_trainer/simple_fsdp.py, ``ReplicateComputation``)."""
 
     name: ClassVar[str] = "simple_fsdp"
     wraps_stages: bool = False

@@ -1,4 +1,4 @@
-"""What fully sharded strategies have in common (ZeRO-3): weights are gathered unit by unit, before each use."""
+"""Fully sharded strategies (ZeRO-3): weights are gathered unit by unit, before each use."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from projector.workload.workload import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class FullySharded(DataParallel):
-    """``unsharded_pipeline``: under a pipeline weights stay gathered, gradients whole until the last micro-batch: what
-    ``fsdp_reshard_after_forward`` says where a recipe states it (pytorch/torchtitan distributed/fsdp.py; torch
-    distributed/pipelining/stage.py, ``backward_maybe_with_nosync``)."""
+    """Weights, gradients and states are divided. ``unsharded_pipeline``: under a pipeline weights stay gathered,
+    gradients whole until the last micro-batch, as ``fsdp_reshard_after_forward`` of a recipe states (pytorch/torchtitan
+    distributed/fsdp.py; torch distributed/pipelining/stage.py, ``backward_maybe_with_nosync``)."""
 
     degree: ClassVar[str] = "optim_grads_params"
     divided: ClassVar[frozenset[str]] = frozenset({"states", "gradients", "weights"})
@@ -39,7 +39,7 @@ class FullySharded(DataParallel):
     def gathered(self, recipe: Recipe, whole: float, unit: float, embedding: float, head: float) -> Gathered:
         """Returns the current unit and the prefetched one; in backward also the unit's gradient and, when it is reduced
         in a wider type, that copy. The head stays gathered from its forward to its backward (torchtitan
-        models/llama3/infra/ parallelize.py)."""
+        models/llama3/infra/parallelize.py)."""
         if self._whole(recipe):
             everything = (self.layer_gather_bytes + self.reduce_bytes) * whole
             return Gathered(everything, everything, everything, everything)
@@ -57,15 +57,15 @@ class FullySharded(DataParallel):
 
     @property
     def _unit_gradient(self) -> float:
-        """Bytes of a gradient of the unit at work: as backward makes it, and as it is reduced where that is wider."""
+        """Returns the bytes of a gradient of the current unit, as backward makes it and, if wider, as it is reduced."""
         return 2.0 + (self.reduce_bytes if self.reduce_bytes > 2.0 else 0.0)
 
     def _ends(self, embedding: float, head: float) -> float:
-        """Elements that stay gathered while the loss is differentiated."""
+        """Returns the elements that stay gathered while the loss is differentiated."""
         return head
 
     def _beside_layers(self, whole: float, ends: float) -> float:
-        """Bytes that stay while layers run."""
+        """Returns the bytes that stay while layers run."""
         return 0.0
 
 
@@ -99,8 +99,8 @@ class MegatronFSDP(FullySharded):
 # MaxText/configs/base.yml, ``ici_fsdp_parallelism``, ``dcn_fsdp_parallelism``).
 @dataclass(frozen=True, kw_only=True)
 class XlaFSDP(FullySharded):
-    """fp32 weights, gathered and reduced in 16 bits, inside an iteration of the loop over layers unless XLA's flags let
-    both leave it."""
+    """fp32 weights, gathered and reduced in 16 bits, inside an iteration of the loop over layers unless XLA's flags
+    free both."""
 
     name: ClassVar[str] = "xla_fsdp"
     parameter_bytes: float = 4.0
@@ -143,7 +143,7 @@ class Zero3(FullySharded):
     def copied(
         self, unit: str, workload: Workload, elements: float, activation_bytes: float
     ) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
-        """The three passes over a unit's gradients before they are reduced."""
+        """Returns the three passes over a unit's gradients before they are reduced."""
         if not elements or (workload.recipe.data_parallel_shard_size or 1) == 1:
             return (), (), ()
         nbytes = 3 * activation_bytes * elements

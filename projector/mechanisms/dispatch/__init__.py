@@ -1,1 +1,1 @@
-"""How tokens reach their experts beyond what a recipe's dispatcher says: a file a family of strategies."""
+"""Token dispatch: how tokens reach their experts, a file for each family of strategies."""

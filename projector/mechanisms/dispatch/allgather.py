@@ -1,5 +1,5 @@
-"""Every rank gets every token of the group and keeps what its experts need (Megatron-LM core/transformer/moe/
-token_dispatcher.py, MoEAllGatherTokenDispatcher)."""
+"""Dispatch by all-gather: every rank gets every token of the group and keeps those that its experts need (Megatron-LM
+core/transformer/moe/token_dispatcher.py, MoEAllGatherTokenDispatcher)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from projector.workload.model import MoE
 
 @dataclass(frozen=True, kw_only=True)
 class AllGather(Dispatch):
-    """All tokens gathered, partial sums scattered."""
+    """All tokens are gathered, partial sums scattered."""
 
     name: ClassVar[str] = "allgather"
     word: ClassVar[str] = "allgather"

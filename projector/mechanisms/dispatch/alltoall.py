@@ -1,5 +1,5 @@
-"""Every routed copy goes to the rank of its expert (Megatron-LM core/transformer/moe/token_dispatcher.py,
-MoEAlltoAllTokenDispatcher)."""
+"""Dispatch by all-to-all: every routed copy goes to the rank of its expert (Megatron-LM
+core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from projector.workload.recipe import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class AllToAll(Dispatch):
-    """Permutation by expert, exchange, sorting by local expert, and back."""
+    """Tokens are permuted by expert, exchanged, sorted by local expert, and the way back."""
 
     name: ClassVar[str] = "alltoall"
     word: ClassVar[str] = "alltoall"
@@ -40,17 +40,17 @@ class AllToAll(Dispatch):
         return recipe.ep > 1 and not recipe.moe_pad_expert_input_to_capacity
 
     def forward_buffers(self, moe: MoE, r: Routed, view: Rank) -> float:
-        """The permuted send buffer, the receive buffer, the unsorted expert output and the result of the exchange are local
-        variables of one Python function. With one local expert nothing is sorted, so the receive buffer is the saved
-        input."""
+        """Returns the bytes of the permuted send buffer, the receive buffer, the unsorted expert output and the result
+        of the exchange, local variables of one Python function. With one local expert nothing is sorted, so the receive
+        buffer is the saved input."""
         sent, received = self.row_bytes(r, view)
         return (
             2 * sent + 2 * received + self.outputs(moe, view) - (received if moe.num_experts == view.recipe.ep else 0.0)
         )
 
     def compiled_buffers(self, r: Routed, view: Rank) -> float:
-        """Two buffers of tokens; where rows are as many as arrive also the receive buffer that the exchange writes into and
-        its copy sorted by expert (jax.lax.ragged_all_to_all takes an initialised operand)."""
+        """Returns the bytes of two buffers of tokens; where rows are as many as arrive also of the receive buffer that the
+        exchange writes into and its copy sorted by expert (jax.lax.ragged_all_to_all takes an initialised operand)."""
         sent, received = self.row_bytes(r, view)
         return 2 * sent + (0.0 if r.fixed else 2 * received)
 
@@ -103,7 +103,7 @@ class AllToAll(Dispatch):
 
 
 def _preprocess(moe: MoE, view: Rank) -> tuple[Operator, ...]:
-    """Counts per expert, gathered over the expert group: tiny kernels and one tiny all-gather, all latency."""
+    """Counts rows per expert, gathered over the expert group: tiny kernels and one tiny all-gather, all latency."""
     counts = Stream(
         name="moe.preprocess", kind="router", read=8.0 * moe.num_experts, write=8.0 * moe.num_experts, launches=10
     )
@@ -124,7 +124,7 @@ def _exchange(name: str, r: Routed, view: Rank, beside: tuple[str, ...], probs: 
 
 
 def _expert_tensor(name: str, kind: str, element: float, r: Routed, view: Rank) -> tuple[Operator, ...]:
-    """Experts split over the expert-tensor group see each other's rows; their partial outputs are summed (fp32)."""
+    """Returns the collective by which experts split over ``etp`` see all rows or sum their partial outputs (fp32)."""
     if view.recipe.etp == 1:
         return ()
     return (Collective(name=name, kind=kind, group="etp", bytes=element * view.hidden * r.received),)

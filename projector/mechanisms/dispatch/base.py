@@ -1,4 +1,4 @@
-"""What every dispatch answers: how many rows there are, how they travel, and what lives beside them."""
+"""The base of all dispatchers: how many rows there are, how they travel, and what lives beside them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from projector.workload.recipe import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class Dispatch(Strategy, ABC):
-    """``dispersion``: coefficient of variation of the loads of experts where routing is not forced;
-    ``real_data_dispersion``: the same on real text, at the start of a training or of a fine-tuning. ``masks``: products
-    with masks carry tokens to the fixed slots of a capacity factor. ``static_shapes``: buffers of dropless experts hold
-    the worst case. ``probs``: router probabilities weight the expert activation (else: applied at unpermute).
+    """How tokens reach experts. ``dispersion``: coefficient of variation of the loads of experts where routing is not
+    forced; ``real_data_dispersion``: the same on real text, at the start of a training or of a fine-tuning. ``masks``:
+    products with masks carry tokens to the fixed slots of a capacity factor. ``static_shapes``: buffers of dropless experts
+    hold the worst case. ``probs``: router probabilities weight the expert activation (else: applied at unpermute).
 
     Kernels counted from NVIDIA/Megatron-LM@d98e8a64dd core/transformer/moe/{token_dispatcher,fused_a2a,moe_utils}.py,
     buffers from there and from TransformerEngine pytorch/permutation.py.
     """
 
     word: ClassVar[str]
-    """What a recipe calls it: a ``moe_token_dispatcher_type``, or a backend of ``flex``."""
+    """The name in a recipe: a ``moe_token_dispatcher_type``, or a backend of ``flex``."""
     pads: ClassVar[bool] = False
-    """Its permutation rounds up the rows of each expert for quantised products."""
+    """Whether the permutation rounds up the rows of each expert for quantised products."""
     dispersion: float = 0.0
     real_data_dispersion: float = 0.0
     masks: bool = False
@@ -38,8 +38,8 @@ class Dispatch(Strategy, ABC):
     probs: bool = True
 
     def unevenness(self, recipe: Recipe) -> float:
-        """Coefficient of variation of the loads of experts: none where routing is forced, more on real text than on tokens
-        drawn at random, which a router spreads nearly evenly."""
+        """Returns the coefficient of variation of the loads of experts: 0 where routing is forced, more on real text
+        than on tokens drawn at random, which a router spreads nearly evenly."""
         if recipe.moe_router_force_load_balancing:
             return 0.0
         return self.real_data_dispersion if recipe.mock_data is False else self.dispersion
@@ -49,8 +49,8 @@ class Dispatch(Strategy, ABC):
         return routed(moe, view, self.unevenness(view.recipe), self.static_shapes)
 
     def parts(self, moe: MoE, r: Routed, view: Rank, planned: bool) -> tuple[tuple[Module, ...], Module]:
-        """(dispatch, combine): what runs between router and experts and between experts and the sum, with their roles, what
-        they save, make and hold for a moment. ``planned``: a compiler places the buffers of the step."""
+        """Returns (dispatch, combine): the modules between router and experts and between experts and the sum, with their
+        roles, what they save, make and hold for a moment. ``planned``: a compiler places the buffers of the step."""
         dispatch, combine = self.exchanged(moe, r, view)
         rows = view.act * r.held * view.hidden
         row_map = (
@@ -82,17 +82,15 @@ class Dispatch(Strategy, ABC):
 
     @abstractmethod
     def forward_buffers(self, moe: MoE, r: Routed, view: Rank) -> float:
-        """Bytes alive beside the saved tensors when the experts' outputs are combined."""
+        """Returns the bytes alive beside the saved tensors when the experts' outputs are combined."""
 
     def backward_buffers(self, r: Routed, view: Rank, planned: bool) -> float:
-        """Returns the bytes alive in the backward of the combine: the gradient of the unpermuted tokens, its exchange
-        and its copy."""
+        """Returns the bytes alive in the combine's backward: the unpermuted tokens' gradient, its exchange and its copy."""
         sent, received = self.row_bytes(r, view)
         return self.compiled_buffers(r, view) if planned else sent + 2 * received
 
     def compiled_buffers(self, r: Routed, view: Rank) -> float:
-        """Returns the same in one compiled step: what carries rows between ranks beside the experts' input
-        gradients."""
+        """Returns the same in one compiled step: buffers between ranks beside the experts' input gradients."""
         return 2 * sum(self.row_bytes(r, view))
 
     def ragged(self, recipe: Recipe) -> bool:
@@ -100,19 +98,19 @@ class Dispatch(Strategy, ABC):
         return False
 
     def device_bytes(self, view: Rank) -> float:
-        """Its buffers outside the framework's allocator."""
+        """Returns the bytes of the dispatcher's buffers outside the framework's allocator."""
         return 0.0
 
     def experts(
         self, parts: tuple[Module, Module, Module], moe: MoE, r: Routed, view: Rank
     ) -> tuple[Module, Module, Module]:
-        """First linear, activation and second linear of the experts, with what they save where the exchange has a say."""
+        """Returns first linear, activation and second linear of the experts, with saves as the exchange changes them."""
         return parts
 
     def row_bytes(self, r: Routed, view: Rank) -> tuple[float, float]:
-        """A buffer of the rows that are sent, and of those that experts hold."""
+        """Returns the bytes of a buffer of the sent rows, and of the rows that experts hold."""
         return view.act * r.sent * view.hidden, view.act * r.held * view.hidden
 
     def outputs(self, moe: MoE, view: Rank) -> float:
-        """The output of shared experts, where there are any, and the unpermuted one."""
+        """Returns the bytes of the shared experts' output, if any, and of the unpermuted output."""
         return view.hidden_bytes * (2 if moe.moe_shared_expert_intermediate_size else 1)

@@ -23,7 +23,7 @@ from projector.workload.model import MoE
 
 @dataclass(frozen=True, kw_only=True)
 class Einsum(Dispatch):
-    """What ``masks`` make of any dispatcher under a capacity factor."""
+    """Dispatch under a capacity factor by ``masks``, whatever the dispatcher."""
 
     name: ClassVar[str] = "einsum"
     word: ClassVar[str] = "einsum"
@@ -36,7 +36,7 @@ class Einsum(Dispatch):
         return 2 * sent + self._masks(r, view)
 
     def _masks(self, r: Routed, view: Rank) -> float:
-        """Dispatch and combine mask with their gradients: sequence × slots of all experts each."""
+        """Returns the bytes of dispatch and combine mask with their gradients: sequence × slots of all experts each."""
         return 4 * view.act * view.recipe.seq_length * r.sent
 
     def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:

@@ -1,4 +1,4 @@
-"""What dispatchers share: names, the wait for the counts of rows, what an exchange runs beside, the exchange itself."""
+"""Common parts of dispatchers: names, the wait for the counts of rows, what hides an exchange, the exchange itself."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FC2_BACKWARD = ("shared.fc2.dgrad", "shared.fc2.wgrad")
 
 @mechanism(off=())
 def counts_read(r: Routed, view: Rank, sync_free_from: int) -> tuple[Operator, ...]:
-    """The host reads how many rows arrive, unless shapes are fixed or a sync-free stage keeps counts on the device."""
+    """Returns the host's wait for the number of arriving rows, unless shapes are fixed or counts stay on the device."""
     if r.fixed or (view.recipe.sync_free_stage or 0) >= sync_free_from:
         return ()
     return (HostWork(name="moe.counts", sync=True),)
 
 
 def behind(view: Rank, beside_shared: tuple[str, ...]) -> tuple[str, ...]:
-    """Shared experts; what a neighbouring micro-batch offers instead is :mod:`projector.step.neighbours`' to say."""
+    """Returns the shared experts that hide an exchange; a neighbouring micro-batch's: :mod:`projector.step.neighbours`."""
     if view.recipe.overlap_moe_expert_parallel_comm:
         return ()
     return beside_shared if view.recipe.moe_shared_expert_overlap else ()
@@ -34,7 +34,7 @@ def behind(view: Rank, beside_shared: tuple[str, ...]) -> tuple[str, ...]:
 def all_to_all(
     name: str, r: Routed, view: Rank, beside: tuple[str, ...] = (), transport: str = "nccl"
 ) -> tuple[Collective, ...]:
-    """Returns the rows of all routed copies, of the fullest rank in the group."""
+    """Returns the exchange of all routed copies, with the rows of the fullest rank in the group."""
     if view.recipe.ep == 1:
         return ()
     nbytes = view.act * view.hidden * most(r.sent, r.received / view.recipe.etp)
@@ -44,7 +44,7 @@ def all_to_all(
 
 
 def permute_launches(view: Rank) -> tuple[int, int, int]:
-    """Launches of (permute, its reverse, the gradient of the reverse): fused kernels or argsort and index selects."""
+    """Returns launches of (permute, its reverse, the reverse's gradient): fused kernels or argsort and index selects."""
     return (4, 1, 1) if fused_permute(view) else (9, 3, 3)
 
 
@@ -53,7 +53,7 @@ def fused_permute(view: Rank) -> bool:
 
 
 def copies_kind(view: Rank) -> str:
-    """Kind of the kernels that sum the copies of a token: without the fused kernel they are scatter-additions.
+    """Returns the kind of the kernels that sum the copies of a token: scatter-additions without the fused kernel.
 
     NVIDIA/Megatron-LM core/transformer/moe/moe_utils.py: ``unpermute`` calls ``scatter_add_``, and the gradient of the
     ``index_select`` of ``permute`` is ``index_add``. Each copy is read and added atomically to the token's row, which
@@ -63,7 +63,7 @@ def copies_kind(view: Rank) -> str:
 
 
 def sum_copies(name: str, copies: float, tokens: float, launches: int, view: Rank) -> Stream:
-    """Copies of tokens summed: written once per token by the fused kernel, once per copy by atomics."""
+    """Returns the sum of copies of tokens: written once per token by the fused kernel, once per copy by atomics."""
     kind = copies_kind(view)
     return copy(name, kind, copies, tokens if kind == "permute" else copies, launches, view)
 
@@ -75,8 +75,7 @@ def copy(name: str, kind: str, read_rows: float, write_rows: float, launches: in
 
 @mechanism(off=())
 def scatter_adds(r: Routed, view: Rank) -> tuple[Stream, ...]:
-    """Returns the gradients of a gather as a compiler writes them: rows of the whole buffer added into their
-    sources."""
+    """Returns a gather's gradients as a compiler writes them: rows of the whole buffer added into their sources."""
     count = view.recipe.moe_dispatch_scatter_adds or 0
     row = view.act * view.hidden * r.held
     return tuple(Stream(name=f"moe.scatter_add{i}", kind="scatter", read=2 * row, write=row) for i in range(count))

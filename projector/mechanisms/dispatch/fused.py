@@ -1,5 +1,5 @@
-"""What dispatchers with exchange kernels of their own have in common: one message for each rank and node that a token
-reaches, sums on the way back (Megatron-LM core/transformer/moe/{token_dispatcher,fused_a2a}.py)."""
+"""Dispatchers with exchange kernels of their own: one message for each rank and node that a token reaches, sums on the
+way back (Megatron-LM core/transformer/moe/{token_dispatcher,fused_a2a}.py)."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ _DEVICE = parameter(
 
 @dataclass(frozen=True, kw_only=True)
 class Fused(Dispatch):
-    """``flex`` in a recipe."""
+    """A dispatcher that a recipe calls ``flex``."""
 
     transport: ClassVar[str] = "deepep"
-    """How its messages travel."""
+    """The transport of its messages."""
     worst_case: ClassVar[bool] = False
-    """Rows land in a buffer for the worst case, so the host asks for their number after the exchange."""
+    """Whether rows land in a buffer for the worst case, so that the host asks for their number after the exchange."""
 
     def layout(self, moe: MoE, r: Routed, view: Rank) -> tuple[Operator, ...]:
-        """Where each token goes, worked out before the exchange."""
+        """Returns the kernels that compute, before the exchange, where each token goes."""
         routes = 8.0 * moe.num_experts * r.tokens
         return (Stream(name="moe.layout", kind="router", read=routes, write=8.0 * r.tokens, launches=2),)
 
     def weights_bytes(self, moe: MoE, view: Rank) -> float:
-        """Routing weights (and their gradients) that travel with a row."""
+        """Returns the bytes of routing weights (and their gradients) that travel with a row."""
         return 0.0
 
     def rows_sorted(self, name: str, landed: float, r: Routed, view: Rank, launches: int) -> Stream:
-        """A row that landed is copied to each expert that wants it."""
+        """Returns the copy of every landed row to each expert that wants it."""
         return copy(name, "permute", landed, r.held, launches, view)
 
     def rows_summed(self, name: str, landed: float, r: Routed, view: Rank) -> Stream:
-        """Its copies are added up again."""
+        """Returns the sum of the copies of every landed row."""
         return sum_copies(name, r.held, landed, 1, view)
 
     def device_bytes(self, view: Rank) -> float:
@@ -73,8 +73,8 @@ class Fused(Dispatch):
         return _FUSED_EXCHANGE * sum(self.row_bytes(r, view)) + self.outputs(moe, view)
 
     def compiled_buffers(self, r: Routed, view: Rank) -> float:
-        """A token is sent once to a rank, however many of its experts want it; of scatter-additions one accumulator is
-        alive at a time."""
+        """Returns the bytes where a token is sent once to a rank, however many of its experts want it; of
+        scatter-additions one accumulator is alive at a time."""
         _, received = self.row_bytes(r, view)
         return 2 * view.hidden_bytes + (received if view.recipe.moe_dispatch_scatter_adds else 0.0)
 
@@ -85,7 +85,7 @@ class Fused(Dispatch):
         return least(everyone, r.tokens * distinct_destinations(moe, view.recipe.ep) * copies)
 
     def other_nodes(self, moe: MoE, view: Rank) -> float:
-        """Expected nodes other than its own that one token reaches; expert ranks of a node are contiguous."""
+        """Returns the expected nodes other than its own that a token reaches; expert ranks of a node are contiguous."""
         return each(partial(self._other_nodes, moe, view), view.recipe.ep, view.recipe.etp)
 
     def _other_nodes(self, moe: MoE, view: Rank, ep: int, etp: int) -> float:
@@ -98,7 +98,7 @@ class Fused(Dispatch):
     def message(
         self, name: str, moe: MoE, r: Routed, view: Rank, launches: int, beside: tuple[str, ...], weights: float = 0.0
     ) -> tuple[Collective, ...]:
-        """Returns the exchange of those rows, ``weights`` bytes beside each, hidden behind the operators ``beside``."""
+        """Returns the exchange of the arriving rows, ``weights`` bytes with each, hidden behind the operators ``beside``."""
         if view.recipe.ep * view.recipe.etp == 1:
             return ()
         row, rows = view.act * view.hidden + weights, self.arrived(moe, r, view)
@@ -162,7 +162,7 @@ class Fused(Dispatch):
 # DeepEP (deepseek-ai/DeepEP@dd758ca csrc/deep_ep.cpp): rows land per token, then their copies are sorted by expert.
 @dataclass(frozen=True, kw_only=True)
 class DeepEP(Fused):
-    """Permutation is the framework's, fused or not."""
+    """The framework permutes tokens, with its fused kernel or without."""
 
     name: ClassVar[str] = "deepep"
     word: ClassVar[str] = "deepep"
@@ -176,7 +176,7 @@ class DeepEP(Fused):
 # fused variant (``moe_permute_fusion_into_hybridep``) is off by default.
 @dataclass(frozen=True, kw_only=True)
 class HybridEP(Fused):
-    """Rows land per token in a buffer for the worst case and are copied to their experts by kernels of its own."""
+    """Rows land per token in a buffer for the worst case, and kernels of the library copy them to their experts."""
 
     name: ClassVar[str] = "hybridep"
     word: ClassVar[str] = "hybridep"
@@ -185,7 +185,7 @@ class HybridEP(Fused):
     pads: ClassVar[bool] = True  # pad_multiple
 
     def layout(self, moe: MoE, r: Routed, view: Rank) -> tuple[Operator, ...]:
-        """Returns one byte for each token of the group and each expert, gathered and scanned."""
+        """Returns the gather and scan of one byte for each token of the group and each expert."""
         ranks = view.recipe.ep * view.recipe.etp
         routes = 1.0 * moe.num_experts * r.tokens * ranks
         scan = Stream(name="moe.layout", kind="router", read=routes, write=8.0 * r.tokens * ranks, launches=3)
@@ -195,7 +195,7 @@ class HybridEP(Fused):
         return (Collective(name="moe.routes_ag", kind="all_gather", group=group, bytes=routes), scan)
 
     def weights_bytes(self, moe: MoE, view: Rank) -> float:
-        """A row carries fp32 weights of all experts of its node (``expert_output_prob``)."""
+        """Returns the bytes of fp32 weights of all experts of a node, which a row carries (``expert_output_prob``)."""
         return 4.0 * moe.num_experts * least(1.0, view.node_ranks / (view.recipe.ep * view.recipe.etp))
 
     def rows_sorted(self, name: str, landed: float, r: Routed, view: Rank, launches: int) -> Stream:

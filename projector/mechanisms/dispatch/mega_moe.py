@@ -1,11 +1,10 @@
 """MegaMoE (AMD-AGI/Primus-Turbo@19fe104 primus_turbo/flydsl/mega): the exchange inside the products.
 
 Primus has it under ``use_turbo_mega_moe``. Compute units of one kernel are divided by role: some store tokens into the
-memory of their peers, others multiply the tiles that have landed. Dispatch shares its kernel with the first linear,
-combine with the second; backward they swap roles. Under ideal overlap a stage takes max(exchange, products); its
-authors measure 81 to 95 % of that on DeepSeek-V3. Peers are reached by memory shared inside a node. Copies of a token
-are summed where they were computed, and what each rank sent back once more where the token came from, after the last of
-it.
+memory of their peers, others multiply the tiles that have landed. Dispatch shares its kernel with the first linear, combine
+with the second; backward they swap roles. Under ideal overlap a stage takes max(exchange, products); its authors measure 81
+to 95 % of that on DeepSeek-V3. Peers are reached by memory shared inside a node. Copies of a token are summed where they
+were computed, and the rows that each rank sent back once more at the token's origin, after the last of them.
 
 Nothing waits for the router, so every buffer has rows for the worst case: each copy of each token of the group on one
 rank, and the padding of every expert (mega/symm_buffer.py, ``get_num_max_pool_tokens``).
@@ -40,15 +39,14 @@ _INDICES = parameter(
 @dataclass(frozen=True, kw_only=True)
 class MegaMoE(Fused):
     """Rows land where their expert reads them, so nothing is permuted, and the host waits for no count. Of a layer the
-    output of its first linear stays; rows are dispatched and activated anew for the weight gradients (pytorch/ops/moe/
-    fused_mega_moe.py, ``save_for_backward``)."""
+    output of its first linear stays; rows are dispatched and activated anew for the weight gradients
+    (pytorch/ops/moe/fused_mega_moe.py, ``save_for_backward``)."""
 
     name: ClassVar[str] = "mega_moe"
     word: ClassVar[str] = "mega_moe"
 
     def device_bytes(self, view: Rank) -> float:
-        """Returns the symmetric heap that all layers share: rows dispatched forward and backward, slots of the
-        combine."""
+        """Returns the bytes of the symmetric heap of all layers: rows dispatched forward and backward, combine slots."""
         moe = view.model.moe
         if moe is None or view.recipe.ep == 1:
             return 0.0
@@ -77,7 +75,7 @@ class MegaMoE(Fused):
         return 0.0  # gradients of rows land in the heap
 
     def _pool(self, moe: MoE, view: Rank) -> int:
-        """Rows of a buffer."""
+        """Returns the rows of a buffer."""
         here = moe.num_experts // view.recipe.ep
         landing = view.recipe.ep * view.shard_tokens * least(ceil(moe.computed_topk), here)
         return ceil((landing + here * (_BLOCK - 1)) / _BLOCK) * _BLOCK
@@ -109,5 +107,5 @@ class MegaMoE(Fused):
 
 
 def _gradients(part: Module) -> tuple[Saved, ...]:
-    """Of what a linear saves all but its input."""
+    """Returns everything that a linear saves except its input."""
     return tuple(each for each in part.saves if not each.input)

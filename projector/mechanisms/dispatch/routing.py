@@ -1,4 +1,4 @@
-"""How many rows the experts of one rank receive, and how many ranks and nodes one token reaches."""
+"""The rows that the experts of one rank receive, and the ranks and nodes that one token reaches."""
 
 from __future__ import annotations
 
@@ -25,21 +25,19 @@ _BLOM = parameter(
 
 
 def _quantile(share: float) -> float:
-    """The quantile of the standard normal distribution at ``share``."""
     from statistics import NormalDist  # it loads decimal and random, which nothing else here needs
 
     return NormalDist().inv_cdf(share)
 
 
 def expected_maximum(draws: int) -> float:
-    """Of so many draws from the standard normal distribution; 0 of one."""
+    """Returns the expected maximum of ``draws`` draws from the standard normal distribution; 0 for one."""
     return _quantile((draws - _BLOM) / (draws + 1.0 - 2.0 * _BLOM))
 
 
 @mechanism(off=1.0)
 def fullest_rank(dispersion: float, experts: int, ranks: int, rows: float) -> float:
-    """Returns the rows of the fullest of ``ranks`` ranks over the mean, each with ``experts`` experts and ``rows`` rows
-    on average."""
+    """Returns the rows of the fullest of ``ranks`` ranks over their mean ``rows``, each rank with ``experts`` experts."""
     if ranks <= 1 or dispersion <= 0.0:
         return 1.0
     spread = root(dispersion**2 / experts + 1.0 / most(rows, 1.0))
@@ -48,7 +46,7 @@ def fullest_rank(dispersion: float, experts: int, ranks: int, rows: float) -> fl
 
 
 def expert_loads(dispersion: float, experts: int) -> tuple[float, ...]:
-    """Load of each of ``experts`` experts over their mean, fullest first: the quantiles of the distribution, mean 1."""
+    """Returns the load of each of ``experts`` experts over the mean, fullest first: quantiles of the distribution."""
     if dispersion <= 0.0 or experts == 1:
         return (1.0,) * experts
     sigma = root(log(1.0 + dispersion**2))
@@ -58,8 +56,7 @@ def expert_loads(dispersion: float, experts: int) -> tuple[float, ...]:
 
 
 def kept_share(dispersion: float, experts: int, capacity_factor: float) -> float:
-    """Returns the share of routed rows that experts of ``capacity_factor`` times the mean load take; the rest is
-    dropped."""
+    """Returns the share of routed rows that experts of ``capacity_factor`` times the mean load take and do not drop."""
     loads = expert_loads(dispersion, experts)
     return sum(min(load, capacity_factor) for load in loads) / experts
 
@@ -72,9 +69,9 @@ _FP8_ALIGNMENT = 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
     """Routing seen by the fullest rank: ``tokens`` here, ``sent`` copies of them, ``received`` copies for local experts
-    over the whole expert-tensor group, ``rows`` the same as executed (padded), ``experts`` local ones. ``held``: rows of
-    the buffers that copies and element-wise kernels go through; under static shapes (XLA) a dropless layer must hold
-    the worst case, though the products skip what is empty: every token of every rank as often as it may choose among the
+    over the whole expert-tensor group, ``rows`` the same as executed (padded), ``experts`` local ones. ``held``: rows
+    of the buffers that copies and element-wise kernels go through; under static shapes (XLA) a dropless layer must hold
+    the worst case, though the products skip empty rows: every token of every rank as often as it may choose among the
     experts of one (AI-Hypercomputer/maxtext MaxText/layers/moe.py, ``max_local_experts_per_tok``).
 
     ``fixed``: shapes do not depend on the router (every expert padded to its capacity), so the host never waits.
@@ -90,11 +87,10 @@ class Routed:
 
 
 def routed(moe: MoE, view: Rank, uneven: float, static_shapes: bool) -> Routed:
-    """Returns how many rows this rank sends and computes, from top-k, capacity factor and the padding of quantised
-    GEMMs.
+    """Returns the rows that this rank sends and computes, from top-k, capacity factor and the padding of quantised GEMMs.
 
-    ``uneven``: coefficient of variation of the loads of experts. ``moe_grouped_gemm: padded``: every local expert computes
-    as many rows as the fullest (KempnerInstitute/KempnerForge@5666d0d kempnerforge/model/moe.py,
+    ``uneven``: coefficient of variation of the loads of experts. ``moe_grouped_gemm: padded``: every local expert
+    computes as many rows as the fullest (KempnerInstitute/KempnerForge@5666d0d kempnerforge/model/moe.py,
     ``grouped_expert_forward``; DeepSpeed's MoE without ``drop_tokens`` has that capacity).
     """
     recipe, tokens = view.recipe, view.shard_tokens
@@ -122,10 +118,10 @@ def routed(moe: MoE, view: Rank, uneven: float, static_shapes: bool) -> Routed:
 
 
 def distinct_destinations(moe: MoE, blocks: int) -> float:
-    """Expected number of distinct blocks, of ``blocks`` equal blocks of experts (ranks, nodes), that a token reaches.
+    """Returns the expected number of ``blocks`` equal blocks of experts (ranks, nodes) that a token reaches.
 
-    Uniform routing: B·(1 − C(E−E/B, k)/C(E, k)). Group-limited routing first
-    draws ``moe_router_group_topk`` groups (hypergeometric over the groups inside a block) and then k experts inside them.
+    Uniform routing: B·(1 − C(E−E/B, k)/C(E, k)). Group-limited routing first draws ``moe_router_group_topk`` groups
+    (hypergeometric over the groups inside a block) and then k experts inside them.
     """
     return each(partial(_distinct_destinations, moe), blocks)
 

@@ -1,4 +1,4 @@
-"""What every set of fusions says: data, which the layers that it changes read, and how gradients reach their buffer."""
+"""Sets of fusions: data that the layers read which they change, and how gradients reach their buffer."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ MATERIALISED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Fusion(Strategy):
-    """``qkv``, ``gate_up``: one product makes queries, keys and values; gate and up. ``norm``, ``residual``: one kernel
-    a norm; residual additions inside others. ``elementwise``: a
-    compiler joins element-wise neighbours. ``gated_activation``: one kernel can apply a gate and its activation.
-    ``attention_materialised``: scores lie in memory; ``softmax_fp32``: then their softmax is made in fp32 and its output
-    cast. ``eager_ring``: partial results of ring attention merged in fp32 by elementary kernels, heads expanded.
+    """Which operators run as one kernel. ``qkv``, ``gate_up``: one product makes queries, keys and values; gate and up.
+    ``norm``, ``residual``: one kernel a norm; residual additions inside others. ``elementwise``: a compiler joins
+    element-wise neighbours. ``gated_activation``: one kernel can apply a gate and its activation.
+    ``attention_materialised``: scores lie in memory; ``softmax_fp32``: then their softmax is made in fp32 and its
+    output cast. ``eager_ring``: partial results of ring attention merged in fp32 by elementary kernels, heads expanded.
     ``cp_a2a_keeps_output``: attention's output saved before *and* after the context parallel all-to-all (TE >= 2.8).
-    ``activation_casts``: the activation writes the 8-bit operands of the linears around it (TransformerEngine's operation
-    fuser). ``cast_transposes``: a cast by one scale a tensor writes the transposed copy as well, for products that take one
-    operand layout only. ``norm_casts_mxfp8``: the norm writes MXFP8 itself.
-    ``elementary_casts``: casts are tensor functions, a kernel each where no compiler joins them.
+    ``activation_casts``: the activation writes the 8-bit operands of the linears around it (TransformerEngine's
+    operation fuser). ``cast_transposes``: a cast by one scale a tensor writes the transposed copy as well, for products
+    that take one operand layout only. ``norm_casts_mxfp8``: the norm writes MXFP8 itself. ``elementary_casts``: casts
+    are tensor functions, a kernel each where no compiler joins them.
 
     ``wgrad_accumulation``: how a weight gradient reaches the gradient buffer: ``fused`` | ``separate`` | ``none``.
     ``dummy_wgrad``: placeholders cached per weight shape by fused accumulation: ``none`` | ``dense`` | ``all``.
-    ``expert_wgrad``: grouped products add to that buffer too where linears do.
-    ``expert_output_weighted``: the type in which the router's probabilities multiply what experts return (``fp32`` |
-    ``bf16``), empty where they multiply their activation.
-    ``expert_gemm_split``: gate and up of experts are two grouped products. ``expert_bias``: of experts inside other
-    kernels, else added expert by expert and concatenated again. ``loss``: cross-entropy where the recipe names none:
-    ``unfused`` | ``native`` | ``te`` | ``fp32`` | ``bf16`` | ``linear``. ``loss_compiled``: where a
-    compiler runs it takes the loss too, and ``fp32`` keeps no fp32 copies of the logits. ``loss_metrics``: losses that a
-    trainer computes once more from the logits of every micro-batch, under autocast, for its log. ``hyper_connections``,
-    ``indexer``: their element-wise work in kernels of its own, not function by function in fp32. ``bf16_moments``: the
-    update kernel takes both moments in bf16, not fp32 copies of them.
+    ``expert_wgrad``: grouped products add to that buffer too where linears do. ``expert_output_weighted``: the type in
+    which the router's probabilities multiply what experts return (``fp32`` | ``bf16``), empty where they multiply their
+    activation. ``expert_gemm_split``: gate and up of experts are two grouped products. ``expert_bias``: biases of
+    experts are inside other kernels, else added expert by expert and concatenated again. ``loss``: cross-entropy where
+    the recipe names none: ``unfused`` | ``native`` | ``te`` | ``fp32`` | ``bf16`` | ``linear``. ``loss_compiled``:
+    where a compiler runs it takes the loss too, and ``fp32`` keeps no fp32 copies of the logits. ``loss_metrics``:
+    losses that a trainer computes once more from the logits of every micro-batch, under autocast, for its log.
+    ``hyper_connections``, ``indexer``: their element-wise work in kernels of its own, not function by function in fp32.
+    ``bf16_moments``: the update kernel takes both moments in bf16, not fp32 copies of them.
     """
 
     elementary_casts: bool = False
@@ -73,7 +72,7 @@ class Fusion(Strategy):
     bf16_moments: bool = True
 
     def run_by(self, recipe: Recipe) -> Self:
-        """With what a recipe's compiler, attention backend and gradient accumulation make of it."""
+        """Returns the fusions under a recipe's compiler, attention backend and gradient accumulation."""
         said: dict[str, Any] = {"loss_compiled": self.loss_compiled and bool(recipe.torch_compile)}
         if self.wgrad_accumulation == "fused" and not recipe.gradient_accumulation_fusion:
             said["wgrad_accumulation"] = "separate"
@@ -111,7 +110,7 @@ class Fusion(Strategy):
 # XLA's fusions over MaxText's layers (AI-Hypercomputer/maxtext MaxText/layers).
 @dataclass(frozen=True, kw_only=True)
 class XLA(Fusion):
-    """Element-wise neighbours in one kernel; products as the model writes them."""
+    """Element-wise neighbours share one kernel; products are as the model writes them."""
 
     name: ClassVar[str] = "xla"
     qkv: bool = False
@@ -125,8 +124,7 @@ class XLA(Fusion):
 # PyTorch's own modules, one kernel after the other (pytorch/torchtitan@b5bcd76c6 torchtitan/models/common).
 @dataclass(frozen=True, kw_only=True)
 class TorchEager(Fusion):
-    """Three products for queries, keys and values, two for gate and up; autograd adds gradients up; the loss in
-    fp32."""
+    """Three products make queries, keys and values, two gate and up; autograd adds gradients up; the loss is in fp32."""
 
     name: ClassVar[str] = "torch_eager"
     elementary_casts: bool = True
@@ -142,6 +140,6 @@ class TorchEager(Fusion):
 # Transformer Engine's modules (NVIDIA/TransformerEngine@d0067d0da transformer_engine/pytorch/module).
 @dataclass(frozen=True, kw_only=True)
 class TransformerEngine(Fusion):
-    """Norms beside products, weight gradients added up by the product that makes them."""
+    """Norms run beside products, and the product that makes a weight gradient adds it up."""
 
     name: ClassVar[str] = "transformer_engine"

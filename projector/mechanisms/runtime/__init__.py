@@ -1,4 +1,4 @@
-"""What every runtime has: microseconds of the host by what it issues, and what a step costs beside its operators."""
+"""Runtimes: microseconds of the host for what it issues, and the cost of a step beside its operators."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ _STEP_MS = parameter(5.0, unit="ms", kind="assumed", source="estimate: Python of
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime(Strategy, ABC):
-    """``*_us``: host microseconds of a launch, the issue of a collective, a synchronisation; of a module beyond its
-    launches: a layer beyond its linears (``layer_us``) and the Python modules and autograd functions around them
-    (``modules_us``, which graphs replay), in forward and again in backward; a dense linear in forward (half of it per
-    product in backward), attention, a grouped linear, and each of its experts where the backend loops over them.
-    ``narrow_*``: factors of 8- and 4-bit linears and experts: casts,
-    scales, caches.
+    """The cost of the host. ``*_us``: host microseconds of a launch, the issue of a collective, a synchronisation; of a
+    module beyond its launches: a layer beyond its linears (``layer_us``) and the Python modules and autograd functions
+    around them (``modules_us``, which graphs replay), in forward and again in backward; a dense linear in forward (half
+    of it per product in backward), attention, a grouped linear, and each of its experts where the backend loops over
+    them. ``narrow_*``: factors of 8- and 4-bit linears and experts: casts, scales, caches.
 
     ``step_ms``: host milliseconds a step. ``unbound_host_factor``: host cost of a process that may run far from its
     GPU, over a bound one. ``gc_stall_ms``: one full collection of Python's oldest generation; ``gc_steps``: steps
@@ -51,7 +50,7 @@ class Runtime(Strategy, ABC):
     """
 
     whole_step: ClassVar[bool] = False
-    """The step is one program: launches cost (almost) nothing, the host reads nothing back."""
+    """Whether the step is one program: launches cost (almost) nothing, the host reads nothing back."""
     launch_us: float = _LAUNCH
     collective_us: float = _ESTIMATED["collective_us"]
     sync_us: float = _ESTIMATED["sync_us"]
@@ -69,7 +68,7 @@ class Runtime(Strategy, ABC):
     gc_steps: float = 0.0
 
     def run_by(self, recipe: Recipe) -> Runtime:
-        """Returns what a recipe's binding and graphs make of it."""
+        """Returns this runtime under a recipe's binding and graphs."""
         return self
 
     @property
@@ -82,12 +81,12 @@ class Runtime(Strategy, ABC):
         """Returns the host seconds to issue ``op``."""
 
     def loop_seconds(self, ranks: int, aligned: bool) -> float:
-        """Host seconds of a step that no operator stands for: logging, barriers, the loop itself, and what ``ranks`` ranks
-        that wait for each other are expected to lose to Python's garbage collection.
+        """Returns the host seconds of a step outside all operators: logging, barriers, the loop itself, and the
+        expected loss of ``ranks`` ranks that wait for each other to Python's garbage collection.
 
-        Each rank collects its oldest generation once in ``gc_steps`` steps and stalls for ``gc_stall_ms``; unaligned, the
-        step waits whenever any of them does: stall · (1 − (1 − 1/steps)^ranks). ``aligned`` (Megatron's ``manual_gc``):
-        all at once, so one stall in that many steps.
+        Each rank collects its oldest generation once in ``gc_steps`` steps and stalls for ``gc_stall_ms``; unaligned,
+        the step waits whenever any of them does: stall · (1 − (1 − 1/steps)^ranks). ``aligned`` (Megatron's
+        ``manual_gc``): all at once, so one stall in that many steps.
         """
         stalls = 1.0 - (1.0 - 1.0 / self.gc_steps) ** (1 if aligned else ranks) if self.gc_steps else 0.0
         return (self.step_ms + self.gc_stall_ms * stalls) * 1e-3
@@ -112,7 +111,7 @@ class Eager(Runtime):
         return self.evolve({"unbound_host_factor": 1.0}) if recipe.numa_binding else self
 
     def seconds(self, op: Operator) -> float:
-        """Its launches, and what the framework's modules cost around them."""
+        """Returns the host seconds of an operator's launches and of the framework's modules around them."""
         if isinstance(op, Collective):
             issued = least(1, op.launches) * self.collective_us
         else:
@@ -120,7 +119,7 @@ class Eager(Runtime):
         return issued * self.unbound_host_factor * 1e-6
 
     def _module(self, op: Operator) -> float:
-        """Microseconds beyond launches."""
+        """Returns the microseconds beyond launches."""
         if isinstance(op, HostWork):
             return op.microseconds
         if isinstance(op, Attention):
@@ -134,7 +133,7 @@ class Eager(Runtime):
         return self._grouped(op, share) * (self.narrow_expert_factor if narrow else 1.0)
 
     def _grouped(self, op: GroupedGemm, share: float) -> float:
-        """One module call, and work per expert where the backend loops over experts."""
+        """Returns one module call, and work per expert where the backend loops over experts."""
         per_expert = 0.0 if op.backend == "fused" else self.expert_us * op.groups
         return self.grouped_us * share + per_expert
 
@@ -156,7 +155,7 @@ class WholeStep(Runtime):
 # One CUDA or HIP graph of the whole iteration (Megatron-LM core/full_cuda_graph.py).
 @dataclass(frozen=True, kw_only=True)
 class FullIterationGraph(WholeStep):
-    """What ``cuda_graph_scope: [full_iteration]`` makes of an eager runtime."""
+    """An eager runtime under ``cuda_graph_scope: [full_iteration]``."""
 
     name: ClassVar[str] = "full_iteration_graph"
 
