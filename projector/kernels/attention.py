@@ -1,8 +1,8 @@
-"""Flash attention as a work list: what each work-group executes, summed in closed form, spread over the units.
+"""Flash attention as a work list: the blocks that each work-group executes, summed in closed form, spread over the units.
 
-A work-group owns ``rows`` queries (forward) or keys (backward) and iterates over blocks of the other side that the
-mask leaves, each at the cost of :mod:`projector.kernels.attention_constants`. Causal skipping is exact at block level:
-short sequences execute more than half. The backward has helpers that move bytes: the row sums of dO∘O, the fill and
+A work-group owns ``rows`` queries (forward) or keys (backward) and iterates over blocks of the other side that the mask
+leaves, each at the cost of :mod:`projector.kernels.attention_constants`. Causal skipping is exact at block level: short
+sequences execute more than half. The backward has helpers that move bytes: the row sums of dO∘O, the fill and
 conversion of an fp32 dQ, and the sum of dK, dV over the query heads of a group. Structure: FlashAttention-2/3/4 papers
 (arXiv 2307.08691, 2407.08608, 2603.05451); constants ``attention.*`` of the efficiency file.
 """
@@ -61,7 +61,7 @@ class AttentionShapes:
 
 
 def columns_of(ops: Sequence[Attention], number: int = 1) -> AttentionShapes:
-    """The operators as columns, (n · number,) where their sizes have ``number`` rows."""
+    """Returns the operators as columns, (n · number,) where their sizes have ``number`` rows."""
     cells = [
         (
             *(o.batch, o.heads, o.kv_heads, o.seq_q, o.seq_k, o.head_dim_qk, o.head_dim_v, o.causal),
@@ -75,8 +75,7 @@ def columns_of(ops: Sequence[Attention], number: int = 1) -> AttentionShapes:
 
 
 def seconds(ops: Sequence[Attention], classes: Sequence[AttentionConstants], number: int = 1) -> FloatArray:
-    """Returns the seconds of each flash-attention operator, (n · number,); ``classes`` (n,) are the constants of
-    each."""
+    """Returns the seconds of each flash-attention operator, (n · number,); ``classes`` (n,): the constants of each."""
     known = {id(c): c for c in classes}
     place = {key: i for i, key in enumerate(known)}
     index = np.fromiter((place[id(c)] for c in classes), dtype=np.int64, count=len(classes))
@@ -96,7 +95,7 @@ def seconds_of(
 
 
 def _band(x: AttentionShapes) -> tuple[FloatArray, FloatArray]:
-    """Positions of the other side that the owner of position p sees: [p + low, p + high), by direction."""
+    """Returns the positions of the other side that the owner of position p sees, [p + low, p + high), by direction."""
     offset = x.seq_k - x.seq_q  # the mask is aligned with the last query and the last key
     low = np.where(x.backward > 0, -offset, offset - x.window + 1.0)
     high = np.where(x.backward > 0, x.window - 1.0 - offset, offset)
@@ -104,7 +103,7 @@ def _band(x: AttentionShapes) -> tuple[FloatArray, FloatArray]:
 
 
 def _loop(x: AttentionShapes, k: _Columns) -> FloatArray:
-    """Makespan of the work-groups over the units."""
+    """Returns the makespan of the work-groups over the units."""
     own, other = np.where(x.backward > 0, x.seq_k, x.seq_q), np.where(x.backward > 0, x.seq_q, x.seq_k)
     done = work(own, other, k.rows, k.columns, *_band(x))
     lists = x.batch * x.heads
@@ -123,19 +122,18 @@ def _loop(x: AttentionShapes, k: _Columns) -> FloatArray:
 
 
 def _missed(x: AttentionShapes, k: _Columns, other: FloatArray, blocks: FloatArray) -> FloatArray:
-    """Bytes of the iterated side that caches do not hold: work-groups of a head stream it at different places, so that
-    reuse fades from half a cache (the other half holds what the work-groups own) to a whole one.
-    """
+    """Returns the bytes of the iterated side that caches do not hold: work-groups of a head stream it at different
+    places, so that reuse fades from half a cache (the other half holds what the work-groups own) to a whole one."""
     widths = (x.head_dim_qk + x.head_dim_v) * x.size
     share = np.clip(2.0 - k.cache / (other * widths), 0.0, 1.0)
     return share * blocks * k.columns * widths
 
 
 def makespan(waves: FloatArray, mean: FloatArray, longest: FloatArray, tail: FloatArray) -> FloatArray:
-    """Seconds until ``waves`` times as many work-groups as units are done, at the sustained clock. Arrays (n,).
+    """Returns the seconds until ``waves`` times as many work-groups as units are done, at the sustained clock. Arrays (n,).
 
-    Equal work-groups run in whole waves. Unequal ones fill each other's gaps, down to the tail that the order of
-    launch leaves: 0 when the longest start first, the excess of the longest over the mean when they start last.
+    Equal work-groups run in whole waves. Unequal ones fill each other's gaps, down to the tail that the order of launch
+    leaves: 0 when the longest start first, the excess of the longest over the mean when they start last.
     """
     alike = np.clip(2.0 * mean / longest - 1.0, 0.0, 1.0)
     flow = waves + alike * (np.ceil(waves) - waves)
@@ -144,7 +142,8 @@ def makespan(waves: FloatArray, mean: FloatArray, longest: FloatArray, tail: Flo
 
 
 def _helpers(x: AttentionShapes, k: _Columns) -> FloatArray:
-    """Backward beside the main kernel: dO∘O, fill and conversion of dQ, dK and dV of a group of heads summed."""
+    """Returns the seconds of the backward's helpers: dO∘O, fill and conversion of dQ, sum of dK and dV over a group's
+    heads."""
     rows = x.batch * x.heads * x.seq_q
     convert = np.where(k.dq_bytes > x.size, 2.0 * k.dq_bytes + x.size, x.size)
     grouped = np.where(x.heads > x.kv_heads, x.batch * x.seq_k * (2.0 * x.heads + x.kv_heads), 0.0)
@@ -177,7 +176,7 @@ class Work:
 
 
 def floor_sum(count: IntArray, step: IntArray, start: IntArray, divisor: IntArray) -> IntArray:
-    """Σ over i in [0, count) of ⌊(step·i + start)/divisor⌋ for whole numbers ``step, start ≥ 0``, ``divisor ≥ 1``.
+    """Returns Σ over i in [0, count) of ⌊(step·i + start)/divisor⌋ for whole ``step, start ≥ 0``, ``divisor ≥ 1``.
 
     ``count`` ≤ 0 gives 0. Arrays (n,) of equal shape. The loop is over Euclid's algorithm, not over shapes.
     """
@@ -200,8 +199,7 @@ def floor_sum(count: IntArray, step: IntArray, start: IntArray, divisor: IntArra
 def work(
     own: FloatArray, other: FloatArray, rows: FloatArray, columns: FloatArray, low: FloatArray, high: FloatArray
 ) -> Work:
-    """Returns the tiles and blocks of one head. ``own``, ``other``: lengths of the two sides; ``low`` ≤ ``high``: the
-    band.
+    """Returns the tiles and blocks of one head. ``own``, ``other``: lengths of both sides; ``low`` ≤ ``high``: the band.
 
     All arrays (n,) of whole numbers; ``-inf``/``inf`` for a side without a bound. A tile that sees nothing takes no
     block. The longest tile is exact for full and causal masks and at most one block high under a window.
@@ -237,7 +235,7 @@ def work(
 
 
 def materialised(op: Attention) -> tuple[Gemm | Stream, ...]:
-    """The batched GEMMs and streams that take the place of one flash kernel."""
+    """Returns the batched GEMMs and streams that take the place of one flash kernel."""
     size = element_bytes(op.dtype)
     lists = op.batch * op.heads
     scores = real(lists) * op.seq_q * op.seq_k

@@ -103,7 +103,7 @@ _NARROW = ("fp8", "int8", "mxfp8")
 
 
 def parent(family: str) -> str:
-    """The family whose kernels ``family`` resembles and whose constants stand in for those that it lacks, else ``""``."""
+    """Returns the family that ``family`` resembles and whose constants stand in for missing ones, else ``""``."""
     return _PARENT.get(family, "")
 
 
@@ -128,14 +128,13 @@ def widths(family: str, head_dim_qk: int, head_dim_v: int, backward: bool) -> tu
 
 
 def windowed(family: str, dtype: str, backward: bool) -> bool:
-    """Tells whether a kernel skips what a window hides: cuDNN's 8-bit backward does not (NVIDIA/cudnn-frontend@3929da2
+    """Returns whether a kernel skips what a window hides: cuDNN's 8-bit backward does not (NVIDIA/cudnn-frontend@3929da2
     sdpa_benchmark_training: its rate over the window's products falls with one over the length)."""
     return not (family == "cudnn" and backward and dtype in _NARROW)
 
 
 def block(family: str, arch: str, head_dim: int, dtype: str, causal: bool, backward: bool) -> Block:
-    """Returns the block of ``family`` (``fa2`` for an unknown one) at the larger padded head dimension of the
-    operator."""
+    """Returns the block of ``family`` (``fa2`` for an unknown one) at the operator's larger padded head dimension."""
     name = family if family in _BLOCKS else _PARENT.get(family, "fa2")
     rows = _BLOCKS[name]
     _, full, masked, narrow, back = next((row for row in rows if head_dim <= row[0]), rows[-1])
@@ -195,7 +194,8 @@ class AttentionConstants:
 
 
 def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: Attention) -> AttentionConstants:
-    """Constants of the kernel that would run ``op``. Raises ``Unsupported`` if the GPU has no matrix rate for the type."""
+    """Returns the constants of the kernel that would run ``op``. Raises ``Unsupported`` without a matrix rate for the
+    type."""
     way = "backward" if op.backward else "forward"
 
     def value(stem: str, neutral: float | None = None) -> float:
@@ -238,7 +238,7 @@ def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: Attention) -> A
 
 
 def _constant(efficiency: Efficiency, stem: str, family: str, op: Attention, neutral: float | None) -> float:
-    """Returns the most specific key of ``family``, then of the family that it resembles, then of all families."""
+    """Returns the most specific constant of ``family``, then of the family that it resembles, then of all families."""
     found = efficiency.parameters
     dim = f"d{op.head_dim_qk}"
     for name in (family, parent(family)):

@@ -36,8 +36,7 @@ def pick(
     efficiency: Efficiency, stem: str, family: str, dtype: str, scaling: str, neutral: float | None = None
 ) -> float:
     """Returns the parameter ``stem`` of a kernel class, from its most specific key to the bare stem, else ``neutral``,
-    else the prior of every GPU.
-    """
+    else the prior of every GPU."""
     found = efficiency.parameters
     kinds = [dtype, "bf16"] if dtype == "fp16" else [dtype]
     tails = [f"{d}.{scaling}" for d in kinds if scaling] + kinds

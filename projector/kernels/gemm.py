@@ -30,9 +30,7 @@ _CHUNK = 2048
 
 @dataclass(frozen=True, slots=True)
 class GemmConstants:
-    """Constants of one kernel class on one GPU. Rates per second of the whole device; times in seconds; shares in [0,
-    1].
-    """
+    """Constants of one kernel class on one GPU. Rates per second of the whole device; seconds; shares in [0, 1]."""
 
     rate: float  # FLOP/s of the products of the largest tile's main loop
     bandwidth: float  # bytes/s of device memory
@@ -54,9 +52,7 @@ class GemmConstants:
 
 @dataclass(frozen=True, slots=True)
 class GemmShapes:
-    """Columns of equal length (n,): C[m,n] = A[m,k]·B[k,n], ``batch`` times; bytes per element; ``writes`` 2 if C is
-    read too.
-    """
+    """Columns (n,): C[m,n] = A[m,k]·B[k,n], ``batch`` times; bytes per element; ``writes`` 2 if C is read too."""
 
     m: FloatArray
     n: FloatArray
@@ -196,7 +192,7 @@ def _iteration(c: _Columns, tile: Catalogue) -> FloatArray:
 
 
 def _rounds(grid: FloatArray, slots: FloatArray, share: FloatArray, each: FloatArray) -> FloatArray:
-    """Rounds of tiles times the seconds of one: ``share`` of whole rounds, the rest fractional, never below one."""
+    """Returns rounds of tiles times the seconds of one: ``share`` of whole rounds, the rest fractional, at least one."""
     exact = grid / slots
     whole = np.ceil(exact)
     whole *= share
@@ -216,7 +212,7 @@ def _split(
     c: _Columns,
     exchange: FloatArray,
 ) -> FloatArray:
-    """Best time with the reduction split over several units: each part writes a partial sum that is read again."""
+    """Returns the best time with the reduction split over several units: each writes a partial sum that is read again."""
     best = np.full(grid.shape[1], np.inf)
     for parts in _SPLITS:
         loop = _rounds(grid * parts, slots, c.waves, fill + np.ceil(steps / parts) * each)

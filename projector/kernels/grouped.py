@@ -42,7 +42,7 @@ class Spread:
 
 
 def flatten(ops: Sequence[GroupedGemm], number: int = 1) -> Spread:
-    """The loads of all operators, of each ``number`` where sizes are columns: no two experts differ by more than one row."""
+    """Returns the loads of all operators, for ``number`` rows of columns each: experts differ by at most one row."""
     rows, groups = table([(op.rows, op.groups) for op in ops], number).astype(np.int64)
     every = np.arange(len(rows))
     base, more = np.divmod(rows, groups)
@@ -74,9 +74,7 @@ _COST = 2.0 * _ROWS * _COLUMNS * np.maximum(_LOSS, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class GroupedConstants:
-    """Constants of one kernel class on one GPU; rates per second of the whole device, times in seconds, shares in
-    [0, 1].
-    """
+    """Constants of one kernel class on one GPU; rates per second of the whole device, seconds, shares in [0, 1]."""
 
     rate: float  # FLOP/s of large tiles
     bandwidth: float  # bytes/s of device memory
@@ -93,8 +91,7 @@ class GroupedConstants:
 
 
 def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: GroupedGemm, alone: bool = False) -> GroupedConstants:
-    """Returns the constants of the class of ``op``: ``grouped.loop`` is relative to a large dense product of the same
-    family.
+    """Returns the constants of the class of ``op``: ``grouped.loop`` is relative to a large dense product of its family.
 
     Keys may end in ``.<backend>``, in the layout, or in both, the more specific first. The rate stays at or below the
     peak. ``alone``: timed by itself, as kernel tables are, so that a short run has a higher clock (``grouped.burst``;
@@ -132,7 +129,7 @@ def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: GroupedGemm, al
 
 
 def as_gemm(op: GroupedGemm) -> Gemm:
-    """The dense product that one expert of ``op`` with all its rows would be."""
+    """Returns the dense product that one expert of ``op`` with all its rows would be."""
     m, n, k = (op.n, op.k, op.rows) if op.layout == "NT" else (op.rows, op.n, op.k)
     return Gemm(
         op.name,
@@ -148,8 +145,7 @@ def as_gemm(op: GroupedGemm) -> Gemm:
 
 
 def seconds(ops: Sequence[GroupedGemm], classes: Sequence[GroupedConstants], number: int = 1) -> FloatArray:
-    """Returns the seconds of each operator, (n · number,) where sizes have ``number`` rows, with the constants of its
-    class."""
+    """Returns the seconds of each operator, (n · number,) where sizes have ``number`` rows, by its class's constants."""
     if not ops:
         return np.zeros(0)
     kinds = {id(c): c for c in classes}
@@ -216,9 +212,8 @@ def _traffic(
     accumulate: FloatArray,
     gradient: FloatArray,
 ) -> FloatArray:
-    """Bytes that one expert reads and writes, (e,): its rows, and its weights or their gradient once. An empty expert
-    reads nothing, and writes a gradient of zeros unless it accumulates.
-    """
+    """Returns the bytes that one expert reads and writes, (e,): its rows, and its weights or their gradient once. An
+    empty expert reads nothing, and writes a gradient of zeros unless it accumulates."""
     busy = rows > 0.0
     forward = rows * (k * size + n * out_bytes) + n * k * size * busy
     backward = rows * (n + k) * size + n * k * out_bytes * np.where(accumulate > 0.0, 2.0 * busy, 1.0)
@@ -228,7 +223,7 @@ def _traffic(
 def _grid(
     rows: FloatArray, n: FloatArray, k: FloatArray, gradient: npt.NDArray[np.bool_]
 ) -> tuple[FloatArray, FloatArray]:
-    """Tiles of one expert, (tiles, e), and the reduction each of them runs through, padded, (e,)."""
+    """Returns the tiles of one expert, (tiles, e), and the padded reduction that each of them runs through, (e,)."""
     high, wide = np.where(gradient, n, rows), np.where(gradient, k, n)
     grid = np.ceil(high / _ROWS) * np.ceil(wide / _COLUMNS)
     return grid, np.where(gradient, np.ceil(rows / _DEPTH) * _DEPTH, k)
@@ -237,7 +232,7 @@ def _grid(
 def _apart(
     grid: FloatArray, depth: FloatArray, units: FloatArray, streams: FloatArray, waves: FloatArray
 ) -> FloatArray:
-    """FLOP that the device could have done while one expert has it, (e,): each expert takes its best tile."""
+    """Returns the FLOP that the device could have done while one expert has it, (e,): each expert takes its best tile."""
     exact = grid / units
     rounds = waves * np.ceil(exact) + (1.0 - waves) * np.maximum(exact, 1.0 / streams)
     spent: FloatArray = (rounds * _COST).min(axis=0) * units * depth * (grid[0] > 0.0)
@@ -245,7 +240,7 @@ def _apart(
 
 
 def _pooled(spread: Spread, grid: FloatArray, depth: FloatArray, count: int, c: _Columns) -> FloatArray:
-    """The same for all experts' tiles in one pool, (n,): one tile for the whole kernel."""
+    """Returns the same for all experts' tiles in one pool, (n,): one tile for the whole kernel."""
     spent = []
     for tiles_each, cost in zip(grid, _COST[:, 0], strict=True):
         total, work = spread.total(tiles_each, count), spread.total(tiles_each * depth, count)
@@ -257,6 +252,6 @@ def _pooled(spread: Spread, grid: FloatArray, depth: FloatArray, count: int, c: 
 
 
 def _beside(products: FloatArray, traffic: FloatArray, overlap: FloatArray) -> FloatArray:
-    """Both, with a share of the shorter hidden behind the longer."""
+    """Returns the seconds of both, with a share of the shorter hidden behind the longer."""
     both: FloatArray = np.maximum(products, traffic) + (1.0 - overlap) * np.minimum(products, traffic)
     return both

@@ -1,4 +1,4 @@
-"""Nearest measured shapes of wanted ones in log coordinates: who they are, how they weigh, what they bound."""
+"""Nearest measured shapes of wanted ones in log coordinates: which they are, their weights, the bounds they set."""
 
 from __future__ import annotations
 
@@ -38,10 +38,8 @@ _TREE = 20_000_000  # pairs of measured and wanted shapes above which a search t
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """The nearest measured rows of each wanted point (n, j), closest first; their weights (n, j); whether one is in
-    reach (n,); what is left of their word (n,): all in reach, fading to nothing at twice the reach; whether one is at
-    the same place (n,).
-    """
+    """The nearest measured rows of each wanted point (n, j), closest first; their weights (n, j); whether one is in reach
+    (n,); the ``trust`` in them (n,): 1 in reach, fading to 0 at twice the reach; whether one is at the same place (n,)."""
 
     rows: npt.NDArray[np.intp]
     weights: FloatArray
@@ -51,8 +49,7 @@ class Near:
 
 
 def nearest(points: FloatArray, wanted: FloatArray, leave_out_same: bool = False) -> Near:
-    """Returns the neighbours of ``wanted`` (n, d) among ``points`` (r, d); ``leave_out_same``: not those at the same
-    place."""
+    """Returns the neighbours of ``wanted`` (n, d) among ``points`` (r, d), without equal ones if ``leave_out_same``."""
     kept = _within(points, wanted)
     if not len(kept):
         empty = np.zeros((len(wanted), 1))
@@ -68,7 +65,7 @@ def nearest(points: FloatArray, wanted: FloatArray, leave_out_same: bool = False
 
 
 def bounded(times: FloatArray, near: Near, points: FloatArray, wanted: FloatArray, measured: FloatArray) -> FloatArray:
-    """``times`` (n,) kept between the ``measured`` (r,) neighbours that are smaller and larger in every coordinate.
+    """Returns ``times`` (n,) kept between the ``measured`` (r,) neighbours that are smaller and larger in every coordinate.
 
     Work is monotone: beyond the scatter of the table no shape is faster than a smaller one that was measured, nor
     slower than a larger one. Where the neighbours contradict each other, and at shapes measured themselves, times stay.
@@ -87,7 +84,7 @@ def bounded(times: FloatArray, near: Near, points: FloatArray, wanted: FloatArra
 
 
 def _within(points: FloatArray, wanted: FloatArray) -> npt.NDArray[np.intp]:
-    """Rows that can matter: within twice the reach of some wanted point in the second and third coordinate."""
+    """Returns the rows that can matter: within twice the reach of a wanted point in the second and third coordinate."""
     cells = np.unique(wanted[:, 1:3], axis=0)
     if len(cells) > 64:
         return np.arange(len(points))
@@ -112,7 +109,7 @@ def _search(points: FloatArray, wanted: FloatArray, leave_out_same: bool) -> tup
 
 
 def _tree(points: FloatArray) -> Any:
-    """A k-d tree where SciPy is installed; recorded tables are the only ones to need it, so it is imported here."""
+    """Returns a k-d tree, None without SciPy, which is imported here since recorded tables alone need it."""
     try:
         from scipy.spatial import cKDTree
     except ImportError:

@@ -1,4 +1,4 @@
-"""What every kernel model promises: operators in, seconds out, and which of them were measured."""
+"""The protocol of kernel models: operators in, seconds out, and which of them were measured."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Times:
 
 
 class KernelModel(Protocol):
-    """Seconds for compute operators. Pure: the same operators always give the same times."""
+    """A model of compute operators' seconds. Pure: the same operators always give the same times."""
 
     @property
     def name(self) -> str: ...

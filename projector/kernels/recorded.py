@@ -38,16 +38,14 @@ _ATTENTION_ALIKE = {"aiter_a32": "aiter", "asm": "aiter", "te": "cudnn"}
 
 
 def available(gpu_name: str, folder: Path | None = None) -> bool:
-    """Tells whether a table of this GPU exists in ``folder`` (default: the nearest ``measured/kernels``)."""
+    """Returns whether a table of this GPU exists in ``folder`` (default: the nearest ``measured/kernels``)."""
     root = folder or tables_dir()
     return root is not None and (root / gpu_name).is_dir()
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Leave-one-shape-out error of one kernel class: rows, rows that had a neighbour in reach, and their signed
-    errors (n,).
-    """
+    """Leave-one-shape-out error of one kernel class: rows, rows with a neighbour in reach, and their signed errors (n,)."""
 
     name: str
     rows: int
@@ -57,29 +55,29 @@ class LeftOut:
 
     @property
     def mape(self) -> float:
-        """Mean absolute error of the covered rows, NaN when none was."""
+        """Returns the mean absolute error of the covered rows, NaN without any."""
         return float(np.abs(self.errors).mean()) if self.covered else float("nan")
 
     @property
     def median(self) -> float:
-        """Median absolute error of the covered rows, NaN when none was."""
+        """Returns the median absolute error of the covered rows, NaN without any."""
         return float(np.median(np.abs(self.errors))) if self.covered else float("nan")
 
     @property
     def p90(self) -> float:
-        """The absolute error that nine in ten covered rows stay below, NaN when none was."""
+        """Returns the absolute error that nine in ten covered rows stay below, NaN without any."""
         return float(np.quantile(np.abs(self.errors), 0.9)) if self.covered else float("nan")
 
     @property
     def kind(self) -> str:
-        """``gemm``, ``attention``, ``grouped`` or ``stream``."""
+        """Returns ``gemm``, ``attention``, ``grouped`` or ``stream``."""
         return self.name.split(" ")[0]
 
 
 def left_out(
     gpu: Gpu, fallback: KernelModel, folder: Path | None = None, by_class: bool = False
 ) -> tuple[LeftOut, ...]:
-    """Leave-one-shape-out errors of the tables of ``gpu``, one entry a kind of kernel, or one a kernel class.
+    """Returns the leave-one-shape-out errors of the tables of ``gpu``, one entry a kind of kernel, or one a kernel class.
 
     Raises ``InputError`` if a table cannot be read.
     """
@@ -101,8 +99,8 @@ def left_out(
 
 @dataclass(frozen=True)
 class _Class:
-    """Measured shapes of one kernel class: operators, coordinates (r, d), seconds (r,), and the log of these over modelled
-    ones (r,), of which ``usual`` is the median."""
+    """Measured shapes of one kernel class: operators, coordinates (r, d), seconds (r,), and the log of measured over
+    modelled seconds (r,), whose median is ``usual``."""
 
     ops: tuple[ComputeOp, ...]
     points: FloatArray
@@ -113,7 +111,7 @@ class _Class:
 
 def over(gpu: Gpu, fallback: KernelModel, alone: Callable[[], KernelModel] | None) -> Recorded:
     """Returns the model of one device over ``fallback`` (see :class:`Recorded`; ``alone`` makes its other model): one object
-    for all runs that share both, so that measured rows are set against the model once. Raises as :class:`Recorded`."""
+    for all runs that share both, so that measured rows are compared with the model once. Raises as :class:`Recorded`."""
     key = tables_dir(), IdentityKey(gpu), IdentityKey(fallback), alone is None
     return _SHARED.get(key, lambda: Recorded(gpu, fallback, alone=alone() if alone else None))
 
@@ -126,7 +124,7 @@ class Recorded:
 
     When ``fallback`` states an ``execution`` (as ``Simulated`` does), rows of its kernel families are preferred;
     attention of another family counts as not measured. ``alone``: the same model of kernels that are timed by
-    themselves; what short runs gain by it is taken off the measured times, so that they stand for the clock that a
+    themselves; what short runs gain by that is taken off the measured times, so that they stand for the clock that a
     training step sustains. Raises ``InputError`` if a table cannot be read.
     """
 
@@ -149,7 +147,7 @@ class Recorded:
         self._gemm = None if execution is None else execution.kernels.gemm
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:
-        """Seconds (n,) and whether measured shapes stand behind each (n,)."""
+        """Returns the seconds (n,) and whether measured shapes stand behind each (n,)."""
         seconds = self.fallback.times(ops).seconds.copy()
         measured = np.zeros(len(ops), dtype=np.bool_)
         places = grouped((_key(op), i) for i, op in enumerate(ops))
@@ -165,8 +163,7 @@ class Recorded:
         return Times(seconds, measured)
 
     def leave_one_shape_out(self) -> tuple[LeftOut, ...]:
-        """Returns each measured shape predicted by the others of its class: the error of interpolating in these
-        tables."""
+        """Returns each measured shape predicted by the others of its class: the interpolation error of these tables."""
         out = []
         for key in _by_class(self._folder) if self._folder is not None else ():
             data = self._class(key)
@@ -199,8 +196,8 @@ class Recorded:
 
 
 def _corrected(modelled: FloatArray, data: _Class, near: Near, wanted: FloatArray) -> FloatArray:
-    """Modelled seconds (n,) corrected by the neighbours' ratio of measured to modelled time, drawn to what is usual in the
-    class as far as they are few or distant."""
+    """Returns modelled seconds (n,) corrected by the neighbours' ratio of measured to modelled time, drawn to the usual
+    ratio of the class as far as neighbours are few or distant."""
     pull = np.where(near.exact, 0.0, _USUAL)
     total = (near.weights * data.ratio[near.rows]).sum(axis=1) + pull * data.usual
     mean = total / np.maximum(near.weights.sum(axis=1) + pull, 1e-300)
@@ -218,7 +215,7 @@ def _by_class(folder: Path) -> Mapping[Hashable, tuple[Measured, ...]]:
 
 
 def _rows(folder: Path, key: Hashable, gemm: str | None, attention: str | None) -> Sequence[Measured]:
-    """Measured rows of a class: of the families that run, where there are such."""
+    """Returns the measured rows of a class, only those of the families that run if there are any."""
     rows = _by_class(folder).get(key, ())
     if rows and isinstance(rows[0].op, Attention):
         return [row for row in rows if attention is None or row.family == attention]
@@ -226,7 +223,7 @@ def _rows(folder: Path, key: Hashable, gemm: str | None, attention: str | None) 
 
 
 def _key(op: ComputeOp) -> Hashable:
-    """The kernel class within which shapes may speak for each other."""
+    """Returns the kernel class within which shapes may speak for each other."""
     if isinstance(op, Stream):
         return ("stream", op.kind)
     dtype = "bf16" if op.dtype == "fp16" else op.dtype

@@ -1,4 +1,4 @@
-"""What a user may set about kernels: who prices the dense products, at which clock, under which power limit."""
+"""Settings of kernels that a user may change: who prices the dense products, at which clock, under which power limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from projector.kernels import backends
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """``gpu_clock_mhz`` and ``power_cap_watts``: see :mod:`projector.hardware.clock`; None: as the device sustains."""
+    """The settings. ``gpu_clock_mhz`` and ``power_cap_watts``: see :mod:`projector.hardware.clock`; None: as the device
+    sustains."""
 
     gemm_backend: str = backends.BUILTIN
     gpu_clock_mhz: float | None = None
@@ -28,11 +29,11 @@ class Settings:
         raise_all(problems)
 
     def device(self, gpu: Gpu, efficiency: Efficiency) -> tuple[Gpu, Efficiency]:
-        """The device that kernel models see."""
+        """Returns the device as kernel models see it."""
         return clock.settle(gpu, efficiency, mhz=self.gpu_clock_mhz, watts=self.power_cap_watts)
 
     def stated(self, gpu: Gpu, efficiency: Efficiency) -> tuple[str, ...]:
-        """``key=value`` of everything that is not the default, and what it comes to on this device."""
+        """Returns ``key=value`` of everything that is not the default, and the clock that it gives on this device."""
         found = [] if self.gemm_backend == backends.BUILTIN else [f"gemm_backend={self.gemm_backend}"]
         if self.gpu_clock_mhz is not None:
             limit = " (above boost)" if self.gpu_clock_mhz > gpu.boost_clock_mhz else ""

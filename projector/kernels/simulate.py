@@ -25,7 +25,7 @@ from projector.size import real, rows, table
 
 @dataclass(frozen=True, slots=True)
 class _Products:
-    """Dense products of one type: their places in the list, an operator of each class, and which class each is of."""
+    """Dense products of one type: their places in the list, an operator of each class, and the class index of each."""
 
     places: NDArray[np.intp]
     classes: tuple[Gemm, ...]
@@ -35,7 +35,7 @@ class _Products:
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """A list of operators as the models take them; nothing of it depends on a device's constants."""
+    """A list of operators, sorted for the models; nothing of it depends on a device's constants."""
 
     ops: tuple[ComputeOp, ...]
     number: int
@@ -48,8 +48,8 @@ class Arranged:
 
 
 def arrange(ops: Sequence[ComputeOp], number: int = 1) -> Arranged:
-    """For :meth:`Simulated.arranged`: where the same list is asked for under many constants, this is done once. ``number``:
-    rows of the columns (:mod:`projector.size`) that stand for sizes."""
+    """Returns the operators sorted for :meth:`Simulated.arranged`, once for the same list under many constants.
+    ``number``: rows of the columns (:mod:`projector.size`) that stand for sizes."""
     places: dict[str, list[int]] = {"dense": [], "routed": [], "flash": [], "plain": [], "selected": [], "streams": []}
     for i, op in enumerate(ops):
         if isinstance(op, Gemm):
@@ -97,10 +97,9 @@ def _class_key(op: Gemm | GroupedGemm) -> tuple[object, ...]:
 
 
 class Simulated:
-    """Analytical device times on ``gpu`` with ``efficiency``, choosing the kernel families of ``execution``.
+    """Analytical device times on ``gpu`` with ``efficiency``, by the kernel families of ``execution``. Pure.
 
     ``alone``: products timed by themselves, as in kernel tables, not inside a training step (see ``gemm.constants``).
-    A pure function.
     """
 
     name = "simulate"
@@ -115,13 +114,11 @@ class Simulated:
         self._attention_classes: dict[tuple[object, ...], attention.AttentionConstants] = {}
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:
-        """Returns the seconds of each operator, (n,); nothing is measured. Raises ``KeyError`` for a type the GPU has
-        no rate for.
-        """
+        """Returns the seconds of each operator, (n,); none is measured. Raises ``KeyError`` for a type without a rate."""
         return Times(self.arranged(arrange(ops)), np.zeros(len(ops), dtype=np.bool_))
 
     def arranged(self, given: Arranged) -> FloatArray:
-        """The same seconds, of a list that :func:`arrange` made ready."""
+        """Returns the same seconds for a list that :func:`arrange` sorted."""
         found = self._together(given)
         return found[:, 0] if given.number == 1 else found
 
@@ -154,7 +151,8 @@ class Simulated:
         return out
 
     def _routed(self, ops: Sequence[GroupedGemm], number: int) -> FloatArray:
-        """One expert is a dense product and the cost of its group, several are the grouped model's. ``(ops, number)``."""
+        """Prices one expert as a dense product and the cost of its group, several by the grouped model. ``(ops,
+        number)``."""
         classes = [self._grouped_class(op) for op in ops]
         out = grouped.seconds(ops, classes, number).reshape(-1, number)
         one = [i for i, op in enumerate(ops) if op.groups == 1 and op.rows > 0]
@@ -165,7 +163,7 @@ class Simulated:
         return out
 
     def _flash(self, ops: Sequence[Attention], number: int) -> FloatArray:
-        """Each by the kernel that the stack runs for it; a table names the kernel that ran."""
+        """Prices each operator by the kernel that the stack runs for it; a table names the kernel that ran."""
         kernels = self.execution.kernels
         if self.alone:
             chosen = [(kernels.attention, op) for op in ops]
@@ -224,8 +222,7 @@ def _shared(gpu: IdentityKey[Gpu], efficiency: IdentityKey[Efficiency], executio
 
 
 def selected_seconds(op: Attention, gpu: Gpu, efficiency: Efficiency) -> float:
-    """Returns the seconds of one attention whose queries choose their keys; raises ``KeyError`` for a type the GPU has
-    no rate for.
+    """Returns the seconds of one attention whose queries choose their keys; raises ``KeyError`` for a type without a rate.
 
     Queries gather keys of their own, so that no tile is shared between them: one group of threads loads a query, its
     output and their gradients, goes through its keys, writes and ends. Time is linear in the keys, and what is left at

@@ -61,8 +61,7 @@ _STEP_US = parameter(
 
 
 def seconds(ops: Sequence[Stream], gpu: Gpu, efficiency: Efficiency, number: int = 1) -> FloatArray:
-    """Returns the seconds of each stream, (n · number,) where sizes have ``number`` rows: at least its bytes over the
-    memory's peak rate."""
+    """Returns the seconds of each stream, (n · number,) for ``number`` rows of sizes: at least bytes over the peak rate."""
     usual = efficiency["stream"]
     device = efficiency.get("stream.device", 1.0)
     one_way = min(max(efficiency["stream.one_way"], 0.0), 0.5)

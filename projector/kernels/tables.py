@@ -21,7 +21,7 @@ from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
 _PRODUCT = {"dtype": str, "scaling": str, "layout": str, "accumulate": bool, "out_bytes": float}
 _LENGTHS = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim_qk", "head_dim_v")
-#: By kind of table: its operator, and the columns that say which one a row is of, with their types.
+#: The operator of each kind of table, and the columns that describe it, with their types.
 SHAPES: Mapping[str, tuple[type, Mapping[str, type]]] = {
     "gemm": (Gemm, {**_PRODUCT, **dict.fromkeys(("m", "n", "k", "batch"), int)}),
     "attention": (Attention, {"dtype": str, "backward": bool, "causal": bool, **dict.fromkeys(_LENGTHS, int)}),
@@ -29,9 +29,9 @@ SHAPES: Mapping[str, tuple[type, Mapping[str, type]]] = {
     "stream": (Stream, {"kind": str, "read_bytes": float, "write_bytes": float, "launches": int}),
 }
 KINDS = tuple(SHAPES)
-#: Fields of an operator that a table calls otherwise.
+#: Fields of an operator, by the table's column where that has another name.
 _FIELDS = {"read_bytes": "read", "write_bytes": "write"}
-#: Columns by which the kinds are told apart.
+#: Kinds of tables by a column that only they have.
 _MARKS = {"seq_q": "attention", "groups": "grouped", "read_bytes": "stream", "m": "gemm"}
 _READ: Mapping[type, Callable[[str], object]] = {str: str, int: int, float: float, bool: "1".__eq__}
 
@@ -42,8 +42,7 @@ PACKAGED = Path(__file__).resolve().parent / "measured"
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One measured kernel: the operator, the library family that ran it, its seconds, and how and where it was
-    measured; the macro-tile (``rows x columns [x depth]``), where the kernel's name tells it.
-    """
+    measured; the macro-tile (``rows x columns [x depth]``), where the kernel's name states it."""
 
     op: ComputeOp
     family: str
@@ -76,7 +75,7 @@ def read(folder: Path) -> tuple[Measured, ...]:
 
 @cache
 def digest(folder: Path) -> str:
-    """Returns what tells the tables in a GPU's folder from any others; empty where there is no such folder."""
+    """Returns a hash of the tables in a GPU's folder; empty where there is no such folder."""
     found = hashlib.sha256()
     for path in sorted(folder.glob("*.csv")):
         found.update(path.name.encode() + path.read_bytes())
@@ -84,15 +83,14 @@ def digest(folder: Path) -> str:
 
 
 def kind_of(columns: Iterable[str]) -> str | None:
-    """The kind of table that has these columns; None: none."""
+    """Returns the kind of table that has these columns, or None."""
     found = set(columns)
     return next((kind for mark, kind in _MARKS.items() if mark in found), None)
 
 
 def operator(kind: str, cells: Mapping[str, str]) -> ComputeOp:
-    """The operator that a row of the ``kind`` table describes. Raises ``KeyError`` without a column, ``ValueError`` for
-    a cell that is no number.
-    """
+    """Returns the operator that a row of the ``kind`` table describes. Raises ``KeyError`` without a column,
+    ``ValueError`` for a cell that is no number."""
     made, columns = SHAPES[kind]
     values = {_FIELDS.get(name, name): _READ[each](cells[name]) for name, each in columns.items()}
     if made is Attention:
@@ -102,7 +100,7 @@ def operator(kind: str, cells: Mapping[str, str]) -> ComputeOp:
 
 
 def cells_of(op: ComputeOp, family: str) -> dict[str, str]:
-    """The cells that say what a row is about: the inverse of :func:`operator`."""
+    """Returns the cells that describe an operator in a row: the inverse of :func:`operator`."""
     columns = next(columns for made, columns in SHAPES.values() if isinstance(op, made))
     values = {name: _text(getattr(op, _FIELDS.get(name, name))) for name in columns}
     return values if isinstance(op, Stream) else {"family": family, **values}
@@ -120,7 +118,7 @@ def measured(kind: str, cells: Mapping[str, Any], source: str) -> Measured:
 
 
 def sources_of(path: Path) -> Mapping[str, str]:
-    """Source texts by the number that stands for them in the table beside, empty where the table spells them out."""
+    """Returns source texts by the number that stands for them in a table, empty where the table spells them out."""
     if not path.is_file():
         return {}
     with path.open(newline="", encoding="utf-8") as lines:

@@ -1,4 +1,4 @@
-"""Which macro-tiles a GEMM may be computed with: the catalogue of its kernel family as arrays for the tile model."""
+"""The macro-tiles that may compute a GEMM: the catalogue of its kernel family as arrays for the tile model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Catalogue:
     """Tiles as columns, each of shape (tiles, 1): rows, columns, K elements per iteration, compute units per tile.
 
     ``area`` and ``perimeter`` of the part one compute unit owns are stated against a 256×256 tile: products grow with
-    the one, operand reads with the other.
+    the area, operand reads with the perimeter.
     """
 
     rows: FloatArray
@@ -48,8 +48,7 @@ class Catalogue:
 
 
 def parse(text: str) -> Catalogue:
-    """Returns the catalogue of tiles written ``rows x columns x depth[/units]`` with blanks between them, no blanks
-    inside.
+    """Returns the catalogue of tiles written ``rows x columns x depth[/units]`` without blanks, separated by blanks.
 
     Raises ``ValueError`` for anything else.
     """
@@ -64,8 +63,7 @@ def parse(text: str) -> Catalogue:
 @cache
 def tiles(arch: str, family: str = "", dtype: str = "bf16", scaling: str = "") -> Catalogue:
     """Returns the catalogue of an architecture (``ampere``, ``hopper``, ``blackwell``, ``gfx950``, …), library, operand
-    type and scale scheme: the most specific one there is.
-    """
+    type and scale scheme: the most specific one there is."""
     kind = _ALIKE.get(dtype, dtype)
     for place in _places(arch.lower()):
         for key in (
@@ -78,7 +76,7 @@ def tiles(arch: str, family: str = "", dtype: str = "bf16", scaling: str = "") -
 
 
 def _places(arch: str) -> tuple[str, ...]:
-    """Names under which tiles of an architecture may be filed, the closest first."""
+    """Returns the names under which tiles of an architecture may be filed, the closest first."""
     if arch.startswith("gfx9") or "cdna" in arch:
         return (arch, "gfx9")
     return tuple(name for name in ("blackwell", "hopper", "ampere", "volta") if name in arch)

@@ -1,4 +1,4 @@
-"""Bytes of device memory that an operator must move, whatever runs it: the lower end of what a kernel moves."""
+"""The bytes of device memory that an operator must move, whatever runs it: the lower bound of a kernel's traffic."""
 
 from __future__ import annotations
 

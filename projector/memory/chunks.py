@@ -22,8 +22,8 @@ from projector.workload.recipe import Recipe
 
 
 class Moment(NamedTuple):
-    """An event of a chunk: bytes saved by the chunk itself at that time, bytes that live only then, and those of free
-    blocks that nothing then asked for fits."""
+    """An event of a chunk: bytes ``saved`` by the chunk itself at that time, ``transient`` bytes that live only then,
+    and ``stranded`` bytes of free blocks that no request of that time fits."""
 
     name: str
     saved: float
@@ -37,8 +37,8 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkMemory:
-    """``saved``: between forward and backward; ``pending``: between the two halves of a split backward, bytes.
-    ``backward``: its costliest moment, ``stranded`` what the allocator holds beyond that at the most."""
+    """Memory of a chunk in bytes. ``saved``: between forward and backward; ``pending``: between the two halves of a
+    split backward. ``backward``: its costliest moment, ``stranded`` what the allocator holds beyond that at most."""
 
     saved: float
     pending: float
@@ -47,15 +47,14 @@ class ChunkMemory:
 
     @property
     def sizes(self) -> tuple[float, float, float, float]:
-        """Saved, pending, all at the costliest moment of a forward, and of a backward beside what is saved: the alive count
-        of a backward includes its own micro-batch, whose saved bytes are part of its moment."""
+        """Returns saved and pending bytes, all bytes at the costliest moment of a forward, and of a backward beyond the
+        saved ones: the alive count of a backward includes its own micro-batch, whose saved bytes are part of its moment."""
         return self.saved, self.pending, self.forward.total, self.backward.total - self.saved
 
 
 class Saving(NamedTuple):
-    """What memory asks of one block: bytes that it saves without recompute and ``kept`` or ``dropped`` under it, that it
-    keeps between the halves of a split backward, that ``offload_modules`` moves, and of its input (``width``); its
-    moments."""
+    """Memory of one block: bytes ``saved`` without recompute, ``kept`` or ``dropped`` under it, ``pending`` between the
+    halves of a split backward, ``offloaded`` by ``offload_modules``, and of its input (``width``); its costliest moments."""
 
     saved: float
     kept: float
@@ -69,7 +68,7 @@ class Saving(NamedTuple):
 
 
 def saving(resolved: Resolved, name: Hashable) -> Saving:
-    """Of the layer of a kind, or of the block of this ``name``: ``embedding``, ``head``, ``mtp_layer``."""
+    """Returns the memory of the layer of a kind, or of the block ``embedding``, ``head`` or ``mtp_layer``."""
     block = lower.layer(name, resolved, True) if isinstance(name, LayerKind) else getattr(lower, str(name))(resolved)
     return Saving(
         block.saved_bytes,
@@ -85,8 +84,8 @@ def saving(resolved: Resolved, name: Hashable) -> Saving:
 
 
 class _Segment(NamedTuple):
-    """Layers that are kept or replayed together, in forward order: bytes ``saved`` until their backward, ``returned`` by
-    their replay, and ``beside`` it at its costliest moment."""
+    """Layers that are kept or replayed together, in forward order: bytes ``saved`` until their backward, ``returned``
+    by their replay, and ``beside`` the replay at its costliest moment."""
 
     layers: tuple[Saving, ...]
     saved: float
@@ -96,7 +95,7 @@ class _Segment(NamedTuple):
 
     @property
     def backward(self) -> Moment:
-        """Its costliest moment, in the layer whose backward comes first."""
+        """Returns the costliest moment, in the layer whose backward comes first."""
         moments = [Moment(each.name, 0.0, each.net) for each in self.layers[-1].backward]
         found = _costliest(moments) if moments else Moment("layer_backward", 0.0, 0.0)
         name = f"recompute_{found.name}" if self.replays or self.returned else found.name
@@ -104,7 +103,7 @@ class _Segment(NamedTuple):
 
 
 def _costliest(moments: list[Moment]) -> Moment:
-    """The first of the largest; of columns the largest total of each row, without a name."""
+    """Returns the first of the largest moments; for columns the largest total of each row, without a name."""
     totals = [moment.total for moment in moments]
     return Moment("", 0.0, most(*totals)) if are_columns(*totals) else moments[totals.index(max(totals))]
 
@@ -117,8 +116,8 @@ def chunk_memory(
     gathered: Gathered,
     of: Callable[[Hashable], Saving],
 ) -> ChunkMemory:
-    """``first``/``last``: the chunk begins or ends the model; ``gathered``: unsharded weights of its rank; ``of``: what
-    blocks save (:func:`saving`)."""
+    """Returns the memory of a chunk. ``first``/``last``: it begins or ends the model; ``gathered``: unsharded weights
+    of its rank; ``of``: returns what a block saves (:func:`saving`)."""
     recipe, x = resolved.workload.recipe, local(resolved).residual_bytes
     runs, depths = _segments(recipe, chunk, of), chunk.mtp[0]
     runs += [(_plain(recipe, of("mtp_layer")), depths)] if depths else []
@@ -159,15 +158,15 @@ def _forward(block: Saving, kept: float, beside: float) -> Moment:
 
 
 def _loss_bytes(ends: list[Saving]) -> float:
-    """What gives way before the output layer is differentiated: what the losses saved."""
+    """Returns the bytes that the losses saved, which are freed before the output layer is differentiated."""
     return sum(moment.freed for end in ends for moment in end.backward)
 
 
 def _backward(
     runs: list[tuple[_Segment, int]], ends: list[Saving], kept: float, x: float, old: Stale, gathered: Gathered
 ) -> list[Moment]:
-    """Moments from the head down: each layer's backward with everything saved before it still there. No gradient enters
-    the head, so that the boundary's counts one tensor too many there."""
+    """Returns the moments from the head down: each layer's backward with everything saved before it still there. No
+    gradient enters the head, so that the boundary's counts one tensor too many there."""
     moments = [Moment("backward", kept, old.backward)]
     for moment in ends[0].backward if ends else ():
         weights = gathered.projection if moment.freed else gathered.loss
@@ -182,8 +181,8 @@ def _backward(
 
 
 def _segments(recipe: Recipe, chunk: Composition, of: Callable[[Hashable], Saving]) -> list[tuple[_Segment, int]]:
-    """The layers of a chunk, equal neighbours as one and how many they are: of those, the last of a forward and the first
-    of a backward have most beside them."""
+    """Returns the layers of a chunk, equal neighbours once, with their number: of equal layers, the last of a forward
+    and the first of a backward have most beside them."""
     out: list[tuple[_Segment, int]] = []
     for (group, replayed), number in checkpointed(recipe, chunk):
         own = tuple(of(layer.kind) for layer in group)
@@ -192,8 +191,8 @@ def _segments(recipe: Recipe, chunk: Composition, of: Callable[[Hashable], Savin
 
 
 def _replayed(own: tuple[Saving, ...]) -> _Segment:
-    """A group keeps the input of its first layer, and its replay makes the others' and the output. A layer without modules
-    (Llama-Nemotron's) saves nothing and hands on what it is given."""
+    """Returns the segment of a replayed group: it keeps the input of its first layer, and its replay makes the others'
+    and the output. A layer without modules (Llama-Nemotron's) saves nothing and passes on its input."""
     passed = [each.width for each in own if each.kept]
     saved = sum(each.kept for each in own) - sum(passed[1:])
     returned = sum(each.dropped for each in own) + sum(passed)
@@ -202,7 +201,7 @@ def _replayed(own: tuple[Saving, ...]) -> _Segment:
 
 
 def _plain(recipe: Recipe, layer: Saving) -> _Segment:
-    """A layer outside full recompute."""
+    """Returns the segment of a layer outside full recompute."""
     if recipe.recompute_granularity == "full":
         return _Segment((layer,), layer.saved)
     replay = layer.replay
@@ -210,7 +209,7 @@ def _plain(recipe: Recipe, layer: Saving) -> _Segment:
 
 
 def _offloaded(recipe: Recipe, runs: list[tuple[_Segment, int]]) -> list[tuple[_Segment, int]]:
-    """Without what host memory has of each layer, but for the layers whose tensors are on their way."""
+    """Removes what host memory has of each layer, except for the layers whose tensors are on their way."""
     if not (recipe.cpu_offloading_num_layers or recipe.offload_modules):
         return runs
     segments = [segment for segment, number in runs for _ in range(number)]

@@ -1,7 +1,7 @@
-"""What the ranks of many runs hold: those that differ in sizes alone are laid out in one go.
+"""Memory of the ranks of many runs: those that differ in sizes alone are laid out in one go.
 
-Blocks are built once for all sizes of a group of runs (:mod:`projector.size`); the bytes of a rank, and of its chunks, are
-the same folds over them as those of one run (:mod:`projector.memory.holding`).
+Blocks are built once for all sizes of a group of runs (:mod:`projector.size`); the bytes of a rank, and of its chunks,
+are the same sums over blocks as those of one run (:mod:`projector.memory.holding`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Asked = tuple[Contents | None, Placed]
 
 
 class Laid(NamedTuple):
-    """Runs ``rows`` whose layers stand on one pipeline, and what their ranks hold; ``run``: they themselves, their sizes as
+    """Runs ``rows`` whose layers stand on one pipeline, and what their ranks hold; ``run``: they as one, sizes as
     columns."""
 
     rows: Rows
@@ -41,16 +41,16 @@ class Laid(NamedTuple):
 
 
 class Flights(NamedTuple):
-    """``alive[i]``: what is alive where in the order of the i-th schedule for equal times; ``of`` ``[runs]``: that of each
-    run, −1 where it cannot be run."""
+    """Micro-batches in flight. ``alive[i]``: those of the i-th schedule, in its order for equal times; ``of``
+    ``[runs]``: the index of each run's schedule, −1 where it cannot be run."""
 
     alive: Sequence[InFlight]
     of: Rows
 
 
 def laid(runs: Runs, gpu: Gpu, *, tensors: bool = True) -> tuple[list[Laid], Flights, dict[int, Refusal]]:
-    """Returns all that can be laid out, and why the others cannot; without what passes through its weights where no
-    ``tensors`` are asked for."""
+    """Returns all runs that can be laid out, and why the others cannot. Without ``tensors``: only weights and their
+    states, no tensors that pass through them."""
     flights, pipelines, whose, refused = _placed(runs)
     there, found = np.flatnonzero(flights.of >= 0), list[Laid]()
 
@@ -68,7 +68,7 @@ def laid(runs: Runs, gpu: Gpu, *, tensors: bool = True) -> tuple[list[Laid], Fli
 
 
 def _placed(runs: Runs) -> tuple[Flights, list[Pipeline], Rows, dict[int, Refusal]]:
-    """The flights of all runs; their pipelines, and which of these each run has; why some have none."""
+    """Returns the flights of all runs; their pipelines, and the index of each run's; why some have none."""
     alive, pipelines = dict[InFlight, int](), dict[Hashable, Pipeline]()
     places, refused = dict[Pipeline, int](), dict[int, Refusal]()
     of, whose = np.full(len(runs), -1), np.full(len(runs), -1)
@@ -86,7 +86,7 @@ def _placed(runs: Runs) -> tuple[Flights, list[Pipeline], Rows, dict[int, Refusa
 
 
 def _folded(layouts: Layouts, groups: Sequence[tuple[Pipeline, Rows]], gpu_arch: str, tensors: bool) -> list[Laid]:
-    """``groups``: pipelines of its rows, which ``rows`` of what is laid out are."""
+    """Returns the layouts of ``groups``: pipelines, with the rows of ``layouts`` that stand on each."""
     build = _Fold(layouts, gpu_arch, {what for own, _ in groups for what, _ in own.held}, tensors)
     kept = build.kept([([what for what, _ in own.held], rows) for own, rows in groups])
     gathers = any((each[3:] > 0.0).any() for each in kept.values())
@@ -107,7 +107,7 @@ def _folded(layouts: Layouts, groups: Sequence[tuple[Pipeline, Rows]], gpu_arch:
 
 
 class _Fold:
-    """What ranks make of the blocks of ``runs``."""
+    """Sums over the blocks of ``runs``, by what ranks hold of them."""
 
     def __init__(self, runs: Layouts, gpu_arch: str, held: Iterable[Contents], tensors: bool) -> None:
         self._runs, self._gpu_arch = runs, gpu_arch
@@ -117,9 +117,8 @@ class _Fold:
         self._savings = {name: saving(run, name) for name in names if tensors and name != "mtp"}
 
     def kept(self, asked: Iterable[tuple[Iterable[Contents], Rows]]) -> dict[Contents, Floats]:
-        """Returns ``[7, rows]``: what a rank never gives back, what the optimizer step adds, the peak of the
-        construction; what is
-        gathered of its weights."""
+        """Returns ``[7, rows]``: the bytes that a rank never gives back, that the optimizer step adds, the peak of the
+        construction; and those of its gathered weights."""
 
         def build(run: Resolved, alike: Sequence[Contents], place: Rows, those: Rows) -> tuple[float, ...]:
             what = alike[0]._replace(layers=numbered([one.layers for one in alike], place))

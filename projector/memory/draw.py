@@ -1,4 +1,4 @@
-"""Memory as a picture: what every rank holds at its peak, and how a few ranks fill and empty through one step.
+"""Memory as a picture: the bytes of every rank at its peak, and how a few ranks fill and empty through one step.
 
 Colours are from the colour-blind-safe set of Okabe and Ito (jfly.uni-koeln.de/color).
 """
@@ -32,8 +32,8 @@ _HEADROOM = 1.35  # the limit is drawn where it is within this of the highest fi
 
 
 def save(plan: MemoryPlan, lines: Sequence[RankTimeline], path: Path | str, title: str = "") -> Path:
-    """Draws into ``path`` (PNG, SVG or PDF by its ending). Raises :class:`InputError` for another ending, a missing
-    folder or a file that cannot be written."""
+    """Draws the figure into ``path`` (PNG, SVG or PDF by its ending). Raises :class:`InputError` for another ending, a
+    missing folder or a file that cannot be written."""
     target = Path(path)
     if problems := figure_problems(target):
         raise InputError(problems)
@@ -64,7 +64,7 @@ def drawn(plan: MemoryPlan, lines: Sequence[RankTimeline], title: str) -> Any:
 
 
 def _shown(plan: MemoryPlan) -> list[int]:
-    """First, fullest, middle and last rank, in order."""
+    """Returns the first, fullest, middle and last rank, in order."""
     count = len(plan.ranks)
     fullest = max(plan.ranks, key=lambda rank: rank.allocated).rank
     return sorted(dict.fromkeys((0, fullest, count - 1, count // 2)))[:_PANELS]

@@ -1,4 +1,4 @@
-"""What every pipeline rank holds: weights and their state, workspaces, the memory of its model chunks."""
+"""The bytes of every pipeline rank: weights and their state, workspaces, the memory of its model chunks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What one rank never gives back: bytes by component, ``total`` of them."""
+    """Bytes that one rank never gives back, by component, and their ``total``; ``parameters``: elements that it holds."""
 
     components: dict[str, float]
     total: float
@@ -38,7 +38,7 @@ class Kept:
 
 
 class Holding(NamedTuple):
-    """All that one rank holds."""
+    """All memory of one rank: the bytes that stay, and the memory of its chunks."""
 
     kept: Kept
     chunks: tuple[ChunkMemory, ...]
@@ -54,8 +54,8 @@ class Placed(NamedTuple):
 
 class Sizes(NamedTuple):
     """Bytes of every rank of runs on one pipeline: ``chunks`` ``[runs, pp, chunks, 4]`` (:attr:`ChunkMemory.sizes`);
-    ``fixed`` ``[runs, pp, 3]``: what never leaves, what the optimizer step adds, the peak of the construction. ``outside``
-    ``[runs]``: what is not the framework's."""
+    ``fixed`` ``[runs, pp, 3]``: what never leaves, what the optimizer step adds, the peak of the construction;
+    ``outside`` ``[runs]``: bytes outside the framework's allocator."""
 
     chunks: Floats
     fixed: Floats
@@ -64,43 +64,43 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """Where the layers of a run stand. ``kinds``: of its virtual stages, in order; ``placement[rank][chunk]``: which of them
-    the chunk is."""
+    """The places of the layers of a run. ``kinds``: of its virtual stages, in order; ``placement[rank][chunk]``: the
+    index of the chunk's virtual stage."""
 
     kinds: tuple[Composition, ...]
     placement: tuple[tuple[int, ...], ...]
 
     @cached_property
     def chunks(self) -> tuple[tuple[Placed, ...], ...]:
-        """Of every rank."""
+        """Returns the chunks of every rank."""
         last = len(self.kinds) - 1
         each = [Placed(kind, v == 0, v == last) for v, kind in enumerate(self.kinds)]
         return tuple(tuple([each[v] for v in own]) for own in self.placement)
 
     @cached_property
     def held(self) -> tuple[tuple[Contents, tuple[Placed, ...]], ...]:
-        """Contents and chunks of ranks, of those that hold the same once."""
+        """Returns contents and chunks of ranks, once for all ranks that hold the same."""
         return tuple((contents(tuple([kind for kind, *_ in own])), own) for own in dict.fromkeys(self.chunks))
 
     @cached_property
     def ranks(self) -> NDArray[np.intp]:
-        """Returns ``[pp]``: which of :attr:`held` each rank has."""
+        """Returns ``[pp]``: the index into :attr:`held` of each rank."""
         places = {own: place for place, (_, own) in enumerate(self.held)}
         return np.array([places[own] for own in self.chunks])
 
     @cached_property
     def contents(self) -> tuple[Contents, ...]:
-        """Of every rank."""
+        """Returns what each pipeline rank holds: its layers, embedding and head, in the order of its chunks."""
         return tuple(self.held[place][0] for place in self.ranks)
 
     @cached_property
     def stages(self) -> tuple[Contents, ...]:
-        """Of every virtual stage."""
+        """Returns what each virtual stage holds."""
         return tuple(contents((kind,)) for kind in self.kinds)
 
 
 def pipeline(run: Resolved, placement: tuple[tuple[int, ...], ...], known: dict[Hashable, Pipeline]) -> Pipeline:
-    """One object for all that are equal. Raises :class:`InputError` where layers cannot be split so."""
+    """Returns one object for all equal pipelines. Raises :class:`InputError` where layers cannot be split so."""
     _, kinds = compositions(run.workload.model, run.workload.recipe)
     return known.setdefault((kinds, placement), Pipeline(kinds, placement))
 
@@ -117,7 +117,7 @@ def holdings(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...]
 
 
 def kept(resolved: Resolved, gpu_arch: str, own: Contents, of: Callable[[Hashable], Weights]) -> Kept:
-    """Of one rank. ``of``: the weights of its blocks."""
+    """Returns the bytes that one rank with the contents ``own`` never gives back. ``of``: returns the weights of a block."""
     held = stage(resolved, own, of)
     made: State = state(resolved, held, gpu_arch)
     moe, head = any(kind.moe for kind, _ in own.layers), bool(own.head or own.mtp)
@@ -139,8 +139,8 @@ def tuned(resolved: Resolved) -> bool:
 
 
 def played(resolved: Resolved) -> InFlight:
-    """Returns what is alive where in the order of its schedule for equal times. Raises :class:`InputError` where it
-    cannot run."""
+    """Returns what is alive in the order of the run's schedule for equal times. Raises :class:`InputError` if it cannot
+    run."""
     recipe = resolved.workload.recipe
     vpp = max(1, len(compositions(resolved.workload.model, recipe)[0]) // recipe.pp)
     group = recipe.microbatch_group_size_per_vp_stage
@@ -156,12 +156,12 @@ def played(resolved: Resolved) -> InFlight:
 
 _MIB = 2.0**20
 
-# from compute capability 9 on, else
+# from compute capability 9 on, and before
 _TE_LARGE, _TE_SMALL = parameter(
     (32 * _MIB + 1024, 4 * _MIB), unit="B", kind="published", source="TransformerEngine pytorch/cpp_extensions/gemm.py"
 )
 _TE_SMALL_ARCHS = frozenset({"volta", "turing", "ampere", "ada", "x86_64"})
-# by architecture, and of any other
+# by architecture, and for any other
 _TORCH_BLAS, _TORCH_BLAS_DEFAULT = parameter(
     ({"hopper": 32 * _MIB, "gfx90a": 32 * _MIB, "gfx942": 128 * _MIB, "gfx950": 128 * _MIB}, 8.125 * _MIB),
     unit="B",
@@ -172,7 +172,7 @@ _THREADS = parameter(2, kind="published", source="the forward and the autograd t
 
 
 def workspace_bytes(resolved: Resolved, gpu_arch: str, *, moe: bool, head: bool) -> float:
-    """Returns the bytes on one rank. ``moe``: it holds experts; ``head``: it holds the output layer."""
+    """Returns the bytes of workspaces on one rank. ``moe``: it holds experts; ``head``: it holds the output layer."""
     workload = resolved.workload
     model, recipe, view = workload.model, workload.recipe, local(resolved)
     megatron = resolved.execution.data_parallel.megatron_core
@@ -193,7 +193,7 @@ def workspace_bytes(resolved: Resolved, gpu_arch: str, *, moe: bool, head: bool)
 
 
 def _rope_table(resolved: Resolved) -> float:
-    """Cached rotation angles of the rank's part of the sequence, fp32 (MLA: cosine and sine)."""
+    """Returns the bytes of cached rotation angles of the rank's part of the sequence, fp32 (MLA: cosine and sine)."""
     model, recipe = resolved.workload.model, resolved.workload.recipe
     if "rope" not in model.position_embedding_type:
         return 0.0

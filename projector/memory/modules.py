@@ -11,7 +11,7 @@ from projector.memory.holding import holdings, placement
 from projector.workload.composition import Composition, compositions
 from projector.workload.model import LayerKind
 
-_REST = "between"  # what stages hand to each other, and what enters layers that are recomputed as a whole
+_REST = "between"  # tensors between stages, and inputs of layers that are recomputed as a whole
 
 
 def by_module(resolved: Resolved, gpu_arch: str) -> tuple[Mapping[str, float], ...]:
@@ -52,7 +52,7 @@ def _chunk(resolved: Resolved, chunk: Composition) -> _Sizes:
 
 
 def _layer(kind: LayerKind, resolved: Resolved, *, whole: bool) -> _Sizes:
-    """``whole``: nothing of this layer is recomputed, though the recipe recomputes others."""
+    """Yields what a layer saves, by module. ``whole``: nothing of it is recomputed, though the recipe recomputes others."""
     block, mixer = lower.layer(kind, resolved, True), lower.mixer_tensors(kind, resolved)
     first = "attention" if lower.attends(kind) else "recurrent"
     second = "experts" if kind.moe else "mlp"

@@ -1,4 +1,5 @@
-"""What host memory takes off a device: saved tensors of the first layers, or inputs of named modules of every layer."""
+"""Bytes that host memory takes off a device: saved tensors of the first layers, or inputs of named modules of every
+layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one rank of a pipeline holds: the weights its modules declare, folded as memory needs them."""
+"""The weights of one pipeline rank, as its modules declare them, summed as memory needs them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from projector.workload.model import LayerKind
 
 @dataclass(frozen=True, slots=True)
 class StageParameters:
-    """Weights of one pipeline rank. ``weights``: all but adapters; ``trained``: those that the optimizer steps. Elements of
-    ``unit``, the largest layer (one unit of sharded data parallelism), of ``embedding`` and ``head``, the units at the
-    ends of the model where the rank holds them, and of ``adapters``."""
+    """Weights of one pipeline rank. ``weights``: all but adapters; ``trained``: those that the optimizer steps.
+    Elements of ``unit``, the largest layer (one unit of sharded data parallelism), of ``embedding`` and ``head``, the
+    units at the ends of the model where the rank holds them, and of ``adapters``."""
 
     weights: WeightSet
     trained: WeightSet
@@ -31,7 +31,7 @@ class StageParameters:
 
 
 class Contents(NamedTuple):
-    """What one rank holds: layers by kind, and whether it has the embedding, the head, how many MTP modules."""
+    """The parts of the model on one rank: layers by kind, whether it has embedding and head, how many MTP modules."""
 
     layers: tuple[tuple[LayerKind, int], ...]
     embedding: bool
@@ -40,18 +40,18 @@ class Contents(NamedTuple):
 
     @property
     def shape(self) -> Hashable:
-        """Equal for ranks that differ in how many layers of each kind they hold."""
+        """Returns a key that is equal for ranks that differ only in how many layers of each kind they hold."""
         return tuple(kind for kind, _ in self.layers), *self[1:]
 
     @property
     def blocks(self) -> tuple[tuple[Hashable, int], ...]:
-        """Returns the names of its blocks (:func:`weights_of`), and how many there are."""
+        """Returns the names of its blocks (:func:`weights_of`) with their numbers."""
         ends = ("embedding", int(self.embedding)), ("head", int(self.head)), ("mtp", self.mtp)
         return *self.layers, *((name, number) for name, number in ends if number)
 
     @property
     def names(self) -> Iterator[Hashable]:
-        """Of all blocks that are asked for what such a rank holds or saves (:func:`weights_of`)."""
+        """Yields the names of all blocks (:func:`weights_of`) that such a rank holds or that save something there."""
         yield from (kind for kind, _ in self.layers)
         yield from ("embedding",) if self.embedding or self.mtp else ()
         yield from ("head",) if self.head or self.mtp else ()
@@ -60,7 +60,7 @@ class Contents(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def contents(chunks: tuple[Composition, ...]) -> Contents:
-    """Of one rank, whose chunks are made of these."""
+    """Returns what a rank with these chunks holds."""
     count = Counter(layer.kind for chunk in chunks for layer in chunk.layers)
     return Contents(
         tuple(count.items()),
@@ -71,20 +71,21 @@ def contents(chunks: tuple[Composition, ...]) -> Contents:
 
 
 class Weights(NamedTuple):
-    """Of one block: its weights, and elements of those that are its own."""
+    """The weights of one block, and the elements of those that the block owns."""
 
     weights: tuple[Weight, ...]
     owned: float
 
 
 def weights_of(resolved: Resolved, name: Hashable) -> Weights:
-    """Of the layer of a kind, or of the block of this ``name``: ``embedding``, ``head``, ``mtp``."""
+    """Returns the weights of the layer of a kind, or of the block ``embedding``, ``head`` or ``mtp``."""
     block = lower.layer(name, resolved, True) if isinstance(name, LayerKind) else getattr(lower, str(name))(resolved)
     return Weights(block.weights, block.owned.total)
 
 
 def stage(resolved: Resolved, own: Contents, of: Callable[[Hashable], Weights]) -> StageParameters:
-    """Returns the weights of one rank. ``of``: those of its blocks (:func:`weights_of`)."""
+    """Returns the weights of one rank with the contents ``own``. ``of``: returns the weights of a block
+    (:func:`weights_of`)."""
     count, embeds, heads, mtps = own
     units = [(of(kind), number) for kind, number in count] + ([(of("mtp"), mtps)] if mtps else [])
     layers, extra = units[: len(count)], units[len(count) :]

@@ -1,4 +1,4 @@
-"""The fullest rank and nothing else: what a search asks of thousands of configurations."""
+"""The peak of the fullest rank alone, which a search asks of thousands of configurations."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _WIDE = 256  # runs on one schedule together
 
 
 class Needs(NamedTuple):
-    """Of every run ``[runs]`` the allocated bytes of its fullest rank, what these need, and what it can have. NaN where it
-    could not be laid out; an order that is made for its times is not known before: 0 bytes, and the need of the least of
-    any order."""
+    """Bytes of every run ``[runs]``: allocated on its fullest rank, required for that, and usable. NaN where a run
+    could not be laid out. Where the order is made for times it is not known before: 0 allocated, and the need of the
+    least of any order."""
 
     allocated: Floats
     required: Floats
@@ -32,8 +32,8 @@ class Needs(NamedTuple):
 
 
 def fullest(runs: Runs, gpu: Gpu, schedule: Schedule | None = None) -> tuple[Needs, dict[int, Refusal]]:
-    """Returns what all need in the order of their schedule for equal times, or of ``schedule``; and why some cannot be laid
-    out."""
+    """Returns what all runs need in the order of their schedule for equal times, or of ``schedule``; and why some
+    cannot be laid out."""
     held, flights, refused = laid(runs, gpu)
     allocated, found = np.full(len(runs), np.nan), Needs(*np.full((3, len(runs)), np.nan))
     unknown = np.array([schedule is None and tuned(one) for one in runs.ones], np.bool_)[runs.group]
@@ -59,8 +59,8 @@ def fullest(runs: Runs, gpu: Gpu, schedule: Schedule | None = None) -> tuple[Nee
 
 
 def lightest(runs: Runs, gpu: Gpu) -> tuple[Needs, dict[int, Refusal]]:
-    """Returns what all need at least, in whatever order: their weights with one micro-batch alive of which nothing
-    passes through them; and why some cannot be laid out."""
+    """Returns what all runs need at least, in whatever order: their weights with one micro-batch alive and no tensors
+    that pass through them; and why some cannot be laid out."""
     held, _, refused = laid(runs, gpu, tensors=False)
     allocated, found = np.full(len(runs), np.nan), Needs(*np.full((3, len(runs)), np.nan))
     for each in held:
@@ -77,14 +77,14 @@ def _fill(found: Needs, each: Laid, allocated: Floats, gpu: Gpu) -> None:
 
 
 def _peaks(sizes: Sizes, flight: InFlight) -> Floats:
-    """``[runs]``: bytes of the fullest ranks, which work in the same order."""
+    """Returns ``[runs]`` bytes of the fullest ranks of runs that work in the same order."""
     static, step, construction = np.moveaxis(sizes.fixed, -1, 0)
     peaks = _everywhere(flight).peaks(sizes.chunks)
     return np.asarray(np.maximum(static + np.maximum(peaks, step), construction).max(axis=1))
 
 
 def _least(sizes: Sizes) -> Floats:
-    """``[runs]``: the same with one micro-batch alive, the least of any order."""
+    """Returns ``[runs]`` bytes of the fullest ranks with one micro-batch alive, the least of any order."""
     static, step, construction = np.moveaxis(sizes.fixed, -1, 0)
     forward = sizes.chunks[..., 2].max(axis=-1)
     return np.asarray(np.maximum(static + np.maximum(step, forward), construction).max(axis=1))
@@ -92,7 +92,7 @@ def _least(sizes: Sizes) -> Floats:
 
 @lru_cache(maxsize=1024)
 def _everywhere(flight: InFlight) -> _Everywhere:
-    """Found once for each order: a schedule has hundreds of situations, of which a few can be the costliest."""
+    """Caches the situations of an order: a schedule has hundreds, of which a few can be the costliest."""
     return _Everywhere(flight)
 
 
@@ -110,7 +110,7 @@ class _Everywhere:
         )
 
     def peaks(self, each: Floats) -> Floats:
-        """Returns ``[runs, pp]``: bytes at the costliest situation of each rank. ``each`` ``[runs, pp, chunks, 4]``: see
+        """Returns ``[runs, pp]`` bytes at the costliest situation of each rank. ``each`` ``[runs, pp, chunks, 4]``: see
         :class:`projector.memory.holding.Sizes`."""
         total = each[:, self._rank, self._chunk, np.where(self._forward, 2, 3)]
         total += (self._alive * each[..., 0][:, self._rank]).sum(axis=2)
@@ -120,7 +120,7 @@ class _Everywhere:
 
 
 def _undominated(met: Situations) -> NDArray[np.intp]:
-    """Rows of the situations in which more is alive than in any other at the same kind of action on the same chunk."""
+    """Returns the rows of situations in which more is alive than in any other at the same action on the same chunk."""
     found: list[int] = []
     for key in sorted(set(zip(met.forward.tolist(), met.chunk.tolist(), strict=True))):
         rows = np.flatnonzero((met.forward == key[0]) & (met.chunk == key[1]))

@@ -31,14 +31,14 @@ _VERDICTS = {
 
 @dataclass(frozen=True, slots=True)
 class RankMemory:
-    """One pipeline rank at its peak. ``components``: bytes by what they are, summing to ``allocated``: ``weights,
-    gradients, master_weights, moments, dummy_wgrad, fp8_weight_cache, workspaces, activations, transient``.
-    ``event``: the moment of the peak. ``parameters``: elements it holds. ``cached``: bytes that the allocator keeps of the
-    other moment, step or backward, where the blocks of one are no place for the other (AMD-AGI/Primus@26bd1cc7
-    deepseek-v4/develop/progress/p36: 119 GiB allocated at the most, 120 reserved after the first step, 156 after the second;
-    deepspeed/runtime/bf16_optimizer.py, ``initialize_optimizer_states``, on how to prevent it), and free blocks that
-    nothing fits at the peak: a block of the caching allocator is one request's, or split for smaller ones, never joined
-    with another segment (torch c10/cuda/CUDACachingAllocator.cpp, ``get_free_block``, ``try_merge_blocks``)."""
+    """One pipeline rank at its peak. ``components``: bytes by name, summing to ``allocated``: ``weights, gradients,
+    master_weights, moments, dummy_wgrad, fp8_weight_cache, workspaces, activations, transient``. ``event``: the moment
+    of the peak. ``parameters``: elements it holds. ``cached``: bytes that the allocator keeps of the other moment, step
+    or backward, where the blocks of one are no place for the other (AMD-AGI/Primus@26bd1cc7
+    deepseek-v4/develop/progress/p36: 119 GiB allocated at the most, 120 reserved after the first step, 156 after the
+    second; deepspeed/runtime/bf16_optimizer.py, ``initialize_optimizer_states``, on how to prevent it), and free blocks
+    that nothing fits at the peak: a block of the caching allocator is one request's, or split for smaller ones, never
+    joined with another segment (torch c10/cuda/CUDACachingAllocator.cpp, ``get_free_block``, ``try_merge_blocks``)."""
 
     rank: int
     components: Mapping[str, float]
@@ -49,7 +49,7 @@ class RankMemory:
 
     @property
     def held(self) -> float:
-        """Returns what the allocator sees at the most: live bytes and what it keeps of the other moment."""
+        """Returns the most that the allocator sees: live bytes and those it keeps of the other moment."""
         return self.allocated + self.cached
 
     @property
@@ -86,13 +86,13 @@ class MemoryPlan:
 
     @property
     def order(self) -> int:
-        """By which alternatives are ranked before their speed: 0 where it fits, 1 where that is too close to tell, 2 where
-        it does not fit."""
+        """Returns the rank of a run before its speed counts: 0 where it fits, 1 where that is too close to tell, 2
+        where it does not fit."""
         return {"too-close": 1, "out-of-memory": 2}.get(self.status, 0)
 
     @property
     def verdict(self) -> str:
-        """Returns whether it fits, and by how much."""
+        """Returns in words whether the run fits, and by how much."""
         size = f"{abs(self.margin_bytes) / _GIB:.2f} GiB {'to spare' if self.fits else 'too much'} on the fullest GPU"
         near = (
             f", and the model of memory is good to {100 * self.tolerance:.0f} %" if self.status == "too-close" else ""
@@ -175,7 +175,7 @@ def _rank(rank: int, allocator: Allocator, own: Holding, met: Situations) -> Ran
 
 
 def _peak(memories: Sequence[ChunkMemory], met: Situations) -> Moment:
-    """The costliest situation: what other micro-batches and chunks keep, and the moment of the chunk that works."""
+    """Returns the costliest situation: bytes of other micro-batches and chunks, and the moment of the working chunk."""
     base, total = met.bytes(np.array([memory.sizes for memory in memories]))
     index = int(np.argmax(total))
     memory = memories[int(met.chunk[index])]

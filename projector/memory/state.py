@@ -17,8 +17,8 @@ from projector.workload.recipe import Recipe
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Bytes by what they are; ``step``: what the optimizer step adds for its duration; ``construction``: the peak while
-    the flat buffers are made and the module's own parameters still exist."""
+    """Bytes by component; ``step``: what the optimizer step adds while it lasts; ``construction``: the peak while the
+    flat buffers are made and the module's own parameters still exist."""
 
     weights: float
     gradients: float
@@ -48,7 +48,7 @@ class _PerElement:
 
 
 def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> State:
-    """Persistent bytes of one rank.
+    """Returns the persistent bytes of one rank.
 
     Source of the byte counts: Megatron-LM core/optimizer/{distrib_optimizer,optimizer_config}.py,
     core/distributed/param_and_grad_buffer.py; torch FSDP2 and DeepSpeed stages 1 to 3 follow from which of weights,
@@ -105,7 +105,8 @@ def _per_element(resolved: Resolved) -> _PerElement:
 def _quantised_storage(
     resolved: Resolved, weights: WeightSet, gpu_arch: str, weight_bytes: float
 ) -> tuple[float, float]:
-    """(bytes saved because linear weights are stored in 8 bits, bytes of quantised copies kept across micro-batches).
+    """Returns (bytes saved because linear weights are stored in 8 bits, bytes of quantised copies kept across
+    micro-batches).
 
     Hopper's 8-bit GEMM takes one operand layout only, so per-tensor scaling keeps a transposed copy; MXFP8 and
     blockwise scaling quantise rows and columns apart everywhere (TransformerEngine pytorch/module/base.py,
@@ -138,8 +139,8 @@ def _quantised_weight_bytes(recipe: Recipe, gpu_arch: str) -> tuple[float, float
 
 
 def _step_bytes(resolved: Resolved, each: _PerElement, shard: float, trained: WeightSet) -> float:
-    """The optimizer works on an fp32 copy of the shard's gradient unless the gradient is fp32 or the update kernel
-    reads it as it is (Megatron-LM core/optimizer/distrib_optimizer.py), as one that keeps no whole master does."""
+    """Returns what the optimizer step adds: an fp32 copy of the shard's gradient, unless the gradient is fp32 or the update
+    kernel reads it as it is (Megatron-LM core/optimizer/distrib_optimizer.py), as one that keeps no whole master does."""
     recipe = resolved.workload.recipe
     as_it_is = each.gradient >= 4.0 or each.master < 4.0 or recipe.use_precision_aware_optimizer
     shards = resolved.execution.data_parallel.shards(resolved.workload)
@@ -150,7 +151,7 @@ def _step_bytes(resolved: Resolved, each: _PerElement, shard: float, trained: We
 
 
 def _construction(weights: WeightSet, each: _PerElement) -> float:
-    """Module parameters live on while the flat buffers of the dense, then of the expert group are allocated."""
+    """Returns the peak while flat buffers of dense, then of expert weights are allocated beside the modules' parameters."""
     twice = 2 * each.weight + each.gradient
     return most(
         twice * weights.dense + each.weight * weights.expert,

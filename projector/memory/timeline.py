@@ -1,4 +1,4 @@
-"""Memory over time: what every pipeline rank has allocated while it runs its schedule."""
+"""Memory over time: the bytes that every pipeline rank has allocated while it runs its schedule."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _F, _W = 0, 2
 class RankTimeline:
     """One rank through one step, ``k`` actions in its own order.
 
-    ``start``, ``end`` ``[k]``: seconds; ``before``, ``after`` ``[k]``: bytes saved for backward just before and after an
-    action; ``during`` ``[k]``: the same at its costliest moment, transients included. ``static``: bytes by component
+    ``start``, ``end`` ``[k]``: seconds; ``before``, ``after`` ``[k]``: bytes saved for backward just before and after
+    an action; ``during`` ``[k]``: the same at its costliest moment, transients included. ``static``: bytes by component
     that are there throughout. Gradient reduction and optimizer step follow the last action and are not drawn.
     """
 
@@ -46,10 +46,10 @@ class RankTimeline:
 
 
 def memory_timeline(resolved: Resolved, gpu: Gpu, timeline: Timeline) -> tuple[RankTimeline, ...]:
-    """Allocated bytes of every rank along ``timeline``, one step of the schedule that ``resolved`` asks for.
+    """Returns the allocated bytes of every rank along ``timeline``, one step of the schedule that ``resolved`` asks for.
 
     The peaks are those of :func:`projector.memory.plan.plan`, where neither the optimizer step nor the construction of
-    the buffers is higher. Raises :class:`projector.errors.InputError` as it does.
+    the buffers is higher. Raises :class:`projector.errors.InputError` as that does.
     """
     played = replay(timeline.compiled.schedule)
     held = holdings(resolved, gpu.arch, played.schedule.placement)
@@ -72,8 +72,9 @@ GIB = 2.0**30
 
 
 def sketch(lines: Sequence[RankTimeline], width: int = 100) -> str:
-    """Each column shows the highest memory of its slice of time, between what every rank always holds and the highest
-    peak of all ranks; a rank that works never shows an empty column. ``width``: columns in all, at least 50."""
+    """Returns a picture in characters: each column shows the highest memory of its slice of time, between what every
+    rank always holds and the highest peak of all ranks; a rank that works never shows an empty column. ``width``:
+    columns in all, at least 50."""
     columns = max(20, width - _LABEL)
     longest = max((float(line.end.max()) for line in lines if line.end.size), default=1.0)
     low, high = min(line.floor for line in lines), max(line.peak for line in lines)
@@ -87,7 +88,7 @@ def sketch(lines: Sequence[RankTimeline], width: int = 100) -> str:
 
 
 def _slices(line: RankTimeline, longest: float, columns: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Highest bytes in each of ``columns`` equal slices: actions at their costliest, what is kept in between."""
+    """Returns the highest bytes in each of ``columns`` equal slices: actions at their costliest, kept bytes in between."""
     edges = np.linspace(0.0, longest, columns + 1)
     out = np.full(columns, line.floor)
     first = np.clip(np.searchsorted(edges, line.start, side="right") - 1, 0, columns - 1)

@@ -1,9 +1,8 @@
-"""How far off a projected peak may be: what the verdict must leave to either side of the limit.
+"""The error that a projected peak may have, which the verdict must leave to either side of the limit.
 
-By how weights and memory are managed, since that decides which bytes a plan may miss: ``planned`` (a compiler places every
-buffer; it also trades speed for memory when it does not fit), ``adapters`` (weights without gradients or states: what is
-saved decides), else by data parallelism. A kind with too few measured peaks
-has the tolerance of all of them.
+It depends on how weights and memory are managed, since that decides which bytes a plan may miss: ``planned`` (a compiler
+places every buffer; it also trades speed for memory when it does not fit), ``adapters`` (weights without gradients or
+states: saved tensors decide), else by data parallelism. A kind with too few measured peaks has the tolerance of all of them.
 
 ``new``: models with layers whose saved tensors nobody has counted (recurrent mixers, compressed attention, several
 residual streams). Their few peaks say nothing of others, and others nothing of them: the largest error seen is theirs.
@@ -33,7 +32,7 @@ TOLERANCE = parameter(
 
 
 def kind(resolved: Resolved) -> str:
-    """Returns what decides the error of a plan."""
+    """Returns the kind of management that decides the error of a plan, a key of :data:`TOLERANCE`."""
     if uncounted(resolved.workload.model):
         return NEW
     if resolved.workload.recipe.lora:
@@ -44,12 +43,12 @@ def kind(resolved: Resolved) -> str:
 
 @with_its_own(0)
 def uncounted(model: Model) -> bool:
-    """Returns whether nobody has counted what its layers save."""
+    """Returns whether nobody has counted the tensors that the model's layers save."""
     mixers = (kind.mixer for kind in model.layer_kinds)
     several = model.residual_width > model.hidden_size
     return several or any(isinstance(mixer, Recurrent | CompressedAttention) for mixer in mixers)
 
 
 def tolerance(resolved: Resolved) -> float:
-    """|ln(true / projected)| of the peak that is exceeded once in ten."""
+    """Returns |ln(true / projected)| of the peak that is exceeded once in ten runs."""
     return TOLERANCE.get(kind(resolved), TOLERANCE["other"])

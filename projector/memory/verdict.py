@@ -1,4 +1,4 @@
-"""From allocated bytes to what the device must have: allocator slack, context, communicators, and whether it fits."""
+"""Turns allocated bytes into the need of a device: allocator slack, context, communicators, and whether it fits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOO_CLOSE = "too close to tell"
 
 
 class Need(NamedTuple):
-    """Bytes that a peak ``required`` at the least of the ``usable`` ones, and as a rule (``expected``)."""
+    """Bytes that a peak requires at least (``required``) and as a rule (``expected``) of the ``usable`` ones."""
 
     required: float
     expected: float
@@ -39,9 +39,9 @@ class Need(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``status``: ``fits`` (with the usual slack), ``tight`` (only if the allocator gives its cache back),
-    ``out-of-memory``, or ``too-close``: required and usable are within the ``tolerance`` of the memory model, so that the
-    sign of the margin is a guess. ``usable``: what the run can have; ``margin``: usable minus *required*."""
+    """Whether a peak fits. ``status``: ``fits`` (with the usual slack), ``tight`` (only if the allocator gives its cache
+    back), ``out-of-memory``, or ``too-close``: required and usable are within the ``tolerance`` of the memory model, so that
+    the sign of the margin is a guess. ``usable``: bytes that the run can have; ``margin``: usable minus *required*."""
 
     status: str
     tolerance: float
@@ -58,13 +58,13 @@ def reserved_bytes(resolved: Resolved, allocated: float) -> float:
 
 
 def _ragged(resolved: Resolved) -> bool:
-    """Whether buffers of experts differ in size from micro-batch to micro-batch."""
+    """Returns whether buffers of experts differ in size from micro-batch to micro-batch."""
     workload = resolved.workload
     return workload.model.moe is not None and resolved.execution.dispatch.ragged(workload.recipe)
 
 
 def communicator_bytes(resolved: Resolved) -> float:
-    """Buffers of the process groups that have more than one rank, outside the framework's allocator."""
+    """Returns the buffers of process groups of more than one rank and of dispatch, outside the framework's allocator."""
     workload = resolved.workload
     recipe = workload.recipe
     dense = workload.dp * recipe.cp
@@ -91,13 +91,13 @@ def outside(resolved: Resolved) -> float:
 
 
 def device_bytes(resolved: Resolved, gpu: Gpu, allocated: float) -> float:
-    """Returns what the device shows as used (nvidia-smi, rocm-smi): the allocator's, and all outside it."""
+    """Returns the bytes that the device shows as used (nvidia-smi, rocm-smi): the allocator's, and all outside it."""
     reserved = reserved_bytes(resolved, allocated)
     return resolved.execution.allocator.on_device(reserved, gpu.memory_bytes, outside(resolved))
 
 
 def need(resolved: Resolved, allocated: float, gpu: Gpu, beside: float | None = None) -> Need:
-    """Returns what a peak of ``allocated`` bytes needs, beside what a run can have of the device. ``beside``:
+    """Returns what a peak of ``allocated`` bytes needs, and what a run can have of the device. ``beside``:
     :func:`outside`, where that is known."""
     allocator, tp = resolved.execution.allocator, resolved.workload.recipe.tp
     beside = outside(resolved) if beside is None else beside
@@ -106,7 +106,8 @@ def need(resolved: Resolved, allocated: float, gpu: Gpu, beside: float | None = 
 
 
 def verdict(resolved: Resolved, allocated: float, gpu: Gpu, held: float | None = None) -> Verdict:
-    """Compares the two, and says what the device would show. ``held``: with what the allocator keeps, where that is more."""
+    """Returns whether ``allocated`` bytes fit, and what the device would show. ``held``: bytes with the allocator's
+    cache, if more."""
     held = allocated if held is None else held
     found, near = need(resolved, allocated, gpu), tolerance(resolved)
     return Verdict(

@@ -1,4 +1,4 @@
-"""Who prices dense matrix products: our own model, or another package's behind the same protocol.
+"""Backends that price dense matrix products: our own model, or another package's behind the same protocol.
 
 A backend is a factory ``(gpu, efficiency) -> GemmBackend``. Other packages offer theirs in the entry-point group
 ``projector.gemm_backends``::
@@ -54,8 +54,8 @@ class WithBackend:
         self._others = others
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:
-        """Returns the seconds of each operator, (n,). Raises ``Unsupported`` with the backend's name where it returns
-        no time."""
+        """Returns the seconds of each operator, (n,). Raises ``Unsupported`` with the backend's name where it gives no
+        time."""
         dense = [(i, op) for i, op in enumerate(ops) if isinstance(op, Gemm)]
         rest = [i for i, op in enumerate(ops) if not isinstance(op, Gemm)]
         seconds, measured = np.zeros(len(ops)), np.zeros(len(ops), dtype=np.bool_)
@@ -81,15 +81,14 @@ class WithBackend:
 
 
 def _offered() -> Mapping[str, EntryPoint]:
-    """What installed packages offer, by name."""
+    """Returns the backends of installed packages, by name."""
     from importlib import metadata
 
     return {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
 
 
 def names() -> tuple[str, ...]:
-    """Returns the names that :func:`factory` knows: our own model first, then ours, then those that other packages
-    offer."""
+    """Returns the names that :func:`factory` knows: our own model, this package's backends, those of other packages."""
     return tuple(dict.fromkeys((BUILTIN, *_OURS, *sorted(_offered()))))
 
 
@@ -121,5 +120,5 @@ def factory(name: str, where: str = "--gemm-backend") -> Factory:
 
 
 def over(name: str, gpu: Gpu, efficiency: Efficiency, others: KernelModel) -> KernelModel:
-    """``others`` with the dense products priced by the backend; ``others`` itself for our own model."""
+    """Returns ``others`` with dense products priced by the backend; ``others`` itself for our own model."""
     return others if name == BUILTIN else WithBackend(name, factory(name)(gpu, efficiency), others)

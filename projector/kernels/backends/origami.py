@@ -79,7 +79,7 @@ _OCCUPANCY = (1, 2, 4)
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """What the package needs to know of a device. Rates: bytes a second; clocks: MHz."""
+    """The figures of a device that the package needs. Rates: bytes a second; clocks: MHz."""
 
     arch: str
     units: int
@@ -123,8 +123,7 @@ class Origami:
         _package()
 
     def seconds(self, ops: Sequence[Gemm]) -> FloatArray:
-        """Returns the device seconds, (n,). Raises ``Unsupported`` for a type or shape that the package has no kernel
-        for."""
+        """Returns the device seconds, (n,). Raises ``Unsupported`` for a type or shape without a kernel in the package."""
         return np.array([self._seconds(op) for op in ops], dtype=np.float64)
 
     def _seconds(self, op: Gemm) -> float:
@@ -193,7 +192,7 @@ def _package() -> Any:
 
 @cache
 def _hardware(package: Any, machine: _Machine) -> Any:
-    """The device at its nominal clock, where the cache in the compute clock domain has its stated rate per cycle."""
+    """Returns the device at its nominal clock, where the cache in the compute clock domain has its stated rate per cycle."""
     known = {
         "arch": getattr(package.architecture_t, machine.arch, None),
         "N_CU": machine.units,
@@ -214,8 +213,7 @@ def _hardware(package: Any, machine: _Machine) -> Any:
 
 @cache
 def _instruction(package: Any, machine: _Machine, unit: str) -> tuple[int, int, int]:
-    """Returns the matrix instruction of a type, (m, n, k). The package prices one that it does not know like its
-    fastest ones."""
+    """Returns the matrix instruction of a type, (m, n, k). The package prices an unknown one like its fastest ones."""
     if unit == "XFloat32":
         if machine.arch != "gfx942":
             raise Unsupported(f"GEMM backend origami: no tf32 matrix instruction on {machine.arch}")
@@ -228,8 +226,7 @@ def _instruction(package: Any, machine: _Machine, unit: str) -> tuple[int, int, 
 
 @cache
 def _configurations(package: Any, machine: _Machine, operand: str, unit: str, hint: str) -> tuple[Any, ...]:
-    """Returns the candidate kernels: tiles whose slices fit the shared memory and whose accumulators fit half the
-    registers.
+    """Returns the candidate kernels: tiles whose slices fit shared memory and whose accumulators fit half the registers.
 
     ``hint``: the operand (``a``, ``b``) that bypasses the caches, or nothing.
     """
@@ -301,7 +298,7 @@ def _problem(package: Any, product: _Product) -> Any:
 
 @cache
 def _counts_launch(package: Any, machine: _Machine) -> bool:
-    """Tells whether cycles contain a kernel launch: then no product is shorter, however small."""
+    """Returns whether cycles contain a kernel launch: then no product is shorter, however small."""
     unit = "Half"
     depth = 64
     tiny = _Product(m=64, n=64, k=depth, batch=1, layout="TN", types=(unit, unit, unit), scale_block=0)
