@@ -88,7 +88,7 @@ def read(paths: Iterable[Path], on: tuple[int, int] | None = None) -> tuple[Swep
 
 
 def usual_cluster(tests: Iterable[Swept]) -> str:
-    """Returns the usual cluster of the device that all tests name. Raises InputError where they name none or several."""
+    """Returns the usual cluster of the device that all tests name. Raises InputError without one known device."""
     devices = sorted({swept.device or "no device named" for swept in tests})
     gpu = catalogue.find_gpu(devices[0]) if len(devices) == 1 else None
     if gpu is None:

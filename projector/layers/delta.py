@@ -111,7 +111,7 @@ def _core(
     values = rule.heads * rule.value
     forward, backward = exchanged("delta", width, values, 1, view, (_forward(rule, view), _backward(rule, view)))
     token = view.tokens
-    own = {
+    saved_sizes = {
         "delta.convolved": view.act * rule.channels,
         "delta.qk": 2 * view.act * rule.heads * rule.key,
         "delta.v": view.act * values,
@@ -128,7 +128,7 @@ def _core(
                 Saved(f"delta.{name}", view.act * size * token, storage=f"{name}.out", input=True)
                 for name, size in inputs
             ),
-            *(Saved(name, size * token) for name, size in own.items()),
+            *(Saved(name, size * token) for name, size in saved_sizes.items()),
         ),
         makes=(Saved("gated_norm.in", view.act * values * token), Saved("delta.z", view.act * values * token)),
         tags=DELTA,

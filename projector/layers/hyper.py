@@ -59,10 +59,10 @@ def spread(name: str, rows: int, view: Local, tags: frozenset[str], makes: str) 
     """Returns the module in place of a residual addition: it mixes the streams and adds the output to all of them."""
     streams = real(rows) * view.model.hyper_connections * view.hidden
     op, back = _stream(name, _SPREAD if view.execution.fusion.hyper_connections else _SPREAD_EAGER, streams, view)
-    out = Saved(f"{name}.output", view.hidden_bytes)
-    made = Saved(makes.removesuffix(".in") + ".streams", view.act * streams)
+    output = Saved(f"{name}.output", view.hidden_bytes)
+    mixed = Saved(makes.removesuffix(".in") + ".streams", view.act * streams)
     op = replace(op, read=op.read + view.hidden_bytes)
-    return Module(name, forward=(op,), backward_input=(back,), saves=(out,), makes=(made,), tags=tags)
+    return Module(name, forward=(op,), backward_input=(back,), saves=(output,), makes=(mixed,), tags=tags)
 
 
 def entry(view: Local) -> tuple[Module, ...]:

@@ -120,14 +120,14 @@ def _end_block(name: str, build: Callable[[Local], tuple[Module, ...]], resolved
     return _sharded(_referenced(end, build, view), view, resolved.workload)
 
 
-def _referenced(made: Block, build: Callable[[Local], tuple[Module, ...]], view: Local) -> Block:
-    """Returns ``made`` after a forward of the frozen reference, without adapters, on the same sequences, which saves nothing
+def _referenced(unit: Block, build: Callable[[Local], tuple[Module, ...]], view: Local) -> Block:
+    """Returns ``unit`` after a forward of the frozen reference, without adapters, on the same sequences, which saves nothing
     (modelscope/ms-swift@3602360a5 swift/megatron/trainers/dpo_trainer.py: under ``no_grad``, in the same pass)."""
     if not view.recipe.reference:
-        return made
+        return unit
     frozen = replace(view, recipe=replace(view.recipe, lora=None))
     forward = tuple(op for part in build(frozen) for op in part.forward)
-    return replace(made, forward=(*forward, *made.forward))
+    return replace(unit, forward=(*forward, *unit.forward))
 
 
 @with_its_own(0)
@@ -149,20 +149,20 @@ def _with_shared_weights(parts: tuple[Module, ...], view: Local) -> tuple[Module
     )
 
 
-def _replayed(made: Block, parts: tuple[Module, ...], resolved: Resolved) -> Block:
-    """Returns ``made`` under whole-layer recompute, which replays prediction modules if ``uniform``, none under ``block``
+def _replayed(depth: Block, parts: tuple[Module, ...], resolved: Resolved) -> Block:
+    """Returns ``depth`` under whole-layer recompute, which replays prediction modules if ``uniform``, none under ``block``
     (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/transformer/multi_token_prediction.py, ``_checkpointed_forward``)."""
     recipe = resolved.workload.recipe
     passed_by = recipe.recompute_granularity == "full" and recipe.recompute_method == "block"
-    return made.under(Recomputed(kept=made.kept) if passed_by else recomputed(parts, recipe))
+    return depth.under(Recomputed(kept=depth.kept) if passed_by else recomputed(parts, recipe))
 
 
-def _sharded(made: Block, view: Local, workload: Workload) -> Block:
-    """Returns ``made`` with the copies of sharded data parallelism around a unit."""
+def _sharded(unit: Block, view: Local, workload: Workload) -> Block:
+    """Returns ``unit`` with the copies of sharded data parallelism around it."""
     if not view.trainable:
-        return made
-    before, again, after = view.execution.data_parallel.copied(made.name, workload, made.owned.total, view.act)
-    return replace(made, forward=(*before, *made.forward), backward_input=(*again, *made.backward_input, *after))
+        return unit
+    before, again, after = view.execution.data_parallel.copied(unit.name, workload, unit.owned.total, view.act)
+    return replace(unit, forward=(*before, *unit.forward), backward_input=(*again, *unit.backward_input, *after))
 
 
 def _within_kind(kind: LayerKind, resolved: Resolved) -> Resolved:

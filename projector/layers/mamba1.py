@@ -116,7 +116,7 @@ def _scan(m: Mamba1, d: int, view: Local) -> Module:
     backward = kernel("bwd", 6 * row + 2 * states, 4 * row + 8.0 * m.state_dim, _BACKWARD * work, serial="element")
     forward, backward = (replace(op, steps=op.steps * steps) for op in (forward, backward))
     vectors = (Weight("mamba_scan.A_log", d, m.state_dim, split="rows"), Weight("mamba_scan.D", d, split="rows"))
-    own = {"mamba_scan.ungated": row, "mamba_scan.states": 8.0 * d * m.state_dim / _CHUNK}
+    saved_sizes = {"mamba_scan.ungated": row, "mamba_scan.states": 8.0 * d * m.state_dim / _CHUNK}
     reads = {"in_proj.out": 2 * row, "x_proj.out": view.act * (m.dt_rank + 2 * m.state_dim)}
     if m.norms:
         reads = {"in_proj.out": 2 * row, "mamba_conv.out": row, "dt_proj.out": row}
@@ -128,7 +128,7 @@ def _scan(m: Mamba1, d: int, view: Local) -> Module:
         weights=vectors,
         saves=(
             *(Saved(f"mamba_scan.{name}", size * token, storage=name, input=True) for name, size in reads.items()),
-            *(Saved(name, size * token) for name, size in own.items()),
+            *(Saved(name, size * token) for name, size in saved_sizes.items()),
         ),
         makes=(Saved("mamba_scan.out", row * token),),
         tags=MAMBA,

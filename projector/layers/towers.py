@@ -44,7 +44,8 @@ def leaving(kind: LayerKind, view: Local) -> tuple[Module, ...]:
 
 
 def frozen(parts: tuple[Module, ...], view: Local, *, forward_only: bool) -> tuple[Module, ...]:
-    """Returns ``parts`` with frozen weights; ``forward_only``: nothing before them is trained, so that they save nothing."""
+    """Returns ``parts`` with frozen weights where the recipe freezes the language model; ``forward_only``: nothing
+    before them is trained either, so that they save nothing."""
     if view.trainable or view.recipe.lora is not None:
         return parts
     parts = tuple(

@@ -54,7 +54,8 @@ class Execution(HashedOnce):
         return cls().evolve(**stated)
 
     def evolve(self, **stated: Mapping[str, Any]) -> Execution:
-        """Returns it with other parameters, or other strategies (from their defaults) where ``strategy`` names one."""
+        """Returns this execution with other parameters, or other strategies where ``strategy`` names one (from its
+        defaults)."""
         chosen: dict[str, Any] = {place: _chosen(getattr(self, place), place, how) for place, how in stated.items()}
         return replace(self, **chosen)
 

@@ -104,12 +104,12 @@ def _attention(resolved: Resolved, gpu: Gpu) -> Iterator[Answer]:
 
 def _dispatchers(framework: str, gpu: Gpu) -> Iterator[Answer]:
     """Yields the dispatchers of all frameworks, with whether this framework has each and the GPU can run it."""
-    own, transports = launch.dispatchers_of(framework), known(gpu.arch, TRANSPORTS)
+    listed, transports = launch.dispatchers_of(framework), known(gpu.arch, TRANSPORTS)
     for name in launch.DISPATCHERS:
         on_gpu = name in _PLAIN or (None if transports is None else name in transports)
-        runs = on_gpu if own and name in own else False if own or on_gpu is False else None
-        how = "" if runs else f"not in {framework}" if own and name not in own else f"no kernels for {gpu.arch}"
-        how = how if runs is not None else f"nothing is known of {gpu.arch if own else framework}"
+        runs = on_gpu if listed and name in listed else False if listed or on_gpu is False else None
+        how = "" if runs else f"not in {framework}" if listed and name not in listed else f"no kernels for {gpu.arch}"
+        how = how if runs is not None else f"nothing is known of {gpu.arch if listed else framework}"
         source = "" if name in _PLAIN else (transports or {}).get(name, "")
         yield Answer(topic="dispatcher", name=name, runs=runs, how=how, source=source)
 

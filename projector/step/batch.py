@@ -218,8 +218,8 @@ class _OncePerStep:
         """Returns, for each pipeline of the runs ``members``, whose ranks hold equal weights in other numbers: the rows
         of its runs; ``[4, rows, pp]`` and ``[3, rows, stages]`` as :func:`exchange` takes them; ``[2, rows, pp]``:
         :func:`shared`; ``[rows, stages − 1]``: :func:`messages`."""
-        run, own = layouts.run(), self._pipeline_of[members]
-        groups = [(self._pipelines[own[rows[0]]], rows) for rows in parted(np.arange(len(own)), own)]
+        run, indices = layouts.run(), self._pipeline_of[members]
+        groups = [(self._pipelines[indices[rows[0]]], rows) for rows in parted(np.arange(len(indices)), indices)]
         names = {name for pipe, _ in groups for contents in pipe.contents for name, _ in contents.blocks}
         weights = {name: weights_of(run, name).weights for name in names}
 
@@ -228,12 +228,12 @@ class _OncePerStep:
             return trained_of(run, held((part(weights[name], rows), number) for name, number in counts))
 
         def rank(run: Resolved, parts: Sequence[Contents], place: Rows, rows: Rows) -> Sequence[float]:
-            own = weight_set(run, parts, place, rows)
-            return rank_figures(run, self._clock(run, members[rows], own), own)
+            held_weights = weight_set(run, parts, place, rows)
+            return rank_figures(run, self._clock(run, members[rows], held_weights), held_weights)
 
         def stage(run: Resolved, parts: Sequence[tuple[Contents, bool]], place: Rows, rows: Rows) -> Sequence[float]:
-            own = weight_set(run, [contents for contents, _ in parts], place, rows)
-            return stage_figures(run, own, 0 if parts[0][1] else 1)
+            held_weights = weight_set(run, [contents for contents, _ in parts], place, rows)
+            return stage_figures(run, held_weights, 0 if parts[0][1] else 1)
 
         ranks = [(pipe.contents, rows) for pipe, rows in groups]
         chunks = [([(contents, v == 0) for v, contents in enumerate(pipe.stages)], rows) for pipe, rows in groups]

@@ -27,10 +27,10 @@ def activations(resolved: Resolved, schedule: Schedule) -> tuple[Collective | No
     entered = _entering_tensors(resolved, len(schedule.home))
 
     @cache
-    def message(here: int, there: int, tensors: int) -> Collective | None:
-        if here == there:
+    def message(sender: int, receiver: int, tensors: int) -> Collective | None:
+        if sender == receiver:
             return None
-        group = hop(here, there, workload.gpus // recipe.pp, resolved.node_ranks, resolved.pod_ranks, domain)
+        group = hop(sender, receiver, workload.gpus // recipe.pp, resolved.node_ranks, resolved.pod_ranks, domain)
         return Collective(name="p2p", kind="send_recv", group=group, bytes=nbytes * tensors)
 
     ranks = [rank for rank, _ in schedule.home]
@@ -54,8 +54,8 @@ def copies(resolved: Resolved, schedule: Schedule, rank: int, held: WeightSet) -
     """Returns the exchange of gradients ``held`` with the other rank that has the same stages: each sends its shard."""
     if schedule.copies == 1:
         return ()
-    workload, own = resolved.workload, set(schedule.placement[rank])
-    other = next(r for r, stages in enumerate(schedule.placement) if r != rank and set(stages) == own)
+    workload, stages_here = resolved.workload, set(schedule.placement[rank])
+    other = next(r for r, stages in enumerate(schedule.placement) if r != rank and set(stages) == stages_here)
     sharing, domain = resolved.execution.data_parallel, workload.recipe.domain
     nbytes = sharing.reduce_bytes * sharing.resident("states", workload, held.dense, held.expert)
     group = hop(rank, other, workload.gpus // workload.recipe.pp, resolved.node_ranks, resolved.pod_ranks, domain)

@@ -69,22 +69,22 @@ def staged(
     """Returns, by row, the ``[8, stages]`` figures of the virtual stages of every run
     (:class:`projector.step.cycle.Stages`), and why some runs have none."""
     figures_of, refused = dict[int, Floats](), dict[int, Refusal]()
-    for own, blocks in _priced_branches(runs, cluster, efficiency, settings):
+    for priced_rows, blocks in _priced_branches(runs, cluster, efficiency, settings):
         if not isinstance(blocks, Priced):
-            refused |= dict.fromkeys(own.tolist(), blocks)
+            refused |= dict.fromkeys(priced_rows.tolist(), blocks)
             continue
-        groups = [(_stages(runs.ones[group]), members) for group, members in _groups_of(runs, own)]
+        groups = [(_stages(runs.ones[group]), members) for group, members in _groups_of(runs, priced_rows)]
         values = blocks.layouts.folded(groups, blocks.shape, blocks.stage, len(Stages._fields))
         for chunks, members in groups:
             stages = np.stack([values[kind][:, members] for kind in chunks], axis=-1)
-            figures_of |= zip(own[members].tolist(), np.moveaxis(stages, 1, 0), strict=True)
+            figures_of |= zip(priced_rows[members].tolist(), np.moveaxis(stages, 1, 0), strict=True)
     return figures_of, refused
 
 
 def _groups_of(runs: Runs, those: Rows) -> Iterator[tuple[int, Rows]]:
     """Yields the number of each group among the runs ``those``, and the places of its runs in ``those``."""
-    for own in parted(np.arange(len(those)), runs.group[those]):
-        yield int(runs.group[those[own[0]]]), own
+    for places in parted(np.arange(len(those)), runs.group[those]):
+        yield int(runs.group[those[places[0]]]), places
 
 
 def _stages(run: Resolved) -> tuple[Composition, ...]:
@@ -106,13 +106,13 @@ class Priced:
         """Returns the figures of a virtual stage: the sum over its blocks, each as often as it stands there."""
         blocks = numbered([counted_names(kind) for kind in alike], place)
         times = {name: part(self.times[name], those) for name, _ in blocks}
-        made = assembled(run, [(times[name], number) for name, number in blocks], times)
+        time = assembled(run, [(times[name], number) for name, number in blocks], times)
         if offloads(run):
             layers = zip(blocks, counted_parts(run, alike[0]), strict=True)
-            made = awaited(
-                run, made, [(one, times[name]) for (name, _), (one, number) in layers for _ in range(number)]
+            time = awaited(
+                run, time, [(one, times[name]) for (name, _), (one, number) in layers for _ in range(number)]
             )
-        return figures(made)
+        return figures(time)
 
 
 def _priced_branches(
@@ -145,17 +145,17 @@ class Kernels:
         self.model, self.number = model, number
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:
-        found = np.empty(len(ops), object)
-        found[:] = [Column(each) for each in self.model.columns(ops, self.number)]
-        return Times(found, np.zeros(len(ops), np.bool_))
+        seconds = np.empty(len(ops), object)
+        seconds[:] = [Column(times_of_op) for times_of_op in self.model.columns(ops, self.number)]
+        return Times(seconds, np.zeros(len(ops), np.bool_))
 
 
 class Prices:
     """Prices of the collectives of ``runs``, made once for all runs whose groups lie alike."""
 
     def __init__(self, runs: Runs, cluster: Cluster, efficiency: Efficiency) -> None:
-        alike = dict[Hashable, int]()
-        kinds = np.array([alike.setdefault(priced_by(one), len(alike)) for one in runs.ones], np.intp)
+        index_of = dict[Hashable, int]()
+        kinds = np.array([index_of.setdefault(priced_by(one), len(index_of)) for one in runs.ones], np.intp)
         placed = np.concatenate([runs.cells[PLACING], kinds[runs.group][None]])
         _, first, self._of = np.unique(placed, axis=1, return_index=True, return_inverse=True)
         self._pricings = [pricing(runs[int(row)], cluster, efficiency) for row in first]
@@ -194,7 +194,7 @@ class Groups:
 
     def _rows_by_shape(self, group: str) -> list[tuple[Rows, Pricing]]:
         shapes: dict[GroupShape | None, int] = {}
-        those = np.unique(self._of)
-        which = {of: shapes.setdefault(self._prices[of].groups.get(group), len(shapes)) for of in those.tolist()}
-        label = np.array([which[of] for of in self._of.tolist()])
+        used = np.unique(self._of)
+        shape_of = {of: shapes.setdefault(self._prices[of].groups.get(group), len(shapes)) for of in used.tolist()}
+        label = np.array([shape_of[of] for of in self._of.tolist()])
         return [(rows, self._prices[self._of[rows[0]]]) for rows in parted(np.arange(len(label)), label)]

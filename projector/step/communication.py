@@ -75,10 +75,10 @@ def _row(op: Collective, seconds: float, hidden: float, count: float, price: Pri
 
 
 def _inside(
-    resolved: Resolved, own: Sequence[Sequence[StageBlock]], clock: Clock, price: Pricing, m: int
+    resolved: Resolved, stages: Sequence[Sequence[StageBlock]], clock: Clock, price: Pricing, m: int
 ) -> Iterator[Traffic]:
     """Yields what the forwards and backwards of the rank's stages issue, ``m`` times each."""
-    for stage in own:
+    for stage in stages:
         for part in stage:
             for message in messages(resolved, part, clock):
                 yield _row(message.op, message.seconds, message.hidden, m, price)
@@ -96,12 +96,12 @@ def _hidden_as_in_step(rows: Sequence[Traffic], parts: Mapping[str, float]) -> I
 
 def _boundaries(resolved: Resolved, schedule: Schedule, step: Step, clock: Clock, price: Pricing) -> Iterator[Traffic]:
     """Yields the activations and gradients that the rank sends and receives; longer delays are waits for other ranks."""
-    own = schedule.placement[step.rank]
+    stages = schedule.placement[step.rank]
     rows = [
         replace(_row(replace(op, name=name), clock.collective(op), 0.0, times * schedule.each, price), part="pp_s")
         for stage, op in enumerate(activations(resolved, schedule))
         for name in ("p2p.activation", "p2p.gradient")
-        if op is not None and (times := (stage in own) + (stage + 1 in own))
+        if op is not None and (times := (stage in stages) + (stage + 1 in stages))
     ]
     yield from _with_exposed(rows, step.breakdown["pp_s"], "pp")
 
@@ -139,9 +139,9 @@ def _with_exposed(rows: Sequence[Traffic], shown: float, group: str) -> Iterator
 
 def _merged(rows: Iterable[Traffic]) -> Iterator[Traffic]:
     """Sums rows of one name, group, algorithm and size."""
-    found: dict[tuple[str, str, str, float], list[Traffic]] = {}
+    groups: dict[tuple[str, str, str, float], list[Traffic]] = {}
     for row in rows:
-        found.setdefault((row.name, row.group, row.algorithm, row.bytes), []).append(row)
-    for first, *rest in found.values():
+        groups.setdefault((row.name, row.group, row.algorithm, row.bytes), []).append(row)
+    for first, *rest in groups.values():
         names = ("count", "seconds", "hidden")
-        yield replace(first, **{n: sum((getattr(each, n) for each in rest), getattr(first, n)) for n in names})
+        yield replace(first, **{n: sum((getattr(other, n) for other in rest), getattr(first, n)) for n in names})

@@ -110,25 +110,25 @@ def cycle(
     schedule = compiled_schedule(resolved).schedule
     stages = Stages(*np.array([figures(time) for time in times]).T)
     held = by_rank(trained, schedule.placement)
-    each = {id(whole): rank_figures(resolved, clock, whole) for whole in {id(one): one for one in held}.values()}
-    ranks, own = (
+    figures_of = {id(one): rank_figures(resolved, clock, one) for one in {id(one): one for one in held}.values()}
+    ranks, stage_rows = (
         np.array(part).T
         for part in (
             [
-                rank_figures(resolved, clocks[rank], whole) if rank in clocks else each[id(whole)]
+                rank_figures(resolved, clocks[rank], whole) if rank in clocks else figures_of[id(whole)]
                 for rank, whole in enumerate(held)
             ],
             [stage_figures(resolved, part, v) for v, part in enumerate(trained)],
         )
     )
     between = shared(resolved, clock, schedule, held)
-    surrounding = exchange(resolved, schedule, ranks, own, between, stages)
+    surrounding = exchange(resolved, schedule, ranks, stage_rows, between, stages)
     return assembled(resolved, stages, messages(resolved, clock, schedule), surrounding, order=order)
 
 
 def rank_figures(resolved: Resolved, clock: Clock, whole: WeightSet) -> Sequence[float]:
     """Returns, for a rank that trains ``whole``, the seconds of its gradient reduction, of its parameter gather and of
-    its optimizer, and the elements it trains. What the result depends on beside weights must stand in the key of
+    its optimizer, and the elements it trains. Whatever the result depends on beside weights must stand in the key of
     :mod:`projector.step.batch` by which runs share it."""
     workload, sharing = resolved.workload, resolved.execution.data_parallel
     reduced, gathered = sharing.reduces_every_microbatch(workload), sharing.gathers_every_microbatch(workload.recipe)

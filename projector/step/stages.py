@@ -124,14 +124,14 @@ def stage_time(resolved: Resolved, stage: Sequence[StageBlock], clock: Clock) ->
     """Returns the times of a virtual stage that consists of the blocks ``stage`` in order."""
     times = {part.key: block_time(resolved, part, clock) for part in {part.key: part for part in stage}.values()}
     in_order = [(part, times[part.key]) for part in stage]
-    made = assembled(resolved, list(counted(time for _, time in in_order)), {part.block.name for part in stage})
-    return awaited(resolved, made, in_order)
+    total = assembled(resolved, list(counted(time for _, time in in_order)), {part.block.name for part in stage})
+    return awaited(resolved, total, in_order)
 
 
-def awaited(resolved: Resolved, made: StageTime, blocks: Sequence[tuple[StageBlock, StageTime]]) -> StageTime:
-    """Returns the time ``made`` of a stage of ``blocks``, in order, with its waits for activations on the host."""
+def awaited(resolved: Resolved, time: StageTime, blocks: Sequence[tuple[StageBlock, StageTime]]) -> StageTime:
+    """Returns the ``time`` of a stage of ``blocks``, in order, with its waits for activations on the host."""
     forward, backward = waits_for_host(resolved, blocks)
-    return replace(made, forward=made.forward.waiting(forward), inputs=made.inputs.waiting(backward))
+    return replace(time, forward=time.forward.waiting(forward), inputs=time.inputs.waiting(backward))
 
 
 def assembled(resolved: Resolved, blocks: Sequence[tuple[StageTime, int]], ends: Container[Hashable]) -> StageTime:

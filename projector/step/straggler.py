@@ -47,8 +47,8 @@ class _Slowed:
         return self.model.name
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:
-        found = self.model.times(ops)
-        return Times(found.seconds * self.factor, found.measured)
+        usual = self.model.times(ops)
+        return Times(usual.seconds * self.factor, usual.measured)
 
 
 def check(slow: Slow, workload: Workload, cluster: Cluster) -> None:

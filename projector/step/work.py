@@ -70,12 +70,12 @@ def works(
     resolved: Resolved, cluster: Cluster, efficiency: Efficiency, mode: str, settings: Settings
 ) -> tuple[BlockWork, ...]:
     """Returns every kind of block of the model, in its order. Raises as :func:`projector.step.priced.priced` does."""
-    made = priced(resolved, cluster, efficiency, mode, settings)
+    usual = priced(resolved, cluster, efficiency, mode, settings)
     better = {
         bound: priced(resolved, _improved(cluster, words), efficiency, mode, settings)
         for bound, words in _BINDS.items()
     }
-    blocks = [part for stage in made.parts for part in stage]
+    blocks = [part for stage in usual.parts for part in stage]
     number = Counter((id(part.block), part.recomputed) for part in blocks)
     kinds = {(id(part.block), part.recomputed): part for part in blocks}
     ridge = cluster.gpu.peak_of("bf16") / cluster.gpu.memory_bandwidth
@@ -84,8 +84,8 @@ def works(
             name=part.block.name,
             recomputed=part.recomputed,
             number=number[key],
-            works=tuple(_works(resolved, part, made, better)),
-            time=stage_time(resolved, [part], made.clock),
+            works=tuple(_works(resolved, part, usual, better)),
+            time=stage_time(resolved, [part], usual.clock),
             ridge=ridge,
         )
         for key, part in kinds.items()
@@ -98,17 +98,17 @@ def _improved(cluster: Cluster, words: Sequence[str]) -> Cluster:
     return cluster
 
 
-def _works(resolved: Resolved, part: StageBlock, made: Priced, better: Mapping[str, Priced]) -> Iterator[Work]:
+def _works(resolved: Resolved, part: StageBlock, usual: Priced, better: Mapping[str, Priced]) -> Iterator[Work]:
     hidden: dict[Operator, list[float]] = {}
-    for message in messages(resolved, part, made.clock):
+    for message in messages(resolved, part, usual.clock):
         hidden.setdefault(message.op, []).append(message.hidden)
     for phase, operators in _phases(part):
         for op in operators:
             hidden_of = hidden.get(op)
-            yield _work(resolved, op, phase, hidden_of.pop(0) if hidden_of else 0.0, made, better)
+            yield _work(resolved, op, phase, hidden_of.pop(0) if hidden_of else 0.0, usual, better)
     for op, unused in hidden.items():  # weights and gradients that travel with every micro-batch
         for seconds in unused:
-            yield _work(resolved, op, "sharding", seconds, made, better)
+            yield _work(resolved, op, "sharding", seconds, usual, better)
 
 
 def _phases(part: StageBlock) -> Iterator[tuple[str, Sequence[Operator]]]:
@@ -120,9 +120,9 @@ def _phases(part: StageBlock) -> Iterator[tuple[str, Sequence[Operator]]]:
 
 
 def _work(
-    resolved: Resolved, op: Operator, phase: str, hidden: float, made: Priced, better: Mapping[str, Priced]
+    resolved: Resolved, op: Operator, phase: str, hidden: float, usual: Priced, better: Mapping[str, Priced]
 ) -> Work:
-    seconds = _seconds(op, made)
+    seconds = _seconds(op, usual)
     return Work(
         module=op.name.removesuffix(".bwd").removesuffix(".dgrad").removesuffix(".wgrad").split(".")[0],
         operator=op.name,
@@ -137,10 +137,10 @@ def _work(
     )
 
 
-def _seconds(op: Operator, made: Priced) -> float:
+def _seconds(op: Operator, priced_step: Priced) -> float:
     if isinstance(op, HostWork):
         return 0.0
-    return made.price.seconds(op) if isinstance(op, Collective) else made.layers.clock.kernels[op]
+    return priced_step.price.seconds(op) if isinstance(op, Collective) else priced_step.layers.clock.kernels[op]
 
 
 def _bound(op: Operator, seconds: float, better: Mapping[str, Priced]) -> str:

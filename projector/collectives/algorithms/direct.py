@@ -52,7 +52,7 @@ def one_shot(net: Network) -> Iterator[Cost]:
 
 
 def turns(net: Network) -> float:
-    """Returns the seconds of latency between nodes: one hop through a switched network, else the wire once for each node."""
+    """Returns the seconds of latency between nodes: one hop, and without switches the wire for each further node."""
     if net.nodes == 1:
         return 0.0
     more = 0.0 if net.switched else (net.nodes - 2) * net.inter_latency

@@ -25,7 +25,7 @@ def counts_read(r: Routed, view: Rank, sync_free_from: int) -> tuple[Operator, .
 
 
 def behind(view: Rank, beside_shared: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the shared experts that hide an exchange; a neighbouring micro-batch's: :mod:`projector.step.neighbours`."""
+    """Returns the operators of shared experts that hide an exchange, unless another micro-batch hides it."""
     if view.recipe.overlap_moe_expert_parallel_comm:
         return ()
     return beside_shared if view.recipe.moe_shared_expert_overlap else ()
