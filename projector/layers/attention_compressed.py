@@ -58,7 +58,7 @@ def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
 
 
 def _boundary(rows: int, view: Local) -> tuple[Module, ...]:
-    """Receives the hidden states before a rank's own from the rank that has them, and returns their gradients."""
+    """Receives the hidden states before a rank's own from the rank that has them, and sends their gradients back."""
     if not rows:
         return ()
     nbytes, tensor = view.act * rows * view.hidden, view.act * (view.tokens + rows) * view.hidden
@@ -76,7 +76,7 @@ def _boundary(rows: int, view: Local) -> tuple[Module, ...]:
 
 
 def _gathered_entries(sizes: Compressed, ratio: int, d: int, view: Local) -> tuple[Module, ...]:
-    """Gathers the entries of all ranks, and the indexer's keys where it chooses; scatters what gradients there are."""
+    """Gathers the entries of all ranks, and the indexer's keys where it chooses; scatters gradients of what learns."""
     if not ratio or view.recipe.cp == 1:
         return ()
     row = view.act * view.batch * (view.recipe.seq_length // ratio)

@@ -26,7 +26,8 @@ _MASK_LAUNCHES = parameter(
 
 
 def embed(view: Local) -> tuple[Module, ...]:
-    """Returns the rows of ``tokens`` ids, summed over the tensor-parallel group, plus learned positions, if any of both.
+    """Returns the rows of ``tokens`` ids, summed over tensor parallelism, plus learned positions (alone without a
+    vocabulary).
 
     Backward writes a dense gradient of the whole shard (zeros, then rows added), which a hook then adds to the gradient
     buffer like that of any weight outside the fused linears. Source: NVIDIA/Megatron-LM core/tensor_parallel/layers.py

@@ -29,7 +29,7 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
 
 
 def _core(m: Lightning, inner: int, view: Local) -> Module:
-    """Returns the activation of queries, keys and values, and the recurrence; it saves its input and the activated."""
+    """Returns the activation of queries, keys and values, and the recurrence; it saves both inputs."""
     kernel, row = Kernels("lightning", m.chunk, view), view.act * inner
     # half of two products of a chunk; a product of states
     inside, outer = (2.0 * m.chunk * inner, 2.0 * m.head_dim * inner)

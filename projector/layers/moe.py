@@ -197,7 +197,7 @@ def _times(ops: tuple[Operator, ...], calls: int) -> tuple[Operator, ...]:
 
 
 def _padding(name: str, r: Routed, view: Local) -> tuple[Module, ...]:
-    """Rounds rows per expert up for quantised GEMMs: a copy in and out, unless dispatcher or kernel take ragged sizes."""
+    """Rounds rows per expert up for quantised GEMMs: a copy in and out, unless the dispatcher or the kernel does without."""
     fused = view.execution.kernels.grouped_by(view.recipe) == "fused"
     if r.rows == r.received or fused or view.execution.dispatch.pads:
         return ()

@@ -92,6 +92,5 @@ class Rank:
 
     @property
     def trainable(self) -> bool:
-        """Returns whether the base weights are trained: they are frozen where adapters or the modules before them
-        are."""
+        """Returns whether the base weights are trained: not beside adapters, and not in a frozen language model."""
         return self.recipe.lora is None and not self.recipe.freeze_language_model

@@ -119,7 +119,7 @@ class WeightSet:
         return self._elements[expert]
 
     def typical(self, *, expert: bool) -> float:
-        """Returns the size (elements) of the tensor in which an element drawn at random lies; 0 without any."""
+        """Returns the expected size (elements) of the tensor to which a random element belongs; 0 without any."""
         tensors = [(w.elements * n, w.rows * w.columns) for w, n in self.weights.items() if w.expert == expert]
         total = sum(elements for elements, _ in tensors)
         return sum(elements * size for elements, size in tensors) / total if total else 0.0

@@ -118,7 +118,7 @@ def _movable_bytes(resolved: Resolved, gpu: Gpu) -> list[float]:
 
 
 def host_problems(resolved: Resolved, cluster: Cluster) -> list[Problem]:
-    """Returns a problem where offload needs more memory than the hosts of ``cluster`` have."""
+    """Returns the problem of an offload that needs more memory than the hosts of ``cluster`` have, or nothing."""
     fields = offloads(resolved)
     if not fields:
         return []

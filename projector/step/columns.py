@@ -151,7 +151,7 @@ class Kernels:
 
 
 class Prices:
-    """Prices of the collectives of ``runs``, made once for all runs whose groups lie alike."""
+    """Prices of the collectives of ``runs``, made once for all runs whose groups lie equally on their nodes."""
 
     def __init__(self, runs: Runs, cluster: Cluster, efficiency: Efficiency) -> None:
         index_of = dict[Hashable, int]()

@@ -57,6 +57,6 @@ def optimizer_seconds(resolved: Resolved, part: WeightSet) -> float:
 
 
 def layer_seconds(resolved: Resolved, layer: Block, position: int) -> float:
-    """Returns the seconds, one way, of what ``layer`` at ``position`` of its stage leaves in host memory on the link."""
+    """Returns the link's seconds, one way, for what ``layer`` at ``position`` of its stage leaves in host memory."""
     nbytes = taken(resolved.workload.recipe, layer, position)
     return nbytes / min(resolved.host_bandwidth, resolved.host_copies)

@@ -265,7 +265,7 @@ def _overlapped(
     most: Limit = ANYTHING,
     ledger: list[Message] | None = None,
 ) -> Phase:
-    """Lays prefetched communication beside a unit's compute, ``most`` of both: the longer decides, both slow each other."""
+    """Lays prefetched communication beside a unit's compute, ``most`` of both: the longer decides, each slows the other."""
     if not collectives:
         return phase
     comm = sum(clock.collective(op) for op in collectives)
