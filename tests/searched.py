@@ -62,6 +62,6 @@ def every_layout(tree: Tree) -> list[dict[str, Any]]:
     return [
         tree.fields(branch.shape, branch.pipe, layer, one)
         for branch in tree.branches()
-        for layer, once in zip(branch.layers, branch.once, strict=True)
+        for layer, once in zip(branch.layers, branch.step_options, strict=True)
         for one in once
     ]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from projector.search.found import Found
 
 
-class _Room(ModuleType):
+class _CallableModule(ModuleType):
     """This module, which is a function, too: both are called search."""
 
     def __call__(self, **words: Any) -> Found:
@@ -22,4 +22,4 @@ class _Room(ModuleType):
         return search(**words)
 
 
-sys.modules[__name__].__class__ = _Room
+sys.modules[__name__].__class__ = _CallableModule

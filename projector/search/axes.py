@@ -68,7 +68,7 @@ def _sharding(base: Workload, kind: str, usual: object) -> Axis:
     return tuple({"data_parallel_sharding": level} for level in levels)
 
 
-def once(base: Workload) -> list[Axis]:
+def per_step(base: Workload) -> list[Axis]:
     """What matters once a step; nothing where the framework has no switch for it (torchtitan: FSDP2 does both)."""
     if launch.family(base.framework) == "torchtitan":
         return []

@@ -39,14 +39,18 @@ _RESOURCES = {
 
 
 def bindings(
-    best: Projection, workload: Workload, cluster: Cluster, settings: Settings, near: Sequence[tuple[float, Workload]]
+    best: Projection,
+    workload: Workload,
+    cluster: Cluster,
+    settings: Settings,
+    near_misses: Sequence[tuple[float, Workload]],
 ) -> tuple[Binding, ...]:
-    """Of every resource what a tenth more of it would gain, the largest first. ``near``: configurations that just do
+    """Of every resource what a tenth more of it would gain, the largest first. ``near_misses``: configurations that just do
     not fit, with their bounds: what more memory would let in."""
     found = [_of(name, SCALES[word](cluster, BETTER), best, workload, settings) for name, word in _RESOURCES.items()]
     host = best.breakdown.get("host_s", 0.0) / best.step_seconds
     found.append(Binding(resource="host", gain=1 / (1 - host * (1 - 1 / BETTER)) - 1))
-    found.append(_capacity(best, cluster, settings, near))
+    found.append(_capacity(best, cluster, settings, near_misses))
     return tuple(sorted((each for each in found if each is not None), key=lambda each: -each.gain))
 
 
@@ -59,10 +63,10 @@ def _of(name: str, better: Cluster, best: Projection, workload: Workload, settin
 
 
 def _capacity(
-    best: Projection, cluster: Cluster, settings: Settings, near: Sequence[tuple[float, Workload]]
+    best: Projection, cluster: Cluster, settings: Settings, near_misses: Sequence[tuple[float, Workload]]
 ) -> Binding | None:
     """The best of those that fit then."""
-    loads = [load for _, load in sorted(near, key=lambda each: each[0])[:_MOST]]
+    loads = [load for _, load in sorted(near_misses, key=lambda each: each[0])[:_MOST]]
     many = project_many(loads, roomier(cluster, BETTER), best=1, settings=settings)
     if not many.ranking or many.tgs[many.ranking[0]] <= best.tgs:
         return Binding(resource="memory capacity", gain=0.0)

@@ -85,13 +85,13 @@ def seconds(loads: Sequence[Workload], cluster: Cluster, settings: Settings) -> 
     return found
 
 
-Asked = tuple[int, Hashable, Hashable, Workload]
+Query = tuple[int, Hashable, Hashable, Workload]
 """The number of a pipeline, what layers see, the same without how many are recomputed, and the run itself."""
 Blocks = dict[Hashable, dict[Hashable, Floats]]
 """Seconds that blocks add to their stages, by what they depend on beside the pipeline."""
 
 
-class _Counted(NamedTuple):
+class _StageBlocks(NamedTuple):
     """``counts`` ``[stages, blocks]``: how many of the ``blocks`` each stage of a pipeline has."""
 
     placement: tuple[tuple[int, ...], ...]
@@ -102,21 +102,21 @@ class _Counted(NamedTuple):
     counts: Floats
 
 
-class Families:
+class BlockBounds:
     """What is known of the blocks of each family, and of which each pipeline is made."""
 
     def __init__(self, cluster: Cluster, known: Blocks) -> None:
         self._cluster = cluster
         self._seconds = known
-        self._pipelines: dict[Hashable, _Counted] = {}
+        self._pipelines: dict[Hashable, _StageBlocks] = {}
 
-    def ask(self, those: Sequence[Asked], settings: Settings) -> None:
-        """Prices the blocks of every family among ``those`` of which some are not known."""
+    def price(self, queries: Sequence[Query], settings: Settings) -> None:
+        """Prices the blocks of every family among ``queries`` of which some are not known."""
         new: dict[Hashable, tuple[dict[Hashable, Floats], Workload]] = {}
-        for pipe, layer, seen, load in those:
+        for pipe, layer, seen, load in queries:
             with suppress(InputError, Unsupported):
                 made = self._pipeline(pipe, layer, load)
-                known = self._known(seen, load, made)
+                known = self._block_seconds(seen, load, made)
                 if not known or any(block not in known for block in made.blocks):
                     new.setdefault((id(known), made.blocks), (known, load))
         wanted = [known for known, _ in new.values()]
@@ -125,31 +125,31 @@ class Families:
             for row, i in enumerate(places[rows].tolist()):
                 wanted[i].update({name: each[..., row] for name, each in blocks.items()})
 
-    def bounds(self, those: Sequence[Asked]) -> list[float | None]:
+    def bounds(self, queries: Sequence[Query]) -> list[float | None]:
         """Seconds of a step at least; None where its blocks are not known, or nothing lays it out."""
-        found: list[float | None] = [None] * len(those)
+        found: list[float | None] = [None] * len(queries)
         alike: dict[int, list[int]] = {}
-        for i, (pipe, layer, _, load) in enumerate(those):
+        for i, (pipe, layer, _, load) in enumerate(queries):
             with suppress(InputError, Unsupported):
                 alike.setdefault(id(self._pipeline(pipe, layer, load)), []).append(i)
         for rows in alike.values():
-            pipe, layer, _, load = those[rows[0]]
+            pipe, layer, _, load = queries[rows[0]]
             made, seconds, known = self._pipeline(pipe, layer, load), [], []
             for i in rows:
-                blocks = self._known(those[i][2], those[i][3], made)
+                blocks = self._block_seconds(queries[i][2], queries[i][3], made)
                 if all(block in blocks for block in made.blocks):
                     known.append(i)
                     seconds.append([blocks[block] for block in made.blocks])
             if known:
                 device, host = np.tensordot(np.array(seconds), made.counts, (1, 1)).transpose(2, 1, 0, 3)
                 forward, inputs, weight = np.maximum(device, host)
-                steps = np.array([those[i][3].num_microbatches for i in known])
+                steps = np.array([queries[i][3].num_microbatches for i in known])
                 least = lower_bound(made.placement, steps, forward, inputs, weight, split=made.split)
                 for i, each in zip(known, least.tolist(), strict=True):
                     found[i] = each
         return found
 
-    def _known(self, seen: Hashable, load: Workload, made: _Counted) -> dict[Hashable, Floats]:
+    def _block_seconds(self, seen: Hashable, load: Workload, made: _StageBlocks) -> dict[Hashable, Floats]:
         """Of runs whose layers have the same problem: what they see, and how its groups lie."""
         recipe, stage = load.recipe, load.gpus // load.recipe.pp
         where = load.gpus, stage if stage % self._cluster.gpus_per_node else 0  # whole nodes lie alike
@@ -159,7 +159,7 @@ class Families:
         key = sizes, alone, seen, made.split, made.pairs, made.exchanges, bool(recipe.overlap_grad_reduce)
         return self._seconds.setdefault(key, {})
 
-    def _pipeline(self, pipe: int, layer: Hashable, load: Workload) -> _Counted:
+    def _pipeline(self, pipe: int, layer: Hashable, load: Workload) -> _StageBlocks:
         key = load.recipe.pp, pipe, layer
         found = self._pipelines.get(key)
         if found is None:
@@ -171,7 +171,7 @@ class Families:
             counts = np.array(
                 [[sum(n for name, n in each[k] if name == block) for block in blocks] for k in kinds], float
             )
-            found = _Counted(
+            found = _StageBlocks(
                 placement(run), splits(recipe), pairs_up(recipe), after_exchange(run), tuple(blocks), counts
             )
             self._pipelines[key] = found

@@ -50,8 +50,8 @@ def first_run(
     for made in _smaller(best[0].workload, cluster, settings):
         facts = known.facts(made, assumed)
         usual = math.sqrt(known.posterior.log_ratio(facts)[1])
-        told = Run(facts=facts, measured_seconds=known.of(facts).middle * math.exp(usual))
-        sizes.append((made.resolved.workload.gpus, _width(replace(known, runs=(*known.runs, told)), shown)))
+        measured = Run(facts=facts, measured_seconds=known.of(facts).middle * math.exp(usual))
+        sizes.append((made.resolved.workload.gpus, _width(replace(known, runs=(*known.runs, measured)), shown)))
     whole = sizes[0][1]
     gpus, after = next((each for each in reversed(sizes) if before - each[1] >= _NEARLY * (before - whole)), sizes[0])
     return FirstRun(gpus=gpus, before=before, after=after, whole=whole)

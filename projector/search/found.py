@@ -22,12 +22,12 @@ from projector.projection import Projection, project
 from projector.search.axes import Option
 from projector.search.binding import Binding, bindings
 from projector.search.bounds import Blocks, roomier
+from projector.search.branch_and_bound import BranchAndBound, SearchState
 from projector.search.cores import Clock
 from projector.search.explore import gains
-from projector.search.hunt import Hunt, Outcome
 from projector.search.nodes import Counts, Hit, layout_of
 from projector.search.objective import Objective
-from projector.search.opening import around, opened
+from projector.search.opening import around, descend
 from projector.search.space import Space, with_fields
 from projector.search.tree import Tree
 from projector.search.words import words
@@ -76,10 +76,10 @@ class Limits:
 @dataclass(frozen=True, kw_only=True)
 class Found(Rows):
     """``best``: the winner first; ``hits``: all that was projected; ``front``: those of them that no other beats in all
-    of seconds, GPU-seconds and memory; ``gap``: see :class:`Hunt`; ``most``: where ``gap`` is None, the share by which the
-    best may be off as no device is faster than its peak (None: the objective is no speed); ``seconds``: of CPU, of all
-    processes; ``moved``: seconds by part of the step that the next layout takes more than the winner; ``close``: a better
-    one of which it is too close to tell whether it fits, where the winner does fit."""
+    of seconds, GPU-seconds and memory; ``gap``: see :class:`BranchAndBound`; ``most``: where ``gap`` is None, the share
+    by which the best may be off as no device is faster than its peak (None: the objective is no speed); ``seconds``: of
+    CPU, of all processes; ``moved``: seconds by part of the step that the next layout takes more than the winner;
+    ``close``: a better one of which it is too close to tell whether it fits, where the winner does fit."""
 
     space: Space
     best: tuple[Best, ...]
@@ -144,39 +144,45 @@ def search(
     knowledge: Knowledge | None = None,
 ) -> Found:
     """Searches ``space`` on ``cluster``. Raises :class:`InputError` where no rule lets a configuration through, with
-    the rules that empty the space. ``explained``: with what binds the best. ``told``: see :class:`Hunt`.
+    the rules that empty the space. ``explained``: with what binds the best. ``told``: see :class:`BranchAndBound`.
     ``knowledge``: what tells two configurations apart (None: what the package carries)."""
     smaller = roomier(cluster, 1.0 - limits.margin)
-    hunts = _Hunts(space, smaller, objective, limits, settings, told, math.exp(-_tolerance(space, cluster)))
-    first = hunts.soon(hunts.sure) or hunts.soon(1.0)
+    searcher = _Searcher(space, smaller, objective, limits, settings, told, math.exp(-_tolerance(space, cluster)))
+    first = searcher.opening(searcher.safe_limit) or searcher.opening(1.0)
     seeds: Sequence[Hit] = first.hits if first else ()
     if first:  # what is stated may fit, too, if it is not sure to
-        seeds = hunts.run(around(space, space.stated, ()), seeds).hits
-    hunt = hunts.run(space, seeds)
-    if not hunt.counts.enumerated:
-        raise hunt.tree.empty()
+        seeds = searcher.run(around(space, space.stated, ()), seeds).hits
+    solver = searcher.run(space, seeds)
+    if not solver.counts.enumerated:
+        raise solver.tree.empty()
     shown = partial(_projected, space=space, cluster=cluster, settings=settings, knowledge=knowledge or Knowledge())
-    close, room = shown(hunt.leaders[:1]), 1.0
-    if close and close[0].projection.memory.order and hunt.clear:  # it may not fit: what does stands before it
-        hunt.hits, room = hunt.clear, hunt.sure
-    leaders = hunt.leaders
+    close, limit = shown(solver.leaders[:1]), 1.0
+    if close and close[0].projection.memory.order and solver.safe_hits:  # it may not fit: what does stands before it
+        solver.hits, limit = solver.safe_hits, solver.safe_limit
+    leaders = solver.leaders
     second = [hit for hit in leaders if layout_of(hit.fields) != layout_of(leaders[0].fields)][:1]
     best = shown(leaders[: limits.top])
     other = shown(second)[0] if second else None
-    near = [(b, with_fields(space.base, fields)) for b, share, fields in hunt.near if room < share < BETTER * room]
-    within = roomier(hunts.cluster, room)
-    binding = bindings(best[0].projection, best[0].workload, within, settings, near) if best and explained else ()
+    near_misses = [
+        (b, with_fields(space.base, fields))
+        for b, share, fields in solver.near_misses
+        if limit < share < BETTER * limit
+    ]
+    within = roomier(searcher.cluster, limit)
+    binding = (
+        bindings(best[0].projection, best[0].workload, within, settings, near_misses) if best and explained else ()
+    )
     return Found(
         space=space,
         best=best,
-        front=_front(hunt.hits, space.base),
-        hits=tuple(hunt.hits),
-        counts=first.counts if first and hunt.gap is None else hunt.counts,
-        gap=hunt.gap,
-        most=_most(best[0], space, objective) if best and hunt.gap is None else None,
-        seconds=hunts.clock.now() + hunts.clock.others,
-        refused=hunt.refused,
-        reasons=hunt.reasons,
+        front=_front(solver.hits, space.base),
+        hits=tuple(solver.hits),
+        counts=first.counts if first and solver.gap is None else solver.counts,
+        gap=solver.gap,
+        most=_most(best[0], space, objective) if best and solver.gap is None else None,
+        seconds=searcher.clock.now() + searcher.clock.others,
+        refused=solver.refused,
+        reasons=solver.reasons,
         next=other,
         moved=_moved(best[0].projection, other.projection) if other else {},
         binding=binding,
@@ -185,56 +191,58 @@ def search(
 
 
 @dataclass(frozen=True)
-class _Hunts:
-    """Hunts through a space and parts of it, under the limits of one search, which begins now."""
+class _Searcher:
+    """Searches a space and parts of it, under the limits of one search, which begins now."""
 
     space: Space
     cluster: Cluster
     objective: Objective
     limits: Limits
     settings: Settings
-    told: Callable[[Counts, float | None], None]
-    sure: float
+    progress: Callable[[Counts, float | None], None]
+    safe_limit: float
     blocks: Blocks = field(default_factory=dict)
-    known: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    projected: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
 
     @property
     def jobs(self) -> int:
         return 1 if self.limits.projections is not None else self.limits.jobs
 
-    def run(self, part: Space, seeds: Sequence[Hit]) -> Hunt:
-        """A hunt through ``part``, in pieces side by side where it is large; ``seeds``: see :class:`Hunt`."""
-        hunt = self._hunt(part, seeds)
+    def run(self, part: Space, seeds: Sequence[Hit]) -> BranchAndBound:
+        """A solver through ``part``, in pieces side by side where it is large; ``seeds``: see :class:`BranchAndBound`."""
+        solver = self._solver(part, seeds)
         late = self.limits.seconds is not None and self.clock.now() > self.limits.seconds
         pieces = part.pieces(self.jobs) if part.points >= _LARGE and not late else (part,)
         if len(pieces) == 1:
-            hunt.run()
-            return hunt
-        works = [self._hunt(piece, seeds, told=_silent).outcome for piece in pieces]
-        hunt.join(self.clock.beside(works, self.jobs))
-        hunt.counts.points = part.points
-        self.told(hunt.counts, min((hit.value for hit in hunt.hits), default=None))
-        return hunt
+            solver.run()
+            return solver
+        works = [self._solver(piece, seeds, progress=_silent).outcome for piece in pieces]
+        solver.join(self.clock.beside(works, self.jobs))
+        solver.counts.points = part.points
+        self.progress(solver.counts, min((hit.value for hit in solver.hits), default=None))
+        return solver
 
-    def _hunt(self, part: Space, seeds: Sequence[Hit], **other: Any) -> Hunt:
+    def _solver(self, part: Space, seeds: Sequence[Hit], **other: Any) -> BranchAndBound:
         """``other``: limits that are not those of the search."""
         limits = {
             "top": self.limits.top,
-            "until": self.limits.seconds,
-            "most": self.limits.projections,
-            "told": self.told,
+            "deadline": self.limits.seconds,
+            "max_projections": self.limits.projections,
+            "progress": self.progress,
         }
         given: dict[str, Any] = {
             "settings": self.settings,
             "now": self.clock.now,
             "blocks": self.blocks,
-            "sure": self.sure,
+            "safe_limit": self.safe_limit,
         } | limits
-        return Hunt(Tree(part), self.cluster, self.objective, seeds=seeds, known=self.known, **given | other)
+        return BranchAndBound(
+            Tree(part), self.cluster, self.objective, seeds=seeds, projected=self.projected, **given | other
+        )
 
-    def soon(self, room: float) -> Outcome | None:
-        """What is good and fits into ``room``; None where nothing does, or where neither time matters nor several processes
+    def opening(self, limit: float) -> SearchState | None:
+        """What is good and fits into ``limit``; None where nothing does, or where neither time matters nor several processes
         want something to begin with: each would look for the best of its own piece."""
         until = self.limits.seconds
         if until is None:
@@ -242,13 +250,15 @@ class _Hunts:
                 return None
             until = _OPENING
 
-        def hunted(part: Space, seeds: Sequence[Hit]) -> Hunt:
-            hunt = self._hunt(part, seeds, room=room, sure=room, **({} if seeds else {"until": math.inf}))
-            hunt.run()
-            return hunt
+        def solve(part: Space, seeds: Sequence[Hit]) -> BranchAndBound:
+            solver = self._solver(
+                part, seeds, memory_limit=limit, safe_limit=limit, **({} if seeds else {"deadline": math.inf})
+            )
+            solver.run()
+            return solver
 
         whole = self.space.points <= _RATE * until  # there is time for all of it: something will do
-        return opened(self.space, hunted, lambda: whole or self.clock.now() > until)
+        return descend(self.space, solve, lambda: whole or self.clock.now() > until)
 
 
 def _silent(counts: Counts, best: float | None) -> None:
@@ -259,7 +269,7 @@ def _tolerance(space: Space, cluster: Cluster) -> float:
     """How far the memory of a configuration of ``space`` may be off, as ln: of whatever its ranks share out, the most."""
     name = "data_parallel_sharding"
     found = []
-    for value in dict.fromkeys(option.get(name) for option in space.of_layers):
+    for value in dict.fromkeys(option.get(name) for option in space.layer_options):
         try:
             found.append(tolerance(settled(with_fields(space.base, {name: value}), cluster, published=False)))
         except (InputError, Unsupported):  # as it is stated it cannot run
@@ -272,7 +282,7 @@ def _most(best: Best, space: Space, objective: Objective) -> float | None:
     if objective.name == "memory" or (objective.name == "step" and "gpus" in space.axes()):
         return None
     gpu = best.projection.cluster.gpu
-    types = {option.get("precision", best.workload.recipe.precision) for option in space.of_layers}
+    types = {option.get("precision", best.workload.recipe.precision) for option in space.layer_options}
     fastest = max(gpu.peak_of(name) for name in types)
     return max(0.0, 1.0 - best.projection.mfu * gpu.peak_of("bf16") / fastest)
 

@@ -65,11 +65,11 @@ def architecture(model: Model) -> dict[str, Any]:
 
 def _of_recipe(load: Workload) -> dict[str, Any]:
     """Megatron-LM's arguments of the recipe, by name."""
-    recipe, told = load.recipe, about_of(Recipe)
+    recipe, declared = load.recipe, about_of(Recipe)
     made = _named(recipe, "megatron")
-    made.pop(told["vpp"].names["megatron"][0])  # what Megatron-LM works out; the other is its argument
+    made.pop(declared["vpp"].names["megatron"][0])  # what Megatron-LM works out; the other is its argument
     if recipe.vpp > 1 and recipe.pipeline_model_parallel_layout is None:
-        made[told["vpp"].names["megatron"][1]] = recipe.vpp
+        made[declared["vpp"].names["megatron"][1]] = recipe.vpp
     made[{"fp16": "fp16"}.get(recipe.precision, "bf16")] = True
     if recipe.precision in ("fp8", "mxfp8"):
         made |= {"fp8": "hybrid", "fp8_recipe": "mxfp8" if recipe.precision == "mxfp8" else recipe.fp8_recipe}
@@ -145,8 +145,8 @@ def nemo(load: Workload, hosts: int, each: int) -> dict[str, Any]:
     top: dict[str, Any] = {"num_nodes": hosts, "devices": each}
     top["precision"] = {"fp32": 32, "fp16": "16-mixed"}.get(recipe.precision, "bf16-mixed")
     content: dict[str, Any] = {"trainer": top, "model": model}
-    for name, told in about_of(Recipe).items():
-        value, theirs = getattr(recipe, name), told.names.get("nemo", ())
+    for name, declared in about_of(Recipe).items():
+        value, theirs = getattr(recipe, name), declared.names.get("nemo", ())
         if theirs and value is not None:
             place = content if theirs[0].startswith("trainer.") else model
             *outer, last = theirs[0].removeprefix("model.").split(".")

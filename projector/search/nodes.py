@@ -45,31 +45,31 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One pipeline of one choice of sizes, with options of the layers and of what is done once a step (``leaves``: numbers
-    of options). ``bare``: all recompute of one choice of switches, looked at as if there were none; else one group, of
-    which is left open what is done once a step, and ``fits`` says that it does in memory. ``clear``: it may fit surely."""
+    """One pipeline of one choice of sizes, with options of the layers and of what is done once a step (``options``: numbers
+    of options). ``relaxed``: all recompute of one choice of switches, looked at as if there were none; else one group, of
+    which is left open what is done once a step, and ``fits`` says that it does in memory. ``safe``: it may fit surely."""
 
     shape: int
     pipe: int
-    leaves: tuple[tuple[int, tuple[int, ...]], ...]
-    bare: bool = True
+    options: tuple[tuple[int, tuple[int, ...]], ...]
+    relaxed: bool = True
     fits: bool = False
-    clear: bool = True
+    safe: bool = True
 
     @property
     def number(self) -> int:
         """Of the configurations below it."""
-        return sum(len(once) for _, once in self.leaves)
+        return sum(len(each) for _, each in self.options)
 
     @property
     def layer(self) -> int:
         """Its first option of the layers."""
-        return self.leaves[0][0]
+        return self.options[0][0]
 
     @property
-    def once(self) -> tuple[int, ...]:
+    def step_options(self) -> tuple[int, ...]:
         """What goes with that."""
-        return self.leaves[0][1]
+        return self.options[0][1]
 
 
 def layout_of(fields: Option) -> Hashable:

@@ -15,7 +15,7 @@ from typing import Any
 
 from projector.parameter import parameter
 from projector.search.axes import Axis, Option
-from projector.search.hunt import Hunt, Outcome
+from projector.search.branch_and_bound import BranchAndBound, SearchState
 from projector.search.nodes import Counts, Hit
 from projector.search.space import PIPELINE, Space
 
@@ -37,9 +37,9 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
     "overlap_grad_reduce": (True,),
     "overlap_param_gather": (True,),
 }
-_KEPT: Option = {"recompute_granularity": "none"}
-#: What a part frees around the best so far, in turn; ``near``: half and twice each of its sizes.
-_FREED = (("layers", "once"), ("pipelines", "layers"), ("near", "pipelines"), ("sizes", "pipelines"))
+_NO_RECOMPUTE: Option = {"recompute_granularity": "none"}
+#: What a part frees around the best so far, in turn; ``neighbours``: half and twice each of its sizes.
+_FREED = (("layers", "per_step"), ("pipelines", "layers"), ("neighbours", "pipelines"), ("sizes", "pipelines"))
 _SIZES = ("tp", "cp", "ep", "etp", "pp")
 _CHUNKS = (1, 2, 4)
 _FAR = parameter(
@@ -50,35 +50,38 @@ _TOKENS = (
 )
 
 
-def opened(space: Space, hunted: Callable[[Space, Sequence[Hit]], Hunt], spent: Callable[[], bool]) -> Outcome | None:
-    """Hunts through the parts of every start, a part of each in turn, until nothing better is found or ``spent`` says that
-    time is over. None where nothing fits. ``hunted`` runs a hunt from hits that are known."""
+def descend(
+    space: Space, solve: Callable[[Space, Sequence[Hit]], BranchAndBound], spent: Callable[[], bool]
+) -> SearchState | None:
+    """Searches the parts of every start, a part of each in turn, until nothing better is found or ``spent`` says that
+    time is over. None where nothing fits. ``solve`` runs a search from hits that are known."""
     counts = Counts()
-    open_ = [_Start(part, [], _plain_parts) for part in _starts(space)]
-    whole = _Start(space, [], _parts)
-    starts = [whole, *open_]
-    while open_ and not (any(start.hits for start in starts) and spent()):
-        best = min(start.value for start in starts)
-        now = min(open_, key=lambda start: start.turn(best))
+    running = [_Descent(part, [], _plain_parts) for part in _subspaces(space)]
+    whole = _Descent(space, [], _parts)
+    descents = [whole, *running]
+    while running and not (any(descent.hits for descent in descents) and spent()):
+        best = min(descent.value for descent in descents)
+        now = min(running, key=lambda descent: descent.turn(best))
         part = now.next()
         if part is None:
-            open_.remove(now)
-            if not open_ and now is not whole:  # then all of it, from the best that these found
-                whole.hits[:] = [hit for start in starts for hit in start.hits]
-                open_ = [whole]
+            running.remove(now)
+            if not running and now is not whole:  # then all of it, from the best that these found
+                whole.hits[:] = [hit for descent in descents for hit in descent.hits]
+                running = [whole]
             continue
-        last = hunted(part, now.hits)
+        last = solve(part, now.hits)
         counts += last.counts
         now.take(last.hits)
-    hits = [hit for start in starts for hit in start.hits]
-    return Outcome(hits=hits, counts=replace(counts, points=space.points)) if hits else None
+    hits = [hit for descent in descents for hit in descent.hits]
+    return SearchState(hits=hits, counts=replace(counts, points=space.points)) if hits else None
 
 
-class _Start:
-    """A descent through ``parts`` of a space, which are told its ``hits``; ``stale``: parts in a row with nothing better."""
+class _Descent:
+    """A descent through ``parts`` of a space, which see its ``hits``. ``without_gain``: how many parts in a row had
+    nothing better."""
 
     def __init__(self, space: Space, hits: list[Hit], parts: Callable[[Space, Sequence[Hit]], Iterator[Space]]) -> None:
-        self.hits, self.stale, self.rounds = hits, 0, 0
+        self.hits, self.without_gain, self.rounds = hits, 0, 0
         self._parts = parts(space, hits)
 
     @property
@@ -89,21 +92,21 @@ class _Start:
     def turn(self, best: float) -> tuple[int, bool, int]:
         """Returns what is smallest for the start whose turn it is, where all together have ``best``: something to begin with
         comes first, then who gains still, then who is near."""
-        return self.stale, bool(self.hits) and self.value > _FAR * best, self.rounds if self.hits else 0
+        return self.without_gain, bool(self.hits) and self.value > _FAR * best, self.rounds if self.hits else 0
 
     def next(self) -> Space | None:
         """Returns the next part, None where there is none that may have something better."""
-        return None if self.stale == len(_FREED) else next(self._parts, None)
+        return None if self.without_gain == len(_FREED) else next(self._parts, None)
 
     def take(self, hits: Sequence[Hit]) -> None:
         """Takes what a part had, with what was known before it."""
         before = self.value
         self.hits[:] = hits
-        self.stale = self.stale + 1 if self.value == before < math.inf else 0
+        self.without_gain = self.without_gain + 1 if self.value == before < math.inf else 0
         self.rounds += 1
 
 
-def _starts(space: Space) -> list[Space]:
+def _subspaces(space: Space) -> list[Space]:
     """Returns the parts to descend in: by what data-parallel ranks share out, without recompute and with it, what is stated
     first.
 
@@ -114,7 +117,7 @@ def _starts(space: Space) -> list[Space]:
     plain = [option for option in axis if option[_SHARDING] in _PLAIN[_SHARDING]] if len(axis) > 1 else []
     parts = [_only(space, option) for option in plain] or [space]
     turn = -1 if space.stated.get("recompute_granularity") not in (None, "none") else 1
-    pairs = ((_only(part, _KEPT), part)[::turn] for part in parts)
+    pairs = ((_only(part, _NO_RECOMPUTE), part)[::turn] for part in parts)
     return [each for pair, part in zip(pairs, parts, strict=True) for each in pair if each is part or each != part]
 
 
@@ -161,7 +164,7 @@ def _plain(space: Space) -> Space:
         space,
         sizes=_of(space.sizes, wanted),
         layers=_of(space.layers, wanted),
-        once=_of(space.once, wanted),
+        per_step=_of(space.per_step, wanted),
         only={"pipeline_schedule": _PLAIN["pipeline_schedule"], **space.only},
     )
 
@@ -171,13 +174,13 @@ def around(space: Space, best: Option, free: tuple[str, ...]) -> Space:
     is always free."""
     held: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in best.items()}
     sizes = {name: values for name, values in held.items() if name != "micro_batch_size"}
-    if "near" in free:
+    if "neighbours" in free:
         sizes |= {name: (best[name] // 2, best[name], 2 * best[name]) for name in _SIZES if name in best}
     return replace(
         space,
         sizes=space.sizes if "sizes" in free else _of(space.sizes, sizes),
         layers=space.layers if "layers" in free else _of(space.layers, held),
-        once=space.once if "once" in free else _of(space.once, held),
+        per_step=space.per_step if "per_step" in free else _of(space.per_step, held),
         only=space.only
         if "pipelines" in free
         else {**space.only, **{name: (best.get(name, getattr(space.base.recipe, name)),) for name in PIPELINE}},

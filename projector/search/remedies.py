@@ -62,32 +62,32 @@ def remedies(
 
     ``project`` as :func:`projector.projection.project`; what it refuses is no remedy.
     """
-    room = _Room(workload, cluster)
+    memory = _Margins(workload, cluster)
     each = list(kinds(settle(workload, cluster), cluster))
-    alone = [_gentlest(options, fits) for options in each for fits in (room.clear, room.fits)]
+    alone = [_gentlest(options, fits) for options in each for fits in (memory.fits_surely, memory.fits)]
     found = _projected(dict.fromkeys(change for change in alone if change is not None), workload, project)
-    strong = [(best, options) for options in each for best in _strongest(options, room)]
+    strong = [(best, options) for options in each for best in _strongest(options, memory)]
     for size in (2, 3) if len(found) < wanted else ():
-        found += _projected(_combined(strong, room, size), workload, project)
+        found += _projected(_combined(strong, memory, size), workload, project)
     nearest = None
-    if not found and room.margins:
-        best = max(room.margins, key=lambda change: room.margins[change])
+    if not found and memory.margins:
+        best = max(memory.margins, key=lambda change: memory.margins[change])
         nearest = next(iter(_projected([best], workload, project)), None)
     cheapest: list[Remedy] = []
     for remedy in sorted(found, key=lambda one: (one.projection.memory.order, one.cost, len(one.change.fields))):
         if not any(other.change.part_of(remedy.change) for other in cheapest):
             cheapest.append(remedy)
-    return Remedies(found=tuple(cheapest[:wanted]), nearest=nearest, tried=len(room.margins))
+    return Remedies(found=tuple(cheapest[:wanted]), nearest=nearest, tried=len(memory.margins))
 
 
 @dataclass
-class _Room:
+class _Margins:
     """Bytes to spare under each change looked at (negative: too much); changes that are not allowed are left out."""
 
     workload: Workload
     cluster: Cluster
     margins: dict[Change, float] = field(default_factory=dict)
-    _clear: set[Change] = field(default_factory=set)
+    _sure: set[Change] = field(default_factory=set)
     _refused: set[Change] = field(default_factory=set)
 
     def margin(self, change: Change) -> float | None:
@@ -95,14 +95,14 @@ class _Room:
             try:
                 made = plan(settle(change.on(self.workload), self.cluster), self.cluster.gpu)
                 self.margins[change] = made.margin_bytes
-                self._clear |= {change} if made.order == 0 else set()
+                self._sure |= {change} if made.order == 0 else set()
             except (InputError, Unsupported):
                 self._refused.add(change)
         return self.margins.get(change)
 
-    def clear(self, change: Change) -> bool:
+    def fits_surely(self, change: Change) -> bool:
         """Whether it fits by more than the memory model may be off."""
-        return self.margin(change) is not None and change in self._clear
+        return self.margin(change) is not None and change in self._sure
 
     def fits(self, change: Change) -> bool:
         found = self.margin(change)
@@ -117,38 +117,38 @@ def _gentlest(options: Sequence[Change], fits: Callable[[Change], bool]) -> Chan
     return next((option for option in options if fits(option)), None)
 
 
-def _strongest(options: Sequence[Change], room: _Room) -> list[Change]:
+def _strongest(options: Sequence[Change], memory: _Margins) -> list[Change]:
     """The option that frees most, in a list of none or one: the last of many, each of which frees more than the last."""
     looked = options if len(options) <= _MANY else options[-1:]
-    known = [option for option in looked if room.margin(option) is not None]
-    return [max(known, key=lambda option: room.margins[option])] if known else []
+    known = [option for option in looked if memory.margin(option) is not None]
+    return [max(known, key=lambda option: memory.margins[option])] if known else []
 
 
-def _combined(strong: Sequence[tuple[Change, Sequence[Change]]], room: _Room, size: int) -> list[Change]:
+def _combined(strong: Sequence[tuple[Change, Sequence[Change]]], memory: _Margins, size: int) -> list[Change]:
     """Combinations of ``size`` changes that fit, each as gentle as the others let it be. ``strong``: the option of every
     kind that frees most, and all options of the kind."""
-    most = sorted(strong, key=lambda pair: -room.margins[pair[0]])[:_MOST_COMBINED]
+    most = sorted(strong, key=lambda pair: -memory.margins[pair[0]])[:_MOST_COMBINED]
     fitting = []
     for parts in combinations(most, size):
         joined = _joined([change for change, _ in parts])
-        if joined is not None and room.fits(joined):
-            fitting.append((room.margins[joined], parts))
+        if joined is not None and memory.fits(joined):
+            fitting.append((memory.margins[joined], parts))
     refined = dict[Change, None]()
     for _, parts in sorted(fitting, key=lambda pair: pair[0]):
         if len(refined) == _MOST_PROJECTED:
             break
-        refined[_refined(parts, room)] = None
+        refined[_refined(parts, memory)] = None
     return list(refined)
 
 
-def _refined(parts: Sequence[tuple[Change, Sequence[Change]]], room: _Room) -> Change:
+def _refined(parts: Sequence[tuple[Change, Sequence[Change]]], memory: _Margins) -> Change:
     """The combination with one change after the other eased as far as it still fits."""
     chosen = [change for change, _ in parts]
     for i, (_, options) in enumerate(parts):
 
         def fits(option: Change, i: int = i) -> bool:
             joined = _joined([*chosen[:i], option, *chosen[i + 1 :]])
-            return joined is not None and room.fits(joined)
+            return joined is not None and memory.fits(joined)
 
         chosen[i] = _gentlest(options, fits) or chosen[i]
     return _joined(chosen) or chosen[0]

@@ -44,7 +44,7 @@ _SHORTEST = 2048  # tokens that context parallelism leaves a rank
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """``base``: all fields that no axis sets. ``sizes``, ``layers``, ``once``: axes; ``pipelines(pp)``: the options
+    """``base``: all fields that no axis sets. ``sizes``, ``layers``, ``per_step``: axes; ``pipelines(pp)``: the options
     of the pipeline with so many ranks. ``only``: values to which the user holds fields of several-field axes. ``stated``:
     what the workload sets that the space was made around, which is one of its configurations or none. ``share``: (i, n): of
     its sizes, those of the i-th of n pieces."""
@@ -52,7 +52,7 @@ class Space:
     base: Workload
     sizes: tuple[Axis, ...]
     layers: tuple[Axis, ...]
-    once: tuple[Axis, ...]
+    per_step: tuple[Axis, ...]
     only: Mapping[str, tuple[Any, ...]]
     stated: Option
     share: tuple[int, int] = (0, 1)
@@ -63,12 +63,12 @@ class Space:
         return tuple(replace(self, share=(i, number)) for i in range(number)) if number > 1 else (self,)
 
     @cached_property
-    def of_layers(self) -> Axis:
+    def layer_options(self) -> Axis:
         return tuple(_joined(self.layers))
 
     @cached_property
-    def of_once(self) -> Axis:
-        return tuple(_joined(self.once))
+    def step_options(self) -> Axis:
+        return tuple(_joined(self.per_step))
 
     def shapes(self) -> Iterator[Option]:
         """Sizes, lazily; whether they divide anything is not asked here."""
@@ -104,13 +104,15 @@ class Space:
     def points(self) -> int:
         """How many combinations there are before any rule."""
         return (
-            sum(len(self.pipelines(shape["pp"])) for shape in self.shapes()) * len(self.of_layers) * len(self.of_once)
+            sum(len(self.pipelines(shape["pp"])) for shape in self.shapes())
+            * len(self.layer_options)
+            * len(self.step_options)
         )
 
     def axes(self) -> Mapping[str, tuple[Any, ...]]:
         """Values by field, of the axes that have more than one; ``pipeline``: how many options at most."""
         found: dict[str, tuple[Any, ...]] = {}
-        for axis in (*self.sizes, *self.layers, *self.once):
+        for axis in (*self.sizes, *self.layers, *self.per_step):
             for name in dict.fromkeys(name for option in axis for name in option):
                 values = tuple(dict.fromkeys(option.get(name) for option in axis))
                 if len(values) > 1:
@@ -120,7 +122,7 @@ class Space:
 
 def searched(base: Workload) -> frozenset[str]:
     """Fields that a space around ``base`` sets without being asked to."""
-    every = (*choices.layers(base), *choices.once(base))
+    every = (*choices.layers(base), *choices.per_step(base))
     return frozenset((*_SIZES, *PIPELINE, *(name for axis in every for option in axis for name in option)))
 
 
@@ -168,19 +170,19 @@ def space(
         more["fast_domain"] = (None, *(each for domain in sorted(domains) for each in fast_domain.placements(domain)))
     sizes = _sizes(base, cluster, numbers, {**held, **more})
     more, groups = choices.grouped(base, cluster, more)
-    layers = [*choices.layers(base), *groups, *_further(more, once=False)]
-    once = [*choices.once(base), *_further(more, once=True)]
-    searched = {name for axis in (*layers, *once) for option in axis for name in option} | set(PIPELINE)
+    layers = [*choices.layers(base), *groups, *_further(more, per_step=False)]
+    per_step = [*choices.per_step(base), *_further(more, per_step=True)]
+    searched = {name for axis in (*layers, *per_step) for option in axis for name in option} | set(PIPELINE)
     defaults = {name: Recipe.__dataclass_fields__[name].default for name in searched}
     neutral = {
         name: getattr(base.recipe, name) if default is MISSING else default for name, default in defaults.items()
     }
-    bare = evolve(base, recipe=evolve(base.recipe, **neutral))
+    neutral_base = evolve(base, recipe=evolve(base.recipe, **neutral))
     made = Space(
-        base=bare,
+        base=neutral_base,
         sizes=sizes,
         layers=tuple(_able(_held(_also(axis, base), held), cluster.gpu) for axis in layers),
-        once=tuple(_held(_also(axis, base), held) for axis in once),
+        per_step=tuple(_held(_also(axis, base), held) for axis in per_step),
         only=held,
         stated={name: getattr(base.recipe, name) for name in (*searched, *_SIZES[1:])}
         | {"gpus": base.gpus, "pipeline_schedule": _schedule(base.recipe)},
@@ -206,14 +208,14 @@ def _held(axis: Axis, held: Mapping[str, tuple[Any, ...]]) -> Axis:
 
 
 def _check(made: Space, held: Mapping[str, tuple[Any, ...]]) -> None:
-    axes = (*made.sizes, *made.layers, *made.once)
+    axes = (*made.sizes, *made.layers, *made.per_step)
     known = {name for axis in axes for option in axis for name in option} | set(PIPELINE)
     wrong = [
         Problem("--fix", name, ", ".join(map(str, values)), f"a field that is searched: {', '.join(sorted(known))}")
         for name, values in held.items()
         if name not in known
     ]
-    switches = math.prod(map(len, (*made.layers, *made.once)))
+    switches = math.prod(map(len, (*made.layers, *made.per_step)))
     if switches > MOST:
         wide = sorted(axes, key=len)[-3:]
         most = ", ".join("/".join(dict.fromkeys(name for option in axis for name in option)) for axis in reversed(wide))
@@ -293,9 +295,9 @@ def _pipelines(base: Workload, pp: int, chunks: Sequence[int] | None) -> Iterato
                     yield {"pipeline_schedule": name, "vpp": vpp, **layout}
 
 
-def _further(more: Mapping[str, tuple[Any, ...]], *, once: bool) -> Iterator[Axis]:
-    told = about_of(Recipe)
+def _further(more: Mapping[str, tuple[Any, ...]], *, per_step: bool) -> Iterator[Axis]:
+    declared = about_of(Recipe)
     for name, values in more.items():
-        alone = told[name].affects == {"step"} and name != "fast_domain"  # which changes the seconds of layers
-        if name not in _SIZES and name not in PIPELINE and alone is once:
+        alone = declared[name].affects == {"step"} and name != "fast_domain"  # which changes the seconds of layers
+        if name not in _SIZES and name not in PIPELINE and alone is per_step:
             yield tuple({name: value} for value in values)

@@ -40,10 +40,10 @@ def symptoms(base: Projection, alone: Sequence[Tried]) -> Iterator[Symptom]:
             yield Symptom(part=part, share=share, answers=_best(faster))
     share = base.memory.required / base.memory.usable
     if share >= _FULL:
-        room = [
+        savings = [
             (each, 1.0 - each.projection.memory.required / base.memory.required) for each in good if each.projection
         ]
-        yield Symptom(part=MEMORY, share=share, answers=_best(room))
+        yield Symptom(part=MEMORY, share=share, answers=_best(savings))
 
 
 def _per_token(made: Projection | None, part: str) -> float:

@@ -35,12 +35,12 @@ _REDUCED = ("data_parallel_sharding", "overlap_grad_reduce", "overlap_param_gath
 @dataclass(frozen=True, slots=True)
 class Branch:
     """A valid shape with a valid pipeline (numbers of options), and the options of the layers that go with them:
-    ``layers`` their numbers, ``once`` for each of them the numbers of the options once a step."""
+    ``layers`` their numbers, ``step_options`` for each of them the numbers of the options once a step."""
 
     shape: int
     pipe: int
     layers: tuple[int, ...]
-    once: tuple[tuple[int, ...], ...]
+    step_options: tuple[tuple[int, ...], ...]
 
 
 @dataclass
@@ -56,58 +56,59 @@ class Tree:
         space = self.space
         rules = launch.rules_of(space.base.framework)
         layers, once = (
-            {name for options in axes for option in options for name in option} for axes in (space.layers, space.once)
+            {name for options in axes for option in options for name in option}
+            for axes in (space.layers, space.per_step)
         )
         last = [rule for rule in rules if once & set(rule.reads)]
         middle = [rule for rule in rules if rule not in last and layers & set(rule.reads)]
         self._shape_rules = [rule for rule in rules if set(rule.reads) <= set(LAYOUT) - {"vpp"}]
         self._pipe_rules = [rule for rule in rules if rule not in (*last, *middle, *self._shape_rules)]
-        self._layer_masks = [_Mask(space.of_layers, rule.problems, rule.reads, layers) for rule in middle]
-        self._layer_masks.append(_Mask(space.of_layers, arguments.of_workload, _READ, set()))
+        self._layer_masks = [_Mask(space.layer_options, rule.problems, rule.reads, layers) for rule in middle]
+        self._layer_masks.append(_Mask(space.layer_options, arguments.of_workload, _READ, set()))
         self._once_rules = last
         self._once_reads = tuple(sorted({name for rule in last for name in rule.reads} - once))
         outside = [
-            {name: option.get(name) for name in self._once_reads if name in layers} for option in space.of_layers
+            {name: option.get(name) for name in self._once_reads if name in layers} for option in space.layer_options
         ]
         self._kinds = [tuple(each.values()) for each in outside]
         self._pipes: dict[Hashable, tuple[int, ...]] = {}
-        self._below: dict[Hashable, tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = {}
-        self._once: dict[Hashable, tuple[int, ...]] = {}
-        self._moot: list[frozenset[str]] = []  # of each valid shape
+        self._switches: dict[Hashable, tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = {}
+        self._step_options: dict[Hashable, tuple[int, ...]] = {}
+        self._ineffective: list[frozenset[str]] = []  # of each valid shape
 
     def fields(self, shape: int, pipe: int, layer: int, once: int) -> dict[str, Any]:
         """What a configuration sets, by the numbers of its options, but for switches of a group of one rank."""
         sizes, space = self.shapes[shape], self.space
         piped = space.pipelines(sizes["pp"])[pipe]
-        made = {**sizes, **piped, **space.of_layers[layer], **space.of_once[once]}
-        moot = self._moot[shape]
+        made = {**sizes, **piped, **space.layer_options[layer], **space.step_options[once]}
+        ineffective = self._ineffective[shape]
         if made.get("use_precision_aware_optimizer", space.base.recipe.use_precision_aware_optimizer) or str(
             made.get("data_parallel_sharding")
         ).startswith("optim_"):  # which asks for it; which runs otherwise even alone
-            moot -= {"data_parallel_sharding"}
-        return {name: value for name, value in made.items() if name not in moot} if moot else made
+            ineffective -= {"data_parallel_sharding"}
+        return {name: value for name, value in made.items() if name not in ineffective} if ineffective else made
 
     def branches(self) -> Iterator[Branch]:
         """Every valid shape and pipeline with something below it."""
         space = self.space
-        each_once, each_layer = len(space.of_once), len(space.of_layers)
+        step_count, layer_count = len(space.step_options), len(space.layer_options)
         for shape in space.shapes():
             pipes = space.pipelines(shape["pp"])
             load = with_fields(space.base, shape)
-            wrong = _of_shape(load) or launch.problems(load, self._shape_rules)
+            wrong = _size_problems(load) or launch.problems(load, self._shape_rules)
             if wrong:
-                self.refused[_words(wrong[0])] += len(pipes) * each_layer * each_once
+                self.refused[_words(wrong[0])] += len(pipes) * layer_count * step_count
                 continue
             self.shapes.append(shape)
-            self._moot.append(_moot(load))
+            self._ineffective.append(_ineffective(load))
             valid = self._valid_pipes(load)
             self.refused["pipeline_schedule", "a schedule and a layout for these sizes"] += (
-                (len(pipes) - len(valid)) * each_layer * each_once
+                (len(pipes) - len(valid)) * layer_count * step_count
             )
             for pipe in valid:
-                layers, once = self._of(with_fields(load, pipes[pipe]))
-                self.refused["layers", "switches that go together"] += (each_layer - len(layers)) * each_once
-                self.refused["overlaps", "switches that go together"] += each_once * len(layers) - sum(map(len, once))
+                layers, once = self._valid_switches(with_fields(load, pipes[pipe]))
+                self.refused["layers", "switches that go together"] += (layer_count - len(layers)) * step_count
+                self.refused["overlaps", "switches that go together"] += step_count * len(layers) - sum(map(len, once))
                 if layers:
                     yield Branch(len(self.shapes) - 1, pipe, layers, once)
 
@@ -124,16 +125,16 @@ class Tree:
             )
         return found
 
-    def _of(self, piped: Workload) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    def _valid_switches(self, piped: Workload) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
         """Numbers of valid options of the layers, and of what goes with each once a step."""
         masks = [mask.of(piped) for mask in self._layer_masks]
         key = tuple(id(mask) for mask in masks), self._outside(piped)
-        found = self._below.get(key)
+        found = self._switches.get(key)
         if found is None:
             valid = np.flatnonzero(np.logical_and.reduce(masks)).tolist()
             once = [(layer, self._valid_once(piped, layer)) for layer in valid]
             kept = [(layer, each) for layer, each in once if each]
-            found = self._below[key] = tuple(layer for layer, _ in kept), tuple(each for _, each in kept)
+            found = self._switches[key] = tuple(layer for layer, _ in kept), tuple(each for _, each in kept)
         return found
 
     def _outside(self, piped: Workload) -> Hashable:
@@ -141,12 +142,12 @@ class Tree:
 
     def _valid_once(self, piped: Workload, layer: int) -> tuple[int, ...]:
         key = self._outside(piped), self._kinds[layer]
-        found = self._once.get(key)
+        found = self._step_options.get(key)
         if found is None:
-            load = with_fields(piped, self.space.of_layers[layer])
-            made = ((number, with_fields(load, option)) for number, option in enumerate(self.space.of_once))
+            load = with_fields(piped, self.space.layer_options[layer])
+            made = ((number, with_fields(load, option)) for number, option in enumerate(self.space.step_options))
             found = tuple(number for number, each in made if not launch.problems(each, self._once_rules))
-            self._once[key] = found
+            self._step_options[key] = found
         return found
 
     def empty(self) -> InputError:
@@ -181,7 +182,7 @@ class _Mask:
         return found
 
 
-def _of_shape(load: Workload) -> list[Problem]:
+def _size_problems(load: Workload) -> list[Problem]:
     """What is wrong with sizes, whatever stands on the stages."""
     recipe = load.recipe
     if load.gpus % recipe.replica_ranks:
@@ -189,7 +190,7 @@ def _of_shape(load: Workload) -> list[Problem]:
     return arguments.of_workload(evolve(load, recipe=evolve(recipe, allow_uneven_pipeline_split=True)))
 
 
-def _moot(load: Workload) -> frozenset[str]:
+def _ineffective(load: Workload) -> frozenset[str]:
     """Switches whose group has one rank with these sizes."""
     exchange = load.model.moe is not None and load.recipe.ep * load.recipe.etp == 1
     return frozenset((*(_REDUCED if load.alone else ()), *(EXCHANGE if exchange else ())))

@@ -77,7 +77,7 @@ def _nearest(space: Space, cluster: Cluster) -> _Nearest | None:
     until no others can need less."""
     tree = Tree(space)
     best, least, looked, whole = None, float("inf"), 0, False
-    for weights, leaves in sorted(_limbs(tree, cluster), key=lambda each: each[0]):
+    for weights, leaves in sorted(_branches(tree, cluster), key=lambda each: each[0]):
         whole = weights >= least
         if whole or looked >= _MOST:
             break
@@ -89,14 +89,14 @@ def _nearest(space: Space, cluster: Cluster) -> _Nearest | None:
     return None if best is None else _Nearest(*best, looked if looked >= _MOST and not whole else 0)
 
 
-def _limbs(tree: Tree, cluster: Cluster) -> Iterator[tuple[float, list[tuple[int, int, int, int]]]]:
+def _branches(tree: Tree, cluster: Cluster) -> Iterator[tuple[float, list[tuple[int, int, int, int]]]]:
     """Configurations whose weights are alike (numbers for :meth:`Tree.fields`; one each for all that differ in what is done
     once a step), with the share of the memory that these need."""
-    kinds = [without(option, *_PASSING) for option in tree.space.of_layers]
+    kinds = [without(option, *_PASSING) for option in tree.space.layer_options]
     alike: dict[Hashable, list[tuple[int, int, int, int]]] = {}
     for branch in tree.branches():
         sizes = without(tree.shapes[branch.shape], "micro_batch_size")
-        for layer, once in zip(branch.layers, branch.once, strict=True):
+        for layer, once in zip(branch.layers, branch.step_options, strict=True):
             alike.setdefault((sizes, branch.pipe, kinds[layer]), []).append((branch.shape, branch.pipe, layer, once[0]))
     loads = [with_fields(tree.space.base, tree.fields(*leaves[0])) for leaves in alike.values()]
     for share, leaves in zip(bounds.weights(loads, cluster), alike.values(), strict=True):

@@ -28,9 +28,9 @@ def _stages(fields: Mapping[str, Any]) -> list[str]:
         return ["uneven stages"]
     ends = {"first": "decoder_first_pipeline_num_layers", "last": "decoder_last_pipeline_num_layers"}
     counts = {end: fields[name] for end, name in ends.items() if fields.get(name)}
-    told = [f"{count} layer{'s' * (count > 1)} on the {end} stage" for end, count in counts.items()]
+    ends_in_words = [f"{count} layer{'s' * (count > 1)} on the {end} stage" for end, count in counts.items()]
     counted = [part for part in ("embedding", "loss") if fields.get(f"account_for_{part}_in_pipeline_split")]
-    return told + ([f"{' and '.join(counted)} counted as layers"] if counted else [])
+    return ends_in_words + ([f"{' and '.join(counted)} counted as layers"] if counted else [])
 
 
 def words(fields: Mapping[str, Any]) -> str:

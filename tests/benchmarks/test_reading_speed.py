@@ -19,7 +19,7 @@ from projector.frameworks import resolve
 from projector.hardware import catalogue
 from projector.hardware.catalogue import gpu
 from projector.memory.plan import plan
-from projector.search.hunt import Hunt
+from projector.search.branch_and_bound import BranchAndBound
 from projector.search.objective import Objective
 from projector.search.space import space, with_fields
 from projector.search.tree import Tree
@@ -120,15 +120,15 @@ def test_bounds_are_cheaper_than_projections(benchmark: Any, model: str) -> None
     gpus, batch, length = JOBS[model]
     recipe = Recipe(micro_batch_size=1, global_batch_size=batch, seq_length=length)
     made = space(Workload(model=zoo.load(model), gpus=gpus, recipe=recipe), H100)
-    hunt = Hunt(Tree(made), H100, Objective())
+    solver = BranchAndBound(Tree(made), H100, Objective())
     began = time.process_time()
-    benchmark.pedantic(hunt.run, rounds=1)
+    benchmark.pedantic(solver.run, rounds=1)
     searched = time.process_time() - began
-    loads = [with_fields(made.base, hit.fields) for hit in hunt.hits]
+    loads = [with_fields(made.base, hit.fields) for hit in solver.hits]
     began = time.process_time()
     project_many(loads, H100, best=None)
     one = (time.process_time() - began) / len(loads)
-    rate = hunt.counts.enumerated / searched
-    benchmark.extra_info |= {"candidates": hunt.counts.enumerated, "per_s": rate, "seconds": searched}
-    assert hunt.gap == 0
+    rate = solver.counts.enumerated / searched
+    benchmark.extra_info |= {"candidates": solver.counts.enumerated, "per_s": rate, "seconds": searched}
+    assert solver.gap == 0
     assert rate * one > 10

@@ -67,10 +67,10 @@ class Grid:
 
 def key_of(point: Point) -> str:
     """Equal for equal points, whatever file they come from. Of a system that is a file its text counts, not its path."""
-    told = dict(point)
-    if catalogue.is_path(str(told["system"])):
-        told["system"] = _digest(str(told["system"]))
-    text = json.dumps(told, sort_keys=True, default=list)
+    identity = dict(point)
+    if catalogue.is_path(str(identity["system"])):
+        identity["system"] = _digest(str(identity["system"]))
+    text = json.dumps(identity, sort_keys=True, default=list)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 

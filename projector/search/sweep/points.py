@@ -109,16 +109,16 @@ def _searched(point: Point, cluster: Cluster) -> Row:
     row = _head(point) | {"status": "ok", "reason": ""}
     row |= {"step_seconds": best.projection.step_seconds, "tgs": best.projection.tgs}
     row |= {"memory": best.projection.memory.allocated, "gap": found.gap, "valid": found.counts.enumerated}
-    return row | _told(best.workload, best.projection)
+    return row | _result_of(best.workload, best.projection)
 
 
 def explained(point: Point) -> Row:
     """Of a point that was projected, what a searched one has as well: its layout and its time by part."""
     load = _load(point)
-    return _told(load, project(load, _cluster(point)))
+    return _result_of(load, project(load, _cluster(point)))
 
 
-def _told(load: Workload, made: Projection) -> Row:
+def _result_of(load: Workload, made: Projection) -> Row:
     row: Row = {f"best.{name}": getattr(load.recipe, name) for name in _SHOWN} | {"best.dp": load.dp}
     row |= {"verdict": made.memory.status, "assumed": "+".join(sorted(kinds(made.assumed)))}
     return row | {f"time.{name}": seconds for name, seconds in made.breakdown.items()}
@@ -131,8 +131,10 @@ def expected(point: Point, row: Mapping[str, Any], known: Knowledge) -> Row:
     load = with_fields(_load(point), {name: int(v) if isinstance(v, float) else v for name, v in fields.items()})
     breakdown = {name[5:]: value for name, value in row.items() if name.startswith("time.") and value == value}
     facts = facts_of(load, _cluster(point), row["step_seconds"], breakdown, (), known.law)
-    told = row.get("assumed")
-    found = known.of(replace(facts, assumed=frozenset(told.split("+") if told and isinstance(told, str) else ())))
+    assumed = row.get("assumed")
+    found = known.of(
+        replace(facts, assumed=frozenset(assumed.split("+") if assumed and isinstance(assumed, str) else ()))
+    )
     ends = {f"expected.{name}": getattr(found, name) for name in ("low", "middle", "high")}
     return ends | {"expected.tgs": row["tgs"] * row["step_seconds"] / found.middle}
 

@@ -20,15 +20,15 @@ def best(frame: Frame, grid: Grid, known: Knowledge) -> Frame:
     by = ["model", "system", *(name for name in frame if name.startswith("scale.")), "gpus"]
     rows = fine.loc[fine.groupby(by)["tgs"].idxmax()]
     wanted = {row["key"]: row.to_dict() for _, row in rows.iterrows()}
-    told: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for point in grid.points():
         key = key_of(point)
         if key in wanted:
             row = wanted[key] if grid.search is not None else wanted[key] | explained(point)
-            told[key] = row | expected(point, row, known)
-            if len(told) == len(wanted):
+            results[key] = row | expected(point, row, known)
+            if len(results) == len(wanted):
                 break
-    more = [told.get(key, {}) for key in rows["key"]]
+    more = [results.get(key, {}) for key in rows["key"]]
     return rows.assign(
         **{name: [each.get(name) for each in more] for name in dict.fromkeys(n for m in more for n in m)}
     )

@@ -21,7 +21,7 @@ from projector.hardware import catalogue
 from projector.hardware.types import GroupShape
 from projector.many import project_many
 from projector.projection import project
-from projector.search.hunt import Hunt
+from projector.search.branch_and_bound import BranchAndBound
 from projector.search.objective import Objective
 from projector.search.space import space, with_fields
 from projector.search.tree import Tree
@@ -116,7 +116,7 @@ def test_a_block_larger_than_the_domain_is_refused_before_anything_runs() -> Non
 
 def test_it_is_searched() -> None:
     made = space(work(), H100, only={"tp": (4,), "cp": (1,), "pp": (8,)}, vary={"fast_domain": ("any",)})
-    offered = {option["fast_domain"] for option in made.of_layers}
+    offered = {option["fast_domain"] for option in made.layer_options}
     assert {None, "tp4.dp2", "dp8", "pp8"} <= offered
 
 
@@ -144,9 +144,9 @@ def test_a_search_finds_what_brute_force_finds(fixed: dict[str, Any], vary: dict
     made = space(base, H100, only={**fixed, **held}, vary=vary)
     every = every_layout(Tree(made))
     times = project_many([with_fields(made.base, each) for each in every], H100, best=None)
-    hunt = Hunt(Tree(made), H100, Objective(), top=1)
-    hunt.run()
-    assert 1 / hunt.leaders[0].value == pytest.approx(np.nanmax(times.tgs), rel=1e-9)
+    solver = BranchAndBound(Tree(made), H100, Objective(), top=1)
+    solver.run()
+    assert 1 / solver.leaders[0].value == pytest.approx(np.nanmax(times.tgs), rel=1e-9)
     seen = {(each.get("fast_domain"), each.get("tp2"), each.get("summa_panels")) for each in every}
     assert len(seen) > 4
 

@@ -99,9 +99,9 @@ def test_a_mistake_is_raised_here_and_a_lost_process_replaced() -> None:
 
 def test_a_number_of_projections_is_one_process() -> None:
     limits = Limits(projections=3, jobs=8)
-    hunts = found._Hunts(made(), H100, Objective(), limits, found.kernel_settings.DEFAULT, print, 1.0)
-    assert hunts.jobs == 1
-    assert replace(hunts, limits=Limits(seconds=1.0, jobs=8)).jobs == 8
+    searcher = found._Searcher(made(), H100, Objective(), limits, found.kernel_settings.DEFAULT, print, 1.0)
+    assert searcher.jobs == 1
+    assert replace(searcher, limits=Limits(seconds=1.0, jobs=8)).jobs == 8
 
 
 # No change that ``performance`` offers for a run that does not fit beats what ``search`` finds for the same job.

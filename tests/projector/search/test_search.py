@@ -17,9 +17,9 @@ from projector.hardware import catalogue
 from projector.intake import detect
 from projector.kernels.settings import DEFAULT
 from projector.search import bounds
-from projector.search.bounds import Asked, Families
+from projector.search.bounds import BlockBounds, Query
+from projector.search.branch_and_bound import BranchAndBound
 from projector.search.found import Limits, _front, search
-from projector.search.hunt import Hunt
 from projector.search.nodes import Hit
 from projector.search.objective import Objective
 from projector.search.space import space, with_fields
@@ -32,18 +32,18 @@ from tests.searched import H100, SEEDS, base, brute, every_layout, small
 def test_the_best_are_those_of_brute_force(seed: int) -> None:
     made, cluster = small(seed)
     every, many = brute(seed)
-    hunt = Hunt(Tree(made), cluster, Objective(), top=3)
-    hunt.run()
+    solver = BranchAndBound(Tree(made), cluster, Objective(), top=3)
+    solver.run()
     groups: dict[Any, float] = {}
     for fields, tgs in zip(every, many.tgs.tolist(), strict=True):
         if tgs == tgs:
-            key = hunt._group(fields)
+            key = solver._group(fields)
             groups[key] = max(groups.get(key, 0.0), tgs)
     wanted = sorted(groups.values(), reverse=True)[:3]
-    assert [1 / hit.value for hit in hunt.leaders[:3]] == pytest.approx(wanted, rel=1e-9)
-    assert hunt.counts.enumerated == len(every)
-    assert hunt.counts.projected <= sum(status == "ok" for status in many.status)
-    assert hunt.gap == 0
+    assert [1 / hit.value for hit in solver.leaders[:3]] == pytest.approx(wanted, rel=1e-9)
+    assert solver.counts.enumerated == len(every)
+    assert solver.counts.projected <= sum(status == "ok" for status in many.status)
+    assert solver.gap == 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -56,7 +56,7 @@ def test_no_bound_is_above_what_it_bounds(seed: int) -> None:
     bare = {"recompute_granularity": "none", "recompute_method": None, "recompute_num_layers": None}
     bare |= {"recompute_modules": None, "overlap_grad_reduce": False, "overlap_param_gather": False}
     least = [with_fields(load, bare) for load in loads]
-    seconds = np.maximum(*(bounds.seconds(each, cluster, Hunt.settings) for each in (least, loads)))
+    seconds = np.maximum(*(bounds.seconds(each, cluster, BranchAndBound.settings) for each in (least, loads)))
     assert (seconds <= many.step_seconds[chosen] * (1 + 1e-12)).all()
     needs, shares = bounds.needs(loads, cluster), bounds.weights(least, cluster)
     for needed, share, memory in zip(needs, shares, many.memory[chosen], strict=True):
@@ -71,22 +71,22 @@ def test_blocks_of_one_pipeline_bound_all_others(seed: int) -> None:
     """What is known of the blocks of a family, whoever asked for them, is never above the priced stages of any of its
     pipelines, and near them."""
     made, cluster = small(seed)
-    tree, asked = Tree(made), list[Asked]()
+    tree, asked = Tree(made), list[Query]()
     for branch in tree.branches():
-        for layer, once in list(zip(branch.layers, branch.once, strict=True))[::3]:
+        for layer, once in list(zip(branch.layers, branch.step_options, strict=True))[::3]:
             load = with_fields(made.base, tree.fields(branch.shape, branch.pipe, layer, once[0]))
             asked.append((branch.pipe, layer, layer, load))
-    one_by_one, together = Families(cluster, {}), Families(cluster, {})
-    together.ask(asked, Hunt.settings)
+    one_by_one, together = BlockBounds(cluster, {}), BlockBounds(cluster, {})
+    together.price(asked, BranchAndBound.settings)
     least = together.bounds(asked)
-    exact = bounds.seconds([load for *_, load in asked], cluster, Hunt.settings)
+    exact = bounds.seconds([load for *_, load in asked], cluster, BranchAndBound.settings)
     shares = [one / other for one, other in zip(least, exact, strict=True) if one is not None]
     assert len(shares) > len(asked) / 2
     assert max(shares) <= 1 + 1e-12
     assert np.mean(shares) > 0.6
     for each, found in zip(asked, least, strict=True):
         if one_by_one.bounds([each]) == [None]:
-            one_by_one.ask([each], Hunt.settings)
+            one_by_one.price([each], BranchAndBound.settings)
         assert one_by_one.bounds([each]) == [found and pytest.approx(found, rel=1e-12)]
 
 
@@ -176,7 +176,7 @@ def test_a_space_that_memory_empties_names_the_nearest_and_what_would_fit() -> N
     leaves = [
         with_fields(made.base, tree.fields(each.shape, each.pipe, layer, once[0]))
         for each in tree.branches()
-        for layer, once in zip(each.layers, each.once, strict=True)
+        for layer, once in zip(each.layers, each.step_options, strict=True)
     ]
     least = min(
         (each for each in bounds.needs(leaves, H100) if not isinstance(each, str)), key=lambda need: need.required
@@ -214,7 +214,7 @@ def test_what_is_written_reads_back(points: int, framework: str, model: str, tmp
     for i in range(points):
         branch = draw.choice(branches)
         at = draw.randrange(len(branch.layers))
-        fields = tree.fields(branch.shape, branch.pipe, branch.layers[at], draw.choice(branch.once[at]))
+        fields = tree.fields(branch.shape, branch.pipe, branch.layers[at], draw.choice(branch.step_options[at]))
         load = with_fields(made.base, fields)
         files = [str(tmp_path / str(i) / name) for name in ("case.yaml", names[framework])]
         assert list(map(str, write(files, asked, load, options))) == files

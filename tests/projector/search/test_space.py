@@ -12,7 +12,7 @@ from projector.errors import InputError
 from projector.frameworks.resolve import EXCHANGE
 from projector.hardware import catalogue
 from projector.search.axes import layouts, written
-from projector.search.hunt import Hunt
+from projector.search.branch_and_bound import BranchAndBound
 from projector.search.objective import Objective
 from projector.search.space import space, with_fields
 from projector.search.tree import Tree
@@ -37,7 +37,7 @@ def test_nothing_is_proposed_that_would_be_refused(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_combinations_are_valid_or_refused(seed: int) -> None:
     tree = Tree(small(seed)[0])
-    valid = sum(len(once) for branch in tree.branches() for once in branch.once)
+    valid = sum(len(once) for branch in tree.branches() for once in branch.step_options)
     assert valid + sum(tree.refused.values()) == tree.space.points
 
 
@@ -72,9 +72,9 @@ def test_groups_are_what_framework_and_device_have() -> None:
     assert {bool(each["optimizer_cpu_offload"]) for each in every} == {True, False}
     assert not [each for each in every if each["cpu_offloading_num_layers"] and each["pp"] > 1]
     many = project_many([with_fields(made.base, each) for each in every], H100, best=1)
-    hunt = Hunt(Tree(made), H100, Objective(), top=1)
-    hunt.run()
-    assert 1 / hunt.leaders[0].value == pytest.approx(np.nanmax(many.tgs), rel=1e-9)
+    solver = BranchAndBound(Tree(made), H100, Objective(), top=1)
+    solver.run()
+    assert 1 / solver.leaders[0].value == pytest.approx(np.nanmax(many.tgs), rel=1e-9)
     ampere = catalogue.default_cluster("a100_sxm_80gb")
     with pytest.raises(InputError, match="nothing to choose"):
         space(base("llama3_8b", 8), ampere, vary={"precision": ()})
@@ -116,7 +116,7 @@ def test_a_layout_that_is_written_is_one(layers: int, mtp: int, stages: int) -> 
 def test_no_two_layouts_are_told_in_the_same_words(framework: str) -> None:
     made = space(base("mixtral_8x7b", 64, framework, seq_length=8192), catalogue.cluster("h100_sxm"))
     sizes = {**made.stated, "tp": 2, "pp": 1, "micro_batch_size": 1}
-    told = [words({**sizes, **layers, **once}) for layers in made.of_layers for once in made.of_once]
+    told = [words({**sizes, **layers, **once}) for layers in made.layer_options for once in made.step_options]
     assert len(set(told)) == len(told)
 
 
@@ -124,7 +124,7 @@ def test_no_two_layouts_are_told_in_the_same_words(framework: str) -> None:
 def test_no_switch_of_a_group_of_one_rank_is_set(model: str) -> None:
     made = Tree(space(base(model, 1), H100))
     branch = next(made.branches())
-    told = made.fields(branch.shape, branch.pipe, branch.layers[0], branch.once[0][0])
+    told = made.fields(branch.shape, branch.pipe, branch.layers[0], branch.step_options[0][0])
     assert not {"data_parallel_sharding", "overlap_grad_reduce", "overlap_param_gather", *EXCHANGE} & told.keys()
     assert words(told) == "one GPU, mbs 1"
 

@@ -1,0 +1,401 @@
+"""Branch and bound over the configurations of a space: exact unless it is stopped, and then it says how far it can be
+off.
+
+What is bounded together: all pipelines and all recompute of one choice of sizes and switches. First the weights alone
+must fit; then the stages are priced without any recompute (those of one pipeline, and by the blocks of these all others:
+:class:`BlockBounds`), which bounds the step of every configuration below, whatever its order and overlaps. The
+branch with the lowest bound is opened next: its recompute options, bounded by blocks like theirs, then by whether they fit
+in memory, then by their own stages; then whole projections. It ends where no bound is below the last of the best.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, fields, replace
+from heapq import heappop, heappush
+from itertools import compress, count
+from typing import Any
+
+from projector.dataclass import dataclass
+from projector.hardware.scaled import BETTER
+from projector.hardware.types import Cluster
+from projector.kernels import settings as kernel_settings
+from projector.kernels.settings import Settings
+from projector.many import project_many
+from projector.search import bounds
+from projector.search.axes import Option
+from projector.search.bounds import BlockBounds, Blocks
+from projector.search.nodes import Counts, Hit, Node, layout_of, without
+from projector.search.objective import Objective
+from projector.search.space import with_fields
+from projector.search.tree import Tree
+from projector.workload.workload import Workload
+
+_SECOND_LAYOUT_NODES = 512  # branches that are opened for the sake of a second layout
+_MAX_WAVE = 2048  # nodes that are opened, or projected, at once
+_FIRST_WAVE = 64  # the same before there is anything to compare with
+_BATCH = 65536  # nodes that are priced at once
+_TIMED_BATCH = 4096  # the same where there is a time at which to stop
+_NO_RECOMPUTE: Mapping[str, Any] = {
+    "recompute_granularity": "none",
+    "recompute_method": None,
+    "recompute_num_layers": None,
+    "recompute_modules": None,
+    "offload_modules": None,
+    "cpu_offloading_num_layers": None,
+}
+_TIME_ONLY = "recompute_", "offload_modules", "cpu_offloading_"  # prefixes of switches that only add time to a layer
+_EXPERT_OVERLAP = "overlap_moe_expert_parallel_comm"  # a switch that no weight and no workspace sees
+
+
+@dataclass(kw_only=True)
+class SearchState:
+    """What a search has found so far, and what it reports to a search through a larger space. ``near_misses``: bound,
+    share of the memory and fields of each configuration that does not fit, or not surely; ``reasons``: how many
+    configurations no model covers, by reason; ``refused``: see :class:`Tree`; ``open_bound``: the lowest bound of a
+    wanted node that was not expanded; ``all_bounded``: whether every configuration has a bound; ``projected``:
+    (seconds, bytes, share of the memory) by :meth:`BranchAndBound.name` of the fields, those of earlier searches
+    included."""
+
+    counts: Counts = field(default_factory=Counts)
+    hits: list[Hit] = field(default_factory=list)
+    near_misses: list[tuple[float, float, Option]] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    open_bound: float = float("inf")
+    all_bounded: bool = True
+    projected: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+
+
+class _Incumbents:
+    """The lowest values so far, by group and by layout. ``cutoff``: the value of the last group that is wanted; a
+    higher bound is pruned."""
+
+    def __init__(self, top: int) -> None:
+        self._top, self._best = top, dict[Hashable, float]()
+        self.layouts, self.cutoff = dict[Hashable, float](), float("inf")
+
+    def add(self, group: Hashable, layout: Hashable, value: float) -> None:
+        if value < self._best.get(group, float("inf")):
+            self._best[group] = value
+            self.layouts[layout] = min(value, self.layouts.get(layout, value))
+            if len(self._best) >= self._top:
+                self.cutoff = sorted(self._best.values())[self._top - 1]
+
+
+@dataclass
+class BranchAndBound(SearchState):
+    """A best-first search through a :class:`Tree`. ``top``: how many groups are wanted, and the best of a second layout
+    beside them; ``deadline``: the second by ``now`` at which to stop; ``max_projections``: how many projections to stop
+    after; ``seeds``: configurations that fit and are already projected; ``blocks``: seconds of blocks that earlier
+    searches priced; ``memory_limit``: the share of the usable memory that a configuration may need; ``safe_limit``: the
+    share up to which it surely fits. The search finds the best of all that fits and the best of all that surely fits."""
+
+    tree: Tree
+    cluster: Cluster
+    objective: Objective
+    top: int = 16
+    settings: Settings = kernel_settings.DEFAULT
+    deadline: float | None = None
+    now: Callable[[], float] = time.process_time
+    max_projections: int | None = None
+    progress: Callable[[Counts, float | None], None] = lambda *_: None
+    seeds: Sequence[Hit] = ()
+    blocks: Blocks = field(default_factory=dict)
+    memory_limit: float = 1.0
+    safe_limit: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._heap: list[tuple[float, int, Node]] = []
+        self._ties = count()
+        self._wave_size = _FIRST_WAVE
+        self._seconds_per_node = dict[str, float]()  # CPU seconds of one node, by what was done with it last
+        self._incumbents, self._safe_incumbents = _Incumbents(self.top), _Incumbents(self.top)
+        self._weight_shares: dict[Hashable, float] = {}
+        self.refused = self.tree.refused
+        self._block_bounds = BlockBounds(self.cluster, self.blocks)
+        options, kinds = self.tree.space.layer_options, dict[Hashable, int]()
+        number = ("recompute_method", "recompute_num_layers")
+        self._switch_groups = [kinds.setdefault(without(option, *_TIME_ONLY), len(kinds)) for option in options]
+        self._layer_keys = [without(option, *number) for option in options]
+        self._relaxed_keys = [without({**option, **_NO_RECOMPUTE}, *number) for option in options]
+        self._weight_keys = [without(option, *_TIME_ONLY, _EXPERT_OVERLAP) for option in options]
+        self._added: set[str] = set()
+        self.add(self.seeds)
+
+    def run(self) -> None:
+        """All of it, or until time or projections are spent."""
+        if self._enumerate_branches():
+            self._expand_best_first()
+        self.counts.points = self.tree.space.points
+
+    def outcome(self) -> SearchState:
+        """Runs it, and what it found."""
+        before = set(self.projected)
+        self.run()
+        state = {each.name: getattr(self, each.name) for each in fields(SearchState)}
+        return SearchState(
+            **state | {"projected": {name: found for name, found in self.projected.items() if name not in before}}
+        )
+
+    def join(self, parts: Sequence[SearchState]) -> None:
+        """Takes what searches through all pieces of its space found."""
+        for part in parts:
+            self.counts += part.counts
+            self.add(part.hits)
+            self.near_misses += part.near_misses
+            self.reasons.update(part.reasons)
+            self.refused.update(part.refused)
+            self.projected |= part.projected
+            self.open_bound = min(self.open_bound, part.open_bound)
+            self.all_bounded &= part.all_bounded
+
+    @property
+    def _cutoff(self) -> float:
+        """What is above is wanted by nobody: the last of what surely fits has it, which is no less than the last of all."""
+        return self._safe_incumbents.cutoff
+
+    @property
+    def gap(self) -> float | None:
+        """0 where the search is exact, else the share by which a configuration that was not looked at may be better than the
+        best; None: not all were bounded."""
+        if not self.all_bounded:
+            return None
+        best = min((hit.value for hit in self.hits), default=float("inf"))
+        return max(0.0, 1.0 - self.open_bound / best) if self.open_bound < float("inf") else 0.0
+
+    @property
+    def safe_hits(self) -> list[Hit]:
+        """Those that surely fit."""
+        return [hit for hit in self.hits if hit.share <= self.safe_limit]
+
+    @property
+    def leaders(self) -> list[Hit]:
+        """The best of each group, the best first."""
+        found: dict[Hashable, Hit] = {}
+        for hit in sorted(self.hits, key=lambda each: each.value):
+            found.setdefault(self._group(hit.fields), hit)
+        return list(found.values())
+
+    def _group(self, fields: Option) -> Hashable:
+        once = {name for axis in self.tree.space.per_step for option in axis for name in option}
+        return tuple((name, value) for name, value in fields.items() if name not in once)
+
+    def _out_of_budget(self) -> bool:
+        late = self.deadline is not None and self.now() > self.deadline
+        return late or (self.max_projections is not None and self.counts.projected >= self.max_projections)
+
+    def _affordable(self, work: Callable[..., None], most: int) -> int:
+        """How many of ``most`` nodes there is time for, as ``work`` on nodes went last; one at the least."""
+        took = self._seconds_per_node.get(work.__name__, 0.0)
+        if self.deadline in (None, math.inf) or not took:
+            return most
+        return max(1, min(most, int((self.deadline - self.now()) / took)))
+
+    def _run_timed(self, work: Callable[..., None], nodes: Sequence[Any]) -> None:
+        began = self.now()
+        work(nodes)
+        if nodes:
+            self._seconds_per_node[work.__name__] = (self.now() - began) / len(nodes)
+
+    # -- bounds of everything
+
+    def _enumerate_branches(self) -> bool:
+        """A node for every pipeline whose weights fit; whether there was time for all."""
+        batch: list[Node] = []
+        for number, branch in enumerate(self.tree.branches()):
+            if number % 16 == 1 and self._out_of_budget():  # a look at the clock costs as much as a branch
+                self._prune_by_weights(batch)
+                self.all_bounded = False
+                return False
+            if self.deadline is not None and len(batch) >= self._affordable(self._add_branches, _TIMED_BATCH):
+                self._run_timed(self._add_branches, batch)
+                batch = []
+            by_switches: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+            for layer, once in zip(branch.layers, branch.step_options, strict=True):
+                by_switches.setdefault(self._switch_groups[layer], []).append((layer, once))
+            for options in by_switches.values():
+                batch.append(Node(branch.shape, branch.pipe, tuple(options)))
+                self.counts.enumerated += batch[-1].number
+        batch.sort(key=lambda node: self._switch_groups[node.layer])  # whose layers are alike is priced together
+        for first in range(0, len(batch), _BATCH):
+            self._add_branches(batch[first : first + _BATCH])
+        return True
+
+    def _prune_by_weights(self, nodes: Sequence[Node]) -> list[tuple[Node, Workload]]:
+        """Those whose weights fit, whatever passes through them, without recompute; the others are out of memory."""
+        loads = [self._first_workload(node) for node in nodes]
+        keys: list[Hashable] = []
+        new: dict[Hashable, Workload] = {}
+        for node, load in zip(nodes, loads, strict=True):
+            sizes = tuple(v for k, v in self.tree.shapes[node.shape].items() if k != "micro_batch_size")
+            keys.append((sizes, node.pipe, self._weight_keys[node.layer], load.num_microbatches > 1))
+            if keys[-1] not in self._weight_shares:
+                new.setdefault(keys[-1], load)
+        for key, share in zip(new, bounds.weights(list(new.values()), self.cluster), strict=True):
+            if isinstance(share, str):
+                self._count_unsupported(share, 0)
+            self._weight_shares[key] = float("inf") if isinstance(share, str) else share
+        fits = [self._weight_shares[key] <= BETTER * self.memory_limit for key in keys]
+        self.counts.out_of_memory += sum(node.number for node, fit in zip(nodes, fits, strict=True) if not fit)
+        known = [
+            replace(node, safe=self._weight_shares[key] <= BETTER * self.safe_limit)
+            for node, key in zip(nodes, keys, strict=True)
+        ]
+        return list(compress(zip(known, loads, strict=True), fits))
+
+    def _add_branches(self, nodes: Sequence[Node]) -> None:
+        self._push([(0.0, *each) for each in self._prune_by_weights(nodes)])
+        self.progress(self.counts, self._best_value())
+
+    def _push(self, nodes: Sequence[tuple[float, Node, Workload]]) -> None:
+        """Nodes with bounds of their own, which are no lower than those they come with: by blocks like theirs, or where none
+        are known by their priced stages."""
+        queries = [(*self._block_key(node), load) for _, node, load in nodes]
+        self._block_bounds.price(queries, self.settings)
+        least = self._block_bounds.bounds(queries)
+        rest = [i for i, each in enumerate(least) if each is None]
+        found = [each or 0.0 for each in least]
+        loads = [nodes[i][2] for i in rest]
+        for i, each in zip(rest, bounds.seconds(loads, self.cluster, self.settings), strict=True):
+            found[i] = each.item()
+        for (bound, node, load), each in zip(nodes, found, strict=True):
+            if each == float("inf"):
+                self._count_unsupported("no model prices its stages", node.number)
+            else:
+                heappush(self._heap, (max(bound, self.objective.bound(load, each)), next(self._ties), node))
+
+    def _first_workload(self, node: Node) -> Workload:
+        """The first below it, with the least that runs beside compute."""
+        numbers = self.tree.space.step_options
+        chosen = min(node.step_options, key=lambda i: bool(numbers[i].get("overlap_grad_reduce")))
+        fields = self.tree.fields(node.shape, node.pipe, node.layer, chosen)
+        return with_fields(self.tree.space.base, {**fields, **_NO_RECOMPUTE} if node.relaxed else fields)
+
+    def _count_unsupported(self, reason: str, number: int) -> None:
+        self.reasons[reason.split("\n")[0]] += number
+        self.counts.unsupported += number
+
+    # -- the lowest bound first
+
+    def _expand_best_first(self) -> None:
+        ready: list[tuple[float, Node]] = []
+        extra = 0
+        while (self._heap or ready) and not self._out_of_budget():
+            if ready and (len(ready) >= _FIRST_WAVE or not self._heap or self._heap[0][0] > self._cutoff):
+                number = self._affordable(self._project, len(ready))
+                self._run_timed(self._project, [leaf for _, leaf in ready[:number]])
+                del ready[:number]
+                continue
+            if not self._heap:
+                break
+            if self._heap[0][0] > self._cutoff:  # what is still wanted is the next layout
+                extra += 1
+                first, second = (*sorted(self._safe_incumbents.layouts.items(), key=lambda item: item[1])[:2], None)[:2]
+                if extra > _SECOND_LAYOUT_NODES or (second is not None and self._heap[0][0] > second[1]):
+                    break
+                if first is not None and self._layout(self._heap[0][2]) == first[0]:
+                    heappop(self._heap)
+                    continue
+            wave = list(self._pop_wave())
+            self._run_timed(self._expand, [each for each in wave if each[1].relaxed])
+            self._run_timed(self._prune_by_memory, [each for each in wave if not (each[1].relaxed or each[1].fits)])
+            ready += [each for each in wave if each[1].fits]
+            if self._incumbents.cutoff == float("inf") and len(ready) >= 4:  # something to compare with, soon
+                self._project([leaf for _, leaf in ready])
+                ready = []
+        open_bounds = [bound for bound, _, _ in self._heap[:1]] + [bound for bound, _ in ready]
+        self.open_bound = min((bound for bound in open_bounds if bound < self._cutoff), default=float("inf"))
+
+    def _layout(self, node: Node) -> Hashable:
+        shape = self.tree.shapes[node.shape]
+        return layout_of({**shape, **self.tree.space.pipelines(shape["pp"])[node.pipe]})
+
+    def _expand(self, nodes: Sequence[tuple[float, Node]]) -> None:
+        """Their recompute options."""
+        leaves = [(b, replace(node, options=(each,), relaxed=False)) for b, node in nodes for each in node.options]
+        self._push([(bound, leaf, self._first_workload(leaf)) for bound, leaf in leaves])
+
+    def _pop_wave(self) -> Iterator[tuple[float, Node]]:
+        """The node with the lowest bound, and those that are opened with it, but for what nobody wants."""
+        most = max(self._cutoff, self._heap[0][0])
+        together = self._affordable(self._expand, self._affordable(self._prune_by_memory, self._wave_size))
+        if self.deadline is None or self._incumbents.cutoff < float("inf"):
+            self._wave_size = min(2 * self._wave_size, _MAX_WAVE)
+        for _ in range(min(together, len(self._heap))):
+            if self._heap[0][0] <= most:
+                bound, _, node = heappop(self._heap)
+                if node.safe or bound <= self._incumbents.cutoff:
+                    yield bound, node
+
+    def _prune_by_memory(self, leaves: Sequence[tuple[float, Node]]) -> None:
+        """Whether they do in memory."""
+        loads = [self._first_workload(leaf) for _, leaf in leaves]
+        for (bound, leaf), load, found in zip(leaves, loads, bounds.needs(loads, self.cluster), strict=True):
+            if isinstance(found, str):
+                self._count_unsupported(found, leaf.number)
+                continue
+            share = found.share
+            if self.safe_limit < share < BETTER * self.memory_limit:
+                self.near_misses.append(
+                    (bound, share, self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, leaf.step_options[0]))
+                )
+            if share > self.memory_limit:
+                self.counts.out_of_memory += leaf.number
+                continue
+            value = max(bound, self.objective.bound(load, 0.0, found.allocated))
+            known = replace(leaf, fits=True, safe=share <= self.safe_limit)
+            heappush(self._heap, (value, next(self._ties), known))
+
+    def _project(self, leaves: Iterable[Node]) -> None:
+        every = [
+            self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, once) for leaf in leaves for once in leaf.step_options
+        ]
+        names = [self.name(fields) for fields in every]
+        new = [i for i, name in enumerate(names) if name not in self.projected]
+        loads = {i: with_fields(self.tree.space.base, every[i]) for i in range(len(every))}
+        many = project_many([loads[i] for i in new], self.cluster, best=None, settings=self.settings)
+        for row, i in enumerate(new):
+            if many.status[row] == "ok":
+                found = many.step_seconds[row].item(), many.memory[row].item(), many.share[row].item()
+                self.projected[names[i]] = found
+            elif many.status[row] == "out-of-memory":
+                self.counts.out_of_memory += 1
+            else:
+                self._count_unsupported(many.reason[row], 1)
+        for i, name in enumerate(names):
+            if name in self.projected:
+                seconds, memory, share = self.projected[name]
+                if share > self.memory_limit:
+                    self.counts.out_of_memory += 1
+                    continue
+                self.counts.projected += 1
+                self.add([Hit(every[i], self.objective.value(loads[i], seconds, memory), seconds, memory, share)])
+        self.progress(self.counts, self._best_value())
+
+    def _best_value(self) -> float | None:
+        return min((hit.value for hit in self.hits), default=None)
+
+    def add(self, hits: Iterable[Hit]) -> None:
+        """Takes up what is projected and fits, each configuration once."""
+        for hit in hits:
+            if (name := self.name(hit.fields)) in self._added:
+                continue
+            self._added.add(name)
+            self.hits.append(hit)
+            for incumbents in (
+                (self._incumbents, self._safe_incumbents) if hit.share <= self.safe_limit else (self._incumbents,)
+            ):
+                incumbents.add(self._group(hit.fields), layout_of(hit.fields), hit.value)
+
+    def _block_key(self, node: Node) -> tuple[int, Hashable, Hashable]:
+        """By what :class:`BlockBounds` knows the blocks of a node."""
+        if node.relaxed:
+            return node.pipe, ("relaxed", self._switch_groups[node.layer]), self._relaxed_keys[node.layer]
+        return node.pipe, node.layer, self._layer_keys[node.layer]
+
+    def name(self, fields: Option) -> str:
+        return ";".join(f"{key}={value}" for key, value in sorted(fields.items()) if value is not None)
