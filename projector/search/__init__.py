@@ -1,4 +1,5 @@
-"""What to change: searches, walks through the switches of a configuration, and remedies where memory does not suffice.
+"""Says what to change: searches, walks through the switches of a configuration, and remedies where memory does not
+suffice.
 
 ``projector.search(model="llama3_70b", gpu="h100", gpus=64)`` is :func:`projector.face.search`.
 """
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _CallableModule(ModuleType):
-    """This module, which is a function, too: both are called search."""
+    """This module, which can be called, too: room and function have one name."""
 
     def __call__(self, **words: Any) -> Found:
         from projector.face import search

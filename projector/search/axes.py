@@ -1,7 +1,6 @@
-"""The options of what layers see and of what is done once a step, under the rules of a framework; groups of options that are
-searched only where they are asked for: they change the numbers of a training, or need the memory of its hosts; and ways to
-lay the layers of a model on pipeline stages, as a framework can be told them.
-"""
+"""The options of what layers see and of what is done once a step, under the rules of a framework; groups of options
+that are searched only on request, because they change the numbers of a training or need the memory of its hosts; and
+ways to lay the layers of a model on pipeline stages, as a framework can be told them."""
 
 from __future__ import annotations
 
@@ -31,13 +30,13 @@ RUN_BY = {
 
 
 def narrow(framework: str, gpu: Gpu) -> tuple[str, ...]:
-    """The precisions of fewer than 16 bits that ``gpu`` multiplies in and ``framework`` runs."""
+    """Returns the precisions of fewer than 16 bits that ``gpu`` multiplies in and ``framework`` runs."""
     kind = launch.family(framework)
     return tuple(name for name, by in RUN_BY.items() if kind in by and name in precisions(gpu))
 
 
 def layers(base: Workload) -> list[Axis]:
-    """What layers see, without being asked for."""
+    """Returns the axes of what layers see that are searched without a request."""
     kind, moe = launch.family(base.framework), base.model.moe is not None
     axes: list[Axis] = [
         _recompute(base),
@@ -60,8 +59,8 @@ def layers(base: Workload) -> list[Axis]:
 
 
 def _sharding(base: Workload, kind: str, usual: object) -> Axis:
-    """What data-parallel ranks share out: all of it where the framework is made for that; else the optimizer's states or
-    nothing, and where it can gradients and weights, too (not Megatron-LM where experts lie apart)."""
+    """Returns what data-parallel ranks may shard: everything where the framework is made for that; else the optimizer's
+    states or nothing, and where it can gradients and weights, too (not Megatron-LM with experts)."""
     every, megatron = "optim_grads_params", kind in ("megatron", "primus")
     more = () if megatron and base.model.moe else (every,) if megatron else ("optim_grads", every)
     levels = (every,) if usual == every else ("optim", "no_shard", *more)
@@ -69,7 +68,8 @@ def _sharding(base: Workload, kind: str, usual: object) -> Axis:
 
 
 def per_step(base: Workload) -> list[Axis]:
-    """What matters once a step; nothing where the framework has no switch for it (torchtitan: FSDP2 does both)."""
+    """Returns the axes of what matters once a step; none where the framework has no switch for it (torchtitan: FSDP2
+    does both)."""
     if launch.family(base.framework) == "torchtitan":
         return []
     pairs = ((True, True), (True, False), (False, False))
@@ -79,26 +79,27 @@ def per_step(base: Workload) -> list[Axis]:
 def grouped(
     base: Workload, cluster: Cluster, more: Mapping[str, tuple[Any, ...]]
 ) -> tuple[dict[str, tuple[Any, ...]], list[Axis]]:
-    """``more`` without the groups that it names, and their axes. Raises :class:`InputError` for a group that the framework
-    or the device has nothing of."""
+    """Returns ``more`` without the groups that it names, and the axes of these groups. Raises :class:`InputError` for a
+    group of which the framework or the device has nothing."""
     named = [name for name, values in more.items() if name in GROUPS and not values]
-    found = [GROUPS[name](base, cluster) for name in named]
-    empty = [name for name, axis in zip(named, found, strict=True) if len(axis) < 2]
+    axes = [GROUPS[name](base, cluster) for name in named]
+    empty = [name for name, axis in zip(named, axes, strict=True) if len(axis) < 2]
     if empty:
         expected = f"something of it on {cluster.gpu.name} under {base.framework}"
         raise InputError([Problem("--vary", name, "nothing to choose", expected) for name in empty])
-    return {name: values for name, values in more.items() if name not in named}, found
+    return {name: values for name, values in more.items() if name not in named}, axes
 
 
 def _precision(base: Workload, cluster: Cluster) -> Axis:
-    """16 bits, and what the device multiplies in fewer."""
+    """Returns 16 bits and the narrower precisions that the device multiplies in."""
     wide = base.recipe.precision if base.recipe.precision in ("bf16", "fp16") else "bf16"
     names = (wide, *narrow(base.framework, cluster.gpu))
     return tuple({"precision": name, "fp8_recipe": None} for name in names)
 
 
 def _offload(base: Workload, _: Cluster) -> Axis:
-    """Nothing; the optimizer on the host; activations of some layers, or of modules, on the host."""
+    """Returns the options: no offload; the optimizer on the host; activations of some modules, or of some layers, on
+    the host."""
     names = ("optimizer_cpu_offload", "overlap_cpu_optimizer_d2h_h2d", "use_precision_aware_optimizer")
     nothing = {**dict.fromkeys(names), "cpu_offloading_num_layers": None, "offload_modules": None}
     nothing["use_precision_aware_optimizer"] = base.recipe.use_precision_aware_optimizer
@@ -121,21 +122,25 @@ GROUPS: Mapping[str, Callable[[Workload, Cluster], Axis]] = MappingProxyType(
 
 
 def _recompute(base: Workload) -> Axis:
-    """None; modules that Megatron-LM names; the first layers of each stage; every layer."""
-    found: list[Option] = [_again("none")]
+    """Returns the options of recompute: none; modules that Megatron-LM names; the first layers of each stage; every
+    layer."""
+    options: list[Option] = [_recompute_option("none")]
     names = ["layernorm", "moe_act"] if base.model.moe is not None else ["layernorm", "mlp"]
     if base.model.mla is not None:
         names = ["mla_up_proj", *names]
     if launch.family(base.framework) == "torchtitan":
-        found.append(_again("selective", modules=("op_sac",)))
+        options.append(_recompute_option("selective", modules=("op_sac",)))
     else:
-        found += [_again("selective", modules=("core_attn",)), _again("selective", modules=tuple(names))]
+        options += [
+            _recompute_option("selective", modules=("core_attn",)),
+            _recompute_option("selective", modules=tuple(names)),
+        ]
         layers = [n for n in (1, 2, 4, 8, 16) if n < base.model.num_layers]
-        found += [_again("full", method="block", layers=n) for n in layers]
-    return (*found, _again("full", method="uniform", layers=1))
+        options += [_recompute_option("full", method="block", layers=n) for n in layers]
+    return (*options, _recompute_option("full", method="uniform", layers=1))
 
 
-def _again(
+def _recompute_option(
     granularity: str, method: str | None = None, layers: int | None = None, modules: tuple[str, ...] = ()
 ) -> Option:
     return {
@@ -147,9 +152,10 @@ def _again(
 
 
 def layouts(base: Workload, pp: int, vpp: int, *, v_shaped: bool = False) -> Iterator[dict[str, Any]]:
-    """Evenly; embedding and loss counted as layers; a lighter first and last stage; and stages that differ by one layer,
-    with embedding, loss and each layer of multi-token prediction counted as one, where they divide neither evenly nor
-    counted. A framework with a rule of its own for what does not divide (torchtitan) takes no other."""
+    """Yields the fields of each layout of the layers on ``pp * vpp`` stages: evenly; embedding and loss counted as
+    layers; a lighter first and last stage; and stages that differ by one layer, with embedding, loss and each layer of
+    multi-token prediction counted as one, where the layers divide neither evenly nor counted so. A framework with a
+    rule of its own for what does not divide (torchtitan) takes no other."""
     layers, stages = base.model.num_layers, pp * vpp
     if launch.family(base.framework) == "torchtitan":
         yield {}
@@ -162,15 +168,16 @@ def layouts(base: Workload, pp: int, vpp: int, *, v_shaped: bool = False) -> Ite
     elif (layers + 1) % stages == 0 and layers + 1 > stages:
         yield {"account_for_loss_in_pipeline_split": True}
     elif not v_shaped:
-        found = written(layers, base.model.mtp_num_layers, stages)
-        if found is not None:
-            yield {"pipeline_model_parallel_layout": found}
+        layout = written(layers, base.model.mtp_num_layers, stages)
+        if layout is not None:
+            yield {"pipeline_model_parallel_layout": layout}
     if not v_shaped:
         yield from _ends(layers, pp, vpp)
 
 
 def _ends(layers: int, pp: int, vpp: int) -> Iterator[dict[str, Any]]:
-    """A last rank with fewer layers than the others, or a first and a last one: by one layer a chunk, or two."""
+    """Yields layouts whose last rank, or first and last, have fewer layers than the others: by one layer a chunk, or
+    two."""
     first, last = "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"
     least = layers // (pp * vpp)
     for each in {vpp * least, vpp * (least + 1)} - {0}:
@@ -185,8 +192,8 @@ def _ends(layers: int, pp: int, vpp: int) -> Iterator[dict[str, Any]]:
 
 
 def written(layers: int, mtp: int, stages: int) -> str | None:
-    """Megatron-LM's layout string of stages that differ by one at most, the last ones the emptier: embedding, loss
-    and each MTP layer stand for a layer. None where a stage would hold nothing."""
+    """Returns Megatron-LM's layout string of stages that differ by one layer at most, the last ones the emptier:
+    embedding, loss and each MTP layer stand for a layer. None where a stage would hold nothing."""
     each, more = divmod(layers + mtp + 2, stages)
     counts = [each + (stage < more) for stage in range(stages)]
     counts[0] -= 1
@@ -201,8 +208,8 @@ def written(layers: int, mtp: int, stages: int) -> str | None:
 
 
 def spelled(counts: Sequence[int], mtp: int) -> str:
-    """Megatron-LM's layout string of stages with these ``counts`` of layers, and layers of multi-token prediction on the
-    last."""
+    """Returns Megatron-LM's layout string of stages with these ``counts`` of layers, and ``mtp`` layers of multi-token
+    prediction on the last."""
     middle = ((f"{_repeated(count)}|", len(list(same))) for count, same in groupby(counts[1:-1]))
     stages_between = "".join(stage if times == 1 else f"({stage})*{times}" for stage, times in middle)
     return f"E{_repeated(counts[0])}|{stages_between}{_repeated(counts[-1])}{'m' * mtp}L"

@@ -1,4 +1,4 @@
-"""Which resource holds the best configuration back: the same run on a cluster where one of them is better by a
+"""Finds which resource holds the best configuration back: the same run on a cluster where one resource is better by a
 tenth."""
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _MOST = 256  # configurations that a little more memory lets in, the lowest boun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """``gain``: tokens/s/GPU over those of the best, less 1, with a tenth more of ``resource``; ``changes``: fields
-    of another configuration that is the best then."""
+    """What a tenth more of ``resource`` is worth. ``gain``: tokens/s/GPU over those of the best, less 1; ``changes``:
+    fields of another configuration that is the best then."""
 
     resource: str
     gain: float
@@ -45,33 +45,37 @@ def bindings(
     settings: Settings,
     near_misses: Sequence[tuple[float, Workload]],
 ) -> tuple[Binding, ...]:
-    """Of every resource what a tenth more of it would gain, the largest first. ``near_misses``: configurations that just do
-    not fit, with their bounds: what more memory would let in."""
-    found = [_of(name, SCALES[word](cluster, BETTER), best, workload, settings) for name, word in _RESOURCES.items()]
+    """Returns what a tenth more of every resource would gain, the largest first. ``near_misses``: configurations that
+    just do not fit, with their bounds: what more memory would let in."""
+    gains = [
+        _with_better(name, SCALES[word](cluster, BETTER), best, workload, settings) for name, word in _RESOURCES.items()
+    ]
     host = best.breakdown.get("host_s", 0.0) / best.step_seconds
-    found.append(Binding(resource="host", gain=1 / (1 - host * (1 - 1 / BETTER)) - 1))
-    found.append(_capacity(best, cluster, settings, near_misses))
-    return tuple(sorted((each for each in found if each is not None), key=lambda each: -each.gain))
+    gains.append(Binding(resource="host", gain=1 / (1 - host * (1 - 1 / BETTER)) - 1))
+    gains.append(_capacity(best, cluster, settings, near_misses))
+    return tuple(sorted((each for each in gains if each is not None), key=lambda each: -each.gain))
 
 
-def _of(name: str, better: Cluster, best: Projection, workload: Workload, settings: Settings) -> Binding | None:
+def _with_better(
+    name: str, better: Cluster, best: Projection, workload: Workload, settings: Settings
+) -> Binding | None:
     try:
-        made = project(workload, better, settings=settings)
+        projection = project(workload, better, settings=settings)
     except (InputError, Unsupported):
         return None
-    return Binding(resource=name, gain=made.tgs / best.tgs - 1)
+    return Binding(resource=name, gain=projection.tgs / best.tgs - 1)
 
 
 def _capacity(
     best: Projection, cluster: Cluster, settings: Settings, near_misses: Sequence[tuple[float, Workload]]
 ) -> Binding | None:
-    """The best of those that fit then."""
+    """Returns the gain of the best configuration that fits in a tenth more memory."""
     loads = [load for _, load in sorted(near_misses, key=lambda each: each[0])[:_MOST]]
     many = project_many(loads, roomier(cluster, BETTER), best=1, settings=settings)
     if not many.ranking or many.tgs[many.ranking[0]] <= best.tgs:
         return Binding(resource="memory capacity", gain=0.0)
     row = many.ranking[0]
-    own, other = best.resolved.workload.recipe, loads[row].recipe
+    recipe, other = best.resolved.workload.recipe, loads[row].recipe
     names = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "recompute_granularity")
-    changes = tuple((n, getattr(other, n)) for n in names if getattr(other, n) != getattr(own, n))
+    changes = tuple((n, getattr(other, n)) for n in names if getattr(other, n) != getattr(recipe, n))
     return Binding(resource="memory capacity", gain=float(many.tgs[row] / best.tgs - 1), changes=changes)

@@ -1,11 +1,10 @@
-"""Branch and bound over the configurations of a space: exact unless it is stopped, and then it says how far it can be
-off.
+"""Branch and bound over the configurations of a space: exact, unless it is stopped; then it says how far off it can be.
 
-What is bounded together: all pipelines and all recompute of one choice of sizes and switches. First the weights alone
-must fit; then the stages are priced without any recompute (those of one pipeline, and by the blocks of these all others:
-:class:`BlockBounds`), which bounds the step of every configuration below, whatever its order and overlaps. The
-branch with the lowest bound is opened next: its recompute options, bounded by blocks like theirs, then by whether they fit
-in memory, then by their own stages; then whole projections. It ends where no bound is below the last of the best.
+A node begins as one pipeline of one choice of sizes and switches, with all recompute options. First its weights alone
+must fit. Then its stages are bounded without any recompute, by blocks that are priced once for all pipelines
+(:class:`BlockBounds`) or else by their own prices, whatever the order and overlaps of the configurations below. The
+node with the lowest bound is expanded next: into its recompute options, which are bounded in the same way, then by
+whether they fit in memory; then into whole projections. The search ends where no bound is below the last of the best.
 """
 
 from __future__ import annotations
@@ -127,22 +126,23 @@ class BranchAndBound(SearchState):
         self.add(self.seeds)
 
     def run(self) -> None:
-        """All of it, or until time or projections are spent."""
+        """Searches the whole space, or until the deadline or the number of projections is reached."""
         if self._enumerate_branches():
             self._expand_best_first()
         self.counts.points = self.tree.space.points
 
     def outcome(self) -> SearchState:
-        """Runs it, and what it found."""
+        """Runs the search and returns its state, of the projections only the new ones."""
         before = set(self.projected)
         self.run()
         state = {each.name: getattr(self, each.name) for each in fields(SearchState)}
         return SearchState(
-            **state | {"projected": {name: found for name, found in self.projected.items() if name not in before}}
+            **state
+            | {"projected": {name: projection for name, projection in self.projected.items() if name not in before}}
         )
 
     def join(self, parts: Sequence[SearchState]) -> None:
-        """Takes what searches through all pieces of its space found."""
+        """Adds the states of the searches through all pieces of this search's space."""
         for part in parts:
             self.counts += part.counts
             self.add(part.hits)
@@ -155,13 +155,14 @@ class BranchAndBound(SearchState):
 
     @property
     def _cutoff(self) -> float:
-        """What is above is wanted by nobody: the last of what surely fits has it, which is no less than the last of all."""
+        """The value above which a bound is pruned: that of the last wanted group that surely fits, no less than that of
+        all groups."""
         return self._safe_incumbents.cutoff
 
     @property
     def gap(self) -> float | None:
-        """0 where the search is exact, else the share by which a configuration that was not looked at may be better than the
-        best; None: not all were bounded."""
+        """Returns 0 where the search is exact, else the share by which a configuration that was not expanded may be
+        better than the best; None where not every configuration has a bound."""
         if not self.all_bounded:
             return None
         best = min((hit.value for hit in self.hits), default=float("inf"))
@@ -169,16 +170,16 @@ class BranchAndBound(SearchState):
 
     @property
     def safe_hits(self) -> list[Hit]:
-        """Those that surely fit."""
+        """Returns the hits that surely fit."""
         return [hit for hit in self.hits if hit.share <= self.safe_limit]
 
     @property
     def leaders(self) -> list[Hit]:
-        """The best of each group, the best first."""
-        found: dict[Hashable, Hit] = {}
+        """Returns the best hit of each group, the best first."""
+        leaders: dict[Hashable, Hit] = {}
         for hit in sorted(self.hits, key=lambda each: each.value):
-            found.setdefault(self._group(hit.fields), hit)
-        return list(found.values())
+            leaders.setdefault(self._group(hit.fields), hit)
+        return list(leaders.values())
 
     def _group(self, fields: Option) -> Hashable:
         once = {name for axis in self.tree.space.per_step for option in axis for name in option}
@@ -189,7 +190,7 @@ class BranchAndBound(SearchState):
         return late or (self.max_projections is not None and self.counts.projected >= self.max_projections)
 
     def _affordable(self, work: Callable[..., None], most: int) -> int:
-        """How many of ``most`` nodes there is time for, as ``work`` on nodes went last; one at the least."""
+        """Returns for how many of ``most`` nodes there is time, as fast as ``work`` was last; at least one."""
         took = self._seconds_per_node.get(work.__name__, 0.0)
         if self.deadline in (None, math.inf) or not took:
             return most
@@ -204,7 +205,7 @@ class BranchAndBound(SearchState):
     # -- bounds of everything
 
     def _enumerate_branches(self) -> bool:
-        """A node for every pipeline whose weights fit; whether there was time for all."""
+        """Adds a node for every pipeline whose weights fit. Returns whether there was time for all."""
         batch: list[Node] = []
         for number, branch in enumerate(self.tree.branches()):
             if number % 16 == 1 and self._out_of_budget():  # a look at the clock costs as much as a branch
@@ -226,7 +227,8 @@ class BranchAndBound(SearchState):
         return True
 
     def _prune_by_weights(self, nodes: Sequence[Node]) -> list[tuple[Node, Workload]]:
-        """Those whose weights fit, whatever passes through them, without recompute; the others are out of memory."""
+        """Returns the nodes whose weights fit without activations and recompute, with a workload of each; counts the
+        others as out of memory."""
         loads = [self._first_workload(node) for node in nodes]
         keys: list[Hashable] = []
         new: dict[Hashable, Workload] = {}
@@ -252,24 +254,24 @@ class BranchAndBound(SearchState):
         self.progress(self.counts, self._best_value())
 
     def _push(self, nodes: Sequence[tuple[float, Node, Workload]]) -> None:
-        """Nodes with bounds of their own, which are no lower than those they come with: by blocks like theirs, or where none
-        are known by their priced stages."""
+        """Puts nodes on the heap with the larger of the bound that they come with and one of their own: by blocks that
+        are already priced, or else by their priced stages."""
         queries = [(*self._block_key(node), load) for _, node, load in nodes]
         self._block_bounds.price(queries, self.settings)
         least = self._block_bounds.bounds(queries)
         rest = [i for i, each in enumerate(least) if each is None]
-        found = [each or 0.0 for each in least]
+        seconds = [each or 0.0 for each in least]
         loads = [nodes[i][2] for i in rest]
         for i, each in zip(rest, bounds.seconds(loads, self.cluster, self.settings), strict=True):
-            found[i] = each.item()
-        for (bound, node, load), each in zip(nodes, found, strict=True):
+            seconds[i] = each.item()
+        for (bound, node, load), each in zip(nodes, seconds, strict=True):
             if each == float("inf"):
                 self._count_unsupported("no model prices its stages", node.number)
             else:
-                heappush(self._heap, (max(bound, self.objective.bound(load, each)), next(self._ties), node))
+                heappush(self._heap, (max(bound, self.objective.value(load, each)), next(self._ties), node))
 
     def _first_workload(self, node: Node) -> Workload:
-        """The first below it, with the least that runs beside compute."""
+        """Returns the first configuration below ``node``, with the fewest overlaps."""
         numbers = self.tree.space.step_options
         chosen = min(node.step_options, key=lambda i: bool(numbers[i].get("overlap_grad_reduce")))
         fields = self.tree.fields(node.shape, node.pipe, node.layer, chosen)
@@ -315,12 +317,12 @@ class BranchAndBound(SearchState):
         return layout_of({**shape, **self.tree.space.pipelines(shape["pp"])[node.pipe]})
 
     def _expand(self, nodes: Sequence[tuple[float, Node]]) -> None:
-        """Their recompute options."""
+        """Replaces nodes by one node for each of their recompute options."""
         leaves = [(b, replace(node, options=(each,), relaxed=False)) for b, node in nodes for each in node.options]
         self._push([(bound, leaf, self._first_workload(leaf)) for bound, leaf in leaves])
 
     def _pop_wave(self) -> Iterator[tuple[float, Node]]:
-        """The node with the lowest bound, and those that are opened with it, but for what nobody wants."""
+        """Yields the node with the lowest bound and those to expand with it, without nodes that nobody wants."""
         most = max(self._cutoff, self._heap[0][0])
         together = self._affordable(self._expand, self._affordable(self._prune_by_memory, self._wave_size))
         if self.deadline is None or self._incumbents.cutoff < float("inf"):
@@ -332,13 +334,13 @@ class BranchAndBound(SearchState):
                     yield bound, node
 
     def _prune_by_memory(self, leaves: Sequence[tuple[float, Node]]) -> None:
-        """Whether they do in memory."""
+        """Puts leaves that fit in memory back on the heap, and counts the others."""
         loads = [self._first_workload(leaf) for _, leaf in leaves]
-        for (bound, leaf), load, found in zip(leaves, loads, bounds.needs(loads, self.cluster), strict=True):
-            if isinstance(found, str):
-                self._count_unsupported(found, leaf.number)
+        for (bound, leaf), load, need in zip(leaves, loads, bounds.needs(loads, self.cluster), strict=True):
+            if isinstance(need, str):
+                self._count_unsupported(need, leaf.number)
                 continue
-            share = found.share
+            share = need.share
             if self.safe_limit < share < BETTER * self.memory_limit:
                 self.near_misses.append(
                     (bound, share, self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, leaf.step_options[0]))
@@ -346,22 +348,22 @@ class BranchAndBound(SearchState):
             if share > self.memory_limit:
                 self.counts.out_of_memory += leaf.number
                 continue
-            value = max(bound, self.objective.bound(load, 0.0, found.allocated))
+            value = max(bound, self.objective.value(load, 0.0, need.allocated))
             known = replace(leaf, fits=True, safe=share <= self.safe_limit)
             heappush(self._heap, (value, next(self._ties), known))
 
     def _project(self, leaves: Iterable[Node]) -> None:
-        every = [
+        configurations = [
             self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, once) for leaf in leaves for once in leaf.step_options
         ]
-        names = [self.name(fields) for fields in every]
+        names = [self.name(fields) for fields in configurations]
         new = [i for i, name in enumerate(names) if name not in self.projected]
-        loads = {i: with_fields(self.tree.space.base, every[i]) for i in range(len(every))}
+        loads = {i: with_fields(self.tree.space.base, configurations[i]) for i in range(len(configurations))}
         many = project_many([loads[i] for i in new], self.cluster, best=None, settings=self.settings)
         for row, i in enumerate(new):
             if many.status[row] == "ok":
-                found = many.step_seconds[row].item(), many.memory[row].item(), many.share[row].item()
-                self.projected[names[i]] = found
+                result = many.step_seconds[row].item(), many.memory[row].item(), many.share[row].item()
+                self.projected[names[i]] = result
             elif many.status[row] == "out-of-memory":
                 self.counts.out_of_memory += 1
             else:
@@ -373,14 +375,16 @@ class BranchAndBound(SearchState):
                     self.counts.out_of_memory += 1
                     continue
                 self.counts.projected += 1
-                self.add([Hit(every[i], self.objective.value(loads[i], seconds, memory), seconds, memory, share)])
+                self.add(
+                    [Hit(configurations[i], self.objective.value(loads[i], seconds, memory), seconds, memory, share)]
+                )
         self.progress(self.counts, self._best_value())
 
     def _best_value(self) -> float | None:
         return min((hit.value for hit in self.hits), default=None)
 
     def add(self, hits: Iterable[Hit]) -> None:
-        """Takes up what is projected and fits, each configuration once."""
+        """Adds hits that are projected and fit, each configuration once."""
         for hit in hits:
             if (name := self.name(hit.fields)) in self._added:
                 continue
@@ -392,10 +396,11 @@ class BranchAndBound(SearchState):
                 incumbents.add(self._group(hit.fields), layout_of(hit.fields), hit.value)
 
     def _block_key(self, node: Node) -> tuple[int, Hashable, Hashable]:
-        """By what :class:`BlockBounds` knows the blocks of a node."""
+        """Returns the key by which :class:`BlockBounds` knows the blocks of ``node``."""
         if node.relaxed:
             return node.pipe, ("relaxed", self._switch_groups[node.layer]), self._relaxed_keys[node.layer]
         return node.pipe, node.layer, self._layer_keys[node.layer]
 
     def name(self, fields: Option) -> str:
+        """Returns a text that is equal for configurations that set the same fields."""
         return ";".join(f"{key}={value}" for key, value in sorted(fields.items()) if value is not None)

@@ -1,7 +1,7 @@
-"""Work on several cores: processes that know all that this one knows when they begin.
+"""Runs work on several cores, in processes that know all that this one knows when they begin.
 
-A process is forked, so that it starts in milliseconds with everything that is in memory, and says what it found in one
-message. Where processes cannot be forked, or one is lost, the work is done here.
+A process is forked, so that it starts in milliseconds with everything that is in memory, and sends its result in one
+message. Where processes cannot be forked, or one is lost, the work is done in this process.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ _T = TypeVar("_T")
 
 
 def usable() -> int:
-    """How many processes may work at once: the cores this process may use. One where none can be forked safely: outside
-    Linux, and beside other threads, as in a server."""
+    """Returns how many processes may work at once: the cores that this process may use. Returns 1 where none can be
+    forked safely: outside Linux, and beside other threads, as in a server."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" and threading.active_count() == 1 else 1
 
 
 @dataclass
 class Clock:
     """CPU seconds of a search: of this process and, where some worked side by side, of the one that took longest.
-    ``others``: what the rest of them took beside it."""
+    ``others``: CPU seconds of all other processes."""
 
     others: float = 0.0
     _ahead: float = field(default_factory=lambda: -time.process_time())
 
     def now(self) -> float:
-        """CPU seconds since the clock was made."""
+        """Returns the CPU seconds since the clock was made."""
         return time.process_time() + self._ahead
 
     def beside(self, works: Sequence[Callable[[], _T]], jobs: int) -> list[_T]:
-        """What each of ``works`` returns, ``jobs`` of them at once. An exception of one of them is raised here."""
+        """Returns what each of ``works`` returns, and runs ``jobs`` of them at once. Raises the exception of one that
+        fails."""
         if jobs < 2 or len(works) < 2:
             return [work() for work in works]
-        found: list[_T] = []
+        results: list[_T] = []
         for first in range(0, len(works), jobs):
-            found += self._forked(works[first : first + jobs])
-        return found
+            results += self._forked(works[first : first + jobs])
+        return results
 
     def _forked(self, works: Sequence[Callable[[], _T]]) -> list[_T]:
         from multiprocessing import get_context
@@ -61,8 +62,8 @@ class Clock:
         for process, (_, sender) in zip(processes, pipes, strict=True):
             process.start()
             sender.close()
-        found: list[_T] = []
-        took = []
+        results: list[_T] = []
+        cpu_seconds = []
         try:
             for work, (receiver, _) in zip(works, pipes, strict=True):
                 try:
@@ -71,21 +72,21 @@ class Clock:
                     value, error, seconds = work(), None, 0.0
                 if error is not None:
                     raise error
-                found.append(value)
-                took.append(seconds)
+                results.append(value)
+                cpu_seconds.append(seconds)
         finally:
             for process in processes:
                 process.kill()
                 process.join()
-        self._ahead += max(took)
-        self.others += sum(took) - max(took)
-        return found
+        self._ahead += max(cpu_seconds)
+        self.others += sum(cpu_seconds) - max(cpu_seconds)
+        return results
 
     def _send(self, work: Callable[[], _T], began: float, sender: Connection) -> None:
         self._ahead, self.others = began - time.process_time(), 0.0
-        value, wrong = None, None
+        value, failure = None, None
         try:
             value = work()
-        except Exception as error:  # told to who waits for it
-            wrong = error
-        sender.send((value, wrong, self.now() - began + self.others))
+        except Exception as error:  # raised in the process that waits for the result
+            failure = error
+        sender.send((value, failure, self.now() - began + self.others))

@@ -1,6 +1,6 @@
-"""A walk through the switches of a configuration: category by category, what each change would gain, and why.
+"""Walks through the switches of a configuration, category by category: what each change would gain, and why.
 
-The ladder that performance engineers climb by hand (AMD-AGI/Primus examples/moe_package: loss fusion, DeepEP, sync-free
+Performance engineers climb this ladder by hand (AMD-AGI/Primus examples/moe_package: loss fusion, DeepEP, sync-free
 stages, launch options, batch): every change of a category is tried alone on the best configuration so far, and the best
 of them that fits in memory stays for the categories after it.
 """
@@ -41,8 +41,8 @@ _WORDS = 60  # characters of a reason in a table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One change on the best configuration before it. ``gain``: expected throughput over that, less 1, with its 90 %
-    interval; ``moved``: part of the step (and its seconds) that changed most; ``reason``: why there is no
+    """One change, tried on the best configuration before it. ``gain``: expected throughput over that, less 1, with its
+    90 % interval; ``moved``: the part of the step (and its seconds) that changed most; ``reason``: why there is no
     projection."""
 
     change: Change
@@ -58,20 +58,22 @@ class Tried:
 def walk(
     workload: Workload, gpu: Gpu, project: Callable[[Workload], Projection], known: Knowledge | None = None
 ) -> tuple[Projection, tuple[Tried, ...]]:
-    """The baseline and every change tried, in order, of those that ``gpu`` can do. ``project`` may raise as
-    :func:`projector.projection.project` does; the baseline's exceptions pass through. ``known``: what the gains rest
-    on (None: what the package carries)."""
+    """Returns the baseline and every change that was tried, in order, without those that ``gpu`` cannot do. ``project``
+    may raise as :func:`projector.projection.project` does; the baseline's exceptions pass through. ``known``: what the
+    gains rest on (None: what the package carries)."""
     known = known or Knowledge()
     best = baseline = project(workload)
     workload = _settled(workload, baseline)
     tried: list[Tried] = []
     for category in CATEGORIES:
-        found = [
+        results = [
             _try(change, workload, best, project, known) for change in changes(category, best.resolved.workload, gpu)
         ]
-        good = [t for t in found if t.projection and t.gain > _WORTH and t.projection.memory.order <= best.memory.order]
+        good = [
+            t for t in results if t.projection and t.gain > _WORTH and t.projection.memory.order <= best.memory.order
+        ]
         winner = max(good, key=lambda t: t.gain, default=None)
-        tried += [replace(t, kept=t is winner) for t in found]
+        tried += [replace(t, kept=t is winner) for t in results]
         if winner is not None and winner.projection is not None:
             workload, best = winner.change.on(workload), winner.projection
     return baseline, tuple(tried)
@@ -80,25 +82,27 @@ def walk(
 def singly(
     workload: Workload, gpu: Gpu, project: Callable[[Workload], Projection], known: Knowledge | None = None
 ) -> tuple[Tried, ...]:
-    """Every change of every category, each alone on ``workload`` as it is; raises and reads as :func:`walk`."""
+    """Returns every change of every category, each tried alone on ``workload``; parameters and exceptions as of
+    :func:`walk`."""
     base = project(workload)
     settled, known = _settled(workload, base), known or Knowledge()
-    each = (change for category in CATEGORIES for change in changes(category, base.resolved.workload, gpu))
-    return tuple(_try(change, settled, base, project, known) for change in each)
+    every_change = (change for category in CATEGORIES for change in changes(category, base.resolved.workload, gpu))
+    return tuple(_try(change, settled, base, project, known) for change in every_change)
 
 
 def gains(step: Expectation, made: Projection, base: Projection) -> tuple[float, float, float]:
-    """(middle, low, high) of the gain: throughput of ``made`` over that of ``base``, less 1, for the expected ratio of their
-    steps."""
+    """Returns (middle, low, high) of the gain: throughput of ``made`` over that of ``base``, less 1, for the expected
+    ratio of their steps."""
     tokens = made.tgs * made.step_seconds / (base.tgs * base.step_seconds)
     return tokens / step.middle - 1.0, tokens / step.high - 1.0, tokens / step.low - 1.0
 
 
-def _settled(workload: Workload, made: Projection) -> Workload:
-    """Recompute as the baseline was found to run, so that no change is judged with another one inferred for it."""
-    found = made.resolved.workload.recipe
+def _settled(workload: Workload, baseline: Projection) -> Workload:
+    """Returns ``workload`` with the recompute that its baseline settled on, so that no change is judged with another
+    inferred recompute."""
+    recipe_of_baseline = baseline.resolved.workload.recipe
     names = ("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules")
-    recipe = replace(workload.recipe, **{name: getattr(found, name) for name in names})
+    recipe = replace(workload.recipe, **{name: getattr(recipe_of_baseline, name) for name in names})
     return replace(workload, recipe=recipe)
 
 
@@ -106,25 +110,28 @@ def _try(
     change: Change, workload: Workload, best: Projection, project: Callable[[Workload], Projection], known: Knowledge
 ) -> Tried:
     try:
-        made = project(change.on(workload))
+        projection = project(change.on(workload))
     except (InputError, Unsupported, NoMeasurement) as error:
-        return Tried(change=change, reason=_words(error))
-    gain, low, high = gains(known.ratio(made, best), made, best)
+        return Tried(change=change, reason=_short_reason(error))
+    gain, low, high = gains(known.ratio(projection, best), projection, best)
     # per token, so that another batch size moves no part by itself
-    tokens = [p.tgs * p.step_seconds for p in (best, made)]
-    moves = {k: made.breakdown[k] / tokens[1] - best.breakdown[k] / tokens[0] for k in made.breakdown}
+    tokens = [p.tgs * p.step_seconds for p in (best, projection)]
+    moves = {k: projection.breakdown[k] / tokens[1] - best.breakdown[k] / tokens[0] for k in projection.breakdown}
     part = max(moves, key=lambda k: abs(moves[k]))
-    return Tried(change=change, projection=made, gain=gain, low=low, high=high, moved=(part, moves[part] * tokens[0]))
+    return Tried(
+        change=change, projection=projection, gain=gain, low=low, high=high, moved=(part, moves[part] * tokens[0])
+    )
 
 
-def _words(error: Exception) -> str:
+def _short_reason(error: Exception) -> str:
     problems = getattr(error, "problems", None)
     text = f"{problems[0].key}: {problems[0].expected}" if problems else str(error).split(":")[0]
     return cut(text, _WORDS)
 
 
 def changes(category: str, workload: Workload, gpu: Gpu) -> Iterator[Change]:
-    """Every change of ``category`` that differs from the (resolved) recipe of ``workload`` and that ``gpu`` can do."""
+    """Yields every change of ``category`` that differs from the (resolved) recipe of ``workload`` and that ``gpu`` can
+    do."""
     recipe = workload.recipe
     for label, fields in _CANDIDATES[category](workload):
         if any(getattr(recipe, name) != value for name, value in fields.items()) and not capable.beyond(gpu, fields):

@@ -1,4 +1,5 @@
-"""Which measurement to make first: the smallest run whose result would narrow what is expected of the best layouts."""
+"""Chooses the measurement to make first: the smallest run whose result would narrow what is expected of the best
+layouts."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ _NEARLY = parameter(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRun:
-    """The winner's layout on ``gpus`` GPUs. ``before``, ``after``: mean half width in ln of the interval of the shown
-    layouts, without the run and with it; ``whole``: with a run on all GPUs."""
+    """A run of the winner's layout on ``gpus`` GPUs. ``before``, ``after``: mean half width in ln of the interval of
+    the shown layouts, without the run and with it; ``whole``: with a run on all GPUs."""
 
     gpus: int
     before: float
@@ -40,18 +41,20 @@ class FirstRun:
 def first_run(
     best: Sequence[Best], cluster: Cluster, known: Knowledge, assumed: Collection[str], settings: Settings
 ) -> FirstRun:
-    """The run of the winner's layout, its replicas halved as often as they can be, that is worth most for its size.
+    """Returns the run of the winner's layout, its replicas halved as often as they can be, that narrows the intervals
+    most for its size.
 
-    A step as far off as runs usually are stands in for the measurement: the width depends on nothing else that it says.
+    A step as far off as runs usually are stands in for the measurement: the width depends on nothing else of its
+    result.
     """
     shown = [known.facts(each.projection, assumed) for each in best]
     before = _width(known, shown)
     sizes: list[tuple[int, float]] = []
-    for made in _smaller(best[0].workload, cluster, settings):
-        facts = known.facts(made, assumed)
+    for projection in _smaller(best[0].workload, cluster, settings):
+        facts = known.facts(projection, assumed)
         usual = math.sqrt(known.posterior.log_ratio(facts)[1])
-        measured = Run(facts=facts, measured_seconds=known.of(facts).middle * math.exp(usual))
-        sizes.append((made.resolved.workload.gpus, _width(replace(known, runs=(*known.runs, measured)), shown)))
+        run = Run(facts=facts, measured_seconds=known.of(facts).middle * math.exp(usual))
+        sizes.append((projection.resolved.workload.gpus, _width(replace(known, runs=(*known.runs, run)), shown)))
     whole = sizes[0][1]
     gpus, after = next((each for each in reversed(sizes) if before - each[1] >= _NEARLY * (before - whole)), sizes[0])
     return FirstRun(gpus=gpus, before=before, after=after, whole=whole)
@@ -62,7 +65,8 @@ def _width(known: Knowledge, shown: Sequence[Facts]) -> float:
 
 
 def _smaller(workload: Workload, cluster: Cluster, settings: Settings) -> Iterator[Projection]:
-    """The workload, then on half the GPUs with half the batch, and so on while it stays a valid one on whole hosts."""
+    """Yields the projection of the workload, then on half the GPUs with half the batch, and so on while it stays valid
+    on whole hosts."""
     while True:
         try:
             yield project(workload, cluster, settings=settings)

@@ -1,5 +1,5 @@
-"""``search``: the best configurations of a space, what cannot be told from them, why the next layout loses, and what
-binds."""
+"""``search``: the best configurations of a space, which of them measured runs cannot tell apart, why the next layout
+loses, and what binds."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _OPENING = 4.0  # CPU seconds, before several processes look for the best withou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """A configuration with its projection; ``value``: of the objective, smaller is better; ``gain``: expected throughput
-    over that of the winner, less 1, with the ends of its 90 % interval (middle, low, high)."""
+    """A configuration with its projection. ``value``: of the objective, smaller is better; ``gain``: expected
+    throughput over that of the winner, less 1, with the ends of its 90 % interval (middle, low, high)."""
 
     fields: Option
     workload: Workload
@@ -55,16 +55,17 @@ class Best:
 
     @property
     def alike(self) -> bool:
-        """Whether the winner cannot be told from it."""
+        """Returns whether its step cannot be told from the winner's: 0 lies inside the 90 % interval of ``gain``."""
         return self.gain[1] <= 0.0 <= self.gain[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """``seconds`` of CPU, ``projections``: after which the search stops (None: exact). With ``seconds`` a good
-    configuration is looked for first (:mod:`projector.search.opening`), however long that takes. ``margin``: share of the
-    usable memory that stays free. ``top``: configurations that are wanted, those alike but for what is done once a step
-    counted as one. ``jobs``: processes that work side by side, each for so many ``seconds``; with ``projections`` one."""
+    """When a search stops and what it returns. ``seconds`` of CPU, ``projections``: after which it stops (None: exact).
+    With ``seconds`` a good configuration is looked for first (:mod:`projector.search.opening`), however long that
+    takes. ``margin``: share of the usable memory that stays free. ``top``: how many configurations are wanted, those
+    that differ only in what is done once a step counted as one. ``jobs``: processes that work side by side, each for
+    ``seconds``; with ``projections`` one."""
 
     jobs: int = 1
     seconds: float | None = None
@@ -75,11 +76,12 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Found(Rows):
-    """``best``: the winner first; ``hits``: all that was projected; ``front``: those of them that no other beats in all
-    of seconds, GPU-seconds and memory; ``gap``: see :class:`BranchAndBound`; ``most``: where ``gap`` is None, the share
-    by which the best may be off as no device is faster than its peak (None: the objective is no speed); ``seconds``: of
-    CPU, of all processes; ``moved``: seconds by part of the step that the next layout takes more than the winner;
-    ``close``: a better one of which it is too close to tell whether it fits, where the winner does fit."""
+    """The result of a search. ``best``: the winner first; ``hits``: all that was projected; ``front``: the hits that no
+    other beats in all of seconds, GPU-seconds and memory; ``gap``: see :attr:`BranchAndBound.gap`; ``most``: where
+    ``gap`` is None, the share by which the best may be off, because no device is faster than its peak (None: the
+    objective is no speed); ``seconds``: of CPU, of all processes; ``next``: the best configuration of another layout;
+    ``moved``: seconds that it takes more than the winner, by part of the step; ``close``: a better configuration that
+    is too close to the limit of memory to tell whether it fits, where the winner does fit."""
 
     space: Space
     best: tuple[Best, ...]
@@ -108,17 +110,18 @@ class Found(Rows):
 
     @property
     def alike(self) -> int:
-        """How many of the best cannot be told from the winner, itself among them."""
+        """Returns how many of the best configurations, the winner included, have a step whose ratio to the winner's has
+        1 inside its 90 % interval."""
         return sum(each.alike for each in self.best)
 
     def surest(self, seconds: Callable[[Best], float]) -> Best:
-        """Returns the best whose tokens/s/GPU are highest where its step takes ``seconds``, such as the slow end of its
-        interval; of equals the first."""
+        """Returns the configuration with the highest tokens/s/GPU where its step takes ``seconds``, such as the slow
+        end of its interval; the first of equals."""
         return max(self.best, key=lambda each: each.projection.tgs * each.projection.step_seconds / seconds(each))
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The best as plain values: what each sets, and what comes of it."""
+        """Returns for each of the best the fields that it sets and its figures, as plain values."""
         return [
             {name: value for name, value in each.fields.items() if value is not None}
             | {"step_seconds": each.projection.step_seconds, "tgs": each.projection.tgs, "mfu": each.projection.mfu}
@@ -143,9 +146,10 @@ def search(
     told: Callable[[Counts, float | None], None] = lambda *_: None,
     knowledge: Knowledge | None = None,
 ) -> Found:
-    """Searches ``space`` on ``cluster``. Raises :class:`InputError` where no rule lets a configuration through, with
-    the rules that empty the space. ``explained``: with what binds the best. ``told``: see :class:`BranchAndBound`.
-    ``knowledge``: what tells two configurations apart (None: what the package carries)."""
+    """Returns the best configurations of ``space`` on ``cluster``. Raises :class:`InputError` where no rule lets a
+    configuration through, with the rules that empty the space. ``explained``: also says what binds the best. ``told``:
+    is called with the counts and the best value so far. ``knowledge``: what tells two configurations apart (None: what
+    the package carries)."""
     smaller = roomier(cluster, 1.0 - limits.margin)
     searcher = _Searcher(space, smaller, objective, limits, settings, told, math.exp(-_tolerance(space, cluster)))
     first = searcher.opening(searcher.safe_limit) or searcher.opening(1.0)
@@ -192,7 +196,7 @@ def search(
 
 @dataclass(frozen=True)
 class _Searcher:
-    """Searches a space and parts of it, under the limits of one search, which begins now."""
+    """Searches a space and parts of it, under the limits of one search, whose clock begins now."""
 
     space: Space
     cluster: Cluster
@@ -210,21 +214,22 @@ class _Searcher:
         return 1 if self.limits.projections is not None else self.limits.jobs
 
     def run(self, part: Space, seeds: Sequence[Hit]) -> BranchAndBound:
-        """A solver through ``part``, in pieces side by side where it is large; ``seeds``: see :class:`BranchAndBound`."""
+        """Returns the finished search of ``part``, which is cut into pieces for several processes where it is large.
+        ``seeds``: see :class:`BranchAndBound`."""
         solver = self._solver(part, seeds)
         late = self.limits.seconds is not None and self.clock.now() > self.limits.seconds
         pieces = part.pieces(self.jobs) if part.points >= _LARGE and not late else (part,)
         if len(pieces) == 1:
             solver.run()
             return solver
-        works = [self._solver(piece, seeds, progress=_silent).outcome for piece in pieces]
+        works = [self._solver(piece, seeds, progress=lambda *_: None).outcome for piece in pieces]
         solver.join(self.clock.beside(works, self.jobs))
         solver.counts.points = part.points
         self.progress(solver.counts, min((hit.value for hit in solver.hits), default=None))
         return solver
 
     def _solver(self, part: Space, seeds: Sequence[Hit], **other: Any) -> BranchAndBound:
-        """``other``: limits that are not those of the search."""
+        """Returns a search of ``part`` that has not begun. ``other``: arguments that replace those of the whole search."""
         limits = {
             "top": self.limits.top,
             "deadline": self.limits.seconds,
@@ -242,8 +247,9 @@ class _Searcher:
         )
 
     def opening(self, limit: float) -> SearchState | None:
-        """What is good and fits into ``limit``; None where nothing does, or where neither time matters nor several processes
-        want something to begin with: each would look for the best of its own piece."""
+        """Returns good configurations that need at most ``limit`` of the memory; None where none fits, or where there
+        is neither a deadline nor several processes, which need a common start: each would look for the best of its own
+        piece."""
         until = self.limits.seconds
         if until is None:
             if self.jobs == 1 or self.space.points < _LARGE:
@@ -261,24 +267,20 @@ class _Searcher:
         return descend(self.space, solve, lambda: whole or self.clock.now() > until)
 
 
-def _silent(counts: Counts, best: float | None) -> None:
-    """Of several at once none tells how far it is."""
-
-
 def _tolerance(space: Space, cluster: Cluster) -> float:
-    """How far the memory of a configuration of ``space`` may be off, as ln: of whatever its ranks share out, the most."""
+    """Returns how far the memory of a configuration of ``space`` may be off, as ln, at most over all ways of sharding."""
     name = "data_parallel_sharding"
-    found = []
+    tolerances = []
     for value in dict.fromkeys(option.get(name) for option in space.layer_options):
         try:
-            found.append(tolerance(settled(with_fields(space.base, {name: value}), cluster, published=False)))
+            tolerances.append(tolerance(settled(with_fields(space.base, {name: value}), cluster, published=False)))
         except (InputError, Unsupported):  # as it is stated it cannot run
             continue
-    return max(found, default=max(TOLERANCE.values()))
+    return max(tolerances, default=max(TOLERANCE.values()))
 
 
 def _most(best: Best, space: Space, objective: Objective) -> float | None:
-    """The share by which a step is longer than one at the peak rate of the fastest type that is searched."""
+    """Returns the share by which a step is longer than one at the peak rate of the fastest type that is searched."""
     if objective.name == "memory" or (objective.name == "step" and "gpus" in space.axes()):
         return None
     gpu = best.projection.cluster.gpu
@@ -290,29 +292,29 @@ def _most(best: Best, space: Space, objective: Objective) -> float | None:
 def _projected(
     hits: Sequence[Hit], space: Space, cluster: Cluster, settings: Settings, knowledge: Knowledge
 ) -> tuple[Best, ...]:
-    found: list[Best] = []
+    shown: list[Best] = []
     for hit in hits:
         load = with_fields(space.base, hit.fields)
-        made = project(load, cluster, settings=settings)
-        first = found[0].projection if found else made
-        gain = gains(knowledge.ratio(made, first), made, first) if found else (0.0, 0.0, 0.0)
-        found.append(Best(fields=hit.fields, workload=load, projection=made, value=hit.value, gain=gain))
-    return tuple(found)
+        projection = project(load, cluster, settings=settings)
+        first = shown[0].projection if shown else projection
+        gain = gains(knowledge.ratio(projection, first), projection, first) if shown else (0.0, 0.0, 0.0)
+        shown.append(Best(fields=hit.fields, workload=load, projection=projection, value=hit.value, gain=gain))
+    return tuple(shown)
 
 
 def _moved(best: Projection, other: Projection) -> dict[str, float]:
-    """Seconds of a step with the winner's tokens."""
+    """Returns the seconds by part that ``other`` takes more than ``best``, for the winner's tokens of a step."""
     share = best.tgs * best.step_seconds / (other.tgs * other.step_seconds)
     moves = {name: other.breakdown[name] * share - best.breakdown[name] for name in best.breakdown}
     return dict(sorted(moves.items(), key=lambda item: -abs(item[1])))
 
 
 def _front(hits: Sequence[Hit], base: Workload) -> tuple[Hit, ...]:
-    """Returns those that no other beats in all of seconds, GPU-seconds (money and energy go with them) and memory, by
-    GPU-seconds."""
-    each = {id(hit): (hit.seconds * hit.fields.get("gpus", base.gpus), hit.memory, hit.seconds) for hit in hits}
-    found: list[Hit] = []
-    for hit in sorted(hits, key=lambda one: each[id(one)]):  # none that follows is better in GPU-seconds
-        if not any(other.memory <= hit.memory and other.seconds <= hit.seconds for other in found):
-            found.append(hit)
-    return tuple(found)
+    """Returns the hits that no other beats in all of seconds, GPU-seconds (money and energy go with them) and memory,
+    by GPU-seconds."""
+    costs = {id(hit): (hit.seconds * hit.fields.get("gpus", base.gpus), hit.memory, hit.seconds) for hit in hits}
+    front: list[Hit] = []
+    for hit in sorted(hits, key=lambda one: costs[id(one)]):  # none that follows is better in GPU-seconds
+        if not any(other.memory <= hit.memory and other.seconds <= hit.seconds for other in front):
+            front.append(hit)
+    return tuple(front)

@@ -1,7 +1,7 @@
-"""A workload in the words of its framework: Megatron-LM's arguments, a Primus experiment, a NeMo configuration,
+"""Writes a workload in the words of its framework: Megatron-LM's arguments, a Primus experiment, a NeMo configuration,
 a torchtitan job.
 
-The fields' declared names are the words; what a loader works out from others is said as that loader reads it
+The fields' declared names are the words; what a loader works out from others is written as that loader reads it
 (:mod:`projector.intake`), so that each text can be read back.
 """
 
@@ -35,73 +35,73 @@ _SWITCHES = ("qk_layernorm", "add_qkv_bias", "untie_embeddings_and_output_weight
 
 
 def arguments(load: Workload) -> dict[str, Any]:
-    """Megatron-LM's arguments of model and recipe, by name."""
+    """Returns Megatron-LM's arguments of model and recipe, by name."""
     none = {"attention_dropout": 0.0, "hidden_dropout": 0.0}  # Megatron-LM's own are 0.1
-    made = {**architecture(load.model), **none, **_of_recipe(load)}
-    if made.get("recompute_granularity") == "full" and load.recipe.recompute_method is None:
-        made |= {"recompute_method": "uniform", "recompute_num_layers": load.recipe.recompute_num_layers or 1}
+    values = {**architecture(load.model), **none, **_recipe_arguments(load)}
+    if values.get("recompute_granularity") == "full" and load.recipe.recompute_method is None:
+        values |= {"recompute_method": "uniform", "recompute_num_layers": load.recipe.recompute_num_layers or 1}
     if load.recipe.moe_grouped_gemm not in (None, "loop"):
-        made |= {"moe_grouped_gemm": True, "moe_use_legacy_grouped_gemm": load.recipe.moe_grouped_gemm == "legacy"}
-    return made
+        values |= {"moe_grouped_gemm": True, "moe_use_legacy_grouped_gemm": load.recipe.moe_grouped_gemm == "legacy"}
+    return values
 
 
 def architecture(model: Model) -> dict[str, Any]:
-    made = {name: getattr(model, name) for name in _PLAIN}
-    made |= {name: True for name in _SWITCHES if getattr(model, name)}
-    made |= {"normalization": model.normalization, "position_embedding_type": model.position_embedding_type}
-    made |= {"swiglu": model.gated_linear_unit, "disable_bias_linear": not model.add_bias_linear}
+    """Returns Megatron-LM's arguments of the model, by name."""
+    values = {name: getattr(model, name) for name in _PLAIN}
+    values |= {name: True for name in _SWITCHES if getattr(model, name)}
+    values |= {"normalization": model.normalization, "position_embedding_type": model.position_embedding_type}
+    values |= {"swiglu": model.gated_linear_unit, "disable_bias_linear": not model.add_bias_linear}
     if model.num_query_groups != model.num_attention_heads:
-        made |= {"group_query_attention": True, "num_query_groups": model.num_query_groups}
+        values |= {"group_query_attention": True, "num_query_groups": model.num_query_groups}
     if model.moe is not None:
-        made |= {name: value for name in _EXPERTS if (value := getattr(model.moe, name))}  # size 0 builds experts
+        values |= {name: value for name in _EXPERTS if (value := getattr(model.moe, name))}  # size 0 builds experts
         freq = [int(each) for each in model.moe.moe_layer_freq]
-        made["moe_layer_freq"] = f"[{','.join(map(str, freq))}]" if not all(freq) else None
+        values["moe_layer_freq"] = f"[{','.join(map(str, freq))}]" if not all(freq) else None
     if model.mla is not None:
-        made |= {"multi_latent_attention": True, **{name: getattr(model.mla, name) for name in _LATENT}}
+        values |= {"multi_latent_attention": True, **{name: getattr(model.mla, name) for name in _LATENT}}
     if model.mtp_num_layers:
-        made["mtp_num_layers"] = model.mtp_num_layers
-    return {name: value for name, value in made.items() if value is not None and value is not False}
+        values["mtp_num_layers"] = model.mtp_num_layers
+    return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
-def _of_recipe(load: Workload) -> dict[str, Any]:
-    """Megatron-LM's arguments of the recipe, by name."""
+def _recipe_arguments(load: Workload) -> dict[str, Any]:
     recipe, declared = load.recipe, about_of(Recipe)
-    made = _named(recipe, "megatron")
-    made.pop(declared["vpp"].names["megatron"][0])  # what Megatron-LM works out; the other is its argument
+    values = _stated_fields(recipe, "megatron")
+    values.pop(declared["vpp"].names["megatron"][0])  # what Megatron-LM works out; the other is its argument
     if recipe.vpp > 1 and recipe.pipeline_model_parallel_layout is None:
-        made[declared["vpp"].names["megatron"][1]] = recipe.vpp
-    made[{"fp16": "fp16"}.get(recipe.precision, "bf16")] = True
+        values[declared["vpp"].names["megatron"][1]] = recipe.vpp
+    values[{"fp16": "fp16"}.get(recipe.precision, "bf16")] = True
     if recipe.precision in ("fp8", "mxfp8"):
-        made |= {"fp8": "hybrid", "fp8_recipe": "mxfp8" if recipe.precision == "mxfp8" else recipe.fp8_recipe}
+        values |= {"fp8": "hybrid", "fp8_recipe": "mxfp8" if recipe.precision == "mxfp8" else recipe.fp8_recipe}
     if recipe.precision in ("mxfp4", "nvfp4"):
-        made |= {"fp4": "e2m1", "fp4_recipe": recipe.precision}
+        values |= {"fp4": "e2m1", "fp4_recipe": recipe.precision}
     sharded = recipe.data_parallel_sharding in ("optim_grads", "optim_grads_params")
-    made["use_distributed_optimizer"] = sharded or recipe.data_parallel_sharding == "optim"
+    values["use_distributed_optimizer"] = sharded or recipe.data_parallel_sharding == "optim"
     if sharded:
-        made |= {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": recipe.data_parallel_sharding}
-    again = recipe.recompute_granularity
-    if again not in (None, "none"):
-        made["recompute_granularity"] = again
-        if again == "selective":
-            made["recompute_modules"] = list(recipe.recompute_modules or ("core_attn",))
+        values |= {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": recipe.data_parallel_sharding}
+    granularity = recipe.recompute_granularity
+    if granularity not in (None, "none"):
+        values["recompute_granularity"] = granularity
+        if granularity == "selective":
+            values["recompute_modules"] = list(recipe.recompute_modules or ("core_attn",))
     for name in ("pipeline_model_parallel_layout", "moe_token_dispatcher_type", "moe_flex_dispatcher_backend"):
         if getattr(recipe, name) is not None:
-            made[name] = getattr(recipe, name)
+            values[name] = getattr(recipe, name)
     if recipe.cross_entropy_fusion in ("none", "native", "te"):
-        made["cross_entropy_loss_fusion"] = recipe.cross_entropy_fusion != "none"
-        if made["cross_entropy_loss_fusion"]:
-            made["cross_entropy_fusion_impl"] = recipe.cross_entropy_fusion
+        values["cross_entropy_loss_fusion"] = recipe.cross_entropy_fusion != "none"
+        if values["cross_entropy_loss_fusion"]:
+            values["cross_entropy_fusion_impl"] = recipe.cross_entropy_fusion
     if recipe.offload_modules:
-        made |= {"fine_grained_activation_offloading": True, "offload_modules": list(recipe.offload_modules)}
+        values |= {"fine_grained_activation_offloading": True, "offload_modules": list(recipe.offload_modules)}
     if recipe.pp > 1 and recipe.pipeline_schedule not in (None, "1f1b", "interleaved"):
-        made["pipeline_schedule"] = recipe.pipeline_schedule
-    return {name: value for name, value in made.items() if value is not None}
+        values["pipeline_schedule"] = recipe.pipeline_schedule
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def experiment(load: Workload) -> dict[str, Any]:
-    """A Primus experiment that trains with Megatron-LM. ``model``: this project's name of Primus' preset."""
+    """Returns a Primus experiment that trains with Megatron-LM. ``model``: this project's name of Primus' preset."""
     recipe = load.recipe
-    changes = {**_of_recipe(load), **_named(recipe, "primus")}
+    changes = {**_recipe_arguments(load), **_stated_fields(recipe, "primus")}
     schedule = changes.pop("pipeline_schedule", None)
     if schedule is not None:
         words = [
@@ -129,8 +129,8 @@ def experiment(load: Workload) -> dict[str, Any]:
 
 
 def nemo(load: Workload, hosts: int, each: int) -> dict[str, Any]:
-    """NeMo 1's configuration (examples/nlp/language_modeling/conf/megatron_gpt_config.yaml) on ``hosts`` of ``each``
-    GPUs."""
+    """Returns NeMo 1's configuration (examples/nlp/language_modeling/conf/megatron_gpt_config.yaml) on ``hosts`` of
+    ``each`` GPUs."""
     renamed = {ours: theirs[0] for ours, theirs in dialect("nemo").names.items()}
     given, recipe = architecture(load.model), load.recipe
     swiglu, bias = given.pop("swiglu", False), not given.pop("disable_bias_linear", False)
@@ -162,34 +162,34 @@ def nemo(load: Workload, hosts: int, each: int) -> dict[str, Any]:
 
 
 def job(load: Workload) -> dict[str, dict[str, Any]]:
-    """The sections of a torchtitan job file. Raises :class:`InputError` for a model that no flavor names."""
+    """Returns the sections of a torchtitan job file. Raises :class:`InputError` for a model that no flavor names."""
     recipe = load.recipe
-    made: dict[str, dict[str, Any]] = {"model": _flavor(load)}
-    for path, value in _named(recipe, "torchtitan").items():
+    sections: dict[str, dict[str, Any]] = {"model": _flavor(load)}
+    for path, value in _stated_fields(recipe, "torchtitan").items():
         section, _, name = path.partition(".")
-        made.setdefault(section, {})[name] = value
-    made["training"] |= {"global_batch_size": recipe.global_batch_size, **_batch(load)}
-    made["parallelism"] |= dict(_degrees(load))
-    made["activation_checkpoint"] = dict(_again(load))
-    made["compile"] = {"enable": recipe.torch_compile is not False}
+        sections.setdefault(section, {})[name] = value
+    sections["training"] |= {"global_batch_size": recipe.global_batch_size, **_batch(load)}
+    sections["parallelism"] |= dict(_degrees(load))
+    sections["activation_checkpoint"] = dict(_activation_checkpoint(load))
+    sections["compile"] = {"enable": recipe.torch_compile is not False}
     if recipe.precision == "fp8":
-        made["model"]["converters"] = ["float8"]
-        made["float8"] = {"recipe_name": recipe.fp8_recipe or "rowwise"}
+        sections["model"]["converters"] = ["float8"]
+        sections["float8"] = {"recipe_name": recipe.fp8_recipe or "rowwise"}
     elif recipe.precision == "mxfp8":
-        made["model"]["converters"] = ["mx"]
-    return made
+        sections["model"]["converters"] = ["mx"]
+    return sections
 
 
 def toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
-    """Sections of words, numbers, switches and lists of them."""
+    """Returns sections of words, numbers, switches and lists of these as TOML."""
     lines: list[str] = []
     for section, values in sections.items():
         lines += [f"[{section}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items()), ""]
     return "\n".join(lines)
 
 
-def _named(recipe: Recipe, framework: str) -> dict[str, Any]:
-    """Stated fields under the framework's own name for them."""
+def _stated_fields(recipe: Recipe, framework: str) -> dict[str, Any]:
+    """Returns the stated fields by the framework's own names of them."""
     made: dict[str, Any] = {}
     for field in fields(Recipe):
         value, names = getattr(recipe, field.name), about_of(Recipe)[field.name].names.get(framework, ())
@@ -199,7 +199,7 @@ def _named(recipe: Recipe, framework: str) -> dict[str, Any]:
 
 
 def _ordered(recipe: Recipe, name: str | None = None) -> str:
-    """The schedule that a name means for these sizes."""
+    """Returns the schedule that ``name`` (default: that of the recipe) means for these sizes."""
     return pipeline.choose(name or recipe.pipeline_schedule, recipe.pp, recipe.vpp)
 
 
@@ -213,10 +213,11 @@ def _flavor(load: Workload) -> dict[str, Any]:
 
 
 def _batch(load: Workload) -> dict[str, Any]:
-    """With a pipeline the samples of a rank are cut into micro-batches, without one gradients are added up."""
+    """Returns the local batch: with a pipeline a rank's samples are cut into micro-batches, without one gradients are
+    added up."""
     recipe = load.recipe
-    each = recipe.global_batch_size // load.dp if recipe.pp > 1 else recipe.micro_batch_size
-    return {"local_batch_size": each}
+    samples = recipe.global_batch_size // load.dp if recipe.pp > 1 else recipe.micro_batch_size
+    return {"local_batch_size": samples}
 
 
 def _degrees(load: Workload) -> Iterator[tuple[str, Any]]:
@@ -245,7 +246,7 @@ def _degrees(load: Workload) -> Iterator[tuple[str, Any]]:
         yield from ((name, 0) for name in ends)
 
 
-def _again(load: Workload) -> Iterator[tuple[str, Any]]:
+def _activation_checkpoint(load: Workload) -> Iterator[tuple[str, Any]]:
     recipe = load.recipe
     if recipe.recompute_granularity == "selective":
         yield from (("mode", "selective"), ("selective_ac_option", "op"))

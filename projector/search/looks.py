@@ -1,4 +1,4 @@
-"""How the pictures of searches and sweeps look. matplotlib is imported when one is drawn.
+"""The style of the pictures of searches and sweeps. matplotlib is imported when one is drawn.
 
 Colours are from the colour-blind-safe set of Okabe and Ito (jfly.uni-koeln.de/color), a marker beside each.
 """
@@ -17,18 +17,19 @@ GREY = "#B8B8B8"
 
 
 def figure(title: str, panels: int = 1, height: float = 4.2, width: float | None = None) -> tuple[Any, list[Any]]:
-    """A figure with so many panels beside each other."""
+    """Returns a figure and its ``panels`` axes, side by side; sizes in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(width or 5.6 * panels, height), layout="constrained")
-    FigureCanvasAgg(made)
-    made.suptitle(title, fontsize=11)
-    return made, list(made.subplots(1, panels, squeeze=False)[0])
+    drawing = Figure(figsize=(width or 5.6 * panels, height), layout="constrained")
+    FigureCanvasAgg(drawing)
+    drawing.suptitle(title, fontsize=11)
+    return drawing, list(drawing.subplots(1, panels, squeeze=False)[0])
 
 
 def tidy(axes: Any, x: str, y: str, *, doubling: tuple[float, ...] = (), log: bool = False) -> None:
-    """Labels, a faint grid, ticks at the values of an axis that doubles; ``log``: of y, with plain numbers."""
+    """Labels ``axes`` and draws a faint grid, with ticks at the values of an axis that doubles; ``log``: the y axis,
+    with plain numbers."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(color="#E5E5E5", linewidth=0.6)
@@ -50,7 +51,7 @@ def tidy(axes: Any, x: str, y: str, *, doubling: tuple[float, ...] = (), log: bo
 
 
 def save(figures: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Each as ``NAME.png``."""
+    """Writes each figure as ``NAME.png`` into ``folder``; returns the paths."""
     files = [folder / f"{name}.png" for name in figures]
     for file, drawn in zip(files, figures.values(), strict=True):
         write_figure(file, drawn)

@@ -1,4 +1,4 @@
-"""What a search counts, finds, and opens one by one."""
+"""What a search counts, what it projects, and the nodes that it expands one by one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ LAYOUT = ("gpus", "tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch_size")
 
 @dataclass
 class Counts:
-    """Configurations: ``enumerated`` are valid, of these ``out_of_memory``, ``unsupported`` and ``bounded`` away were
-    never timed, ``projected`` were. ``points``: combinations before any rule."""
+    """How many configurations a search has seen. ``points``: combinations before any rule; ``enumerated``: valid ones.
+    Of these ``out_of_memory``, ``unsupported`` and ``bounded`` (pruned by their bound) were never timed, and
+    ``projected`` were."""
 
     points: int = 0
     enumerated: int = 0
@@ -33,8 +34,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A projected configuration: what it sets, its objective, seconds, bytes, and the ``share`` of the usable ones that it
-    needs."""
+    """A projected configuration: the fields that it sets, the ``value`` of the objective (smaller is better), seconds
+    of a step, bytes on the fullest rank, and the ``share`` of the usable bytes that it needs."""
 
     fields: Option
     value: float
@@ -45,9 +46,11 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One pipeline of one choice of sizes, with options of the layers and of what is done once a step (``options``: numbers
-    of options). ``relaxed``: all recompute of one choice of switches, looked at as if there were none; else one group, of
-    which is left open what is done once a step, and ``fits`` says that it does in memory. ``safe``: it may fit surely."""
+    """One pipeline of one choice of sizes (``shape``, ``pipe``: their numbers), with several ``options``: the number of
+    an option of the layers, and the numbers of the options of what is done once a step that go with it. ``relaxed``:
+    the options stand for all recompute of one choice of switches and are bounded as if there were no recompute; else
+    there is one option, and only what is done once a step is open, and ``fits`` says that it fits in memory. ``safe``:
+    it may fit surely, even where the memory model is off."""
 
     shape: int
     pipe: int
@@ -58,24 +61,25 @@ class Node:
 
     @property
     def number(self) -> int:
-        """Of the configurations below it."""
+        """Returns how many configurations are below the node."""
         return sum(len(each) for _, each in self.options)
 
     @property
     def layer(self) -> int:
-        """Its first option of the layers."""
+        """Returns the number of the node's first option of the layers."""
         return self.options[0][0]
 
     @property
     def step_options(self) -> tuple[int, ...]:
-        """What goes with that."""
+        """Returns the numbers of the options once a step that go with :attr:`layer`."""
         return self.options[0][1]
 
 
 def layout_of(fields: Option) -> Hashable:
-    """Equal for configurations that are one layout."""
+    """Returns a key that is equal for configurations that have the same layout."""
     return tuple(fields.get(name) for name in LAYOUT)
 
 
 def without(option: Option, *prefixes: str) -> Hashable:
+    """Returns a key of ``option`` that leaves out the fields whose names begin with one of ``prefixes``."""
     return tuple(sorted((name, str(value)) for name, value in option.items() if not name.startswith(prefixes)))

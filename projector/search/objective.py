@@ -1,4 +1,4 @@
-"""What a search makes as small as it can."""
+"""The quantities that a search can minimise."""
 
 from __future__ import annotations
 
@@ -18,29 +18,27 @@ _TIE = 1e-12  # of a second against a byte: only between equals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """``name``: one of :data:`OBJECTIVES`. ``price``: of a GPU-hour, in the user's currency; ``watts``: of one board."""
+    """What a search minimises. ``name``: one of :data:`OBJECTIVES`; ``price``: of a GPU-hour, in the user's currency;
+    ``watts``: of one board."""
 
     name: str = "tgs"
     price: float = 1.0
     watts: float = 1.0
 
-    def value(self, load: Workload, seconds: float, memory: float) -> float:
-        """Smaller is better."""
+    def value(self, load: Workload, seconds: float, memory: float = 0.0) -> float:
+        """Returns the value of a configuration of ``seconds`` a step and ``memory`` bytes; smaller is better. Of lower
+        bounds of both it is a bound."""
         if self.name == "memory":
             return memory + _TIE * seconds
         if self.name == "step":
             return seconds
-        each = seconds * load.gpus / load.tokens_per_step
-        return each * {"tgs": 1.0, "cost": self.price / 3600, "energy": self.watts}[self.name]
+        gpu_seconds = seconds * load.gpus / load.tokens_per_step
+        return gpu_seconds * {"tgs": 1.0, "cost": self.price / 3600, "energy": self.watts}[self.name]
 
     def told(self, value: float) -> str:
-        """``value`` in the unit that people use."""
+        """Returns ``value`` as text, in the unit that people use."""
         if self.name == "tgs":
             return f"{1 / value:,.1f} tokens/s/GPU"
         if self.name == "memory":
             return f"{value / 2**30:.1f} GiB"
         return f"{value:.3f} s" if self.name == "step" else f"{value:.4g} ({OBJECTIVES[self.name]})"
-
-    def bound(self, load: Workload, seconds: float, memory: float = 0.0) -> float:
-        """No larger than the value of anything that takes ``seconds`` and ``memory`` at least."""
-        return self.value(load, seconds, memory)

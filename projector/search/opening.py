@@ -1,9 +1,10 @@
-"""A good configuration soon: parts of a space, each searched whole, one after the other.
+"""Finds a good configuration soon: searches parts of a space, each of them whole, one after the other.
 
-It starts several times, in turn: by what data-parallel ranks share out, without recompute and with it. Of each start the
-first part is what is stated, the second has every size with the plainest pipelines and switches. Each further part holds
-what the best so far has of some axes and frees the others (block coordinate descent: Bertsekas, *Nonlinear Programming*,
-2.7), until no part has anything better. That is no proof; the search of the whole space, which follows, is.
+Several descents take turns, one for each way to shard what data-parallel ranks hold, without recompute and with it. The
+first part of a descent is the stated configuration, the second has every size with the plainest pipelines and switches.
+Each further part holds some axes at what the best so far has and frees the others (block coordinate descent: Bertsekas,
+*Nonlinear Programming*, 2.7), until no part has anything better. That is no proof; the search of the whole space, which
+follows, is one.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ _TOKENS = (
 def descend(
     space: Space, solve: Callable[[Space, Sequence[Hit]], BranchAndBound], spent: Callable[[], bool]
 ) -> SearchState | None:
-    """Searches the parts of every start, a part of each in turn, until nothing better is found or ``spent`` says that
-    time is over. None where nothing fits. ``solve`` runs a search from hits that are known."""
+    """Returns the best of every descent, which take turns until nothing better is found or ``spent`` says that time is
+    over; None where nothing fits. ``solve`` searches a part, starting from hits that are already projected."""
     counts = Counts()
     running = [_Descent(part, [], _plain_parts) for part in _subspaces(space)]
     whole = _Descent(space, [], _parts)
@@ -86,20 +87,20 @@ class _Descent:
 
     @property
     def value(self) -> float:
-        """Returns that of the best, smaller is better."""
+        """Returns the value of the best hit; smaller is better."""
         return min((hit.value for hit in self.hits), default=math.inf)
 
     def turn(self, best: float) -> tuple[int, bool, int]:
-        """Returns what is smallest for the start whose turn it is, where all together have ``best``: something to begin with
-        comes first, then who gains still, then who is near."""
+        """Returns a key that is smallest for the descent whose turn it is, where ``best`` is the best value of all
+        descents: one without hits comes first, then one that still gains, then one that is near the best."""
         return self.without_gain, bool(self.hits) and self.value > _FAR * best, self.rounds if self.hits else 0
 
     def next(self) -> Space | None:
-        """Returns the next part, None where there is none that may have something better."""
+        """Returns the next part; None where no further part may have something better."""
         return None if self.without_gain == len(_FREED) else next(self._parts, None)
 
     def take(self, hits: Sequence[Hit]) -> None:
-        """Takes what a part had, with what was known before it."""
+        """Takes the hits of a part, which include all earlier ones."""
         before = self.value
         self.hits[:] = hits
         self.without_gain = self.without_gain + 1 if self.value == before < math.inf else 0
@@ -107,12 +108,13 @@ class _Descent:
 
 
 def _subspaces(space: Space) -> list[Space]:
-    """Returns the parts to descend in: by what data-parallel ranks share out, without recompute and with it, what is stated
-    first.
+    """Returns the parts to descend in, one for each sharding of what data-parallel ranks hold, without recompute and
+    with it; the stated kind comes first.
 
     Good layouts of one kind are no neighbours of another's, so no descent leads from one to the other: weights that are
-    gathered want few ranks in a layer, weights that stay want many; without recompute the ranks of a layer make room for
-    activations."""
+    gathered want few ranks in a layer, weights that stay want many; without recompute the ranks of a layer make room
+    for activations.
+    """
     axis = next((axis for axis in space.layers if any(_SHARDING in option for option in axis)), ())
     plain = [option for option in axis if option[_SHARDING] in _PLAIN[_SHARDING]] if len(axis) > 1 else []
     parts = [_only(space, option) for option in plain] or [space]
@@ -122,24 +124,19 @@ def _subspaces(space: Space) -> list[Space]:
 
 
 def _only(space: Space, option: Option) -> Space:
-    """The part of ``space`` whose layers have the values of ``option``."""
-    return replace(space, layers=_of(space.layers, {name: (value,) for name, value in option.items()}))
-
-
-def _best(hits: Sequence[Hit]) -> Option | None:
-    """What the best sets."""
-    return min(hits, key=lambda hit: hit.value).fields if hits else None
+    """Returns the part of ``space`` whose layers have the values of ``option``."""
+    return replace(space, layers=_restricted(space.layers, {name: (value,) for name, value in option.items()}))
 
 
 def _parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
-    """Parts around the best of ``hits``, which grow while the parts are searched."""
+    """Yields parts around the best of ``hits``, which grow while the parts are searched."""
     while hits:
         for free in _FREED:
-            yield around(space, _best(hits) or {}, free)
+            yield around(space, min(hits, key=lambda hit: hit.value).fields, free)
 
 
 def _plain_parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
-    """The same, after what is stated and plain ones, which find something to begin with."""
+    """Yields the stated configuration and plain parts, which find something to begin with, then :func:`_parts`."""
     plain = _plain(space)
     yield around(space, space.stated, ())
     yield _glance(plain)
@@ -151,10 +148,10 @@ def _plain_parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
 
 
 def _glance(plain: Space) -> Space:
-    """Of the plain part few numbers of chunks, and no more context parallelism than long samples need."""
+    """Returns the plain part with few numbers of chunks, and with no more context parallelism than long samples need."""
     least = max(1, -(-plain.base.recipe.seq_length // _TOKENS))
     few = {"cp": tuple(range(1, least + 1))}
-    return replace(plain, sizes=_of(plain.sizes, few), only={"vpp": _CHUNKS, **plain.only})
+    return replace(plain, sizes=_restricted(plain.sizes, few), only={"vpp": _CHUNKS, **plain.only})
 
 
 def _plain(space: Space) -> Space:
@@ -162,33 +159,33 @@ def _plain(space: Space) -> Space:
     wanted = {**_PLAIN, "micro_batch_size": (micro,)}
     return replace(
         space,
-        sizes=_of(space.sizes, wanted),
-        layers=_of(space.layers, wanted),
-        per_step=_of(space.per_step, wanted),
+        sizes=_restricted(space.sizes, wanted),
+        layers=_restricted(space.layers, wanted),
+        per_step=_restricted(space.per_step, wanted),
         only={"pipeline_schedule": _PLAIN["pipeline_schedule"], **space.only},
     )
 
 
 def around(space: Space, best: Option, free: tuple[str, ...]) -> Space:
-    """The part of ``space`` that has all options of the axes ``free``, and of the others those of ``best``. The micro-batch
-    is always free."""
-    held: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in best.items()}
-    sizes = {name: values for name, values in held.items() if name != "micro_batch_size"}
+    """Returns the part of ``space`` with all options of the axes ``free``, and of the other axes those of ``best``. The
+    micro-batch is always free."""
+    best_values: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in best.items()}
+    sizes = {name: values for name, values in best_values.items() if name != "micro_batch_size"}
     if "neighbours" in free:
         sizes |= {name: (best[name] // 2, best[name], 2 * best[name]) for name in _SIZES if name in best}
     return replace(
         space,
-        sizes=space.sizes if "sizes" in free else _of(space.sizes, sizes),
-        layers=space.layers if "layers" in free else _of(space.layers, held),
-        per_step=space.per_step if "per_step" in free else _of(space.per_step, held),
+        sizes=space.sizes if "sizes" in free else _restricted(space.sizes, sizes),
+        layers=space.layers if "layers" in free else _restricted(space.layers, best_values),
+        per_step=space.per_step if "per_step" in free else _restricted(space.per_step, best_values),
         only=space.only
         if "pipelines" in free
         else {**space.only, **{name: (best.get(name, getattr(space.base.recipe, name)),) for name in PIPELINE}},
     )
 
 
-def _of(axes: tuple[Axis, ...], wanted: Mapping[str, tuple[Any, ...]]) -> tuple[Axis, ...]:
-    """Of each axis the options whose fields have wanted values; all where none has."""
+def _restricted(axes: tuple[Axis, ...], wanted: Mapping[str, tuple[Any, ...]]) -> tuple[Axis, ...]:
+    """Returns of each axis the options whose fields have wanted values; all options where none has."""
     return tuple(
         tuple(option for option in axis if all(v in wanted.get(name, (v,)) for name, v in option.items())) or axis
         for axis in axes

@@ -1,4 +1,5 @@
-"""Tables and figures of a study as one HTML page that fetches nothing: figures as vectors, columns that sort by a click."""
+"""Writes tables and figures of a study as one HTML page that fetches nothing: figures as vectors, columns that sort by
+a click."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from projector.serve.html import body, head
 
 
 def add_pictures(group: Any, drawn: str) -> None:
-    """The flags of what is drawn beside what is shown; ``drawn``: which."""
+    """Adds the flags of pictures to ``group``; ``drawn``: help text that says which are drawn."""
     group.add_argument("--plots", metavar="DIR", help=drawn)
     group.add_argument("--page", metavar="FILE", help="all that is shown and the pictures, as one HTML page")
 
@@ -26,7 +27,8 @@ def add_pictures(group: Any, drawn: str) -> None:
 def pictures(
     options: argparse.Namespace, title: str, blocks: Iterable[Line | Table], made: Callable[[], Mapping[str, Any]]
 ) -> list[Path]:
-    """The files that these flags ask for. ``made``: the figures, drawn where one is asked for."""
+    """Writes the files that ``--plots`` and ``--page`` ask for; returns their paths. ``made`` draws the figures, and is
+    called only where one is asked for."""
     if not options.plots and not options.page:
         return []
     figures = made()
@@ -38,7 +40,7 @@ def pictures(
 
 
 def write(path: Path, title: str, blocks: Iterable[Line | Table], figures: Mapping[str, Any]) -> None:
-    """Whole or not at all. ``figures``: of matplotlib, by name."""
+    """Writes the page whole or not at all. ``figures``: of matplotlib, by name."""
     write_whole(path, "\n".join(_lines(title, blocks, figures)) + "\n")
 
 
@@ -65,8 +67,8 @@ _NAMED = re.compile(r'(\bid="|url\(#|href="#)')
 
 
 def _vector(figure: Any, prefix: str) -> str:
-    """The figure as an SVG element, which scrolls where its letters would be less than half as large as drawn; ``prefix``
-    makes its names its own on a page of several."""
+    """Returns the figure as an SVG element, which scrolls where its letters would be less than half as large as drawn.
+    ``prefix`` makes its ids differ from those of other figures of the page."""
     import matplotlib
 
     out = io.StringIO()

@@ -1,4 +1,4 @@
-"""Pictures of a search: time against memory, where the time of the best goes."""
+"""Draws the pictures of a search: time against memory, and where the time of the best goes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TEN = 10
 
 
 def figures(found: Found, title: str) -> dict[str, Any]:
-    """``front`` and ``breakdown`` of a search that found something."""
+    """Returns the figures ``front`` and ``breakdown`` of a search that found something, by name."""
     return {"front": _front(found, title), "breakdown": _breakdown(found, title)}
 
 
@@ -35,18 +35,18 @@ def _front(found: Found, title: str) -> Any:
 
 
 def _breakdown(found: Found, title: str) -> Any:
-    """Of the best ten, seconds by part for the tokens of one step of the best."""
+    """Draws the seconds of the best ten by part, for the tokens of one step of the best."""
     ten = found.best[:_TEN]
     first = ten[0].projection
     share = [first.tgs * first.step_seconds / (each.projection.tgs * each.projection.step_seconds) for each in ten]
     names = [name for name in first.breakdown if any(each.projection.breakdown[name] > 0 for each in ten)]
     picture, (axes,) = figure(f"{title}: where the time of the best goes", width=9.0, height=1.6 + 0.36 * len(ten))
-    left = np.zeros(len(ten))
+    starts = np.zeros(len(ten))
     for i, name in enumerate(names):
         seconds = np.array([each.projection.breakdown[name] * s for each, s in zip(ten, share, strict=True)])
-        axes.barh(range(len(ten)), seconds, left=left, height=0.7, color=COLOURS[i % len(COLOURS)],
+        axes.barh(range(len(ten)), seconds, left=starts, height=0.7, color=COLOURS[i % len(COLOURS)],
                   hatch="//" if i >= len(COLOURS) else None, label=name.removesuffix("_s").replace("_", " "))  # fmt: skip
-        left += seconds
+        starts += seconds
     axes.set_yticks(range(len(ten)), [brief(each.fields) for each in ten], fontsize=8)
     tidy(axes, "seconds for the tokens of one step of the best", "")
     axes.set_ylim(len(ten) - 0.5, -0.5)

@@ -1,16 +1,17 @@
-"""What would make a configuration fit that runs out of memory: the cheapest changes, each projected.
+"""Finds what would make a configuration fit that runs out of memory: the cheapest changes, each projected.
 
 Every change is tried alone, of each kind the gentlest that fits: recompute of the fewest layers, the largest smaller
-micro-batch, the smallest parallel size. Where fewer than asked for are found, two and three are combined. Cheapest is what
-needs the fewest GPU-seconds for the same tokens, on the same GPUs the shortest step; what fits comes before what is too
-close to tell. A change that the framework or the
-sizes do not allow is none (:func:`projector.settle.workload.settle`).
+micro-batch, the smallest parallel size. Where fewer than the wanted number are found, two and three are combined. The
+cheapest change needs the fewest GPU-seconds for the same tokens, on the same GPUs the shortest step; what fits comes
+before what is too close to tell. A change that the framework or the sizes do not allow is no remedy
+(:func:`projector.settle.workload.settle`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import field
 from itertools import combinations
 from typing import Any
@@ -31,7 +32,7 @@ _MOST_COMBINED = 10  # kinds of change that are combined with each other
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A change with its projection; ``cost``: GPU-seconds of a step."""
+    """A change with its projection."""
 
     change: Change
     projection: Projection
@@ -42,13 +43,14 @@ class Remedy:
 
     @property
     def cost(self) -> float:
+        """Returns the GPU-seconds of a step."""
         return self.projection.step_seconds * self.gpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedies:
-    """``found``: changes that fit, cheapest first; ``nearest``: where there is none, the one that comes nearest;
-    ``tried``: configurations whose memory was looked at."""
+    """The result. ``found``: changes that fit, cheapest first; ``nearest``: where there is none, the change that comes
+    nearest; ``tried``: how many configurations' memory was looked at."""
 
     found: tuple[Remedy, ...]
     nearest: Remedy | None
@@ -58,23 +60,23 @@ class Remedies:
 def remedies(
     workload: Workload, cluster: Cluster, project: Callable[[Workload], Projection], wanted: int = 3
 ) -> Remedies:
-    """The ``wanted`` cheapest changes under which ``workload``, which does not fit, fits on ``cluster``.
+    """Returns the ``wanted`` cheapest changes under which ``workload``, which does not fit, fits on ``cluster``.
 
-    ``project`` as :func:`projector.projection.project`; what it refuses is no remedy.
+    ``project`` is called as :func:`projector.projection.project`; what it refuses is no remedy.
     """
     memory = _Margins(workload, cluster)
     each = list(kinds(settle(workload, cluster), cluster))
     alone = [_gentlest(options, fits) for options in each for fits in (memory.fits_surely, memory.fits)]
-    found = _projected(dict.fromkeys(change for change in alone if change is not None), workload, project)
+    fitting = _projected(dict.fromkeys(change for change in alone if change is not None), workload, project)
     strong = [(best, options) for options in each for best in _strongest(options, memory)]
-    for size in (2, 3) if len(found) < wanted else ():
-        found += _projected(_combined(strong, memory, size), workload, project)
+    for size in (2, 3) if len(fitting) < wanted else ():
+        fitting += _projected(_combined(strong, memory, size), workload, project)
     nearest = None
-    if not found and memory.margins:
+    if not fitting and memory.margins:
         best = max(memory.margins, key=lambda change: memory.margins[change])
         nearest = next(iter(_projected([best], workload, project)), None)
     cheapest: list[Remedy] = []
-    for remedy in sorted(found, key=lambda one: (one.projection.memory.order, one.cost, len(one.change.fields))):
+    for remedy in sorted(fitting, key=lambda one: (one.projection.memory.order, one.cost, len(one.change.fields))):
         if not any(other.change.part_of(remedy.change) for other in cheapest):
             cheapest.append(remedy)
     return Remedies(found=tuple(cheapest[:wanted]), nearest=nearest, tried=len(memory.margins))
@@ -82,7 +84,8 @@ def remedies(
 
 @dataclass
 class _Margins:
-    """Bytes to spare under each change looked at (negative: too much); changes that are not allowed are left out."""
+    """Bytes to spare under each change that was looked at (negative: too much); changes that are not allowed are left
+    out."""
 
     workload: Workload
     cluster: Cluster
@@ -93,24 +96,24 @@ class _Margins:
     def margin(self, change: Change) -> float | None:
         if change not in self.margins and change not in self._refused:
             try:
-                made = plan(settle(change.on(self.workload), self.cluster), self.cluster.gpu)
-                self.margins[change] = made.margin_bytes
-                self._sure |= {change} if made.order == 0 else set()
+                memory_plan = plan(settle(change.on(self.workload), self.cluster), self.cluster.gpu)
+                self.margins[change] = memory_plan.margin_bytes
+                self._sure |= {change} if memory_plan.order == 0 else set()
             except (InputError, Unsupported):
                 self._refused.add(change)
         return self.margins.get(change)
 
     def fits_surely(self, change: Change) -> bool:
-        """Whether it fits by more than the memory model may be off."""
+        """Returns whether the change fits by more than the memory model may be off."""
         return self.margin(change) is not None and change in self._sure
 
     def fits(self, change: Change) -> bool:
-        found = self.margin(change)
-        return found is not None and found >= 0.0
+        margin = self.margin(change)
+        return margin is not None and margin >= 0.0
 
 
 def _gentlest(options: Sequence[Change], fits: Callable[[Change], bool]) -> Change | None:
-    """The first option that fits; many options of one kind each free more than the one before."""
+    """Returns the first option that fits. Many options of one kind are sorted: each frees more than the one before."""
     if len(options) > _MANY:
         first = bisect_left(options, True, key=fits)
         return options[first] if first < len(options) else None
@@ -118,15 +121,15 @@ def _gentlest(options: Sequence[Change], fits: Callable[[Change], bool]) -> Chan
 
 
 def _strongest(options: Sequence[Change], memory: _Margins) -> list[Change]:
-    """The option that frees most, in a list of none or one: the last of many, each of which frees more than the last."""
+    """Returns the option that frees most, in a list of none or one: of many sorted options the last."""
     looked = options if len(options) <= _MANY else options[-1:]
     known = [option for option in looked if memory.margin(option) is not None]
     return [max(known, key=lambda option: memory.margins[option])] if known else []
 
 
 def _combined(strong: Sequence[tuple[Change, Sequence[Change]]], memory: _Margins, size: int) -> list[Change]:
-    """Combinations of ``size`` changes that fit, each as gentle as the others let it be. ``strong``: the option of every
-    kind that frees most, and all options of the kind."""
+    """Returns combinations of ``size`` changes that fit, each as gentle as the others let it be. ``strong``: the option
+    of every kind that frees most, and all options of the kind."""
     most = sorted(strong, key=lambda pair: -memory.margins[pair[0]])[:_MOST_COMBINED]
     fitting = []
     for parts in combinations(most, size):
@@ -142,7 +145,7 @@ def _combined(strong: Sequence[tuple[Change, Sequence[Change]]], memory: _Margin
 
 
 def _refined(parts: Sequence[tuple[Change, Sequence[Change]]], memory: _Margins) -> Change:
-    """The combination with one change after the other eased as far as it still fits."""
+    """Returns the combination with one change after the other eased as far as it still fits."""
     chosen = [change for change, _ in parts]
     for i, (_, options) in enumerate(parts):
 
@@ -155,7 +158,7 @@ def _refined(parts: Sequence[tuple[Change, Sequence[Change]]], memory: _Margins)
 
 
 def _joined(parts: Sequence[Change]) -> Change | None:
-    """All of ``parts`` at once; None where two of them set one field to different values."""
+    """Returns all of ``parts`` at once; None where two of them set one field to different values."""
     fields: dict[str, Any] = {}
     for part in parts:
         for name, value in part.fields:
@@ -175,12 +178,8 @@ def _joined(parts: Sequence[Change]) -> Change | None:
 def _projected(
     changes: Iterable[Change], workload: Workload, project: Callable[[Workload], Projection]
 ) -> list[Remedy]:
-    return list(_each(changes, workload, project))
-
-
-def _each(changes: Iterable[Change], workload: Workload, project: Callable[[Workload], Projection]) -> Iterator[Remedy]:
+    allowed: list[Remedy] = []
     for change in changes:
-        try:
-            yield Remedy(change=change, projection=project(change.on(workload)))
-        except (InputError, Unsupported):
-            continue
+        with suppress(InputError, Unsupported):
+            allowed.append(Remedy(change=change, projection=project(change.on(workload))))
+    return allowed

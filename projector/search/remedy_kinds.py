@@ -1,4 +1,4 @@
-"""Changes that free memory, kind by kind, each kind from the gentlest to the strongest."""
+"""Lists the changes that free memory, kind by kind, each kind from the gentlest to the strongest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from projector.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Recipe fields set to other values, on ``more_gpus`` times as many GPUs; ``label`` says it in a few words."""
+    """A change of a configuration: recipe fields set to other values, on ``more_gpus`` times as many GPUs; ``label``
+    says it in a few words."""
 
     kind: str
     label: str
@@ -28,7 +29,7 @@ class Change:
         return replace(workload, recipe=recipe, gpus=workload.gpus * self.more_gpus)
 
     def part_of(self, other: Change) -> bool:
-        """Whether ``other`` does this and perhaps more."""
+        """Returns whether ``other`` makes this change and perhaps more."""
         return self.more_gpus <= other.more_gpus and set(self.fields) <= set(other.fields)
 
 
@@ -36,16 +37,16 @@ Options = Iterator[tuple[str, dict[str, Any]]]
 
 
 def kinds(resolved: Resolved, cluster: Cluster) -> Iterator[tuple[Change, ...]]:
-    """Options of every kind that the framework of ``resolved`` knows, without those that change nothing."""
+    """Yields the options of every kind that the framework of ``resolved`` knows, without those that change nothing."""
     recipe = resolved.workload.recipe
     for name, options in _KINDS.items():
-        found = tuple(
+        changes = tuple(
             Change(kind=name, label=label, fields=tuple(fields.items()))
             for label, fields in options(resolved, cluster)
             if any(getattr(recipe, key) != value for key, value in fields.items())
         )
-        if found:
-            yield found
+        if changes:
+            yield changes
     yield tuple(
         Change(kind="more GPUs", label=f"{factor * resolved.workload.gpus} GPUs", fields=(), more_gpus=factor)
         for factor in (2, 4, 8)
@@ -53,7 +54,7 @@ def kinds(resolved: Resolved, cluster: Cluster) -> Iterator[tuple[Change, ...]]:
 
 
 def _megatron(resolved: Resolved) -> bool:
-    """Whether Megatron-Core runs it: its switches are there, and its optimizer."""
+    """Returns whether Megatron-Core runs the workload: its switches are there, and its optimizer."""
     return resolved.execution.data_parallel.megatron_core and not resolved.execution.runtime.whole_step
 
 
@@ -63,7 +64,8 @@ def _sequence_parallel(resolved: Resolved, _: Cluster) -> Options:
 
 
 def _layers(resolved: Resolved, _: Cluster) -> Options:
-    """Block recompute of 1, 2, … layers of every stage, then of all; of more than a recipe does already."""
+    """Yields block recompute of 1, 2, … layers of every stage, then of all; only of more layers than the recipe
+    recomputes already."""
     recipe = resolved.workload.recipe
     if recipe.recompute_layer_ids is not None or recipe.cpu_offloading_num_layers:
         return
@@ -90,16 +92,17 @@ def _modules(resolved: Resolved, _: Cluster) -> Options:
     names += ["mla_up_proj"] if model.mla else []
     names += ["mlp"] if not model.moe or not all(model.moe.moe_layer_freq) else []
     names += ["moe"] if model.moe and not recipe.overlap_moe_expert_parallel_comm else []
-    done = tuple(recipe.recompute_modules or ())
-    kept = [name for name in names if name not in done]
-    for last in range(len(kept)):
-        chosen = (*done, *kept[: last + 1])
+    recomputed = tuple(recipe.recompute_modules or ())
+    further = [name for name in names if name not in recomputed]
+    for last in range(len(further)):
+        chosen = (*recomputed, *further[: last + 1])
         words = f"recompute {', '.join(chosen)}"
         yield words, {"recompute_granularity": "selective", "recompute_modules": chosen}
 
 
 def _sharding(resolved: Resolved, _: Cluster) -> Options:
-    """States over the data-parallel ranks, then gradients, then weights (which Megatron-LM's pipelines do not run with)."""
+    """Yields sharding of states over the data-parallel ranks, then of gradients, then of weights (which Megatron-LM's
+    pipelines do not run with)."""
     recipe = resolved.workload.recipe
     levels = ["no_shard", "optim", "optim_grads", "optim_grads_params"]
     words = {"optim": "optimizer states", "optim_grads": "gradients too", "optim_grads_params": "weights too (FSDP)"}
@@ -138,8 +141,8 @@ _NARROW = {"use_precision_aware_optimizer": True, "exp_avg_dtype": "bf16", "exp_
 
 
 def _sharded(resolved: Resolved) -> str:
-    """How Adam's states are shared out, which what narrows or moves them asks for; a rank that is alone may say so of
-    none. Empty where they are not, or another optimizer's, or not Megatron-Core's."""
+    """Returns how Adam's states are sharded, which narrower or offloaded states ask for; a rank that is alone may call
+    its whole states sharded. Empty where they are not sharded, or the optimizer is another, or not Megatron-Core's."""
     recipe = resolved.workload.recipe
     sharding = "optim" if resolved.workload.alone else recipe.data_parallel_sharding
     mine = _megatron(resolved) and recipe.optimizer in ("adam", "adamw")
@@ -175,7 +178,7 @@ def _optimizer_offload(resolved: Resolved, _: Cluster) -> Options:
 
 
 def _activation_offload(resolved: Resolved, _: Cluster) -> Options:
-    """Megatron-LM's layer offload: without pipeline, recompute or graphs, of fewer than all layers."""
+    """Yields Megatron-LM's layer offload: without pipeline, recompute or graphs, of fewer than all layers."""
     recipe, model = resolved.workload.recipe, resolved.workload.model
     if recipe.pp > 1 or recipe.recompute_granularity != "none" or recipe.cuda_graph_scope or not _megatron(resolved):
         return

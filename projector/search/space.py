@@ -1,9 +1,8 @@
-"""The configurations among which is searched: axes of recipe fields, each a list of options that are set together.
+"""The configurations that a search looks through: axes of recipe fields, each a list of options that are set together.
 
-Three kinds of axes, in the order in which a search decides them: the sizes of the parallel groups and the
-micro-batch; the pipeline (schedule, chunks, layout), whose options depend on its ranks; what layers see (recompute,
-precision, dispatcher, …); and what matters once a step alone (overlaps), which changes neither the memory nor the
-time of a layer.
+Four kinds of axes, in the order in which a search decides them: the sizes of the parallel groups and the micro-batch;
+the pipeline (schedule, chunks, layout), whose options depend on its ranks; what layers see (recompute, precision,
+dispatcher, …); and what matters once a step alone (overlaps), which changes neither the memory nor the time of a layer.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ _SHORTEST = 2048  # tokens that context parallelism leaves a rank
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """``base``: all fields that no axis sets. ``sizes``, ``layers``, ``per_step``: axes; ``pipelines(pp)``: the options
-    of the pipeline with so many ranks. ``only``: values to which the user holds fields of several-field axes. ``stated``:
-    what the workload sets that the space was made around, which is one of its configurations or none. ``share``: (i, n): of
-    its sizes, those of the i-th of n pieces."""
+    """A product of axes. ``base``: all fields that no axis sets; ``sizes``, ``layers``, ``per_step``: axes;
+    ``pipelines(pp)``: the options of the pipeline with ``pp`` ranks. ``only``: values to which the user holds fields of
+    several-field axes. ``stated``: what the workload sets that the space was made around, which is one of its
+    configurations or none. ``share``: (i, n): only the sizes of the i-th of n pieces."""
 
     base: Workload
     sizes: tuple[Axis, ...]
@@ -58,7 +57,7 @@ class Space:
     share: tuple[int, int] = (0, 1)
 
     def pieces(self, most: int) -> tuple[Space, ...]:
-        """The space in at most so many pieces, of which no two have a layer with the same sizes on a rank."""
+        """Returns the space in at most ``most`` pieces, of which no two have a layer with the same sizes on a rank."""
         number = min(most, len({_on_a_rank(shape) for shape in self.shapes()}))
         return tuple(replace(self, share=(i, number)) for i in range(number)) if number > 1 else (self,)
 
@@ -71,7 +70,7 @@ class Space:
         return tuple(_joined(self.per_step))
 
     def shapes(self) -> Iterator[Option]:
-        """Sizes, lazily; whether they divide anything is not asked here."""
+        """Yields the sizes lazily; whether they divide what they must is not checked here."""
         mine, pieces = self.share
         ranks: dict[Hashable, int] = {}
         for shape in _joined(self.sizes):
@@ -80,15 +79,15 @@ class Space:
                 yield shape
 
     def pipelines(self, pp: int) -> Axis:
-        """Schedules, chunks and layouts of ``pp`` ranks."""
-        found = self._pipelines.get(pp)
-        if found is None:
+        """Returns the options of schedules, chunks and layouts of ``pp`` ranks."""
+        options_of_pp = self._pipelines.get(pp)
+        if options_of_pp is None:
             options = list(_pipelines(self.base, pp, self.only.get("vpp")))
             stated = {name: self.stated[name] for name in PIPELINE if self.stated[name] not in (None, False)}
             if pp == self.stated["pp"] > 1 and stated not in options:
                 options.append(stated)
-            found = self._pipelines[pp] = tuple(self._kept(options))
-        return found
+            options_of_pp = self._pipelines[pp] = tuple(self._kept(options))
+        return options_of_pp
 
     @cached_property
     def _pipelines(self) -> dict[int, Axis]:
@@ -102,7 +101,7 @@ class Space:
 
     @cached_property
     def points(self) -> int:
-        """How many combinations there are before any rule."""
+        """Returns how many combinations there are before any rule."""
         return (
             sum(len(self.pipelines(shape["pp"])) for shape in self.shapes())
             * len(self.layer_options)
@@ -110,30 +109,30 @@ class Space:
         )
 
     def axes(self) -> Mapping[str, tuple[Any, ...]]:
-        """Values by field, of the axes that have more than one; ``pipeline``: how many options at most."""
-        found: dict[str, tuple[Any, ...]] = {}
+        """Returns the values of every field that has more than one."""
+        values_of: dict[str, tuple[Any, ...]] = {}
         for axis in (*self.sizes, *self.layers, *self.per_step):
             for name in dict.fromkeys(name for option in axis for name in option):
                 values = tuple(dict.fromkeys(option.get(name) for option in axis))
                 if len(values) > 1:
-                    found[name] = values
-        return found
+                    values_of[name] = values
+        return values_of
 
 
 def searched(base: Workload) -> frozenset[str]:
-    """Fields that a space around ``base`` sets without being asked to."""
+    """Returns the fields that a space around ``base`` sets without a request."""
     every = (*choices.layers(base), *choices.per_step(base))
     return frozenset((*_SIZES, *PIPELINE, *(name for axis in every for option in axis for name in option)))
 
 
 def with_fields(base: Workload, fields: Option) -> Workload:
-    """``base`` with these recipe fields (and ``gpus``)."""
+    """Returns ``base`` with these recipe fields (and ``gpus``)."""
     recipe = {name: value for name, value in fields.items() if name != "gpus"}
     return evolve(base, gpus=fields.get("gpus", base.gpus), recipe=evolve(base.recipe, **recipe))
 
 
 def _on_a_rank(shape: Option) -> Hashable:
-    """The sizes that the layers of a rank see, whatever their number."""
+    """Returns the sizes that the layers of a rank see, however many layers there are."""
     return tuple(value for name, value in shape.items() if name not in ("gpus", "pp"))
 
 
@@ -153,7 +152,7 @@ def space(
     vary: Mapping[str, Sequence[Any]] | None = None,
     gpus: Sequence[int] = (),
 ) -> Space:
-    """The space around ``base``, whose values of what is searched are among the options.
+    """Returns the space around ``base``, whose own values are among the options of what is searched.
 
     ``only``: values to which fields are held; ``vary``: further fields, with their values, or names of
     :data:`projector.search.axes.GROUPS` with none. ``gpus``: numbers of GPUs (default: that of ``base``). Raises
@@ -178,21 +177,21 @@ def space(
         name: getattr(base.recipe, name) if default is MISSING else default for name, default in defaults.items()
     }
     neutral_base = evolve(base, recipe=evolve(base.recipe, **neutral))
-    made = Space(
+    result = Space(
         base=neutral_base,
         sizes=sizes,
-        layers=tuple(_able(_held(_also(axis, base), held), cluster.gpu) for axis in layers),
-        per_step=tuple(_held(_also(axis, base), held) for axis in per_step),
+        layers=tuple(_able(_held(_with_stated(axis, base), held), cluster.gpu) for axis in layers),
+        per_step=tuple(_held(_with_stated(axis, base), held) for axis in per_step),
         only=held,
         stated={name: getattr(base.recipe, name) for name in (*searched, *_SIZES[1:])}
         | {"gpus": base.gpus, "pipeline_schedule": _schedule(base.recipe)},
     )
-    _check(made, held)
-    return made
+    _check(result, held)
+    return result
 
 
 def _able(axis: Axis, gpu: Gpu) -> Axis:
-    """The options that ``gpu`` can run. Raises :class:`InputError` where that is none of them."""
+    """Returns the options that ``gpu`` can run. Raises :class:`InputError` where there is none."""
     able = tuple(option for option in axis if not capable.beyond(gpu, option))
     if axis and not able:
         raise InputError(dict.fromkeys(problem for option in axis for problem in capable.beyond(gpu, option)))
@@ -200,7 +199,7 @@ def _able(axis: Axis, gpu: Gpu) -> Axis:
 
 
 def _held(axis: Axis, held: Mapping[str, tuple[Any, ...]]) -> Axis:
-    """The options whose fields have the values to which they are held; a field alone takes these values."""
+    """Returns the options whose fields have the values to which they are held; a field alone takes these values."""
     names = {name for option in axis for name in option}
     if len(names) == 1 and (name := next(iter(names))) in held:
         return tuple({name: value} for value in held[name])
@@ -229,8 +228,8 @@ def _check(made: Space, held: Mapping[str, tuple[Any, ...]]) -> None:
         raise InputError(wrong)
 
 
-def _also(axis: Axis, base: Workload) -> Axis:
-    """With what the base states of the fields of the axis, where that is another option."""
+def _with_stated(axis: Axis, base: Workload) -> Axis:
+    """Returns the axis with what the base states of its fields, where that is another option."""
     names = dict.fromkeys(name for option in axis for name in option)
     stated = {name: getattr(base.recipe, name) for name in names}
     if all(value is None for value in stated.values()) or any(
@@ -275,23 +274,23 @@ def _sizes(
 
 
 def _schedule(recipe: Recipe) -> str | None:
-    """By the name that an option of a pipeline has."""
+    """Returns the schedule by the name that an option of a pipeline has."""
     return pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp) if recipe.pp > 1 else None
 
 
 def _pipelines(base: Workload, pp: int, chunks: Sequence[int] | None) -> Iterator[Option]:
-    """Every schedule of the framework with its numbers of chunks, on every layout of so many stages."""
+    """Yields every schedule of the framework with its numbers of chunks, on every layout of its stages."""
     if pp == 1:
         yield {"pipeline_schedule": None, "vpp": 1}
         return
     most = min(_MOST_CHUNKS, (base.model.num_layers + 2) // pp)
     for name in launch.schedules_of(base.framework, tuned=False):
-        made = pipeline.generator(name)
-        counts = (made.chunks,) if made.chunks is not None else tuple(chunks or range(2, most + 1))
+        schedule = pipeline.generator(name)
+        counts = (schedule.chunks,) if schedule.chunks is not None else tuple(chunks or range(2, most + 1))
         for vpp in counts:
-            if pp * vpp <= base.model.num_layers + 2 and pipeline.choose(name, pp, vpp) == made.name:
+            if pp * vpp <= base.model.num_layers + 2 and pipeline.choose(name, pp, vpp) == schedule.name:
                 # a schedule of exactly two chunks folds them: the last stage lies on the first rank
-                for layout in layouts(base, pp, vpp, v_shaped=made.chunks == 2):
+                for layout in layouts(base, pp, vpp, v_shaped=schedule.chunks == 2):
                     yield {"pipeline_schedule": name, "vpp": vpp, **layout}
 
 

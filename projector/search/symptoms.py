@@ -1,5 +1,5 @@
-"""Which switch a symptom asks for: of every part that takes much of a step, the changes that shorten it most, each tried
-alone on the run as it is. Nothing is listed beforehand: what helps is what the projections of this run say."""
+"""Finds the switch for a symptom: for every part that takes much of a step, the changes that shorten it most, each
+tried alone on the run as it is. Nothing is listed beforehand: what helps is what the projections of this run say."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
-    """``part``: key of the breakdown, or ``memory``; ``share``: of the step, or of the memory; ``answers``: (change,
-    how much of this part it takes away), the one with the largest expected gain first."""
+    """A part that takes much of the step or of the memory. ``part``: key of the breakdown, or ``memory``; ``share``: of
+    the step, or of the memory; ``answers``: (change, share of this part that it takes away), the one with the largest
+    expected gain first."""
 
     part: str
     share: float
@@ -29,7 +30,7 @@ class Symptom:
 
 
 def symptoms(base: Projection, alone: Sequence[Tried]) -> Iterator[Symptom]:
-    """Of ``base``, the largest first. ``alone``: changes tried on it."""
+    """Yields the symptoms of ``base``, the largest first. ``alone``: changes that were tried on it one by one."""
     good = [each for each in alone if each.projection and each.projection.memory.order <= base.memory.order]
     parts = sorted(base.breakdown, key=lambda part: -base.breakdown[part])
     for part in parts:
@@ -46,12 +47,12 @@ def symptoms(base: Projection, alone: Sequence[Tried]) -> Iterator[Symptom]:
         yield Symptom(part=MEMORY, share=share, answers=_best(savings))
 
 
-def _per_token(made: Projection | None, part: str) -> float:
-    """Seconds of a part for each token, so that another batch shortens nothing by itself."""
-    return 0.0 if made is None else made.breakdown[part] / (made.tgs * made.step_seconds)
+def _per_token(projection: Projection | None, part: str) -> float:
+    """Returns the seconds of a part for each token, so that another batch shortens nothing by itself."""
+    return 0.0 if projection is None else projection.breakdown[part] / (projection.tgs * projection.step_seconds)
 
 
-def _best(found: Sequence[tuple[Tried, float]]) -> tuple[tuple[Tried, float], ...]:
-    """Those that take a tenth of the part away or more, by what the whole step gains."""
-    useful = [pair for pair in found if pair[1] >= 0.1]
+def _best(changes: Sequence[tuple[Tried, float]]) -> tuple[tuple[Tried, float], ...]:
+    """Returns the changes that take a tenth of the part away or more, by what the whole step gains."""
+    useful = [pair for pair in changes if pair[1] >= 0.1]
     return tuple(sorted(useful, key=lambda pair: -pair[0].gain)[:_MOST])

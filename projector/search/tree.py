@@ -1,7 +1,7 @@
 """The valid configurations of a space, and how many of its combinations each rule refuses.
 
-Every rule is asked once for all configurations that are alike to it: of switches it gives a mask over the options of
-the layers (or of what is done once a step), by the values of the sizes that it reads.
+Every rule is asked once for all configurations that do not differ in what it reads. A rule about switches gives a mask
+over the options of the layers (or of what is done once a step), kept by the values of the sizes that the rule reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REDUCED = ("data_parallel_sharding", "overlap_grad_reduce", "overlap_param_gath
 @dataclass(frozen=True, slots=True)
 class Branch:
     """A valid shape with a valid pipeline (numbers of options), and the options of the layers that go with them:
-    ``layers`` their numbers, ``step_options`` for each of them the numbers of the options once a step."""
+    ``layers`` has their numbers, ``step_options`` for each of them the numbers of the options once a step."""
 
     shape: int
     pipe: int
@@ -45,8 +45,8 @@ class Branch:
 
 @dataclass
 class Tree:
-    """Enumerates ``space`` lazily. ``refused``: combinations by (field, what its rule expects); ``shapes``: the valid
-    ones."""
+    """Enumerates the valid configurations of ``space`` lazily. ``refused``: how many combinations, by (field, what its
+    rule expects); ``shapes``: the valid sizes so far."""
 
     space: Space
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -74,22 +74,23 @@ class Tree:
         self._pipes: dict[Hashable, tuple[int, ...]] = {}
         self._switches: dict[Hashable, tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = {}
         self._step_options: dict[Hashable, tuple[int, ...]] = {}
-        self._ineffective: list[frozenset[str]] = []  # of each valid shape
+        self._ineffective: list[frozenset[str]] = []  # for each valid shape
 
     def fields(self, shape: int, pipe: int, layer: int, once: int) -> dict[str, Any]:
-        """What a configuration sets, by the numbers of its options, but for switches of a group of one rank."""
+        """Returns the fields that a configuration sets, by the numbers of its options, without switches that have no
+        effect in a group of one rank."""
         sizes, space = self.shapes[shape], self.space
         piped = space.pipelines(sizes["pp"])[pipe]
-        made = {**sizes, **piped, **space.layer_options[layer], **space.step_options[once]}
+        fields = {**sizes, **piped, **space.layer_options[layer], **space.step_options[once]}
         ineffective = self._ineffective[shape]
-        if made.get("use_precision_aware_optimizer", space.base.recipe.use_precision_aware_optimizer) or str(
-            made.get("data_parallel_sharding")
-        ).startswith("optim_"):  # which asks for it; which runs otherwise even alone
+        if fields.get("use_precision_aware_optimizer", space.base.recipe.use_precision_aware_optimizer) or str(
+            fields.get("data_parallel_sharding")
+        ).startswith("optim_"):  # such an optimizer asks for sharding; FSDP runs otherwise even on one rank
             ineffective -= {"data_parallel_sharding"}
-        return {name: value for name, value in made.items() if name not in ineffective} if ineffective else made
+        return {name: value for name, value in fields.items() if name not in ineffective} if ineffective else fields
 
     def branches(self) -> Iterator[Branch]:
-        """Every valid shape and pipeline with something below it."""
+        """Yields every valid shape and pipeline that has a valid configuration."""
         space = self.space
         step_count, layer_count = len(space.step_options), len(space.layer_options)
         for shape in space.shapes():
@@ -114,44 +115,45 @@ class Tree:
 
     def _valid_pipes(self, load: Workload) -> tuple[int, ...]:
         key = load.recipe.pp, load.num_microbatches
-        found = self._pipes.get(key)
-        if found is None:
+        valid = self._pipes.get(key)
+        if valid is None:
             options = enumerate(self.space.pipelines(load.recipe.pp))
-            made = ((number, with_fields(load, option)) for number, option in options)
-            found = self._pipes[key] = tuple(
+            workloads = ((number, with_fields(load, option)) for number, option in options)
+            valid = self._pipes[key] = tuple(
                 number
-                for number, piped in made
+                for number, piped in workloads
                 if not arguments.of_workload(piped) and not launch.problems(piped, self._pipe_rules)
             )
-        return found
+        return valid
 
     def _valid_switches(self, piped: Workload) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        """Numbers of valid options of the layers, and of what goes with each once a step."""
+        """Returns the numbers of the valid options of the layers, and for each the numbers of the options once a step
+        that go with it."""
         masks = [mask.of(piped) for mask in self._layer_masks]
         key = tuple(id(mask) for mask in masks), self._outside(piped)
-        found = self._switches.get(key)
-        if found is None:
+        valid_switches = self._switches.get(key)
+        if valid_switches is None:
             valid = np.flatnonzero(np.logical_and.reduce(masks)).tolist()
             once = [(layer, self._valid_once(piped, layer)) for layer in valid]
-            kept = [(layer, each) for layer, each in once if each]
-            found = self._switches[key] = tuple(layer for layer, _ in kept), tuple(each for _, each in kept)
-        return found
+            pairs = [(layer, each) for layer, each in once if each]
+            valid_switches = self._switches[key] = tuple(layer for layer, _ in pairs), tuple(each for _, each in pairs)
+        return valid_switches
 
     def _outside(self, piped: Workload) -> Hashable:
         return tuple(getattr(piped.recipe, name) for name in self._once_reads if name != "microbatches")
 
     def _valid_once(self, piped: Workload, layer: int) -> tuple[int, ...]:
         key = self._outside(piped), self._kinds[layer]
-        found = self._step_options.get(key)
-        if found is None:
+        valid = self._step_options.get(key)
+        if valid is None:
             load = with_fields(piped, self.space.layer_options[layer])
-            made = ((number, with_fields(load, option)) for number, option in enumerate(self.space.step_options))
-            found = tuple(number for number, each in made if not launch.problems(each, self._once_rules))
-            self._step_options[key] = found
-        return found
+            workloads = ((number, with_fields(load, option)) for number, option in enumerate(self.space.step_options))
+            valid = tuple(number for number, each in workloads if not launch.problems(each, self._once_rules))
+            self._step_options[key] = valid
+        return valid
 
     def empty(self) -> InputError:
-        """What empties a space without a valid configuration: the rules that refuse most of it."""
+        """Returns the error of a space without a valid configuration: the rules that refuse most of it."""
         most = [(key, text, number) for (key, text), number in self.refused.most_common(3) if number]
         if not most:  # no pipeline has what its fields are held to
             held = ", ".join(f"{name} = {'/'.join(map(str, values))}" for name, values in self.space.only.items())
@@ -162,7 +164,7 @@ class Tree:
 
 
 class _Mask:
-    """Which options a rule lets through, by the values that it reads outside them."""
+    """A rule's answers for all ``options``, kept by the values that the rule reads outside them."""
 
     def __init__(
         self, options: Sequence[Option], refuses: Callable[[Workload], object], reads: Iterable[str], inside: set[str]
@@ -175,15 +177,15 @@ class _Mask:
 
     def of(self, load: Workload) -> _Bools:
         key = self._read(load.recipe), load.num_microbatches if self._filled else 0
-        found = self._known.get(key)
-        if found is None:
-            found = np.array([not self._refuses(with_fields(load, option)) for option in self._options], np.bool_)
-            self._known[key] = found
-        return found
+        mask = self._known.get(key)
+        if mask is None:
+            mask = np.array([not self._refuses(with_fields(load, option)) for option in self._options], np.bool_)
+            self._known[key] = mask
+        return mask
 
 
 def _size_problems(load: Workload) -> list[Problem]:
-    """What is wrong with sizes, whatever stands on the stages."""
+    """Returns what is wrong with the sizes of ``load``, however the layers are put on stages."""
     recipe = load.recipe
     if load.gpus % recipe.replica_ranks:
         return [Problem("", "gpus", load.gpus, "a multiple of tp · pp · cp")]
@@ -191,7 +193,7 @@ def _size_problems(load: Workload) -> list[Problem]:
 
 
 def _ineffective(load: Workload) -> frozenset[str]:
-    """Switches whose group has one rank with these sizes."""
+    """Returns the switches without effect because their group has one rank with the sizes of ``load``."""
     exchange = load.model.moe is not None and load.recipe.ep * load.recipe.etp == 1
     return frozenset((*(_REDUCED if load.alone else ()), *(EXCHANGE if exchange else ())))
 

@@ -1,5 +1,5 @@
-"""A space without a configuration that fits: what empties it, the configuration that misses the least, and what would
-make that one fit."""
+"""Explains a space without a configuration that fits: what empties it, the configuration that misses the least, and
+what would make that one fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _PASSING = ("recompute_", "offload_modules", "cpu_offloading_", "overlap_moe_exp
 
 @dataclass(frozen=True, slots=True)
 class _Nearest:
-    """``looked``: of how many configurations the memory was laid out; 0 where no other can need less."""
+    """The configuration that misses the memory least. ``looked``: of how many the memory was laid out; 0 where no other
+    can need less."""
 
     fields: Option
     need: Fullest
@@ -35,15 +36,15 @@ class _Nearest:
 
 
 def unfit(found: Found, cluster: Cluster, margin: float, settings: Settings) -> InputError:
-    """What to say of ``found``, which has nothing that was projected. ``margin``: share of the usable memory that stays
+    """Returns the error of a search ``found`` that projected nothing. ``margin``: share of the usable memory that stays
     free."""
-    wrong = [Problem("the space", "model", f"{n:,} combinations", why) for why, n in found.reasons.items() if n][:3]
+    problems = [Problem("the space", "model", f"{n:,} combinations", why) for why, n in found.reasons.items() if n][:3]
     smaller = bounds.roomier(cluster, 1.0 - margin)
     if found.counts.out_of_memory:
-        wrong[:0] = _memory(found, cluster, smaller, settings)
+        problems[:0] = _memory(found, cluster, smaller, settings)
     if found.gap is None:
-        wrong.append(Problem("--budget", "", f"{found.seconds:.0f} s", "more: not all of the space was looked at"))
-    return InputError(wrong or [Problem("the space", "", "no combination", "one that can be projected")])
+        problems.append(Problem("--budget", "", f"{found.seconds:.0f} s", "more: not all of the space was looked at"))
+    return InputError(problems or [Problem("the space", "", "no combination", "one that can be projected")])
 
 
 def _memory(found: Found, cluster: Cluster, smaller: Cluster, settings: Settings) -> Iterator[Problem]:
@@ -55,7 +56,7 @@ def _memory(found: Found, cluster: Cluster, smaller: Cluster, settings: Settings
     load = with_fields(found.space.base, best.fields)
     whole = bounds.needs([load], cluster)[0]
     tried = remedies(load, smaller, lambda each: project(each, smaller, settings=settings))
-    fitting = [_change(each, found.space) for each in tried.found]
+    fitting = [_change_in_words(each, found.space) for each in tried.found]
     if smaller.gpu != cluster.gpu and not isinstance(whole, str) and whole.share <= 1.0:
         fitting.insert(0, "no --memory-margin")
     yield Problem(
@@ -66,15 +67,15 @@ def _memory(found: Found, cluster: Cluster, smaller: Cluster, settings: Settings
     )
 
 
-def _change(remedy: Remedy, space: Space) -> str:
+def _change_in_words(remedy: Remedy, space: Space) -> str:
     change = remedy.change
     held = [name for name, value in change.fields if name in space.only and value not in space.only[name]]
     return f"{change.label} (held: {', '.join(held)})" if held else change.label
 
 
 def _nearest(space: Space, cluster: Cluster) -> _Nearest | None:
-    """By share of the usable memory. Weights bound from below what a configuration needs: the lightest are opened first,
-    until no others can need less."""
+    """Returns the configuration that needs the least share of the usable memory. Its weights bound what a configuration
+    needs: the lightest are looked at first, until no others can need less."""
     tree = Tree(space)
     best, least, looked, whole = None, float("inf"), 0, False
     for weights, leaves in sorted(_branches(tree, cluster), key=lambda each: each[0]):
@@ -83,21 +84,23 @@ def _nearest(space: Space, cluster: Cluster) -> _Nearest | None:
             break
         fields = [tree.fields(*leaf) for leaf in leaves]
         looked += len(fields)
-        for each, made in zip(fields, bounds.needs([with_fields(space.base, f) for f in fields], cluster), strict=True):
-            if not isinstance(made, str) and made.share < least:
-                best, least = (each, made), made.share
+        for each, need in zip(fields, bounds.needs([with_fields(space.base, f) for f in fields], cluster), strict=True):
+            if not isinstance(need, str) and need.share < least:
+                best, least = (each, need), need.share
     return None if best is None else _Nearest(*best, looked if looked >= _MOST and not whole else 0)
 
 
 def _branches(tree: Tree, cluster: Cluster) -> Iterator[tuple[float, list[tuple[int, int, int, int]]]]:
-    """Configurations whose weights are alike (numbers for :meth:`Tree.fields`; one each for all that differ in what is done
-    once a step), with the share of the memory that these need."""
+    """Yields the configurations that have the same weights (numbers for :meth:`Tree.fields`; one for all that differ in
+    what is done once a step), with the share of the memory that their weights need."""
     kinds = [without(option, *_PASSING) for option in tree.space.layer_options]
-    alike: dict[Hashable, list[tuple[int, int, int, int]]] = {}
+    leaves_of: dict[Hashable, list[tuple[int, int, int, int]]] = {}
     for branch in tree.branches():
         sizes = without(tree.shapes[branch.shape], "micro_batch_size")
         for layer, once in zip(branch.layers, branch.step_options, strict=True):
-            alike.setdefault((sizes, branch.pipe, kinds[layer]), []).append((branch.shape, branch.pipe, layer, once[0]))
-    loads = [with_fields(tree.space.base, tree.fields(*leaves[0])) for leaves in alike.values()]
-    for share, leaves in zip(bounds.weights(loads, cluster), alike.values(), strict=True):
+            leaves_of.setdefault((sizes, branch.pipe, kinds[layer]), []).append(
+                (branch.shape, branch.pipe, layer, once[0])
+            )
+    loads = [with_fields(tree.space.base, tree.fields(*leaves[0])) for leaves in leaves_of.values()]
+    for share, leaves in zip(bounds.weights(loads, cluster), leaves_of.values(), strict=True):
         yield 0.0 if isinstance(share, str) else share, leaves

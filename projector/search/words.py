@@ -1,4 +1,4 @@
-"""A configuration in words, for tables and pictures."""
+"""Puts a configuration into words, for tables and pictures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SHARED = {"no_shard": "optimizer not sharded", "optim_grads": "ZeRO-2", "optim_
 
 
 def brief(fields: Mapping[str, Any]) -> str:
-    """Its sizes above 1, its micro-batch, what it computes again, and what its ranks share out beyond the optimizer."""
+    """Returns the sizes above 1, the micro-batch, the recompute, and what ranks shard beyond the optimizer's states."""
     again, shared = fields.get("recompute_granularity") or "none", fields.get("data_parallel_sharding") or ""
     parts = [_sizes(fields), f"mbs {fields['micro_batch_size']}", again if again != "none" else ""]
     return " ".join((*filter(None, parts), *([_SHARED[shared]] if shared.startswith("optim_") else [])))
@@ -23,7 +23,7 @@ def _sizes(fields: Mapping[str, Any]) -> str:
 
 
 def _stages(fields: Mapping[str, Any]) -> list[str]:
-    """How the layers stand on the stages, where it is not evenly."""
+    """Returns how the layers stand on the stages, where they do not stand evenly."""
     if fields.get("pipeline_model_parallel_layout"):
         return ["uneven stages"]
     ends = {"first": "decoder_first_pipeline_num_layers", "last": "decoder_last_pipeline_num_layers"}
@@ -34,7 +34,7 @@ def _stages(fields: Mapping[str, Any]) -> list[str]:
 
 
 def words(fields: Mapping[str, Any]) -> str:
-    """A configuration in a few words: sizes above 1, then what differs from nothing."""
+    """Returns a configuration in a few words: sizes above 1, then every field that is not at its plain value."""
     parts = [_sizes(fields), f"mbs {fields['micro_batch_size']}"]
     if fields.get("pp", 1) > 1:
         parts.append(str(fields["pipeline_schedule"]))

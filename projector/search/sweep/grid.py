@@ -43,8 +43,9 @@ Point = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """``outer``: axes that change what is computed on (model, system, scale, gpus), ``inner``: those of the recipe, the
-    last the fastest. ``search``: of a point that is searched, what holds it; None where points are projected."""
+    """A product of axes. ``outer``: axes that change what is computed on (model, system, scale, gpus), ``inner``: those
+    of the recipe, the last the fastest. ``search``: fields and limits of the search at each point; None where points
+    are projected."""
 
     outer: Mapping[str, tuple[Any, ...]]
     inner: Mapping[str, tuple[Any, ...]]
@@ -56,17 +57,18 @@ class Grid:
         return math.prod(map(len, (*self.outer.values(), *self.inner.values())))
 
     def points(self) -> Iterator[dict[str, Any]]:
-        """Every point, lazily: names to values; equal neighbours share model and system."""
-        beside: dict[str, Any] = {"framework": self.framework}
+        """Yields every point lazily, as names to values; equal neighbours share model and system."""
+        shared: dict[str, Any] = {"framework": self.framework}
         if self.search is not None:
-            beside["search"] = self.search
+            shared["search"] = self.search
         axes = {**self.outer, **{f"recipe.{name}": values for name, values in self.inner.items()}}
         for values in product(*axes.values()):
-            yield {**beside, **dict(zip(axes, values, strict=True))}
+            yield {**shared, **dict(zip(axes, values, strict=True))}
 
 
 def key_of(point: Point) -> str:
-    """Equal for equal points, whatever file they come from. Of a system that is a file its text counts, not its path."""
+    """Returns a key that is equal for equal points, whatever file they come from. Of a system that is a file its text
+    counts, not its path."""
     identity = dict(point)
     if catalogue.is_path(str(identity["system"])):
         identity["system"] = _digest(str(identity["system"]))
@@ -84,12 +86,12 @@ def _digest(path: str) -> str:
 
 
 def read(path: Path) -> Grid:
-    """The grid of a file. Raises :class:`InputError` with everything that is wrong with it."""
+    """Returns the grid of the file at ``path``. Raises :class:`InputError` with everything that is wrong with it."""
     return parsed(read_yaml(path), str(path), path)
 
 
 def parsed(content: object, where: str, path: Path) -> Grid:
-    """The same of what a file holds; files that it names lie beside ``path``."""
+    """Returns the grid of the ``content`` of a file; files that it names lie beside ``path``. Raises as :func:`read`."""
     if not isinstance(content, Mapping):
         raise InputError([Problem(where, "", type(content).__name__, "a mapping: sweep, model, system, gpus, recipe")])
     named = [key for key in ("system", "gpu", "cluster") if key in content]
@@ -132,12 +134,12 @@ def parsed(content: object, where: str, path: Path) -> Grid:
 
 
 def several(value: object) -> tuple[Any, ...]:
-    """The values of one axis of a file: a list, or one alone."""
+    """Returns the values of one axis of a file: those of a list, or one alone."""
     return tuple(value) if isinstance(value, list) else () if value is None else (value,)
 
 
 def _values(value: object) -> tuple[Any, ...]:
-    """One value, or the values of a list; a value that is itself a list stands in a list of lists."""
+    """Returns one value, or the values of a list; a value that is itself a list stands in a list of lists."""
     every = several(value) if value is not None else (None,)
     return tuple(tuple(each) if isinstance(each, list) else each for each in every)
 
@@ -158,7 +160,7 @@ def _scales(given: object, where: str, wrong: list[Problem]) -> dict[str, tuple[
     if not isinstance(given, Mapping):
         wrong.append(Problem(where, "scale", given, f"factors of {', '.join(SCALES)}"))
         return {}
-    found = {f"scale.{name}": several(values) for name, values in given.items()}
+    factors = {f"scale.{name}": several(values) for name, values in given.items()}
     wrong += [
         Problem(where, "scale", word, nearest(word, tuple(SCALES)))
         for name in given
@@ -167,11 +169,11 @@ def _scales(given: object, where: str, wrong: list[Problem]) -> dict[str, tuple[
     ]
     wrong += [
         Problem(where, name, each, "a factor above 0")
-        for name, values in found.items()
+        for name, values in factors.items()
         for each in values
         if not _positive(each)
     ]
-    return found
+    return factors
 
 
 def _outer(where: str, outer: Mapping[str, tuple[Any, ...]]) -> list[Problem]:
@@ -189,14 +191,15 @@ def _outer(where: str, outer: Mapping[str, tuple[Any, ...]]) -> list[Problem]:
 
 
 def _inner(where: str, inner: Mapping[str, tuple[Any, ...]], *, searched: bool) -> list[Problem]:
-    """Every value by itself, beside the first of all others; a search finds the micro-batch itself."""
+    """Returns the mistakes of every value by itself, beside the first of all other fields; a search finds the
+    micro-batch itself."""
     first = {"micro_batch_size": 1} if searched else {}
     first |= {name: values[0] for name, values in inner.items() if values}
-    found = dict.fromkeys(parse_recipe(_plain(first), where)[1])
+    mistakes = dict.fromkeys(parse_recipe(_plain(first), where)[1])
     for name, values in inner.items():
         for value in values[1:]:
-            found |= dict.fromkeys(parse_recipe(_plain({**first, name: value}), where)[1])
-    return list(found)
+            mistakes |= dict.fromkeys(parse_recipe(_plain({**first, name: value}), where)[1])
+    return list(mistakes)
 
 
 def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Figures of a sweep, of what its grid has: as in Subramanian et al. (arXiv 2410.00273), for any model and system."""
+"""Draws the figures of a sweep, of what its grid has: as in Subramanian et al. (arXiv 2410.00273), for any model and
+system."""
 
 from __future__ import annotations
 
@@ -27,34 +28,37 @@ _FACETED = 3  # factors of one figure of heat maps
 
 
 def figures(frame: Frame, best: Frame, tokens: float | None) -> dict[str, Figure]:
-    """Every figure that the points have something for, by name. ``best``: as of :mod:`projector.search.sweep.study`."""
+    """Returns every figure that the points have something for, by name. ``best``: of
+    :func:`projector.search.sweep.study.best`."""
     fine = frame[frame["status"] == "ok"]
     if fine.empty:
         return {}
     fine, best = (each.assign(of=[Path(str(name)).stem for name in each["system"]]) for each in (fine, best))
     tried = {name: sorted(frame[name].unique()) for name in frame if name.startswith("scale.")}
     scales = [name for name, values in tried.items() if len(values) > 1]
-    made: dict[str, Figure] = {}
-    for model, those in best.groupby("model", sort=False):
-        if not scales and those["gpus"].nunique() > 1:
-            made[f"{model}_scaling"] = _scaling(str(model), those, tokens)
-            made |= {f"{model}_{of}_optimum": _optimum(f"{model} on {of}", each) for of, each in those.groupby("of")}
+    drawn: dict[str, Figure] = {}
+    for model, of_model in best.groupby("model", sort=False):
+        if not scales and of_model["gpus"].nunique() > 1:
+            drawn[f"{model}_scaling"] = _scaling(str(model), of_model, tokens)
+            drawn |= {
+                f"{model}_{of}_optimum": _optimum(f"{model} on {of}", each) for of, each in of_model.groupby("of")
+            }
         if len(scales) > 1:
-            for (of, gpus), each in those.groupby(["of", "gpus"]):
+            for (of, gpus), each in of_model.groupby(["of", "gpus"]):
                 for some in _together(scales):
                     name = "_".join(word[6:].replace("+", "_") for word in some)
-                    made[f"{model}_{of}_{gpus}_{name}"] = _heats(
+                    drawn[f"{model}_{of}_{gpus}_{name}"] = _heats(
                         f"{model}, {gpus} x {of}", each, {word: tried[word] for word in some}, tokens
                     )
     if "recipe.tp" in fine and "recipe.pp" in fine and not scales:
         for (model, of, gpus), each in fine.groupby(["model", "of", "gpus"]):
             if each["recipe.pp"].nunique() > 1:
-                made[f"{model}_{of}_{gpus}_layouts"] = _layouts(f"{model}, {gpus} x {of}", each)
-    return made
+                drawn[f"{model}_{of}_{gpus}_layouts"] = _layouts(f"{model}, {gpus} x {of}", each)
+    return drawn
 
 
 def _together(scales: list[str]) -> Iterator[list[str]]:
-    """Three factors in one figure, else each pair of them in its own, at the best of all others."""
+    """Yields the factors of each figure: three in one, else each pair in its own, at the best of all others."""
     if len(scales) == _FACETED:
         yield scales
     else:
@@ -62,7 +66,7 @@ def _together(scales: list[str]) -> Iterator[list[str]]:
 
 
 def _scaling(model: str, best: Frame, tokens: float | None) -> Figure:
-    """Expected step, tokens/s/GPU and, for a token budget, days over GPUs, a line a system."""
+    """Draws the expected step, tokens/s/GPU and, for a token budget, days over GPUs, a line a system."""
     drawn, panels = figure(model, 3 if tokens else 2)
     counts = tuple(sorted(best["gpus"].unique()))
     for i, (of, each) in enumerate(best.groupby("of", sort=False)):
@@ -81,7 +85,7 @@ def _scaling(model: str, best: Frame, tokens: float | None) -> Figure:
 
 
 def _optimum(title: str, best: Frame) -> Figure:
-    """The best configuration over GPUs: its sizes, its time by part (where points are searched), its memory."""
+    """Draws the best configuration over GPUs: its sizes, its time by part (where points are searched), its memory."""
     line = best.sort_values("gpus")
     counts = tuple(line["gpus"])
     # a part has one colour in every figure, the longest the first
@@ -119,8 +123,10 @@ def _optimum(title: str, best: Frame) -> Figure:
 
 
 def _heats(title: str, best: Frame, scales: dict[str, list[float]], tokens: float | None) -> Figure:
-    """Tokens/s/GPU (or days) of the best point by two factors of a system, of a third factor a panel for each value; grey:
-    nothing fits; framed: the system as it is."""
+    """Draws tokens/s/GPU (or days) of the best point by two factors of a system, of a third factor a panel for each
+    value; grey: nothing fits; framed: the system as it is."""
+    from matplotlib.patches import Rectangle
+
     *panel, x, y = scales
     values = scales[panel[0]] if panel else [None]
     drawn, panels = figure(title, len(values), width=4.6 * len(values) + 1.4)
@@ -131,8 +137,8 @@ def _heats(title: str, best: Frame, scales: dict[str, list[float]], tokens: floa
     of = catalogue.cluster(str(best["system"].iloc[0]))
     image = None
     for axes, value in zip(panels, values, strict=True):
-        those = measure if value is None else measure[measure[panel[0]] == value]
-        table = those.pivot_table(index=y, columns=x, values="value", aggfunc="min" if tokens else "max")
+        shown = measure if value is None else measure[measure[panel[0]] == value]
+        table = shown.pivot_table(index=y, columns=x, values="value", aggfunc="min" if tokens else "max")
         table = table.reindex(index=scales[y], columns=scales[x])
         looks = {"cmap": "viridis_r" if tokens else "viridis", "vmin": low, "vmax": high}
         image = axes.imshow(table, origin="lower", aspect="auto", **looks)
@@ -140,7 +146,7 @@ def _heats(title: str, best: Frame, scales: dict[str, list[float]], tokens: floa
         _cells(axes, table, (low + high) / 2, dark_is_low=not tokens)
         if 1 in table.columns and 1 in table.index and value in (None, 1):
             place = table.columns.get_loc(1) - 0.5, table.index.get_loc(1) - 0.5
-            axes.add_patch(_frame(place))
+            axes.add_patch(Rectangle(place, 1, 1, fill=False, edgecolor=COLOURS[1], linewidth=2.5))
         axes.set_xticks(range(table.shape[1]), [_tick(x, of, each) for each in table.columns])
         axes.set_yticks(range(table.shape[0]), [_tick(y, of, each) for each in table.index])
         axes.set_xlabel(_named(x))
@@ -149,12 +155,6 @@ def _heats(title: str, best: Frame, scales: dict[str, list[float]], tokens: floa
             axes.set_title(f"{_named(panel[0])}: {_tick(panel[0], of, value)}", fontsize=10)
     drawn.colorbar(image, ax=panels, label=f"days to {_amount(tokens)} tokens" if tokens else "tokens/s/GPU")
     return drawn
-
-
-def _frame(place: tuple[float, float]) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle(place, 1, 1, fill=False, edgecolor=COLOURS[1], linewidth=2.5)
 
 
 def _cells(axes: Any, table: Frame, middle: float, *, dark_is_low: bool) -> None:
@@ -183,7 +183,8 @@ def _amount(tokens: float) -> str:
 
 
 def _layouts(title: str, every: Frame) -> Figure:
-    """Projected tokens/s/GPU of every layout over its pipeline, by tensor parallelism: how uneven the space is."""
+    """Draws the projected tokens/s/GPU of every layout over its pipeline, by tensor parallelism: how uneven the space
+    is."""
     drawn, (axes,) = figure(title)
     for i, (tp, each) in enumerate(every.groupby("recipe.tp")):
         look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}

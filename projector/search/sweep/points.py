@@ -1,4 +1,5 @@
-"""What a point comes to: a row of plain values, by projection or by search. Pure, and the same in every process."""
+"""Computes what a point comes to, by projection or by search: a row of plain values. Pure, and the same in every
+process."""
 
 from __future__ import annotations
 
@@ -28,15 +29,18 @@ _SHOWN = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "recompute_g
 
 
 def rows(points: Sequence[Point]) -> list[Row]:
-    """A row for each point: ``key``, its own values, ``status`` (``ok``, ``out-of-memory``, ``invalid``, ``unsupported``)
-    with its ``reason``, ``step_seconds``, ``tgs``, ``memory`` in bytes; of a searched one what was found as well."""
-    found: list[Row] = []
-    for cluster, alike in groupby(points, _cluster):
-        those = list(alike)
-        found += (
-            _projected(those, cluster) if "search" not in those[0] else [_searched(each, cluster) for each in those]
+    """Returns a row for each point: ``key``, its own values, ``status`` (``ok``, ``out-of-memory``, ``invalid``,
+    ``unsupported``) with its ``reason``, ``step_seconds``, ``tgs``, ``memory`` in bytes; for a searched point the
+    layout and the time by part as well."""
+    all_rows: list[Row] = []
+    for cluster, neighbours in groupby(points, _cluster):
+        of_cluster = list(neighbours)
+        all_rows += (
+            _projected(of_cluster, cluster)
+            if "search" not in of_cluster[0]
+            else [_searched(each, cluster) for each in of_cluster]
         )
-    return found
+    return all_rows
 
 
 def _cluster(point: Point) -> Cluster:
@@ -46,8 +50,8 @@ def _cluster(point: Point) -> Cluster:
 
 @lru_cache(maxsize=4096)
 def scaled(name: str, factors: tuple[tuple[str, Any], ...]) -> Cluster:
-    """The cluster, GPU or file ``name`` with factors of :data:`SCALES` (``flops+memory_bandwidth``: of both); one object for
-    one answer, so that what is remembered of it stays. Raises :class:`InputError`."""
+    """Returns the cluster of the name or file ``name`` with factors of :data:`SCALES` (``flops+memory_bandwidth``:
+    both); one object for one answer, so that caches keyed by the object hold. Raises :class:`InputError`."""
     cluster = catalogue.cluster(name)
     for word, factor in factors:
         for each in word.split("+") if factor != 1 else ():
@@ -97,8 +101,8 @@ def _searched(point: Point, cluster: Cluster) -> Row:
     limits = Limits(seconds=held.get("seconds"), margin=held.get("memory_margin", 0.0), top=1)
     nothing: Row = {"step_seconds": None, "tgs": None, "memory": None}
     try:
-        made = space(_load(point), cluster, only=_lists(held.get("fix")), vary=_lists(held.get("vary")))
-        found = search(made, cluster, objective, limits, explained=False)
+        search_space = space(_load(point), cluster, only=_lists(held.get("fix")), vary=_lists(held.get("vary")))
+        found = search(search_space, cluster, objective, limits, explained=False)
     except InputError as error:
         return _head(point) | {"status": "invalid", "reason": str(error)} | nothing
     except Unsupported as error:
@@ -113,30 +117,30 @@ def _searched(point: Point, cluster: Cluster) -> Row:
 
 
 def explained(point: Point) -> Row:
-    """Of a point that was projected, what a searched one has as well: its layout and its time by part."""
+    """Returns for a projected point what a searched one has as well: its layout and its time by part."""
     load = _load(point)
     return _result_of(load, project(load, _cluster(point)))
 
 
-def _result_of(load: Workload, made: Projection) -> Row:
+def _result_of(load: Workload, projection: Projection) -> Row:
     row: Row = {f"best.{name}": getattr(load.recipe, name) for name in _SHOWN} | {"best.dp": load.dp}
-    row |= {"verdict": made.memory.status, "assumed": "+".join(sorted(kinds(made.assumed)))}
-    return row | {f"time.{name}": seconds for name, seconds in made.breakdown.items()}
+    row |= {"verdict": projection.memory.status, "assumed": "+".join(sorted(kinds(projection.assumed)))}
+    return row | {f"time.{name}": seconds for name, seconds in projection.breakdown.items()}
 
 
 def expected(point: Point, row: Mapping[str, Any], known: Knowledge) -> Row:
-    """The expected step of a point that has its layout and its time by part, the ends of its interval, in seconds, and the
-    throughput of that step."""
+    """Returns the expected step of a point that has its layout and its time by part, the ends of its interval, in
+    seconds, and the throughput of that step."""
     fields = {name: row[f"best.{name}"] for name in _SHOWN if row[f"best.{name}"] == row[f"best.{name}"]}
     load = with_fields(_load(point), {name: int(v) if isinstance(v, float) else v for name, v in fields.items()})
     breakdown = {name[5:]: value for name, value in row.items() if name.startswith("time.") and value == value}
     facts = facts_of(load, _cluster(point), row["step_seconds"], breakdown, (), known.law)
     assumed = row.get("assumed")
-    found = known.of(
+    expectation = known.of(
         replace(facts, assumed=frozenset(assumed.split("+") if assumed and isinstance(assumed, str) else ()))
     )
-    ends = {f"expected.{name}": getattr(found, name) for name in ("low", "middle", "high")}
-    return ends | {"expected.tgs": row["tgs"] * row["step_seconds"] / found.middle}
+    ends = {f"expected.{name}": getattr(expectation, name) for name in ("low", "middle", "high")}
+    return ends | {"expected.tgs": row["tgs"] * row["step_seconds"] / expectation.middle}
 
 
 def _lists(given: Mapping[str, Any] | None) -> dict[str, tuple[Any, ...]]:
@@ -144,5 +148,5 @@ def _lists(given: Mapping[str, Any] | None) -> dict[str, tuple[Any, ...]]:
 
 
 def _number(value: Any) -> float | None:
-    """None for what is no number: files know no NaN."""
+    """Returns None for what is no number: files know no NaN."""
     return float(value) if value == value else None

@@ -1,5 +1,5 @@
-"""Runs the points of a grid that are not known yet: here, on all cores, or on a Dask cluster. What a batch comes to is
-added once, when it is done; a worker that dies loses nothing but time."""
+"""Runs the points of a grid that are not known yet: here, on all cores, or on a Dask cluster. The rows of a batch are
+stored when it is done; a worker that dies loses nothing but time."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def run(
     scheduler: str | None = None,
     told: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """How many points were new. ``workers``: processes (1: this one); ``scheduler``: address of a Dask scheduler instead.
-    Raises :class:`InputError` where there is no such scheduler."""
+    """Adds the rows of all new points to ``store``; returns how many there were. ``workers``: processes (1: this one);
+    ``scheduler``: address of a Dask scheduler instead. Raises :class:`InputError` where there is no such scheduler."""
     done = 0
-    with _pool(workers, scheduler) as made:
-        for found in made(_batches(grid, store.known, workers)):
-            store.add(found)
-            done += len(found)
+    with _pool(workers, scheduler) as pool:
+        for rows_of_batch in pool(_batches(grid, store.known, workers)):
+            store.add(rows_of_batch)
+            done += len(rows_of_batch)
             told(done)
     return done
 
 
 def _batches(grid: Grid, known: set[str], workers: int) -> Iterator[Batch]:
-    """Points that are new, each with its ``key``; of a small grid fewer together, so that no worker is idle."""
+    """Yields batches of new points, each with its ``key``; smaller ones for a small grid, so that no worker is idle."""
     share = -(-len(grid) // (_AHEAD * workers))
     size = min(_PROJECTED, max(256, share)) if grid.search is None else _SEARCHED
     new = ({"key": key, **point} for point in grid.points() if (key := key_of(point)) not in known)
@@ -58,8 +58,8 @@ def _batches(grid: Grid, known: set[str], workers: int) -> Iterator[Batch]:
 @contextmanager
 def _pool(workers: int, scheduler: str | None) -> Iterator[Callable[[Iterator[Batch]], Iterator[Rows]]]:
     if scheduler:
-        with _dask(scheduler) as made:
-            yield made
+        with _dask(scheduler) as dask_pool:
+            yield dask_pool
     elif workers == 1:
         yield lambda batches: map(rows, batches)
     else:

@@ -1,7 +1,8 @@
-"""Rows of a sweep on disk: appended as they are made, by the key of each point, so that an interrupted sweep goes on.
+"""Keeps rows of a sweep on disk: appended as they are made, by the key of each point, so that an interrupted sweep goes
+on.
 
-``NAME.jsonl``: a line of JSON each, the first one says what wrote it. ``NAME.parquet``: a folder of parts, each whole or not
-there (pyarrow, in the extra ``sweep``).
+``NAME.jsonl``: a line of JSON each, the first one says what wrote it. ``NAME.parquet``: a folder of parts, each whole
+or not there (pyarrow, in the extra ``sweep``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ FORMAT = 1
 
 
 def opened(path: Path) -> Lines | Parts:
-    """Raises :class:`InputError` for a file of another version or of something else, and where it cannot be written."""
+    """Returns the store at ``path``. Raises :class:`InputError` for a file of another version or of something else, and
+    where it cannot be written."""
     if path.suffix == ".jsonl":
         return Lines(path)
     if path.suffix == ".parquet":
@@ -43,7 +45,7 @@ def _check(path: Path, head: object) -> None:
 
 
 class Lines:
-    """A file of lines; a last line that was cut is cut off."""
+    """A file of JSON lines; a last line that was cut is removed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -78,7 +80,7 @@ class Lines:
         self._out.flush()
 
     def frame(self) -> Any:
-        """Every row that is kept."""
+        """Returns every row of the file as a pandas frame."""
         import pandas as pd
 
         with self.path.open(encoding="utf-8") as lines:
@@ -125,7 +127,7 @@ class Parts:
             self.known.update(row["key"] for row in rows)
 
     def frame(self, columns: list[str] | None = None) -> Any:
-        """Every row that is kept."""
+        """Returns every row of the folder as a pandas frame."""
         import pandas as pd
 
         files = self._files()
@@ -133,4 +135,4 @@ class Parts:
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
     def close(self) -> None:
-        """Every part is closed already."""
+        """Does nothing: every part is closed already."""

@@ -1,4 +1,4 @@
-"""What a sweep found: the fastest point of each model, system and number of GPUs, with its layout and its time by part."""
+"""Finds the fastest point of a sweep for each model, system and number of GPUs, with its layout and its time by part."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ Frame = Any  # a pandas.DataFrame: the types of its columns are those of a file
 
 
 def best(frame: Frame, grid: Grid, known: Knowledge) -> Frame:
-    """A row each, by model, system, factors and GPUs, with the step to expect by what is ``known`` (``expected.middle``) and
-    its interval. Points that were projected get what searched ones have: ``best.*`` and ``time.*``."""
+    """Returns the fastest row for each model, system, factors and GPUs, with the step to expect by what is ``known``
+    (``expected.middle``) and its interval. Points that were projected get what searched ones have: ``best.*`` and
+    ``time.*``."""
     fine = frame[frame["status"] == "ok"]
     if fine.empty:
         return fine
@@ -35,7 +36,7 @@ def best(frame: Frame, grid: Grid, known: Knowledge) -> Frame:
 
 
 def layout(row: Frame) -> dict[str, Any]:
-    """The fields of the layout of a row, whole numbers as such."""
+    """Returns the fields of the layout of a row, whole numbers as such."""
     fields = {name[5:]: value for name, value in row.items() if name.startswith("best.") and value == value}
     return {
         name: int(value) if isinstance(value, float) and value.is_integer() else value
