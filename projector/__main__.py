@@ -1,4 +1,5 @@
-"""``python -m projector``: one configuration projected and shown. Exit 0, or 2 with every mistake of the input."""
+"""``python -m projector``: projects one configuration and shows it. Exits with 0, or with 2 and every mistake of the
+input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A projection in a few lines, as a card for a notebook, and as plain values: the answer without the details."""
+"""Shows a projection in a few lines, as a card for a notebook, and as plain values: the answer without the details."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LEAST = 0.002  # share of a step below which a part is not named
 
 
 def text(made: Projection) -> str:
-    """Five lines: what, the layout, the verdict, what to expect, where the step goes."""
+    """Returns five lines: model and GPUs, the layout, the verdict on memory, the step to expect, where the step goes."""
     return "\n".join((_title(made), _layout(made), made.memory.verdict, *_expected(made), _parts(made)))
 
 
@@ -74,8 +74,8 @@ def values(made: Projection) -> dict[str, Any]:
 
 
 def html(made: Projection) -> str:
-    """Returns the same lines with the breakdown as a bar. It takes its ink from the page, so that it suits a dark one,
-    too."""
+    """Returns the lines of :func:`text` with the breakdown as a bar. The card takes its ink from the page, so that it
+    suits a dark one, too."""
     from html import escape
 
     shares = _shares(made)
@@ -117,15 +117,15 @@ def _layout(made: Projection) -> str:
 
 
 def _expected(made: Projection) -> Iterator[str]:
-    """Nothing of the speed of a run that cannot be."""
+    """Yields the line of the step to expect; nothing for a run that does not fit."""
     if made.memory.order == 2:
         return
-    found = Knowledge().expect(made)
+    expectation = Knowledge().expect(made)
     tokens = made.tgs * made.step_seconds
-    ends = f"{seconds(found.low)} to {seconds(found.high)}, {factor(found.half_width)}"
+    ends = f"{seconds(expectation.low)} to {seconds(expectation.high)}, {factor(expectation.half_width)}"
     yield (
-        f"Expected: {seconds(found.middle)} s a step ({ends}), "
-        f"{tokens / found.middle:,.0f} tokens/s/GPU, MFU {percent(made.mfu * made.step_seconds / found.middle)}"
+        f"Expected: {seconds(expectation.middle)} s a step ({ends}), "
+        f"{tokens / expectation.middle:,.0f} tokens/s/GPU, MFU {percent(made.mfu * made.step_seconds / expectation.middle)}"
     )
 
 
@@ -157,7 +157,7 @@ def figure(made: Projection, what: str) -> Any:
 
 
 def _shares(made: Projection) -> list[tuple[str, float, str]]:
-    """Parts of the step worth a name, each with its share and its colour."""
+    """Returns the parts of the step that are worth a name, each with its share and its colour."""
     return [
         (name, made.breakdown[name] / made.step_seconds, colour)
         for name, colour in zip(PARTS, _COLOURS, strict=True)
@@ -166,14 +166,14 @@ def _shares(made: Projection) -> list[tuple[str, float, str]]:
 
 
 def _bar(made: Projection) -> Any:
-    """Where the step goes, as one bar in seconds."""
+    """Draws where the step goes, as one bar in seconds."""
     from matplotlib.figure import Figure
 
-    drawn, left = Figure(figsize=(9, 2.2), layout="constrained"), 0.0
+    drawn, end = Figure(figsize=(9, 2.2), layout="constrained"), 0.0
     axes = drawn.subplots()
     for name, share, colour in _shares(made):
-        axes.barh(0, share * made.step_seconds, left=left, color=colour, label=_part(name, share))
-        left += share * made.step_seconds
-    axes.set(yticks=[], xlabel="s", title=_title(made), xlim=(0, left))
+        axes.barh(0, share * made.step_seconds, left=end, color=colour, label=_part(name, share))
+        end += share * made.step_seconds
+    axes.set(yticks=[], xlabel="s", title=_title(made), xlim=(0, end))
     drawn.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return drawn

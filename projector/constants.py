@@ -1,6 +1,5 @@
-"""Every constant that a projection rests on, by name: those of the code, of frameworks, of the efficiency files, of
-collectives, of data sheets.
-"""
+"""Lists every constant that a projection rests on, by name: those of the code, of frameworks, of the efficiency files,
+of collectives, of data sheets."""
 
 from __future__ import annotations
 
@@ -16,17 +15,18 @@ _WITHOUT = ("__main__", "benchmark", "cli", "io", "intake")
 
 
 def modules() -> tuple[str, ...]:
-    """The modules whose constants are parameters."""
+    """Returns the modules whose constants are parameters."""
     import projector
 
-    found = (module.name for module in pkgutil.walk_packages(projector.__path__, "projector."))
+    names = (module.name for module in pkgutil.walk_packages(projector.__path__, "projector."))
     without = tuple(f"projector.{room}" for room in _WITHOUT)
-    return tuple(name for name in found if not f"{name}.".startswith(tuple(f"{room}." for room in without)))
+    return tuple(name for name in names if not f"{name}.".startswith(tuple(f"{room}." for room in without)))
 
 
 def every() -> Mapping[str, Parameter | Count]:
-    """``kernels.nearest_shapes.REACH``, ``frameworks.primus.runtime.step_ms``, ``efficiency.gfx950.gemm.loop.bf16``,
-    ``collectives.nccl.link.intra``, ``gpus.mi355x.memory_gib``, …, in that order of rooms."""
+    """Returns all constants by name: ``kernels.nearest_shapes.REACH``, ``frameworks.primus.runtime.step_ms``,
+    ``efficiency.gfx950.gemm.loop.bf16``, ``collectives.nccl.link.intra``, ``gpus.mi355x.memory_gib``, …, in that order
+    of rooms."""
     return dict([*_code(), *_frameworks(), *_efficiency(), *_collectives(), *_quoted("gpus"), *_quoted("clusters")])
 
 
@@ -66,8 +66,8 @@ def _quoted(folder: str) -> Iterator[tuple[str, Parameter]]:
 
 
 def _figures(path: Path) -> Mapping[str, Parameter]:
-    """``memory_gib``, ``peak_tflops.bf16``, ``intra.bandwidth_gbs``, … of a GPU or cluster file that has been read and
-    checked, each with the kind and title of the source that covers it."""
+    """Returns ``memory_gib``, ``peak_tflops.bf16``, ``intra.bandwidth_gbs``, … of a GPU or cluster file that has been
+    read and checked, each with the kind and title of the source that covers it."""
     from projector.hardware.yaml_file import described
 
     mapping = described(path)

@@ -1,7 +1,7 @@
-"""The ``dataclass`` of the standard library, whose methods are written when they are first called.
+"""The ``dataclass`` of the standard library, whose methods are compiled when they are first called.
 
-A command imports some 300 such classes and uses few methods of each. The standard library compiles six methods a class at
-import: that was a third of the time until a command began.
+A command imports some 300 such classes and uses few methods of each. The standard library compiles six methods a class
+at import: that was a third of the time until a command began.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ else:
 
 
 def _later(name: str, cls: type, write: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
-    """A method that puts what ``write`` makes of ``cls`` in its own place when it is first called."""
+    """Returns a method that, when first called, replaces itself by what ``write`` makes of ``cls``."""
 
     def method(self: Any, *values: Any, **named: Any) -> Any:
         written = write(cls)

@@ -1,7 +1,7 @@
-"""What is seen of a projection when measured runs are to say how far off it is: the random effects that act on it.
+"""The random effects that act on a projection when measured runs say how far off it is.
 
-:mod:`projector.posterior` says what they are; here stands which of them a run has, what each is multiplied with, and
-how widely each may scatter before any run is known.
+:mod:`projector.posterior` says what effects are; this file says which of them a run has, what each is multiplied with,
+and how widely each may scatter before any run is known.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Facts:
 
     @cached_property
     def effects(self) -> dict[Effect, float]:
-        """By effect, what it is multiplied with."""
+        """Returns the factor of every effect of the run."""
         apart = " on a CPU" if self.processor else ""
         return {(term, f"{level}{apart}"): x for (term, level), x in self._effects.items()}
 
@@ -85,7 +85,7 @@ class Facts:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for two measurements of one configuration by one source."""
+        """Returns a key that is equal for two measurements of one configuration by one source."""
         sizes = ",".join(f"{part}={share:.9g}" for part, share in sorted(self.shares.items()))
         return f"{self.source}|{self.gpu}|{self.framework}|{self.model}|{self.step_seconds:.9g}|{sizes}"
 
@@ -106,7 +106,7 @@ def shares(breakdown: Mapping[str, float], crossing: Collection[str] = ()) -> di
 
 
 def of_stack(term: str) -> bool:
-    """Whether the effects of a term belong to one stack alone: its source, what it left open, the run itself."""
+    """Returns whether the effects of a term belong to one stack alone: its source, what it left open, the run itself."""
     return term.endswith("source") or term.startswith("assumed") or term == "run"
 
 
@@ -123,11 +123,11 @@ class Prior:
     scatter: Mapping[str, float] = field(default_factory=dict)
 
     def variances(self, effects: Iterable[Effect]) -> Array:
-        """Variance of each effect, (n,)."""
+        """Returns the variance of each effect, (n,)."""
         return np.array([self.deviations.get(term, 0.0) ** 2 for term, _ in effects])
 
     def design(self, facts: Sequence[Facts], effects: Sequence[Effect]) -> Array:
-        """The matrix (facts, effects) of what each effect is multiplied with; what it does not know is left out."""
+        """Returns the matrix (facts, effects) of the factors of effects; other effects of a run are left out."""
         place = {effect: column for column, effect in enumerate(effects)}
         z = np.zeros((len(facts), len(place)))
         for row, each in enumerate(facts):

@@ -1,4 +1,4 @@
-"""What is wrong with an input: every mistake of a file at once, in one shape."""
+"""Reports what is wrong with an input: every mistake of a file at once, in one shape."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class _Short(reprlib.Repr):
 
 
 def _short() -> _Short:
-    """What a user wrote, shown whole where people wrote it and cut where a machine or an attacker did."""
+    """Returns a ``repr`` that shows values whole where people wrote them and cuts them where a machine or an attacker
+    did."""
     short = _Short()
     short.maxlevel, short.maxdict, short.maxlist, short.maxtuple, short.maxset = 3, 12, 24, 24, 12
     short.maxstring, short.maxother, short.maxlong = 300, 300, 60
@@ -90,7 +91,7 @@ def raise_all(problems: Sequence[Problem]) -> None:
 
 @contextmanager
 def adding_to(problems: list[Problem]) -> Iterator[None]:
-    """What is wrong in the block goes to ``problems``, and what follows the block goes on."""
+    """Adds the problems of the block to ``problems``, and goes on behind the block."""
     try:
         yield
     except InputError as error:
@@ -116,8 +117,8 @@ class NoMeasurement(ValueError):
 
 
 def nearest(word: str, known: Sequence[str], n: int = 3) -> str:
-    """``"one of a, b, c"`` with the nearest of ``known`` first, for use as ``Problem.expected``: those that begin as it does
-    before those that are as long."""
+    """Returns text for ``Problem.expected`` that names up to ``n`` of ``known`` that are like ``word``, those with the
+    same beginning first; where none is like it, the first of them."""
     text = str(word).lower()
     close = difflib.get_close_matches(text, list(known), n=2 * n, cutoff=0.5)
     close = sorted(close, key=lambda name: not name.startswith(text))[:n]

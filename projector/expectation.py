@@ -1,4 +1,4 @@
-"""From projections to what to expect of them, with runs of one's own where there are some."""
+"""Turns projections into expected steps, with the user's own runs where there are some."""
 
 from __future__ import annotations
 
@@ -42,64 +42,65 @@ class Knowledge:
 
     @cached_property
     def posterior(self) -> Posterior:
-        """The posterior after the timed parts and the user's own runs."""
+        """Returns the posterior after the timed parts and the user's own runs."""
         return (self.known or posterior.load()).given((*self.timed, *self.runs))
 
     @cached_property
     def anchor(self) -> Run | None:
-        """The user's run where there is just one."""
+        """Returns the user's run where there is just one, else None."""
         runs = posterior.distinct(self.runs)
         return runs[0] if len(runs) == 1 else None
 
     def expect(self, made: Projection, assumed: Collection[str] = ()) -> Expectation:
-        """Returns the step of a projection, in seconds. ``assumed``: by the reader of its configuration."""
+        """Returns the step to expect of a projection, in seconds. ``assumed``: what the reader of its configuration
+        assumed."""
         return self.of(self.facts(made, assumed))
 
     def of(self, facts: Facts) -> Expectation:
-        """Returns the step of a projection, in seconds. One run of the user's own is trusted: the step is what was
-        measured times the ratio of the two, so that the run itself is expected to take what it took. Several are
-        weighed against each other."""
+        """Returns the step to expect of a projection's facts, in seconds. One run of the user's own is trusted: the
+        step is the measured one times the ratio of the two, so that the run itself is expected to take what it took.
+        Several runs are weighed against each other."""
         known = self.posterior
         if self.anchor is None:
-            found = known.expect(facts)
+            expectation = known.expect(facts)
         else:
             free = known.before.expect(facts).half_width if known.before else math.inf
             of, measured = known.ratio(facts, self.anchor.facts, most=free), self.anchor.measured_seconds
-            found = replace(of, low=of.low * measured, middle=of.middle * measured, high=of.high * measured)
-        return replace(found, unusual=reference_law.words(facts.law), grade=self.grade(facts))
+            expectation = replace(of, low=of.low * measured, middle=of.middle * measured, high=of.high * measured)
+        return replace(expectation, unusual=reference_law.words(facts.law), grade=self.grade(facts))
 
     def grade(self, facts: Facts) -> str:
-        """Of what kind the evidence is (:data:`projector.posterior.GRADES`): the worst that holds of it."""
+        """Returns the kind of the evidence (:data:`projector.posterior.GRADES`): the worst that holds of ``facts``."""
         if facts.assumed:
             return posterior.ASSUMED
-        alike = (run.facts.gpu == facts.gpu and run.facts.framework == facts.framework for run in self.runs)
-        if self.timed or any(alike):
+        same_stack = (run.facts.gpu == facts.gpu and run.facts.framework == facts.framework for run in self.runs)
+        if self.timed or any(same_stack):
             return posterior.HERE
         return posterior.MODELLED if self.posterior.nearest(facts) is None else posterior.ELSEWHERE
 
     def after_timing(self, made: Projection, live: Projection) -> Knowledge:
-        """The same after layers of the step were timed: what kernels and host take is observed part by part. ``live``:
-        ``made`` with the timed layers put in."""
+        """Returns the knowledge after layers of the step were timed, which observes kernels and host part by part.
+        ``live``: ``made`` with the timed layers put in."""
         facts, timed = self.facts(made), []
         for part in _TIMED:
             projected, measured = (each.breakdown.get(f"{part}_s", 0.0) for each in (made, live))
             if projected > 0.0 and measured > 0.0:
-                alone = replace(facts, shares={part: 1.0}, step_seconds=projected, timed=True)
-                timed.append(Run(facts=alone, measured_seconds=measured))
+                facts_of_part = replace(facts, shares={part: 1.0}, step_seconds=projected, timed=True)
+                timed.append(Run(facts=facts_of_part, measured_seconds=measured))
         return replace(self, timed=(*self.timed, *timed))
 
     def ratio(self, target: Projection, base: Projection, assumed: Collection[str] = ()) -> Expectation:
-        """Returns the step of ``target``, a variant of ``base``, over that of ``base``: what both share cancels."""
+        """Returns the step of ``target``, a variant of ``base``, over that of ``base``: effects that both share cancel."""
         return self.posterior.ratio(self.facts(target, assumed), self.facts(base, assumed), variant=True)
 
     def facts(self, made: Projection, assumed: Collection[str] = ()) -> Facts:
-        """Returns what the posterior sees of a projection."""
+        """Returns the facts of a projection."""
         texts = (*assumed, *made.assumed)
         return facts_of(made.resolved.workload, made.cluster, made.step_seconds, made.breakdown, texts, self.law)
 
     @property
     def law(self) -> Mapping[str, float]:
-        """Coefficients of :mod:`projector.reference_law`."""
+        """Returns the coefficients of :mod:`projector.reference_law`."""
         return (self.known or posterior.load()).law
 
 
@@ -114,9 +115,9 @@ def facts_of(
     unread: Collection[str] = (),
     source: str = "own",
 ) -> Facts:
-    """Returns what the posterior sees of any projection of ``workload``. ``breakdown``: exposed seconds by part, empty
-    where there is none; ``law``: coefficients of :mod:`projector.reference_law`; ``unread``: words of the input that
-    nobody understood."""
+    """Returns the facts of any projection of ``workload``. ``breakdown``: exposed seconds by part, empty where there is
+    none; ``law``: coefficients of :mod:`projector.reference_law`; ``unread``: words of the input that nobody
+    understood."""
     processor = cluster.gpu.vendor == "cpu"
     return Facts(
         step_seconds=step_seconds,
@@ -148,9 +149,9 @@ def kinds(assumed: Collection[str]) -> set[str]:
 
 
 def memory_grade(made: Projection, assumed: Collection[str] = ()) -> str:
-    """Returns of what kind the evidence of its memory is, one of :data:`projector.posterior.GRADES`: how far off a peak may
-    be was seen on measured runs, except of layers whose saved tensors nobody has counted. ``assumed``: by the reader of its
-    configuration."""
+    """Returns the kind of the evidence for the memory, one of :data:`projector.posterior.GRADES`: how far off a peak
+    may be was seen on measured runs, except for layers whose saved tensors nobody has counted. ``assumed``: what the
+    reader of the configuration assumed."""
     if kinds((*assumed, *made.assumed)):
         return posterior.ASSUMED
     return posterior.MODELLED if uncounted(made.resolved.workload.model) else posterior.ELSEWHERE

@@ -1,8 +1,8 @@
 """``import projector``: projections, searches and sweeps from words, as people write them in Python.
 
-Arguments are those of the command line without dashes: ``model``, ``gpu`` (or ``cluster``), ``gpus``, ``framework``, and
-every recipe field by Megatron-LM's name for its argument or the short one (``tensor_model_parallel_size`` or ``tp``). What
-is left out is chosen as the command line chooses it, and is among what a projection has assumed.
+Arguments are those of the command line without dashes: ``model``, ``gpu`` (or ``cluster``), ``gpus``, ``framework``,
+and every recipe field by Megatron-LM's name for its argument or the short one (``tensor_model_parallel_size`` or
+``tp``). What is left out is chosen as the command line chooses it, and is among what a projection has assumed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _FLAG = re.compile(r"--([a-z][a-z-]*)( [A-Z]+(?:\|[A-Z]+)*)?")
 def project(
     workload: Workload | str | None = None, cluster: Cluster | str | None = None, mode: str = "simulate", **words: Any
 ) -> Projection:
-    """Returns one training step: of a typed ``workload`` on a ``cluster`` (:func:`projector.projection.project`), or of
-    words.
+    """Returns the projection of one training step: of a typed ``workload`` on a ``cluster``
+    (:func:`projector.projection.project`), or of words.
 
     >>> project(model="llama3_70b", gpu="h100", gpus=512, tp=8, pp=4, seq_length=8192)
 
@@ -64,17 +64,17 @@ def project(
 
     with _read(words, "project") as (case, options):
         case = laid_out(case, options)
-        made = projection.project(
+        projected = projection.project(
             case.workload, case.cluster, mode, settings=case.settings, communication=communication
         )
-    return replace(made, assumed=(*case.assumed, *made.assumed))
+    return replace(projected, assumed=(*case.assumed, *projected.assumed))
 
 
 def search(
     *, budget: float | None = BUDGET, top: int = 10, objective: str = "tgs", memory_margin: float = 0.0, **words: Any
 ) -> Found:
     """Returns the best configurations; recipe fields among the words are held. ``budget``: CPU seconds (None: until no
-    other is better). Raises :class:`InputError` where nothing fits, with what would."""
+    other is better). Raises :class:`InputError` where nothing fits, with changes that would fit."""
     from projector.cli.layout import held
     from projector.search.found import Limits
     from projector.search.found import search as found_in
@@ -102,12 +102,13 @@ def search(
 
 
 def sweep(**words: Any) -> Sweep:
-    """A projection for every combination of words that have several values in a list.
+    """Returns a projection for every combination of words that have several values in a list.
 
     >>> sweep(model="llama3_8b", gpu=["h100", "mi300x"], gpus=64, tp=[1, 2, 4], global_batch_size=512).to_pandas()
 
     Raises :class:`InputError` with every word that is unknown or wrong; a combination that cannot run is a row with its
-    reason."""
+    reason.
+    """
     from projector.search.sweep.grid import parsed
 
     words = {name: value for name, value in words.items() if value is not None}
@@ -127,10 +128,10 @@ def sweep(**words: Any) -> Sweep:
         return Sweep(grid=parsed({**content, "recipe": recipe}, "sweep()", Path()))
     except InputError as error:
         batch = "recipe.global_batch_size"  # follows from model and GPUs, which are missing then
-        left = [
+        remaining = [
             each for each in error.problems if each.key != batch or None not in (content["gpus"], content.get("model"))
         ]
-        raise InputError(replace(each, key="gpu") if each.key == "system" else each for each in left) from None
+        raise InputError(replace(each, key="gpu") if each.key == "system" else each for each in remaining) from None
 
 
 def expect(
@@ -142,10 +143,10 @@ def expect(
 
     >>> expect(p, runs="train.log")
 
-    ``runs``: measured runs of one's own, which teach beside what the package carries: training logs and tables of runs by
+    ``runs``: the user's own measured runs, which add to what the package carries: training logs and tables of runs by
     their paths (the GPU of ``made`` where they name none), or projections, each with the seconds that one of its steps
     was measured to take. ``assumed``: what the reader of the configuration had to assume, beyond what the projection
-    says itself. Raises :class:`InputError` for a file that cannot be read.
+    assumes itself. Raises :class:`InputError` for a file that cannot be read.
     """
     from projector.cli.runs import read
 
@@ -153,42 +154,42 @@ def expect(
         raise InputError([Problem("expect()", "", made, "a projection: expect(project(model=…, gpu=…))")])
     if not isinstance(runs, (str, Path)) and not hasattr(runs, "__iter__"):
         raise InputError([Problem("expect()", "runs", runs, "a file, or measured steps: [(projection, seconds), …]")])
-    known, own = Knowledge(), list[Run]()
+    known, user_runs = Knowledge(), list[Run]()
     for each in (runs,) if isinstance(runs, (str, Path)) else runs:
         if isinstance(each, tuple):
-            own.append(Run(facts=known.facts(each[0]), measured_seconds=each[1]))
+            user_runs.append(Run(facts=known.facts(each[0]), measured_seconds=each[1]))
         else:
-            own += read(each, made.cluster.gpu.name)
-    return Knowledge(runs=tuple(own)).expect(made, assumed)
+            user_runs += read(each, made.cluster.gpu.name)
+    return Knowledge(runs=tuple(user_runs)).expect(made, assumed)
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep(Rows):
-    """The rows of a sweep, made when first asked for."""
+    """The rows of a sweep, which are projected when first asked for."""
 
     grid: Grid
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """Plain values: model, gpu, gpus, the fields that vary, ``status`` with its ``reason``, ``step_seconds`` and what
-        measured runs let expect of it (``low``, ``expected``, ``high``), ``tgs``, ``memory_gib``."""
+        """Returns plain values: model, gpu, gpus, the fields that vary, ``status`` with its ``reason``,
+        ``step_seconds`` and the expected step (``low``, ``expected``, ``high``), ``tgs``, ``memory_gib``."""
         from projector.search.sweep import points
 
-        knowledge, found = Knowledge(), []
+        knowledge, rows = Knowledge(), []
         many = list(self.grid.points())
         for point, row in zip(many, points.rows(many), strict=True):
             step: dict[str, Any] = dict.fromkeys(("low", "middle", "high"))
             if row["status"] == "ok":
-                told = points.expected(point, row | points.explained(point), knowledge)
-                step = {name: told[f"expected.{name}"] for name in step}
+                expected = points.expected(point, row | points.explained(point), knowledge)
+                step = {name: expected[f"expected.{name}"] for name in step}
             fields = {name: row[f"recipe.{name}"] for name, values in self.grid.inner.items() if len(values) > 1}
-            found.append(
+            rows.append(
                 {"model": row["model"], "gpu": row["system"], "gpus": row["gpus"], **fields}
                 | {"status": row["status"], "reason": row["reason"], "step_seconds": row["step_seconds"]}
                 | {"low": step["low"], "expected": step["middle"], "high": step["high"], "tgs": row["tgs"]}
                 | {"memory_gib": row["memory"] and row["memory"] / _GIB}
             )
-        return found
+        return rows
 
     def __len__(self) -> int:
         return len(self.grid)
@@ -199,8 +200,8 @@ class Sweep(Rows):
 
         picture, (axes,) = figure("speed against memory")
         for colour, gpu in zip(COLOURS * len(self), dict.fromkeys(row["gpu"] for row in self.rows), strict=False):
-            those = [row for row in self.rows if row["gpu"] == gpu and row["status"] == "ok"]
-            axes.scatter([row["memory_gib"] for row in those], [row["tgs"] for row in those], color=colour, label=gpu)
+            ok = [row for row in self.rows if row["gpu"] == gpu and row["status"] == "ok"]
+            axes.scatter([row["memory_gib"] for row in ok], [row["tgs"] for row in ok], color=colour, label=gpu)
         tidy(axes, "allocated on the fullest rank (GiB)", "tokens/s/GPU")
         axes.legend(frameon=False)
         return picture
@@ -216,7 +217,7 @@ class Sweep(Rows):
 
 
 def _samples(content: Mapping[str, Any], seq_length: Any) -> int:
-    """One batch for all points, by the largest model and the most GPUs."""
+    """Returns one batch for all points, by the largest model and the most GPUs."""
     from projector.intake.architecture import load_architecture
 
     models = [load_architecture(str(name)).model for name in _several(content["model"])]
@@ -229,13 +230,14 @@ def _several(value: Any) -> Sequence[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Ranges and tuples as lists."""
+    """Returns ranges and tuples as lists."""
     return list(value) if isinstance(value, (range, tuple)) else value
 
 
 @contextmanager
 def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, argparse.Namespace]]:
-    """The case of these words as the command line reads them; what is wrong with it then, too, is said of the words."""
+    """Yields the case of ``words`` as the command line reads it; later mistakes, too, are reported as mistakes of the
+    words."""
     from projector.cli.inputs import blamed, collected, read_case
 
     problems: list[Problem] = []
@@ -258,19 +260,19 @@ def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, argpa
 
 
 def _flags(words: Mapping[str, Any], problems: list[Problem]) -> argparse.Namespace:
-    """Options of words that are flags of the command line and no fields, among them switches of Megatron-LM that say
-    several fields."""
+    """Returns the options of words that are flags of the command line and no fields, among them switches of Megatron-LM
+    that set several fields."""
     from projector.cli.inputs import collected
     from projector.cli.options import selection
     from projector.cli.parser import parse
 
     parser = selection()
-    options, bare = parser.parse_args([]), vars(parser.parse_args([]))
+    options, defaults = parser.parse_args([]), vars(parser.parse_args([]))
     for name, value in words.items():
         flags = [f"--{name.replace('_', '-')}", *([] if value is True else [_text(value)])]
-        made = collected(problems, lambda flags=flags: parse(parser, flags))  # type: ignore[misc]
-        for key, each in vars(made).items() if made else ():
-            if each != bare.get(key):
+        parsed = collected(problems, lambda flags=flags: parse(parser, flags))  # type: ignore[misc]
+        for key, each in vars(parsed).items() if parsed else ():
+            if each != defaults.get(key):
                 setattr(options, key, {**options.stated, **each} if key == "stated" else each)
     return options
 
@@ -280,7 +282,7 @@ def _text(value: Any) -> str:
 
 
 def _named(problem: Problem, function: str) -> Problem:
-    """A mistake of a flag as one of the argument."""
+    """Returns the mistake of a flag as one of the argument."""
     here = f"{function}()"
     if problem.where == "--set":
         return replace(problem, where=here)

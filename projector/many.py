@@ -1,4 +1,4 @@
-"""``project_many``: thousands of configurations at the price of their distinct parts, full projections of the best."""
+"""``project_many``: prices what thousands of configurations share once, and projects the best of them in full."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _AT_ONCE = 16384  # configurations between settling and evaluation: more share w
 
 @dataclass(frozen=True, eq=False)
 class Many:
-    """One row per workload, in the order in which they were given.
+    """The result of :func:`project_many`: one row per workload, in the order in which they were given.
 
     ``status``: one of :data:`STATUSES`, ``reason`` why it is not ``ok``; ``step_seconds``, ``tgs`` (NaN unless ``ok``);
-    ``memory``: bytes allocated at the peak of the fullest rank, ``share``: what these need of the usable ones. The bytes
-    are NaN where there is no configuration to speak of, and where it cannot fit in whatever order (``reason``: "at least
-    …"). All others are what :func:`projector.projection.project` finds for the workload alone.
+    ``memory``: bytes allocated at the peak of the fullest rank, ``share``: what these need of the usable ones. The
+    bytes are NaN for a row that is invalid or unsupported, and for one that cannot fit in whatever order (``reason``:
+    "at least …"). All others are what :func:`projector.projection.project` finds for the workload alone.
     """
 
     status: tuple[str, ...]
@@ -64,8 +64,8 @@ class Many:
 
     @cached_property
     def best(self) -> tuple[tuple[int, Projection], ...]:
-        """The first rows of :attr:`ranking`, as many as were asked for, with their full projections, made when first asked
-        for."""
+        """Returns the first rows of :attr:`ranking`, as many as were asked for, with their full projections, made when
+        first asked for."""
         chosen = ((i, self.fastest[i]) for i in self.ranking[: len(self.fastest)])
         return tuple((i, project(load, self.cluster, settings=self.settings)) for i, load in chosen)
 
@@ -78,12 +78,12 @@ def project_many(
     best: int | None = 100,
     settings: Settings = kernel_settings.DEFAULT,
 ) -> Many:
-    """Projects every workload on ``cluster``; :attr:`Many.best` has all that a projection says of the ``best`` fastest
-    (None: of every one).
+    """Projects every workload on ``cluster``; :attr:`Many.best` has the full projections of the ``best`` fastest (None:
+    of all).
 
-    What does not fit in memory is rejected before anything is priced. ``workloads`` may be a generator: only the best of
-    them are kept. Raises nothing for a workload: its row says why it has no time. Raises :class:`InputError` for a mode
-    other than ``simulate``, or what is wrong with ``cluster``.
+    What does not fit in memory is rejected before anything is priced. ``workloads`` may be a generator: only the best
+    of them are kept. Raises nothing for a workload: its row says why it has no time. Raises :class:`InputError` for a
+    mode other than ``simulate``, and for mistakes of ``cluster``.
     """
     wrong = arguments.around(cluster, mode, settings)
     if mode == "benchmark":
@@ -118,7 +118,7 @@ def project_many(
 
 
 class _Rows:
-    """Columns of a part of the result while it is made."""
+    """The columns of a part of the result while they are filled."""
 
     def __init__(self, number: int) -> None:
         self.status, self.reason = ["ok"] * number, [""] * number
@@ -131,45 +131,46 @@ class _Rows:
         self.reject(row, "unsupported" if isinstance(error, Unsupported) else "invalid", str(error))
 
     def exceed(self, row: int, required: float, usable: float, bound: str = "") -> None:
-        """Rejects a row that needs more than there is, or of which a ``bound`` says so."""
+        """Rejects a row that needs more memory than there is; ``bound``: words before the need where it is a lower
+        bound."""
         self.reject(row, "out-of-memory", f"{bound}{required / 2**30:.1f} GiB of {usable / 2**30:.1f} GiB")
 
 
 def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> tuple[Runs, Rows]:
-    """What can run and fits, as the cluster would run it, and its rows; the others are rejected in ``rows``."""
-    runs, those, refused = settled_each(loads, cluster, checked=False)
+    """Returns the settled runs that fit in memory, and the rows of these; rejects all others in ``rows``."""
+    runs, places, refused = settled_each(loads, cluster, checked=False)
     needs, unlaid = fullest(runs, cluster.gpu)
-    for row, error in (*refused.items(), *((int(those[i]), error) for i, error in unlaid.items())):
+    for row, error in (*refused.items(), *((int(places[i]), error) for i, error in unlaid.items())):
         rows.refuse(row, error)
-    rows.tokens[those] = [loads[i].tokens_per_step / loads[i].gpus for i in those.tolist()]
-    rows.memory[those] = np.where(needs.allocated > 0, needs.allocated, np.nan)
-    rows.share[those] = needs.required / needs.usable
+    rows.tokens[places] = [loads[i].tokens_per_step / loads[i].gpus for i in places.tolist()]
+    rows.memory[places] = np.where(needs.allocated > 0, needs.allocated, np.nan)
+    rows.share[places] = needs.required / needs.usable
     for i in np.flatnonzero(needs.required > needs.usable).tolist():
-        rows.exceed(those[i], needs.required[i], needs.usable[i], "" if needs.allocated[i] else "at least ")
+        rows.exceed(places[i], needs.required[i], needs.usable[i], "" if needs.allocated[i] else "at least ")
     fits = np.flatnonzero(needs.required <= needs.usable)
-    fits = fits[np.argsort(those[fits], kind="stable")]
-    return runs.only(fits), those[fits]
+    fits = fits[np.argsort(places[fits], kind="stable")]
+    return runs.only(fits), places[fits]
 
 
-def _evaluate(runs: Runs, those: Rows, cluster: Cluster, settings: Settings, rows: _Rows) -> None:
-    """Step seconds of ``runs``, which are of the rows ``those``."""
+def _evaluate(runs: Runs, places: Rows, cluster: Cluster, settings: Settings, rows: _Rows) -> None:
+    """Writes the step seconds of ``runs``, which belong to ``places`` in ``rows``."""
     efficiency = efficiency_of(cluster.gpu)
     stages, refused = staged(runs, cluster, efficiency, settings)
     for i, error in refused.items():
-        rows.refuse(those[i], error)
+        rows.refuse(places[i], error)
     priced = np.array(sorted(stages), np.intp)
-    runs, those = runs.only(priced), those[priced]
+    runs, places = runs.only(priced), places[priced]
 
     def fits(place: int, order: Schedule) -> bool:
-        """Returns whether the ``place``-th of them does, in an ``order`` that was made for its times."""
+        """Returns whether the ``place``-th run fits in memory in an ``order`` that was made for its times."""
         needs, unlaid = fullest(runs.only(np.array([place])), cluster.gpu, order)
         for error in unlaid.values():
             raise error
-        row = those[place]
+        row = places[place]
         rows.memory[row], rows.share[row] = needs.allocated[0], needs.required[0] / needs.usable[0]
         if needs.required[0] > needs.usable[0]:
             rows.exceed(row, needs.required[0], needs.usable[0])
         return bool(needs.required[0] <= needs.usable[0])
 
-    own = {place: stages[i] for place, i in enumerate(priced.tolist())}
-    rows.seconds[those] = step_seconds(runs, own, cluster, efficiency, settings, fits)
+    stages_of_run = {place: stages[i] for place, i in enumerate(priced.tolist())}
+    rows.seconds[places] = step_seconds(runs, stages_of_run, cluster, efficiency, settings, fits)

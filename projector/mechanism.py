@@ -1,6 +1,6 @@
 """Declares a function to be a mechanism: something that a step does, without which a projection would still be one.
 
-``harness ablate`` puts ``off`` in its place, over measured runs, and so says what it is worth::
+``harness ablate`` puts ``off`` in its place, over measured runs, and so says what the mechanism is worth::
 
     @mechanism(off=1.0)
     def slowest(efficiency: Efficiency, gpus: int) -> float: ...
@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Declared(NamedTuple):
-    """The function ``name`` of ``module``, and what it answers when it is off: a value, or a function of its arguments."""
+    """The function ``name`` of ``module``, and what it returns when it is off: a value, or a function of its arguments."""
 
     module: str
     name: str
@@ -28,7 +28,7 @@ DECLARED: list[Declared] = []
 
 
 def mechanism(off: object) -> Callable[[F], F]:
-    """A decorator of functions that answer ``off`` when their mechanism is switched off."""
+    """Returns a decorator of functions that return ``off`` when their mechanism is switched off."""
 
     def declare(function: F) -> F:
         DECLARED.append(Declared(function.__module__, function.__qualname__, off))

@@ -1,4 +1,4 @@
-"""What is remembered between projections, in a memory that a search of a million configurations does not fill."""
+"""Keeps results between projections, in caches that a search of a million configurations does not fill."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def evolve(value: T, **changes: object) -> T:
     """Returns a copy of a frozen dataclass with ``changes``, as :func:`dataclasses.replace` does, but 20 times as
     fast where it has many fields: a search makes three copies of every configuration. The class has neither slots
     nor a ``__post_init__``."""
-    made = object.__new__(type(value))
-    kept = value.__dict__ | changes
+    copy = object.__new__(type(value))
+    values = value.__dict__ | changes
     for name in DERIVED:
-        kept.pop(name, None)
-    object.__setattr__(made, "__dict__", kept)
-    return made
+        values.pop(name, None)
+    object.__setattr__(copy, "__dict__", values)
+    return copy
 
 
 def collect_seldom() -> None:
-    """Makes Python look for circles of garbage less often. A process that projects keeps nearly all that it makes,
-    or frees it by its count: by default the look takes a third of its time."""
+    """Makes Python search for circles of garbage less often. A process that projects keeps nearly all that it makes, or
+    frees it by its count: by default the search takes a third of its time."""
     gc.set_threshold(50_000, 20, 50)
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Turns the look for circles of garbage off while a bounded number of configurations is worked on."""
+    """Turns the search for circles of garbage off while a bounded number of configurations is worked on."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -58,25 +58,25 @@ def _values(kind: Any) -> attrgetter[Any]:
 
 
 class HashedOnce:
-    """Base of frozen dataclasses with many fields, whose hash is made once. They must say
-    ``__hash__ = HashedOnce.__hash__``, since the decorator makes one of its own otherwise. Copies for other processes go
-    without it: text hashes otherwise there."""
+    """Base of frozen dataclasses with many fields, whose hash is computed once. They must say ``__hash__ =
+    HashedOnce.__hash__``, since the decorator makes one of its own otherwise. Copies for other processes leave the hash
+    out: a text has another hash there."""
 
     def __hash__(self) -> int:
         try:
             return self.__dict__[_HASH]  # type: ignore[no-any-return]
         except KeyError:
-            found = hash(_values(type(self))(self))  # type: ignore[arg-type]
-            self.__dict__[_HASH] = found
-            return found
+            computed = hash(_values(type(self))(self))  # type: ignore[arg-type]
+            self.__dict__[_HASH] = computed
+            return computed
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
 
 
 class BoundedCache(Generic[V]):
-    """At most ``size`` values by key, for values whose making needs more than their key; when there are so many all are
-    forgotten."""
+    """At most ``size`` values by key, for values whose making needs more than their key. When the cache is full all
+    values are forgotten."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -84,14 +84,14 @@ class BoundedCache(Generic[V]):
         _ALL.add(self)
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        """The value of ``key``, made where it is not remembered."""
-        found = self._known.get(key)
-        if found is None:
-            found = make()
+        """Returns the value of ``key``, which is made where it is not known."""
+        value = self._known.get(key)
+        if value is None:
+            value = make()
             if len(self._known) >= self._size:
                 self._known = {}
-            self._known[key] = found
-        return found
+            self._known[key] = value
+        return value
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._known
@@ -100,24 +100,24 @@ class BoundedCache(Generic[V]):
         return len(self._known)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forgets all values."""
         self._known.clear()
 
 
 def with_its_own(place: int) -> Callable[[F], F]:
-    """Returns a decorator: what a function makes of a frozen dataclass, its argument at ``place``, is made once and kept
-    with that object, with which it goes."""
+    """Returns a decorator: the results of a function for a frozen dataclass, its argument at ``place``, are kept in
+    that object, and are freed with it."""
 
     def wrap(build: F) -> F:
         @wraps(build)
-        def made(*given: Any) -> Any:
-            own = given[place].__dict__.setdefault(_MADE, {})
+        def cached(*given: Any) -> Any:
+            results = given[place].__dict__.setdefault(_MADE, {})
             key = build, *given[:place], *given[place + 1 :]
-            if key not in own:
-                own[key] = build(*given)
-            return own[key]
+            if key not in results:
+                results[key] = build(*given)
+            return results[key]
 
-        return made  # type: ignore[return-value]
+        return cached  # type: ignore[return-value]
 
     return wrap
 
@@ -126,13 +126,14 @@ _ALL: WeakSet[BoundedCache[Any]] = WeakSet()
 
 
 def forget() -> None:
-    """Everything that is remembered: for tests that change what was remembered."""
+    """Empties every :class:`BoundedCache`: for tests that change what was kept."""
     for each in list(_ALL):
         each.clear()
 
 
 def forget_all() -> None:
-    """Forgets that, and all that functions of ``projector`` and ``harness`` have cached: for who changes the code."""
+    """Empties every :class:`BoundedCache` and every cached function of ``projector`` and ``harness``: for callers that
+    change the code."""
     for module in [each for name, each in sys.modules.items() if name.startswith(("projector.", "harness."))]:
         for each in vars(module).values():
             if isinstance(each, _lru_cache_wrapper):
@@ -141,10 +142,10 @@ def forget_all() -> None:
 
 
 class IdentityKey(Generic[T]):
-    """A value as a key, equal only to itself.
+    """A value as a key that is equal only to a key of the same object.
 
-    Devices and parameters hold mappings, which have no hash; the catalogue gives one object for one name. The key holds its
-    value, so an identity is never given away while a cache knows it.
+    Devices and parameters hold mappings, which have no hash; the catalogue gives one object for one name. The key holds
+    its value, so an identity is never given away while a cache knows it.
     """
 
     __slots__ = ("value",)

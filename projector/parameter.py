@@ -41,9 +41,8 @@ T = TypeVar("T")
 
 
 class _Sourced:
-    """What a number knows of itself. ``kind``: one of ``KINDS``; ``low``, ``high``: the range in which it may be moved;
-    ``scored``: it was chosen while looking at measured runs on which projections are scored.
-    """
+    """The provenance of a number. ``kind``: one of ``KINDS``; ``low``, ``high``: the range in which it may be moved;
+    ``scored``: it was chosen while looking at measured runs on which projections are scored."""
 
     value: float
     unit: str
@@ -90,11 +89,11 @@ def parameter(
     value: T, *, kind: str, source: str, unit: str = "1", low: float | None = None, high: float | None = None,
     scored: bool = False,
 ) -> T:  # fmt: skip
-    """``value`` with every number in it (mappings and tuples are gone through) a parameter of the calling module.
+    """Returns ``value`` with every number in it (also inside mappings and tuples) as a parameter of the calling module.
 
     Raises ``ValueError`` for a number outside [low, high], an unknown kind, or no source.
     """
-    made: list[Parameter | Count] = []
+    numbers: list[Parameter | Count] = []
 
     def sourced(item: Any) -> Any:
         if isinstance(item, Mapping):
@@ -108,12 +107,12 @@ def parameter(
         wrong = next(_wrong(one), None)
         if wrong is not None:
             raise ValueError(f"parameter {wrong[0]}: found {wrong[1]!r}, expected {wrong[2]}")
-        made.append(one)
+        numbers.append(one)
         return one
 
-    found: T = sourced(value)
-    _DECLARED.setdefault(sys._getframe(1).f_globals["__name__"], []).extend(made)
-    return found
+    sourced_value: T = sourced(value)
+    _DECLARED.setdefault(sys._getframe(1).f_globals["__name__"], []).extend(numbers)
+    return sourced_value
 
 
 def read(cell: object, where: str, key: str, problems: list[Problem]) -> Parameter:
@@ -136,7 +135,7 @@ def read(cell: object, where: str, key: str, problems: list[Problem]) -> Paramet
     value, unit, scored = numbers["value"], cell.get("unit", named_unit(key)), cell.get("scored", False)
     if not isinstance(scored, bool):
         problems.append(Problem(where, f"{key}.scored", scored, "true or false"))
-    made = Parameter(
+    number = Parameter(
         0.0 if value is None else value,
         str(cell.get("kind")),
         str(cell.get("source") or ""),
@@ -147,22 +146,22 @@ def read(cell: object, where: str, key: str, problems: list[Problem]) -> Paramet
     )
     problems.extend(
         Problem(where, f"{key}.{name}", cell.get(name), expected)
-        for name, _, expected in _wrong(made)
+        for name, _, expected in _wrong(number)
         if name != "value" or value is not None
     )
-    return made
+    return number
 
 
-def _wrong(made: Parameter | Count) -> Iterator[tuple[str, object, str]]:
-    if made.kind not in KINDS:
-        yield "kind", made.kind, f"one of {', '.join(KINDS)}"
-    if not made.source.strip():
-        yield "source", made.source, "where the value comes from"
-    if not isfinite(made.value):
-        yield "value", made.value, "a finite number"
-    low, high = made.low, made.high
-    if (low is not None and made.value < low) or (high is not None and made.value > high):
-        yield "value", made.value, f"a number from {low} to {high}"
+def _wrong(number: Parameter | Count) -> Iterator[tuple[str, object, str]]:
+    if number.kind not in KINDS:
+        yield "kind", number.kind, f"one of {', '.join(KINDS)}"
+    if not number.source.strip():
+        yield "source", number.source, "where the value comes from"
+    if not isfinite(number.value):
+        yield "value", number.value, "a finite number"
+    low, high = number.low, number.high
+    if (low is not None and number.value < low) or (high is not None and number.value > high):
+        yield "value", number.value, f"a number from {low} to {high}"
 
 
 def named_unit(name: str) -> str:
@@ -172,14 +171,14 @@ def named_unit(name: str) -> str:
 
 
 def declared(module: str) -> Mapping[str, Parameter | Count]:
-    """Returns the parameters of an imported module by name: ``_SHARE``, ``_LINK.volta``. One without a name is an
-    error."""
-    mine = {id(each): each for each in _DECLARED.get(module, ())}
-    found: dict[str, Parameter | Count] = {}
+    """Returns the parameters of an imported module by name: ``_SHARE``, ``_LINK.volta``. Raises ``LookupError`` for one
+    without a name."""
+    unnamed = {id(each): each for each in _DECLARED.get(module, ())}
+    named: dict[str, Parameter | Count] = {}
 
     def look(name: str, item: Any) -> None:
-        if id(item) in mine:
-            found[name] = mine.pop(id(item))
+        if id(item) in unnamed:
+            named[name] = unnamed.pop(id(item))
         elif isinstance(item, Mapping):
             for key, each in item.items():
                 look(f"{name}.{key}", each)
@@ -188,10 +187,10 @@ def declared(module: str) -> Mapping[str, Parameter | Count]:
                 look(f"{name}.{getattr(item, '_fields', range(len(item)))[at]}", each)
 
     for name, item in vars(sys.modules[module]).items():
-        if mine:
+        if unnamed:
             look(name, item)
-    if mine:
+    if unnamed:
         raise LookupError(
-            f"{module}: a parameter that no name of the module holds, of value {next(iter(mine.values()))}"
+            f"{module}: a parameter that no name of the module holds, of value {next(iter(unnamed.values()))}"
         )
-    return found
+    return named

@@ -55,24 +55,25 @@ _FILE = Path(__file__).with_name("posterior.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A measured run: its projection's facts, and what was measured, in seconds a step."""
+    """A measured run: the facts of its projection, and the measured seconds of a step."""
 
     facts: Facts
     measured_seconds: float
 
     @property
     def log_ratio(self) -> float:
-        """ln(measured / projected step time)."""
+        """Returns ln(measured / projected step time)."""
         return math.log(self.measured_seconds / self.facts.step_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """Seconds of a step, or a ratio of two, that measured runs let expect: its middle and the ends of the interval.
+    """What measured runs let expect of a step in seconds, or of a ratio of two steps: the middle and the ends of the
+    interval.
 
-    ``parts``: half width in ln by cause, whose squares add up to that of the whole. ``rests_on``: which runs it rests
-    on, as words; ``grade``: of what kind that is, one of :data:`GRADES`. ``unusual``: a sentence where the projection
-    lies far from what runs like it reach.
+    ``parts``: half width in ln by cause, whose squares add up to that of the whole. ``rests_on``: which runs the
+    expectation rests on, as words; ``grade``: the kind of this evidence, one of :data:`GRADES`. ``unusual``: a sentence
+    where the projection lies far from what runs like it reach.
     """
 
     low: float
@@ -86,7 +87,7 @@ class Expectation:
 
     @property
     def half_width(self) -> float:
-        """Half width of the interval in ln."""
+        """Returns the half width of the interval in ln."""
         return 0.5 * math.log(self.high / self.low)
 
 
@@ -96,10 +97,11 @@ class Posterior:
 
     ``effects``, ``mean`` (n,), ``covariance`` (n, n): what is known of effects; others have their ``prior``. ``tail``:
     half widths of the 90 % interval in standard deviations, without and with runs of the user's own, which tell less of
-    another configuration than a normal distribution has it. ``counts``: rows and sources that it rests on, by GPU ×
-    framework, GPU and framework. ``evidence``: where it comes from, as text. ``law``: coefficients of
-    :mod:`projector.reference_law`. ``own``: how many runs of the user's own it was given; of all ``given_runs``
-    ``surprise`` is the sum of squares in deviations; ``timed``: parts of a step are among them; ``before`` the last.
+    another configuration than a normal distribution has it. ``counts``: rows and sources that the posterior rests on,
+    by GPU × framework, GPU and framework. ``evidence``: where it comes from, as text. ``law``: coefficients of
+    :mod:`projector.reference_law`. ``own``: how many runs of the user's own were given; over all ``given_runs``
+    ``surprise`` is the sum of squared distances in standard deviations; ``timed``: timed parts of a step are among
+    them; ``before``: the posterior without the last runs.
     """
 
     prior: Prior
@@ -117,10 +119,11 @@ class Posterior:
     before: Posterior | None = None
 
     def given(self, runs: Sequence[Run]) -> Posterior:
-        """The posterior after further runs. A run that is given twice counts once, and their order does not matter.
+        """Returns the posterior after further runs. A run that is given twice counts once, and their order does not
+        matter.
 
-        A run far from what is expected of it counts less (the weight of Student's t), so one broken log does not
-        spoil the rest. More runs never widen an interval.
+        A run far from what is expected of it counts less (the weight of Student's t), so one broken log does not spoil
+        the rest. More runs never widen an interval.
         """
         runs = distinct(runs)
         if not runs:
@@ -145,27 +148,28 @@ class Posterior:
 
     @property
     def reach(self) -> float:
-        """Half width in standard deviations."""
+        """Returns the half width of the 90 % interval in standard deviations."""
         return self.tail[1] * agreement(self.surprise, self.given_runs) if self.own else self.tail[0]
 
     def log_ratio(self, facts: Facts) -> tuple[float, float]:
-        """Mean and variance of ln(measured / projected step time) of one more run."""
+        """Returns the mean and variance of ln(measured / projected step time) of one more run."""
         wide = self._with(facts.effects)
         z = wide.prior.design([facts], wide.effects)[0]
         return float(z @ wide.mean), max(float(wide._variances(z).sum()), 0.0) + REPEAT**2
 
     def expect(self, facts: Facts) -> Expectation:
-        """The step to expect of a projection, in seconds, with its interval and where the uncertainty comes from."""
+        """Returns the step to expect of a projection, in seconds, with its interval and where the uncertainty comes
+        from."""
         wide = self._with(facts.effects)
         z = wide.prior.design([facts], wide.effects)[0]
         most = self.before.expect(facts).half_width if self.before else math.inf
         return wide._expectation(z, facts.step_seconds, REPEAT**2, self.basis(facts), self.reach, most)
 
     def ratio(self, target: Facts, anchor: Facts, variant: bool = False, most: float = math.inf) -> Expectation:
-        """Returns the ratio of two measured steps, target over anchor: what both share cancels. Of a run to itself it
-        is exactly 1. ``variant``: the target is the anchor's run with a setting changed, so what is special about the
-        run is shared, too; else a change of a run that was slower than expected would seem to gain by chance. ``most``:
-        the half width that it may have in ln."""
+        """Returns the ratio of two measured steps, target over anchor, in which effects that both share cancel. Of a
+        run to itself it is exactly 1. ``variant``: the target is the anchor's run with a setting changed, so what is
+        special about the run is shared, too; else a change of a run that was slower than expected would seem to gain by
+        chance. ``most``: the largest half width in ln."""
         wide = self._with([*target.effects, *anchor.effects])
         z = np.subtract(*wide.prior.design([target, anchor], wide.effects))
         if variant:
@@ -203,7 +207,8 @@ class Posterior:
     def _expectation(
         self, z: Array, scale: float, noise: float, basis: str, tail: float, most: float = math.inf
     ) -> Expectation:
-        """``tail``: half width in standard deviations; ``most``: what it may be in ln."""
+        """Returns the expectation of the combination ``z`` of effects. ``tail``: half width in standard deviations;
+        ``most``: its largest value in ln."""
         each = self._variances(z)
         variance = max(float(each.sum()), 0.0) + noise
         half, middle = min(tail * math.sqrt(variance), most), scale * math.exp(float(z @ self.mean))
@@ -221,14 +226,14 @@ class Posterior:
         )
 
     def _variances(self, z: Array) -> Array:
-        """What each effect adds to the variance of the combination ``z``. A run has some twenty of all effects, so the
-        others are left out: the whole matrix would wake as many threads as there are cores."""
+        """Returns what each effect adds to the variance of the combination ``z``. A run has some twenty of all effects,
+        so the others are left out: the whole matrix would wake as many threads as there are cores."""
         each, (own,) = np.zeros_like(z), z.nonzero()
         each[own] = z[own] * (self.covariance[np.ix_(own, own)] @ z[own])
         return each
 
     def _with(self, effects: object) -> Posterior:
-        """The same over further effects too, which have their prior."""
+        """Returns the posterior with ``effects`` added, which have their prior."""
         known = set(self.effects)
         new = [e for e in dict.fromkeys(effects) if e not in known and self.prior.deviations.get(e[0])]  # type: ignore[call-overload]
         if not new:
@@ -242,19 +247,19 @@ class Posterior:
 
 
 def distinct(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Each run once, however often it is given."""
+    """Returns each run once, however often it is given."""
     return tuple({(run.facts.fingerprint, run.measured_seconds): run for run in runs}.values())
 
 
 def _outlying(residual: Array, variance: Array) -> Array:
-    """By how much the variance of a run grows for its distance, as in the weights of Student's t (Lange, Little,
-    Taylor, *Robust statistical modeling using the t distribution*, JASA 84, 1989)."""
+    """Returns by how much the variance of a run grows for its distance, as in the weights of Student's t (Lange,
+    Little, Taylor, *Robust statistical modeling using the t distribution*, JASA 84, 1989)."""
     weight: Array = (FREEDOM + residual**2 / variance) / (FREEDOM + 1.0)
     return weight
 
 
 def agreement(surprise: float, runs: int) -> float:
-    """Factor of a stack's deviations after ``runs`` of it whose squares in deviations sum to ``surprise``."""
+    """Returns the factor of a stack's deviations after ``runs`` of it whose squared deviations sum to ``surprise``."""
     return math.sqrt((FREEDOM + surprise) / (FREEDOM + runs))
 
 
@@ -284,12 +289,12 @@ def cause(term: str) -> str:
 
 @lru_cache(maxsize=1)
 def load() -> Posterior:
-    """Returns what the package carries. Raises :class:`InputError` for a broken file."""
+    """Returns the posterior that the package carries. Raises :class:`InputError` for a broken file."""
     return parse(_FILE.read_text(encoding="utf-8"), str(_FILE))
 
 
 def parse(text: str, where: str) -> Posterior:
-    """Returns the posterior that a file says. Raises :class:`InputError` that names what is wrong."""
+    """Returns the posterior in the ``text`` of a file. Raises :class:`InputError` that names what is wrong."""
     try:
         data = parse_json(text, where)
         effects = tuple((str(term), str(level)) for term, level in data["effects"])

@@ -36,14 +36,15 @@ _WITHOUT_WEIGHT_GRADIENT = parameter(
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
-    """What a run will be. ``breakdown`` sums to ``step_seconds``: exposed seconds on the rank that works longest.
+    """The projection of one training step. ``breakdown`` sums to ``step_seconds``: exposed seconds on the rank that
+    works longest.
 
     ``measured_share``: share of the step that rests on measured kernels; ``stage_seconds``: forward and backward of
     each virtual stage for one micro-batch; ``bubble``: share of the step in which that rank waits for others;
-    ``spans``: optimizer, parameter gather and gradient reduction of every rank on the clock of ``timeline``;
-    ``mfu``: FLOPs of the model (those of forward and data gradient alone where adapters are trained) over the bf16 peak,
+    ``spans``: optimizer, parameter gather and gradient reduction of every rank on the clock of ``timeline``; ``mfu``:
+    FLOPs of the model (those of forward and data gradient alone where adapters are trained) over the bf16 peak,
     whatever the precision of the products, so that fp8 and fp4 runs can pass 1; ``settings``: what the user set about
-    kernels and clocks, ``key=value``; ``communication``: its collectives, where they were asked for.
+    kernels and clocks, ``key=value``; ``communication``: the step's collectives, where they were asked for.
     """
 
     step_seconds: float
@@ -80,7 +81,7 @@ class Projection:
         return figure(self, what)
 
     def to_dict(self) -> dict[str, Any]:
-        """Figures, recipe, memory, what to expect and what was assumed, as JSON values."""
+        """Returns figures, recipe, memory, the step to expect and what was assumed, as JSON values."""
         from projector.card import values
 
         return values(self)
@@ -143,13 +144,13 @@ def _made_for_times(schedule: Schedule) -> Schedule | None:
 
 
 def _searched(timeline: Timeline) -> tuple[str, ...]:
-    """How far the order of a schedule that is searched for can be from the best."""
+    """Returns how far the order of a schedule that is searched for can be from the best, as a setting."""
     schedule = timeline.compiled.schedule
-    found = generator(schedule.name)
-    if found.gap is None:
+    kind_of_schedule = generator(schedule.name)
+    if kind_of_schedule.gap is None:
         return ()
     stages = timeline.compiled.stages
     forward, inputs, weight = (tuple(part.tolist()) for part in timeline.durations[: 3 * stages].reshape(3, stages))
     costs = Costs(forward, inputs, weight, (0.0,) * (stages - 1))
-    gap = found.gap(schedule, costs, float(timeline.makespan))
-    return (f"pipeline_schedule={found.aliases[0]}: no order is more than {100 * gap:.1f} % shorter",)
+    gap = kind_of_schedule.gap(schedule, costs, float(timeline.makespan))
+    return (f"pipeline_schedule={kind_of_schedule.aliases[0]}: no order is more than {100 * gap:.1f} % shorter",)

@@ -1,4 +1,4 @@
-"""A law of plain utilisation, to see where a projection is far from what runs like it reach.
+"""A law of plain utilisation, which shows where a projection is far from what runs like it reach.
 
 ln(MFU) is linear in a few sizes and switches of a run (:func:`features`); ``python -m harness calibrate`` fits the
 coefficients to measured runs, every source weighing the same. The law knows nothing of kernels and networks, so it is
@@ -23,12 +23,12 @@ _PRECISIONS = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "fp
 
 
 def features(workload: Workload, gpu: Gpu) -> dict[str, float]:
-    """Returns what ln(MFU) of a run is linear in, by name."""
+    """Returns the sizes and switches of a run in which ln(MFU) is linear, by name."""
     model, recipe = workload.model, workload.recipe
     moe = model.moe is not None
     waves = workload.recipe.pp - 1
     micro_batches = max(workload.tokens_per_step / (recipe.seq_length * recipe.micro_batch_size), 1.0)
-    found = {
+    sizes = {
         "constant": 1.0,
         "gpus": math.log2(workload.gpus) / 10,
         "tp": math.log2(recipe.tp),
@@ -52,23 +52,23 @@ def features(workload: Workload, gpu: Gpu) -> dict[str, float]:
         "grouped queries": (model.num_query_groups or model.num_attention_heads) < model.num_attention_heads,
         _PRECISIONS.get(recipe.precision, "bf16"): True,
     }
-    return found | {name: 1.0 for name, on in switches.items() if on}
+    return sizes | {name: 1.0 for name, on in switches.items() if on}
 
 
 def log_step(coefficients: Mapping[str, float], workload: Workload, gpu: Gpu, flops_per_step: float) -> float:
-    """ln(step seconds) by the law. ``flops_per_step``: of the model, as in MFU."""
+    """Returns ln(step seconds) by the law. ``flops_per_step``: of the model, as in MFU."""
     log_mfu = math.fsum(coefficients.get(name, 0.0) * x for name, x in features(workload, gpu).items())
     return math.log(flops_per_step / (workload.gpus * gpu.peak_of("bf16"))) - min(log_mfu, 0.0)
 
 
 def excess(log_law: float, log_projected: float) -> float:
-    """By how much ln(law / projected step) lies outside ± :data:`USUAL`; 0 inside."""
+    """Returns by how much ln(law / projected step) lies outside ± :data:`USUAL`; 0 inside."""
     gap = log_law - log_projected
     return math.copysign(max(abs(gap) - USUAL, 0.0), gap) if abs(gap) > USUAL else 0.0
 
 
 def words(excess: float) -> str:
-    """A sentence for an :func:`excess` that is not 0, else nothing."""
+    """Returns a sentence for an :func:`excess` that is not 0, else an empty text."""
     if not excess:
         return ""
     times, way = math.exp(abs(excess) + USUAL), "faster" if excess > 0 else "slower"

@@ -1,12 +1,13 @@
-"""Sizes that are one number, or a column of numbers, one for each of many layouts.
+"""Sizes: each is one number, or a column of numbers, one for each of many layouts.
 
 A layer's code is written once and runs on both. Arithmetic on a :class:`Column` is arithmetic on every row of it. A
 comparison on which all rows agree is a bool, so that branches stay plain ``if``; where rows disagree :class:`Split` is
-raised, and :func:`trace` runs the code again for the rows of each answer apart. Structural groups of layouts find
-themselves that way.
+raised, and :func:`trace` runs the code again for the rows of each answer apart. So layouts fall into groups of the same
+structure.
 
 Python's ``min``, ``max``, ``ceil``, ``int``, ``float`` compare or convert, so that a column would be split row by row:
-:func:`least`, :func:`most`, :func:`ceil`, :func:`whole`, :func:`real` take their place in the rooms where layers are built.
+:func:`least`, :func:`most`, :func:`ceil`, :func:`whole`, :func:`real` take their place in the rooms where layers are
+built.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _PLAIN = frozenset({int, float, str, bool, type(None)})
 
 
 class Split(Exception):
-    """Rows of a column disagree about a branch. ``labels`` ``[rows]``: equal for rows that take the same one."""
+    """Raised where rows of a column disagree about a branch. ``labels`` ``[rows]``: equal for rows that take the same
+    branch."""
 
     def __init__(self, labels: NDArray[Any]) -> None:
         super().__init__("rows of a column take different branches")
@@ -61,7 +63,7 @@ class Column:
         return f"Column({self.values!r})"
 
     def __format__(self, spec: str) -> str:
-        """Writes the first row: what is said of a column is thrown away, and its rows are asked one by one."""
+        """Writes the first row: a text of a column is thrown away, and its rows are asked one by one."""
         return format(self.values[0], spec)
 
     def __bool__(self) -> bool:
@@ -120,7 +122,7 @@ def raw(value: Any) -> Any:
 
 
 def _arithmetic(name: str) -> None:
-    """Gives columns an operator and its reflection."""
+    """Gives :class:`Column` an operator and its reflection."""
     function = getattr(operator, name)
 
     def forth(self: Column, other: Any) -> Any:
@@ -140,7 +142,7 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
 
 
 def are_columns(*values: Any) -> bool:
-    """Returns whether any of them has a number for each layout."""
+    """Returns whether any of the values has a number for each layout."""
     return any(isinstance(value, Column) for value in values)
 
 
@@ -170,14 +172,14 @@ def least(*values: N) -> N:
 
 
 def _folded(function: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
-    found = raw(values[0])
+    folded = raw(values[0])
     for value in values[1:]:
-        found = function(found, raw(value))
-    return Column(found)
+        folded = function(folded, raw(value))
+    return Column(folded)
 
 
 def ceil(value: float) -> int:
-    """Returns the next whole number."""
+    """Returns the next whole number, in every row."""
     return math.ceil(value)
 
 
@@ -186,44 +188,45 @@ def _as(kind: Any, values: NDArray[Any]) -> Any:
 
 
 def whole(value: float) -> int:
-    """Returns the whole number before the value, towards zero."""
+    """Returns the whole number before the value, towards zero, in every row."""
     given: Any = value
     return _as(np.int64, np.trunc(given.values)) if isinstance(given, Column) else int(given)
 
 
 def real(value: float) -> float:
-    """Returns the same value as a real number."""
+    """Returns the same value as a real number, in every row."""
     given: Any = value
     return _as(np.float64, given.values) if isinstance(given, Column) else float(given)
 
 
 def root(value: float) -> float:
-    """Returns the square root."""
+    """Returns the square root, in every row."""
     given: Any = value
     return _as(np.float64, np.sqrt(given.values)) if isinstance(given, Column) else math.sqrt(given)
 
 
 def where(condition: Callable[[Any], Any], value: Any, then: Any, otherwise: Any) -> Any:
-    """``then`` in the rows in which ``condition`` holds of ``value``, else ``otherwise``."""
+    """Returns ``then`` in the rows in which ``condition`` holds of ``value``, else ``otherwise``."""
     if not isinstance(value, Column):
         return then if condition(value) else otherwise
     return Column(np.where(condition(value.values), raw(then), raw(otherwise)))
 
 
 def each(function: Callable[..., float], *values: float) -> float:
-    """A function of plain numbers, asked once for each combination of them that stands in a row."""
+    """Returns a function of plain numbers, row by row; it is called once for each combination of them that stands in a
+    row."""
     if not are_columns(*values):
         return function(*values)
     cells = np.stack(np.broadcast_arrays(*map(raw, values)), axis=1)
     distinct, inverse = np.unique(cells, axis=0, return_inverse=True)
-    found: Any = Column(np.array([function(*row) for row in distinct.tolist()])[inverse.reshape(-1)])
-    return found  # type: ignore[no-any-return]
+    result: Any = Column(np.array([function(*row) for row in distinct.tolist()])[inverse.reshape(-1)])
+    return result  # type: ignore[no-any-return]
 
 
 def each_row(function: Callable[[NDArray[np.float64]], NDArray[np.float64]], value: Any) -> Any:
-    """Returns what a function of arrays gives, which is asked once for all rows."""
-    found = function(np.asarray(raw(value), np.float64))
-    return Column(found) if isinstance(value, Column) else float(found)
+    """Returns a function of arrays, which is called once for all rows."""
+    result = function(np.asarray(raw(value), np.float64))
+    return Column(result) if isinstance(value, Column) else float(result)
 
 
 def area(shapes: Iterable[tuple[float, float]]) -> float:
@@ -247,20 +250,20 @@ def column(values: Sequence[Any] | NDArray[Any]) -> Any:
     return cells[0].item() if (cells == cells[0]).all() else Column(cells)
 
 
-def part(value: T, those: Rows) -> T:
-    """Returns ``those`` rows of a column, or of every column inside a tuple or a dataclass, however deep."""
-    found: Any = value
+def part(value: T, chosen: Rows) -> T:
+    """Returns the ``chosen`` rows of a column, or of every column inside a tuple or a dataclass, however deep."""
+    chosen_part: Any = value
     if isinstance(value, Column):
-        found = column(value.values[those]) if value.values.ndim == 1 else Column(value.values[those])
+        chosen_part = column(value.values[chosen]) if value.values.ndim == 1 else Column(value.values[chosen])
     elif isinstance(value, tuple):
-        made = [each if type(each) in _PLAIN else part(each, those) for each in value]
-        if any(new is not old for new, old in zip(made, value, strict=True)):
-            found = type(value)(*made) if hasattr(value, "_fields") else tuple(made)
+        parts = [each if type(each) in _PLAIN else part(each, chosen) for each in value]
+        if any(new is not old for new, old in zip(parts, value, strict=True)):
+            chosen_part = type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     elif is_dataclass(value):
-        own = ((name, getattr(value, name)) for name in _names(cast(Any, type(value))))
-        changed = {n: new for n, old in own if type(old) not in _PLAIN and (new := part(old, those)) is not old}
-        found = replace(value, **changed) if changed else value  # type: ignore[type-var]
-    return found  # type: ignore[no-any-return]
+        fields_of = ((name, getattr(value, name)) for name in _names(cast(Any, type(value))))
+        changed = {n: new for n, old in fields_of if type(old) not in _PLAIN and (new := part(old, chosen)) is not old}
+        chosen_part = replace(value, **changed) if changed else value  # type: ignore[type-var]
+    return chosen_part  # type: ignore[no-any-return]
 
 
 @cache
@@ -293,26 +296,26 @@ def table(cells: Sequence[Sequence[Any]], number: int) -> NDArray[np.float64]:
     """Returns ``[fields, operators · number]``: the fields of each operator (``cells``), each with a value for every row."""
     if number == 1:
         return np.array(cells, np.float64).reshape(len(cells), -1).T
-    found = np.empty((len(cells[0]) if cells else 0, len(cells), number))
+    filled = np.empty((len(cells[0]) if cells else 0, len(cells), number))
     for place, given in enumerate(cells):
         for field, value in enumerate(given):
-            found[field, place] = raw(value)
-    return found.reshape(len(found), -1)
+            filled[field, place] = raw(value)
+    return filled.reshape(len(filled), -1)
 
 
 def trace(build: Callable[[Rows], T], number: int) -> Iterator[tuple[Rows, T]]:
-    """Yields what ``build`` makes of rows that take the same branches: groups of the rows 0 … ``number`` − 1, each with
-    its own.
+    """Yields groups of the rows 0 … ``number`` − 1 that take the same branches, each with what ``build`` makes of it.
 
-    ``build`` is told row numbers, makes columns of their sizes, and is asked again for parts of them as often as it splits.
+    ``build`` gets row numbers, makes columns of their sizes, and is called again for parts of them as often as it
+    splits.
     """
-    open_ = [np.arange(number)] if number else []
-    while open_:
-        those = open_.pop()
+    waiting = [np.arange(number)] if number else []
+    while waiting:
+        group = waiting.pop()
         try:
-            made = build(those)
+            built = build(group)
         except Split as split:
             _, labels = np.unique(split.labels, return_inverse=True)
-            open_ += [those[labels == label] for label in range(labels.max() + 1)]
+            waiting += [group[labels == label] for label in range(labels.max() + 1)]
         else:
-            yield those, made
+            yield group, built
