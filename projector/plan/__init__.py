@@ -1,1 +1,1 @@
-"""What a whole run will take: days, GPU-hours, energy and money for a number of tokens, under failures, with intervals."""
+"""Forecasts a whole run: days, GPU-hours, energy and money for a number of tokens, under failures, with intervals."""

@@ -1,4 +1,4 @@
-"""What a plan rests on beside the step: each a parameter with its source and the 90 % range in which it is moved."""
+"""The assumptions of a plan beside the step: each a parameter with its source and the 90 % range in which it is moved."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ WORDS = {name: str(row["words"]) for name, row in _TABLE.items()} | {
 
 
 def assumed(texts: Sequence[str], where: str = "--assume") -> Ranges:
-    """:data:`ASSUMPTIONS` with what ``KEY=VALUE`` or ``KEY=VALUE,LOW,HIGH`` texts say over them; a value without a range
-    is certain. Raises :class:`InputError` with every mistake."""
-    found, problems = dict(ASSUMPTIONS), list[Problem]()
+    """Returns :data:`ASSUMPTIONS` with the values of ``KEY=VALUE`` or ``KEY=VALUE,LOW,HIGH`` texts in their place; a
+    value without a range is certain. Raises :class:`InputError` with every mistake."""
+    ranges, problems = dict(ASSUMPTIONS), list[Problem]()
     for text in texts:
         key, _, values = text.partition("=")
         name = key.strip().replace("-", "_")
@@ -40,26 +40,26 @@ def assumed(texts: Sequence[str], where: str = "--assume") -> Ranges:
             problems.append(Problem(where, "", text, nearest(name, tuple(ASSUMPTIONS))))
             continue
         low, high = _TABLE[name]["limits"]
-        made = ranged(values.split(","), low, high, ASSUMPTIONS[name].unit, "command line")
-        if made is None:
+        value = ranged(values.split(","), low, high, ASSUMPTIONS[name].unit, "command line")
+        if value is None:
             expected = f"{name}=VALUE or VALUE,LOW,HIGH: numbers from {low:g} to {high:g}, VALUE between LOW and HIGH"
             problems.append(Problem(where, "", text, expected))
             continue
-        found[name] = made
+        ranges[name] = value
     raise_all(problems)
-    return found
+    return ranges
 
 
 def ranged(values: Sequence[object], low: float, high: float, unit: str, source: str) -> Parameter | None:
-    """Returns one number, or one with its range (value, low, high); None where they are not finite, ordered and in
-    bounds."""
+    """Returns the parameter of one number, or of a number with its range (value, low, high); None where they are not
+    finite, ordered and in bounds."""
     numbers = [_number(each) for each in values]
     if len(numbers) not in (1, 3) or not all(isfinite(each) and low <= each <= high for each in numbers):
         return None
-    value, least, most = numbers if len(numbers) == 3 else numbers * 3
-    if not least <= value <= most:
+    value, lowest, highest = numbers if len(numbers) == 3 else numbers * 3
+    if not lowest <= value <= highest:
         return None
-    return Parameter(value, "assumed", source, least, most, unit)
+    return Parameter(value, "assumed", source, lowest, highest, unit)
 
 
 def _number(value: object) -> float:

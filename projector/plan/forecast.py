@@ -1,4 +1,5 @@
-"""From a step and assumptions to days, GPU-hours, energy and money; intervals, and which assumption moves them most."""
+"""Turns a step and assumptions into days, GPU-hours, energy and money; with intervals, and the assumptions that move
+them most."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _IN_STEP = ("slowest_chip",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """``tokens`` in all, ``tokens_per_step`` of the global batch; ``watts``: rated, of one board."""
+    """The run to forecast: ``tokens`` in all, ``tokens_per_step`` of the global batch; ``watts``: rated, of one board."""
 
     tokens: float
     tokens_per_step: float
@@ -36,8 +37,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Numbers, or arrays of them. ``goodput``: steps that count over wall time without what ``run_over_steps`` adds;
-    ``mwh``: at the site; ``cost``: None without a price; ``between_failures_s``, ``interval_s``: mean, and of saves."""
+    """Figures of a whole run: numbers, or arrays of them. ``goodput``: steps that count over wall time without what
+    ``run_over_steps`` adds; ``mwh``: at the site; ``cost``: None without a price; ``between_failures_s``,
+    ``interval_s``: mean seconds between failures, and between saves."""
 
     days: Any
     gpu_hours: Any
@@ -52,7 +54,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """One assumption at the ends of its range, all else in the middle: relative changes (low, high) of each figure."""
+    """What one assumption does at the ends of its range, all else in the middle: relative changes (low, high) of each
+    figure."""
 
     name: str
     range: Parameter
@@ -62,14 +65,14 @@ class Moved:
 
     @property
     def most(self) -> float:
-        """The largest relative change of any figure."""
+        """Returns the largest relative change of any figure."""
         return max(abs(each) for pair in (self.days, self.mwh, self.cost or (0.0,)) for each in pair)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """``middle``: every assumption at its value; ``low``, ``high``: 5 and 95 % of seeded draws over all ranges at once;
-    ``moved``: by how much, largest first."""
+    """``middle``: the figures with every assumption at its value; ``low``, ``high``: 5 and 95 % of seeded draws over
+    all ranges at once; ``moved``: what each assumption moves, the largest first."""
 
     middle: Figures
     low: Figures
@@ -78,7 +81,8 @@ class Forecast:
 
 
 def figures(run: Run, values: Mapping[str, Any]) -> Figures:
-    """``values``: ``step_seconds`` and the assumptions by name, numbers or arrays alike."""
+    """Returns the figures of ``run``. ``values``: ``step_seconds`` and the assumptions by name, all numbers or all
+    arrays."""
     mean = DAY * NODE / (values["failures_per_node_day"] * run.gpus)
     save, restart = values["checkpoint_s"], values["restart_s"]
     every = goodput.interval(save, mean)
@@ -104,7 +108,8 @@ def figures(run: Run, values: Mapping[str, Any]) -> Figures:
 
 
 def forecast(run: Run, ranges: Ranges, *, seed: int = 0) -> Forecast:
-    """Raises :class:`Unsupported` where failures come so fast that the run gets nowhere."""
+    """Returns the figures of ``run`` with intervals over ``ranges``. Raises :class:`Unsupported` where failures come so
+    fast that the run gets nowhere."""
     values = {name: ends(each)[1] for name, each in ranges.items()}
     middle = figures(run, values)
     if not np.isfinite(middle.days):
@@ -126,7 +131,8 @@ def forecast(run: Run, ranges: Ranges, *, seed: int = 0) -> Forecast:
 
 
 def _draws(of: Sequence[float], normal: np.ndarray) -> np.ndarray:
-    """Lognormal on each side of the value: its median; 5 % lie below the low end, 5 % above the high one."""
+    """Returns draws whose median is the value, lognormal on each side of it: 5 % lie below the low end, 5 % above the
+    high one. ``of``: (low, value, high)."""
     low, value, high = of
     unit = NormalDist().inv_cdf(1.0 - goodput.TAIL)
     below, above = np.log(value / low) / unit, np.log(high / value) / unit
@@ -141,7 +147,7 @@ def _quantile(every: Figures, at: float) -> Figures:
 
 
 def _moved(run: Run, ranges: Ranges, values: Mapping[str, float], middle: Figures) -> tuple[Moved, ...]:
-    found = []
+    changes = []
     for name, each in ranges.items():
         low, _, high = ends(each)
         there = [figures(run, {**values, name: end}) for end in (low, high)]
@@ -151,5 +157,5 @@ def _moved(run: Run, ranges: Ranges, values: Mapping[str, float], middle: Figure
             return first, second
 
         cost = None if middle.cost is None else change("cost")
-        found.append(Moved(name=name, range=each, days=change("days"), mwh=change("mwh"), cost=cost))
-    return tuple(sorted(found, key=lambda moved: -moved.most))
+        changes.append(Moved(name=name, range=each, days=change("days"), mwh=change("mwh"), cost=cost))
+    return tuple(sorted(changes, key=lambda moved: -moved.most))

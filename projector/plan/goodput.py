@@ -1,13 +1,14 @@
-"""Failures against checkpoints: how often to save, how much longer a run takes, and a simulation that says the same.
+"""Failures against checkpoints: how often to save, how much longer a run takes, and a simulation that gives the same.
 
-Failures come at random (exponential gaps of mean μ) and one of any node stops the job. A save stops training for C after
-every τ of work; a failure loses what was done since the last save, and R passes until training goes on (it may fail
-again meanwhile). Then a run of W seconds of work lasts, in expectation,
+Failures come at random (exponential gaps of mean μ) and one of any node stops the job. A save stops training for C
+after every τ of work; a failure loses what was done since the last save, and R passes until training goes on (it may
+fail again meanwhile). Then a run of W seconds of work lasts, in expectation,
 
     μ · exp(R/μ) · (exp((τ + C)/μ) − 1) · W/τ
 
-(J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22(3), 2006, equation 13).
-The best τ = μ·x solves (1 − x)·exp(x) = exp(−C/μ). Young (CACM 17(9), 1974): τ ≈ √(2Cμ); Daly: its expansion in √(C/2μ).
+(J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22(3), 2006, equation
+13). The best τ = μ·x solves (1 − x)·exp(x) = exp(−C/μ). Young (CACM 17(9), 1974): τ ≈ √(2Cμ); Daly: its expansion in
+√(C/2μ).
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ _MOST = 2**22  # gaps between failures that are drawn at once
 
 
 def young(save: Numbers, mean: Numbers) -> Numbers:
-    """Returns the seconds of work between saves, first order."""
+    """Returns the best seconds of work between saves, to first order."""
     return (2.0 * save * mean) ** 0.5
 
 
 def daly(save: float, mean: float) -> float:
-    """The same with the next two orders; the mean time between failures where a save takes twice that."""
+    """Returns :func:`young` with the next two orders of the expansion; the mean time between failures where a save
+    takes at least twice that."""
     if save >= 2.0 * mean:
         return mean
     small = float(np.sqrt(save / (2.0 * mean)))
@@ -49,15 +51,16 @@ def interval(save: Numbers, mean: Numbers) -> Numbers:
 
 
 def stretch(work: Numbers, save: Numbers, restart: Numbers, mean: Numbers) -> Numbers:
-    """Expected wall time over working time, with a save after every ``work`` seconds; infinite beyond all numbers."""
+    """Returns the expected wall time over working time, with a save after every ``work`` seconds; infinite beyond all
+    numbers."""
     with np.errstate(over="ignore"):
         return np.exp(restart / mean) * np.expm1((work + save) / mean) * mean / work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
-    """``goodput``: working over wall time, mean of ``runs``; ``low``, ``high``: 5 and 95 % of them (luck alone);
-    ``failures``: mean of a run."""
+    """A simulation of ``runs`` runs. ``goodput``: working over wall time, their mean; ``low``, ``high``: 5 and 95 % of
+    them (luck alone); ``failures``: mean of a run."""
 
     runs: int
     goodput: float
@@ -67,14 +70,14 @@ class Simulated:
 
 
 def simulate(total: float, work: float, save: float, restart: float, mean: float, *, seed: int, runs: int) -> Simulated:
-    """``runs`` runs of ``total`` seconds of work, rounded up to whole intervals, one failure after the other.
+    """Simulates ``runs`` runs of ``total`` seconds of work, rounded up to whole intervals, one failure after the other.
 
     Between two failures lies a restart (not before the first), then whole intervals of work with their saves; the rest
     is lost. A run of more than :data:`_FAILURES` expected failures is simulated as far as these reach.
     """
-    each = work * stretch(work, save, restart, mean) / mean  # expected failures of an interval
-    parts = max(1, min(int(np.ceil(total / work)), int(_FAILURES / each)))
-    expected = parts * each
+    failures_per_interval = work * stretch(work, save, restart, mean) / mean
+    parts = max(1, min(int(np.ceil(total / work)), int(_FAILURES / failures_per_interval)))
+    expected = parts * failures_per_interval
     draws = int(expected + 10.0 * np.sqrt(expected) + 16.0)
     rng = np.random.default_rng(seed)
     walls, failures = [], []

@@ -1,4 +1,4 @@
-"""``plan``: a workload, a number of tokens and assumptions in; what the whole run will take out."""
+"""``plan``: forecasts a whole run from a workload, a number of tokens and assumptions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _RUNS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """``ranges``: every input by name with its range; ``sizes``: the run as stated, then on more GPUs."""
+    """The forecast of a run and what it rests on. ``ranges``: every input by name with its range; ``sizes``: the run as
+    stated, then on more GPUs."""
 
     tokens: float
     made: Projection
@@ -47,38 +48,43 @@ def plan(
     published: bool = False,
     known: Knowledge | None = None,
 ) -> Plan:
-    """``ranges``: the assumptions, and prices where there are any; ``assumed``: what the loader of the workload had
-    to assume, which widens the interval of the step; ``published``: see :func:`projector.projection.project`;
-    ``known``: what the expected step rests on, None: what the package carries.
+    """Returns the plan of ``load`` for ``tokens``. ``ranges``: the assumptions, and prices where there are any;
+    ``assumed``: what the loader of the workload had to assume, which widens the interval of the step; ``grow``: also on
+    more GPUs; ``published``: see :func:`projector.projection.project`; ``known``: what the expected step rests on
+    (None: what the package carries).
 
     Raises what :func:`projector.projection.project` does, and :class:`Unsupported` for a run that failures stop.
     """
     known = known or Knowledge()
-    made = project(load, cluster, settings=settings, published=published)
-    chip = _slowest_chip(load, cluster, settings, made) if grow else None
+    projection = project(load, cluster, settings=settings, published=published)
+    chip = _slowest_chip(load, cluster, settings, projection) if grow else None
     further: Mapping[str, Parameter] = {"slowest_chip": chip} if chip else {}
-    every = {"step_seconds": step_range(made, known, assumed), **ranges, **further}
-    found = forecast(_run(made, cluster, tokens), every, seed=seed)
-    middle = found.middle
+    inputs = {"step_seconds": step_range(projection, known, assumed), **ranges, **further}
+    whole_run = forecast(_run(projection, cluster, tokens), inputs, seed=seed)
+    middle = whole_run.middle
     simulated = simulate(
-        middle.days * DAY * middle.goodput / every["run_over_steps"],
+        middle.days * DAY * middle.goodput / inputs["run_over_steps"],
         middle.interval_s,
-        every["checkpoint_s"].value,
-        every["restart_s"].value,
+        inputs["checkpoint_s"].value,
+        inputs["restart_s"].value,
         middle.between_failures_s,
         seed=seed,
         runs=_RUNS,
     )
-    first = Size(gpus=load.gpus, slowest=slowest(efficiency_of(cluster.gpu), load.gpus), made=made, forecast=found)
+    first = Size(
+        gpus=load.gpus, slowest=slowest(efficiency_of(cluster.gpu), load.gpus), made=projection, forecast=whole_run
+    )
     rest = _sizes(load, cluster, settings, tokens, ranges, assumed, seed, known) if grow else ()
-    return Plan(tokens=tokens, made=made, ranges=every, forecast=found, simulated=simulated, sizes=(first, *rest))
+    return Plan(
+        tokens=tokens, made=projection, ranges=inputs, forecast=whole_run, simulated=simulated, sizes=(first, *rest)
+    )
 
 
 def step_range(made: Projection, known: Knowledge, assumed: Sequence[str] = ()) -> Parameter:
-    """Returns the seconds of a step as measured runs let expect them, with the interval."""
-    found = known.expect(made, assumed)
-    source = f"projected × {found.middle / made.step_seconds:.3f}, {100 * found.level:.0f} % interval; {found.rests_on}"
-    return Parameter(found.middle, "derived", source, found.low, found.high, "s")
+    """Returns the seconds of a step that measured runs let expect, with the interval."""
+    step = known.expect(made, assumed)
+    source = f"projected × {step.middle / made.step_seconds:.3f}, {100 * step.level:.0f} % interval; {step.rests_on}"
+    return Parameter(step.middle, "derived", source, step.low, step.high, "s")
 
 
 def _run(made: Projection, cluster: Cluster, tokens: float) -> Run:
@@ -101,8 +107,8 @@ def _sizes(
             yield size
             continue
         try:
-            every = {"step_seconds": step_range(size.made, known, assumed), **ranges}
-            yield replace(size, forecast=forecast(_run(size.made, cluster, tokens), every, seed=seed))
+            inputs = {"step_seconds": step_range(size.made, known, assumed), **ranges}
+            yield replace(size, forecast=forecast(_run(size.made, cluster, tokens), inputs, seed=seed))
         except Unsupported as error:
             yield replace(size, refused=str(error))
 
@@ -114,8 +120,8 @@ _SPREAD = "clock.spread"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """One number of GPUs: its step and its figures, or why there are none (``refused``). ``slowest``: time of a product on
-    the slowest of them over that on a usual one."""
+    """The run on one number of GPUs: its step and its figures, or why there are none (``refused``). ``slowest``: time
+    of a product on the slowest GPU over that on a usual one."""
 
     gpus: int
     made: Projection | None
@@ -125,27 +131,27 @@ class Size:
 
 
 def _grown(load: Workload, cluster: Cluster, settings: Settings) -> Iterator[Size]:
-    """The run on twice the GPUs, again and again up to :data:`MOST`, without figures. The batch stays while the framework
-    takes it; else it doubles with the GPUs. Ends at the first size that no model covers, with the reason."""
+    """Yields the run on twice the GPUs, again and again up to :data:`MOST`, without figures. The batch stays while the
+    framework takes it; else it doubles with the GPUs. Ends at the first size that no model covers, with the reason."""
     efficiency, gpus, batch = efficiency_of(cluster.gpu), 2 * load.gpus, load.recipe.global_batch_size
     while gpus <= MOST:
-        made, reason = None, ""
+        projection, reason = None, ""
         for each in (batch, 2 * batch):
             grown = replace(load, gpus=gpus, recipe=replace(load.recipe, global_batch_size=each))
             try:
-                made, batch = project(grown, cluster, settings=settings), each
+                projection, batch = project(grown, cluster, settings=settings), each
                 break
             except (InputError, Unsupported) as error:
                 reason = reason or str(error).partition("\n")[0]
-        yield Size(gpus=gpus, made=made, slowest=slowest(efficiency, gpus), refused="" if made else reason)
-        if made is None:
+        yield Size(gpus=gpus, made=projection, slowest=slowest(efficiency, gpus), refused="" if projection else reason)
+        if projection is None:
             return
         gpus *= 2
 
 
 def _slowest_chip(load: Workload, cluster: Cluster, settings: Settings, made: Projection) -> Parameter | None:
-    """Time of a step at the ends of what is known of the spread of clocks, over that of ``made``; None where the
-    device has none."""
+    """Returns the time of a step at the ends of the known range of the spread of clocks, over that of ``made``; None
+    where the device has no such range."""
     known = efficiency_of(cluster.gpu)
     spread = known.parameters.get(_SPREAD)
     if spread is None or spread.low is None or spread.high is None:

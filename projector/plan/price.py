@@ -1,4 +1,4 @@
-"""What a GPU-hour costs, as a user's file says it: no price is known here.
+"""Reads the price of a GPU-hour from a user's file: no price is known here.
 
 price_per_gpu_hour: {value: 2.0, low: 1.8, high: 2.5}    # or one number
 currency: USD
@@ -27,8 +27,8 @@ _ENDS = ("value", "low", "high")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """``ranges``: ``price_per_gpu_hour``, ``energy_price_per_kwh`` or both, in ``currency`` (empty: not stated); ``by_gpu``:
-    of a GPU-hour where it is stated for one GPU."""
+    """Prices with their ranges. ``ranges``: ``price_per_gpu_hour``, ``energy_price_per_kwh`` or both, in ``currency``
+    (empty: not stated); ``by_gpu``: the price of a GPU-hour by GPU, where it is stated so."""
 
     ranges: Mapping[str, Parameter] = field(default_factory=dict)
     by_gpu: Mapping[str, Parameter] = field(default_factory=dict)
@@ -36,31 +36,31 @@ class Price:
     source: str = ""
 
     def at(self, gpu: str) -> Mapping[str, Parameter]:
-        """``ranges`` for one GPU."""
+        """Returns ``ranges`` with the price of ``gpu``."""
         return {**self.ranges, **({"price_per_gpu_hour": self.by_gpu[gpu]} if gpu in self.by_gpu else {})}
 
     def gpu_hour(self, gpu: str) -> float | None:
         """Returns the price of a GPU-hour alone; None where it is not stated."""
-        found = self.at(gpu).get("price_per_gpu_hour")
-        return None if found is None else float(found)
+        price = self.at(gpu).get("price_per_gpu_hour")
+        return None if price is None else float(price)
 
 
 def read_price(text: str) -> Price:
-    """Returns a number (of a GPU-hour), ``h100=2,mi300x=1.8``, or a file. Raises :class:`InputError` with every mistake
-    of it."""
+    """Returns the price in ``text``: a number (of a GPU-hour), ``h100=2,mi300x=1.8``, or a file. Raises
+    :class:`InputError` with every mistake of it."""
     if not Path(text).exists() and ("," in text or "=" in text):
-        return _listed(text)
+        return _from_list(text)
     try:
         value = float(text)
     except ValueError:
-        return _file(Path(text))
-    made = ranged([value], _LEAST, _MOST, "per GPU-hour", "command line")
-    if made is None:
+        return _from_file(Path(text))
+    price = ranged([value], _LEAST, _MOST, "per GPU-hour", "command line")
+    if price is None:
         raise InputError([Problem("--price", "", text, f"a file, or {_EXPECTED.partition(',')[0]}")])
-    return Price(ranges={"price_per_gpu_hour": made}, source="command line")
+    return Price(ranges={"price_per_gpu_hour": price}, source="command line")
 
 
-def _listed(text: str) -> Price:
+def _from_list(text: str) -> Price:
     pairs = [each.partition("=") for each in text.split(",")]
     try:
         cells = {name.strip(): float(value) for name, _, value in pairs}
@@ -75,23 +75,23 @@ def _listed(text: str) -> Price:
     return Price(by_gpu=by_gpu, source="command line")
 
 
-def _file(path: Path) -> Price:
+def _from_file(path: Path) -> Price:
     read = Reader(read_mapping(path), str(path))
     read.known(_KEYS)
     source, currency = read.text("source"), read.text("currency")
-    found = {}
+    ranges = {}
     for key in _KEYS[:2]:
         if key in read.mapping:
-            made = _one(read.mapping[key], key, source)
-            if made is None:
+            price = _parameter(read.mapping[key], key, source)
+            if price is None:
                 read.fail(key, read.mapping[key], _EXPECTED)
             else:
-                found[key] = made
+                ranges[key] = price
     by_gpu = _by_gpu(read, source)
-    if not found and not by_gpu and not read.problems:
+    if not ranges and not by_gpu and not read.problems:
         read.fail(_KEYS[0], None, _EXPECTED)
     raise_all(read.problems)
-    return Price(ranges=found, by_gpu=by_gpu, currency=currency, source=source)
+    return Price(ranges=ranges, by_gpu=by_gpu, currency=currency, source=source)
 
 
 def _by_gpu(read: Reader, source: str) -> dict[str, Parameter]:
@@ -99,21 +99,21 @@ def _by_gpu(read: Reader, source: str) -> dict[str, Parameter]:
     if not isinstance(cells, Mapping):
         read.fail("price_by_gpu", cells, "a mapping from GPU to price")
         return {}
-    made = {}
+    prices = {}
     for name, cell in cells.items():
-        gpu, price = catalogue.find_gpu(str(name)), _one(cell, _KEYS[0], source)
+        gpu, price = catalogue.find_gpu(str(name)), _parameter(cell, _KEYS[0], source)
         if gpu is None:
             read.fail(f"price_by_gpu.{name}", name, nearest(str(name), catalogue.gpu_names()))
         if price is None:
             read.fail(f"price_by_gpu.{name}", cell, _EXPECTED)
-        if gpu in made:
+        if gpu in prices:
             read.fail(f"price_by_gpu.{name}", cell, f"one price for {gpu}")
         if gpu and price:
-            made[gpu] = price
-    return made
+            prices[gpu] = price
+    return prices
 
 
-def _one(cell: object, key: str, source: str) -> Parameter | None:
+def _parameter(cell: object, key: str, source: str) -> Parameter | None:
     if isinstance(cell, Mapping):
         if set(cell) not in ({"value"}, set(_ENDS)):
             return None

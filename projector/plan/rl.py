@@ -1,7 +1,8 @@
-"""A step of reinforcement learning (GRPO, PPO): generation at a given rate, log-probabilities, training, new weights out.
+"""Projects a step of reinforcement learning (GRPO, PPO): generation at a given rate, log-probabilities, training, new
+weights out.
 
-Only training and the passes beside it are modelled. How fast an engine generates is not: it is given, as a measurement of
-the engine says it, and stands apart in every answer.
+Only training and the passes beside it are modelled. How fast an engine generates is not: its rate is given, as a
+measurement of the engine says it, and stands apart in every answer.
 """
 
 from __future__ import annotations
@@ -44,14 +45,15 @@ class Rollout:
 
     @property
     def seconds(self) -> float:
-        """Returns all answers, the GPUs evenly busy: the longest answers of a batch add to it what the given rate
-        leaves out."""
+        """Returns the seconds of all answers, the GPUs evenly busy: the longest answers of a batch add to it what the
+        given rate leaves out."""
         return self.answers * self.response / (self.rate * self.gpus)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RlStep:
-    """``parts``: seconds by name, in the order in which they run. ``updates``: optimizer steps on the answers."""
+    """A projected step. ``parts``: seconds by name, in the order in which they run. ``updates``: optimizer steps on the
+    answers."""
 
     rollout: Rollout
     updates: int
@@ -60,14 +62,15 @@ class RlStep:
 
     @property
     def seconds(self) -> float:
-        """Of the whole step: the sum of its parts, or, where generation runs ahead, the longer side and the weights."""
+        """Returns the seconds of the whole step: the sum of its parts, or, where generation runs ahead, the longer side
+        and the weights."""
         generation, weights = self.parts["generation"], self.parts["weights"]
         rest = fsum(self.parts.values()) - generation - weights
         return (max(generation, rest) if self.rollout.ahead else generation + rest) + weights
 
     @property
     def even(self) -> float:
-        """GPUs that generate as long as the others train, at the given rate."""
+        """Returns how many GPUs would generate as long as the others train, at the given rate."""
         rest = fsum(self.parts.values()) - self.parts["generation"] - self.parts["weights"]
         return self.rollout.gpus * self.parts["generation"] / rest
 
@@ -81,31 +84,32 @@ def rl_step(
     critic: bool = False,
     settings: Settings = kernel_settings.DEFAULT,
 ) -> RlStep:
-    """``workload``: who trains; its batch and length become those of the answers. ``reference``: a frozen model judges
-    them, too; ``critic``: so does a value model of the same size (PPO), which then learns from them, in turn. Raises
-    :class:`InputError` as :func:`projector.projection.project`."""
+    """Projects a step of reinforcement learning. ``workload``: the policy that trains; its batch and length become
+    those of the answers. ``reference``: a frozen model judges the answers, too; ``critic``: so does a value model of
+    the same size (PPO), which then learns from them, in turn. Raises :class:`InputError` as
+    :func:`projector.projection.project`."""
     length, batch = rollout.prompt + rollout.response, rollout.answers // updates
-    made = project(
+    projection = project(
         replace(workload, recipe=replace(workload.recipe, global_batch_size=batch, seq_length=length)),
         cluster,
         settings=settings,
     )
-    passes = updates * forward_seconds(made)
+    passes = updates * forward_seconds(projection)
     parts = {
         "generation": rollout.seconds,
         "log-probabilities": passes,
         "reference": passes if reference else 0.0,
         "values": passes if critic else 0.0,
-        "training": updates * made.step_seconds,
-        "critic": updates * made.step_seconds if critic else 0.0,
-        "weights": weight_seconds(made, cluster, rollout),
+        "training": updates * projection.step_seconds,
+        "critic": updates * projection.step_seconds if critic else 0.0,
+        "weights": weight_seconds(projection, cluster, rollout),
     }
-    return RlStep(rollout=rollout, updates=updates, parts=parts, made=made)
+    return RlStep(rollout=rollout, updates=updates, parts=parts, made=projection)
 
 
 def forward_seconds(made: Projection) -> float:
-    """A forward of every micro-batch of a step through the pipeline: one through all stages, and of the others what the
-    slowest rank takes: Σ f + (m − 1) · max f."""
+    """Returns the seconds of a forward of every micro-batch of a step through the pipeline: one through all stages, and
+    of the others what the slowest rank takes: Σ f + (m − 1) · max f."""
     work = made.resolved.workload
     forward = [seconds for seconds, _ in made.stage_seconds]
     ranks = [0.0] * work.recipe.pp
@@ -115,7 +119,8 @@ def forward_seconds(made: Projection) -> float:
 
 
 def weight_seconds(made: Projection, cluster: Cluster, rollout: Rollout) -> float:
-    """Returns the new weights in bf16, gathered once over the GPUs that train and, where others generate, those."""
+    """Returns the seconds to gather the new weights in bf16 once over the GPUs that train and, where others generate,
+    those."""
     gpus = made.resolved.workload.gpus + rollout.gpus * rollout.apart
     size = _WEIGHT * count(made.resolved.workload.model).total
     shape = shape_of(1, gpus, gpus, ranks_per_node(gpus, cluster))

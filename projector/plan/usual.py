@@ -1,4 +1,4 @@
-"""What a run usually has where nobody says it: samples of a step, tokens of a sample and of the whole run."""
+"""The usual values of a run where nobody states them: samples of a step, tokens of a sample and of the whole run."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _GPUS = parameter(8, kind="assumed", source="GPUs that share a sample at the mos
 
 
 def tokens_per_step(model: Model) -> int:
-    """Returns the tokens of a step of models of this size."""
+    """Returns the usual tokens of a step for models of this size."""
     size = count(model).main
     return int(_SMALL if size < _FEW else _LARGE if size > _MANY else _USUAL)
 
 
 def samples_per_step(model: Model, seq_length: int, gpus: int) -> int:
-    """Returns the global batch with as many tokens, near enough: a power of two times the odd part of ``gpus``, so that
-    it can be divided among ranks, and no fewer samples than there are nodes."""
+    """Returns a global batch of about :func:`tokens_per_step` tokens: a power of two times the odd part of ``gpus``, so
+    that it can be divided among ranks, and no fewer samples than there are nodes."""
     odd = gpus // (gpus & -gpus)
     wanted = max(tokens_per_step(model) / seq_length, gpus / _GPUS)
     return odd << max(0, round(math.log2(wanted / odd)))
 
 
 def tokens_of_a_run(model: Model) -> float:
-    """Returns the tokens on which a model of this size is trained at the least: so many per parameter (of experts,
-    those in use)."""
+    """Returns the tokens on which a model of this size is trained at least: :data:`PER_PARAMETER` for each parameter
+    (of experts, those in use)."""
     return PER_PARAMETER * float(count(model).active)

@@ -1,4 +1,5 @@
-"""Questions as words of a query, and their answers as documents: those of the command line's ``--json``, and the page's.
+"""Answers questions, which are words of a query, with documents: those of the command line's ``--json``, and the
+page's.
 
 A question names models, GPUs and frameworks of the catalogues, never a file: nothing is read from disk for it.
 """
@@ -41,25 +42,26 @@ _HARDWARE = ("gpu.", "cluster.")
 
 
 def answer(command: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """The document of ``command`` (see :data:`COMMANDS`). Raises :class:`InputError` with every mistake of ``query``."""
-    found = words(command, query)
-    return _view(found, query) if command == "view" else _document([command, *found, "--json"])
+    """Returns the document of ``command`` (see :data:`COMMANDS`). Raises :class:`InputError` with every mistake of
+    ``query``."""
+    argv = words(command, query)
+    return _view(argv, query) if command == "view" else _document([command, *argv, "--json"])
 
 
 def words(command: str, query: Mapping[str, str]) -> list[str]:
     """Returns the question as words of the command line. Raises :class:`InputError` with every word that is unknown or
     wrong."""
     problems: list[Problem] = []
-    found: list[str] = []
+    argv: list[str] = []
     if command not in COMMANDS:
         raise InputError([Problem("", "command", command, nearest(command, tuple(COMMANDS)))])
     for name, value in query.items():
         known = field_of(name)
         if (names := names_of(name)) is not None:
-            word = value if value in names else _called(name, value)
+            word = value if value in names else _name_in_catalogue(name, value)
             if word not in names:
                 problems.append(Problem("", name, value, nearest(value, names)))
-            found += [f"--{name}", str(word)]
+            argv += [f"--{name}", str(word)]
         elif name in NUMBERS and command in NUMBERS[name][2]:
             low, high, _ = NUMBERS[name]
             number = literal(value)
@@ -67,9 +69,9 @@ def words(command: str, query: Mapping[str, str]) -> list[str]:
             if type(number) not in (int, *(() if whole else (float,))) or not low <= float(str(number)) <= high:
                 kind = "whole number" if whole else "number"
                 problems.append(Problem("", name, value, f"a {kind} from {low:g} to {high:g}"))
-            found += [f"--{name}", value]
+            argv += [f"--{name}", value]
         elif known is not None or (name.startswith(_HARDWARE) and isinstance(literal(value), (int, float))):
-            found += ["--set", f"{known.key if known else name}={value}"]
+            argv += ["--set", f"{known.key if known else name}={value}"]
         else:
             expected = nearest(name, ("model", "gpu", "cluster", "gpus", "framework", *(each.key for each in fields())))
             problems.append(Problem("", name, value, expected))
@@ -77,12 +79,12 @@ def words(command: str, query: Mapping[str, str]) -> list[str]:
     problems += [Problem("", name, "nothing", f"a {name} of the catalogue: /v1/catalogue") for name in missing]
     raise_all(problems)
     if command == "search" and "budget" not in query:
-        found += ["--budget", "1"]
-    return found
+        argv += ["--budget", "1"]
+    return argv
 
 
 def names_of(word: str) -> tuple[str, ...] | None:
-    """Returns what may stand behind ``model``, ``gpu``, ``cluster`` or ``framework``; None for another word."""
+    """Returns the names that ``model``, ``gpu``, ``cluster`` or ``framework`` may have; None for another word."""
     from projector import frameworks
     from projector.hardware import catalogue
     from projector.workload import zoo
@@ -96,8 +98,8 @@ def names_of(word: str) -> tuple[str, ...] | None:
     return tuple(frameworks.names()) if word == "framework" else None
 
 
-def _called(word: str, value: str) -> str | None:
-    """The name of the catalogue that is meant by another spelling of it: ``h100``, ``Qwen/Qwen3-8B``."""
+def _name_in_catalogue(word: str, value: str) -> str | None:
+    """Returns the name in the catalogue that another spelling means: ``h100``, ``Qwen/Qwen3-8B``."""
     from projector.hardware import catalogue
     from projector.workload import zoo
 
@@ -117,14 +119,14 @@ def _field(each: Field) -> dict[str, Any]:
 
 
 def _document(argv: list[str]) -> dict[str, Any]:
-    """What a command writes with ``--json``."""
+    """Returns what a command writes with ``--json``."""
     from projector.cli import called
 
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(io.StringIO()):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
         called(argv)
-    made: dict[str, Any] = json.loads(told.getvalue())
-    return made
+    document: dict[str, Any] = json.loads(output.getvalue())
+    return document
 
 
 def _view(argv: list[str], query: Mapping[str, str]) -> dict[str, Any]:
@@ -140,21 +142,21 @@ def _view(argv: list[str], query: Mapping[str, str]) -> dict[str, Any]:
     case = read_case(options)
     with blamed(options):
         case = laid_out(case, options)
-        made = project(case.workload, case.cluster, settings=case.settings)
-    found = expected.expectation(case, made)
-    performance = document.performance(case, Projections(by_mode={"simulate": made}, refused={}))
+        projection = project(case.workload, case.cluster, settings=case.settings)
+    expectation = expected.expectation(case, projection)
+    performance = document.performance(case, Projections(by_mode={"simulate": projection}, refused={}))
     return (
-        document.memory(case, made)
+        document.memory(case, projection)
         | performance
         | {
             "command": "view",
-            "title": next(report.head(case, made)).text,
-            "verdict": report.verdict(case, made).text,
-            "order": made.memory.order,
-            "uncertain": expected.sources(found),
+            "title": next(report.head(case, projection)).text,
+            "verdict": report.verdict(case, projection).text,
+            "order": projection.memory.order,
+            "uncertain": expected.sources(expectation),
             "peak_flops": case.cluster.gpu.peak_of("bf16"),
-            "timeline": _timeline(made),
-            "sensitivities": _sensitivities(case, made),
+            "timeline": _timeline(projection),
+            "sensitivities": _sensitivities(case, projection),
             "shell": "\n".join(wrapped(command.words(case, case.workload, options))),
             "python": _python(query),
         }
@@ -162,20 +164,20 @@ def _view(argv: list[str], query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _sensitivities(case: Case, made: Projection) -> list[dict[str, Any]]:
-    """What a tenth more of each resource gains."""
+    """Returns what a tenth more of each resource gains."""
     from projector.search.binding import bindings
 
-    found = bindings(made, case.workload, case.cluster, case.settings, ())
-    return [{"resource": e.resource, "gain": e.gain} for e in found if e.resource != "memory capacity"]
+    gains = bindings(made, case.workload, case.cluster, case.settings, ())
+    return [{"resource": e.resource, "gain": e.gain} for e in gains if e.resource != "memory capacity"]
 
 
 def _timeline(made: Projection) -> dict[str, Any]:
-    """Actions of each rank as ``[kind, micro-batch, start, end]`` in seconds, with what follows the pipeline; evenly
-    chosen ranks where all have too many."""
+    """Returns the actions of each rank as ``[kind, micro-batch, start, end]`` in seconds, and what follows the
+    pipeline; only evenly chosen ranks where all have too many actions."""
     plan, schedule = made.timeline.compiled, made.timeline.compiled.schedule
     start, end = (times.tolist() for times in made.timeline.shown)
-    each = max(plan.size // schedule.pp, 1)
-    shown = _spread(schedule.pp, max(_ACTIONS // each, 2))
+    actions_of_rank = max(plan.size // schedule.pp, 1)
+    shown = _spread(schedule.pp, max(_ACTIONS // actions_of_rank, 2))
     ranks = [
         {
             "rank": rank,
@@ -191,15 +193,15 @@ def _timeline(made: Projection) -> dict[str, Any]:
 
 
 def _spread(number: int, most: int) -> Iterator[int]:
-    """So many of the numbers below ``number`` at most, the first and the last among them."""
+    """Yields at most ``most`` of the numbers below ``number``, evenly, the first and the last among them."""
     some = min(number, most)
     yield from dict.fromkeys(round(i * (number - 1) / max(some - 1, 1)) for i in range(some))
 
 
 def _python(query: Mapping[str, str]) -> str:
-    """The same question in Python."""
+    """Returns the question as a call in Python."""
     plain = {name: literal(value) for name, value in query.items() if not name.startswith(_HARDWARE)}
-    said = [f"{name}={value!r}" for name, value in plain.items()]
+    arguments = [f"{name}={value!r}" for name, value in plain.items()]
     if what_if := [f"{name}={value}" for name, value in query.items() if name.startswith(_HARDWARE)]:
-        said.append(f"set={what_if!r}")
-    return f"import projector as pj\n\npj.project({', '.join(said)})"
+        arguments.append(f"set={what_if!r}")
+    return f"import projector as pj\n\npj.project({', '.join(arguments)})"

@@ -1,4 +1,4 @@
-"""What every HTML page of both packages is made of: a head with its style, and tables whose columns sort by a click."""
+"""The parts of every HTML page of both packages: a head with its style, and tables whose columns sort by a click."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONG = 24  # characters from which on a cell may go on in the next line
 
 
 def head(title: str, style: str) -> str:
-    """The beginning of a page that forbids itself every request, up to and with its first heading."""
+    """Returns the beginning of a page that forbids itself every request, up to and with its first heading."""
     text = escape(title)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -23,7 +23,7 @@ def head(title: str, style: str) -> str:
 
 
 def body(table: Table) -> str:
-    """A table, its title left out, in what scrolls where it is too wide, and its note."""
+    """Returns a table without its title, inside an element that scrolls where the table is too wide, and its note."""
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return f'<div class="wide">{_table(table)}</div>{note}'
 
@@ -49,6 +49,6 @@ def _cell(value: str, column: Column) -> str:
 
 
 def _kind(*names: str | int) -> str:
-    """The class attribute of the names that hold."""
+    """Returns the class attribute of the names that hold, or an empty text."""
     held = " ".join(name for name in names if isinstance(name, str))
     return f' class="{held}"' if held else ""

@@ -37,8 +37,8 @@ _REPLIES = {
 
 
 class Server(ThreadingHTTPServer):
-    """On ``host`` and ``port`` (0: any free one). Who asks for another name than this host's is refused, so that no web
-    page can reach it by a name of its own (DNS rebinding)."""
+    """The server on ``host`` and ``port`` (0: any free one). A request under another name than this host's is refused,
+    so that no web page can reach the server by a name of its own (DNS rebinding)."""
 
     daemon_threads = True
 
@@ -87,12 +87,12 @@ class _Handler(BaseHTTPRequestHandler):
         if twice:
             self._tell(400, "every word once")
             return
-        told = self.server.worker.answer(command, dict(given))
-        self._send(told.status, json.dumps(told.document, allow_nan=False).encode(), _JSON)
+        reply = self.server.worker.answer(command, dict(given))
+        self._send(reply.status, json.dumps(reply.document, allow_nan=False).encode(), _JSON)
 
     def _tell(self, status: int, expected: str) -> None:
-        told = Told(status, {"schema_version": 1, "errors": [{"key": "", "found": "request", "expected": expected}]})
-        self._send(status, json.dumps(told.document).encode(), _JSON)
+        reply = Told(status, {"schema_version": 1, "errors": [{"key": "", "found": "request", "expected": expected}]})
+        self._send(status, json.dumps(reply.document).encode(), _JSON)
 
     def _send(self, status: int, body: bytes, kind: str) -> None:
         self.send_response(status)
@@ -108,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing of a request is kept."""
+        """Logs nothing: no request is recorded."""
 
 
 @cache
@@ -118,7 +118,7 @@ def _file(name: str) -> bytes:
 
 @cache
 def openapi() -> Mapping[str, Any]:
-    """Returns the API in words of OpenAPI 3.1."""
+    """Returns the API as an OpenAPI 3.1 document."""
     from projector.serve import answers
 
     described = {
@@ -138,8 +138,8 @@ def openapi() -> Mapping[str, Any]:
     )
     paths: dict[str, Any] = {"/v1/catalogue": {"get": {"summary": "names and fields", "responses": _REPLIES}}}
     for name, about in COMMANDS.items():
-        own = [each for _, each, commands in numbers if name in commands]
-        paths[f"/v1/{name}"] = {"get": {"summary": about, "parameters": [*named, *own, *recipe], "responses": _REPLIES}}
+        extra = [each for _, each, commands in numbers if name in commands]
+        paths[f"/v1/{name}"] = {"get": {"summary": about, "parameters": [*named, *extra, *recipe], "responses": _REPLIES}}
     return {"openapi": "3.1.0", "info": {"title": "projector", "version": __version__}, "paths": paths}
 
 

@@ -1,7 +1,8 @@
-"""The tools of a Model Context Protocol server: the answers of the command line for agents, over standard input and output.
+"""The tools of a Model Context Protocol server: the answers of the command line for agents, over standard input and
+output.
 
-Documents are those of ``--json``. All tools but ``score`` name the catalogues and read no file; ``score`` reads the log and
-the configuration that the agent names, as its user could.
+Documents are those of ``--json``. All tools but ``score`` name the catalogues and read no file; ``score`` reads the log
+and the configuration that the agent names, as its user could.
 """
 
 from __future__ import annotations
@@ -21,38 +22,38 @@ _RECIPE = (
 
 
 def server(seconds: float) -> Any:
-    """The server, which is not yet running. ``seconds``: of an answer. Raises :class:`InputError` without the package
-    ``mcp``."""
+    """Returns the server, which is not yet running. ``seconds``: limit of an answer. Raises :class:`InputError` without
+    the package ``mcp``."""
     try:
         from mcp.server import MCPServer
     except ImportError:
         expected = "the package mcp: pip install 'projector-harness[mcp]'"
         raise InputError([Problem("projector mcp", "", "nothing that speaks MCP", expected)]) from None
-    made, worker = MCPServer("projector"), Worker(seconds)
+    tools, worker = MCPServer("projector"), Worker(seconds)
 
-    def told(command: str, **words: Word | None) -> dict[str, Any]:
+    def document(command: str, **words: Word | None) -> dict[str, Any]:
         query = {name: _text(value) for name, value in words.items() if value is not None}
         return dict(worker.answer(command, query).document)
 
     def ask(model: str, gpu: str, gpus: int | None = None, recipe: dict[str, Word] | None = None) -> dict[str, Any]:
-        return told("ask", model=model, gpu=gpu, gpus=gpus, **(recipe or {}))
+        return document("ask", model=model, gpu=gpu, gpus=gpus, **(recipe or {}))
 
     def performance(model: str, gpu: str, gpus: int, recipe: dict[str, Word] | None = None) -> dict[str, Any]:
-        return told("performance", model=model, gpu=gpu, gpus=gpus, **(recipe or {}))
+        return document("performance", model=model, gpu=gpu, gpus=gpus, **(recipe or {}))
 
     def memory(model: str, gpu: str, gpus: int, recipe: dict[str, Word] | None = None) -> dict[str, Any]:
-        return told("memory", model=model, gpu=gpu, gpus=gpus, **(recipe or {}))
+        return document("memory", model=model, gpu=gpu, gpus=gpus, **(recipe or {}))
 
     def search(
         model: str, gpu: str, gpus: int, budget: float = 3.0, top: int = 5, recipe: dict[str, Word] | None = None
     ) -> dict[str, Any]:
-        return told("search", model=model, gpu=gpu, gpus=gpus, budget=budget, top=top, **(recipe or {}))
+        return document("search", model=model, gpu=gpu, gpus=gpus, budget=budget, top=top, **(recipe or {}))
 
     for each in (ask, performance, memory, search):
-        made.add_tool(each, description=f"{COMMANDS[each.__name__]}. {_RECIPE}")
-    made.add_tool(score, description=str(score.__doc__))
-    made.add_tool(names, description=str(names.__doc__))
-    return made
+        tools.add_tool(each, description=f"{COMMANDS[each.__name__]}. {_RECIPE}")
+    tools.add_tool(score, description=str(score.__doc__))
+    tools.add_tool(names, description=str(names.__doc__))
+    return tools
 
 
 def score(log: str, config: str | None = None, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
@@ -63,11 +64,11 @@ def score(log: str, config: str | None = None, gpu: str | None = None, gpus: int
     from projector.cli.evidence import scored
 
     try:
-        found = scored(Path(log), Path(config) if config else None, gpu, gpus)
+        runs = scored(Path(log), Path(config) if config else None, gpu, gpus)
     except InputError as error:
         return {"errors": error.lines()}
-    made: dict[str, Any] = as_json.plain({"runs": found})
-    return made
+    document: dict[str, Any] = as_json.plain({"runs": runs})
+    return document
 
 
 def names(kind: str) -> list[str]:

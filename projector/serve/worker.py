@@ -1,4 +1,5 @@
-"""Answers from a process of its own, which is stopped where one takes too long and cannot take more memory than it may."""
+"""Computes answers in a process of its own, which is stopped where one takes too long and cannot take more memory than
+it may."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ _WAITING = 8  # questions that may wait
 
 @dataclass(frozen=True)
 class Told:
-    """``status`` of HTTP with a document."""
+    """An answer: ``status`` of HTTP with a document."""
 
     status: int
     document: Mapping[str, Any]
 
 
 class Worker:
-    """Answers one question after the other. ``seconds``: of one of them."""
+    """Answers one question after the other. ``seconds``: limit of one answer."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -36,8 +37,8 @@ class Worker:
         self._pipe: Any = None
 
     def answer(self, command: str, query: Mapping[str, str]) -> Told:
-        """From memory, or computed: 400 for a mistake, 422 for what is not modelled, 503 where too many wait or it takes
-        too long."""
+        """Returns a cached answer, or computes it: 400 for a mistake, 422 for what is not modelled, 503 where too many
+        wait or it takes too long."""
         key = (command, *query.items())
         if (known := self._kept.get(key)) is not None:
             return known
@@ -45,14 +46,14 @@ class Worker:
             return _refused(503, f"more than {_WAITING} questions wait")
         try:
             with self._turn:
-                told = self._asked(command, query)
+                reply = self._ask_process(command, query)
         finally:
             self._room.release()
-        if told.status != 503:
-            self._kept[key] = told
+        if reply.status != 503:
+            self._kept[key] = reply
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
-        return told
+        return reply
 
     def close(self) -> None:
         """Ends the process."""
@@ -61,11 +62,11 @@ class Worker:
             self._process.join()
             self._process = None
 
-    def _asked(self, command: str, query: Mapping[str, str]) -> Told:
+    def _ask_process(self, command: str, query: Mapping[str, str]) -> Told:
         if self._process is None or not self._process.is_alive():
-            made = multiprocessing.get_context("spawn")
-            self._pipe, theirs = made.Pipe()
-            self._process = made.Process(target=_serve, args=(theirs,), daemon=True)
+            context = multiprocessing.get_context("spawn")
+            self._pipe, theirs = context.Pipe()
+            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
             self._process.start()
             theirs.close()
         try:
@@ -80,19 +81,19 @@ class Worker:
 
 
 def _serve(pipe: Connection) -> None:
-    """Answers until the other end is closed."""
+    """Answers questions until the other end is closed."""
     _limit()
     while True:
         try:
             command, query = pipe.recv()
         except EOFError:
             return
-        told = computed(command, query)
-        pipe.send((told.status, dict(told.document)))
+        reply = computed(command, query)
+        pipe.send((reply.status, dict(reply.document)))
 
 
 def computed(command: str, query: Mapping[str, str]) -> Told:
-    """Returns the answer in this process."""
+    """Returns the answer, computed in this process."""
     from projector.cli import as_json
     from projector.serve import answers
 
@@ -100,8 +101,8 @@ def computed(command: str, query: Mapping[str, str]) -> Told:
         return Told(200, as_json.plain(answers.known() if command == "catalogue" else answers.answer(command, query)))
     except InputError as error:
         keys = ((p.key or p.where).removeprefix("recipe.").lstrip("-") for p in error.problems)
-        found = zip(keys, error.problems, strict=True)
-        problems = ({"key": key, "found": str(p.found), "expected": p.expected} for key, p in found)
+        keyed = zip(keys, error.problems, strict=True)
+        problems = ({"key": key, "found": str(p.found), "expected": p.expected} for key, p in keyed)
         return Told(400, {"schema_version": 1, "errors": list(problems)})
     except Unsupported as error:
         return _refused(422, str(error))
