@@ -143,8 +143,8 @@ def crossing(workload: Workload, domain: int) -> frozenset[str]:
 
 
 def kinds(assumed: Collection[str]) -> set[str]:
-    """Returns the :data:`projector.effects.ASSUMPTIONS` among assumed entries such as ``micro_batch_size=1 (not
-    stated)``."""
+    """Returns the :data:`projector.effects.ASSUMPTIONS` among assumed entries such as
+    ``micro_batch_size=1 (not stated)``."""
     return {kind for kind, words in _KINDS for entry in assumed if words.match(entry)}
 
 

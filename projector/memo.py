@@ -58,9 +58,9 @@ def _values(kind: Any) -> attrgetter[Any]:
 
 
 class HashedOnce:
-    """Base of frozen dataclasses with many fields, whose hash is computed once. They must say ``__hash__ =
-    HashedOnce.__hash__``, since the decorator makes one of its own otherwise. Copies for other processes leave the hash
-    out: a text has another hash there."""
+    """Base of frozen dataclasses with many fields, whose hash is computed once. They must say
+    ``__hash__ = HashedOnce.__hash__``, since the decorator makes one of its own otherwise. Copies for other processes
+    leave the hash out: a text has another hash there."""
 
     def __hash__(self) -> int:
         try:

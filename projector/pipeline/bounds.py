@@ -1,4 +1,5 @@
-"""A time that no schedule on a placement can beat, without generating or compiling one: what prunes a search."""
+"""Bounds the time of a step from below for any schedule on a placement, without generating or compiling one: what
+prunes a search."""
 
 from __future__ import annotations
 
@@ -42,16 +43,16 @@ def lower_bound(
     rounds = np.asarray(microbatches) * stages / sum(map(len, placement))
     chosen = np.array(placement)
     lowest, work = chosen.min(axis=1), (F + B + W)[..., chosen].sum(axis=-1)
-    each = head[..., lowest] + rounds[..., None] * work + (0.0 if split else tail[..., lowest])
-    return np.asarray(np.maximum(bound, each.max(axis=-1)))
+    by_rank = head[..., lowest] + rounds[..., None] * work + (0.0 if split else tail[..., lowest])
+    return np.asarray(np.maximum(bound, by_rank.max(axis=-1)))
 
 
 def _before(seconds: Floats) -> Floats:
-    """``[…, stages]``: the sum over the stages below each."""
+    """Returns ``[…, stages]``: the sum of the seconds of all stages below each."""
     return np.cumsum(seconds, axis=-1) - seconds
 
 
 def _crosses(placement: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
-    """``[stages − 1]``: whether the boundary above a stage leaves its rank."""
+    """Returns ``[stages − 1]``: whether the boundary above a stage leaves its rank."""
     ranks = [{rank for rank, own in enumerate(placement) if stage in own} for stage in sorted(set().union(*placement))]
     return np.asarray([here.isdisjoint(there) or len(here) > 1 for here, there in pairwise(ranks)], np.bool_)

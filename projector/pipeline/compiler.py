@@ -1,4 +1,4 @@
-"""From a schedule to index arrays: one topological order, cut into levels."""
+"""Compiles a schedule to index arrays: one topological order, cut into levels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ Flags = NDArray[np.bool_]
 
 
 class Deadlock(ValueError):
-    """The orders of the ranks wait for each other, or an action stands before what it needs on its own rank."""
+    """Raised where the orders of the ranks wait for each other, or an action stands before what it needs on its own
+    rank."""
 
 
 def compile_schedule(schedule: Schedule, paired: bool = False) -> Compiled:
-    """Index arrays of ``schedule``.
+    """Returns the index arrays of ``schedule``.
 
     ``paired``: a forward directly followed by a backward of another micro-batch or chunk on its rank runs beside it, as
     one action that waits for the inputs of both (Megatron-LM core/pipeline_parallel/combined_1f1b.py; DualPipe). Where
@@ -43,7 +44,8 @@ def deadlocks(schedule: Schedule) -> bool:
 
 
 class _Flat:
-    """The orders laid end to end, each action with the place of the one whose output it waits for (−1: none)."""
+    """The orders of all ranks laid end to end, each action with the place of the one whose output it waits for (−1:
+    none)."""
 
     def __init__(self, schedule: Schedule, paired: bool = False) -> None:
         self.schedule = schedule
@@ -63,7 +65,8 @@ class _Flat:
         self.source = self._sources(place, last, self._leaves(joined))
 
     def _joined(self) -> Flags | None:
-        """``[actions]``: whether an action runs together with the one right after it where they belong together."""
+        """Returns ``[actions]``: whether an action may run together with the one right after it (``Schedule.joined``);
+        None: any may."""
         if self.schedule.joined is None:
             return None
         out = np.zeros(self.size, np.bool_)
@@ -72,8 +75,8 @@ class _Flat:
         return out
 
     def _leaves(self, joined: Flags | None) -> Indices:
-        """``[actions]``: the action at whose end the output of each one leaves: W's in a whole backward, and in a pair
-        with one."""
+        """Returns ``[actions]``: the action at whose end the output of each one is sent: that of its W in a whole
+        backward, and that of its backward for a forward of a pair."""
         out = np.arange(self.size)
         if joined is not None:
             whole = np.flatnonzero(joined[:-1] & (self.kind[:-1] == B) & (self.kind[1:] == W))
@@ -86,7 +89,7 @@ class _Flat:
         return out
 
     def _partners(self, joined: Flags | None) -> Indices:
-        """A forward and the backward right after it, unless it is its own."""
+        """Returns ``[actions]``: for a forward the backward right after it, unless that is its own; else −1."""
         partner = np.full(self.size, -1, np.intp)
         one, two = np.arange(self.size - 1), np.arange(1, self.size)
         fits = (self.kind[one] == F) & (self.kind[two] == B) & (self.rank[one] == self.rank[two])
@@ -116,8 +119,8 @@ class _Flat:
 
 
 def _levels(flat: _Flat) -> tuple[int, list[int]]:
-    """How many actions can run, and the level of each: 1 + the highest level among its predecessors (from 0)."""
-    source, also = flat.source.tolist(), _also(flat)
+    """Returns how many actions can run, and the level of each: 1 + the highest level among its predecessors (from 0)."""
+    source, second_source = flat.source.tolist(), _second_source(flat)
     level = [-1] * flat.size
     at, ends = list(flat.starts[:-1]), flat.starts[1:]
     waiting: dict[int, int] = {}
@@ -136,7 +139,7 @@ def _levels(flat: _Flat) -> tuple[int, list[int]]:
                     break
                 if other > previous:
                     previous = other
-            need = also[here]
+            need = second_source[here]
             if need >= 0:
                 other = level[need]
                 if other < 0:
@@ -154,10 +157,10 @@ def _levels(flat: _Flat) -> tuple[int, list[int]]:
     return finished, level
 
 
-def _also(flat: _Flat) -> list[int]:
-    """The input of the backward that a forward runs beside (−1: none)."""
-    found: list[int] = np.where(flat.partner >= 0, flat.source[flat.partner], -1).tolist()
-    return found
+def _second_source(flat: _Flat) -> list[int]:
+    """Returns the source of the backward that a forward runs beside (−1: none)."""
+    sources: list[int] = np.where(flat.partner >= 0, flat.source[flat.partner], -1).tolist()
+    return sources
 
 
 def _arrays(flat: _Flat, level: Indices) -> Compiled:

@@ -1,4 +1,4 @@
-"""A timeline as a picture: one lane a rank, time from left to right, and what is alive on each rank below.
+"""Draws a timeline: one lane a rank, time from left to right, and what is alive on each rank below.
 
 Colours are from the colour-blind-safe set of Okabe and Ito (jfly.uni-koeln.de/color); chunks after the first are paler.
 """
@@ -53,7 +53,7 @@ def drawn(
     static: ArrayLike | None = None,
     titles: Sequence[str] = (),
 ) -> Any:
-    """The figure, of what :func:`save` takes."""
+    """Returns the figure of ``timelines``; parameters as of :func:`save`."""
     from matplotlib.figure import Figure
 
     longest = max(float(timeline.makespan) for timeline in timelines)
@@ -79,10 +79,10 @@ def _lanes(axes: Any, timeline: Timeline, unit: float, longest: float, title: st
     axes.set_facecolor(PALE)
     seam = 0.4 if plan.size <= MANY * schedule.pp else 0.0
     for rank in range(schedule.pp):
-        own = plan.own(rank)
+        actions = plan.own(rank)
         for code, kind in enumerate(KINDS):
             for index in range(chunks):
-                chosen = own[(plan.kind[own] == code) & (plan.chunk[own] == index)]
+                chosen = actions[(plan.kind[actions] == code) & (plan.chunk[actions] == index)]
                 spans = list(zip(start[chosen].tolist(), length[chosen].tolist(), strict=True))
                 shade = 1.0 - 0.55 * index / max(1, chunks - 1)
                 axes.broken_barh(
@@ -90,8 +90,8 @@ def _lanes(axes: Any, timeline: Timeline, unit: float, longest: float, title: st
                     linewidth=seam,
                 )  # fmt: skip
         if seam:
-            dark = plan.chunk[own] > (chunks - 1) / 2
-            _numbers(axes, plan.microbatch[own], start[own], length[own], dark, rank, longest / unit)
+            dark = plan.chunk[actions] > (chunks - 1) / 2
+            _numbers(axes, plan.microbatch[actions], start[actions], length[actions], dark, rank, longest / unit)
         idle = f"{100 * timeline.bubble_of_makespan[rank]:.1f} % / {100 * timeline.bubble_of_span[rank]:.1f} %"
         axes.text(longest / unit * 1.005, rank, idle, va="center", fontsize=7, color=GREY)
     axes.set_ylim(schedule.pp - 0.5, -0.5)
@@ -111,7 +111,7 @@ def _lanes(axes: Any, timeline: Timeline, unit: float, longest: float, title: st
 def _numbers(
     axes: Any, microbatch: NDArray[np.intp], start: Any, length: Any, dark: Any, rank: int, longest: float
 ) -> None:
-    """Micro-batch numbers where they have room, dark on pale actions."""
+    """Writes micro-batch numbers where they have room, dark on pale actions."""
     rows = zip(microbatch.tolist(), start.tolist(), length.tolist(), dark.tolist(), strict=True)
     for number, begin, lasts, on_pale in rows:
         if lasts / longest * LANES_WIDTH > INCHES_PER_CHARACTER * (len(str(number)) + 0.4):
@@ -126,10 +126,10 @@ def _memory(axes: Any, timeline: Timeline, unit: float, bytes_per_stage: ArrayLi
     base = np.zeros(plan.schedule.pp) if static is None else np.asarray(static, dtype=np.float64) / 2**30
     shown = sorted({0, plan.schedule.pp // 2, plan.schedule.pp - 1})
     for rank, colour in zip(shown, (COLOURS["F"], COLOURS["W"], "#D55E00"), strict=False):
-        own = slice(bounds[rank], bounds[rank + 1])
+        rows = slice(bounds[rank], bounds[rank + 1])
         actions = plan.own(rank)
         times = np.where(plan.kind[actions] == 0, timeline.start[actions], timeline.end[actions]) / unit
-        axes.step(np.append(0, times), base[rank] + np.append(0, kept[own]), where="post", label=f"rank {rank}",
+        axes.step(np.append(0, times), base[rank] + np.append(0, kept[rows]), where="post", label=f"rank {rank}",
                   color=colour, linewidth=1)  # fmt: skip
     axes.set_ylabel("GiB", fontsize=8)
     axes.set_title("kept between forward and backward" + (", over what always stays" if static is not None else ""),
@@ -155,7 +155,7 @@ def _legend(figure: Any, timelines: Sequence[Timeline]) -> None:
 
 
 def _paler(colour: str, strength: float) -> str:
-    """``colour`` mixed with white; 1 leaves it as it is."""
+    """Returns ``colour`` mixed with white; a ``strength`` of 1 leaves it as it is."""
     parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(255 - strength * (255 - part)):02x}" for part in parts)
 

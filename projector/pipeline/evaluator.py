@@ -1,4 +1,4 @@
-"""How long a compiled schedule takes: a max-plus recurrence over its topological order.
+"""Evaluates how long a compiled schedule takes: a max-plus recurrence over its topological order.
 
     start(a) = max(end(before a on its rank) + blocked(a), end(source of a's input) + transfer(a), release(a))
     end(a)   = start(a) + duration(a)
@@ -36,17 +36,17 @@ def evaluate(
     release: ArrayLike | None = None,
     hidden: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Timeline:
-    """When every action starts and ends.
+    """Returns when every action starts and ends.
 
-    ``forward``, ``backward_input``, ``backward_weight``: seconds per virtual stage, ``[pp·vpp]`` or a batch ``[batch,
-    pp·vpp]``; an unsplit backward takes the sum of the two. ``p2p``: seconds of one message, a scalar, one value per
-    boundary between virtual stages ``v`` and ``v + 1`` ``[pp·vpp − 1]`` (same both ways), or a batch of those;
-    boundaries inside a rank cost nothing. ``overlap_p2p``: messages run beside compute; ``overlap_warmup_flush=False``
-    keeps them blocking before the first backward and after the last forward of a rank (Megatron-LM's default with
-    ``overlap_p2p_comm``). ``release`` ``[pp·vpp]``: seconds before which no forward of a virtual stage may start
-    (exposed parameter gather). ``hidden``: seconds that the forward and the backward of a virtual stage ``[pp·vpp]`` (or a
-    batch of those) each save when they run as one of a pair (all-to-all traffic beside the other's compute); for
-    schedules compiled ``paired``.
+    ``forward``, ``backward_input``, ``backward_weight``: seconds per virtual stage, ``[pp·vpp]`` or a batch
+    ``[batch, pp·vpp]``; an unsplit backward takes the sum of the two. ``p2p``: seconds of one message, a scalar, one
+    value per boundary between virtual stages ``v`` and ``v + 1`` ``[pp·vpp − 1]`` (same both ways), or a batch of
+    those; boundaries inside a rank cost nothing. ``overlap_p2p``: messages run beside compute;
+    ``overlap_warmup_flush=False`` keeps them blocking before the first backward and after the last forward of a rank
+    (Megatron-LM's default with ``overlap_p2p_comm``). ``release`` ``[pp·vpp]``: seconds before which no forward of a
+    virtual stage may start (exposed parameter gather). ``hidden``: seconds that the forward and the backward of a
+    virtual stage ``[pp·vpp]`` (or a batch of those) each save when they run as one of a pair (all-to-all traffic beside
+    the other's compute); for schedules compiled ``paired``.
 
     Raises :class:`InputError` when a shape is wrong, or a value is negative or not finite.
     """
@@ -64,7 +64,7 @@ def evaluate(
 
 
 def _savings(compiled: Compiled, hidden: tuple[ArrayLike, ArrayLike] | None) -> Floats | None:
-    """``[batch, actions]``: what each action saves beside its partner."""
+    """Returns ``[batch, actions]``: the seconds that each action saves beside its partner."""
     if hidden is None:
         return None
     problems: list[Problem] = []
@@ -77,15 +77,16 @@ def _savings(compiled: Compiled, hidden: tuple[ArrayLike, ArrayLike] | None) -> 
 
 
 def _single(compiled: Compiled, seconds: Floats, transfer: Floats, blocked: Floats, floor: Floats | None) -> Floats:
-    """``[actions]``, in a plain loop: for one vector of durations faster than NumPy on a few actions a level."""
+    """Returns ``[actions]`` ends by a plain loop: for one vector of durations faster than NumPy on a few actions a
+    level."""
     before, source = compiled.predecessor_lists
     duration = seconds.tolist()
     end = [0.0]
     done = end.append
     if len(compiled.pairs[0]):
-        also, also_wait = (column.tolist() for column in _second_inputs(compiled, transfer))
+        second_source, second_wait = (column.tolist() for column in _second_inputs(compiled, transfer))
         least = (np.zeros(compiled.size) if floor is None else _floors(compiled, floor[None])[:, 0]).tolist()
-        joined = (before, source, transfer.tolist(), blocked.tolist(), duration, least, also, also_wait)
+        joined = (before, source, transfer.tolist(), blocked.tolist(), duration, least, second_source, second_wait)
         for mine, other, wait, block, lasts, at_least, second, hop in zip(*joined, strict=True):
             done(max(end[mine] + block, end[other] + wait, end[second] + hop, at_least) + lasts)
     elif floor is not None:
@@ -109,14 +110,14 @@ def _single(compiled: Compiled, seconds: Floats, transfer: Floats, blocked: Floa
 
 
 def _second_inputs(compiled: Compiled, transfer: Floats) -> tuple[Indices, Floats]:
-    """For a forward that runs beside a backward: where that one's input comes from (shifted by one, 0: none), and the
-    message that brings it ``[actions, …]``."""
+    """Returns for a forward that runs beside a backward the source of that backward (shifted by one, 0: none), and the
+    message that brings its input, ``[actions, …]``."""
     forward, backward = compiled.pairs
-    also = np.zeros(compiled.size, np.intp)
-    also[forward] = compiled.source[backward] + 1
+    source = np.zeros(compiled.size, np.intp)
+    source[forward] = compiled.source[backward] + 1
     wait = np.zeros_like(transfer)
     wait[forward] = transfer[backward]
-    return also, wait
+    return source, wait
 
 
 def _batched(
@@ -128,7 +129,7 @@ def _batched(
     floor: Floats,
     saved: Floats | None,
 ) -> Floats:
-    """``[batch, actions]`` (a view of ``[actions, batch]`` memory), in blocks that fit the cache."""
+    """Returns ``[batch, actions]`` ends (a view of ``[actions, batch]`` memory), in blocks that fit the cache."""
     ends = []
     for first in range(0, batch, BLOCK):
         rows = slice(first, min(first + BLOCK, batch))
@@ -151,8 +152,8 @@ def _block(
     floor: Floats,
     saved: Floats | None,
 ) -> None:
-    """Fills ``end`` ``[1 + actions, batch]``, whose first row is the start: level by level, of every action its inputs with
-    what lies between their ends and its own."""
+    """Fills ``end`` ``[1 + actions, batch]``, whose first row is the start, level by level: an action starts when all
+    its inputs have ended and arrived."""
     lasts = table.T.take(compiled.duration_index, axis=0)
     inputs = [(compiled.before + 1, blocked), (compiled.source + 1, transfer)]
     paired = bool(len(compiled.pairs[0]))
@@ -167,9 +168,9 @@ def _block(
     begun = compiled.begun if floor.any() else 0
     least = _floors(compiled, floor, begun)
     for low, high in pairwise(bounds):
-        own, size = slice(many * low, many * high), high - low
-        ready = end.take(source[own], axis=0)
-        ready += wait[own]
+        places, size = slice(many * low, many * high), high - low
+        ready = end.take(source[places], axis=0)
+        ready += wait[places]
         now = end[low + 1 : high + 1]
         np.maximum(ready[:size], ready[size : 2 * size], out=now)
         if paired:
@@ -182,7 +183,7 @@ def _block(
 def _latencies(
     compiled: Compiled, messages: Floats, overlap: bool, overlap_warmup_flush: bool
 ) -> tuple[Floats, Floats]:
-    """``transfer`` and ``blocked`` ``[actions, batch]`` from ``messages`` ``[batch, boundaries]``."""
+    """Returns ``transfer`` and ``blocked`` ``[actions, batch]`` from ``messages`` ``[batch, boundaries]``."""
     padded = np.concatenate([messages.T, np.zeros((1, messages.shape[0]))])  # index −1: no message
     transfer = padded.take(compiled.boundary, axis=0)
     if (overlap and overlap_warmup_flush) or not messages.any():
@@ -199,7 +200,7 @@ def _latencies(
 
 
 def _floors(compiled: Compiled, floor: Floats, actions: int | None = None) -> Floats:
-    """``[actions, batch]``: before which the first actions do not start."""
+    """Returns ``[actions, batch]``: seconds before which the first ``actions`` do not start."""
     rows = slice(actions)
     return np.where(compiled.kind[rows, None] == 0, floor.T.take(compiled.stage[rows], axis=0), 0.0)
 

@@ -1,6 +1,6 @@
-"""The best order there is, for small cases: a mixed-integer programme over what each rank does before what.
+"""Finds the best order there is, for small cases: a mixed-integer programme over what each rank does before what.
 
-Micro-batches are alike, so an optimal order exists in which every rank takes them in turn for each kind and chunk (the
+Micro-batches are equal, so an optimal order exists in which every rank takes them in turn for each kind and chunk (the
 k-th forward of a stage may be called micro-batch k). What is left to choose is how kinds and chunks interleave on a
 rank: one binary for each pair of its actions that the data flow leaves open. Solved by HiGHS through SciPy.
 """
@@ -28,8 +28,8 @@ LARGEST = 240
 
 @dataclass(frozen=True)
 class Optimum:
-    """``makespan`` of ``schedule`` and a ``bound`` (seconds) that no order within the limit beats; ``proven``: they
-    meet. ``gap``: ``1 − bound / makespan``."""
+    """The best order found. ``makespan`` of ``schedule`` and a ``bound`` (seconds) that no order within the limit
+    beats; ``proven``: they meet. ``gap``: ``1 − bound / makespan``."""
 
     schedule: Schedule
     makespan: float
@@ -49,35 +49,36 @@ def improve(schedule: Schedule, costs: Costs, limit: Sequence[int] | None = None
     the case is too large, or when a limit is below one chunk or no order keeps to it.
     """
     compiled = compile_schedule(schedule)
-    own = peak(compiled, 1.0).astype(int).tolist()
-    allowed = list(own if limit is None else limit)
+    held = peak(compiled, 1.0).astype(int).tolist()
+    allowed = list(held if limit is None else limit)
     _check(compiled, allowed, seconds)
     times = (costs.forward, costs.backward_input, costs.backward_weight, costs.p2p)
     now = float(evaluate(compiled, *times, overlap_p2p=True).makespan)
-    keeps = all(have <= most for have, most in zip(own, allowed, strict=True))
+    keeps = all(alive <= most for alive, most in zip(held, allowed, strict=True))
     least = float(lower_bound(schedule.placement, schedule.microbatches, *times, schedule.split))
     if keeps and now <= least * (1 + 1e-9):
         return Optimum(schedule, now, least, True)
     # Without an order to start from, running everything one after the other is long enough.
     serial = schedule.microbatches * (sum(map(sum, times[:3])) + 2 * sum(costs.p2p))
     model = Model(schedule, costs, allowed, least, now if keeps else serial)
-    found = model.solve(seconds)
-    bound = max(least, found.bound)
-    if found.start is None:
+    solution = model.solve(seconds)
+    bound = max(least, solution.bound)
+    if solution.start is None:
         if not keeps:
             raise InputError(
                 [Problem("pipeline", "limit", allowed, f"a limit that an order found in {seconds:g} s keeps to")]
             )
-        return Optimum(schedule, now, now if found.infeasible else bound, found.infeasible)
-    better = replace(schedule, name="optimal", orders=_orders(schedule, model.tasks, found.start))
+        return Optimum(schedule, now, now if solution.infeasible else bound, solution.infeasible)
+    better = replace(schedule, name="optimal", orders=_orders(schedule, model.tasks, solution.start))
     makespan = float(evaluate(compile_schedule(better), *times, overlap_p2p=True).makespan)
     if keeps and now <= makespan:
         better, makespan = schedule, now
-    return Optimum(better, makespan, min(bound, makespan), found.proven or bound >= makespan * (1 - 1e-7))
+    return Optimum(better, makespan, min(bound, makespan), solution.proven or bound >= makespan * (1 - 1e-7))
 
 
 def _orders(schedule: Schedule, tasks: Sequence[Task], start: NDArray[np.float64]) -> tuple[tuple[Action, ...], ...]:
-    """Actions of each rank by the time they start; those that take no time stay in the order of the data flow."""
+    """Returns the actions of each rank by the time they start; those that take no time stay in the order of the data
+    flow."""
     chunk_of = {(rank, stage): chunk for rank, own in enumerate(schedule.placement) for chunk, stage in enumerate(own)}
     placed = sorted(range(len(tasks)), key=lambda i: (round(float(start[i]), 9), tasks[i].microbatch, tasks[i].depth))
     return tuple(

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One action. ``depth``: its place on the way of a micro-batch down the stages and back."""
+    """One action of the programme. ``depth``: its place on the way of a micro-batch down the stages and back."""
 
     kind: Kind
     stage: int
@@ -28,7 +28,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Solution:
-    """``start`` ``[tasks]`` seconds (``None``: nothing found in time), the solver's lower ``bound`` on the makespan."""
+    """What the solver found: ``start`` ``[tasks]`` seconds (``None``: nothing found in time), and its lower ``bound``
+    on the makespan."""
 
     start: Floats | None
     bound: float
@@ -37,7 +38,8 @@ class Solution:
 
 
 class Model:
-    """Variables: a start per task, the makespan, a binary per open pair (1: the first of the pair goes first)."""
+    """The programme. Variables: a start per task, the makespan, a binary per open pair (1: the first of the pair goes
+    first)."""
 
     def __init__(self, schedule: Schedule, costs: Costs, limit: Sequence[int], least: float, horizon: float) -> None:
         self.tasks = _tasks(schedule, costs)
@@ -53,7 +55,7 @@ class Model:
         self.size = count + 1 + len(self.pairs)
 
     def solve(self, seconds: float) -> Solution:
-        """Runs HiGHS for at most ``seconds``."""
+        """Runs HiGHS for at most ``seconds``; returns the best solution found."""
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
@@ -70,19 +72,21 @@ class Model:
         whole = np.concatenate([np.zeros(self.makespan + 1), np.ones(len(self.pairs))])
         low = np.concatenate([self.earliest, [self.least], np.zeros(len(self.pairs))])
         high = np.concatenate([self.latest, [self.horizon], np.ones(len(self.pairs))])
-        found = milp(
+        result = milp(
             goal,
             integrality=whole,
             bounds=Bounds(low, np.maximum(low, high)),
             constraints=LinearConstraint(matrix, -np.inf, most),
             options={"time_limit": seconds, "mip_rel_gap": 0.0},
         )
-        bound = getattr(found, "mip_dual_bound", None)
-        start = None if found.x is None else np.asarray(found.x[: self.makespan])
-        return Solution(start, float(bound) if bound is not None else self.least, found.status == 0, found.status == 2)
+        bound = getattr(result, "mip_dual_bound", None)
+        start = None if result.x is None else np.asarray(result.x[: self.makespan])
+        return Solution(
+            start, float(bound) if bound is not None else self.least, result.status == 0, result.status == 2
+        )
 
     def _windows(self) -> tuple[Floats, Floats]:
-        """Earliest and latest start of every task within the horizon, by the data flow alone."""
+        """Returns the earliest and latest start of every task within the horizon, by the data flow alone."""
         order = np.argsort(self.before.sum(axis=0), kind="stable")  # fewer ancestors first
         earliest, tail = np.zeros(len(self.tasks)), self.duration.copy()
         leaving: dict[int, list[tuple[int, float]]] = {}
@@ -99,7 +103,8 @@ class Model:
         return earliest, np.maximum(earliest, self.horizon - tail)
 
     def _open_pairs(self) -> dict[tuple[int, int], int]:
-        """Variable of each pair on one rank that neither data flow nor windows put in order; the rest is settled."""
+        """Returns the variable of each pair on one rank that neither data flow nor windows put in order; settles all
+        others."""
         pairs: dict[tuple[int, int], int] = {}
         end = self.earliest + self.duration
         slack = 1e-9 * max(1.0, self.horizon)
@@ -131,7 +136,8 @@ class Model:
         self._add_chains()
 
     def _add_chains(self) -> None:
-        """If a goes before b, it goes before the micro-batch after b too, and so does the one before a."""
+        """Adds rows: if a goes before b, it also goes before the next micro-batch of b, and so does the micro-batch
+        before a."""
         place = {(t.kind, t.stage, t.microbatch): i for i, t in enumerate(self.tasks)}
         for a, b in self.pairs:
             for x, y in ((a, b), (b, a)):
@@ -152,7 +158,7 @@ class Model:
         return factor * sign if flipped else 0.0
 
     def _add_memory(self) -> None:
-        """When a forward starts, it and the forwards before it, less what is released before it, keep to the limit."""
+        """Adds rows: when a forward starts, the forwards up to it, less what was released before it, keep to the limit."""
         release = "W" if any(task.kind == "W" for task in self.tasks) else "B"
         for a, task in enumerate(self.tasks):
             if task.kind != "F":
@@ -169,13 +175,13 @@ def _tasks(schedule: Schedule, costs: Costs) -> list[Task]:
     whole = [b + w for b, w in zip(costs.backward_input, costs.backward_weight, strict=True)]
     seconds = {"F": costs.forward, "B": costs.backward_input if schedule.split else whole, "W": costs.backward_weight}
     last = schedule.pp * schedule.vpp - 1
-    found = []
+    tasks = []
     for rank, order in enumerate(schedule.orders):
         for kind, chunk, microbatch in order:
             stage = schedule.placement[rank][chunk]
             depth = stage if kind == "F" else 2 * last + 1 - stage if kind == "B" else 2 * last + 2
-            found.append(Task(kind, stage, microbatch, rank, seconds[kind][stage], depth))
-    return found
+            tasks.append(Task(kind, stage, microbatch, rank, seconds[kind][stage], depth))
+    return tasks
 
 
 def _arcs(tasks: Sequence[Task], costs: Costs) -> list[tuple[int, int, float]]:
@@ -200,7 +206,7 @@ def _arcs(tasks: Sequence[Task], costs: Costs) -> list[tuple[int, int, float]]:
 
 
 def _closure(count: int, arcs: Sequence[tuple[int, int, float]]) -> NDArray[np.bool_]:
-    """``[count, count]``: whether one task goes before another by the arcs, directly or not."""
+    """Returns ``[count, count]``: whether one task goes before another by the arcs, directly or not."""
     reach = np.zeros((count, count), np.bool_)
     for first, then, _ in arcs:
         reach[first, then] = True

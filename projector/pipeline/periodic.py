@@ -1,11 +1,11 @@
-"""Long schedules from short ones: once a pipeline repeats itself, more micro-batches add more of the same period.
+"""Extends short schedules to long ones: once a pipeline repeats itself, more micro-batches add more of the same period.
 
 The orders of 1F1B, its interleaved form, ZB-H1 and ZB-V are a warm-up, a group of micro-batches again and again, and a
-cool-down. Cut such a schedule between two actions of every rank, once after the warm-up and once a group later: what
-follows the one cut is what follows the other, and waits for nothing before it but the actions at the cut. So where all of
-these end one period later at the second cut than at the first, they do so at every cut after it, and the cool-down is later
-by as many periods as groups are left out. Where they do not (one rank still falls behind another), the whole schedule is to
-be evaluated.
+cool-down. Cut such a schedule between two actions of every rank, once after the warm-up and once a group later: the
+actions after the one cut are those after the other, and wait for nothing before it but the actions at the cut. So where
+all of these end one period later at the second cut than at the first, they do so at every cut after it, and the
+cool-down is later by as many periods as groups are left out. Where they do not (one rank still falls behind another),
+the whole schedule must be evaluated.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _EQUAL = 1e-13  # of the makespan: rounding of a few thousand additions
 
 
 def shorter(name: str, pp: int, vpp: int, microbatches: int, group: int | None) -> int | None:
-    """Micro-batches of a schedule that shows how a longer one of this name goes on, as many groups shorter; None where it
-    would not be."""
+    """Returns the micro-batches of a shorter schedule that shows how a longer one of this name goes on; None where it
+    would not be shorter."""
     if name not in (*_GROUPED, *_ONE_BY_ONE) or pp == 1:
         return None
     unit, least = _period(name, pp, vpp, group)
@@ -31,8 +31,8 @@ def shorter(name: str, pp: int, vpp: int, microbatches: int, group: int | None) 
 
 
 def later(timeline: Timeline, microbatches: Indices, group: int | None) -> Floats:
-    """Returns ``[batch]``: seconds by which schedules of so many ``microbatches`` end after the one of ``timeline``, as
-    :func:`shorter` cut it; NaN where it does not repeat itself."""
+    """Returns ``[batch]``: seconds by which schedules of ``microbatches`` end after the one of ``timeline``, which
+    :func:`shorter` cut; NaN where it does not repeat itself."""
     schedule = timeline.compiled.schedule
     unit, _ = _period(schedule.name, schedule.pp, schedule.vpp, group)
     cuts = _cuts(timeline.compiled, unit)
@@ -47,11 +47,12 @@ def later(timeline: Timeline, microbatches: Indices, group: int | None) -> Float
 
 
 def _period(name: str, pp: int, vpp: int, group: int | None) -> tuple[int, int]:
-    """Micro-batches of a group, and those of a schedule that is likely to repeat itself before its cool-down.
+    """Returns the micro-batches of a group, and those of a schedule that is likely to repeat itself before its
+    cool-down.
 
-    Without chunks orders repeat with every micro-batch. The first rank is up to ``pp`` of them ahead of its backwards, of
-    zero bubble ``2·pp − 1`` ahead of its weight gradients; uneven stages take about as long again to settle. With chunks the
-    warm-up is all of one group, and of the next one those of the first chunk (Megatron-LM
+    Without chunks orders repeat with every micro-batch. The first rank is up to ``pp`` of them ahead of its backwards,
+    of zero bubble ``2·pp − 1`` ahead of its weight gradients; uneven stages take about as long again to settle. With
+    chunks the warm-up is all of one group, and of the next one those of the first chunk (Megatron-LM
     core/pipeline_parallel/schedules.py, the number of warm-up micro-batches).
     """
     if vpp == 1 or name in _ONE_BY_ONE:
@@ -61,9 +62,9 @@ def _period(name: str, pp: int, vpp: int, group: int | None) -> tuple[int, int]:
 
 
 def _cuts(compiled: Compiled, unit: int) -> tuple[Indices, Indices] | None:
-    """Actions whose ends others wait for beyond the last cut at which no chunk is through with its forwards, and those
-    before them of a cut ``unit`` micro-batches earlier. None where the one is not the other's image, or a rank is still in
-    its warm-up there."""
+    """Returns the actions before a cut whose ends others wait for beyond it, for two cuts ``unit`` micro-batches apart:
+    the later one is the last at which no chunk has done all its forwards. None where one cut is not the other's image,
+    or a rank is still in its warm-up at the earlier one."""
     place = np.full((3, compiled.stages, compiled.schedule.microbatches + unit), compiled.size, np.intp)
     place[compiled.kind, compiled.stage, compiled.microbatch] = np.arange(compiled.size)
     image = place[compiled.kind, compiled.stage, compiled.microbatch + unit]
@@ -77,7 +78,7 @@ def _cuts(compiled: Compiled, unit: int) -> tuple[Indices, Indices] | None:
 
 
 def _awaited(compiled: Compiled, inside: NDArray[np.bool_]) -> Indices:
-    """The actions inside that one outside comes directly after or takes its input from."""
+    """Returns the actions ``inside`` that an action outside comes directly after or takes its input from."""
     awaited = np.zeros_like(inside)
     for each in (compiled.before, compiled.source):
         awaited[each[(each >= 0) & ~inside]] = True

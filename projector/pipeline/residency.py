@@ -1,6 +1,6 @@
-"""What is alive on a rank before each of its actions: one walk along its order, of which every figure of memory is a view.
+"""Replays what is alive on a rank before each of its actions: one walk along its order gives every figure of memory.
 
-Counts of micro-batches come first; bytes are counts times what a micro-batch keeps.
+Counts of micro-batches come first; bytes are counts times the bytes of a micro-batch.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ F, B, W = range(len(KINDS))
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """Every action of ``schedule`` in the order of ranks and time, with what is there before it.
+    """Every action of ``schedule`` in the order of ranks and time, with what is alive before it.
 
     ``alive`` ``[actions, chunks]``: micro-batches of each chunk of the rank whose forward is done and backward is not;
-    ``pending`` ``[actions, chunks]``: whose backward is done and weight gradient is not.
+    ``pending`` ``[actions, chunks]``: those whose backward is done and weight gradient is not.
     """
 
     schedule: Schedule
@@ -33,23 +33,22 @@ class Replay:
     pending: Floats
 
     def kept(self, saved: Floats, owed: Floats) -> tuple[Floats, Floats]:
-        """Returns ``[…, actions]``: bytes before and after each action. ``[…, stages]``: those of a micro-batch from
-        its forward
-        to its backward (``saved``), and from there to its weight gradient (``owed``)."""
+        """Returns ``[…, actions]``: bytes before and after each action. ``saved``, ``owed`` ``[…, stages]``: bytes of a
+        micro-batch from its forward to its backward, and from there to its weight gradient."""
         starts = self.schedule.flat.starts
         before = np.empty((*np.broadcast_shapes(saved.shape[:-1], owed.shape[:-1]), len(self.alive)))
-        for rank, own in enumerate(self.schedule.placement):
+        for rank, stages in enumerate(self.schedule.placement):
             rows = slice(starts[rank], starts[rank + 1])
-            before[..., rows] = saved[..., own] @ self.alive[rows].T
+            before[..., rows] = saved[..., stages] @ self.alive[rows].T
             if self.schedule.split:
-                before[..., rows] += owed[..., own] @ self.pending[rows].T
+                before[..., rows] += owed[..., stages] @ self.pending[rows].T
         after = np.zeros_like(before)
         after[..., :-1] = before[..., 1:]  # a rank ends as it begins, with nothing
         return before, after
 
 
 def replay(schedule: Schedule) -> Replay:
-    """Returns what the orders of ``schedule`` keep alive."""
+    """Returns which micro-batches the orders of ``schedule`` keep alive."""
     kind, here = schedule.flat.kind[:, None], schedule.flat.chunk[:, None] == np.arange(schedule.chunks)
     done = [np.cumsum(here & (kind == code), axis=0) - (here & (kind == code)) for code in (F, B, W)]
     pending = (done[B] - done[W]) if schedule.split else np.zeros_like(done[B])
@@ -57,11 +56,11 @@ def replay(schedule: Schedule) -> Replay:
 
 
 def resident(compiled: Compiled, delta_forward: ArrayLike, released_by_input: ArrayLike = 0.0) -> Floats:
-    """``[…, actions]`` in ``by_rank`` order: bytes kept on the rank *after* each of its actions.
+    """Returns ``[…, actions]`` in ``by_rank`` order: bytes kept on the rank *after* each of its actions.
 
     ``delta_forward`` ``[…, stages]``: bytes that a forward keeps. ``released_by_input`` ``[…, stages]`` or scalar: how
-    many of them a split B releases (negative: it keeps output gradients for W); the rest goes at W. Without split all
-    goes at B.
+    many of them a split B releases (negative: it keeps output gradients for W); the rest is released at W. Without
+    split all are released at B.
     """
     saved = _per_stage("delta_forward", delta_forward, compiled)
     early = _per_stage("released_by_input", released_by_input, compiled)
@@ -69,9 +68,8 @@ def resident(compiled: Compiled, delta_forward: ArrayLike, released_by_input: Ar
 
 
 def peak(compiled: Compiled, delta_forward: ArrayLike, released_by_input: ArrayLike = 0.0) -> Floats:
-    """Returns ``[…, pp]``: the most bytes alive on each rank at once, given what :func:`resident` is: while a backward
-    runs, what
-    its forward kept is still there. Raises :class:`InputError` on a wrong shape."""
+    """Returns ``[…, pp]``: the most bytes alive on each rank at once; parameters as of :func:`resident`. While a
+    backward runs, what its forward kept is still there. Raises :class:`InputError` on a wrong shape."""
     saved = _per_stage("delta_forward", delta_forward, compiled)
     early = _per_stage("released_by_input", released_by_input, compiled)
     before, after = replay(compiled.schedule).kept(saved, saved - early)
@@ -82,8 +80,8 @@ def peak(compiled: Compiled, delta_forward: ArrayLike, released_by_input: ArrayL
 class Situations:
     """Distinct moments of one rank, ``k`` of them, just before an action (its own forward not yet counted).
 
-    ``forward`` ``[k]``: the action is a forward (else a backward); ``chunk`` ``[k]``; ``alive``, ``pending`` ``[k,
-    chunks]``: as in :class:`Replay`.
+    ``forward`` ``[k]``: the action is a forward (else a backward); ``chunk`` ``[k]``; ``alive``, ``pending``
+    ``[k, chunks]``: as in :class:`Replay`.
     """
 
     forward: NDArray[np.bool_]
@@ -92,9 +90,9 @@ class Situations:
     pending: Floats
 
     def bytes(self, sizes: Floats) -> tuple[Floats, Floats]:
-        """Returns ``[k]``: bytes that others keep in each, and all. ``sizes`` ``[chunks, 4]``: of a micro-batch in each
-        chunk what is saved and what is pending, and what it takes at the costliest moment of its forward, and of its
-        backward beside what is saved."""
+        """Returns ``[k]``: bytes that others keep in each moment, and all bytes. ``sizes`` ``[chunks, 4]``: of a
+        micro-batch in each chunk what is saved and what is pending, and what it takes at the costliest moment of its
+        forward, and of its backward beside what is saved."""
         saved, pending, forward, backward = sizes.T
         base = self.alive @ saved + self.pending @ pending
         return base, base + np.where(self.forward, forward[self.chunk], backward[self.chunk])
@@ -102,24 +100,25 @@ class Situations:
 
 @dataclass(frozen=True, eq=False)
 class InFlight:
-    """``placement[rank][chunk]``: the virtual stage that the chunk is; ``order``: makes the schedule."""
+    """What is alive on the ranks of a schedule. ``placement[rank][chunk]``: the virtual stage of the chunk; ``order``:
+    makes the schedule."""
 
     placement: tuple[tuple[int, ...], ...]
     order: Callable[[], Schedule]
 
     @cached_property
     def ranks(self) -> tuple[Situations, ...]:
-        """The distinct situations of every rank, found when they are first asked for: many a run does not fit with its
+        """Returns the distinct situations of every rank, found when first asked for: many runs do not fit with their
         weights alone."""
         return _situations(replay(self.order()))
 
 
 @lru_cache(maxsize=1024)
 def in_flight(name: str, pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> InFlight:
-    """The distinct situations of every pipeline rank, from the order in which it works.
+    """Returns the distinct situations of every pipeline rank, from the order in which it works.
 
-    The steady state repeats, so micro-batches beyond a few rounds add no new situation and are left out.
-    Raises :class:`projector.errors.InputError` as :func:`projector.pipeline.build` does.
+    The steady state repeats, so micro-batches beyond a few rounds add no new situation and are left out. Raises
+    :class:`projector.errors.InputError` as :func:`projector.pipeline.build` does.
     """
     count = microbatches if generator(name).forwards_first else shortened(microbatches, pp, group)
     if count < microbatches:
@@ -134,31 +133,30 @@ def situations(schedule: Schedule) -> InFlight:
 
 
 def shortened(microbatches: int, pp: int, group: int | None) -> int:
-    """Micro-batches enough to reach the steady state, with the same remainder against the group size."""
+    """Returns micro-batches enough to reach the steady state, with the same remainder against the group size."""
     unit = max(1, group or pp)
     enough = unit * max(3, -(-4 * pp // unit))  # chunks of one group meet those of the one before and after it
     return microbatches if microbatches <= enough + unit else enough + microbatches % unit
 
 
-def _situations(played: Replay) -> tuple[Situations, ...]:
-    flat, chunks = played.schedule.flat, played.schedule.chunks
-    columns = flat.rank[:, None], (flat.kind == F)[:, None], flat.chunk[:, None], played.alive, played.pending
+def _situations(replayed: Replay) -> tuple[Situations, ...]:
+    flat, chunks = replayed.schedule.flat, replayed.schedule.chunks
+    columns = flat.rank[:, None], (flat.kind == F)[:, None], flat.chunk[:, None], replayed.alive, replayed.pending
     table = np.concatenate(columns, axis=1)[flat.kind != W]
-    found = table[_first(table)]
-    starts = np.searchsorted(found[:, 0], np.arange(1, played.schedule.pp))
+    distinct = table[_distinct_rows(table)]
+    starts = np.searchsorted(distinct[:, 0], np.arange(1, replayed.schedule.pp))
     return tuple(
         Situations(
-            forward=own[:, 1].astype(np.bool_),
-            chunk=own[:, 2].astype(np.intp),
-            alive=own[:, 3 : 3 + chunks],
-            pending=own[:, 3 + chunks :],
+            forward=rows[:, 1].astype(np.bool_),
+            chunk=rows[:, 2].astype(np.intp),
+            alive=rows[:, 3 : 3 + chunks],
+            pending=rows[:, 3 + chunks :],
         )
-        for own in np.split(found, starts)
+        for rows in np.split(distinct, starts)
     )
 
 
-def _first(table: Floats) -> list[int]:
-    """The rows that differ from all before them."""
+def _distinct_rows(table: Floats) -> list[int]:
     width, text = table.shape[1] * table.itemsize, table.tobytes()
     rows = range(len(table) - 1, -1, -1)
     return sorted({text[row * width : (row + 1) * width]: row for row in rows}.values())

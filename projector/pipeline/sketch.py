@@ -1,4 +1,4 @@
-"""A timeline as text: one line a rank, time from left to right."""
+"""Shows a timeline as text: one line a rank, time from left to right."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ LABEL = 14  # columns for the rank and its bubble
 
 
 def sketch(timeline: Timeline, width: int = 100, by: str = "kind") -> str:
-    """Each column shows what fills most of its slice of time: ``F``, ``B``, ``W`` (chunks after the first in lower
-    case) or ``·``.
+    """Returns the text of a timeline: each column shows what fills most of its slice of time: ``F``, ``B``, ``W``
+    (chunks after the first in lower case) or ``·``.
 
     ``by="microbatch"`` shows the last digit of the micro-batch instead. Raises :class:`InputError` for a batch of
     timelines, a width of less than 20 or another ``by``.
@@ -27,8 +27,8 @@ def sketch(timeline: Timeline, width: int = 100, by: str = "kind") -> str:
     idle = timeline.bubble_of_makespan
     lines = []
     for rank in range(plan.schedule.pp):
-        own = plan.own(rank)
-        cells = _cells(start[own], end[own], marks[own], total, columns)
+        actions = plan.own(rank)
+        cells = _cells(start[actions], end[actions], marks[actions], total, columns)
         lines.append(f"{rank:>4} {idle[rank]:>6.1%} │ {cells}"[:width])
     schedule = plan.schedule
     head = f"{schedule.name} pp={schedule.pp} vpp={schedule.vpp} m={schedule.microbatches}: {total * 1e3:.3f} ms, "

@@ -1,4 +1,4 @@
-"""A schedule with times: what each rank does when, and how much of it is waiting."""
+"""A schedule with times: what each rank does when, and how long it waits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Timeline:
     """Times of one evaluation, in seconds from the start of the step.
 
     ``end`` is ``[actions]`` in the order of ``compiled``, or ``[batch, actions]``; every derived figure then carries
-    the same leading batch axis. ``durations`` ``[…, 3·stages]``: the table F | B | W it was evaluated with (an unsplit
-    B holds both). ``transfer``, ``blocked`` ``[…, actions]``, ``release`` ``[…, stages]``: see
+    the same leading batch axis. ``durations`` ``[…, 3·stages]``: the table F | B | W of the evaluation (an unsplit B
+    holds both). ``transfer``, ``blocked`` ``[…, actions]``, ``release`` ``[…, stages]``: see
     :mod:`projector.pipeline.evaluator`. ``hidden`` ``[actions]``: seconds that an action saves beside its partner
     (``None``: none); a pair is one action, from the start of its forward, and its backward takes no time of its own.
     """
@@ -64,7 +64,8 @@ class Timeline:
 
     @cached_property
     def shown(self) -> tuple[Floats, Floats]:
-        """(start, end) ``[…, actions]`` for views: a pair stands as its forward and then its backward, in proportion."""
+        """Returns (start, end) ``[…, actions]`` for views: a pair is shown as its forward and then its backward, in
+        proportion."""
         start, end = self.start, self.end
         forward, backward = self.compiled.pairs
         if not len(forward):
@@ -110,7 +111,8 @@ class Timeline:
 
     @property
     def bubble_of_span(self) -> Floats:
-        """Returns ``[…, pp]``: the same within the rank's own span, as zero-bubble papers count (arXiv 2401.10241)."""
+        """Returns ``[…, pp]``: the share of a rank's own span in which it does not compute, as zero-bubble papers count
+        (arXiv 2401.10241)."""
         return _idle(self.rank_busy, self.rank_span)
 
     @property
@@ -128,10 +130,10 @@ class Timeline:
         """Returns ``[…, stages]``: when a virtual stage ends its last action of this kind (−infinite if it has none)."""
         placement = np.asarray(self.compiled.schedule.placement)
         last = self.compiled.last_of[KINDS.index(kind)]
-        found = np.full((*self.end.shape[:-1], self.compiled.stages), -np.inf)
+        ends = np.full((*self.end.shape[:-1], self.compiled.stages), -np.inf)
         if (last >= 0).all():
-            np.maximum.at(found, (..., placement), self.end[..., last])  # type: ignore[arg-type]
-        return found
+            np.maximum.at(ends, (..., placement), self.end[..., last])  # type: ignore[arg-type]
+        return ends
 
     def at(self, row: int) -> Timeline:
         """Returns one evaluation out of a batch."""

@@ -1,4 +1,4 @@
-"""A timeline as a Chrome trace, for chrome://tracing and ui.perfetto.dev.
+"""Writes a timeline as a Chrome trace, for chrome://tracing and ui.perfetto.dev.
 
 One process per pipeline rank with a track of compute, tracks of the messages that it receives, one per kind of extra
 work (gradient reduction, optimizer, …), and counters. Events are sorted by time; those of one track never overlap.
@@ -30,8 +30,8 @@ ROUNDING = 1e-6  # microseconds: sums of times rounded to nanoseconds
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something that a rank does beside its actions, seconds from the start of the step. ``track``: where it is drawn;
-    spans of one track that overlap are given tracks of their own."""
+    """Work of a rank beside its actions, in seconds from the start of the step. ``track``: where it is drawn; spans of
+    one track that overlap are given tracks of their own."""
 
     rank: int
     track: str
@@ -46,16 +46,17 @@ def events(
     bytes_per_stage: ArrayLike | None = None,
     static: ArrayLike | None = None,
 ) -> list[dict[str, Any]]:
-    """Trace events sorted by ``ts``: one complete event (``"ph": "X"``) per action, message and span, counters (``"C"``)
-    of chunks alive and, with ``bytes_per_stage`` ``[stages]`` (kept per micro-batch) over ``static`` ``[pp]``, of memory.
+    """Returns trace events sorted by ``ts``: one complete event (``"ph": "X"``) per action, message and span, counters
+    (``"C"``) of chunks alive and, with ``bytes_per_stage`` ``[stages]`` (kept per micro-batch) over ``static``
+    ``[pp]``, of memory.
 
-    ``ts`` and ``dur`` in microseconds. Format: "Trace Event Format" of the Chromium project. Raises :class:`InputError`
-    for a batch (take one with ``at``).
+    ``ts`` and ``dur`` are in microseconds. Format: "Trace Event Format" of the Chromium project. Raises
+    :class:`InputError` for a batch (take one with ``at``).
     """
     if timeline.end.ndim != 1:
         raise InputError([Problem("pipeline", "timeline", timeline.end.shape, "one evaluation: timeline.at(row)")])
     given = list(spans)
-    rows: list[tuple[int, str, dict[str, Any]]] = [*_actions(timeline), *_messages(timeline), *map(_extra, given)]
+    rows: list[tuple[int, str, dict[str, Any]]] = [*_actions(timeline), *_messages(timeline), *map(_span_row, given)]
     named, placed = _tracks(rows, timeline.compiled.schedule.pp)
     placed += _counters(timeline, bytes_per_stage, static)
     placed.sort(key=lambda event: (event["ts"], event["pid"], event.get("tid", -1)))
@@ -89,7 +90,8 @@ def write(
 
 
 def _event(name: str, category: str, rank: int, start: float, end: float, **arguments: int) -> dict[str, Any]:
-    """``dur`` from the rounded ends, so that what touches in time touches in the file (nanoseconds are kept)."""
+    """Returns an event whose ``dur`` is made from the rounded ends, so that what touches in time touches in the file
+    (nanoseconds are kept)."""
     begin, stop = round(start * MICRO, 3), round(end * MICRO, 3)
     return {"name": name, "cat": category, "ph": "X", "pid": rank, "ts": begin, "dur": round(stop - begin, 3),
             "args": arguments}  # fmt: skip
@@ -105,7 +107,8 @@ def _actions(timeline: Timeline) -> Iterator[tuple[int, str, dict[str, Any]]]:
 
 
 def _messages(timeline: Timeline) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """What a rank receives: beside compute from the end of the sender on, or just before the action that waits."""
+    """Yields the messages that a rank receives: beside compute from the end of the sender on, or just before the action
+    that waits."""
     plan = timeline.compiled
     forward, backward = plan.pairs
     begins = timeline.start.copy()
@@ -124,22 +127,23 @@ def _messages(timeline: Timeline) -> Iterator[tuple[int, str, dict[str, Any]]]:
         yield rank, f"receive {what}s", event
 
 
-def _extra(span: Span) -> tuple[int, str, dict[str, Any]]:
+def _span_row(span: Span) -> tuple[int, str, dict[str, Any]]:
     return span.rank, span.track, _event(span.name, span.track, span.rank, span.start, span.end)
 
 
 def _tracks(
     rows: Sequence[tuple[int, str, dict[str, Any]]], pp: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(names of processes and tracks, events with the track they stand on): a track more where two would overlap."""
+    """Returns the names of processes and tracks, and the events with their track: one track more where two would
+    overlap."""
     named = [_name("process_name", rank, 0, f"pipeline rank {rank}") for rank in range(pp)]
     of_track: dict[tuple[int, str], list[dict[str, Any]]] = {(rank, COMPUTE): [] for rank in range(pp)}
     for rank, track, event in rows:
         of_track.setdefault((rank, track), []).append(event)
     placed: list[dict[str, Any]] = []
     used = [0] * pp
-    for (rank, track), own in of_track.items():
-        lanes = _lanes(own)
+    for (rank, track), events_of_track in of_track.items():
+        lanes = _lanes(events_of_track)
         number = used[rank]
         placed += [event | {"tid": number + lane} for event, lane in lanes]
         count = 1 + max((lane for _, lane in lanes), default=0)
@@ -150,35 +154,35 @@ def _tracks(
 
 
 def _lanes(events_of_track: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
-    """Each event with a lane on which the one before has ended: as few lanes as there are events at once."""
+    """Returns each event with a lane on which the one before has ended: as few lanes as there are events at once."""
     free: list[tuple[float, int]] = []  # (end of its last event, lane)
-    found = []
+    placed = []
     for event in sorted(events_of_track, key=lambda event: event["ts"]):
         if free and free[0][0] <= event["ts"] + ROUNDING:
             lane = heapq.heappop(free)[1]
         else:
             lane = len(free)
         heapq.heappush(free, (event["ts"] + event["dur"], lane))
-        found.append((event, lane))
-    return found
+        placed.append((event, lane))
+    return placed
 
 
 def _counters(timeline: Timeline, kept: ArrayLike | None, static: ArrayLike | None) -> list[dict[str, Any]]:
-    """Chunks alive and bytes on every rank: up when a forward starts, down when what releases it ends."""
+    """Returns the chunks alive and the bytes on every rank: up when a forward starts, down when what releases it ends."""
     plan = timeline.compiled
     columns = {"chunks alive": (np.asarray(resident(plan, 1.0)), np.zeros(plan.schedule.pp), 1.0)}
     if kept is not None:
         base = np.zeros(plan.schedule.pp) if static is None else np.asarray(static, dtype=np.float64)
         columns["memory GiB"] = (np.asarray(resident(plan, np.asarray(kept, dtype=np.float64))), base, 2.0**30)
-    out = []
+    counts = []
     for rank in range(plan.schedule.pp):
-        own, bounds = plan.own(rank), plan.schedule.flat.starts
-        when = np.where(plan.kind[own] == 0, timeline.start[own], timeline.end[own]) * MICRO
+        actions, bounds = plan.own(rank), plan.schedule.flat.starts
+        when = np.where(plan.kind[actions] == 0, timeline.start[actions], timeline.end[actions]) * MICRO
         for name, (level, base, unit) in columns.items():
             values = (level[bounds[rank] : bounds[rank + 1]] + base[rank]) / unit
-            out.append(_count(name, rank, 0.0, float(base[rank]) / unit))
-            out += [_count(name, rank, at, value) for at, value in zip(when.tolist(), values.tolist(), strict=True)]
-    return out
+            counts.append(_count(name, rank, 0.0, float(base[rank]) / unit))
+            counts += [_count(name, rank, at, value) for at, value in zip(when.tolist(), values.tolist(), strict=True)]
+    return counts
 
 
 def _count(name: str, rank: int, at: float, value: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a pipeline schedule is: which rank does what in which order, and where its virtual stages live."""
+"""The types of a pipeline schedule: which rank does what in which order, and where its virtual stages are."""
 
 from __future__ import annotations
 
@@ -32,14 +32,13 @@ class Action(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def actions(kind: Kind, chunk: int, microbatches: int) -> tuple[Action, ...]:
-    """Returns the actions of one kind on one chunk, in the order of micro-batches; made once, shared by all
-    schedules."""
+    """Returns the actions of one kind on one chunk, in the order of micro-batches; made once, shared by all schedules."""
     return tuple(Action(kind, chunk, number) for number in range(microbatches))
 
 
 class Flat(NamedTuple):
     """The actions of all ranks laid end to end, ``[actions]`` each: ``kind`` is an index into ``KINDS``; rank ``r`` has
-    those from ``starts[r]`` to ``starts[r + 1]``."""
+    the actions from ``starts[r]`` to ``starts[r + 1]``."""
 
     rank: Indices
     kind: Indices
@@ -53,12 +52,11 @@ class Schedule:
     """The order in which every rank works.
 
     ``orders[rank]``: its actions, first to last. ``placement[rank][chunk]``: the virtual stage (0 … pp·vpp − 1, in the
-    order of the model's layers) which that chunk is. A stage may stand on several ranks, each of which then runs its
-    share of the micro-batches there (bidirectional pipelines). ``split``: backward comes as ``B`` (input gradient) and
-    ``W`` (weight gradient) apart; else one ``B`` does both. ``joined[rank]``: from which to which of its actions those
-    that stand together run together: a ``W`` right after its own ``B`` as one whole backward, whose gradient leaves at
-    its end, and, compiled in pairs, a forward right before a backward beside it. ``None``: no whole backwards, pairs
-    anywhere.
+    order of the model's layers) of that chunk. A stage may stand on several ranks, each of which then runs its share of
+    the micro-batches there (bidirectional pipelines). ``split``: the backward comes as ``B`` (input gradient) and ``W``
+    (weight gradient) apart; else one ``B`` does both. ``joined[rank]``: from which to which of its actions neighbours
+    run together: a ``W`` right after its own ``B`` as one whole backward, whose gradient leaves at its end, and,
+    compiled in pairs, a forward right before a backward beside it. ``None``: no whole backwards, pairs anywhere.
     """
 
     name: str
@@ -72,17 +70,17 @@ class Schedule:
 
     @property
     def chunks(self) -> int:
-        """Model chunks that a rank holds."""
+        """Returns how many model chunks a rank holds."""
         return len(self.placement[0])
 
     @cached_property
     def home(self) -> tuple[tuple[int, int], ...]:
         """Returns ``[stages]``: (rank, chunk) where micro-batch 0 meets each virtual stage."""
         columns = enumerate(zip(*self.placement, strict=True))
-        found = sorted(
-            (chunk // self.vpp, stage, rank, chunk) for chunk, own in columns for rank, stage in enumerate(own)
+        places = sorted(
+            (chunk // self.vpp, stage, rank, chunk) for chunk, stages in columns for rank, stage in enumerate(stages)
         )
-        return tuple((rank, chunk) for copy, _, rank, chunk in found if copy == 0)
+        return tuple((rank, chunk) for copy, _, rank, chunk in places if copy == 0)
 
     @property
     def copies(self) -> int:
@@ -91,12 +89,12 @@ class Schedule:
 
     @property
     def each(self) -> int:
-        """Micro-batches that a chunk of a rank runs."""
+        """Returns how many micro-batches a chunk of a rank runs."""
         return self.microbatches // self.copies
 
     @cached_property
     def flat(self) -> Flat:
-        """All orders as index arrays."""
+        """Returns all orders as index arrays."""
         lengths = [len(order) for order in self.orders]
         kinds, chunks, numbers = zip(*chain.from_iterable(self.orders), strict=True)
         rank = np.repeat(np.arange(self.pp), lengths)
@@ -107,7 +105,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds that an order is made for: per virtual stage, and per boundary between two of them (``p2p``)."""
+    """The seconds for which an order is made: per virtual stage, and per boundary between two of them (``p2p``)."""
 
     forward: tuple[float, ...]
     backward_input: tuple[float, ...]
@@ -116,21 +114,21 @@ class Costs:
 
     @classmethod
     def equal(cls, stages: int, forward: float = 1.0, backward: float = 1.0, weight: float = 1.0) -> Costs:
-        """Returns the same for every stage, messages for nothing."""
+        """Returns equal costs of every stage, and messages that take no time."""
         return cls((forward,) * stages, (backward,) * stages, (weight,) * stages, (0.0,) * (stages - 1))
 
 
 @dataclass(frozen=True)
 class Generator:
-    """How a schedule is registered: its name, the names the field uses for it, and who builds it.
+    """How a schedule is registered: its name, the names the field uses for it, and the function that builds it.
 
     ``build(pp, vpp, microbatches, group, extra_warmup)`` returns the schedule; ``chunks``: the ``vpp`` it needs
     (``None``: any). ``source``: where the order is published. ``forwards_first``: all micro-batches are alive at once.
     ``tuned(pp, microbatches, costs)``: the schedule made for these durations, where the order depends on them.
     ``listed``: tried where schedules are compared; else only when it is asked for. ``looped``, ``single``: the schedule
     that a framework runs in its place for several chunks a rank, and for one. ``multiples``: what ``pp``, ``vpp`` and
-    ``microbatches`` are multiples of, where they are. ``gap(schedule, costs, makespan)``: share of the makespan by which
-    no order could be shorter, for orders that are searched for. ``pairs``: made for forwards that run beside backwards.
+    ``microbatches`` must be multiples of. ``gap(schedule, costs, makespan)``: share of the makespan by which no order
+    could be shorter, for orders that are searched for. ``pairs``: made for forwards that run beside backwards.
     ``run_by``: the families of frameworks that run it as it is (:mod:`projector.settle.launch`).
     """
 
@@ -194,43 +192,43 @@ class Compiled:
 
     @cached_property
     def duration_index(self) -> Indices:
-        """``kind · stages + stage``: where an action finds its duration in the table F | B | W."""
+        """Returns ``kind · stages + stage``: where an action finds its duration in the table F | B | W."""
         return self.kind * self.stages + self.stage
 
     @cached_property
     def pairs(self) -> tuple[Indices, Indices]:
-        """The forwards that run beside a backward, and those backwards."""
+        """Returns the forwards that run beside a backward, and those backwards."""
         forward = np.flatnonzero(self.partner >= 0)
         return forward, self.partner[forward]
 
     @cached_property
     def posted(self) -> tuple[Indices, Indices]:
-        """The boundaries of the messages that an action waits for with the one before it on its rank (−1: none): its own
-        input, and what that one sent."""
+        """Returns the boundaries of the messages for which an action waits together with the action before it on its
+        rank (−1: none): its own input, and what the action before sent."""
         after = self.before >= 0
         return np.where(after, self.boundary, -1), np.where(after, self.sends[self.before], -1)
 
     @cached_property
     def begun(self) -> int:
-        """Actions of the levels up to the last first forward of any chunk."""
+        """Returns the number of actions in the levels up to the last first forward of any chunk."""
         forwards = np.flatnonzero(self.kind == 0)
         _, first = np.unique(self.rank[forwards] * self.schedule.chunks + self.chunk[forwards], return_index=True)
         return int(self.levels[np.searchsorted(self.levels, forwards[first].max(), side="right")])
 
     @cached_property
     def last_of(self) -> tuple[Indices, ...]:
-        """Of every kind the last action on each rank of each of its chunks; −1 for a kind without actions."""
-        found = np.full((3, self.schedule.pp, self.schedule.chunks), -1, np.intp)
+        """Returns for every kind the last action on each rank of each of its chunks; −1 for a kind without actions."""
+        last = np.full((3, self.schedule.pp, self.schedule.chunks), -1, np.intp)
         order = self.by_rank
-        found[self.kind[order], self.rank[order], self.chunk[order]] = order  # the last of several stays
-        return tuple(found)
+        last[self.kind[order], self.rank[order], self.chunk[order]] = order  # the last of several stays
+        return tuple(last)
 
     @cached_property
     def _levelled(self) -> dict[int, Indices]:
         return {}
 
     def level_by_level(self, columns: int) -> Indices:
-        """Returns the places of a table of so many columns, one after the other, in the order of levels."""
+        """Returns the places of a table of ``columns`` columns, laid one after the other, in the order of levels."""
         if columns not in self._levelled:
             level = np.repeat(np.arange(len(self.levels) - 1), np.diff(self.levels))
             self._levelled[columns] = np.argsort(np.tile(level, columns), kind="stable")
@@ -238,22 +236,23 @@ class Compiled:
 
     @cached_property
     def predecessor_lists(self) -> tuple[list[int], list[int]]:
-        """``before`` and ``source`` as plain lists, shifted by one so that 0 is 'none': for the scalar loop."""
+        """Returns ``before`` and ``source`` as plain lists, shifted by one so that 0 is 'none': for the scalar loop."""
         return (self.before + 1).tolist(), (self.source + 1).tolist()
 
     def own(self, rank: int) -> Indices:
-        """Returns the actions of one rank in time."""
+        """Returns the actions of one rank, in time."""
         bounds = self.schedule.flat.starts
         return self.by_rank[bounds[rank] : bounds[rank + 1]]
 
 
 def loop_placement(pp: int, vpp: int) -> tuple[tuple[int, ...], ...]:
-    """Megatron's placement: chunk ``c`` of rank ``r`` is virtual stage ``c·pp + r``."""
+    """Returns Megatron's placement: chunk ``c`` of rank ``r`` is virtual stage ``c·pp + r``."""
     return tuple(tuple(chunk * pp + rank for chunk in range(vpp)) for rank in range(pp))
 
 
 def snake_placement(pp: int, vpp: int = 2) -> tuple[tuple[int, ...], ...]:
-    """Down the ranks with even chunks, back up with odd ones: with two a V, whose rank 0 holds both ends of the model."""
+    """Returns the placement down the ranks with even chunks, back up with odd ones: with two chunks a V, whose rank 0
+    holds both ends of the model."""
     return tuple(
         tuple(chunk * pp + (pp - 1 - rank if chunk % 2 else rank) for chunk in range(vpp)) for rank in range(pp)
     )

@@ -139,7 +139,9 @@ def openapi() -> Mapping[str, Any]:
     paths: dict[str, Any] = {"/v1/catalogue": {"get": {"summary": "names and fields", "responses": _REPLIES}}}
     for name, about in COMMANDS.items():
         extra = [each for _, each, commands in numbers if name in commands]
-        paths[f"/v1/{name}"] = {"get": {"summary": about, "parameters": [*named, *extra, *recipe], "responses": _REPLIES}}
+        paths[f"/v1/{name}"] = {
+            "get": {"summary": about, "parameters": [*named, *extra, *recipe], "responses": _REPLIES}
+        }
     return {"openapi": "3.1.0", "info": {"title": "projector", "version": __version__}, "paths": paths}
 
 

@@ -1,4 +1,4 @@
-"""Every schedule by name. A new one is a new file here, with a ``GENERATOR``, or ``GENERATORS`` of one rule."""
+"""Registers every schedule by name. A new one is a new file here, with a ``GENERATOR``, or ``GENERATORS`` of one rule."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ def _order(entry: Generator) -> tuple[bool, bool, int, str]:
 
 def _registered() -> dict[str, Generator]:
     modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
-    own = [module.GENERATOR for module in modules if hasattr(module, "GENERATOR")]
-    own += [entry for module in modules for entry in getattr(module, "GENERATORS", ())]
-    return {entry.name: entry for entry in sorted(own, key=_order)}
+    generators = [module.GENERATOR for module in modules if hasattr(module, "GENERATOR")]
+    generators += [entry for module in modules for entry in getattr(module, "GENERATORS", ())]
+    return {entry.name: entry for entry in sorted(generators, key=_order)}
 
 
 _REGISTRY = _registered()
 
 
 def names(*, unlisted: bool = False) -> tuple[str, ...]:
-    """Returns the registered schedules; with ``unlisted`` also those that are only looked for when they are asked
-    for."""
+    """Returns the registered schedules; with ``unlisted`` also those that are only searched for on request."""
     return tuple(name for name, entry in _REGISTRY.items() if entry.listed or unlisted)
 
 
 def words() -> tuple[str, ...]:
-    """Returns what a recipe may call them: their names with hyphens, and the aliases that differ by more than
-    hyphens."""
-    found: dict[str, str] = {}
+    """Returns the names of schedules in recipes: with hyphens, and the aliases that differ by more than hyphens."""
+    spelling_of: dict[str, str] = {}
     for spelling in _spellings():
-        found.setdefault(spelling.replace("-", ""), spelling)
-    return tuple(found.values())
+        spelling_of.setdefault(spelling.replace("-", ""), spelling)
+    return tuple(spelling_of.values())
 
 
 @lru_cache(maxsize=1024)
 def find(text: str) -> str | None:
-    """The schedule that free text such as ``"Interleaved 1F1B"`` or ``"zero-bubble"`` means; ``None`` if unknown.
+    """Returns the schedule that free text such as ``"Interleaved 1F1B"`` or ``"zero-bubble"`` means; ``None`` if
+    unknown.
 
-    Case, punctuation and what stands in brackets do not matter, nor do a ``vppN`` and a remark that says so
+    Case, punctuation and text in brackets do not matter, nor do a ``vppN`` and a remark that says how the schedule runs
     (``"… via layout …"``, ``"… with overlap"``) at the end. Any other word left over makes the name unknown.
     """
     return _spellings().get(_REMARK.sub("", _normal(text)))
 
 
 def generator(name: str) -> Generator:
-    """Returns the generator of a name or alias; :class:`InputError` with the nearest names when there is none."""
-    found = find(name)
-    if found is None:
+    """Returns the generator of a name or alias. Raises :class:`InputError` with the nearest names when there is none."""
+    known = find(name)
+    if known is None:
         raise InputError([Problem("pipeline", "pipeline_schedule", name, nearest(name, names()))])
-    return _REGISTRY[found]
+    return _REGISTRY[known]
 
 
 @lru_cache(maxsize=4096)
 def choose(text: str | None, pp: int, vpp: int) -> str:
-    """The schedule that a framework runs for what a recipe says; :class:`InputError` on an unknown name.
+    """Returns the schedule that a framework runs for the ``text`` of a recipe. Raises :class:`InputError` on an unknown
+    name.
 
     Frameworks pick the interleaved form from ``vpp`` alone (Megatron-LM ``get_forward_backward_func``), so a schedule
     for one chunk becomes its interleaved form when ``vpp > 1``, and the other way round. With ``pp = vpp = 1`` there is
@@ -71,8 +71,8 @@ def choose(text: str | None, pp: int, vpp: int) -> str:
     """
     if pp == 1 and vpp == 1:
         return "1f1b"
-    found = generator(text or "1f1b")
-    return (found.looped if vpp > 1 else found.single) or found.name
+    entry = generator(text or "1f1b")
+    return (entry.looped if vpp > 1 else entry.single) or entry.name
 
 
 def build(
@@ -84,16 +84,16 @@ def build(
     extra_warmup: int = 0,
     costs: Costs | None = None,
 ) -> Schedule:
-    """Returns the schedule ``name`` for these sizes; :class:`InputError` with every mistake among them.
+    """Returns the schedule ``name`` for these sizes. Raises :class:`InputError` with every mistake among them.
 
     ``costs``: the durations to make the order for, where it depends on them (``zb_1p``, ``zb_2p``); without, all equal.
     """
-    wrong = problems(name, pp, vpp, microbatches, group, extra_warmup)
-    raise_all(wrong)
-    found = generator(name)
-    if costs is not None and found.tuned is not None:
-        return found.tuned(pp, microbatches, costs)
-    return found.build(pp, vpp, microbatches, group, extra_warmup)
+    mistakes = problems(name, pp, vpp, microbatches, group, extra_warmup)
+    raise_all(mistakes)
+    entry = generator(name)
+    if costs is not None and entry.tuned is not None:
+        return entry.tuned(pp, microbatches, costs)
+    return entry.build(pp, vpp, microbatches, group, extra_warmup)
 
 
 def problems(
@@ -105,32 +105,32 @@ def problems(
     extra_warmup: int = 0,
     where: str = "pipeline",
 ) -> list[Problem]:
-    """Everything that keeps the schedule ``name`` from being built for these sizes."""
-    found: list[Problem] = []
+    """Returns everything that keeps the schedule ``name`` from being built for these sizes."""
+    mistakes: list[Problem] = []
     known = find(name)
     if known is None:
-        found.append(Problem(where, "pipeline_schedule", name, nearest(name, names())))
+        mistakes.append(Problem(where, "pipeline_schedule", name, nearest(name, names())))
     sizes = {"pp": pp, "vpp": vpp, "microbatches": microbatches}
-    found += [Problem(where, key, value, "an integer >= 1") for key, value in sizes.items() if value < 1]
+    mistakes += [Problem(where, key, value, "an integer >= 1") for key, value in sizes.items() if value < 1]
     if group is not None and group < (fewest := most(1, least(pp, microbatches))):
         expected = f"an integer >= {fewest}, so that a group fills the pipeline"
-        found.append(Problem(where, "microbatch_group_size_per_vp_stage", group, expected))
+        mistakes.append(Problem(where, "microbatch_group_size_per_vp_stage", group, expected))
     if extra_warmup < 0:
-        found.append(Problem(where, "extra_warmup", extra_warmup, "an integer >= 0"))
+        mistakes.append(Problem(where, "extra_warmup", extra_warmup, "an integer >= 0"))
     if known is None:
-        return found
+        return mistakes
     entry = _REGISTRY[known]
     if entry.chunks is not None and vpp != entry.chunks:
-        found.append(Problem(where, "vpp", vpp, f"{entry.chunks} for {known}"))
+        mistakes.append(Problem(where, "vpp", vpp, f"{entry.chunks} for {known}"))
     for key, unit in entry.multiples.items():
         if sizes[key] % unit:
-            found.append(Problem(where, key, sizes[key], f"a multiple of {unit} for {known}"))
-    return found
+            mistakes.append(Problem(where, key, sizes[key], f"a multiple of {unit} for {known}"))
+    return mistakes
 
 
 def _normal(text: str) -> str:
-    bare = re.sub(r"\([^)]*\)", " ", text.lower())
-    return re.sub(r"[^a-z0-9]+", "-", bare).strip("-")
+    without_brackets = re.sub(r"\([^)]*\)", " ", text.lower())
+    return re.sub(r"[^a-z0-9]+", "-", without_brackets).strip("-")
 
 
 @cache

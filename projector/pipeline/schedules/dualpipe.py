@@ -9,8 +9,9 @@ from projector.pipeline.types import Action, Generator, Schedule
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """Rank ``r`` holds stage ``r`` for the first half of the micro-batches and stage ``pp − r − 1`` for the second, so
-    two ranks hold each stage. Both halves of the ranks run DualPipeV's order of ``pp / 2`` ranks, mirrored.
+    """Returns the order in which rank ``r`` holds stage ``r`` for the first half of the micro-batches and stage
+    ``pp − r − 1`` for the second, so two ranks hold each stage. Both halves of the ranks run DualPipeV's order of
+    ``pp / 2`` ranks, mirrored.
 
     For F, B (whole) and W seconds, and a pair of both F&B, a rank waits (pp/2 − 1)(F&B + B − 3W) and keeps at most
     ``pp + 1`` micro-batches; parameters twice (the repository's README).
@@ -23,10 +24,11 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
     return Schedule("dualpipe", pp, 1, microbatches, True, orders, placement, joined(ranks))
 
 
-def _towards(far: int, each: int, own: Parts) -> tuple[Action, ...]:
-    """The order with its chunk 0 in direction ``far``; micro-batches of direction 1 follow those of direction 0."""
+def _towards(far: int, each: int, order: Parts) -> tuple[Action, ...]:
+    """Returns the order with its chunk 0 in direction ``far``; micro-batches of direction 1 follow those of direction
+    0."""
     return tuple(
-        Action(kind, chunk ^ far, number + each * (chunk ^ far)) for kind, chunk, number in chain.from_iterable(own)
+        Action(kind, chunk ^ far, number + each * (chunk ^ far)) for kind, chunk, number in chain.from_iterable(order)
     )
 
 

@@ -30,8 +30,8 @@ def parts(pp: int, microbatches: int) -> list[Parts]:
 
 
 def joined(ranks: Sequence[Parts]) -> tuple[tuple[int, int], ...]:
-    """Where on every rank forwards run beside backwards and backwards are whole (``Schedule.joined``)."""
-    return tuple((len(before), len(before) + len(own)) for before, own, _ in ranks)
+    """Returns where on every rank forwards run beside backwards and backwards are whole (``Schedule.joined``)."""
+    return tuple((len(before), len(before) + len(together)) for before, together, _ in ranks)
 
 
 class _Rank:
@@ -47,10 +47,10 @@ class _Rank:
         self.half = 2 * (self.above // 2) + (rank % 2 == 0)
 
     def parts(self) -> tuple[list[Action], list[Action], list[Action]]:
-        before, own = [*self._warmup()], [*self._steady(), *self._middle()]
+        before, together = [*self._warmup()], [*self._steady(), *self._middle()]
         if self.below == 0:  # the lowest rank does not overlap its first pair
-            before.append(own.pop(0))
-        return before, own, [*self._flush()]
+            before.append(together.pop(0))
+        return before, together, [*self._flush()]
 
     def _warmup(self) -> Iterator[Action]:
         for _ in range(2 * self.below):
@@ -61,7 +61,7 @@ class _Rank:
             yield from (self._input(1), self.put_off.popleft(), self._forward(1))
 
     def _steady(self) -> Iterator[Action]:
-        """Forward of one chunk, whole backward of the other, in turn; nothing is put off at either end of it."""
+        """Returns forwards of one chunk and whole backwards of the other, in turn; nothing is put off at either end."""
         lanes: list[tuple[Action, ...]] = []
         kinds: tuple[Kind, Kind] = ("B", "W")
         for ahead, behind in ((0, 1), (1, 0)):

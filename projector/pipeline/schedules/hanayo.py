@@ -10,10 +10,10 @@ _FORWARD, _BACKWARD = 1, 2  # a backward takes twice a forward, as is usual
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """``vpp / 2`` waves; each halves the bubble of the one before it, as far as messages are free.
+    """Returns the order of ``vpp / 2`` waves; each halves the bubble of the one before it, as far as messages are free.
 
-    Up to ``pp`` micro-batches, the paper's iteration, a rank takes the backward that is ready, else the forward that has
-    come furthest. Of more, up to ``2·pp`` are on their way and forwards go first, without which ranks wait between
+    Up to ``pp`` micro-batches, the paper's iteration, a rank takes the backward that is ready, else the forward that
+    has come furthest. Of more, up to ``2·pp`` are on their way and forwards go first, without which ranks wait between
     iterations. The paper publishes placement and pictures; both rules are this project's reading of them. ``group`` and
     ``extra_warmup`` do not apply.
     """
@@ -23,7 +23,7 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 
 
 class _Play:
-    """Ranks in the order of time, each choosing when it is free among what has arrived."""
+    """Plays the ranks in the order of time: each chooses when it is free among what has arrived."""
 
     def __init__(self, pp: int, vpp: int, microbatches: int) -> None:
         self.pp, self.last, self.m = pp, pp * vpp - 1, microbatches
@@ -33,7 +33,7 @@ class _Play:
         self.entered = 0
 
     def orders(self) -> tuple[tuple[Action, ...], ...]:
-        found: list[list[Action]] = [[] for _ in range(self.pp)]
+        orders: list[list[Action]] = [[] for _ in range(self.pp)]
         free, events = [True] * self.pp, list[tuple[int, int, int, int]]()  # (end, rank, step, micro-batch)
         for _ in range(2 * self.pp if self.forwards_first else self.m):
             self._enter()
@@ -43,11 +43,11 @@ class _Play:
                 if free[rank] and self.ready[rank]:
                     _, step, number = heapq.heappop(self.ready[rank])
                     kind, stage = self._at(-step)
-                    found[rank].append(Action(kind, self.home[stage][1], number))
+                    orders[rank].append(Action(kind, self.home[stage][1], number))
                     free[rank] = False
                     heapq.heappush(events, (now + (_FORWARD if kind == "F" else _BACKWARD), rank, -step, number))
             if not events:
-                return tuple(map(tuple, found))
+                return tuple(map(tuple, orders))
             now = events[0][0]
             while events and events[0][0] == now:
                 _, rank, step, number = heapq.heappop(events)
@@ -58,7 +58,7 @@ class _Play:
                     self._enter()
 
     def _at(self, step: int) -> tuple[Kind, int]:
-        """What a micro-batch does at a step of its way: forward through all stages, then back."""
+        """Returns what a micro-batch does at a step of its way: forward through all stages, then back."""
         return ("F", step) if step <= self.last else ("B", 2 * self.last + 1 - step)
 
     def _arrive(self, step: int, number: int) -> None:

@@ -12,7 +12,8 @@ Orders = tuple[tuple[Action, ...], ...]
 
 
 def table(microbatches: int, vpp: int, group: int) -> list[tuple[int, int]]:
-    """``(chunk, microbatch)`` in forward order: a group of micro-batches through chunk 0, then through chunk 1, …
+    """Returns ``(chunk, microbatch)`` in forward order: a group of micro-batches through chunk 0, then through chunk 1,
+    …
 
     The last group is whatever remains. Megatron-LM ``get_schedule_table``; the backward mirrors the chunks.
     """
@@ -31,7 +32,8 @@ def lanes(microbatches: int, vpp: int, group: int) -> tuple[list[Action], list[A
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """Warm-up of ``min(m·vpp, 2(pp − r − 1) + (vpp − 1)·group)`` forwards on rank ``r``; ``group`` defaults to ``pp``.
+    """Returns the order with a warm-up of ``min(m·vpp, 2(pp − r − 1) + (vpp − 1)·group)`` forwards on rank ``r``;
+    ``group`` defaults to ``pp``.
 
     Megatron refuses a last group of fewer than ``pp`` micro-batches; here see :func:`or_whole_groups`. One chunk a rank
     is plain 1F1B, whose warm-up is one forward for each stage below.
@@ -58,8 +60,8 @@ def or_whole_groups(
     orders: Callable[[int, int], Orders],
     split: bool = False,
 ) -> Schedule:
-    """``orders(microbatches, group)`` if they can run; else those of whole groups without the micro-batches that do not
-    exist.
+    """Returns the schedule of ``orders(microbatches, group)`` if it can run; else that of whole groups without the
+    micro-batches that do not exist.
 
     With a last group that does not fill the pipeline, the usual warm-up may leave ranks waiting for each other. Orders
     of whole groups cannot deadlock, and dropping micro-batches from them does not change that.

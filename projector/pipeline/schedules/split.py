@@ -1,4 +1,4 @@
-"""What schedules with a split backward share: weight gradients that lag, and the V-shaped placement."""
+"""Parts that schedules with a split backward share: weight gradients that lag, and the V-shaped placement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from projector.pipeline.types import Action, Schedule, actions, snake_placement
 
 
 def lagging(forward: Sequence[Action], backward: Sequence[Action], warmup: int, lag: int) -> tuple[Action, ...]:
-    """1F1B over the actions of a rank, W ``lag`` input gradients behind: F…, (F, B[, W])…, (B[, W])…, W…."""
+    """Returns 1F1B over the actions of a rank, W ``lag`` input gradients behind: F…, (F, B[, W])…, (B[, W])…, W…."""
     weight = weights(backward)
     paired, size = len(forward) - warmup, len(backward)
     first, then = sorted((paired, min(lag, size)))
@@ -24,7 +24,7 @@ def lagging(forward: Sequence[Action], backward: Sequence[Action], warmup: int, 
 
 
 def alternate(*lanes: Sequence[Action]) -> Iterator[Action]:
-    """One action of each lane in turn, until a lane ends."""
+    """Yields one action of each lane in turn, until a lane ends."""
     return chain.from_iterable(zip(*lanes, strict=False))
 
 
@@ -36,11 +36,11 @@ def weights(backward: Sequence[Action]) -> list[Action]:
 
 
 def keep(order: Iterable[Action], microbatches: int) -> tuple[Action, ...]:
-    """``order`` without the micro-batches that do not exist: dependencies stay within one, so it stays valid."""
+    """Returns ``order`` without the micro-batches that do not exist: dependencies stay within one, so it stays valid."""
     return tuple([action for action in order if action[2] < microbatches])
 
 
 def v_schedule(name: str, pp: int, microbatches: int, orders: Iterable[Iterable[Action]]) -> Schedule:
-    """A split schedule on the V-shaped placement."""
-    kept = tuple(keep(order, microbatches) for order in orders)
-    return Schedule(name, pp, 2, microbatches, True, kept, snake_placement(pp))
+    """Returns a split schedule on the V-shaped placement."""
+    existing = tuple(keep(order, microbatches) for order in orders)
+    return Schedule(name, pp, 2, microbatches, True, existing, snake_placement(pp))

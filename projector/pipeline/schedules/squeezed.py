@@ -3,9 +3,9 @@
 
 A block gives the slots of one micro-batch's four passes on every rank; repeated, it leaves slots idle before the first
 micro-batch is back and after the last one entered. Every action of these two ends moves to the earliest slot that is
-free on its rank, behind what it needs, and does not hold more micro-batches alive than the block itself does. First
-the weight gradients keep their slots, then, once idle slots are gone, those of the second end make room and follow.
-The orders are those of sail-sg/zero-bubble-pipeline-parallelism zbv_greedy.py (compared for 2 to 12 ranks).
+free on its rank, comes after what the action needs, and keeps no more micro-batches alive than the block itself does.
+First the weight gradients keep their slots, then, once idle slots are gone, those of the second end make room and
+follow. The orders are those of sail-sg/zero-bubble-pipeline-parallelism zbv_greedy.py (compared for 2 to 12 ranks).
 """
 
 from __future__ import annotations
@@ -23,15 +23,12 @@ _LAST, _W = 3, 4  # the last pass of a micro-batch; weight gradients, in the ord
 
 def squeezed(pp: int, microbatches: int, block: Callable[[int], Sequence[int]]) -> tuple[tuple[Action, ...], ...]:
     """Returns the order of every rank; ``block(rank)``: the slots of F of chunk 0 and 1, B of chunk 1 and 0 of one
-    micro-batch.
-
-    From ``2·pp`` micro-batches on the two ends do not meet.
-    """
+    micro-batch. From ``2·pp`` micro-batches on the two ends do not meet."""
     return steady(lambda count: in_full(pp, count, block), microbatches, 2 * pp + 2)
 
 
 def in_full(pp: int, microbatches: int, block: Callable[[int], Sequence[int]]) -> list[tuple[Action, ...]]:
-    """Returns the same by moving every micro-batch."""
+    """Returns the orders of :func:`squeezed` by moving every micro-batch."""
     firsts = [block(rank) for rank in range(pp)]
     lanes = [[list(range(slot, slot + _PERIOD * microbatches, _PERIOD)) for slot in first] for first in firsts]
     ranks = [_Rank(own) for own in lanes]
@@ -45,8 +42,8 @@ def in_full(pp: int, microbatches: int, block: Callable[[int], Sequence[int]]) -
 
 
 class _Rank:
-    """Slots of one rank. ``lanes[p][n]``: of pass ``p`` of micro-batch ``n``; ``weights[n]``: of the n-th W; after each
-    slot ``alive`` chunks of micro-batches and ``pending`` weight gradients."""
+    """The slots of one rank. ``lanes[p][n]``: of pass ``p`` of micro-batch ``n``; ``weights[n]``: of the n-th W; after
+    each slot ``alive`` chunks of micro-batches and ``pending`` weight gradients."""
 
     def __init__(self, lanes: list[list[int]]) -> None:
         self.lanes = lanes
@@ -69,22 +66,23 @@ class _Rank:
             self.alive[slot], self.pending[slot] = alive, pending
 
     def move(self, lane: int, n: int, earliest: int, most: int) -> None:
-        """To the first slot from ``earliest`` on that is free and keeps at most ``most`` alive; W as they stand."""
-        own = self.weights if lane == _W else self.lanes[lane]
-        old, step = own[n], 1 if lane < 2 else -1 if lane == _W else 0
+        """Moves an action to the first free slot from ``earliest`` on that keeps at most ``most`` alive; W stay where
+        they are."""
+        slots = self.weights if lane == _W else self.lanes[lane]
+        old, step = slots[n], 1 if lane < 2 else -1 if lane == _W else 0
         low = earliest
         if step > 0:
             low = old
             while low > earliest and self.alive[low - 1] < most:
                 low -= 1
         new = next((slot for slot in range(low, old) if not self.taken[slot]), old)
-        own[n] = new
+        slots[n] = new
         self.taken[old], self.taken[new] = False, True
         for slot in range(new, old if step else new):
             self.alive[slot] += step
 
     def make_room(self, lane: int, n: int, earliest: int, most: int) -> None:
-        """The same where weight gradients give way."""
+        """Moves an action like :meth:`move`, but weight gradients give way."""
         old = self.lanes[lane][n]
         for new in range(earliest, old):
             if self.events[new] == 0 and (then := self._then(new, old, most)) is not None:
@@ -95,9 +93,10 @@ class _Rank:
                 return
 
     def _then(self, new: int, old: int, most: int) -> list[tuple[int, int]] | None:
-        """What is alive and pending from ``new`` on when the action of ``old`` stands there; None: more than ``most``."""
+        """Returns what is alive and pending from ``new`` on when the action of ``old`` stands there; None where it is
+        more than ``most``."""
         alive, pending = (self.alive[new - 1], self.pending[new - 1]) if new else (0, 0)
-        found: list[tuple[int, int]] = []
+        counts: list[tuple[int, int]] = []
         for slot in range(new, len(self.events)):
             event = self.events[old] if slot == new else 0 if slot == old else self.events[slot]
             alive, pending = _after(event, alive, pending)
@@ -105,23 +104,24 @@ class _Rank:
                 return None
             if slot > old and (alive, pending) == (self.alive[slot], self.pending[slot]):
                 break
-            found.append((alive, pending))
-        return found
+            counts.append((alive, pending))
+        return counts
 
     def order(self) -> tuple[Action, ...]:
-        found = [
+        placed = [
             (slot, Action(kind, chunk, n))
             for (kind, chunk), slots in zip(_PASSES, self.lanes, strict=True)
             for n, slot in enumerate(slots)
         ]
-        backwards = [action for _, action in sorted(found) if action.kind == "B"]
+        backwards = [action for _, action in sorted(placed) if action.kind == "B"]
         weights = [Action("W", action.chunk, action.microbatch) for action in backwards]
-        found += zip(self.weights, weights, strict=True)
-        return tuple(action for _, action in sorted(found))
+        placed += zip(self.weights, weights, strict=True)
+        return tuple(action for _, action in sorted(placed))
 
 
 def _after(event: int, alive: int, pending: int) -> tuple[int, int]:
-    """After a slot with a forward (1), a backward (−1), or none, in which a pending W finds its place."""
+    """Returns (alive, pending) after a slot with a forward (1), a backward (−1), or none (0), in which a pending W
+    finds its place."""
     if event > 0:
         return alive + 1, pending
     if event < 0:
@@ -130,8 +130,8 @@ def _after(event: int, alive: int, pending: int) -> tuple[int, int]:
 
 
 def _ends(ranks: Sequence[Sequence[list[int]]]) -> Iterator[tuple[int, int, int, int]]:
-    """(rank, lane, number, earliest slot) of what may move, in the order of slots: both ends where W stand in a lane of
-    their own, else the second. ``earliest`` follows from where the actions before it have moved to meanwhile."""
+    """Yields (rank, lane, number, earliest slot) of what may move, in the order of slots: both ends where W stand in a
+    lane of their own, else the second. ``earliest`` follows from where the actions before it have moved to meanwhile."""
     begin = ranks[0][_LAST][0], 0  # the first micro-batch is back
     entered = ((lanes[0][-1], rank) for rank, lanes in enumerate(ranks))
     end = min((place for place in entered if place > begin), default=None)  # a rank has seen the last one enter
@@ -142,7 +142,7 @@ def _ends(ranks: Sequence[Sequence[list[int]]]) -> Iterator[tuple[int, int, int,
 
 
 def in_order(ranks: Sequence[Sequence[list[int]]]) -> list[tuple[int, int, int, int]]:
-    """(slot, rank, lane, number) of everything, by slot."""
+    """Returns (slot, rank, lane, number) of all actions, by slot."""
     return sorted(
         (slot, rank, lane, n)
         for rank, own in enumerate(ranks)
@@ -152,7 +152,8 @@ def in_order(ranks: Sequence[Sequence[list[int]]]) -> list[tuple[int, int, int, 
 
 
 def _needed(ranks: Sequence[Sequence[list[int]]], rank: int, lane: int, n: int) -> int:
-    """The last slot of what an action waits for: its lane, its micro-batch here, its micro-batch on the rank before."""
+    """Returns the last slot of what an action waits for: its lane, its micro-batch here, its micro-batch on the rank
+    before."""
     lanes = ranks[rank]
     last = lanes[lane][n - 1] if n else -1
     if lane == _W:
@@ -164,23 +165,23 @@ def _needed(ranks: Sequence[Sequence[list[int]]], rank: int, lane: int, n: int) 
 
 
 def _without_idle(ranks: Sequence[_Rank]) -> list[list[list[int]]]:
-    """The passes of every rank as early as those before them allow, W among them, all taking one slot."""
+    """Returns the passes of every rank as early as those before them allow, W among them, each taking one slot."""
     lanes = [[*rank.lanes, rank.weights] for rank in ranks]
-    out = [[[-1] * len(slots) for slots in own] for own in lanes]
+    earliest = [[[-1] * len(slots) for slots in own] for own in lanes]
     free = [0] * len(ranks)
     for _, rank, lane, n in in_order(lanes):
-        needed = -1 if lane == _W else _needed(out, rank, lane, n)
-        out[rank][lane][n] = max(free[rank], needed + 1)
-        free[rank] = out[rank][lane][n] + 1
-    return [own[:_W] for own in out]
+        needed = -1 if lane == _W else _needed(earliest, rank, lane, n)
+        earliest[rank][lane][n] = max(free[rank], needed + 1)
+        free[rank] = earliest[rank][lane][n] + 1
+    return [own[:_W] for own in earliest]
 
 
 Order = tuple[Action, ...]
 
 
 def steady(in_full: Callable[[int], Sequence[Order]], microbatches: int, enough: int) -> tuple[Order, ...]:
-    """``in_full(microbatches)``, the order of every rank, out of ``in_full(enough)``: where the actions of one micro-batch
-    are followed by those of the next, the missing ones are put in.
+    """Returns ``in_full(microbatches)``, the order of every rank, made from ``in_full(enough)``: where the actions of
+    one micro-batch are followed by those of the next, the missing ones are put in.
 
     ``enough``: from which number on only that middle grows, which the tests of a schedule show. Where an order has no
     such place, it is generated in full.
@@ -204,7 +205,8 @@ def _lengthened(order: Order, at: int, period: int, more: int, total: int) -> Or
 
 
 def _repeats(order: Order, period: int) -> int | None:
-    """Where ``period`` actions are followed by the same of the next micro-batch: from the middle on, else anywhere."""
+    """Returns where ``period`` actions are followed by the same of the next micro-batch: from the middle on, else
+    anywhere; else None."""
     for begin in (len(order) // 2 - period, 0):
         run = 0
         for at in range(max(0, begin), len(order) - period):
@@ -220,7 +222,7 @@ def _later(part: Order, by: int, total: int) -> list[Action]:
 
 
 def half(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """About half of 1F1B's activations."""
+    """Returns V-Half, with about half of 1F1B's activations."""
     del vpp, group, extra_warmup
     gap = 3 if pp % 2 == 0 else 0  # keeps the four passes of a rank in different residues of the period
 
@@ -231,7 +233,7 @@ def half(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: 
 
 
 def least(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """The block with the least memory, about a third of 1F1B's activations."""
+    """Returns V-Min, the block with the least memory, about a third of 1F1B's activations."""
     del vpp, group, extra_warmup
     gap = 2 if pp % 3 == 0 else 0  # the same
 

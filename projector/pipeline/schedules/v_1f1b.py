@@ -13,7 +13,7 @@ _PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Returns the building block of one micro-batch repeated every six slots; then every action, in the order of slots,
-    moves to the earliest that is free behind what it needs, forwards as far as no rank holds more than the block
+    moves to the earliest slot that is free after what it needs, forwards as far as no rank holds more than the block
     does."""
     del vpp, group, extra_warmup
     ranks = [_Rank([list(range(slot, slot + _PERIOD * microbatches, _PERIOD)) for slot in own]) for own in _block(pp)]
@@ -25,8 +25,8 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 
 
 def _block(pp: int) -> list[tuple[int, ...]]:
-    """The slots of the passes on every rank: backwards wait three slots after each third rank, so that they fall where
-    forwards are not."""
+    """Returns the slots of the passes on every rank: backwards wait three slots after each third rank, so that they
+    fall where forwards are not."""
     backward = list(_backward_slots(pp))
     return [(rank, 2 * pp - 1 - rank, backward[rank], backward[2 * pp - 1 - rank]) for rank in range(pp)]
 
@@ -40,8 +40,8 @@ def _backward_slots(pp: int) -> Iterator[int]:
 
 
 class _Rank:
-    """Slots of one rank. ``lanes[p][n]``: of pass ``p`` of micro-batch ``n``; a backward takes the slot after it, too.
-    ``alive``: chunks of micro-batches after each slot."""
+    """The slots of one rank. ``lanes[p][n]``: of pass ``p`` of micro-batch ``n``; a backward takes the slot after it,
+    too. ``alive``: chunks of micro-batches after each slot."""
 
     def __init__(self, lanes: list[list[int]]) -> None:
         self.lanes = lanes
@@ -76,20 +76,21 @@ class _Rank:
             self.alive[slot] += -1 if more else 1
 
     def order(self) -> tuple[Action, ...]:
-        found = [
+        placed = [
             (slot, n, kind) for kind, slots in zip(_PASSES, self.lanes, strict=True) for n, slot in enumerate(slots)
         ]
-        return tuple(Action(kind, chunk, n) for _, n, (kind, chunk) in sorted(found))
+        return tuple(Action(kind, chunk, n) for _, n, (kind, chunk) in sorted(placed))
 
 
 def _needed(ranks: list[_Rank], rank: int, lane: int, n: int) -> int:
-    """The last slot of what an action waits for: its lane, its micro-batch here, its micro-batch on the rank before."""
-    own = ranks[rank].lanes
+    """Returns the last slot of what an action waits for: its lane, its micro-batch here, its micro-batch on the rank
+    before."""
+    lanes = ranks[rank].lanes
     neighbour = rank - 1 if lane in (0, 2) else rank + 1
-    last = own[lane][n - 1] + (lane > 1) if n else -1
+    last = lanes[lane][n - 1] + (lane > 1) if n else -1
     if 0 <= neighbour < len(ranks):
         return max(last, ranks[neighbour].lanes[lane][n] + (lane > 1))
-    return max(last, own[lane - 1][n] + (lane > 2)) if lane else last
+    return max(last, lanes[lane - 1][n] + (lane > 2)) if lane else last
 
 
 GENERATOR = Generator(

@@ -1,5 +1,5 @@
-"""ZB-1p and ZB-2p: zero bubble by list scheduling for the stage times at hand, within once or twice the activation memory of
-1F1B. Every rank takes what is ready, weight gradients fill the gaps."""
+"""ZB-1p and ZB-2p: zero bubble by list scheduling for the stage times at hand, within once or twice the activation
+memory of 1F1B. Every rank takes what is ready; weight gradients fill the gaps."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _ROUNDING = 1e-12  # of a makespan: what sums of the same times may differ by
 
 
 class _Played(NamedTuple):
-    """``orders``: empty where they were given up; ``span``: the longest of a rank from its first start to its last end;
-    ``chosen``: whether a forward and a backward ever were ready together after a backward, so that an order without
-    ``alternate`` is another one."""
+    """The outcome of one rule. ``orders``: empty where they were given up; ``span``: the longest of a rank from its
+    first start to its last end; ``chosen``: whether a forward and a backward ever were ready together after a backward,
+    so that an order without ``alternate`` differs."""
 
     orders: tuple[tuple[Action, ...], ...]
     makespan: float
@@ -44,18 +44,18 @@ def greedy(
     rule: Rule = DEFAULT,
     released: float = 0.0,
 ) -> Schedule:
-    """The order that ``rule`` gives, of at most ``limit`` micro-batches alive on any rank.
+    """Returns the order that ``rule`` gives, of at most ``limit`` micro-batches alive on any rank.
 
-    A micro-batch is alive from the start of its F to the end of its W; its B gives ``released`` of it back. ``costs`` per
-    rank (default: all equal, messages for nothing). Source: Qi et al., arXiv 2401.10241, section 3.1, whose rules these
-    are a simpler set of.
+    A micro-batch is alive from the start of its F to the end of its W; its B gives ``released`` of it back. ``costs``
+    per rank (default: all equal, messages for nothing). Source: Qi et al., arXiv 2401.10241, section 3.1, whose rules
+    these are a simpler set of.
     """
     return _schedule(name, pp, microbatches, _play(pp, microbatches, limit, costs or Costs.equal(pp), rule, released))
 
 
 def fastest(name: str, by_hand: Schedule, limit: int, costs: Costs, half: bool = False) -> Schedule:
-    """Returns the least makespan for ``costs``, messages beside compute: of ``by_hand``, which keeps to ``limit``, and
-    of what the rules give. Of equal ones that whose ranks work in the shortest span.
+    """Returns the order of least makespan for ``costs``, messages beside compute: ``by_hand``, which keeps to
+    ``limit``, or one that the rules give. Of equal ones it is the order whose ranks work in the shortest span.
 
     ``half``: where it is faster, the limit is kept with half of a micro-batch given back by its B, as the authors'
     planner is configured (sail-sg/zero-bubble-pipeline-parallelism@39f2c18 scheduler/graph.py: ``mem_b``, ``mem_w``).
@@ -102,12 +102,12 @@ def _schedule(name: str, pp: int, microbatches: int, played: _Played) -> Schedul
 
 
 def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float, bound: float = _NEVER) -> _Played:
-    """Ranks in the order of time, each choosing when it is free among what has arrived; without orders as soon as nothing
-    that may follow ends before ``bound``.
+    """Plays the ranks in the order of time: each chooses when it is free among what has arrived. Gives up without
+    orders as soon as nothing that may follow ends before ``bound``.
 
-    After a gap a rank still has its forwards and backwards to do, and before the last of them as many weight gradients as
-    the limit asks for; that backward's gradient then passes all ranks up to the first, which starts at 0 and has a weight
-    gradient left. So neither makespan nor span is shorter than what it ends at.
+    After a gap a rank still has its forwards and backwards to do, and before the last of them as many weight gradients
+    as the limit asks for; that backward's gradient then passes all ranks up to the first, which starts at 0 and has a
+    weight gradient left. So neither makespan nor span is shorter than the end of these.
     """
     alternate, share = rule
     forward, backward, weight = (actions(kind, 0, m) for kind in ("F", "B", "W"))
@@ -179,19 +179,20 @@ def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float
 def _equal(
     name: str, times: int, pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int
 ) -> Schedule:
-    """The order for equal times, ``times``·pp micro-batches alive at most; ``group`` and ``extra_warmup`` do not apply."""
+    """Returns the order for equal times, with at most ``times``·pp micro-batches alive; ``group`` and ``extra_warmup``
+    do not apply."""
     del vpp, group, extra_warmup
     return greedy(name, pp, microbatches, times * pp)
 
 
 def one(pp: int, microbatches: int, costs: Costs) -> Schedule:
-    """The best for these times of the orders that the rules give and of ZB-H1, which keeps to the same limit."""
+    """Returns the best for these times of the orders that the rules give and of ZB-H1, which keeps to the same limit."""
     return fastest("zb_1p", zero_bubble.one(pp, 1, microbatches, None, 0), pp, costs)
 
 
 def two(pp: int, microbatches: int, costs: Costs) -> Schedule:
-    """The best for these times of the orders that the rules give and of ZB-H2, which keeps to the same limit; where that
-    is faster, the limit counts half of a micro-batch from its B on."""
+    """Returns the best for these times of the orders that the rules give and of ZB-H2, which keeps to the same limit;
+    where that is faster, the limit counts half of a micro-batch from its B on."""
     return fastest("zb_2p", zero_bubble.two(pp, 1, microbatches, None, 0), 2 * pp, costs, half=True)
 
 

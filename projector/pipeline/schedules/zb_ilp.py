@@ -27,13 +27,13 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 
 
 def tuned(pp: int, microbatches: int, costs: Costs) -> Schedule:
-    """The solved order, or where there are more than :data:`LARGEST` actions the best that rules give."""
-    found = fastest("zb_ilp", zero_bubble.two(pp, 1, microbatches, None, 0), 2 * pp, costs)
+    """Returns the solved order, or where there are more than :data:`LARGEST` actions the best that rules give."""
+    by_rules = fastest("zb_ilp", zero_bubble.two(pp, 1, microbatches, None, 0), 2 * pp, costs)
     if 3 * pp * microbatches > LARGEST:
-        return found
+        return by_rules
     from projector.pipeline.optimal import improve
 
-    return replace(improve(found, costs, [2 * pp] * pp, _SECONDS).schedule, name="zb_ilp")
+    return replace(improve(by_rules, costs, [2 * pp] * pp, _SECONDS).schedule, name="zb_ilp")
 
 
 def gap(schedule: Schedule, costs: Costs, makespan: float) -> float:

@@ -8,11 +8,12 @@ from projector.pipeline.types import Action, Generator, Schedule, loop_placement
 
 
 def one(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """Warm-up of ``(vpp − 1)·group + (pp − r − 1)`` forwards on rank ``r``, W ``r`` behind B; ``group`` defaults to ``pp``.
+    """Returns the order with a warm-up of ``(vpp − 1)·group + (pp − r − 1)`` forwards on rank ``r``, W ``r`` behind B;
+    ``group`` defaults to ``pp``.
 
-    A last group that does not fill the pipeline is treated as in :mod:`projector.pipeline.schedules.interleaved`. One chunk
-    a rank is ZB-H1: for F = B = W the bubble of a rank's span is ``(pp − 1)·(F + B − W)``, a third of 1F1B's, and no rank
-    holds more than ``pp`` micro-batches.
+    A last group that does not fill the pipeline is treated as in :mod:`projector.pipeline.schedules.interleaved`. One
+    chunk a rank is ZB-H1: for F = B = W the bubble of a rank's span is ``(pp − 1)·(F + B − W)``, a third of 1F1B's, and
+    no rank holds more than ``pp`` micro-batches.
     """
     if vpp == 1:
         return _of_one_chunk("zb_h1", pp, microbatches, 1, extra_warmup)
@@ -24,9 +25,9 @@ def one(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: i
 
 
 def two(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """Rank ``r`` runs ``2(pp − r − 1)`` forwards ahead, so that the bubble before the first backward fills, too, and keeps
-    ``2r`` weight gradients back: up to ``2·pp − 1`` micro-batches alive. For F = B = W and ``m >= 2·pp − 1`` no rank
-    waits within its own span."""
+    """Returns the order in which rank ``r`` runs ``2(pp − r − 1)`` forwards ahead, so that the bubble before the first
+    backward fills, too, and keeps ``2r`` weight gradients back: up to ``2·pp − 1`` micro-batches alive. For F = B = W
+    and ``m >= 2·pp − 1`` no rank waits within its own span."""
     del vpp, group
     return _of_one_chunk("zb_h2", pp, microbatches, 2, extra_warmup)
 
@@ -37,7 +38,8 @@ def _of_one_chunk(name: str, pp: int, microbatches: int, times: int, extra: int)
 
 
 def _orders(pp: int, vpp: int, count: int, size: int, times: int, extra: int) -> tuple[tuple[Action, ...], ...]:
-    """``times``: how many forwards more a rank runs ahead, and weight gradients fewer it keeps back, than the one below."""
+    """Returns the order of every rank. ``times``: how many forwards more a rank runs ahead, and weight gradients fewer
+    it keeps back, than the one below."""
     forward, backward = lanes(count, vpp, size)
     ahead = [min(len(forward), (vpp - 1) * size + times * (pp - rank - 1) + extra) for rank in range(pp)]
     return tuple(lagging(forward, backward, warmup, times * rank) for rank, warmup in enumerate(ahead))
