@@ -116,8 +116,7 @@ def facts_of(
     source: str = "own",
 ) -> Facts:
     """Returns the facts of any projection of ``workload``. ``breakdown``: exposed seconds by part, empty where there is
-    none; ``law``: coefficients of :mod:`projector.reference_law`; ``unread``: words of the input that nobody
-    understood."""
+    none; ``law``: coefficients of :mod:`projector.reference_law`; ``unread``: words of the input that nobody understood."""
     processor = cluster.gpu.vendor == "cpu"
     return Facts(
         step_seconds=step_seconds,

@@ -131,8 +131,7 @@ class _Rows:
         self.reject(row, "unsupported" if isinstance(error, Unsupported) else "invalid", str(error))
 
     def exceed(self, row: int, required: float, usable: float, bound: str = "") -> None:
-        """Rejects a row that needs more memory than there is; ``bound``: words before the need where it is a lower
-        bound."""
+        """Rejects a row that needs more memory than there is; ``bound``: words before the need where it is a lower bound."""
         self.reject(row, "out-of-memory", f"{bound}{required / 2**30:.1f} GiB of {usable / 2**30:.1f} GiB")
 
 

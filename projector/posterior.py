@@ -119,11 +119,10 @@ class Posterior:
     before: Posterior | None = None
 
     def given(self, runs: Sequence[Run]) -> Posterior:
-        """Returns the posterior after further runs. A run that is given twice counts once, and their order does not
-        matter.
+        """Returns the posterior after further runs. A run that is given twice counts once, and their order does not matter.
 
-        A run far from what is expected of it counts less (the weight of Student's t), so one broken log does not spoil
-        the rest. More runs never widen an interval.
+        A run far from what is expected of it counts less (the weight of Student's t), so one broken log does not spoil the
+        rest. More runs never widen an interval.
         """
         runs = distinct(runs)
         if not runs:
@@ -158,8 +157,7 @@ class Posterior:
         return float(z @ wide.mean), max(float(wide._variances(z).sum()), 0.0) + REPEAT**2
 
     def expect(self, facts: Facts) -> Expectation:
-        """Returns the step to expect of a projection, in seconds, with its interval and where the uncertainty comes
-        from."""
+        """Returns the step to expect of a projection, in seconds, with its interval and where the uncertainty comes from."""
         wide = self._with(facts.effects)
         z = wide.prior.design([facts], wide.effects)[0]
         most = self.before.expect(facts).half_width if self.before else math.inf

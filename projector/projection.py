@@ -103,8 +103,7 @@ def project(
     ``corrected`` puts another kernel model over the one of ``mode``, such as factors of layers that were timed.
     ``published``: a figure of this run exists, so what its source left out is taken to be what makes it possible
     (:mod:`projector.settle.workload`); a configuration that somebody plans is projected as it stands.
-    ``communication``: with every
-    collective of the step.
+    ``communication``: with every collective of the step.
 
     Raises :class:`InputError` for a configuration that cannot run (all reasons at once), :class:`Unsupported` for one
     that no model here covers, :class:`NoMeasurement` in ``benchmark`` mode on a GPU without measured tables.

@@ -6,8 +6,7 @@ raised, and :func:`trace` runs the code again for the rows of each answer apart.
 structure.
 
 Python's ``min``, ``max``, ``ceil``, ``int``, ``float`` compare or convert, so that a column would be split row by row:
-:func:`least`, :func:`most`, :func:`ceil`, :func:`whole`, :func:`real` take their place in the rooms where layers are
-built.
+:func:`least`, :func:`most`, :func:`ceil`, :func:`whole`, :func:`real` take their place in the rooms where layers are built.
 """
 
 from __future__ import annotations
@@ -306,8 +305,7 @@ def table(cells: Sequence[Sequence[Any]], number: int) -> NDArray[np.float64]:
 def trace(build: Callable[[Rows], T], number: int) -> Iterator[tuple[Rows, T]]:
     """Yields groups of the rows 0 … ``number`` − 1 that take the same branches, each with what ``build`` makes of it.
 
-    ``build`` gets row numbers, makes columns of their sizes, and is called again for parts of them as often as it
-    splits.
+    ``build`` gets row numbers, makes columns of their sizes, and is called again for parts of them as often as it splits.
     """
     waiting = [np.arange(number)] if number else []
     while waiting:

@@ -14,8 +14,7 @@ Flags = NDArray[np.bool_]
 
 
 class Deadlock(ValueError):
-    """Raised where the orders of the ranks wait for each other, or an action stands before what it needs on its own
-    rank."""
+    """Raised where the orders of the ranks wait for each other, or an action stands before what it needs on its own rank."""
 
 
 def compile_schedule(schedule: Schedule, paired: bool = False) -> Compiled:

@@ -77,8 +77,7 @@ def _savings(compiled: Compiled, hidden: tuple[ArrayLike, ArrayLike] | None) -> 
 
 
 def _single(compiled: Compiled, seconds: Floats, transfer: Floats, blocked: Floats, floor: Floats | None) -> Floats:
-    """Returns ``[actions]`` ends by a plain loop: for one vector of durations faster than NumPy on a few actions a
-    level."""
+    """Returns ``[actions]`` ends by a plain loop: for one vector of durations faster than NumPy on a few actions a level."""
     before, source = compiled.predecessor_lists
     duration = seconds.tolist()
     end = [0.0]

@@ -146,8 +146,7 @@ def exposed(
 
 
 def spans(exchange: Exchange, start: Arrival, end: Finish, placement: Sequence[Sequence[int]]) -> tuple[Span, ...]:
-    """Returns optimizer, parameter gather and gradient reduction of every rank of one run, on the clock of its
-    timeline."""
+    """Returns optimizer, parameter gather and gradient reduction of every rank of one run, on the clock of its timeline."""
     shown, base, common = list[Span](), float(start.base), float(exchange.optimizer.max())
     for rank, stages in enumerate(placement):
         now = float(exchange.optimizer[rank])

@@ -134,8 +134,7 @@ def _span_row(span: Span) -> tuple[int, str, dict[str, Any]]:
 def _tracks(
     rows: Sequence[tuple[int, str, dict[str, Any]]], pp: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Returns the names of processes and tracks, and the events with their track: one track more where two would
-    overlap."""
+    """Returns the names of processes and tracks, and the events with their track: one track more where two would overlap."""
     named = [_name("process_name", rank, 0, f"pipeline rank {rank}") for rank in range(pp)]
     of_track: dict[tuple[int, str], list[dict[str, Any]]] = {(rank, COMPUTE): [] for rank in range(pp)}
     for rank, track, event in rows:

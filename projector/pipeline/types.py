@@ -156,12 +156,11 @@ class Compiled:
     All of shape ``[n]``, ``n`` the number of actions, unless said otherwise: ``rank``, ``chunk`` (on the rank), ``stage``
     (virtual stage), ``kind`` (index into ``KINDS``), ``microbatch``; ``before``: the action before it on the same rank;
     ``source``: the action whose output it waits for (both −1: none); ``boundary``: index ``v`` of the crossing of
-    ``source`` between virtual stages ``v`` and ``v + 1`` when it leaves the rank, else −1; ``sends``: the boundary that
-    the action's own output crosses to another rank, else −1; ``steady``: the action lies between the first backward and
-    the last forward of its rank; ``levels`` ``[n_levels + 1]``: actions ``levels[i]:levels[i + 1]`` depend on earlier
-    levels only.
-    ``by_rank`` ``[n]``: all actions ordered by rank, then time; ``rank_starts`` ``[pp]``: where each rank begins in it.
-    ``partner`` ``[n]``: the B that a forward runs beside, as one (−1: none, everywhere unless compiled ``paired``).
+    ``source`` between virtual stages ``v`` and ``v + 1`` when it leaves the rank, else −1; ``sends``: the boundary that the
+    action's own output crosses to another rank, else −1; ``steady``: the action lies between the first backward and the
+    last forward of its rank; ``levels`` ``[n_levels + 1]``: actions ``levels[i]:levels[i + 1]`` depend on earlier levels
+    only. ``by_rank`` ``[n]``: all actions ordered by rank, then time; ``rank_starts`` ``[pp]``: where each rank begins in
+    it. ``partner`` ``[n]``: the B that a forward runs beside, as one (−1: none, everywhere unless compiled ``paired``).
     """
 
     schedule: Schedule

@@ -84,10 +84,9 @@ def rl_step(
     critic: bool = False,
     settings: Settings = kernel_settings.DEFAULT,
 ) -> RlStep:
-    """Projects a step of reinforcement learning. ``workload``: the policy that trains; its batch and length become
-    those of the answers. ``reference``: a frozen model judges the answers, too; ``critic``: so does a value model of
-    the same size (PPO), which then learns from them, in turn. Raises :class:`InputError` as
-    :func:`projector.projection.project`."""
+    """Projects a step of reinforcement learning. ``workload``: the policy that trains; its batch and length become those
+    of the answers. ``reference``: a frozen model judges the answers, too; ``critic``: so does a value model of the same
+    size (PPO), which then learns from them, in turn. Raises :class:`InputError` as :func:`projector.projection.project`."""
     length, batch = rollout.prompt + rollout.response, rollout.answers // updates
     projection = project(
         replace(workload, recipe=replace(workload.recipe, global_batch_size=batch, seq_length=length)),

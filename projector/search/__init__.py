@@ -1,5 +1,4 @@
-"""Says what to change: searches, walks through the switches of a configuration, and remedies where memory does not
-suffice.
+"""Says what to change: searches, walks through the switches of a configuration, and remedies where memory does not suffice.
 
 ``projector.search(model="llama3_70b", gpu="h100", gpus=64)`` is :func:`projector.face.search`.
 """

@@ -176,8 +176,7 @@ def layouts(base: Workload, pp: int, vpp: int, *, v_shaped: bool = False) -> Ite
 
 
 def _ends(layers: int, pp: int, vpp: int) -> Iterator[dict[str, Any]]:
-    """Yields layouts whose last rank, or first and last, have fewer layers than the others: by one layer a chunk, or
-    two."""
+    """Yields layouts whose last rank, or first and last, have fewer layers than the others: by one layer a chunk, or two."""
     first, last = "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"
     least = layers // (pp * vpp)
     for each in {vpp * least, vpp * (least + 1)} - {0}:

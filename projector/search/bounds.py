@@ -1,11 +1,10 @@
 """What configurations need of memory, and seconds that none of them beats: from weights alone, from the order of a
-schedule, from the prices of its stages; and for all pipelines of one family at once. What a block adds to its stage is
-the same on every pipeline, so that a few priced stages bound all others by counting blocks.
+schedule, from the prices of its stages; and for all pipelines of one family at once. What a block adds to its stage is the
+same on every pipeline, so that a few priced stages bound all others by counting blocks.
 
-A family is one choice of sizes and of what layers see, with schedules that split the backward in the same way. The
-device's seconds of a stage are the sum over its blocks, as are the host's (:func:`projector.step.timing.chain`): a
-stage takes at least the larger of both. How they take turns between points of synchronisation, and what is waited for,
-is left out.
+A family is one choice of sizes and of what layers see, with schedules that split the backward in the same way. The device's
+seconds of a stage are the sum over its blocks, as are the host's (:func:`projector.step.timing.chain`): a stage takes at
+least the larger of both. How they take turns between points of synchronisation, and what is waited for, is left out.
 """
 
 from __future__ import annotations

@@ -55,9 +55,8 @@ class SearchState:
     """What a search has found so far, and what it reports to a search through a larger space. ``near_misses``: bound,
     share of the memory and fields of each configuration that does not fit, or not surely; ``reasons``: how many
     configurations no model covers, by reason; ``refused``: see :class:`Tree`; ``open_bound``: the lowest bound of a
-    wanted node that was not expanded; ``all_bounded``: whether every configuration has a bound; ``projected``:
-    (seconds, bytes, share of the memory) by :meth:`BranchAndBound.name` of the fields, those of earlier searches
-    included."""
+    wanted node that was not expanded; ``all_bounded``: whether every configuration has a bound; ``projected``: (seconds,
+    bytes, share of the memory) by :meth:`BranchAndBound.name` of the fields, those of earlier searches included."""
 
     counts: Counts = field(default_factory=Counts)
     hits: list[Hit] = field(default_factory=list)

@@ -41,9 +41,8 @@ _WORDS = 60  # characters of a reason in a table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One change, tried on the best configuration before it. ``gain``: expected throughput over that, less 1, with its
-    90 % interval; ``moved``: the part of the step (and its seconds) that changed most; ``reason``: why there is no
-    projection."""
+    """One change, tried on the best configuration before it. ``gain``: expected throughput over that, less 1, with its 90 %
+    interval; ``moved``: the part of the step (and its seconds) that changed most; ``reason``: why there is no projection."""
 
     change: Change
     projection: Projection | None = None

@@ -1,5 +1,4 @@
-"""Chooses the measurement to make first: the smallest run whose result would narrow what is expected of the best
-layouts."""
+"""Chooses the measurement to make first: the smallest run whose result would narrow what is expected of the best layouts."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ def first_run(
     """Returns the run of the winner's layout, its replicas halved as often as they can be, that narrows the intervals
     most for its size.
 
-    A step as far off as runs usually are stands in for the measurement: the width depends on nothing else of its
-    result.
+    A step as far off as runs usually are stands in for the measurement: the width depends on nothing else of its result.
     """
     shown = [known.facts(each.projection, assumed) for each in best]
     before = _width(known, shown)

@@ -1,5 +1,4 @@
-"""Answers questions, which are words of a query, with documents: those of the command line's ``--json``, and the
-page's.
+"""Answers questions, which are words of a query, with documents: those of the command line's ``--json``, and the page's.
 
 A question names models, GPUs and frameworks of the catalogues, never a file: nothing is read from disk for it.
 """

@@ -1,8 +1,7 @@
-"""The tools of a Model Context Protocol server: the answers of the command line for agents, over standard input and
-output.
+"""The tools of a Model Context Protocol server: the answers of the command line for agents, over standard input and output.
 
-Documents are those of ``--json``. All tools but ``score`` name the catalogues and read no file; ``score`` reads the log
-and the configuration that the agent names, as its user could.
+Documents are those of ``--json``. All tools but ``score`` name the catalogues and read no file; ``score`` reads the log and
+the configuration that the agent names, as its user could.
 """
 
 from __future__ import annotations

@@ -43,8 +43,7 @@ def words() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def find(text: str) -> str | None:
-    """Returns the schedule that free text such as ``"Interleaved 1F1B"`` or ``"zero-bubble"`` means; ``None`` if
-    unknown.
+    """Returns the schedule that free text such as ``"Interleaved 1F1B"`` or ``"zero-bubble"`` means; ``None`` if unknown.
 
     Case, punctuation and text in brackets do not matter, nor do a ``vppN`` and a remark that says how the schedule runs
     (``"… via layout …"``, ``"… with overlap"``) at the end. Any other word left over makes the name unknown.

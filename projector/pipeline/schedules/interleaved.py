@@ -12,8 +12,7 @@ Orders = tuple[tuple[Action, ...], ...]
 
 
 def table(microbatches: int, vpp: int, group: int) -> list[tuple[int, int]]:
-    """Returns ``(chunk, microbatch)`` in forward order: a group of micro-batches through chunk 0, then through chunk 1,
-    …
+    """Returns ``(chunk, microbatch)`` in forward order: a group of micro-batches through chunk 0, then through chunk 1, …
 
     The last group is whatever remains. Megatron-LM ``get_schedule_table``; the backward mirrors the chunks.
     """

@@ -183,8 +183,7 @@ def _amount(tokens: float) -> str:
 
 
 def _layouts(title: str, every: Frame) -> Figure:
-    """Draws the projected tokens/s/GPU of every layout over its pipeline, by tensor parallelism: how uneven the space
-    is."""
+    """Draws the projected tokens/s/GPU of every layout over its pipeline, by tensor parallelism: how uneven the space is."""
     drawn, (axes,) = figure(title)
     for i, (tp, each) in enumerate(every.groupby("recipe.tp")):
         look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}

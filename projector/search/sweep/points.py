@@ -1,5 +1,4 @@
-"""Computes what a point comes to, by projection or by search: a row of plain values. Pure, and the same in every
-process."""
+"""Computes what a point comes to, by projection or by search: a row of plain values. Pure, and the same in every process."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Keeps rows of a sweep on disk: appended as they are made, by the key of each point, so that an interrupted sweep goes
-on.
+"""Keeps rows of a sweep on disk: appended as they are made, by the key of each point, so that an interrupted sweep goes on.
 
-``NAME.jsonl``: a line of JSON each, the first one says what wrote it. ``NAME.parquet``: a folder of parts, each whole
-or not there (pyarrow, in the extra ``sweep``).
+``NAME.jsonl``: a line of JSON each, the first one says what wrote it. ``NAME.parquet``: a folder of parts, each whole or
+not there (pyarrow, in the extra ``sweep``).
 """
 
 from __future__ import annotations
