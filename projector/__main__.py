@@ -1,5 +1,4 @@
-"""``python -m projector``: projects one configuration and shows it. Exits with 0, or with 2 and every mistake of the
-input."""
+"""``python -m projector``: projects one configuration and shows it. Exits 0, or 2 with every mistake."""
 
 from __future__ import annotations
 

@@ -29,16 +29,8 @@ PARTS: Mapping[str, str] = {
 }
 #: Middle tones, which both dark and light pages carry (Okabe and Ito's palette for all kinds of sight, and two greys).
 _COLOURS = (
-    "#0072b2",
-    "#999999",
-    "#e69f00",
-    "#cc79a7",
-    "#56b4e9",
-    "#009e73",
-    "#d55e00",
-    "#b0a030",
-    "#666677",
-    "#887766",
+    *("#0072b2", "#999999", "#e69f00", "#cc79a7", "#56b4e9"),
+    *("#009e73", "#d55e00", "#b0a030", "#666677", "#887766"),
 )
 _SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp")
 _LEAST = 0.002  # share of a step below which a part is not named
@@ -74,11 +66,10 @@ def values(made: Projection) -> dict[str, Any]:
 
 
 def html(made: Projection) -> str:
-    """Returns the lines of :func:`text` with the breakdown as a bar. The card takes its ink from the page, so that it
-    suits a dark one, too."""
+    """Returns the lines of :func:`text` with the breakdown as a bar. It suits dark pages, too: its ink is the page's."""
     from html import escape
 
-    shares = _shares(made)
+    shares = _named_shares(made)
     bar = "".join(
         f'<span title="{_part(name, share)}" style="width:{100 * share:.2f}%;background:{colour}"></span>'
         for name, share, colour in shares
@@ -142,7 +133,7 @@ def _parts(made: Projection) -> str:
 
 def figure(made: Projection, what: str) -> Any:
     """Returns a matplotlib figure of ``what``: ``step``, ``timeline`` or ``memory``. Raises :class:`InputError` for
-    another word."""
+    others."""
     from projector.memory import draw as memory
     from projector.memory.timeline import memory_timeline
     from projector.pipeline import draw as pipeline
@@ -156,8 +147,7 @@ def figure(made: Projection, what: str) -> Any:
     return _bar(made)
 
 
-def _shares(made: Projection) -> list[tuple[str, float, str]]:
-    """Returns the parts of the step that are worth a name, each with its share and its colour."""
+def _named_shares(made: Projection) -> list[tuple[str, float, str]]:
     return [
         (name, made.breakdown[name] / made.step_seconds, colour)
         for name, colour in zip(PARTS, _COLOURS, strict=True)
@@ -166,12 +156,11 @@ def _shares(made: Projection) -> list[tuple[str, float, str]]:
 
 
 def _bar(made: Projection) -> Any:
-    """Draws where the step goes, as one bar in seconds."""
     from matplotlib.figure import Figure
 
     drawn, end = Figure(figsize=(9, 2.2), layout="constrained"), 0.0
     axes = drawn.subplots()
-    for name, share, colour in _shares(made):
+    for name, share, colour in _named_shares(made):
         axes.barh(0, share * made.step_seconds, left=end, color=colour, label=_part(name, share))
         end += share * made.step_seconds
     axes.set(yticks=[], xlabel="s", title=_title(made), xlim=(0, end))

@@ -1,5 +1,4 @@
-"""Lists every constant that a projection rests on, by name: those of the code, of frameworks, of the efficiency files,
-of collectives, of data sheets."""
+"""Lists every constant of a projection by name: of code, frameworks, efficiency files, collectives, data sheets."""
 
 from __future__ import annotations
 

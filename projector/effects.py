@@ -91,8 +91,8 @@ class Facts:
 
 
 def shares(breakdown: Mapping[str, float], crossing: Collection[str] = ()) -> dict[str, float]:
-    """Returns the shares of a step by part from its breakdown (``compute_s`` …, exposed seconds). The bubble follows
-    the rest.
+    """Returns the shares of a step by part from its breakdown (``compute_s`` …, exposed seconds), but the bubble, which
+    follows the rest.
 
     ``crossing``: exchanges (``ep``, ``dp``) that leave the node. Without a breakdown all is compute.
     """
@@ -115,8 +115,8 @@ class Prior:
     """What is known of effects before any run.
 
     ``deviations``: the standard deviation of every term in ln; a term that is not there has no effect. ``scatter``: by
-    framework, how many times as far as usual its stacks lie from each other; that of a framework which no run is known
-    of stands under "".
+    framework, how many times as far as usual its stacks lie from each other; that of frameworks without known runs is
+    under "".
     """
 
     deviations: Mapping[str, float]

@@ -22,14 +22,18 @@ def cut(text: str, most: int) -> str:
 
 
 def plain(text: object, most: int = _MOST_TEXT) -> str:
-    """Returns ``text`` for one line of a terminal or a log: control characters are escaped, and it is cut behind
-    ``most`` characters."""
+    """Returns ``text`` for one line of a terminal or a log: control characters escaped, cut behind ``most`` characters."""
     line = cut(str(text), most)
     return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 class _Short(reprlib.Repr):
-    """``repr`` that neither grows nor fails, whatever the object."""
+    """A ``repr`` that never fails, shows what people write in full, and cuts what a machine or an attacker wrote."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxdict, self.maxlist, self.maxtuple, self.maxset = 3, 12, 24, 24, 12
+        self.maxstring, self.maxother, self.maxlong = 300, 300, 60
 
     def repr1(self, x: object, level: int) -> str:
         try:
@@ -38,16 +42,7 @@ class _Short(reprlib.Repr):
             return f"<{type(x).__name__}>"
 
 
-def _short() -> _Short:
-    """Returns a ``repr`` that shows values whole where people wrote them and cuts them where a machine or an attacker
-    did."""
-    short = _Short()
-    short.maxlevel, short.maxdict, short.maxlist, short.maxtuple, short.maxset = 3, 12, 24, 24, 12
-    short.maxstring, short.maxother, short.maxlong = 300, 300, 60
-    return short
-
-
-_SHORT = _short()
+_SHORT = _Short()
 
 
 @dataclass(frozen=True, slots=True)

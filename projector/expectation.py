@@ -150,7 +150,7 @@ def kinds(assumed: Collection[str]) -> set[str]:
 def memory_grade(made: Projection, assumed: Collection[str] = ()) -> str:
     """Returns the kind of the evidence for the memory, one of :data:`projector.posterior.GRADES`: how far off a peak
     may be was seen on measured runs, except for layers whose saved tensors nobody has counted. ``assumed``: what the
-    reader of the configuration assumed."""
+    reader of its configuration assumed."""
     if kinds((*assumed, *made.assumed)):
         return posterior.ASSUMED
     return posterior.MODELLED if uncounted(made.resolved.workload.model) else posterior.ELSEWHERE

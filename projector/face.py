@@ -114,16 +114,16 @@ def sweep(**words: Any) -> Sweep:
     words = {name: value for name, value in words.items() if value is not None}
     content: dict[str, Any] = {name: words.pop(name) for name in ("model", "framework") if name in words}
     content |= {"system": words.pop("gpu", words.pop("cluster", None)), "gpus": words.pop("gpus", None)}
-    recipe = {known.key: _plain(value) for name, value in words.items() if (known := field_of(name)) is not None}
+    recipe = {known.key: _as_list(value) for name, value in words.items() if (known := field_of(name)) is not None}
     problems: list[Problem] = []
     switches = _flags({name: value for name, value in words.items() if field_of(name) is None}, problems)
     if problems:
-        raise InputError([_named(problem, "sweep") for problem in problems])
+        raise InputError([_blamed_on_argument(problem, "sweep") for problem in problems])
     recipe |= {name: literal(str(value)) for name, (_, value) in switches.stated.items()}
     recipe = {"micro_batch_size": 1, "seq_length": int(SEQ_LENGTH)} | recipe
     if "global_batch_size" not in recipe and content.get("model") and content["gpus"]:
         recipe["global_batch_size"] = _samples(content, recipe["seq_length"])
-    content = {name: _plain(value) for name, value in content.items()}
+    content = {name: _as_list(value) for name, value in content.items()}
     try:
         return Sweep(grid=parsed({**content, "recipe": recipe}, "sweep()", Path()))
     except InputError as error:
@@ -229,15 +229,13 @@ def _several(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
-def _plain(value: Any) -> Any:
-    """Returns ranges and tuples as lists."""
+def _as_list(value: Any) -> Any:
     return list(value) if isinstance(value, (range, tuple)) else value
 
 
 @contextmanager
 def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, argparse.Namespace]]:
-    """Yields the case of ``words`` as the command line reads it; later mistakes, too, are reported as mistakes of the
-    words."""
+    """Yields the case of ``words`` as the command line reads it; later mistakes, too, are blamed on the words."""
     from projector.cli.inputs import blamed, collected, read_case
 
     problems: list[Problem] = []
@@ -256,7 +254,7 @@ def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, argpa
         with blamed(options):
             yield case, options
     except InputError as error:
-        raise InputError([_named(problem, function) for problem in error.problems]) from None
+        raise InputError([_blamed_on_argument(problem, function) for problem in error.problems]) from None
 
 
 def _flags(words: Mapping[str, Any], problems: list[Problem]) -> argparse.Namespace:
@@ -281,8 +279,7 @@ def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple, range)) else str(value)
 
 
-def _named(problem: Problem, function: str) -> Problem:
-    """Returns the mistake of a flag as one of the argument."""
+def _blamed_on_argument(problem: Problem, function: str) -> Problem:
     here = f"{function}()"
     if problem.where == "--set":
         return replace(problem, where=here)

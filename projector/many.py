@@ -64,8 +64,7 @@ class Many:
 
     @cached_property
     def best(self) -> tuple[tuple[int, Projection], ...]:
-        """Returns the first rows of :attr:`ranking`, as many as were asked for, with their full projections, made when
-        first asked for."""
+        """Returns the first rows of :attr:`ranking`, as many as were asked for, with full projections, made on request."""
         chosen = ((i, self.fastest[i]) for i in self.ranking[: len(self.fastest)])
         return tuple((i, project(load, self.cluster, settings=self.settings)) for i, load in chosen)
 
@@ -131,7 +130,7 @@ class _Rows:
         self.reject(row, "unsupported" if isinstance(error, Unsupported) else "invalid", str(error))
 
     def exceed(self, row: int, required: float, usable: float, bound: str = "") -> None:
-        """Rejects a row that needs more memory than there is; ``bound``: words before the need where it is a lower bound."""
+        """Rejects a row that needs more memory than there is; ``bound``: words before the need."""
         self.reject(row, "out-of-memory", f"{bound}{required / 2**30:.1f} GiB of {usable / 2**30:.1f} GiB")
 
 

@@ -21,9 +21,9 @@ DERIVED = (_HASH, _MADE, "_form", "_known")
 
 
 def evolve(value: T, **changes: object) -> T:
-    """Returns a copy of a frozen dataclass with ``changes``, as :func:`dataclasses.replace` does, but 20 times as
-    fast where it has many fields: a search makes three copies of every configuration. The class has neither slots
-    nor a ``__post_init__``."""
+    """Returns a copy of a frozen dataclass with ``changes``, as :func:`dataclasses.replace` does, but 20 times as fast
+    where it has many fields: a search makes three copies of every configuration. The class has neither slots nor
+    ``__post_init__``."""
     copy = object.__new__(type(value))
     values = value.__dict__ | changes
     for name in DERIVED:
@@ -75,8 +75,7 @@ class HashedOnce:
 
 
 class BoundedCache(Generic[V]):
-    """At most ``size`` values by key, for values whose making needs more than their key. When the cache is full all
-    values are forgotten."""
+    """At most ``size`` values by key, for values made from more than their key. When full, it forgets all."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -105,8 +104,8 @@ class BoundedCache(Generic[V]):
 
 
 def with_its_own(place: int) -> Callable[[F], F]:
-    """Returns a decorator: the results of a function for a frozen dataclass, its argument at ``place``, are kept in
-    that object, and are freed with it."""
+    """Returns a decorator: the results of a function for a frozen dataclass, its argument at ``place``, are kept in it,
+    and freed with it."""
 
     def wrap(build: F) -> F:
         @wraps(build)
@@ -132,8 +131,7 @@ def forget() -> None:
 
 
 def forget_all() -> None:
-    """Empties every :class:`BoundedCache` and every cached function of ``projector`` and ``harness``: for callers that
-    change the code."""
+    """Empties all caches of ``projector`` and ``harness``, cached functions included: for callers that change code."""
     for module in [each for name, each in sys.modules.items() if name.startswith(("projector.", "harness."))]:
         for each in vars(module).values():
             if isinstance(each, _lru_cache_wrapper):

@@ -171,8 +171,8 @@ def named_unit(name: str) -> str:
 
 
 def declared(module: str) -> Mapping[str, Parameter | Count]:
-    """Returns the parameters of an imported module by name: ``_SHARE``, ``_LINK.volta``. Raises ``LookupError`` for one
-    without a name."""
+    """Returns the parameters of an imported module by name: ``_SHARE``, ``_LINK.volta``. Raises ``LookupError`` where
+    one has no name."""
     unnamed = {id(each): each for each in _DECLARED.get(module, ())}
     named: dict[str, Parameter | Count] = {}
 

@@ -18,7 +18,7 @@ from projector.parameter import parameter
 from projector.pipeline import Timeline
 from projector.pipeline.schedules import generator
 from projector.pipeline.trace import Span
-from projector.pipeline.types import Costs, Schedule
+from projector.pipeline.types import Costs
 from projector.settle import arguments
 from projector.settle.workload import settled
 from projector.step.communication import Traffic, traffic
@@ -116,6 +116,7 @@ def project(
     resolved = made.resolved  # the object that caches know
     clock = made.clock
     step = run_step(cycle(resolved, made.times, made.held, clock), made.times).waiting(made.idle)
+    schedule = step.timeline.compiled.schedule
     flops = flops_per_token(workload, "megatron-2026-05") * workload.tokens_per_step
     passes = (3 * _WITHOUT_WEIGHT_GRADIENT if workload.recipe.lora is not None else 3) + workload.recipe.reference
     flops *= passes / 3
@@ -124,7 +125,7 @@ def project(
         tgs=workload.tokens_per_step / step.seconds / workload.gpus,
         mfu=flops / step.seconds / workload.gpus / gpu.peak_of("bf16"),
         breakdown=step.breakdown,
-        memory=plan(resolved, gpu, _made_for_times(step.timeline.compiled.schedule)),
+        memory=plan(resolved, gpu, schedule if generator(schedule.name).tuned else None),
         resolved=resolved,
         cluster=cluster,
         timeline=step.timeline,
@@ -136,10 +137,6 @@ def project(
         stage_seconds=tuple((time.forward.seconds, time.backward.seconds) for time in made.times),
         communication=traffic(resolved, made.parts, clock, made.price, step) if communication else (),
     )
-
-
-def _made_for_times(schedule: Schedule) -> Schedule | None:
-    return schedule if generator(schedule.name).tuned else None
 
 
 def _searched(timeline: Timeline) -> tuple[str, ...]:

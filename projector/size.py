@@ -30,8 +30,7 @@ _PLAIN = frozenset({int, float, str, bool, type(None)})
 
 
 class Split(Exception):
-    """Raised where rows of a column disagree about a branch. ``labels`` ``[rows]``: equal for rows that take the same
-    branch."""
+    """Raised where rows of a column disagree about a branch. ``labels`` ``[rows]``: equal for one branch."""
 
     def __init__(self, labels: NDArray[Any]) -> None:
         super().__init__("rows of a column take different branches")
@@ -212,8 +211,7 @@ def where(condition: Callable[[Any], Any], value: Any, then: Any, otherwise: Any
 
 
 def each(function: Callable[..., float], *values: float) -> float:
-    """Returns a function of plain numbers, row by row; it is called once for each combination of them that stands in a
-    row."""
+    """Returns ``function`` of plain numbers for every row, called once for each combination of numbers."""
     if not are_columns(*values):
         return function(*values)
     cells = np.stack(np.broadcast_arrays(*map(raw, values)), axis=1)
@@ -223,7 +221,7 @@ def each(function: Callable[..., float], *values: float) -> float:
 
 
 def each_row(function: Callable[[NDArray[np.float64]], NDArray[np.float64]], value: Any) -> Any:
-    """Returns a function of arrays, which is called once for all rows."""
+    """Returns ``function`` of an array for every row, called once for all rows."""
     result = function(np.asarray(raw(value), np.float64))
     return Column(result) if isinstance(value, Column) else float(result)
 
@@ -305,7 +303,7 @@ def table(cells: Sequence[Sequence[Any]], number: int) -> NDArray[np.float64]:
 def trace(build: Callable[[Rows], T], number: int) -> Iterator[tuple[Rows, T]]:
     """Yields groups of the rows 0 … ``number`` − 1 that take the same branches, each with what ``build`` makes of it.
 
-    ``build`` gets row numbers, makes columns of their sizes, and is called again for parts of them as often as it splits.
+    ``build`` gets row numbers, makes columns of their sizes, and is called again for the parts of a split.
     """
     waiting = [np.arange(number)] if number else []
     while waiting:

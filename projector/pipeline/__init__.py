@@ -1,7 +1,7 @@
 """Pipeline schedules as data, one evaluator, and what the memory model and the trace viewer need from them.
 
-``compile`` (cached) turns a schedule into index arrays; ``evaluate`` gives its times for per-stage durations; ``replay``
-says which micro-batches are alive when, and ``in_flight`` and ``peak`` are views of it; ``trace`` and ``sketch`` show it.
+``compile`` (cached) turns a schedule into index arrays; ``evaluate`` gives its times for per-stage durations;
+``replay`` says what is alive when (views: ``in_flight``, ``peak``); ``trace`` and ``sketch`` show it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Bounds the time of a step from below for any schedule on a placement, without generating or compiling one: what
-prunes a search."""
+"""Bounds the time of a step for any schedule on a placement without generating one: what prunes a search."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def lower_bound(
     if hops.any():
         hops = hops * _crosses(placement)
     reach = np.concatenate([[0.0], np.cumsum(hops)])
-    head, tail = _before(F) + reach, _before(back) + reach
+    head, tail = _sum_below(F) + reach, _sum_below(back) + reach
     bound = F.sum(axis=-1) + back.sum(axis=-1) + 2 * reach[-1]
     rounds = np.asarray(microbatches) * stages / sum(map(len, placement))
     chosen = np.array(placement)
@@ -47,8 +46,7 @@ def lower_bound(
     return np.asarray(np.maximum(bound, by_rank.max(axis=-1)))
 
 
-def _before(seconds: Floats) -> Floats:
-    """Returns ``[…, stages]``: the sum of the seconds of all stages below each."""
+def _sum_below(seconds: Floats) -> Floats:
     return np.cumsum(seconds, axis=-1) - seconds
 
 

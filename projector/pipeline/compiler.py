@@ -14,7 +14,7 @@ Flags = NDArray[np.bool_]
 
 
 class Deadlock(ValueError):
-    """Raised where the orders of the ranks wait for each other, or an action stands before what it needs on its own rank."""
+    """Raised where ranks wait for each other, or an action stands before what it needs on its own rank."""
 
 
 def compile_schedule(schedule: Schedule, paired: bool = False) -> Compiled:
@@ -43,8 +43,7 @@ def deadlocks(schedule: Schedule) -> bool:
 
 
 class _Flat:
-    """The orders of all ranks laid end to end, each action with the place of the one whose output it waits for (−1:
-    none)."""
+    """The orders of all ranks laid end to end, each action with the place of its ``source`` (−1: none)."""
 
     def __init__(self, schedule: Schedule, paired: bool = False) -> None:
         self.schedule = schedule

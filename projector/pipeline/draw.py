@@ -155,7 +155,6 @@ def _legend(figure: Any, timelines: Sequence[Timeline]) -> None:
 
 
 def _paler(colour: str, strength: float) -> str:
-    """Returns ``colour`` mixed with white; a ``strength`` of 1 leaves it as it is."""
     parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(255 - strength * (255 - part)):02x}" for part in parts)
 

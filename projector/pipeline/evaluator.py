@@ -54,7 +54,8 @@ def evaluate(
     transfer, blocked = _latencies(compiled, messages, overlap_p2p, overlap_warmup_flush)
     saved = _savings(compiled, hidden)
     batch = max(table.shape[0], messages.shape[0], floor.shape[0])
-    if batch == 1 and not _is_batch(forward, backward_input, backward_weight, p2p, release):
+    given = (forward, backward_input, backward_weight, p2p, 0.0 if release is None else release)
+    if batch == 1 and not any(np.ndim(value) == 2 for value in given):
         waits, saved = (transfer[:, 0], blocked[:, 0]), None if saved is None else saved[0]
         seconds = paired_durations(compiled, table[0], saved)
         end = _single(compiled, seconds, *waits, floor[0] if release is not None else None)
@@ -77,7 +78,7 @@ def _savings(compiled: Compiled, hidden: tuple[ArrayLike, ArrayLike] | None) -> 
 
 
 def _single(compiled: Compiled, seconds: Floats, transfer: Floats, blocked: Floats, floor: Floats | None) -> Floats:
-    """Returns ``[actions]`` ends by a plain loop: for one vector of durations faster than NumPy on a few actions a level."""
+    """Returns ``[actions]`` ends by a plain loop: faster than NumPy for one vector of durations."""
     before, source = compiled.predecessor_lists
     duration = seconds.tolist()
     end = [0.0]
@@ -151,8 +152,7 @@ def _block(
     floor: Floats,
     saved: Floats | None,
 ) -> None:
-    """Fills ``end`` ``[1 + actions, batch]``, whose first row is the start, level by level: an action starts when all
-    its inputs have ended and arrived."""
+    """Fills ``end`` ``[1 + actions, batch]`` (row 0: the start) level by level, from the ends and arrivals of inputs."""
     lasts = table.T.take(compiled.duration_index, axis=0)
     inputs = [(compiled.before + 1, blocked), (compiled.source + 1, transfer)]
     paired = bool(len(compiled.pairs[0]))
@@ -202,10 +202,6 @@ def _floors(compiled: Compiled, floor: Floats, actions: int | None = None) -> Fl
     """Returns ``[actions, batch]``: seconds before which the first ``actions`` do not start."""
     rows = slice(actions)
     return np.where(compiled.kind[rows, None] == 0, floor.T.take(compiled.stage[rows], axis=0), 0.0)
-
-
-def _is_batch(*values: ArrayLike | None) -> bool:
-    return any(np.ndim(value) == 2 for value in values if value is not None)
 
 
 def _inputs(

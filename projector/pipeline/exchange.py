@@ -25,14 +25,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """What the exchange around a pipeline takes: seconds by virtual stage (``reduce``, ``gather`` ``[…, stages]``) and
-    by rank (``optimizer`` ``[…, pp]``).
+    """Seconds of exchange by virtual stage (``reduce``, ``gather`` ``[…, stages]``), by rank (``optimizer`` ``[…, pp]``).
 
     ``overlap_reduce``, ``overlap_gather``: beside the last backward and the first forward of each stage, bucket by
     bucket. ``last``, ``first`` ``[…, stages]``: share of a reduction that is its last bucket, complete with the stage's
     last backward, and of a gather that is its first, which the stage's first forward waits for. ``contention``: seconds
-    that compute loses for each second of communication beside it. ``idle`` ``[…, 2, stages]``: seconds of a forward (of
-    a backward) in which the device waits for its host, which make up for as many lost. ``tied`` ``[…, pp]``: seconds of
+    that compute loses for each second of communication beside it. ``idle`` ``[…, 2, stages]``: seconds of a forward (of a
+    backward) in which the device waits for its host, which make up for as many lost. ``tied`` ``[…, pp]``: seconds of
     summing the gradients of a tensor that several ranks hold, once all of these have reduced theirs. ``logged``: ranks
     wait for each other after the optimizer. A leading axis is a batch of runs on one schedule.
     """
@@ -90,8 +89,7 @@ def arrival(exchange: Exchange, placement: Sequence[Sequence[int]], forward: Flo
 
 
 def finish(exchange: Exchange, timeline: Timeline) -> Finish:
-    """Returns when every rank has reduced its gradients: after its last action, or stage by stage as they become
-    complete."""
+    """Returns when every rank has reduced its gradients: after its last action, or stage by stage."""
     schedule, stages = timeline.compiled.schedule, timeline.compiled.stages
     placement = np.asarray(schedule.placement, np.intp)
     last, complete = np.asarray(timeline.rank_end, np.float64), timeline.last_backward[..., placement]
@@ -125,8 +123,7 @@ def finish(exchange: Exchange, timeline: Timeline) -> Finish:
 
 
 def _summed(ends: Floats, tied: Floats) -> Floats:
-    """Returns ``ends`` with the sums between ranks that hold the same tensor added: none of these sums begins before
-    all ranks are there."""
+    """Returns ``ends`` with sums between ranks that hold the same tensor; a sum begins when all ranks are there."""
     all_there = np.where(tied > 0, ends, 0.0).max(axis=-1, keepdims=True)
     return np.asarray(np.where(tied > 0, all_there + tied, ends))
 
@@ -146,7 +143,7 @@ def exposed(
 
 
 def spans(exchange: Exchange, start: Arrival, end: Finish, placement: Sequence[Sequence[int]]) -> tuple[Span, ...]:
-    """Returns optimizer, parameter gather and gradient reduction of every rank of one run, on the clock of its timeline."""
+    """Returns optimizer, parameter gather and gradient reduction of every rank of one run, on its timeline's clock."""
     shown, base, common = list[Span](), float(start.base), float(exchange.optimizer.max())
     for rank, stages in enumerate(placement):
         now = float(exchange.optimizer[rank])

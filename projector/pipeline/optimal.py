@@ -77,8 +77,7 @@ def improve(schedule: Schedule, costs: Costs, limit: Sequence[int] | None = None
 
 
 def _orders(schedule: Schedule, tasks: Sequence[Task], start: NDArray[np.float64]) -> tuple[tuple[Action, ...], ...]:
-    """Returns the actions of each rank by the time they start; those that take no time stay in the order of the data
-    flow."""
+    """Returns the actions of each rank by the time they start; those without duration stay in data-flow order."""
     chunk_of = {(rank, stage): chunk for rank, own in enumerate(schedule.placement) for chunk, stage in enumerate(own)}
     placed = sorted(range(len(tasks)), key=lambda i: (round(float(start[i]), 9), tasks[i].microbatch, tasks[i].depth))
     return tuple(

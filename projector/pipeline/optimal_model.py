@@ -28,8 +28,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Solution:
-    """What the solver found: ``start`` ``[tasks]`` seconds (``None``: nothing found in time), and its lower ``bound``
-    on the makespan."""
+    """The solver's ``start`` ``[tasks]`` seconds (``None``: nothing found in time) and lower ``bound`` on the makespan."""
 
     start: Floats | None
     bound: float
@@ -38,8 +37,7 @@ class Solution:
 
 
 class Model:
-    """The programme. Variables: a start per task, the makespan, a binary per open pair (1: the first of the pair goes
-    first)."""
+    """The programme: a start per task, the makespan, a binary per open pair (1: its first goes first)."""
 
     def __init__(self, schedule: Schedule, costs: Costs, limit: Sequence[int], least: float, horizon: float) -> None:
         self.tasks = _tasks(schedule, costs)
@@ -103,8 +101,7 @@ class Model:
         return earliest, np.maximum(earliest, self.horizon - tail)
 
     def _open_pairs(self) -> dict[tuple[int, int], int]:
-        """Returns the variable of each pair on one rank that neither data flow nor windows put in order; settles all
-        others."""
+        """Returns the variable of each pair on one rank not put in order by data flow or windows; settles the others."""
         pairs: dict[tuple[int, int], int] = {}
         end = self.earliest + self.duration
         slack = 1e-9 * max(1.0, self.horizon)
@@ -136,8 +133,7 @@ class Model:
         self._add_chains()
 
     def _add_chains(self) -> None:
-        """Adds rows: if a goes before b, it also goes before the next micro-batch of b, and so does the micro-batch
-        before a."""
+        """Adds rows: if a goes before b, so does the micro-batch before a, and a goes before the next one of b."""
         place = {(t.kind, t.stage, t.microbatch): i for i, t in enumerate(self.tasks)}
         for a, b in self.pairs:
             for x, y in ((a, b), (b, a)):

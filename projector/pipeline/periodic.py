@@ -22,8 +22,8 @@ _EQUAL = 1e-13  # of the makespan: rounding of a few thousand additions
 
 
 def shorter(name: str, pp: int, vpp: int, microbatches: int, group: int | None) -> int | None:
-    """Returns the micro-batches of a shorter schedule that shows how a longer one of this name goes on; None where it
-    would not be shorter."""
+    """Returns the micro-batches of a shorter schedule that shows how a longer one of this name goes on; None where
+    there is none."""
     if name not in (*_GROUPED, *_ONE_BY_ONE) or pp == 1:
         return None
     unit, least = _period(name, pp, vpp, group)
@@ -47,11 +47,11 @@ def later(timeline: Timeline, microbatches: Indices, group: int | None) -> Float
 
 
 def _period(name: str, pp: int, vpp: int, group: int | None) -> tuple[int, int]:
-    """Returns the micro-batches of a group, and those of a schedule that is likely to repeat itself before its cool-down.
+    """Returns the micro-batches of a group, and those after which a schedule is likely to repeat itself.
 
-    Without chunks orders repeat with every micro-batch. The first rank is up to ``pp`` of them ahead of its backwards, of
-    zero bubble ``2·pp − 1`` ahead of its weight gradients; uneven stages take about as long again to settle. With chunks
-    the warm-up is all of one group, and of the next one those of the first chunk (Megatron-LM
+    Without chunks orders repeat with every micro-batch. The first rank is up to ``pp`` of them ahead of its backwards,
+    of zero bubble ``2·pp − 1`` ahead of its weight gradients; uneven stages take about as long again to settle. With
+    chunks the warm-up is all of one group, and of the next one those of the first chunk (Megatron-LM
     core/pipeline_parallel/schedules.py, the number of warm-up micro-batches).
     """
     if vpp == 1 or name in _ONE_BY_ONE:

@@ -59,8 +59,8 @@ def resident(compiled: Compiled, delta_forward: ArrayLike, released_by_input: Ar
     """Returns ``[…, actions]`` in ``by_rank`` order: bytes kept on the rank *after* each of its actions.
 
     ``delta_forward`` ``[…, stages]``: bytes that a forward keeps. ``released_by_input`` ``[…, stages]`` or scalar: how
-    many of them a split B releases (negative: it keeps output gradients for W); the rest is released at W. Without
-    split all are released at B.
+    many of them a split B releases (negative: it keeps output gradients for W); W releases the rest. Without split B
+    releases all.
     """
     saved = _per_stage("delta_forward", delta_forward, compiled)
     early = _per_stage("released_by_input", released_by_input, compiled)
@@ -100,16 +100,15 @@ class Situations:
 
 @dataclass(frozen=True, eq=False)
 class InFlight:
-    """What is alive on the ranks of a schedule. ``placement[rank][chunk]``: the virtual stage of the chunk; ``order``:
-    makes the schedule."""
+    """What is alive on the ranks of a schedule. ``placement[rank][chunk]``: its virtual stage; ``order``: makes the
+    schedule."""
 
     placement: tuple[tuple[int, ...], ...]
     order: Callable[[], Schedule]
 
     @cached_property
     def ranks(self) -> tuple[Situations, ...]:
-        """Returns the distinct situations of every rank, found when first asked for: many runs do not fit with their
-        weights alone."""
+        """Returns the distinct situations of every rank, found on request: many runs do not fit with weights alone."""
         return _situations(replay(self.order()))
 
 

@@ -64,8 +64,7 @@ class Timeline:
 
     @cached_property
     def shown(self) -> tuple[Floats, Floats]:
-        """Returns (start, end) ``[…, actions]`` for views: a pair is shown as its forward and then its backward, in
-        proportion."""
+        """Returns (start, end) ``[…, actions]`` for views: a pair as its forward, then its backward."""
         start, end = self.start, self.end
         forward, backward = self.compiled.pairs
         if not len(forward):
@@ -111,8 +110,7 @@ class Timeline:
 
     @property
     def bubble_of_span(self) -> Floats:
-        """Returns ``[…, pp]``: the share of a rank's own span in which it does not compute, as zero-bubble papers count
-        (arXiv 2401.10241)."""
+        """Returns ``[…, pp]``: the share of a rank's own span in which it does not compute, as arXiv 2401.10241 counts."""
         return _idle(self.rank_busy, self.rank_span)
 
     @property
@@ -122,8 +120,7 @@ class Timeline:
 
     @cached_property
     def last_backward(self) -> Floats:
-        """Returns ``[…, stages]``: when the last weight gradient of a virtual stage is complete, so its reduction
-        may start."""
+        """Returns ``[…, stages]``: when the last weight gradient of a virtual stage is complete."""
         return self.last_end("W" if self.compiled.schedule.split else "B")
 
     def last_end(self, kind: Kind) -> Floats:

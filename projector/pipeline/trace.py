@@ -55,8 +55,8 @@ def events(
     """
     if timeline.end.ndim != 1:
         raise InputError([Problem("pipeline", "timeline", timeline.end.shape, "one evaluation: timeline.at(row)")])
-    given = list(spans)
-    rows: list[tuple[int, str, dict[str, Any]]] = [*_actions(timeline), *_messages(timeline), *map(_span_row, given)]
+    rows: list[tuple[int, str, dict[str, Any]]] = [*_actions(timeline), *_messages(timeline)]
+    rows += [(s.rank, s.track, _event(s.name, s.track, s.rank, s.start, s.end)) for s in spans]
     named, placed = _tracks(rows, timeline.compiled.schedule.pp)
     placed += _counters(timeline, bytes_per_stage, static)
     placed.sort(key=lambda event: (event["ts"], event["pid"], event.get("tid", -1)))
@@ -90,8 +90,8 @@ def write(
 
 
 def _event(name: str, category: str, rank: int, start: float, end: float, **arguments: int) -> dict[str, Any]:
-    """Returns an event whose ``dur`` is made from the rounded ends, so that what touches in time touches in the file
-    (nanoseconds are kept)."""
+    """Returns an event whose ``dur`` is made from the rounded ends, so that neighbours touch in the file (nanoseconds
+    are kept)."""
     begin, stop = round(start * MICRO, 3), round(end * MICRO, 3)
     return {"name": name, "cat": category, "ph": "X", "pid": rank, "ts": begin, "dur": round(stop - begin, 3),
             "args": arguments}  # fmt: skip
@@ -107,8 +107,8 @@ def _actions(timeline: Timeline) -> Iterator[tuple[int, str, dict[str, Any]]]:
 
 
 def _messages(timeline: Timeline) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yields the messages that a rank receives: beside compute from the end of the sender on, or just before the action
-    that waits."""
+    """Yields the messages that a rank receives: beside compute from the end of the sender on, or before the action that
+    waits."""
     plan = timeline.compiled
     forward, backward = plan.pairs
     begins = timeline.start.copy()
@@ -127,14 +127,10 @@ def _messages(timeline: Timeline) -> Iterator[tuple[int, str, dict[str, Any]]]:
         yield rank, f"receive {what}s", event
 
 
-def _span_row(span: Span) -> tuple[int, str, dict[str, Any]]:
-    return span.rank, span.track, _event(span.name, span.track, span.rank, span.start, span.end)
-
-
 def _tracks(
     rows: Sequence[tuple[int, str, dict[str, Any]]], pp: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Returns the names of processes and tracks, and the events with their track: one track more where two would overlap."""
+    """Returns the names of processes and tracks, and the events with their track: more tracks where events overlap."""
     named = [_name("process_name", rank, 0, f"pipeline rank {rank}") for rank in range(pp)]
     of_track: dict[tuple[int, str], list[dict[str, Any]]] = {(rank, COMPUTE): [] for rank in range(pp)}
     for rank, track, event in rows:

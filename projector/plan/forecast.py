@@ -39,7 +39,7 @@ class Run:
 class Figures:
     """Figures of a whole run: numbers, or arrays of them. ``goodput``: steps that count over wall time without what
     ``run_over_steps`` adds; ``mwh``: at the site; ``cost``: None without a price; ``between_failures_s``,
-    ``interval_s``: mean seconds between failures, and between saves."""
+    ``interval_s``: mean seconds between failures, and of work between saves."""
 
     days: Any
     gpu_hours: Any
@@ -108,8 +108,7 @@ def figures(run: Run, values: Mapping[str, Any]) -> Figures:
 
 
 def forecast(run: Run, ranges: Ranges, *, seed: int = 0) -> Forecast:
-    """Returns the figures of ``run`` with intervals over ``ranges``. Raises :class:`Unsupported` where failures come so
-    fast that the run gets nowhere."""
+    """Returns the figures of ``run`` with intervals over ``ranges``. Raises :class:`Unsupported` where failures stop it."""
     values = {name: ends(each)[1] for name, each in ranges.items()}
     middle = figures(run, values)
     if not np.isfinite(middle.days):
@@ -132,7 +131,7 @@ def forecast(run: Run, ranges: Ranges, *, seed: int = 0) -> Forecast:
 
 def _draws(of: Sequence[float], normal: np.ndarray) -> np.ndarray:
     """Returns draws whose median is the value, lognormal on each side of it: 5 % lie below the low end, 5 % above the
-    high one. ``of``: (low, value, high)."""
+    high."""
     low, value, high = of
     unit = NormalDist().inv_cdf(1.0 - goodput.TAIL)
     below, above = np.log(value / low) / unit, np.log(high / value) / unit

@@ -32,8 +32,7 @@ def young(save: Numbers, mean: Numbers) -> Numbers:
 
 
 def daly(save: float, mean: float) -> float:
-    """Returns :func:`young` with the next two orders of the expansion; the mean time between failures where a save
-    takes at least twice that."""
+    """Returns :func:`young` with the next two orders of the expansion; ``mean`` where a save takes at least twice that."""
     if save >= 2.0 * mean:
         return mean
     small = float(np.sqrt(save / (2.0 * mean)))
@@ -51,8 +50,7 @@ def interval(save: Numbers, mean: Numbers) -> Numbers:
 
 
 def stretch(work: Numbers, save: Numbers, restart: Numbers, mean: Numbers) -> Numbers:
-    """Returns the expected wall time over working time, with a save after every ``work`` seconds; infinite beyond all
-    numbers."""
+    """Returns the expected wall time over working time, with a save after every ``work`` seconds; infinite on overflow."""
     with np.errstate(over="ignore"):
         return np.exp(restart / mean) * np.expm1((work + save) / mean) * mean / work
 

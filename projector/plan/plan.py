@@ -151,7 +151,7 @@ def _grown(load: Workload, cluster: Cluster, settings: Settings) -> Iterator[Siz
 
 def _slowest_chip(load: Workload, cluster: Cluster, settings: Settings, made: Projection) -> Parameter | None:
     """Returns the time of a step at the ends of the known range of the spread of clocks, over that of ``made``; None
-    where the device has no such range."""
+    where there is no range."""
     known = efficiency_of(cluster.gpu)
     spread = known.parameters.get(_SPREAD)
     if spread is None or spread.low is None or spread.high is None:

@@ -1,5 +1,4 @@
-"""Projects a step of reinforcement learning (GRPO, PPO): generation at a given rate, log-probabilities, training, new
-weights out.
+"""Projects a step of reinforcement learning (GRPO, PPO): generation, log-probabilities, training, new weights.
 
 Only training and the passes beside it are modelled. How fast an engine generates is not: its rate is given, as a
 measurement of the engine says it, and stands apart in every answer.
@@ -52,8 +51,7 @@ class Rollout:
 
 @dataclass(frozen=True, kw_only=True)
 class RlStep:
-    """A projected step. ``parts``: seconds by name, in the order in which they run. ``updates``: optimizer steps on the
-    answers."""
+    """A projected step. ``parts``: seconds by name, in their order. ``updates``: optimizer steps on the answers."""
 
     rollout: Rollout
     updates: int
@@ -62,8 +60,8 @@ class RlStep:
 
     @property
     def seconds(self) -> float:
-        """Returns the seconds of the whole step: the sum of its parts, or, where generation runs ahead, the longer side
-        and the weights."""
+        """Returns the seconds of the whole step: the sum of its parts, or with generation ahead the longer side and the
+        weights."""
         generation, weights = self.parts["generation"], self.parts["weights"]
         rest = fsum(self.parts.values()) - generation - weights
         return (max(generation, rest) if self.rollout.ahead else generation + rest) + weights
@@ -118,8 +116,7 @@ def forward_seconds(made: Projection) -> float:
 
 
 def weight_seconds(made: Projection, cluster: Cluster, rollout: Rollout) -> float:
-    """Returns the seconds to gather the new weights in bf16 once over the GPUs that train and, where others generate,
-    those."""
+    """Returns the seconds to gather the new weights in bf16 once over the GPUs that train, and those that generate apart."""
     gpus = made.resolved.workload.gpus + rollout.gpus * rollout.apart
     size = _WEIGHT * count(made.resolved.workload.model).total
     shape = shape_of(1, gpus, gpus, ranks_per_node(gpus, cluster))

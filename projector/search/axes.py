@@ -68,8 +68,7 @@ def _sharding(base: Workload, kind: str, usual: object) -> Axis:
 
 
 def per_step(base: Workload) -> list[Axis]:
-    """Returns the axes of what matters once a step; none where the framework has no switch for it (torchtitan: FSDP2
-    does both)."""
+    """Returns the axes of what matters once a step; none where the framework has no switch (torchtitan: FSDP2)."""
     if launch.family(base.framework) == "torchtitan":
         return []
     pairs = ((True, True), (True, False), (False, False))
@@ -98,8 +97,7 @@ def _precision(base: Workload, cluster: Cluster) -> Axis:
 
 
 def _offload(base: Workload, _: Cluster) -> Axis:
-    """Returns the options: no offload; the optimizer on the host; activations of some modules, or of some layers, on
-    the host."""
+    """Returns the options: no offload; the optimizer on the host; activations of some modules or layers on the host."""
     names = ("optimizer_cpu_offload", "overlap_cpu_optimizer_d2h_h2d", "use_precision_aware_optimizer")
     nothing = {**dict.fromkeys(names), "cpu_offloading_num_layers": None, "offload_modules": None}
     nothing["use_precision_aware_optimizer"] = base.recipe.use_precision_aware_optimizer
@@ -122,8 +120,7 @@ GROUPS: Mapping[str, Callable[[Workload, Cluster], Axis]] = MappingProxyType(
 
 
 def _recompute(base: Workload) -> Axis:
-    """Returns the options of recompute: none; modules that Megatron-LM names; the first layers of each stage; every
-    layer."""
+    """Returns the options of recompute: none; modules that Megatron-LM names; first layers of each stage; every layer."""
     options: list[Option] = [_recompute_option("none")]
     names = ["layernorm", "moe_act"] if base.model.moe is not None else ["layernorm", "mlp"]
     if base.model.mla is not None:

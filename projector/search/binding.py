@@ -1,5 +1,4 @@
-"""Finds which resource holds the best configuration back: the same run on a cluster where one resource is better by a
-tenth."""
+"""Finds the resource that holds the best configuration back: the same run where each in turn is a tenth better."""
 
 from __future__ import annotations
 
@@ -39,26 +38,20 @@ _RESOURCES = {
 
 
 def bindings(
-    best: Projection,
-    workload: Workload,
-    cluster: Cluster,
-    settings: Settings,
-    near_misses: Sequence[tuple[float, Workload]],
+    best: Projection, workload: Workload, cluster: Cluster, settings: Settings, misses: Sequence[tuple[float, Workload]]
 ) -> tuple[Binding, ...]:
-    """Returns what a tenth more of every resource would gain, the largest first. ``near_misses``: configurations that
-    just do not fit, with their bounds: what more memory would let in."""
+    """Returns what a tenth more of every resource would gain, the largest first. ``misses``: configurations that just
+    do not fit, with their bounds: what more memory would let in."""
     gains = [
-        _with_better(name, SCALES[word](cluster, BETTER), best, workload, settings) for name, word in _RESOURCES.items()
+        _gain_of(name, SCALES[word](cluster, BETTER), best, workload, settings) for name, word in _RESOURCES.items()
     ]
     host = best.breakdown.get("host_s", 0.0) / best.step_seconds
     gains.append(Binding(resource="host", gain=1 / (1 - host * (1 - 1 / BETTER)) - 1))
-    gains.append(_capacity(best, cluster, settings, near_misses))
+    gains.append(_with_more_memory(best, cluster, settings, misses))
     return tuple(sorted((each for each in gains if each is not None), key=lambda each: -each.gain))
 
 
-def _with_better(
-    name: str, better: Cluster, best: Projection, workload: Workload, settings: Settings
-) -> Binding | None:
+def _gain_of(name: str, better: Cluster, best: Projection, workload: Workload, settings: Settings) -> Binding | None:
     try:
         projection = project(workload, better, settings=settings)
     except (InputError, Unsupported):
@@ -66,11 +59,10 @@ def _with_better(
     return Binding(resource=name, gain=projection.tgs / best.tgs - 1)
 
 
-def _capacity(
-    best: Projection, cluster: Cluster, settings: Settings, near_misses: Sequence[tuple[float, Workload]]
+def _with_more_memory(
+    best: Projection, cluster: Cluster, settings: Settings, misses: Sequence[tuple[float, Workload]]
 ) -> Binding | None:
-    """Returns the gain of the best configuration that fits in a tenth more memory."""
-    loads = [load for _, load in sorted(near_misses, key=lambda each: each[0])[:_MOST]]
+    loads = [load for _, load in sorted(misses, key=lambda each: each[0])[:_MOST]]
     many = project_many(loads, roomier(cluster, BETTER), best=1, settings=settings)
     if not many.ranking or many.tgs[many.ranking[0]] <= best.tgs:
         return Binding(resource="memory capacity", gain=0.0)

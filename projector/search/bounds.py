@@ -93,8 +93,8 @@ Blocks = dict[Hashable, dict[Hashable, Floats]]
 
 
 class _StageBlocks(NamedTuple):
-    """How many of each of ``blocks`` every stage of a pipeline has: ``counts`` ``[stages, blocks]``; what else its
-    bound depends on."""
+    """How many of each of ``blocks`` every stage of a pipeline has: ``counts`` ``[stages, blocks]``; and what else
+    bounds it."""
 
     placement: tuple[tuple[int, ...], ...]
     split: bool
@@ -128,8 +128,7 @@ class BlockBounds:
                 wanted[i].update({name: each[..., row] for name, each in blocks.items()})
 
     def bounds(self, queries: Sequence[Query]) -> list[float | None]:
-        """Returns for each query the seconds that a step takes at least; None where its blocks have no price, or
-        nothing lays it out."""
+        """Returns for each query the seconds that a step takes at least; None where no price of its blocks is known."""
         least_seconds: list[float | None] = [None] * len(queries)
         rows_of: dict[int, list[int]] = {}
         for i, (pipe, layer, _, load) in enumerate(queries):
@@ -153,8 +152,7 @@ class BlockBounds:
         return least_seconds
 
     def _block_seconds(self, seen: Hashable, load: Workload, pipeline: _StageBlocks) -> dict[Hashable, Floats]:
-        """Returns the priced blocks of the family of ``load``: runs whose layers see the same and whose groups lie
-        alike on nodes."""
+        """Returns the priced blocks of the family of ``load``: runs with equal layers on like groups."""
         recipe, stage = load.recipe, load.gpus // load.recipe.pp
         where = load.gpus, stage if stage % self._cluster.gpus_per_node else 0  # whole nodes lie alike
         alone = recipe.pp == 1, load.dp == 1, load.num_microbatches == 1

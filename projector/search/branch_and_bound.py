@@ -53,8 +53,8 @@ _EXPERT_OVERLAP = "overlap_moe_expert_parallel_comm"  # a switch that no weight 
 @dataclass(kw_only=True)
 class SearchState:
     """What a search has found so far, and what it reports to a search through a larger space. ``near_misses``: bound,
-    share of the memory and fields of each configuration that does not fit, or not surely; ``reasons``: how many
-    configurations no model covers, by reason; ``refused``: see :class:`Tree`; ``open_bound``: the lowest bound of a
+    share of the memory and fields of configurations that need little more than there is, or may not fit; ``reasons``: how
+    many configurations no model covers, by reason; ``refused``: see :class:`Tree`; ``open_bound``: the lowest bound of a
     wanted node that was not expanded; ``all_bounded``: whether every configuration has a bound; ``projected``: (seconds,
     bytes, share of the memory) by :meth:`BranchAndBound.name` of the fields, those of earlier searches included."""
 
@@ -69,8 +69,8 @@ class SearchState:
 
 
 class _Incumbents:
-    """The lowest values so far, by group and by layout. ``cutoff``: the value of the last group that is wanted; a
-    higher bound is pruned."""
+    """The lowest values so far, by group and by layout. ``cutoff``: the value of the last group that is wanted; higher
+    bounds are pruned."""
 
     def __init__(self, top: int) -> None:
         self._top, self._best = top, dict[Hashable, float]()
@@ -136,8 +136,7 @@ class BranchAndBound(SearchState):
         self.run()
         state = {each.name: getattr(self, each.name) for each in fields(SearchState)}
         return SearchState(
-            **state
-            | {"projected": {name: projection for name, projection in self.projected.items() if name not in before}}
+            **state | {"projected": {name: p for name, p in self.projected.items() if name not in before}}
         )
 
     def join(self, parts: Sequence[SearchState]) -> None:
@@ -154,8 +153,7 @@ class BranchAndBound(SearchState):
 
     @property
     def _cutoff(self) -> float:
-        """The value above which a bound is pruned: that of the last wanted group that surely fits, no less than that of
-        all groups."""
+        """The value above which a bound is pruned: that of the last wanted group that surely fits."""
         return self._safe_incumbents.cutoff
 
     @property
@@ -226,8 +224,7 @@ class BranchAndBound(SearchState):
         return True
 
     def _prune_by_weights(self, nodes: Sequence[Node]) -> list[tuple[Node, Workload]]:
-        """Returns the nodes whose weights fit without activations and recompute, with a workload of each; counts the
-        others as out of memory."""
+        """Returns the nodes whose weights alone fit, or nearly, each with its first workload; counts the others."""
         loads = [self._first_workload(node) for node in nodes]
         keys: list[Hashable] = []
         new: dict[Hashable, Workload] = {}
@@ -253,8 +250,8 @@ class BranchAndBound(SearchState):
         self.progress(self.counts, self._best_value())
 
     def _push(self, nodes: Sequence[tuple[float, Node, Workload]]) -> None:
-        """Puts nodes on the heap with the larger of the bound that they come with and one of their own: by blocks that
-        are already priced, or else by their priced stages."""
+        """Puts nodes on the heap with a bound by their blocks, or by their own stages where no block has a price; no
+        bound sinks."""
         queries = [(*self._block_key(node), load) for _, node, load in nodes]
         self._block_bounds.price(queries, self.settings)
         least = self._block_bounds.bounds(queries)
@@ -333,7 +330,7 @@ class BranchAndBound(SearchState):
                     yield bound, node
 
     def _prune_by_memory(self, leaves: Sequence[tuple[float, Node]]) -> None:
-        """Puts leaves that fit in memory back on the heap, and counts the others."""
+        """Puts leaves that fit in memory back on the heap, and counts the others; collects near misses."""
         loads = [self._first_workload(leaf) for _, leaf in leaves]
         for (bound, leaf), load, need in zip(leaves, loads, bounds.needs(loads, self.cluster), strict=True):
             if isinstance(need, str):
@@ -352,12 +349,10 @@ class BranchAndBound(SearchState):
             heappush(self._heap, (value, next(self._ties), known))
 
     def _project(self, leaves: Iterable[Node]) -> None:
-        configurations = [
-            self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, once) for leaf in leaves for once in leaf.step_options
-        ]
-        names = [self.name(fields) for fields in configurations]
+        points = [self.tree.fields(n.shape, n.pipe, n.layer, once) for n in leaves for once in n.step_options]
+        names = [self.name(fields) for fields in points]
         new = [i for i, name in enumerate(names) if name not in self.projected]
-        loads = {i: with_fields(self.tree.space.base, configurations[i]) for i in range(len(configurations))}
+        loads = {i: with_fields(self.tree.space.base, points[i]) for i in range(len(points))}
         many = project_many([loads[i] for i in new], self.cluster, best=None, settings=self.settings)
         for row, i in enumerate(new):
             if many.status[row] == "ok":
@@ -374,9 +369,7 @@ class BranchAndBound(SearchState):
                     self.counts.out_of_memory += 1
                     continue
                 self.counts.projected += 1
-                self.add(
-                    [Hit(configurations[i], self.objective.value(loads[i], seconds, memory), seconds, memory, share)]
-                )
+                self.add([Hit(points[i], self.objective.value(loads[i], seconds, memory), seconds, memory, share)])
         self.progress(self.counts, self._best_value())
 
     def _best_value(self) -> float | None:
@@ -389,9 +382,8 @@ class BranchAndBound(SearchState):
                 continue
             self._added.add(name)
             self.hits.append(hit)
-            for incumbents in (
-                (self._incumbents, self._safe_incumbents) if hit.share <= self.safe_limit else (self._incumbents,)
-            ):
+            safe = (self._safe_incumbents,) if hit.share <= self.safe_limit else ()
+            for incumbents in (self._incumbents, *safe):
                 incumbents.add(self._group(hit.fields), layout_of(hit.fields), hit.value)
 
     def _block_key(self, node: Node) -> tuple[int, Hashable, Hashable]:

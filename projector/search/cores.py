@@ -41,8 +41,7 @@ class Clock:
         return time.process_time() + self._ahead
 
     def beside(self, works: Sequence[Callable[[], _T]], jobs: int) -> list[_T]:
-        """Returns what each of ``works`` returns, and runs ``jobs`` of them at once. Raises the exception of one that
-        fails."""
+        """Returns what each of ``works`` returns, and runs ``jobs`` of them at once. Raises what one of them raises."""
         if jobs < 2 or len(works) < 2:
             return [work() for work in works]
         results: list[_T] = []

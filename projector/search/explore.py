@@ -81,8 +81,7 @@ def walk(
 def singly(
     workload: Workload, gpu: Gpu, project: Callable[[Workload], Projection], known: Knowledge | None = None
 ) -> tuple[Tried, ...]:
-    """Returns every change of every category, each tried alone on ``workload``; parameters and exceptions as of
-    :func:`walk`."""
+    """Returns every change of every category, each tried alone on ``workload``; otherwise as :func:`walk`."""
     base = project(workload)
     settled, known = _settled(workload, base), known or Knowledge()
     every_change = (change for category in CATEGORIES for change in changes(category, base.resolved.workload, gpu))
@@ -90,15 +89,14 @@ def singly(
 
 
 def gains(step: Expectation, made: Projection, base: Projection) -> tuple[float, float, float]:
-    """Returns (middle, low, high) of the gain: throughput of ``made`` over that of ``base``, less 1, for the expected
-    ratio of their steps."""
+    """Returns (middle, low, high) of the gain: throughput of ``made`` over that of ``base``, less 1, for the ratio
+    ``step`` of their steps."""
     tokens = made.tgs * made.step_seconds / (base.tgs * base.step_seconds)
     return tokens / step.middle - 1.0, tokens / step.high - 1.0, tokens / step.low - 1.0
 
 
 def _settled(workload: Workload, baseline: Projection) -> Workload:
-    """Returns ``workload`` with the recompute that its baseline settled on, so that no change is judged with another
-    inferred recompute."""
+    """Returns ``workload`` with the recompute that its baseline settled on, so that all changes are judged with it."""
     recipe_of_baseline = baseline.resolved.workload.recipe
     names = ("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules")
     recipe = replace(workload.recipe, **{name: getattr(recipe_of_baseline, name) for name in names})
@@ -129,8 +127,7 @@ def _short_reason(error: Exception) -> str:
 
 
 def changes(category: str, workload: Workload, gpu: Gpu) -> Iterator[Change]:
-    """Yields every change of ``category`` that differs from the (resolved) recipe of ``workload`` and that ``gpu`` can
-    do."""
+    """Yields every change of ``category`` that differs from the resolved ``workload`` and that ``gpu`` can do."""
     recipe = workload.recipe
     for label, fields in _CANDIDATES[category](workload):
         if any(getattr(recipe, name) != value for name, value in fields.items()) and not capable.beyond(gpu, fields):

@@ -40,10 +40,9 @@ class FirstRun:
 def first_run(
     best: Sequence[Best], cluster: Cluster, known: Knowledge, assumed: Collection[str], settings: Settings
 ) -> FirstRun:
-    """Returns the run of the winner's layout, its replicas halved as often as they can be, that narrows the intervals
-    most for its size.
+    """Returns the smallest run of the winner's layout, by halved replicas, that narrows nearly as much as the whole one.
 
-    A step as far off as runs usually are stands in for the measurement: the width depends on nothing else of its result.
+    A step as far off as runs usually are stands in for the measurement: the width depends on nothing else.
     """
     shown = [known.facts(each.projection, assumed) for each in best]
     before = _width(known, shown)
@@ -63,8 +62,7 @@ def _width(known: Knowledge, shown: Sequence[Facts]) -> float:
 
 
 def _smaller(workload: Workload, cluster: Cluster, settings: Settings) -> Iterator[Projection]:
-    """Yields the projection of the workload, then on half the GPUs with half the batch, and so on while it stays valid
-    on whole hosts."""
+    """Yields the projection of the workload, then on half the GPUs with half the batch, and so on while that is valid."""
     while True:
         try:
             yield project(workload, cluster, settings=settings)

@@ -148,8 +148,8 @@ def search(
 ) -> Found:
     """Returns the best configurations of ``space`` on ``cluster``. Raises :class:`InputError` where no rule lets a
     configuration through, with the rules that empty the space. ``explained``: also says what binds the best. ``told``:
-    is called with the counts and the best value so far. ``knowledge``: what tells two configurations apart (None: what
-    the package carries)."""
+    gets the counts and the best value so far. ``knowledge``: what tells two configurations apart (None: what the
+    package carries)."""
     smaller = roomier(cluster, 1.0 - limits.margin)
     searcher = _Searcher(space, smaller, objective, limits, settings, told, math.exp(-_tolerance(space, cluster)))
     first = searcher.opening(searcher.safe_limit) or searcher.opening(1.0)
@@ -167,15 +167,9 @@ def search(
     second = [hit for hit in leaders if layout_of(hit.fields) != layout_of(leaders[0].fields)][:1]
     best = shown(leaders[: limits.top])
     other = shown(second)[0] if second else None
-    near_misses = [
-        (b, with_fields(space.base, fields))
-        for b, share, fields in solver.near_misses
-        if limit < share < BETTER * limit
-    ]
+    misses = [(b, with_fields(space.base, f)) for b, share, f in solver.near_misses if limit < share < BETTER * limit]
     within = roomier(searcher.cluster, limit)
-    binding = (
-        bindings(best[0].projection, best[0].workload, within, settings, near_misses) if best and explained else ()
-    )
+    binding = bindings(best[0].projection, best[0].workload, within, settings, misses) if best and explained else ()
     return Found(
         space=space,
         best=best,
@@ -188,7 +182,7 @@ def search(
         refused=solver.refused,
         reasons=solver.reasons,
         next=other,
-        moved=_moved(best[0].projection, other.projection) if other else {},
+        moved=_seconds_moved(best[0].projection, other.projection) if other else {},
         binding=binding,
         close=close[0] if close and leaders[0].fields != close[0].fields else None,
     )
@@ -230,18 +224,16 @@ class _Searcher:
 
     def _solver(self, part: Space, seeds: Sequence[Hit], **other: Any) -> BranchAndBound:
         """Returns a search of ``part`` that has not begun. ``other``: arguments that replace those of the whole search."""
-        limits = {
-            "top": self.limits.top,
-            "deadline": self.limits.seconds,
-            "max_projections": self.limits.projections,
-            "progress": self.progress,
-        }
         given: dict[str, Any] = {
             "settings": self.settings,
             "now": self.clock.now,
             "blocks": self.blocks,
             "safe_limit": self.safe_limit,
-        } | limits
+            "top": self.limits.top,
+            "deadline": self.limits.seconds,
+            "max_projections": self.limits.projections,
+            "progress": self.progress,
+        }
         return BranchAndBound(
             Tree(part), self.cluster, self.objective, seeds=seeds, projected=self.projected, **given | other
         )
@@ -302,8 +294,8 @@ def _projected(
     return tuple(shown)
 
 
-def _moved(best: Projection, other: Projection) -> dict[str, float]:
-    """Returns the seconds by part that ``other`` takes more than ``best``, for the winner's tokens of a step."""
+def _seconds_moved(best: Projection, other: Projection) -> dict[str, float]:
+    """Returns the seconds by part that ``other`` takes more, for the tokens of a step of ``best``."""
     share = best.tgs * best.step_seconds / (other.tgs * other.step_seconds)
     moves = {name: other.breakdown[name] * share - best.breakdown[name] for name in best.breakdown}
     return dict(sorted(moves.items(), key=lambda item: -abs(item[1])))

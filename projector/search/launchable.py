@@ -1,5 +1,4 @@
-"""Writes a workload in the words of its framework: Megatron-LM's arguments, a Primus experiment, a NeMo configuration,
-a torchtitan job.
+"""Writes a workload in the words of its framework: Megatron-LM's arguments, a Primus, NeMo or torchtitan configuration.
 
 The fields' declared names are the words; what a loader works out from others is written as that loader reads it
 (:mod:`projector.intake`), so that each text can be read back.
@@ -168,7 +167,9 @@ def job(load: Workload) -> dict[str, dict[str, Any]]:
     for path, value in _stated_fields(recipe, "torchtitan").items():
         section, _, name = path.partition(".")
         sections.setdefault(section, {})[name] = value
-    sections["training"] |= {"global_batch_size": recipe.global_batch_size, **_batch(load)}
+    # with a pipeline a rank's samples are cut into micro-batches, without one gradients are added up
+    local_batch = recipe.global_batch_size // load.dp if recipe.pp > 1 else recipe.micro_batch_size
+    sections["training"] |= {"global_batch_size": recipe.global_batch_size, "local_batch_size": local_batch}
     sections["parallelism"] |= dict(_degrees(load))
     sections["activation_checkpoint"] = dict(_activation_checkpoint(load))
     sections["compile"] = {"enable": recipe.torch_compile is not False}
@@ -210,14 +211,6 @@ def _flavor(load: Workload) -> dict[str, Any]:
                 return {"name": name, "flavor": flavor.upper() if name != "llama4" else flavor}
     found = Problem("--write", "model.flavor", load.model.name, "a model of torchtitan's own flavors")
     raise InputError([found])
-
-
-def _batch(load: Workload) -> dict[str, Any]:
-    """Returns the local batch: with a pipeline a rank's samples are cut into micro-batches, without one gradients are
-    added up."""
-    recipe = load.recipe
-    samples = recipe.global_batch_size // load.dp if recipe.pp > 1 else recipe.micro_batch_size
-    return {"local_batch_size": samples}
 
 
 def _degrees(load: Workload) -> Iterator[tuple[str, Any]]:

@@ -28,8 +28,7 @@ def figure(title: str, panels: int = 1, height: float = 4.2, width: float | None
 
 
 def tidy(axes: Any, x: str, y: str, *, doubling: tuple[float, ...] = (), log: bool = False) -> None:
-    """Labels ``axes`` and draws a faint grid, with ticks at the values of an axis that doubles; ``log``: the y axis,
-    with plain numbers."""
+    """Labels ``axes`` and draws a faint grid, with ticks at ``doubling`` values of x; ``log``: of y, with plain numbers."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(color="#E5E5E5", linewidth=0.6)

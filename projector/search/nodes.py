@@ -50,7 +50,7 @@ class Node:
     an option of the layers, and the numbers of the options of what is done once a step that go with it. ``relaxed``:
     the options stand for all recompute of one choice of switches and are bounded as if there were no recompute; else
     there is one option, and only what is done once a step is open, and ``fits`` says that it fits in memory. ``safe``:
-    it may fit surely, even where the memory model is off."""
+    nothing found yet rules out that it surely fits."""
 
     shape: int
     pipe: int

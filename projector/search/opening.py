@@ -58,7 +58,7 @@ def descend(
     over; None where nothing fits. ``solve`` searches a part, starting from hits that are already projected."""
     counts = Counts()
     running = [_Descent(part, [], _plain_parts) for part in _subspaces(space)]
-    whole = _Descent(space, [], _parts)
+    whole = _Descent(space, [], _parts_around_best)
     descents = [whole, *running]
     while running and not (any(descent.hits for descent in descents) and spent()):
         best = min(descent.value for descent in descents)
@@ -78,12 +78,12 @@ def descend(
 
 
 class _Descent:
-    """A descent through ``parts`` of a space, which see its ``hits``. ``without_gain``: how many parts in a row had
-    nothing better."""
+    """A descent through ``parts`` of a space, which see its ``hits``. ``without_gain``: parts in a row with nothing
+    better."""
 
     def __init__(self, space: Space, hits: list[Hit], parts: Callable[[Space, Sequence[Hit]], Iterator[Space]]) -> None:
         self.hits, self.without_gain, self.rounds = hits, 0, 0
-        self._parts = parts(space, hits)
+        self._parts_around_best = parts(space, hits)
 
     @property
     def value(self) -> float:
@@ -97,7 +97,7 @@ class _Descent:
 
     def next(self) -> Space | None:
         """Returns the next part; None where no further part may have something better."""
-        return None if self.without_gain == len(_FREED) else next(self._parts, None)
+        return None if self.without_gain == len(_FREED) else next(self._parts_around_best, None)
 
     def take(self, hits: Sequence[Hit]) -> None:
         """Takes the hits of a part, which include all earlier ones."""
@@ -117,37 +117,35 @@ def _subspaces(space: Space) -> list[Space]:
     """
     axis = next((axis for axis in space.layers if any(_SHARDING in option for option in axis)), ())
     plain = [option for option in axis if option[_SHARDING] in _PLAIN[_SHARDING]] if len(axis) > 1 else []
-    parts = [_only(space, option) for option in plain] or [space]
+    parts = [_with_layer_option(space, option) for option in plain] or [space]
     turn = -1 if space.stated.get("recompute_granularity") not in (None, "none") else 1
-    pairs = ((_only(part, _NO_RECOMPUTE), part)[::turn] for part in parts)
+    pairs = ((_with_layer_option(part, _NO_RECOMPUTE), part)[::turn] for part in parts)
     return [each for pair, part in zip(pairs, parts, strict=True) for each in pair if each is part or each != part]
 
 
-def _only(space: Space, option: Option) -> Space:
-    """Returns the part of ``space`` whose layers have the values of ``option``."""
+def _with_layer_option(space: Space, option: Option) -> Space:
     return replace(space, layers=_restricted(space.layers, {name: (value,) for name, value in option.items()}))
 
 
-def _parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
-    """Yields parts around the best of ``hits``, which grow while the parts are searched."""
+def _parts_around_best(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
     while hits:
         for free in _FREED:
             yield around(space, min(hits, key=lambda hit: hit.value).fields, free)
 
 
 def _plain_parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
-    """Yields the stated configuration and plain parts, which find something to begin with, then :func:`_parts`."""
+    """Yields the stated configuration, plain parts that find something to begin with, then the parts around the best."""
     plain = _plain(space)
     yield around(space, space.stated, ())
-    yield _glance(plain)
+    yield _small_plain_part(plain)
     if not hits:
         yield plain
     if not hits and any(name in option for axis in space.layers for option in axis for name in _HOST):
         yield replace(plain, layers=space.layers)  # what saves memory and is not plain
-    yield from _parts(space, hits)
+    yield from _parts_around_best(space, hits)
 
 
-def _glance(plain: Space) -> Space:
+def _small_plain_part(plain: Space) -> Space:
     """Returns the plain part with few numbers of chunks, and with no more context parallelism than long samples need."""
     least = max(1, -(-plain.base.recipe.seq_length // _TOKENS))
     few = {"cp": tuple(range(1, least + 1))}

@@ -1,5 +1,4 @@
-"""Writes tables and figures of a study as one HTML page that fetches nothing: figures as vectors, columns that sort by
-a click."""
+"""Writes tables and figures as one HTML page that fetches nothing: vector figures, columns that sort by a click."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ def add_pictures(group: Any, drawn: str) -> None:
 def pictures(
     options: argparse.Namespace, title: str, blocks: Iterable[Line | Table], made: Callable[[], Mapping[str, Any]]
 ) -> list[Path]:
-    """Writes the files that ``--plots`` and ``--page`` ask for; returns their paths. ``made`` draws the figures, and is
-    called only where one is asked for."""
+    """Writes the files that ``--plots`` and ``--page`` ask for; returns their paths. ``made`` draws the figures where
+    any is asked for."""
     if not options.plots and not options.page:
         return []
     figures = made()

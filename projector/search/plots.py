@@ -10,8 +10,6 @@ from projector.search.found import Found
 from projector.search.looks import COLOURS, GREY, figure, tidy
 from projector.search.words import brief
 
-_TEN = 10
-
 
 def figures(found: Found, title: str) -> dict[str, Any]:
     """Returns the figures ``front`` and ``breakdown`` of a search that found something, by name."""
@@ -35,8 +33,7 @@ def _front(found: Found, title: str) -> Any:
 
 
 def _breakdown(found: Found, title: str) -> Any:
-    """Draws the seconds of the best ten by part, for the tokens of one step of the best."""
-    ten = found.best[:_TEN]
+    ten = found.best[:10]
     first = ten[0].projection
     share = [first.tgs * first.step_seconds / (each.projection.tgs * each.projection.step_seconds) for each in ten]
     names = [name for name in first.breakdown if any(each.projection.breakdown[name] > 0 for each in ten)]

@@ -84,8 +84,7 @@ def remedies(
 
 @dataclass
 class _Margins:
-    """Bytes to spare under each change that was looked at (negative: too much); changes that are not allowed are left
-    out."""
+    """Bytes to spare under each change that was looked at (negative: too much); without changes that are not allowed."""
 
     workload: Workload
     cluster: Cluster

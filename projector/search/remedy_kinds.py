@@ -16,8 +16,8 @@ from projector.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change of a configuration: recipe fields set to other values, on ``more_gpus`` times as many GPUs; ``label``
-    says it in a few words."""
+    """A change of a configuration: recipe fields set to other values, on ``more_gpus`` times as many GPUs; ``label``:
+    in words."""
 
     kind: str
     label: str
@@ -53,8 +53,7 @@ def kinds(resolved: Resolved, cluster: Cluster) -> Iterator[tuple[Change, ...]]:
     )
 
 
-def _megatron(resolved: Resolved) -> bool:
-    """Returns whether Megatron-Core runs the workload: its switches are there, and its optimizer."""
+def _runs_megatron_core(resolved: Resolved) -> bool:
     return resolved.execution.data_parallel.megatron_core and not resolved.execution.runtime.whole_step
 
 
@@ -64,8 +63,7 @@ def _sequence_parallel(resolved: Resolved, _: Cluster) -> Options:
 
 
 def _layers(resolved: Resolved, _: Cluster) -> Options:
-    """Yields block recompute of 1, 2, … layers of every stage, then of all; only of more layers than the recipe
-    recomputes already."""
+    """Yields block recompute of 1, 2, … layers of every stage, then of all; more than the recipe recomputes already."""
     recipe = resolved.workload.recipe
     if recipe.recompute_layer_ids is not None or recipe.cpu_offloading_num_layers:
         return
@@ -75,7 +73,7 @@ def _layers(resolved: Resolved, _: Cluster) -> Options:
     stage = -(-resolved.workload.model.num_layers // (recipe.pp * recipe.vpp))
     full = {"recompute_granularity": "full", "recompute_modules": None}
     fewest = (recipe.recompute_num_layers or 0) + 1 if block else 1
-    if _megatron(resolved):
+    if _runs_megatron_core(resolved):
         for n in range(fewest, stage):
             words = f"recompute {n} of {stage} layers a stage"
             yield words, {**full, "recompute_method": "block", "recompute_num_layers": n}
@@ -84,7 +82,7 @@ def _layers(resolved: Resolved, _: Cluster) -> Options:
 
 def _modules(resolved: Resolved, _: Cluster) -> Options:
     recipe, model = resolved.workload.recipe, resolved.workload.model
-    if recipe.recompute_granularity == "full" or not _megatron(resolved):
+    if recipe.recompute_granularity == "full" or not _runs_megatron_core(resolved):
         return
     names = ["core_attn"] if resolved.execution.fusion.attention_materialised else []
     if recipe.fp8_recipe != "delayed" or recipe.precision == "bf16":  # Megatron-LM transformer_config.py
@@ -101,8 +99,8 @@ def _modules(resolved: Resolved, _: Cluster) -> Options:
 
 
 def _sharding(resolved: Resolved, _: Cluster) -> Options:
-    """Yields sharding of states over the data-parallel ranks, then of gradients, then of weights (which Megatron-LM's
-    pipelines do not run with)."""
+    """Yields sharding of states over the data-parallel ranks, then of gradients, then of weights (not with
+    Megatron-LM's pipelines)."""
     recipe = resolved.workload.recipe
     levels = ["no_shard", "optim", "optim_grads", "optim_grads_params"]
     words = {"optim": "optimizer states", "optim_grads": "gradients too", "optim_grads_params": "weights too (FSDP)"}
@@ -123,7 +121,7 @@ def _micro_batch(resolved: Resolved, _: Cluster) -> Options:
 def _sizes(name: str, most: Callable[[Resolved, Cluster], int]) -> Callable[[Resolved, Cluster], Options]:
     def options(resolved: Resolved, cluster: Cluster) -> Options:
         size = getattr(resolved.workload.recipe, name)
-        further = {"sequence_parallel": True} if name == "tp" and _megatron(resolved) else {}
+        further = {"sequence_parallel": True} if name == "tp" and _runs_megatron_core(resolved) else {}
         for factor in (2, 4, 8, 16):
             if factor * size <= most(resolved, cluster):
                 yield f"{name} {size} → {factor * size}", {name: factor * size, **further}
@@ -145,7 +143,7 @@ def _sharded(resolved: Resolved) -> str:
     its whole states sharded. Empty where they are not sharded, or the optimizer is another, or not Megatron-Core's."""
     recipe = resolved.workload.recipe
     sharding = "optim" if resolved.workload.alone else recipe.data_parallel_sharding
-    mine = _megatron(resolved) and recipe.optimizer in ("adam", "adamw")
+    mine = _runs_megatron_core(resolved) and recipe.optimizer in ("adam", "adamw")
     return sharding if sharding and sharding != "no_shard" and mine else ""
 
 
@@ -159,7 +157,7 @@ def _states(resolved: Resolved, _: Cluster) -> Options:
 def _gradients(resolved: Resolved, _: Cluster) -> Options:
     if resolved.execution.data_parallel.keeps_whole_gradients(resolved.workload):
         yield "gradients reduced in every micro-batch", {"defer_fsdp_grad_sync": False}
-    if _megatron(resolved):
+    if _runs_megatron_core(resolved):
         yield "gradients in bf16", {"grad_reduce_in_bf16": True}
 
 
@@ -180,7 +178,12 @@ def _optimizer_offload(resolved: Resolved, _: Cluster) -> Options:
 def _activation_offload(resolved: Resolved, _: Cluster) -> Options:
     """Yields Megatron-LM's layer offload: without pipeline, recompute or graphs, of fewer than all layers."""
     recipe, model = resolved.workload.recipe, resolved.workload.model
-    if recipe.pp > 1 or recipe.recompute_granularity != "none" or recipe.cuda_graph_scope or not _megatron(resolved):
+    if (
+        recipe.pp > 1
+        or recipe.recompute_granularity != "none"
+        or recipe.cuda_graph_scope
+        or not _runs_megatron_core(resolved)
+    ):
         return
     for n in range((recipe.cpu_offloading_num_layers or 0) + 1, model.num_layers):
         yield f"activations of {n} layers in host memory", {"cpu_offloading_num_layers": n}
@@ -192,7 +195,7 @@ def _mask(resolved: Resolved, _: Cluster) -> Options:
 
 
 def _loss(resolved: Resolved, _: Cluster) -> Options:
-    if _megatron(resolved) and resolved.workload.recipe.cross_entropy_fusion in ("none", "unfused"):
+    if _runs_megatron_core(resolved) and resolved.workload.recipe.cross_entropy_fusion in ("none", "unfused"):
         yield "fused cross-entropy", {"cross_entropy_fusion": "te"}
 
 

@@ -45,7 +45,7 @@ _SHORTEST = 2048  # tokens that context parallelism leaves a rank
 class Space:
     """A product of axes. ``base``: all fields that no axis sets; ``sizes``, ``layers``, ``per_step``: axes;
     ``pipelines(pp)``: the options of the pipeline with ``pp`` ranks. ``only``: values to which the user holds fields of
-    several-field axes. ``stated``: what the workload sets that the space was made around, which is one of its
+    several-field axes. ``stated``: the fields of the workload around which the space was made, one of its
     configurations or none. ``share``: (i, n): only the sizes of the i-th of n pieces."""
 
     base: Workload
@@ -58,7 +58,7 @@ class Space:
 
     def pieces(self, most: int) -> tuple[Space, ...]:
         """Returns the space in at most ``most`` pieces, of which no two have a layer with the same sizes on a rank."""
-        number = min(most, len({_on_a_rank(shape) for shape in self.shapes()}))
+        number = min(most, len({_sizes_on_a_rank(shape) for shape in self.shapes()}))
         return tuple(replace(self, share=(i, number)) for i in range(number)) if number > 1 else (self,)
 
     @cached_property
@@ -74,7 +74,7 @@ class Space:
         mine, pieces = self.share
         ranks: dict[Hashable, int] = {}
         for shape in _joined(self.sizes):
-            turn, place = divmod(ranks.setdefault(_on_a_rank(shape), len(ranks)), pieces)
+            turn, place = divmod(ranks.setdefault(_sizes_on_a_rank(shape), len(ranks)), pieces)
             if mine == (pieces - 1 - place if turn % 2 else place):  # to and fro: the largest are not all in the last
                 yield shape
 
@@ -131,7 +131,7 @@ def with_fields(base: Workload, fields: Option) -> Workload:
     return evolve(base, gpus=fields.get("gpus", base.gpus), recipe=evolve(base.recipe, **recipe))
 
 
-def _on_a_rank(shape: Option) -> Hashable:
+def _sizes_on_a_rank(shape: Option) -> Hashable:
     """Returns the sizes that the layers of a rank see, however many layers there are."""
     return tuple(value for name, value in shape.items() if name not in ("gpus", "pp"))
 
@@ -177,20 +177,22 @@ def space(
         name: getattr(base.recipe, name) if default is MISSING else default for name, default in defaults.items()
     }
     neutral_base = evolve(base, recipe=evolve(base.recipe, **neutral))
+    recipe = base.recipe
+    schedule = pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp) if recipe.pp > 1 else None
     result = Space(
         base=neutral_base,
         sizes=sizes,
-        layers=tuple(_able(_held(_with_stated(axis, base), held), cluster.gpu) for axis in layers),
+        layers=tuple(_runnable(_held(_with_stated(axis, base), held), cluster.gpu) for axis in layers),
         per_step=tuple(_held(_with_stated(axis, base), held) for axis in per_step),
         only=held,
         stated={name: getattr(base.recipe, name) for name in (*searched, *_SIZES[1:])}
-        | {"gpus": base.gpus, "pipeline_schedule": _schedule(base.recipe)},
+        | {"gpus": base.gpus, "pipeline_schedule": schedule},
     )
     _check(result, held)
     return result
 
 
-def _able(axis: Axis, gpu: Gpu) -> Axis:
+def _runnable(axis: Axis, gpu: Gpu) -> Axis:
     """Returns the options that ``gpu`` can run. Raises :class:`InputError` where there is none."""
     able = tuple(option for option in axis if not capable.beyond(gpu, option))
     if axis and not able:
@@ -199,7 +201,7 @@ def _able(axis: Axis, gpu: Gpu) -> Axis:
 
 
 def _held(axis: Axis, held: Mapping[str, tuple[Any, ...]]) -> Axis:
-    """Returns the options whose fields have the values to which they are held; a field alone takes these values."""
+    """Returns the options whose fields have the values to which they are held; an axis of one field takes these values."""
     names = {name for option in axis for name in option}
     if len(names) == 1 and (name := next(iter(names))) in held:
         return tuple({name: value} for value in held[name])
@@ -239,12 +241,8 @@ def _with_stated(axis: Axis, base: Workload) -> Axis:
     return (*axis, {name: value for name, value in stated.items() if value is not None})
 
 
-def _divisors(number: int, most: int | None = None) -> tuple[int, ...]:
-    return tuple(n for n in range(1, min(number, most or number) + 1) if number % n == 0)
-
-
-def _common(numbers: Sequence[int], most: int | None = None) -> tuple[int, ...]:
-    return tuple(sorted({n for number in numbers for n in _divisors(number, most)}))
+def _divisors(numbers: Sequence[int], most: int | None = None) -> tuple[int, ...]:
+    return tuple(sorted({n for each in numbers for n in range(1, min(each, most or each) + 1) if each % n == 0}))
 
 
 def _sizes(
@@ -252,9 +250,9 @@ def _sizes(
 ) -> tuple[Axis, ...]:
     model, recipe = base.model, base.recipe
     moe = model.moe
-    heads = tuple(n for n in _common(gpus, cluster.gpus_per_node) if model.num_attention_heads % n == 0)
-    contexts = tuple(n for n in _common(gpus) if n == 1 or recipe.seq_length >= n * _SHORTEST)
-    experts = tuple(n for n in _common(gpus) if moe is not None and moe.num_experts % n == 0) or (1,)
+    heads = tuple(n for n in _divisors(gpus, cluster.gpus_per_node) if model.num_attention_heads % n == 0)
+    contexts = tuple(n for n in _divisors(gpus) if n == 1 or recipe.seq_length >= n * _SHORTEST)
+    experts = tuple(n for n in _divisors(gpus) if moe is not None and moe.num_experts % n == 0) or (1,)
     tp = held.get("tp", heads)
     values: dict[str, tuple[Any, ...]] = {
         "gpus": gpus,
@@ -262,7 +260,7 @@ def _sizes(
         "cp": held.get("cp", contexts),
         "ep": held.get("ep", experts),
         "micro_batch_size": held.get("micro_batch_size", tuple(n for n in _MICRO if recipe.global_batch_size % n == 0)),
-        "pp": held.get("pp", _common(gpus, model.num_layers)),  # last: layers that it alone tells apart cost the same
+        "pp": held.get("pp", _divisors(gpus, model.num_layers)),  # last: layers that it alone tells apart cost the same
     }
     within = [
         {"tp": size, "etp": inner}
@@ -271,11 +269,6 @@ def _sizes(
     ]
     axes = [tuple({name: value} for value in dict.fromkeys(each)) for name, each in values.items()]
     return (axes[0], tuple(within), *axes[1:])
-
-
-def _schedule(recipe: Recipe) -> str | None:
-    """Returns the schedule by the name that an option of a pipeline has."""
-    return pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp) if recipe.pp > 1 else None
 
 
 def _pipelines(base: Workload, pp: int, chunks: Sequence[int] | None) -> Iterator[Option]:

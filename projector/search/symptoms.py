@@ -38,13 +38,13 @@ def symptoms(base: Projection, alone: Sequence[Tried]) -> Iterator[Symptom]:
         if share >= _SYMPTOM:
             gaining = [each for each in good if each.gain > 0]
             faster = [(each, 1.0 - _per_token(each.projection, part) / _per_token(base, part)) for each in gaining]
-            yield Symptom(part=part, share=share, answers=_best(faster))
+            yield Symptom(part=part, share=share, answers=_most_useful(faster))
     share = base.memory.required / base.memory.usable
     if share >= _FULL:
         savings = [
             (each, 1.0 - each.projection.memory.required / base.memory.required) for each in good if each.projection
         ]
-        yield Symptom(part=MEMORY, share=share, answers=_best(savings))
+        yield Symptom(part=MEMORY, share=share, answers=_most_useful(savings))
 
 
 def _per_token(projection: Projection | None, part: str) -> float:
@@ -52,7 +52,6 @@ def _per_token(projection: Projection | None, part: str) -> float:
     return 0.0 if projection is None else projection.breakdown[part] / (projection.tgs * projection.step_seconds)
 
 
-def _best(changes: Sequence[tuple[Tried, float]]) -> tuple[tuple[Tried, float], ...]:
-    """Returns the changes that take a tenth of the part away or more, by what the whole step gains."""
+def _most_useful(changes: Sequence[tuple[Tried, float]]) -> tuple[tuple[Tried, float], ...]:
     useful = [pair for pair in changes if pair[1] >= 0.1]
     return tuple(sorted(useful, key=lambda pair: -pair[0].gain)[:_MOST])

@@ -77,8 +77,8 @@ class Tree:
         self._ineffective: list[frozenset[str]] = []  # for each valid shape
 
     def fields(self, shape: int, pipe: int, layer: int, once: int) -> dict[str, Any]:
-        """Returns the fields that a configuration sets, by the numbers of its options, without switches that have no
-        effect in a group of one rank."""
+        """Returns the fields that a configuration sets, by the numbers of its options, without switches of groups of
+        one rank."""
         sizes, space = self.shapes[shape], self.space
         piped = space.pipelines(sizes["pp"])[pipe]
         fields = {**sizes, **piped, **space.layer_options[layer], **space.step_options[once]}
@@ -98,7 +98,8 @@ class Tree:
             load = with_fields(space.base, shape)
             wrong = _size_problems(load) or launch.problems(load, self._shape_rules)
             if wrong:
-                self.refused[_words(wrong[0])] += len(pipes) * layer_count * step_count
+                key, expected = wrong[0].key.removeprefix("recipe."), wrong[0].expected.split(" = ")[0]
+                self.refused[key, expected] += len(pipes) * layer_count * step_count
                 continue
             self.shapes.append(shape)
             self._ineffective.append(_ineffective(load))
@@ -127,8 +128,7 @@ class Tree:
         return valid
 
     def _valid_switches(self, piped: Workload) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        """Returns the numbers of the valid options of the layers, and for each the numbers of the options once a step
-        that go with it."""
+        """Returns the numbers of the valid options of the layers, and for each those of the options once a step."""
         masks = [mask.of(piped) for mask in self._layer_masks]
         key = tuple(id(mask) for mask in masks), self._outside(piped)
         valid_switches = self._switches.get(key)
@@ -196,7 +196,3 @@ def _ineffective(load: Workload) -> frozenset[str]:
     """Returns the switches without effect because their group has one rank with the sizes of ``load``."""
     exchange = load.model.moe is not None and load.recipe.ep * load.recipe.etp == 1
     return frozenset((*(_REDUCED if load.alone else ()), *(EXCHANGE if exchange else ())))
-
-
-def _words(problem: Problem) -> tuple[str, str]:
-    return problem.key.removeprefix("recipe."), problem.expected.split(" = ")[0]

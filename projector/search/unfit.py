@@ -27,8 +27,8 @@ _PASSING = ("recompute_", "offload_modules", "cpu_offloading_", "overlap_moe_exp
 
 @dataclass(frozen=True, slots=True)
 class _Nearest:
-    """The configuration that misses the memory least. ``looked``: of how many the memory was laid out; 0 where no other
-    can need less."""
+    """The configuration that misses the memory least. ``looked``: of how many the memory was laid out; 0: no other can
+    need less."""
 
     fields: Option
     need: Fullest
@@ -36,8 +36,7 @@ class _Nearest:
 
 
 def unfit(found: Found, cluster: Cluster, margin: float, settings: Settings) -> InputError:
-    """Returns the error of a search ``found`` that projected nothing. ``margin``: share of the usable memory that stays
-    free."""
+    """Returns the error of a search ``found`` that projected nothing. ``margin``: share of the memory that stays free."""
     problems = [Problem("the space", "model", f"{n:,} combinations", why) for why, n in found.reasons.items() if n][:3]
     smaller = bounds.roomier(cluster, 1.0 - margin)
     if found.counts.out_of_memory:
@@ -91,8 +90,8 @@ def _nearest(space: Space, cluster: Cluster) -> _Nearest | None:
 
 
 def _branches(tree: Tree, cluster: Cluster) -> Iterator[tuple[float, list[tuple[int, int, int, int]]]]:
-    """Yields the configurations that have the same weights (numbers for :meth:`Tree.fields`; one for all that differ in
-    what is done once a step), with the share of the memory that their weights need."""
+    """Yields groups of configurations with the same weights (numbers for :meth:`Tree.fields`; one for all that differ
+    in what is done once a step), with the share of the memory that their weights need."""
     kinds = [without(option, *_PASSING) for option in tree.space.layer_options]
     leaves_of: dict[Hashable, list[tuple[int, int, int, int]]] = {}
     for branch in tree.branches():

@@ -44,7 +44,7 @@ def answer(command: str, query: Mapping[str, str]) -> dict[str, Any]:
     """Returns the document of ``command`` (see :data:`COMMANDS`). Raises :class:`InputError` with every mistake of
     ``query``."""
     argv = words(command, query)
-    return _view(argv, query) if command == "view" else _document([command, *argv, "--json"])
+    return _view(argv, query) if command == "view" else _document_of_command([command, *argv, "--json"])
 
 
 def words(command: str, query: Mapping[str, str]) -> list[str]:
@@ -117,8 +117,7 @@ def _field(each: Field) -> dict[str, Any]:
     return about | {"type": each.kind.__name__, "choices": list(each.choices), "several": each.many}
 
 
-def _document(argv: list[str]) -> dict[str, Any]:
-    """Returns what a command writes with ``--json``."""
+def _document_of_command(argv: list[str]) -> dict[str, Any]:
     from projector.cli import called
 
     output = io.StringIO()
@@ -157,13 +156,12 @@ def _view(argv: list[str], query: Mapping[str, str]) -> dict[str, Any]:
             "timeline": _timeline(projection),
             "sensitivities": _sensitivities(case, projection),
             "shell": "\n".join(wrapped(command.words(case, case.workload, options))),
-            "python": _python(query),
+            "python": _python_call(query),
         }
     )
 
 
 def _sensitivities(case: Case, made: Projection) -> list[dict[str, Any]]:
-    """Returns what a tenth more of each resource gains."""
     from projector.search.binding import bindings
 
     gains = bindings(made, case.workload, case.cluster, case.settings, ())
@@ -197,8 +195,7 @@ def _spread(number: int, most: int) -> Iterator[int]:
     yield from dict.fromkeys(round(i * (number - 1) / max(some - 1, 1)) for i in range(some))
 
 
-def _python(query: Mapping[str, str]) -> str:
-    """Returns the question as a call in Python."""
+def _python_call(query: Mapping[str, str]) -> str:
     plain = {name: literal(value) for name, value in query.items() if not name.startswith(_HARDWARE)}
     arguments = [f"{name}={value!r}" for name, value in plain.items()]
     if what_if := [f"{name}={value}" for name, value in query.items() if name.startswith(_HARDWARE)]:

@@ -31,7 +31,8 @@ def server(seconds: float) -> Any:
     tools, worker = MCPServer("projector"), Worker(seconds)
 
     def document(command: str, **words: Word | None) -> dict[str, Any]:
-        query = {name: _text(value) for name, value in words.items() if value is not None}
+        given = {name: value for name, value in words.items() if value is not None}
+        query = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
         return dict(worker.answer(command, query).document)
 
     def ask(model: str, gpu: str, gpus: int | None = None, recipe: dict[str, Word] | None = None) -> dict[str, Any]:
@@ -75,7 +76,3 @@ def names(kind: str) -> list[str]:
     from projector.serve.answers import names_of
 
     return list(names_of(kind) or ("model", "gpu", "cluster", "framework"))
-
-
-def _text(value: Word) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,5 +1,4 @@
-"""Computes answers in a process of its own, which is stopped where one takes too long and cannot take more memory than
-it may."""
+"""Computes answers in a process of its own, which is stopped after a time and limited in memory."""
 
 from __future__ import annotations
 
@@ -37,8 +36,8 @@ class Worker:
         self._pipe: Any = None
 
     def answer(self, command: str, query: Mapping[str, str]) -> Told:
-        """Returns a cached answer, or computes it: 400 for a mistake, 422 for what is not modelled, 503 where too many
-        wait or it takes too long."""
+        """Returns a cached or computed answer: 400 for a mistake, 422 for what is not modelled, 503 for a full queue or
+        a timeout."""
         key = (command, *query.items())
         if (known := self._kept.get(key)) is not None:
             return known
@@ -66,7 +65,7 @@ class Worker:
         if self._process is None or not self._process.is_alive():
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            self._process = context.Process(target=_answer_until_closed, args=(theirs,), daemon=True)
             self._process.start()
             theirs.close()
         try:
@@ -80,8 +79,7 @@ class Worker:
         return _refused(503, f"it takes more than {self._seconds:g} s")
 
 
-def _serve(pipe: Connection) -> None:
-    """Answers questions until the other end is closed."""
+def _answer_until_closed(pipe: Connection) -> None:
     _limit()
     while True:
         try:

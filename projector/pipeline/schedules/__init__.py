@@ -14,15 +14,14 @@ from projector.size import least, most
 _REMARK = re.compile(r"-(vpp-?\d+|(via|with|using|by|on|over)-.*)$")
 
 
-def _order(entry: Generator) -> tuple[bool, bool, int, str]:
-    return entry.split, entry.chunks is None, entry.chunks or 0, entry.name
-
-
 def _registered() -> dict[str, Generator]:
     modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
     generators = [module.GENERATOR for module in modules if hasattr(module, "GENERATOR")]
     generators += [entry for module in modules for entry in getattr(module, "GENERATORS", ())]
-    return {entry.name: entry for entry in sorted(generators, key=_order)}
+    return {
+        entry.name: entry
+        for entry in sorted(generators, key=lambda e: (e.split, e.chunks is None, e.chunks or 0, e.name))
+    }
 
 
 _REGISTRY = _registered()
@@ -43,7 +42,7 @@ def words() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def find(text: str) -> str | None:
-    """Returns the schedule that free text such as ``"Interleaved 1F1B"`` or ``"zero-bubble"`` means; ``None`` if unknown.
+    """Returns the schedule that free text such as ``"Interleaved 1F1B"`` or ``"zero-bubble"`` means, or ``None``.
 
     Case, punctuation and text in brackets do not matter, nor do a ``vppN`` and a remark that says how the schedule runs
     (``"… via layout …"``, ``"… with overlap"``) at the end. Any other word left over makes the name unknown.

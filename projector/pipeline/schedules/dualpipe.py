@@ -25,7 +25,7 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 
 
 def _towards(far: int, each: int, order: Parts) -> tuple[Action, ...]:
-    """Returns the order with its chunk 0 in direction ``far``; micro-batches of direction 1 follow those of direction 0."""
+    """Returns the order with its chunk 0 in direction ``far``; micro-batches of direction 1 come last."""
     return tuple(
         Action(kind, chunk ^ far, number + each * (chunk ^ far)) for kind, chunk, number in chain.from_iterable(order)
     )

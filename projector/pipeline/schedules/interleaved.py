@@ -12,7 +12,7 @@ Orders = tuple[tuple[Action, ...], ...]
 
 
 def table(microbatches: int, vpp: int, group: int) -> list[tuple[int, int]]:
-    """Returns ``(chunk, microbatch)`` in forward order: a group of micro-batches through chunk 0, then through chunk 1, …
+    """Returns ``(chunk, microbatch)`` in forward order: a group through chunk 0, then through chunk 1, …
 
     The last group is whatever remains. Megatron-LM ``get_schedule_table``; the backward mirrors the chunks.
     """
@@ -59,8 +59,8 @@ def or_whole_groups(
     orders: Callable[[int, int], Orders],
     split: bool = False,
 ) -> Schedule:
-    """Returns the schedule of ``orders(microbatches, group)`` if it can run; else that of whole groups without the
-    micro-batches that do not exist.
+    """Returns the schedule of ``orders(microbatches, group)`` if it can run; else whole groups without surplus
+    micro-batches.
 
     With a last group that does not fill the pipeline, the usual warm-up may leave ranks waiting for each other. Orders
     of whole groups cannot deadlock, and dropping micro-batches from them does not change that.

@@ -1,5 +1,4 @@
-"""V-Half and V-Min: building blocks repeated at a fixed period, their two ends drawn together: the squeeze of arXiv
-2405.15362.
+"""V-Half and V-Min: building blocks repeated at a fixed period, both ends drawn together (arXiv 2405.15362).
 
 A block gives the slots of one micro-batch's four passes on every rank; repeated, it leaves slots idle before the first
 micro-batch is back and after the last one entered. Every action of these two ends moves to the earliest slot that is
@@ -66,8 +65,7 @@ class _Rank:
             self.alive[slot], self.pending[slot] = alive, pending
 
     def move(self, lane: int, n: int, earliest: int, most: int) -> None:
-        """Moves an action to the first free slot from ``earliest`` on that keeps at most ``most`` alive; W stay where
-        they are."""
+        """Moves an action to the first free slot from ``earliest`` on with at most ``most`` alive; W stay."""
         slots = self.weights if lane == _W else self.lanes[lane]
         old, step = slots[n], 1 if lane < 2 else -1 if lane == _W else 0
         low = earliest
@@ -93,8 +91,8 @@ class _Rank:
                 return
 
     def _then(self, new: int, old: int, most: int) -> list[tuple[int, int]] | None:
-        """Returns what is alive and pending from ``new`` on when the action of ``old`` stands there; None where it is
-        more than ``most``."""
+        """Returns what is alive and pending from ``new`` on when the action of ``old`` stands there; None: more than
+        ``most``."""
         alive, pending = (self.alive[new - 1], self.pending[new - 1]) if new else (0, 0)
         counts: list[tuple[int, int]] = []
         for slot in range(new, len(self.events)):
@@ -120,8 +118,7 @@ class _Rank:
 
 
 def _after(event: int, alive: int, pending: int) -> tuple[int, int]:
-    """Returns (alive, pending) after a slot with a forward (1), a backward (−1), or none (0), in which a pending W
-    finds its place."""
+    """Returns (alive, pending) after a slot with a forward (1), a backward (−1), or none (0), which a pending W takes."""
     if event > 0:
         return alive + 1, pending
     if event < 0:
@@ -152,8 +149,7 @@ def in_order(ranks: Sequence[Sequence[list[int]]]) -> list[tuple[int, int, int, 
 
 
 def _needed(ranks: Sequence[Sequence[list[int]]], rank: int, lane: int, n: int) -> int:
-    """Returns the last slot of what an action waits for: its lane, its micro-batch here, its micro-batch on the rank
-    before."""
+    """Returns the last slot of what an action waits for: its lane, its micro-batch here and on the rank before."""
     lanes = ranks[rank]
     last = lanes[lane][n - 1] if n else -1
     if lane == _W:
@@ -205,8 +201,7 @@ def _lengthened(order: Order, at: int, period: int, more: int, total: int) -> Or
 
 
 def _repeats(order: Order, period: int) -> int | None:
-    """Returns where ``period`` actions are followed by the same of the next micro-batch: from the middle on, else
-    anywhere; else None."""
+    """Returns where ``period`` actions are followed by the same of the next micro-batch: from the middle on, or anywhere."""
     for begin in (len(order) // 2 - period, 0):
         run = 0
         for at in range(max(0, begin), len(order) - period):

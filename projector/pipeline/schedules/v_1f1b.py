@@ -13,8 +13,7 @@ _PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Returns the building block of one micro-batch repeated every six slots; then every action, in the order of slots,
-    moves to the earliest slot that is free after what it needs, forwards as far as no rank holds more than the block
-    does."""
+    moves to the earliest slot that is free after what it needs, forwards as far as no rank holds more than the block."""
     del vpp, group, extra_warmup
     ranks = [_Rank([list(range(slot, slot + _PERIOD * microbatches, _PERIOD)) for slot in own]) for own in _block(pp)]
     most = max(max(rank.alive) for rank in ranks)
@@ -83,8 +82,7 @@ class _Rank:
 
 
 def _needed(ranks: list[_Rank], rank: int, lane: int, n: int) -> int:
-    """Returns the last slot of what an action waits for: its lane, its micro-batch here, its micro-batch on the rank
-    before."""
+    """Returns the last slot of what an action waits for: its lane, its micro-batch here and on the rank before."""
     lanes = ranks[rank].lanes
     neighbour = rank - 1 if lane in (0, 2) else rank + 1
     last = lanes[lane][n - 1] + (lane > 1) if n else -1

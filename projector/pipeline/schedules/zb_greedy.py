@@ -46,9 +46,8 @@ def greedy(
 ) -> Schedule:
     """Returns the order that ``rule`` gives, of at most ``limit`` micro-batches alive on any rank.
 
-    A micro-batch is alive from the start of its F to the end of its W; its B gives ``released`` of it back. ``costs``
-    per rank (default: all equal, messages for nothing). Source: Qi et al., arXiv 2401.10241, section 3.1, whose rules
-    these are a simpler set of.
+    A micro-batch is alive from the start of its F to the end of its W; its B gives ``released`` of it back. ``costs`` per
+    rank (default: all equal, messages for nothing). After Qi et al., arXiv 2401.10241, section 3.1, whose rules are richer.
     """
     return _schedule(name, pp, microbatches, _play(pp, microbatches, limit, costs or Costs.equal(pp), rule, released))
 
@@ -179,8 +178,7 @@ def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float
 def _equal(
     name: str, times: int, pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int
 ) -> Schedule:
-    """Returns the order for equal times, with at most ``times``·pp micro-batches alive; ``group`` and ``extra_warmup``
-    do not apply."""
+    """Returns the order for equal times, at most ``times``·pp alive; ``group`` and ``extra_warmup`` do not apply."""
     del vpp, group, extra_warmup
     return greedy(name, pp, microbatches, times * pp)
 

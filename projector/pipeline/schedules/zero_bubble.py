@@ -38,8 +38,8 @@ def _of_one_chunk(name: str, pp: int, microbatches: int, times: int, extra: int)
 
 
 def _orders(pp: int, vpp: int, count: int, size: int, times: int, extra: int) -> tuple[tuple[Action, ...], ...]:
-    """Returns the order of every rank. ``times``: how many forwards more a rank runs ahead, and weight gradients fewer
-    it keeps back, than the one below."""
+    """Returns the order of every rank. ``times``: how many forwards more a rank runs ahead, and W fewer it keeps back,
+    than the one below."""
     forward, backward = lanes(count, vpp, size)
     ahead = [min(len(forward), (vpp - 1) * size + times * (pp - rank - 1) + extra) for rank in range(pp)]
     return tuple(lagging(forward, backward, warmup, times * rank) for rank, warmup in enumerate(ahead))

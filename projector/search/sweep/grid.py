@@ -67,8 +67,7 @@ class Grid:
 
 
 def key_of(point: Point) -> str:
-    """Returns a key that is equal for equal points, whatever file they come from. Of a system that is a file its text
-    counts, not its path."""
+    """Returns a key that is equal for equal points, whatever file they come from. A system file counts by its text."""
     identity = dict(point)
     if catalogue.is_path(str(identity["system"])):
         identity["system"] = _digest(str(identity["system"]))
@@ -191,8 +190,7 @@ def _outer(where: str, outer: Mapping[str, tuple[Any, ...]]) -> list[Problem]:
 
 
 def _inner(where: str, inner: Mapping[str, tuple[Any, ...]], *, searched: bool) -> list[Problem]:
-    """Returns the mistakes of every value by itself, beside the first of all other fields; a search finds the
-    micro-batch itself."""
+    """Returns the mistakes of every value by itself, beside the first of all others; a search finds the micro-batch."""
     first = {"micro_batch_size": 1} if searched else {}
     first |= {name: values[0] for name, values in inner.items() if values}
     mistakes = dict.fromkeys(parse_recipe(_plain(first), where)[1])

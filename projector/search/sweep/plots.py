@@ -1,5 +1,4 @@
-"""Draws the figures of a sweep, of what its grid has: as in Subramanian et al. (arXiv 2410.00273), for any model and
-system."""
+"""Draws the figures of a sweep, as in Subramanian et al. (arXiv 2410.00273), for any model and system."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _FACETED = 3  # factors of one figure of heat maps
 
 
 def figures(frame: Frame, best: Frame, tokens: float | None) -> dict[str, Figure]:
-    """Returns every figure that the points have something for, by name. ``best``: of
+    """Returns every figure that the points have something for, by name. ``best``: from
     :func:`projector.search.sweep.study.best`."""
     fine = frame[frame["status"] == "ok"]
     if fine.empty:
@@ -66,7 +65,6 @@ def _together(scales: list[str]) -> Iterator[list[str]]:
 
 
 def _scaling(model: str, best: Frame, tokens: float | None) -> Figure:
-    """Draws the expected step, tokens/s/GPU and, for a token budget, days over GPUs, a line a system."""
     drawn, panels = figure(model, 3 if tokens else 2)
     counts = tuple(sorted(best["gpus"].unique()))
     for i, (of, each) in enumerate(best.groupby("of", sort=False)):
@@ -183,7 +181,6 @@ def _amount(tokens: float) -> str:
 
 
 def _layouts(title: str, every: Frame) -> Figure:
-    """Draws the projected tokens/s/GPU of every layout over its pipeline, by tensor parallelism: how uneven the space is."""
     drawn, (axes,) = figure(title)
     for i, (tp, each) in enumerate(every.groupby("recipe.tp")):
         look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}

@@ -134,12 +134,10 @@ def expected(point: Point, row: Mapping[str, Any], known: Knowledge) -> Row:
     load = with_fields(_load(point), {name: int(v) if isinstance(v, float) else v for name, v in fields.items()})
     breakdown = {name[5:]: value for name, value in row.items() if name.startswith("time.") and value == value}
     facts = facts_of(load, _cluster(point), row["step_seconds"], breakdown, (), known.law)
-    assumed = row.get("assumed")
-    expectation = known.of(
-        replace(facts, assumed=frozenset(assumed.split("+") if assumed and isinstance(assumed, str) else ()))
-    )
-    ends = {f"expected.{name}": getattr(expectation, name) for name in ("low", "middle", "high")}
-    return ends | {"expected.tgs": row["tgs"] * row["step_seconds"] / expectation.middle}
+    text = row.get("assumed")
+    step = known.of(replace(facts, assumed=frozenset(text.split("+") if text and isinstance(text, str) else ())))
+    ends = {f"expected.{name}": getattr(step, name) for name in ("low", "middle", "high")}
+    return ends | {"expected.tgs": row["tgs"] * row["step_seconds"] / step.middle}
 
 
 def _lists(given: Mapping[str, Any] | None) -> dict[str, tuple[Any, ...]]:
@@ -147,5 +145,4 @@ def _lists(given: Mapping[str, Any] | None) -> dict[str, tuple[Any, ...]]:
 
 
 def _number(value: Any) -> float | None:
-    """Returns None for what is no number: files know no NaN."""
-    return float(value) if value == value else None
+    return float(value) if value == value else None  # files know no NaN
