@@ -84,9 +84,9 @@ def _at(mapping: object, key: str) -> object:
     return mapping
 
 
-def _numbers(found: object) -> Iterator[tuple[str, float]]:
-    if isinstance(found, Mapping):
-        for key, item in found.items():
+def _numbers(values: object) -> Iterator[tuple[str, float]]:
+    if isinstance(values, Mapping):
+        for key, item in values.items():
             yield from ((f".{key}{rest}", value) for rest, value in _numbers(item))
-    elif isinstance(found, int | float) and not isinstance(found, bool):
-        yield "", found
+    elif isinstance(values, int | float) and not isinstance(values, bool):
+        yield "", values

@@ -51,10 +51,10 @@ class Knowledge:
         runs = posterior.distinct(self.runs)
         return runs[0] if len(runs) == 1 else None
 
-    def expect(self, made: Projection, assumed: Collection[str] = ()) -> Expectation:
+    def expect(self, projection: Projection, assumed: Collection[str] = ()) -> Expectation:
         """Returns the step to expect of a projection, in seconds. ``assumed``: what the reader of its configuration
         assumed."""
-        return self.of(self.facts(made, assumed))
+        return self.of(self.facts(projection, assumed))
 
     def of(self, facts: Facts) -> Expectation:
         """Returns the step to expect of a projection's facts, in seconds. One run of the user's own is trusted: the
@@ -78,12 +78,12 @@ class Knowledge:
             return posterior.HERE
         return posterior.MODELLED if self.posterior.nearest(facts) is None else posterior.ELSEWHERE
 
-    def after_timing(self, made: Projection, live: Projection) -> Knowledge:
+    def after_timing(self, projection: Projection, live: Projection) -> Knowledge:
         """Returns the knowledge after layers of the step were timed, which observes kernels and host part by part.
-        ``live``: ``made`` with the timed layers put in."""
-        facts, timed = self.facts(made), []
+        ``live``: ``projection`` with the timed layers put in."""
+        facts, timed = self.facts(projection), []
         for part in _TIMED:
-            projected, measured = (each.breakdown.get(f"{part}_s", 0.0) for each in (made, live))
+            projected, measured = (each.breakdown.get(f"{part}_s", 0.0) for each in (projection, live))
             if projected > 0.0 and measured > 0.0:
                 facts_of_part = replace(facts, shares={part: 1.0}, step_seconds=projected, timed=True)
                 timed.append(Run(facts=facts_of_part, measured_seconds=measured))
@@ -93,10 +93,11 @@ class Knowledge:
         """Returns the step of ``target``, a variant of ``base``, over that of ``base``: effects that both share cancel."""
         return self.posterior.ratio(self.facts(target, assumed), self.facts(base, assumed), variant=True)
 
-    def facts(self, made: Projection, assumed: Collection[str] = ()) -> Facts:
+    def facts(self, projection: Projection, assumed: Collection[str] = ()) -> Facts:
         """Returns the facts of a projection."""
-        texts = (*assumed, *made.assumed)
-        return facts_of(made.resolved.workload, made.cluster, made.step_seconds, made.breakdown, texts, self.law)
+        texts = (*assumed, *projection.assumed)
+        workload, step = projection.resolved.workload, projection.step_seconds
+        return facts_of(workload, projection.cluster, step, projection.breakdown, texts, self.law)
 
     @property
     def law(self) -> Mapping[str, float]:
@@ -147,13 +148,13 @@ def kinds(assumed: Collection[str]) -> set[str]:
     return {kind for kind, words in _KINDS for entry in assumed if words.match(entry)}
 
 
-def memory_grade(made: Projection, assumed: Collection[str] = ()) -> str:
+def memory_grade(projection: Projection, assumed: Collection[str] = ()) -> str:
     """Returns the kind of the evidence for the memory, one of :data:`projector.posterior.GRADES`: how far off a peak
     may be was seen on measured runs, except for layers whose saved tensors nobody has counted. ``assumed``: what the
     reader of its configuration assumed."""
-    if kinds((*assumed, *made.assumed)):
+    if kinds((*assumed, *projection.assumed)):
         return posterior.ASSUMED
-    return posterior.MODELLED if uncounted(made.resolved.workload.model) else posterior.ELSEWHERE
+    return posterior.MODELLED if uncounted(projection.resolved.workload.model) else posterior.ELSEWHERE
 
 
 def _law(workload: Workload, cluster: Cluster, step_seconds: float, coefficients: Mapping[str, float]) -> float:

@@ -112,10 +112,10 @@ def project(
     resolved = settled(workload, cluster, published=published)
     gpu = cluster.gpu
     efficiency = efficiency or efficiency_of(gpu)
-    made = priced(resolved, cluster, efficiency, mode, settings, corrected)
-    resolved = made.resolved  # the object that caches know
-    clock = made.clock
-    step = run_step(cycle(resolved, made.times, made.held, clock), made.times).waiting(made.idle)
+    prices = priced(resolved, cluster, efficiency, mode, settings, corrected)
+    resolved = prices.resolved  # the object that caches know
+    clock = prices.clock
+    step = run_step(cycle(resolved, prices.times, prices.held, clock), prices.times).waiting(prices.idle)
     schedule = step.timeline.compiled.schedule
     flops = flops_per_token(workload, "megatron-2026-05") * workload.tokens_per_step
     passes = (3 * _WITHOUT_WEIGHT_GRADIENT if workload.recipe.lora is not None else 3) + workload.recipe.reference
@@ -134,8 +134,8 @@ def project(
         assumed=resolved.assumed,
         settings=(*settings.stated(gpu, efficiency), *_searched(step.timeline)),
         bubble=step.breakdown["bubble_s"] / step.seconds,
-        stage_seconds=tuple((time.forward.seconds, time.backward.seconds) for time in made.times),
-        communication=traffic(resolved, made.parts, clock, made.price, step) if communication else (),
+        stage_seconds=tuple((time.forward.seconds, time.backward.seconds) for time in prices.times),
+        communication=traffic(resolved, prices.parts, clock, prices.price, step) if communication else (),
     )
 
 

@@ -237,8 +237,8 @@ def area(shapes: Iterable[tuple[float, float]]) -> float:
     order = np.lexsort((widths, heights), axis=0)
     heights, widths = np.take_along_axis(heights, order, 0), np.take_along_axis(widths, order, 0)
     again = (np.diff(heights, axis=0) == 0) & (np.diff(widths, axis=0) == 0)
-    once: float = column((heights * widths).sum(axis=0) - (heights[1:] * widths[1:] * again).sum(axis=0))
-    return once
+    counted_once: float = column((heights * widths).sum(axis=0) - (heights[1:] * widths[1:] * again).sum(axis=0))
+    return counted_once
 
 
 def column(values: Sequence[Any] | NDArray[Any]) -> Any:

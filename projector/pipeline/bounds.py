@@ -52,5 +52,5 @@ def _sum_below(seconds: Floats) -> Floats:
 
 def _crosses(placement: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
     """Returns ``[stages − 1]``: whether the boundary above a stage leaves its rank."""
-    ranks = [{rank for rank, own in enumerate(placement) if stage in own} for stage in sorted(set().union(*placement))]
+    ranks = [{rank for rank, row in enumerate(placement) if stage in row} for stage in sorted(set().union(*placement))]
     return np.asarray([here.isdisjoint(there) or len(here) > 1 for here, there in pairwise(ranks)], np.bool_)

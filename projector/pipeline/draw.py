@@ -122,14 +122,14 @@ def _numbers(
 def _memory(axes: Any, timeline: Timeline, unit: float, bytes_per_stage: ArrayLike, static: ArrayLike | None) -> None:
     plan = timeline.compiled
     bounds = plan.schedule.flat.starts
-    kept = resident(plan, np.asarray(bytes_per_stage, dtype=np.float64)) / 2**30
+    alive = resident(plan, np.asarray(bytes_per_stage, dtype=np.float64)) / 2**30
     base = np.zeros(plan.schedule.pp) if static is None else np.asarray(static, dtype=np.float64) / 2**30
     shown = sorted({0, plan.schedule.pp // 2, plan.schedule.pp - 1})
     for rank, colour in zip(shown, (COLOURS["F"], COLOURS["W"], "#D55E00"), strict=False):
         rows = slice(bounds[rank], bounds[rank + 1])
         actions = plan.own(rank)
         times = np.where(plan.kind[actions] == 0, timeline.start[actions], timeline.end[actions]) / unit
-        axes.step(np.append(0, times), base[rank] + np.append(0, kept[rows]), where="post", label=f"rank {rank}",
+        axes.step(np.append(0, times), base[rank] + np.append(0, alive[rows]), where="post", label=f"rank {rank}",
                   color=colour, linewidth=1)  # fmt: skip
     axes.set_ylabel("GiB", fontsize=8)
     axes.set_title("kept between forward and backward" + (", over what always stays" if static is not None else ""),

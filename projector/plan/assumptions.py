@@ -71,6 +71,6 @@ def _number(value: object) -> float:
         return float("nan")
 
 
-def ends(made: Parameter) -> tuple[float, float, float]:
+def ends(given: Parameter) -> tuple[float, float, float]:
     """Returns (low, value, high) of a parameter; without a range the value thrice."""
-    return (made if made.low is None else made.low, made.value, made if made.high is None else made.high)
+    return (given if given.low is None else given.low, given.value, given if given.high is None else given.high)

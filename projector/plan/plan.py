@@ -80,15 +80,16 @@ def plan(
     )
 
 
-def step_range(made: Projection, known: Knowledge, assumed: Sequence[str] = ()) -> Parameter:
+def step_range(projection: Projection, known: Knowledge, assumed: Sequence[str] = ()) -> Parameter:
     """Returns the seconds of a step that measured runs let expect, with the interval."""
-    step = known.expect(made, assumed)
-    source = f"projected × {step.middle / made.step_seconds:.3f}, {100 * step.level:.0f} % interval; {step.rests_on}"
+    step = known.expect(projection, assumed)
+    factor = step.middle / projection.step_seconds
+    source = f"projected × {factor:.3f}, {100 * step.level:.0f} % interval; {step.rests_on}"
     return Parameter(step.middle, "derived", source, step.low, step.high, "s")
 
 
-def _run(made: Projection, cluster: Cluster, tokens: float) -> Run:
-    load = made.resolved.workload
+def _run(projection: Projection, cluster: Cluster, tokens: float) -> Run:
+    load = projection.resolved.workload
     return Run(tokens=tokens, tokens_per_step=load.tokens_per_step, gpus=load.gpus, watts=cluster.gpu.tdp_watts)
 
 
@@ -149,14 +150,15 @@ def _grown(load: Workload, cluster: Cluster, settings: Settings) -> Iterator[Siz
         gpus *= 2
 
 
-def _slowest_chip(load: Workload, cluster: Cluster, settings: Settings, made: Projection) -> Parameter | None:
-    """Returns the time of a step at the ends of the known range of the spread of clocks, over that of ``made``; None
+def _slowest_chip(load: Workload, cluster: Cluster, settings: Settings, projection: Projection) -> Parameter | None:
+    """Returns the time of a step at the ends of the known range of the spread of clocks, over that of ``projection``; None
     where there is no range."""
     known = efficiency_of(cluster.gpu)
     spread = known.parameters.get(_SPREAD)
     if spread is None or spread.low is None or spread.high is None:
         return None
-    low, high = (_step(load, cluster, settings, known, end) / made.step_seconds for end in (spread.low, spread.high))
+    seconds = projection.step_seconds
+    low, high = (_step(load, cluster, settings, known, end) / seconds for end in (spread.low, spread.high))
     return Parameter(1.0, "derived", f"{_SPREAD} {spread.low:g} to {spread.high:g}: {spread.source}", low, high)
 
 

@@ -104,20 +104,20 @@ def rl_step(
     return RlStep(rollout=rollout, updates=updates, parts=parts, made=projection)
 
 
-def forward_seconds(made: Projection) -> float:
+def forward_seconds(projection: Projection) -> float:
     """Returns the seconds of a forward of every micro-batch of a step through the pipeline: one through all stages, and
     of the others what the slowest rank takes: Σ f + (m − 1) · max f."""
-    work = made.resolved.workload
-    forward = [seconds for seconds, _ in made.stage_seconds]
+    work = projection.resolved.workload
+    forward = [seconds for seconds, _ in projection.stage_seconds]
     ranks = [0.0] * work.recipe.pp
-    for (rank, _), seconds in zip(made.timeline.compiled.schedule.home, forward, strict=True):
+    for (rank, _), seconds in zip(projection.timeline.compiled.schedule.home, forward, strict=True):
         ranks[rank] += seconds
     return fsum(forward) + (work.num_microbatches - 1) * max(ranks)
 
 
-def weight_seconds(made: Projection, cluster: Cluster, rollout: Rollout) -> float:
+def weight_seconds(projection: Projection, cluster: Cluster, rollout: Rollout) -> float:
     """Returns the seconds to gather the new weights in bf16 once over the GPUs that train, and those that generate apart."""
-    gpus = made.resolved.workload.gpus + rollout.gpus * rollout.apart
-    size = _WEIGHT * count(made.resolved.workload.model).total
+    gpus = projection.resolved.workload.gpus + rollout.gpus * rollout.apart
+    size = _WEIGHT * count(projection.resolved.workload.model).total
     shape = shape_of(1, gpus, gpus, ranks_per_node(gpus, cluster))
     return float(seconds_of("all_gather", size, shape, cluster)) if gpus > 1 else 0.0

@@ -88,10 +88,10 @@ def singly(
     return tuple(_try(change, settled, base, project, known) for change in every_change)
 
 
-def gains(step: Expectation, made: Projection, base: Projection) -> tuple[float, float, float]:
-    """Returns (middle, low, high) of the gain: throughput of ``made`` over that of ``base``, less 1, for the ratio
+def gains(step: Expectation, target: Projection, base: Projection) -> tuple[float, float, float]:
+    """Returns (middle, low, high) of the gain: throughput of ``target`` over that of ``base``, less 1, for the ratio
     ``step`` of their steps."""
-    tokens = made.tgs * made.step_seconds / (base.tgs * base.step_seconds)
+    tokens = target.tgs * target.step_seconds / (base.tgs * base.step_seconds)
     return tokens / step.middle - 1.0, tokens / step.high - 1.0, tokens / step.low - 1.0
 
 

@@ -191,12 +191,12 @@ def toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _stated_fields(recipe: Recipe, framework: str) -> dict[str, Any]:
     """Returns the stated fields by the framework's own names of them."""
-    made: dict[str, Any] = {}
+    fields_by_name: dict[str, Any] = {}
     for field in fields(Recipe):
         value, names = getattr(recipe, field.name), about_of(Recipe)[field.name].names.get(framework, ())
         if names and value is not None:
-            made[names[0]] = list(value) if isinstance(value, tuple) else value
-    return made
+            fields_by_name[names[0]] = list(value) if isinstance(value, tuple) else value
+    return fields_by_name
 
 
 def _ordered(recipe: Recipe, name: str | None = None) -> str:
@@ -209,8 +209,8 @@ def _flavor(load: Workload) -> dict[str, Any]:
         for flavor, model in flavors.items():
             if model == load.model.name or model.replace("llama3.1_", "llama3_") == load.model.name:
                 return {"name": name, "flavor": flavor.upper() if name != "llama4" else flavor}
-    found = Problem("--write", "model.flavor", load.model.name, "a model of torchtitan's own flavors")
-    raise InputError([found])
+    problem = Problem("--write", "model.flavor", load.model.name, "a model of torchtitan's own flavors")
+    raise InputError([problem])
 
 
 def _degrees(load: Workload) -> Iterator[tuple[str, Any]]:

@@ -220,8 +220,8 @@ def _check(made: Space, held: Mapping[str, tuple[Any, ...]]) -> None:
     if switches > MOST:
         wide = sorted(axes, key=len)[-3:]
         most = ", ".join("/".join(dict.fromkeys(name for option in axis for name in option)) for axis in reversed(wide))
-        found = f"{switches:,} combinations of switches with each layout"
-        wrong.append(Problem("--vary", "", found, f"at most {MOST:,}: fewer values, above all of {most}"))
+        combinations = f"{switches:,} combinations of switches with each layout"
+        wrong.append(Problem("--vary", "", combinations, f"at most {MOST:,}: fewer values, above all of {most}"))
     empty = [axis for axis in axes if not axis]
     if empty and not wrong:
         names = [name for name in held if name not in _SIZES and name not in PIPELINE]

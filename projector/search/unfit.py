@@ -48,8 +48,8 @@ def unfit(found: Found, cluster: Cluster, margin: float, settings: Settings) -> 
 
 def _memory(found: Found, cluster: Cluster, smaller: Cluster, settings: Settings) -> Iterator[Problem]:
     best = _nearest(found.space, smaller)
-    room = "a GPU with more memory" if best is None else f"at most {best.need.usable / _GIB:.1f} GiB a GPU"
-    yield Problem("the space", "memory", f"{found.counts.out_of_memory:,} combinations", room)
+    expected = "a GPU with more memory" if best is None else f"at most {best.need.usable / _GIB:.1f} GiB a GPU"
+    yield Problem("the space", "memory", f"{found.counts.out_of_memory:,} combinations", expected)
     if best is None:
         return
     load = with_fields(found.space.base, best.fields)

@@ -161,18 +161,18 @@ def _view(argv: list[str], query: Mapping[str, str]) -> dict[str, Any]:
     )
 
 
-def _sensitivities(case: Case, made: Projection) -> list[dict[str, Any]]:
+def _sensitivities(case: Case, projection: Projection) -> list[dict[str, Any]]:
     from projector.search.binding import bindings
 
-    gains = bindings(made, case.workload, case.cluster, case.settings, ())
+    gains = bindings(projection, case.workload, case.cluster, case.settings, ())
     return [{"resource": e.resource, "gain": e.gain} for e in gains if e.resource != "memory capacity"]
 
 
-def _timeline(made: Projection) -> dict[str, Any]:
+def _timeline(projection: Projection) -> dict[str, Any]:
     """Returns the actions of each rank as ``[kind, micro-batch, start, end]`` in seconds, and what follows the
     pipeline; only evenly chosen ranks where all have too many actions."""
-    plan, schedule = made.timeline.compiled, made.timeline.compiled.schedule
-    start, end = (times.tolist() for times in made.timeline.shown)
+    plan, schedule = projection.timeline.compiled, projection.timeline.compiled.schedule
+    start, end = (times.tolist() for times in projection.timeline.shown)
     actions_of_rank = max(plan.size // schedule.pp, 1)
     shown = _spread(schedule.pp, max(_ACTIONS // actions_of_rank, 2))
     ranks = [
@@ -182,11 +182,11 @@ def _timeline(made: Projection) -> dict[str, Any]:
                 [int(plan.kind[i]), int(plan.microbatch[i]), round(start[i], 6), round(end[i], 6)]
                 for i in plan.own(rank).tolist()[:_ACTIONS]
             ],
-            "spans": [[s.name, round(s.start, 6), round(s.end, 6)] for s in made.spans if s.rank == rank],
+            "spans": [[s.name, round(s.start, 6), round(s.end, 6)] for s in projection.spans if s.rank == rank],
         }
         for rank in shown
     ]
-    return {"schedule": schedule.name, "ranks": ranks, "of": schedule.pp, "seconds": made.step_seconds}
+    return {"schedule": schedule.name, "ranks": ranks, "of": schedule.pp, "seconds": projection.step_seconds}
 
 
 def _spread(number: int, most: int) -> Iterator[int]:

@@ -17,8 +17,8 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
     ``pp + 1`` micro-batches; parameters twice (the repository's README).
     """
     del vpp, group, extra_warmup
-    near = parts(pp // 2, microbatches // 2)
-    ranks = [*near, *reversed(near)]
+    first_half = parts(pp // 2, microbatches // 2)
+    ranks = [*first_half, *reversed(first_half)]
     orders = tuple(_towards(int(rank >= pp // 2), microbatches // 2, own) for rank, own in enumerate(ranks))
     placement = tuple((rank, pp - rank - 1) for rank in range(pp))
     return Schedule("dualpipe", pp, 1, microbatches, True, orders, placement, joined(ranks))

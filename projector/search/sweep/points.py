@@ -101,17 +101,17 @@ def _searched(point: Point, cluster: Cluster) -> Row:
     nothing: Row = {"step_seconds": None, "tgs": None, "memory": None}
     try:
         search_space = space(_load(point), cluster, only=_lists(held.get("fix")), vary=_lists(held.get("vary")))
-        found = search(search_space, cluster, objective, limits, explained=False)
+        result = search(search_space, cluster, objective, limits, explained=False)
     except InputError as error:
         return _head(point) | {"status": "invalid", "reason": str(error)} | nothing
     except Unsupported as error:
         return _head(point) | {"status": "unsupported", "reason": str(error)} | nothing
-    if not found.best:
+    if not result.best:
         return _head(point) | {"status": "out-of-memory", "reason": "no configuration fits"} | nothing
-    best = found.best[0]
+    best = result.best[0]
     row = _head(point) | {"status": "ok", "reason": ""}
     row |= {"step_seconds": best.projection.step_seconds, "tgs": best.projection.tgs}
-    row |= {"memory": best.projection.memory.allocated, "gap": found.gap, "valid": found.counts.enumerated}
+    row |= {"memory": best.projection.memory.allocated, "gap": result.gap, "valid": result.counts.enumerated}
     return row | _result_of(best.workload, best.projection)
 
 
