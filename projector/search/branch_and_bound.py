@@ -33,10 +33,10 @@ from projector.search.space import with_fields
 from projector.search.tree import Tree
 from projector.workload.workload import Workload
 
-_SECOND_LAYOUT_NODES = 512  # branches that are opened for the sake of a second layout
-_MAX_WAVE = 2048  # nodes that are opened, or projected, at once
+_SECOND_LAYOUT_NODES = 512  # nodes that are expanded for the sake of a second layout
+_MAX_WAVE = 2048  # nodes that are expanded, or projected, together
 _FIRST_WAVE = 64  # the same before there is anything to compare with
-_BATCH = 65536  # nodes that are priced at once
+_BATCH = 65536  # nodes that are priced together
 _TIMED_BATCH = 4096  # the same where there is a time at which to stop
 _NO_RECOMPUTE: Mapping[str, Any] = {
     "recompute_granularity": "none",
@@ -179,8 +179,8 @@ class BranchAndBound(SearchState):
         return list(leaders.values())
 
     def _group(self, fields: Option) -> Hashable:
-        once = {name for axis in self.tree.space.per_step for option in axis for name in option}
-        return tuple((name, value) for name, value in fields.items() if name not in once)
+        step_fields = {name for axis in self.tree.space.per_step for option in axis for name in option}
+        return tuple((name, value) for name, value in fields.items() if name not in step_fields)
 
     def _out_of_budget(self) -> bool:
         late = self.deadline is not None and self.now() > self.deadline
@@ -213,8 +213,8 @@ class BranchAndBound(SearchState):
                 self._run_timed(self._add_branches, batch)
                 batch = []
             by_switches: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
-            for layer, once in zip(branch.layers, branch.step_options, strict=True):
-                by_switches.setdefault(self._switch_groups[layer], []).append((layer, once))
+            for layer, steps in zip(branch.layers, branch.step_options, strict=True):
+                by_switches.setdefault(self._switch_groups[layer], []).append((layer, steps))
             for options in by_switches.values():
                 batch.append(Node(branch.shape, branch.pipe, tuple(options)))
                 self.counts.enumerated += batch[-1].number
@@ -349,7 +349,7 @@ class BranchAndBound(SearchState):
             heappush(self._heap, (value, next(self._ties), known))
 
     def _project(self, leaves: Iterable[Node]) -> None:
-        points = [self.tree.fields(n.shape, n.pipe, n.layer, once) for n in leaves for once in n.step_options]
+        points = [self.tree.fields(n.shape, n.pipe, n.layer, step) for n in leaves for step in n.step_options]
         names = [self.name(fields) for fields in points]
         new = [i for i, name in enumerate(names) if name not in self.projected]
         loads = {i: with_fields(self.tree.space.base, points[i]) for i in range(len(points))}

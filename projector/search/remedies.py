@@ -89,7 +89,7 @@ class _Margins:
     workload: Workload
     cluster: Cluster
     margins: dict[Change, float] = field(default_factory=dict)
-    _sure: set[Change] = field(default_factory=set)
+    _surely_fitting: set[Change] = field(default_factory=set)
     _refused: set[Change] = field(default_factory=set)
 
     def margin(self, change: Change) -> float | None:
@@ -97,14 +97,14 @@ class _Margins:
             try:
                 memory_plan = plan(settle(change.on(self.workload), self.cluster), self.cluster.gpu)
                 self.margins[change] = memory_plan.margin_bytes
-                self._sure |= {change} if memory_plan.order == 0 else set()
+                self._surely_fitting |= {change} if memory_plan.order == 0 else set()
             except (InputError, Unsupported):
                 self._refused.add(change)
         return self.margins.get(change)
 
     def fits_surely(self, change: Change) -> bool:
         """Returns whether the change fits by more than the memory model may be off."""
-        return self.margin(change) is not None and change in self._sure
+        return self.margin(change) is not None and change in self._surely_fitting
 
     def fits(self, change: Change) -> bool:
         margin = self.margin(change)

@@ -55,20 +55,20 @@ class Tree:
     def __post_init__(self) -> None:
         space = self.space
         rules = launch.rules_of(space.base.framework)
-        layers, once = (
+        layers, step_fields = (
             {name for options in axes for option in options for name in option}
             for axes in (space.layers, space.per_step)
         )
-        last = [rule for rule in rules if once & set(rule.reads)]
+        last = [rule for rule in rules if step_fields & set(rule.reads)]
         middle = [rule for rule in rules if rule not in last and layers & set(rule.reads)]
         self._shape_rules = [rule for rule in rules if set(rule.reads) <= set(LAYOUT) - {"vpp"}]
         self._pipe_rules = [rule for rule in rules if rule not in (*last, *middle, *self._shape_rules)]
         self._layer_masks = [_Mask(space.layer_options, rule.problems, rule.reads, layers) for rule in middle]
         self._layer_masks.append(_Mask(space.layer_options, arguments.of_workload, _READ, set()))
-        self._once_rules = last
-        self._once_reads = tuple(sorted({name for rule in last for name in rule.reads} - once))
+        self._step_rules = last
+        self._step_reads = tuple(sorted({name for rule in last for name in rule.reads} - step_fields))
         outside = [
-            {name: option.get(name) for name in self._once_reads if name in layers} for option in space.layer_options
+            {name: option.get(name) for name in self._step_reads if name in layers} for option in space.layer_options
         ]
         self._kinds = [tuple(each.values()) for each in outside]
         self._pipes: dict[Hashable, tuple[int, ...]] = {}
@@ -76,12 +76,12 @@ class Tree:
         self._step_options: dict[Hashable, tuple[int, ...]] = {}
         self._ineffective: list[frozenset[str]] = []  # for each valid shape
 
-    def fields(self, shape: int, pipe: int, layer: int, once: int) -> dict[str, Any]:
+    def fields(self, shape: int, pipe: int, layer: int, step: int) -> dict[str, Any]:
         """Returns the fields that a configuration sets, by the numbers of its options, without switches of groups of
         one rank."""
         sizes, space = self.shapes[shape], self.space
         piped = space.pipelines(sizes["pp"])[pipe]
-        fields = {**sizes, **piped, **space.layer_options[layer], **space.step_options[once]}
+        fields = {**sizes, **piped, **space.layer_options[layer], **space.step_options[step]}
         ineffective = self._ineffective[shape]
         if fields.get("use_precision_aware_optimizer", space.base.recipe.use_precision_aware_optimizer) or str(
             fields.get("data_parallel_sharding")
@@ -108,11 +108,11 @@ class Tree:
                 (len(pipes) - len(valid)) * layer_count * step_count
             )
             for pipe in valid:
-                layers, once = self._valid_switches(with_fields(load, pipes[pipe]))
+                layers, steps = self._valid_switches(with_fields(load, pipes[pipe]))
                 self.refused["layers", "switches that go together"] += (layer_count - len(layers)) * step_count
-                self.refused["overlaps", "switches that go together"] += step_count * len(layers) - sum(map(len, once))
+                self.refused["overlaps", "switches that go together"] += step_count * len(layers) - sum(map(len, steps))
                 if layers:
-                    yield Branch(len(self.shapes) - 1, pipe, layers, once)
+                    yield Branch(len(self.shapes) - 1, pipe, layers, steps)
 
     def _valid_pipes(self, load: Workload) -> tuple[int, ...]:
         key = load.recipe.pp, load.num_microbatches
@@ -134,21 +134,21 @@ class Tree:
         valid_switches = self._switches.get(key)
         if valid_switches is None:
             valid = np.flatnonzero(np.logical_and.reduce(masks)).tolist()
-            once = [(layer, self._valid_once(piped, layer)) for layer in valid]
-            pairs = [(layer, each) for layer, each in once if each]
+            options = [(layer, self._valid_steps(piped, layer)) for layer in valid]
+            pairs = [(layer, each) for layer, each in options if each]
             valid_switches = self._switches[key] = tuple(layer for layer, _ in pairs), tuple(each for _, each in pairs)
         return valid_switches
 
     def _outside(self, piped: Workload) -> Hashable:
-        return tuple(getattr(piped.recipe, name) for name in self._once_reads if name != "microbatches")
+        return tuple(getattr(piped.recipe, name) for name in self._step_reads if name != "microbatches")
 
-    def _valid_once(self, piped: Workload, layer: int) -> tuple[int, ...]:
+    def _valid_steps(self, piped: Workload, layer: int) -> tuple[int, ...]:
         key = self._outside(piped), self._kinds[layer]
         valid = self._step_options.get(key)
         if valid is None:
             load = with_fields(piped, self.space.layer_options[layer])
             workloads = ((number, with_fields(load, option)) for number, option in enumerate(self.space.step_options))
-            valid = tuple(number for number, each in workloads if not launch.problems(each, self._once_rules))
+            valid = tuple(number for number, each in workloads if not launch.problems(each, self._step_rules))
             self._step_options[key] = valid
         return valid
 

@@ -96,9 +96,9 @@ def _branches(tree: Tree, cluster: Cluster) -> Iterator[tuple[float, list[tuple[
     leaves_of: dict[Hashable, list[tuple[int, int, int, int]]] = {}
     for branch in tree.branches():
         sizes = without(tree.shapes[branch.shape], "micro_batch_size")
-        for layer, once in zip(branch.layers, branch.step_options, strict=True):
+        for layer, steps in zip(branch.layers, branch.step_options, strict=True):
             leaves_of.setdefault((sizes, branch.pipe, kinds[layer]), []).append(
-                (branch.shape, branch.pipe, layer, once[0])
+                (branch.shape, branch.pipe, layer, steps[0])
             )
     loads = [with_fields(tree.space.base, tree.fields(*leaves[0])) for leaves in leaves_of.values()]
     for share, leaves in zip(bounds.weights(loads, cluster), leaves_of.values(), strict=True):
