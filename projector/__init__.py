@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        if name == "search":  # the room, which can be called
+        if name == "search":  # the package is callable
             return import_module("projector.search")
         return getattr(import_module(f"projector.{_PLACES.get(name, 'face')}"), name)
     raise AttributeError(f"module 'projector' has no attribute {name!r}")

@@ -14,7 +14,7 @@ from projector.workload.structure import to_mapping
 if TYPE_CHECKING:
     from projector.projection import Projection
 
-#: What the parts of a breakdown are called, by their names.
+#: The names of the parts of a breakdown on a card, by key.
 PARTS: Mapping[str, str] = {
     "compute_s": "compute",
     "host_s": "host",

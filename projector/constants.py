@@ -9,7 +9,7 @@ from pathlib import Path
 
 from projector.parameter import Count, Parameter, declared, named_unit
 
-#: Rooms whose numbers are no physics: words on a screen, files, foreign configurations, and what only times a device.
+#: Packages whose numbers are no physics: screens, files, foreign configurations, timing of a device.
 _WITHOUT = ("__main__", "benchmark", "cli", "io", "intake")
 
 

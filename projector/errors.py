@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from projector.dataclass import dataclass
 
-#: What is found where a file is expected and there is none.
+#: ``Problem.found`` where a file is missing.
 NO_FILE = "no such file"
 _MOST_TEXT = 300
 _MOST_EXPECTED = 3_000
@@ -69,7 +69,7 @@ class InputError(ValueError):
         super().__init__("\n".join(self.lines()))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Problem, ...]]]:
-        return InputError, (self.problems,)  # as it comes back from another process
+        return InputError, (self.problems,)  # so that it can come back from another process
 
     def lines(self) -> list[str]:
         """Returns what to print, one mistake a line; of thousands the first, and how many more."""
@@ -100,7 +100,7 @@ class Unsupported(ValueError):
         super().__init__(plain(reason, _MOST_EXPECTED))
 
 
-#: Why a workload has no projection.
+#: The errors of a workload without a projection.
 Refusal = InputError | Unsupported
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from projector.projection import Projection
     from projector.workload.workload import Workload
 
-#: The kind of an assumed entry, by the words it begins with. What none matches moved no step of a first look.
+#: The kind of an assumed entry, by its first words. Entries that none matches moved no step at a first look.
 _KINDS = (
     ("size", re.compile(r"(?:dense layers|num_layers|seq_length|(?:global|micro)_batch_size|documents)\b")),
     ("recompute", re.compile(r"recompute")),

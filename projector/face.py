@@ -127,7 +127,7 @@ def sweep(**words: Any) -> Sweep:
     try:
         return Sweep(grid=parsed({**content, "recipe": recipe}, "sweep()", Path()))
     except InputError as error:
-        batch = "recipe.global_batch_size"  # follows from model and GPUs, which are missing then
+        batch = "recipe.global_batch_size"  # derived from model and GPUs: no mistake of its own without these
         remaining = [
             each for each in error.problems if each.key != batch or None not in (content["gpus"], content.get("model"))
         ]

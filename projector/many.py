@@ -31,7 +31,7 @@ from projector.workload.workload import Workload
 Floats = NDArray[np.float64]
 
 STATUSES = ("ok", "out-of-memory", "invalid", "unsupported")
-_AT_ONCE = 16384  # configurations between settling and evaluation: more share what is built, fewer need less memory
+_AT_ONCE = 16384  # configurations that are settled and evaluated together: more share work, fewer need less memory
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])
 _HASH, _MADE = "_hash", "_made"
-#: What is kept beside the fields of a frozen dataclass because it follows from them; copies with other values go without it.
+#: Attributes of a frozen dataclass that are derived from its fields; copies with other values leave them out.
 DERIVED = (_HASH, _MADE, "_form", "_known")
 
 
@@ -47,7 +47,7 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if was:
-            gc.freeze()  # and back: what was made is old now, without a look at all of it
+            gc.freeze()  # and thaw: moves all objects to the oldest generation without a search
             gc.unfreeze()
             gc.enable()
 

@@ -113,7 +113,7 @@ def project(
     gpu = cluster.gpu
     efficiency = efficiency or efficiency_of(gpu)
     prices = priced(resolved, cluster, efficiency, mode, settings, corrected)
-    resolved = prices.resolved  # the object that caches know
+    resolved = prices.resolved  # the same object that caches are keyed by
     clock = prices.clock
     step = run_step(cycle(resolved, prices.times, prices.held, clock), prices.times).waiting(prices.idle)
     schedule = step.timeline.compiled.schedule

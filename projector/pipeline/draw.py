@@ -22,9 +22,9 @@ COLOURS = {"F": "#0072B2", "B": "#E69F00", "W": "#009E73"}
 WORDS = {"F": "forward", "B": "backward", "W": "weight gradient"}
 GREY, PALE = "#444444", "#F2F2F2"
 LANE = 0.86  # height of an action in its lane of 1
-INCHES_PER_CHARACTER = 0.075  # of a micro-batch number at its font size
-LANES_WIDTH = 11.0  # inches of the lanes in the figure
-MANY = 150  # actions of a rank from which seams and numbers would only blur
+INCHES_PER_CHARACTER = 0.075  # width of a digit of micro-batch numbers
+LANES_WIDTH = 11.0  # inches
+MANY = 150  # actions of a rank above which seams and numbers only blur
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 

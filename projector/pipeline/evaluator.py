@@ -136,7 +136,7 @@ def _batched(
         lasts, least = (part if part.shape[0] == 1 else part[rows] for part in (table, floor))
         waits, blocks = (part if part.shape[1] == 1 else part[:, rows] for part in (transfer, blocked))
         beside = saved if saved is None or saved.shape[0] == 1 else saved[rows]
-        # memory of its own: of a part of a larger array, every take would copy the whole
+        # an array of its own: take() on a view of a larger array would copy all of that array
         end = np.zeros((compiled.size + 1, rows.stop - rows.start))
         _block(compiled, end, lasts, waits, blocks, least, beside)
         ends.append(end)

@@ -18,7 +18,7 @@ from projector.pipeline.types import Compiled, Indices
 
 Floats = NDArray[np.float64]
 _GROUPED, _ONE_BY_ONE = ("1f1b", "interleaved"), ("zb_h1", "zbv")
-_EQUAL = 1e-13  # of the makespan: rounding of a few thousand additions
+_EQUAL = 1e-13  # share of the makespan: rounding of a few thousand additions
 
 
 def shorter(name: str, pp: int, vpp: int, microbatches: int, group: int | None) -> int | None:

@@ -20,7 +20,7 @@ _TABLE: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_suffix("
 ASSUMPTIONS: Ranges = {
     name: parameter(**{key: row[key] for key in FIELDS if key in row}) for name, row in _TABLE.items()
 }
-#: What a table says for each name; those behind the assumptions come from the projection and the prices.
+#: The words of a table for each name; the last four are no assumptions but come from projection and prices.
 WORDS = {name: str(row["words"]) for name, row in _TABLE.items()} | {
     "step_seconds": "seconds of a step (projected)",
     "slowest_chip": "step with another spread of clocks",

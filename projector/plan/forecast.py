@@ -21,7 +21,7 @@ DAY, HOUR = timedelta(days=1).total_seconds(), timedelta(hours=1).total_seconds(
 KILO = 1e3
 _DRAWS = 2**14
 _LEAST = 0.01  # goodput below which a run counts as standing still: it never ends
-#: Held by the interval of the step already: shown among what moves a plan, not drawn again.
+#: Already in the interval of the step: listed among what moves a plan, but not drawn again.
 _IN_STEP = ("slowest_chip",)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from projector.dataclass import dataclass
 
 Numbers: TypeAlias = Any  # a float, or an array of them
-TAIL = 0.05  # of what is drawn, on each side of an interval
+TAIL = 0.05  # share of draws on each side of an interval
 _NEWTON = 64
 _FAILURES = 100_000
 _MOST = 2**22  # gaps between failures that are drawn at once

@@ -20,7 +20,7 @@ from projector.projection import Projection, project
 from projector.workload.parameters import count
 from projector.workload.workload import Workload
 
-_WEIGHT = 2.0  # bytes of a parameter that an engine generates with
+_WEIGHT = 2.0  # bytes of a parameter in the engine that generates
 
 
 @dataclass(frozen=True, kw_only=True)

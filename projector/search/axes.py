@@ -19,7 +19,7 @@ from projector.workload.workload import Workload
 Option = Mapping[str, Any]
 Axis = tuple[Option, ...]
 
-_MASKED = 32_768  # tokens from which the data loader's mask of a sample has a GiB
+_MASKED = 32_768  # tokens of a sample whose mask from the data loader has 1 GiB
 #: Precisions of fewer than 16 bits and who runs them: nvfp4 is Transformer Engine's, mxfp4 Primus-Turbo's.
 RUN_BY = {
     "fp8": ("megatron", "primus", "torchtitan"),
@@ -50,7 +50,7 @@ def layers(base: Workload) -> list[Axis]:
     if kind != "torchtitan":
         axes.append(({"tp_comm_overlap": False}, {"tp_comm_overlap": True}))
     if usual["create_attention_mask_in_dataloader"] and base.recipe.seq_length >= _MASKED:
-        axes.append(({"create_attention_mask_in_dataloader": False},))  # which costs nothing
+        axes.append(({"create_attention_mask_in_dataloader": False},))  # leaving the mask out costs nothing
     if moe and kind != "torchtitan":
         deepep = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
         axes.append(({"moe_token_dispatcher_type": "alltoall", "moe_flex_dispatcher_backend": None}, deepep))
@@ -113,7 +113,7 @@ def _offload(base: Workload, _: Cluster) -> Axis:
     )
 
 
-#: By the word of ``--vary``: what is searched then.
+#: The axes that words of ``--vary`` add.
 GROUPS: Mapping[str, Callable[[Workload, Cluster], Axis]] = MappingProxyType(
     {"precision": _precision, "offload": _offload}
 )
@@ -194,7 +194,7 @@ def written(layers: int, mtp: int, stages: int) -> str | None:
     counts = [each + (stage < more) for stage in range(stages)]
     counts[0] -= 1
     counts[-1] -= 1 + mtp
-    if counts[-1] < 0:  # what does not fit there moves to the stages before
+    if counts[-1] < 0:  # the layers that do not fit there move to the stages before
         lacking, counts[-1] = -counts[-1], 0
         for stage in range(lacking):
             counts[-2 - stage % max(1, stages - 2)] -= 1

@@ -15,7 +15,7 @@ from projector.projection import Projection, project
 from projector.search.bounds import roomier
 from projector.workload.workload import Workload
 
-_MOST = 256  # configurations that a little more memory lets in, the lowest bounds first
+_MOST = 256  # near misses that are projected, the lowest bounds first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Binding:
     changes: tuple[tuple[str, Any], ...] = ()
 
 
-#: Words of a report for what may be scaled.
+#: Keys of :data:`SCALES` by the words of a report.
 _RESOURCES = {
     "compute": "flops",
     "memory bandwidth": "memory_bandwidth",

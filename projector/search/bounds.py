@@ -154,7 +154,7 @@ class BlockBounds:
     def _block_seconds(self, seen: Hashable, load: Workload, pipeline: _StageBlocks) -> dict[Hashable, Floats]:
         """Returns the priced blocks of the family of ``load``: runs with equal layers on like groups."""
         recipe, stage = load.recipe, load.gpus // load.recipe.pp
-        where = load.gpus, stage if stage % self._cluster.gpus_per_node else 0  # whole nodes lie alike
+        where = load.gpus, stage if stage % self._cluster.gpus_per_node else 0  # stages of whole nodes lie alike
         alone = recipe.pp == 1, load.dp == 1, load.num_microbatches == 1
         grid = recipe.tensor_parallel_algorithm, recipe.tp2, recipe.summa_panels
         sizes = recipe.tp, recipe.cp, recipe.ep, recipe.etp, recipe.micro_batch_size, where, grid

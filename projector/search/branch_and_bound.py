@@ -35,9 +35,9 @@ from projector.workload.workload import Workload
 
 _SECOND_LAYOUT_NODES = 512  # nodes that are expanded for the sake of a second layout
 _MAX_WAVE = 2048  # nodes that are expanded, or projected, together
-_FIRST_WAVE = 64  # the same before there is anything to compare with
+_FIRST_WAVE = 64  # the same before there is an incumbent
 _BATCH = 65536  # nodes that are priced together
-_TIMED_BATCH = 4096  # the same where there is a time at which to stop
+_TIMED_BATCH = 4096  # the same where there is a deadline
 _NO_RECOMPUTE: Mapping[str, Any] = {
     "recompute_granularity": "none",
     "recompute_method": None,
@@ -47,7 +47,7 @@ _NO_RECOMPUTE: Mapping[str, Any] = {
     "cpu_offloading_num_layers": None,
 }
 _TIME_ONLY = "recompute_", "offload_modules", "cpu_offloading_"  # prefixes of switches that only add time to a layer
-_EXPERT_OVERLAP = "overlap_moe_expert_parallel_comm"  # a switch that no weight and no workspace sees
+_EXPERT_OVERLAP = "overlap_moe_expert_parallel_comm"  # a switch that changes no weight and no workspace
 
 
 @dataclass(kw_only=True)
@@ -110,7 +110,7 @@ class BranchAndBound(SearchState):
         self._heap: list[tuple[float, int, Node]] = []
         self._ties = count()
         self._wave_size = _FIRST_WAVE
-        self._seconds_per_node = dict[str, float]()  # CPU seconds of one node, by what was done with it last
+        self._seconds_per_node = dict[str, float]()  # CPU seconds of a node, by method, when it last ran
         self._incumbents, self._safe_incumbents = _Incumbents(self.top), _Incumbents(self.top)
         self._weight_shares: dict[Hashable, float] = {}
         self.refused = self.tree.refused
@@ -218,7 +218,7 @@ class BranchAndBound(SearchState):
             for options in by_switches.values():
                 batch.append(Node(branch.shape, branch.pipe, tuple(options)))
                 self.counts.enumerated += batch[-1].number
-        batch.sort(key=lambda node: self._switch_groups[node.layer])  # whose layers are alike is priced together
+        batch.sort(key=lambda node: self._switch_groups[node.layer])  # nodes with equal layers are priced together
         for first in range(0, len(batch), _BATCH):
             self._add_branches(batch[first : first + _BATCH])
         return True
@@ -290,7 +290,7 @@ class BranchAndBound(SearchState):
                 continue
             if not self._heap:
                 break
-            if self._heap[0][0] > self._cutoff:  # what is still wanted is the next layout
+            if self._heap[0][0] > self._cutoff:  # only the best of a second layout is still wanted
                 extra += 1
                 first, second = (*sorted(self._safe_incumbents.layouts.items(), key=lambda item: item[1])[:2], None)[:2]
                 if extra > _SECOND_LAYOUT_NODES or (second is not None and self._heap[0][0] > second[1]):
@@ -302,7 +302,7 @@ class BranchAndBound(SearchState):
             self._run_timed(self._expand, [each for each in wave if each[1].relaxed])
             self._run_timed(self._prune_by_memory, [each for each in wave if not (each[1].relaxed or each[1].fits)])
             ready += [each for each in wave if each[1].fits]
-            if self._incumbents.cutoff == float("inf") and len(ready) >= 4:  # something to compare with, soon
+            if self._incumbents.cutoff == float("inf") and len(ready) >= 4:  # find an incumbent soon
                 self._project([leaf for _, leaf in ready])
                 ready = []
         open_bounds = [bound for bound, _, _ in self._heap[:1]] + [bound for bound, _ in ready]

@@ -111,7 +111,7 @@ def _try(
     except (InputError, Unsupported, NoMeasurement) as error:
         return Tried(change=change, reason=_short_reason(error))
     gain, low, high = gains(known.ratio(projection, best), projection, best)
-    # per token, so that another batch size moves no part by itself
+    # per token, so that another batch size alone moves no part
     tokens = [p.tgs * p.step_seconds for p in (best, projection)]
     moves = {k: projection.breakdown[k] / tokens[1] - best.breakdown[k] / tokens[0] for k in projection.breakdown}
     part = max(moves, key=lambda k: abs(moves[k]))

@@ -34,9 +34,9 @@ from projector.search.words import words
 from projector.settle.workload import settled
 from projector.workload.workload import Workload
 
-_RATE = 10_000  # combinations that are bounded or projected in a CPU second, at the least
-_LARGE = 1 << 20  # combinations of a space that is worth several processes
-_OPENING = 4.0  # CPU seconds, before several processes look for the best without a limit
+_RATE = 10_000  # combinations that are bounded or projected in a CPU second, at least
+_LARGE = 1 << 20  # combinations from which a space is worth several processes
+_OPENING = 4.0  # CPU seconds of a common start, before several processes search without a deadline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,14 +154,14 @@ def search(
     searcher = _Searcher(space, smaller, objective, limits, settings, told, math.exp(-_tolerance(space, cluster)))
     first = searcher.opening(searcher.safe_limit) or searcher.opening(1.0)
     seeds: Sequence[Hit] = first.hits if first else ()
-    if first:  # what is stated may fit, too, if it is not sure to
+    if first:  # the stated configuration may fit, too, even if not surely
         seeds = searcher.run(around(space, space.stated, ()), seeds).hits
     solver = searcher.run(space, seeds)
     if not solver.counts.enumerated:
         raise solver.tree.empty()
     shown = partial(_projected, space=space, cluster=cluster, settings=settings, knowledge=knowledge or Knowledge())
     close, limit = shown(solver.leaders[:1]), 1.0
-    if close and close[0].projection.memory.order and solver.safe_hits:  # it may not fit: what does stands before it
+    if close and close[0].projection.memory.order and solver.safe_hits:  # the best may not fit: what surely does leads
         solver.hits, limit = solver.safe_hits, solver.safe_limit
     leaders = solver.leaders
     second = [hit for hit in leaders if layout_of(hit.fields) != layout_of(leaders[0].fields)][:1]
@@ -255,7 +255,7 @@ class _Searcher:
             solver.run()
             return solver
 
-        whole = self.space.points <= _RATE * until  # there is time for all of it: something will do
+        whole = self.space.points <= _RATE * until  # time for the whole space: something will be found
         return descend(self.space, solve, lambda: whole or self.clock.now() > until)
 
 
@@ -266,7 +266,7 @@ def _tolerance(space: Space, cluster: Cluster) -> float:
     for value in dict.fromkeys(option.get(name) for option in space.layer_options):
         try:
             tolerances.append(tolerance(settled(with_fields(space.base, {name: value}), cluster, published=False)))
-        except (InputError, Unsupported):  # as it is stated it cannot run
+        except (InputError, Unsupported):  # as stated it cannot run
             continue
     return max(tolerances, default=max(TOLERANCE.values()))
 
@@ -306,7 +306,7 @@ def _front(hits: Sequence[Hit], base: Workload) -> tuple[Hit, ...]:
     by GPU-seconds."""
     costs = {id(hit): (hit.seconds * hit.fields.get("gpus", base.gpus), hit.memory, hit.seconds) for hit in hits}
     front: list[Hit] = []
-    for hit in sorted(hits, key=lambda one: costs[id(one)]):  # none that follows is better in GPU-seconds
+    for hit in sorted(hits, key=lambda one: costs[id(one)]):  # sorted by GPU-seconds: none that follows is better there
         if not any(other.memory <= hit.memory and other.seconds <= hit.seconds for other in front):
             front.append(hit)
     return tuple(front)

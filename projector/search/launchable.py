@@ -66,7 +66,7 @@ def architecture(model: Model) -> dict[str, Any]:
 def _recipe_arguments(load: Workload) -> dict[str, Any]:
     recipe, declared = load.recipe, about_of(Recipe)
     values = _stated_fields(recipe, "megatron")
-    values.pop(declared["vpp"].names["megatron"][0])  # what Megatron-LM works out; the other is its argument
+    values.pop(declared["vpp"].names["megatron"][0])  # Megatron-LM derives this; the second name is its argument
     if recipe.vpp > 1 and recipe.pipeline_model_parallel_layout is None:
         values[declared["vpp"].names["megatron"][1]] = recipe.vpp
     values[{"fp16": "fp16"}.get(recipe.precision, "bf16")] = True
@@ -113,7 +113,7 @@ def experiment(load: Workload) -> dict[str, Any]:
     )
     if switch:
         changes[switch] = True
-    if recipe.moe_flex_dispatcher_backend == "mega_moe":  # a word of Primus alone
+    if recipe.moe_flex_dispatcher_backend == "mega_moe":  # only Primus has this backend
         del changes["moe_flex_dispatcher_backend"]
     if turbo or switch:
         changes["enable_primus_turbo"] = True

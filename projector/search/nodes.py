@@ -8,7 +8,7 @@ from dataclasses import fields
 from projector.dataclass import dataclass
 from projector.search.axes import Option
 
-#: Fields by which two configurations are different layouts.
+#: Fields that make two configurations different layouts.
 LAYOUT = ("gpus", "tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch_size")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from projector.dataclass import dataclass
 from projector.workload.workload import Workload
 
-#: By name: what it is, in words.
+#: The objectives by name, in words.
 OBJECTIVES = {
     "step": "seconds of a step",
     "tgs": "GPU-seconds of a token (tokens/s/GPU at their highest)",
@@ -13,7 +13,7 @@ OBJECTIVES = {
     "energy": "joules of a token at the rated power of the boards",
     "memory": "bytes of the fullest rank, then seconds",
 }
-_TIE = 1e-12  # of a second against a byte: only between equals
+_TIE = 1e-12  # weight of a second against a byte: breaks ties only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,9 @@ from projector.search.nodes import Counts, Hit
 from projector.search.space import PIPELINE, Space
 
 _SHARDING = "data_parallel_sharding"
-#: What puts something into the memory of the host.
+#: Fields that move something into host memory.
 _HOST = ("optimizer_cpu_offload", "offload_modules", "cpu_offloading_num_layers")
-#: Values of the plain part, where an axis has them; of a size or switch that is not named here all options are in.
+#: Values of the plain part, where an axis has them; fields that are not named here keep all options.
 _PLAIN: Mapping[str, tuple[Any, ...]] = {
     "pipeline_schedule": (None, "1f1b", "interleaved"),
     "recompute_granularity": ("none", "full"),
@@ -39,7 +39,7 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
     "overlap_param_gather": (True,),
 }
 _NO_RECOMPUTE: Option = {"recompute_granularity": "none"}
-#: What a part frees around the best so far, in turn; ``neighbours``: half and twice each of its sizes.
+#: Axes that successive parts free around the best so far; ``neighbours``: half and twice each of its sizes.
 _FREED = (("layers", "per_step"), ("pipelines", "layers"), ("neighbours", "pipelines"), ("sizes", "pipelines"))
 _SIZES = ("tp", "cp", "ep", "etp", "pp")
 _CHUNKS = (1, 2, 4)
@@ -47,7 +47,7 @@ _FAR = parameter(
     1.25, kind="assumed", source="how many times the best value a start may have to go on beside the others: convention"
 )
 _TOKENS = (
-    8192  # of a sample that one rank holds at most in the first look at it, where context parallelism can split it
+    8192  # tokens of a sample on a rank, at most, in the smallest plain part, where context parallelism can split it
 )
 
 
@@ -66,7 +66,7 @@ def descend(
         part = now.next()
         if part is None:
             running.remove(now)
-            if not running and now is not whole:  # then all of it, from the best that these found
+            if not running and now is not whole:  # then the whole space, from the best of all descents
                 whole.hits[:] = [hit for descent in descents for hit in descent.hits]
                 running = [whole]
             continue
@@ -141,7 +141,7 @@ def _plain_parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
     if not hits:
         yield plain
     if not hits and any(name in option for axis in space.layers for option in axis for name in _HOST):
-        yield replace(plain, layers=space.layers)  # what saves memory and is not plain
+        yield replace(plain, layers=space.layers)  # also switches that are not plain and save memory
     yield from _parts_around_best(space, hits)
 
 

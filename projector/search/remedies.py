@@ -25,8 +25,8 @@ from projector.search.remedy_kinds import Change, kinds
 from projector.settle.workload import settle
 from projector.workload.workload import Workload
 
-_MOST_PROJECTED = 24  # of combinations, those that free least beyond what is needed
-_MANY = 8  # options of a kind from which on the gentlest is found by halving
+_MOST_PROJECTED = 24  # combinations that are projected: those that free least beyond the need
+_MANY = 8  # options of a kind above which the gentlest is found by bisection
 _MOST_COMBINED = 10  # kinds of change that are combined with each other
 
 

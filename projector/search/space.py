@@ -35,10 +35,10 @@ PIPELINE = (
     *("decoder_last_pipeline_num_layers", "account_for_embedding_in_pipeline_split"),
     "account_for_loss_in_pipeline_split",
 )
-MOST = 1_000_000  # combinations of what is no size and no schedule: they are held in memory
+MOST = 1_000_000  # combinations of switches, which are held in memory
 _MOST_CHUNKS = 8
 _MICRO = (1, 2, 4, 8)
-_SHORTEST = 2048  # tokens that context parallelism leaves a rank
+_SHORTEST = 2048  # tokens of a rank, at least, under context parallelism
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Space:
         ranks: dict[Hashable, int] = {}
         for shape in _joined(self.sizes):
             turn, place = divmod(ranks.setdefault(_sizes_on_a_rank(shape), len(ranks)), pieces)
-            if mine == (pieces - 1 - place if turn % 2 else place):  # to and fro: the largest are not all in the last
+            if mine == (pieces - 1 - place if turn % 2 else place):  # back and forth: no piece gets all large sizes
                 yield shape
 
     def pipelines(self, pp: int) -> Axis:
@@ -260,7 +260,7 @@ def _sizes(
         "cp": held.get("cp", contexts),
         "ep": held.get("ep", experts),
         "micro_batch_size": held.get("micro_batch_size", tuple(n for n in _MICRO if recipe.global_batch_size % n == 0)),
-        "pp": held.get("pp", _divisors(gpus, model.num_layers)),  # last: layers that it alone tells apart cost the same
+        "pp": held.get("pp", _divisors(gpus, model.num_layers)),  # last: it changes no layer, so prices are shared
     }
     within = [
         {"tp": size, "etp": inner}
@@ -290,6 +290,6 @@ def _pipelines(base: Workload, pp: int, chunks: Sequence[int] | None) -> Iterato
 def _further(more: Mapping[str, tuple[Any, ...]], *, per_step: bool) -> Iterator[Axis]:
     declared = about_of(Recipe)
     for name, values in more.items():
-        alone = declared[name].affects == {"step"} and name != "fast_domain"  # which changes the seconds of layers
+        alone = declared[name].affects == {"step"} and name != "fast_domain"  # which changes seconds of layers
         if name not in _SIZES and name not in PIPELINE and alone is per_step:
             yield tuple({name: value} for value in values)

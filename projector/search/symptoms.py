@@ -14,7 +14,7 @@ _SYMPTOM = parameter(0.05, kind="assumed", source="share of a step from which a 
 _FULL = parameter(
     0.9, kind="assumed", source="share of a device's memory from which room is worth a switch: convention"
 )
-_MOST = 3  # switches of a symptom
+_MOST = 3  # switches listed for a symptom
 MEMORY = "memory"
 
 

@@ -26,9 +26,9 @@ from projector.settle import arguments, launch
 from projector.workload.workload import Workload
 
 _Bools = NDArray[np.bool_]
-#: What the checks of a workload read beside a switch once the sizes divide what they must.
+#: Sizes that the checks of a workload read beside switches, once all sizes divide what they must.
 _READ = ("tp", "cp")
-#: What is done to gradients and weights of data-parallel ranks.
+#: Switches of gradients and weights of data-parallel ranks.
 _REDUCED = ("data_parallel_sharding", "overlap_grad_reduce", "overlap_param_gather")
 
 
@@ -155,7 +155,7 @@ class Tree:
     def empty(self) -> InputError:
         """Returns the error of a space without a valid configuration: the rules that refuse most of it."""
         most = [(key, text, number) for (key, text), number in self.refused.most_common(3) if number]
-        if not most:  # no pipeline has what its fields are held to
+        if not most:  # no pipeline option has the held values
             held = ", ".join(f"{name} = {'/'.join(map(str, values))}" for name, values in self.space.only.items())
             return InputError(
                 [Problem("the space", held, "no combination", "a schedule that has all of these together")]

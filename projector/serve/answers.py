@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from projector.cli.inputs import Case
     from projector.projection import Projection
 
-#: What is answered: the commands of these names, and what the page shows at once.
+#: The commands that are answered, and ``view``, which is all that the page shows.
 COMMANDS: Mapping[str, str] = {
     "ask": "does it fit, in which layout, how fast, how sure is that, how long does the whole run take",
     "performance": "step, throughput, breakdown, memory verdict",
@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "layers": "every operator of a layer: FLOP, bytes, seconds, what binds it",
     "view": "what the page shows: performance, timeline, sensitivities, and the command that says the same",
 }
-#: Numbers beside the recipe, with their bounds; of these commands.
+#: Numbers beside the recipe: (least, most, commands that take them).
 NUMBERS: Mapping[str, tuple[float, float, tuple[str, ...]]] = {
     "gpus": (1, 1 << 17, tuple(COMMANDS)),
     "budget": (0.0, 10, ("ask", "search")),
@@ -36,7 +36,7 @@ NUMBERS: Mapping[str, tuple[float, float, tuple[str, ...]]] = {
     "price": (0.001, 1000, ("ask",)),
     "top": (1, 50, ("search",)),
 }
-_ACTIONS = 6000  # of a timeline; of more, ranks are left out
+_ACTIONS = 6000  # actions of a timeline above which ranks are left out
 _HARDWARE = ("gpu.", "cluster.")
 
 

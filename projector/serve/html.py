@@ -7,7 +7,7 @@ from html import escape
 from projector.io.table import Column, Table
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-_LONG = 24  # characters from which on a cell may go on in the next line
+_LONG = 24  # characters above which a cell may wrap
 
 
 def head(title: str, style: str) -> str:
@@ -40,7 +40,7 @@ def _table(table: Table) -> str:
 
 def _cell(value: str, column: Column) -> str:
     if column.numeric:
-        # A minus as wide as the plus above it.
+        # A minus sign is as wide as a plus.
         figure = "−" + value[1:] if value.startswith("-") else value
         return f"<td{_kind('n', column.minor > 1 and 'minor')}>{escape(figure)}</td>"
     long = len(value) > _LONG

@@ -24,7 +24,7 @@ _FILES = {
 }
 _JSON = "application/json; charset=utf-8"
 _LONGEST = 4096  # bytes of a query
-_MOST = 150  # words of it
+_MOST = 150  # words of a query
 _HERE = ("localhost", "127.0.0.1", "[::1]")
 _POLICY = "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:; "
 _POLICY += "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            with suppress(ConnectionError):  # whoever asked has turned to another question
+            with suppress(ConnectionError):  # the client has gone
                 self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -13,7 +13,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
 
 _MEMORY = 6 << 30  # bytes of address space of the process
-_KEPT = 256  # answers that are remembered
+_KEPT = 256  # cached answers
 _WAITING = 8  # questions that may wait
 
 

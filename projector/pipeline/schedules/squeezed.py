@@ -15,7 +15,7 @@ from itertools import chain
 from projector.pipeline.schedules.split import v_schedule
 from projector.pipeline.types import Action, Generator, Kind, Schedule, actions
 
-_PERIOD = 6  # slots a micro-batch takes on a rank: F, B and W of two chunks
+_PERIOD = 6  # slots of a micro-batch on a rank: F, B and W of two chunks
 _PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
 _LAST, _W = 3, 4  # the last pass of a micro-batch; weight gradients, in the order of their B
 
@@ -230,7 +230,7 @@ def half(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: 
 def least(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Returns V-Min, the block with the least memory, about a third of 1F1B's activations."""
     del vpp, group, extra_warmup
-    gap = 2 if pp % 3 == 0 else 0  # the same
+    gap = 2 if pp % 3 == 0 else 0  # as in half()
 
     def block(rank: int) -> tuple[int, int, int, int]:
         return rank, 2 * pp - rank - 1, 2 * pp + gap + rank, 4 * pp + gap - rank - 1

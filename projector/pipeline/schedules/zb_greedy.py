@@ -21,7 +21,7 @@ gradient must fit into a gap before the next arrival for it to be taken."""
 DEFAULT: Rule = (True, 0.5)
 SHARES = (1.0, 0.5, 0.0)
 _NEVER = float("inf")
-_ROUNDING = 1e-12  # of a makespan: what sums of the same times may differ by
+_ROUNDING = 1e-12  # share of a makespan by which sums of the same times may differ
 
 
 class _Played(NamedTuple):

@@ -15,7 +15,7 @@ from projector.search.sweep.grid import Grid, key_of
 from projector.search.sweep.points import rows
 
 _PROJECTED, _SEARCHED = 16384, 1  # points of a batch: a few seconds of work, a part of a folder
-_AHEAD = 4  # batches for each worker that wait
+_AHEAD = 4  # batches that wait for each worker
 
 Batch = list[dict[str, Any]]
 Rows = list[dict[str, Any]]

@@ -99,7 +99,7 @@ class Parts:
         except ImportError:
             expected = "a name that ends in .jsonl, or pyarrow (the extra: sweep)"
             raise InputError([Problem("--out", "", str(path), expected)]) from None
-        self.path, head = path, path / "_sweep.json"  # readers of a folder of Parquet pass by names that begin so
+        self.path, head = path, path / "_sweep.json"  # readers of Parquet folders skip names that begin with _
         try:
             path.mkdir(parents=True, exist_ok=True)
             if head.exists():
