@@ -22,23 +22,23 @@ else:
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, eq=eq, repr=repr, slots=slots, kw_only=kw_only)
         extends = frozen and any(hasattr(base, "__dataclass_params__") for base in cls.__mro__)
-        bare = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=extends, slots=slots, kw_only=kw_only)
-        own, made = {name for name, value in vars(cls).items() if value is not None}, bare(cls)
-        made.__dataclass_params__.frozen = frozen
-        methods = {"__init__": _later("__init__", made, _init)}
+        plain = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=extends, slots=slots, kw_only=kw_only)
+        defined, compiled = {name for name, value in vars(cls).items() if value is not None}, plain(cls)
+        compiled.__dataclass_params__.frozen = frozen
+        methods = {"__init__": _later("__init__", compiled, _init)}
         if repr:
             methods["__repr__"] = _repr
         if eq:
-            methods["__eq__"] = _later("__eq__", made, _eq)
-            methods["__hash__"] = _later("__hash__", made, _hash) if frozen else None
+            methods["__eq__"] = _later("__eq__", compiled, _eq)
+            methods["__hash__"] = _later("__hash__", compiled, _hash) if frozen else None
         if frozen and slots:
             methods |= {"__getstate__": _state, "__setstate__": _restore}
         for name, method in methods.items():
-            if name not in own:
-                setattr(made, name, method)
+            if name not in defined:
+                setattr(compiled, name, method)
         if frozen:
-            made.__setattr__ = made.__delattr__ = _refuse
-        return made
+            compiled.__setattr__ = compiled.__delattr__ = _refuse
+        return compiled
 
 
 def _later(name: str, cls: type, write: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:

@@ -62,9 +62,9 @@ class _Sourced:
         unit: str = "1",
         scored: bool = False,
     ) -> Self:
-        made: Any = super().__new__(cls, value)  # type: ignore[call-arg]
-        made.__dict__.update(value=made.real, unit=unit, kind=kind, source=source, low=low, high=high, scored=scored)
-        return cast(Self, made)
+        new: Any = super().__new__(cls, value)  # type: ignore[call-arg]
+        new.__dict__.update(value=new.real, unit=unit, kind=kind, source=source, low=low, high=high, scored=scored)
+        return cast(Self, new)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a parameter is fixed: {name}")

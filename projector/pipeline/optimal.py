@@ -78,7 +78,7 @@ def improve(schedule: Schedule, costs: Costs, limit: Sequence[int] | None = None
 
 def _orders(schedule: Schedule, tasks: Sequence[Task], start: NDArray[np.float64]) -> tuple[tuple[Action, ...], ...]:
     """Returns the actions of each rank by the time they start; those without duration stay in data-flow order."""
-    chunk_of = {(rank, stage): chunk for rank, own in enumerate(schedule.placement) for chunk, stage in enumerate(own)}
+    chunk_of = {(rank, stage): chunk for rank, row in enumerate(schedule.placement) for chunk, stage in enumerate(row)}
     placed = sorted(range(len(tasks)), key=lambda i: (round(float(start[i]), 9), tasks[i].microbatch, tasks[i].depth))
     return tuple(
         tuple(

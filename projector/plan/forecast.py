@@ -85,8 +85,8 @@ def figures(run: Run, values: Mapping[str, Any]) -> Figures:
     arrays."""
     mean = DAY * NODE / (values["failures_per_node_day"] * run.gpus)
     save, restart = values["checkpoint_s"], values["restart_s"]
-    every = goodput.interval(save, mean)
-    longer = goodput.stretch(every, save, restart, mean)
+    between_saves = goodput.interval(save, mean)
+    longer = goodput.stretch(between_saves, save, restart, mean)
     longer = longer + np.where(longer * _LEAST < 1.0, 0.0, np.inf)
     work = run.tokens / run.tokens_per_step * values["step_seconds"] * values.get("slowest_chip", 1.0)
     wall = work * values["run_over_steps"] * longer
@@ -102,7 +102,7 @@ def figures(run: Run, values: Mapping[str, Any]) -> Figures:
         goodput=1.0 / longer,
         failures=wall / mean,
         between_failures_s=mean,
-        interval_s=every,
+        interval_s=between_saves,
         kilowatts=kilowatts,
     )
 
@@ -120,11 +120,11 @@ def forecast(run: Run, ranges: Ranges, *, seed: int = 0) -> Forecast:
     drawn = {
         name: _draws(ends(each), rng.standard_normal(_DRAWS)) for name, each in ranges.items() if name not in _IN_STEP
     }
-    every = figures(run, drawn)
+    all_draws = figures(run, drawn)
     return Forecast(
         middle=middle,
-        low=_quantile(every, goodput.TAIL),
-        high=_quantile(every, 1.0 - goodput.TAIL),
+        low=_quantile(all_draws, goodput.TAIL),
+        high=_quantile(all_draws, 1.0 - goodput.TAIL),
         moved=_moved(run, ranges, values, middle),
     )
 
@@ -138,11 +138,11 @@ def _draws(of: Sequence[float], normal: np.ndarray) -> np.ndarray:
     return np.asarray(value * np.exp(np.where(normal < 0, below, above) * normal))
 
 
-def _quantile(every: Figures, at: float) -> Figures:
+def _quantile(all_draws: Figures, at: float) -> Figures:
     def one(value: Any) -> Any:
         return None if value is None else float(np.quantile(value, at, method="nearest"))
 
-    return Figures(**{field.name: one(getattr(every, field.name)) for field in fields(Figures)})
+    return Figures(**{field.name: one(getattr(all_draws, field.name)) for field in fields(Figures)})
 
 
 def _moved(run: Run, ranges: Ranges, values: Mapping[str, float], middle: Figures) -> tuple[Moved, ...]:

@@ -177,9 +177,9 @@ def _ends(layers: int, pp: int, vpp: int) -> Iterator[dict[str, Any]]:
     first, last = "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"
     least = layers // (pp * vpp)
     for each in {vpp * least, vpp * (least + 1)} - {0}:
-        left = layers - each * (pp - 1)
-        if 0 < left < each <= left + 2 * vpp and left % vpp == 0:
-            yield {last: left}
+        on_last = layers - each * (pp - 1)
+        if 0 < on_last < each <= on_last + 2 * vpp and on_last % vpp == 0:
+            yield {last: on_last}
         rest = (layers - each * (pp - 2)) // vpp if pp > 2 else 0  # layers of each chunk of both ends together
         ends = {first: vpp * (rest - rest // 2), last: vpp * (rest // 2)}
         fits = layers == each * (pp - 2) + sum(ends.values())

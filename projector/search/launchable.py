@@ -244,7 +244,7 @@ def _activation_checkpoint(load: Workload) -> Iterator[tuple[str, Any]]:
     if recipe.recompute_granularity == "selective":
         yield from (("mode", "selective"), ("selective_ac_option", "op"))
     elif recipe.recompute_layer_ids is not None:
-        every = recipe.recompute_layer_ids[0] + 1 if recipe.recompute_layer_ids else load.model.num_layers + 1
-        yield from (("mode", "selective"), ("selective_ac_option", str(every)))
+        period = recipe.recompute_layer_ids[0] + 1 if recipe.recompute_layer_ids else load.model.num_layers + 1
+        yield from (("mode", "selective"), ("selective_ac_option", str(period)))
     else:
         yield "mode", recipe.recompute_granularity or "none"

@@ -208,15 +208,15 @@ def _held(axis: Axis, held: Mapping[str, tuple[Any, ...]]) -> Axis:
     return tuple(option for option in axis if all(option[name] in held[name] for name in option if name in held))
 
 
-def _check(made: Space, held: Mapping[str, tuple[Any, ...]]) -> None:
-    axes = (*made.sizes, *made.layers, *made.per_step)
+def _check(checked: Space, held: Mapping[str, tuple[Any, ...]]) -> None:
+    axes = (*checked.sizes, *checked.layers, *checked.per_step)
     known = {name for axis in axes for option in axis for name in option} | set(PIPELINE)
     wrong = [
         Problem("--fix", name, ", ".join(map(str, values)), f"a field that is searched: {', '.join(sorted(known))}")
         for name, values in held.items()
         if name not in known
     ]
-    switches = math.prod(map(len, (*made.layers, *made.per_step)))
+    switches = math.prod(map(len, (*checked.layers, *checked.per_step)))
     if switches > MOST:
         wide = sorted(axes, key=len)[-3:]
         most = ", ".join("/".join(dict.fromkeys(name for option in axis for name in option)) for axis in reversed(wide))

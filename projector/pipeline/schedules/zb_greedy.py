@@ -113,7 +113,7 @@ def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float
     to_f, to_b, to_w, hops = costs.forward, costs.backward_input, costs.backward_weight, (*costs.p2p, 0.0)
     gaps = [seconds * share for seconds in to_w]
     push, pop = heapq.heappush, heapq.heappop
-    last, room = pp - 1, float(limit - 1)
+    last, most_before = pp - 1, float(limit - 1)
     orders: list[list[Action]] = [[] for _ in range(pp)]
     inputs: list[list[float]] = [[0.0] * m, *([] for _ in range(last))]  # when each micro-batch reaches a rank
     gradients: list[list[float]] = [[] for _ in range(pp)]
@@ -130,10 +130,10 @@ def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float
             continue
         f, b = ahead[rank], behind[rank]
         if now > free[rank]:
-            left = (m - f) * to_f[rank] + (m - b) * to_b[rank] + max(0.0, forced - owed[rank]) * to_w[rank]
-            if now + left + passes[rank] >= bound:
+            remaining = (m - f) * to_f[rank] + (m - b) * to_b[rank] + max(0.0, forced - owed[rank]) * to_w[rank]
+            if now + remaining + passes[rank] >= bound:
                 return _Played((), _NEVER, _NEVER, chosen)
-        can_f = inputs[rank][f] if f < len(inputs[rank]) and alive[rank] <= room else _NEVER
+        can_f = inputs[rank][f] if f < len(inputs[rank]) and alive[rank] <= most_before else _NEVER
         can_b = gradients[rank][b] if b < len(gradients[rank]) else _NEVER
         both = can_b <= now and can_f <= now and not was_forward[rank]
         chosen = chosen or both

@@ -87,10 +87,10 @@ def _optimum(title: str, best: Frame) -> Figure:
     line = best.sort_values("gpus")
     counts = tuple(line["gpus"])
     # a part has one colour in every figure, the longest the first
-    every = sorted(
+    all_parts = sorted(
         (name for name in line if name.startswith("time.")), key=lambda name: (name != "time.compute_s", name)
     )
-    parts = [name for name in every if line[name].abs().max() > 0]
+    parts = [name for name in all_parts if line[name].abs().max() > 0]
     drawn, panels = figure(title, 3 if parts else 2)
     for i, name in enumerate(each for each in _SIZES if f"best.{each}" in line):
         values = line[f"best.{name}"].to_numpy(float)
@@ -106,7 +106,7 @@ def _optimum(title: str, best: Frame) -> Figure:
     if parts:
         low = np.zeros(len(line))
         for name in parts:
-            i = every.index(name)
+            i = all_parts.index(name)
             share = line[name].to_numpy(float) / line["step_seconds"].to_numpy(float)
             panels[1].bar(at, share, 0.7, bottom=low, color=COLOURS[i % len(COLOURS)], label=name[5:].removesuffix("_s"),
                           hatch="//" if i >= len(COLOURS) else None)  # fmt: skip
@@ -180,13 +180,13 @@ def _amount(tokens: float) -> str:
     return f"{tokens:g}"
 
 
-def _layouts(title: str, every: Frame) -> Figure:
+def _layouts(title: str, points: Frame) -> Figure:
     drawn, (axes,) = figure(title)
-    for i, (tp, each) in enumerate(every.groupby("recipe.tp")):
+    for i, (tp, each) in enumerate(points.groupby("recipe.tp")):
         look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
         axes.scatter(each["recipe.pp"] * 1.04 ** (i - 1), each["tgs"], s=16, alpha=0.6, linewidths=0, **look)
         top = each.groupby("recipe.pp")["tgs"].max()
         axes.plot(top.index * 1.04 ** (i - 1), top, label=f"tp {tp}", **look, markersize=0)
-    tidy(axes, "pipeline ranks", "tokens/s/GPU, as projected", doubling=tuple(sorted(every["recipe.pp"].unique())))
+    tidy(axes, "pipeline ranks", "tokens/s/GPU, as projected", doubling=tuple(sorted(points["recipe.pp"].unique())))
     axes.legend(frameon=False)
     return drawn
