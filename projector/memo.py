@@ -104,8 +104,8 @@ class BoundedCache(Generic[V]):
 
 
 def with_its_own(place: int) -> Callable[[F], F]:
-    """Returns a decorator: the results of a function for a frozen dataclass, its argument at ``place``, are kept in it,
-    and freed with it."""
+    """Returns a decorator: the results of a function for a frozen dataclass, its argument at ``place``, are kept in
+    that object, and freed with it."""
 
     def wrap(build: F) -> F:
         @wraps(build)

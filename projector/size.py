@@ -30,7 +30,7 @@ _PLAIN = frozenset({int, float, str, bool, type(None)})
 
 
 class Split(Exception):
-    """Raised where rows of a column disagree about a branch. ``labels`` ``[rows]``: equal for one branch."""
+    """Raised where rows of a column disagree about a branch. ``labels`` ``[rows]``: equal for rows of one branch."""
 
     def __init__(self, labels: NDArray[Any]) -> None:
         super().__init__("rows of a column take different branches")

@@ -49,9 +49,9 @@ def plan(
     known: Knowledge | None = None,
 ) -> Plan:
     """Returns the plan of ``load`` for ``tokens``. ``ranges``: the assumptions, and prices where there are any;
-    ``assumed``: what the loader of the workload had to assume, which widens the interval of the step; ``grow``: also on
-    more GPUs; ``published``: see :func:`projector.projection.project`; ``known``: what the expected step rests on
-    (None: what the package carries).
+    ``assumed``: what the loader of the workload had to assume, which widens the interval of the step; ``grow``:
+    forecasts also larger sizes; ``published``: see :func:`projector.projection.project`; ``known``: what the expected
+    step rests on (None: what the package carries).
 
     Raises what :func:`projector.projection.project` does, and :class:`Unsupported` for a run that failures stop.
     """

@@ -51,7 +51,7 @@ class Rollout:
 
 @dataclass(frozen=True, kw_only=True)
 class RlStep:
-    """A projected step. ``parts``: seconds by name, in their order. ``updates``: optimizer steps on the answers."""
+    """A projected step. ``parts``: seconds by name, in order of execution. ``updates``: optimizer steps on the answers."""
 
     rollout: Rollout
     updates: int

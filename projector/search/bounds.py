@@ -93,8 +93,8 @@ Blocks = dict[Hashable, dict[Hashable, Floats]]
 
 
 class _StageBlocks(NamedTuple):
-    """How many of each of ``blocks`` every stage of a pipeline has: ``counts`` ``[stages, blocks]``; and what else
-    bounds it."""
+    """How many of each of ``blocks`` every stage of a pipeline has: ``counts`` ``[stages, blocks]``; and what else its
+    bound depends on."""
 
     placement: tuple[tuple[int, ...], ...]
     split: bool

@@ -17,7 +17,7 @@ from projector.workload.workload import Workload
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """A change of a configuration: recipe fields set to other values, on ``more_gpus`` times as many GPUs; ``label``:
-    in words."""
+    its words."""
 
     kind: str
     label: str
