@@ -33,7 +33,6 @@ def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[
     if answer.found is None:
         assert answer.refused is not None
         yield from misfit(case, answer.refused)
-        yield Line("--gpus min finds the fewest GPUs on which any layout fits")
         return
     best = answer.best
     made = best.projection

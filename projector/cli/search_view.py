@@ -75,9 +75,12 @@ def _times(gap: float) -> str:
 
 
 def misfit(case: Case, refused: InputError) -> Iterator[Line]:
-    """What :func:`projector.search.unfit.unfit` says of a space in which nothing fits, in sentences."""
+    """Yields what :func:`projector.search.unfit.unfit` says of a space of which nothing could be projected, in
+    sentences."""
     work, gpu = case.workload, case.cluster.gpu
-    yield Line(f"Does not fit: {work.model.name} on {work.gpus} × {gpu.title}, in any layout tried", "bad")
+    heavy = any(each.key == "memory" for each in refused.problems)
+    verdict = "Does not fit" if heavy else "Cannot be projected"
+    yield Line(f"{verdict}: {work.model.name} on {work.gpus} × {gpu.title}, in any layout tried", "bad")
     for each in refused.problems:
         kind = each.key.partition(" ")[0]
         if each.where == "--budget":
@@ -91,6 +94,8 @@ def misfit(case: Case, refused: InputError) -> Iterator[Line]:
             yield from (Line(f"  * {change}") for change in changes)
         else:
             yield Line(f"Ruled out, {each.found}: {each.expected}")
+    if heavy:
+        yield Line("projector ask --gpus min finds the fewest GPUs on which any layout fits")
 
 
 def too_close(found: Found) -> str:

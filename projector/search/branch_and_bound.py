@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from heapq import heappop, heappush
-from itertools import compress, count
+from itertools import count
 from typing import Any
 
 from projector.dataclass import dataclass
@@ -112,7 +112,7 @@ class BranchAndBound(SearchState):
         self._wave_size = _FIRST_WAVE
         self._seconds_per_node = dict[str, float]()  # CPU seconds of a node, by method, when it last ran
         self._incumbents, self._safe_incumbents = _Incumbents(self.top), _Incumbents(self.top)
-        self._weight_shares: dict[Hashable, float] = {}
+        self._weight_shares: dict[Hashable, float | str] = {}
         self.refused = self.tree.refused
         self._block_bounds = BlockBounds(self.cluster, self.blocks)
         options, kinds = self.tree.space.layer_options, dict[Hashable, int]()
@@ -234,16 +234,17 @@ class BranchAndBound(SearchState):
             if keys[-1] not in self._weight_shares:
                 new.setdefault(keys[-1], load)
         for key, share in zip(new, bounds.weights(list(new.values()), self.cluster), strict=True):
+            self._weight_shares[key] = share
+        kept: list[tuple[Node, Workload]] = []
+        for node, load, key in zip(nodes, loads, keys, strict=True):
+            share = self._weight_shares[key]
             if isinstance(share, str):
-                self._count_unsupported(share, 0)
-            self._weight_shares[key] = float("inf") if isinstance(share, str) else share
-        fits = [self._weight_shares[key] <= BETTER * self.memory_limit for key in keys]
-        self.counts.out_of_memory += sum(node.number for node, fit in zip(nodes, fits, strict=True) if not fit)
-        known = [
-            replace(node, safe=self._weight_shares[key] <= BETTER * self.safe_limit)
-            for node, key in zip(nodes, keys, strict=True)
-        ]
-        return list(compress(zip(known, loads, strict=True), fits))
+                self._count_unsupported(share, node.number)
+            elif share > BETTER * self.memory_limit:
+                self.counts.out_of_memory += node.number
+            else:
+                kept.append((replace(node, safe=share <= BETTER * self.safe_limit), load))
+        return kept
 
     def _add_branches(self, nodes: Sequence[Node]) -> None:
         self._push([(0.0, *each) for each in self._prune_by_weights(nodes)])

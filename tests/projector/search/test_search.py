@@ -164,6 +164,13 @@ def test_an_empty_space_says_what_empties_it() -> None:
         space(base("llama3_8b", 8), H100, only={"moe_router_dtype": ("fp32",)})
 
 
+def test_what_no_model_covers_is_not_called_out_of_memory() -> None:
+    found = search(space(base("gemma2_9b", 8, "maxtext"), H100), H100, Objective(), Limits(top=1))
+    assert found.counts.unsupported == found.counts.enumerated > 0
+    assert found.counts.out_of_memory == 0
+    assert {each.expected for each in unfit(found, H100, 0.0, DEFAULT).problems} == {"soft caps on attention scores"}
+
+
 def test_a_space_that_memory_empties_names_the_nearest_and_what_would_fit() -> None:
     """The nearest, against every configuration of the space."""
     held = {"tp": (4, 8), "pp": (1,), "cp": (1,), "micro_batch_size": (1,), "recompute_granularity": ("none",)}
