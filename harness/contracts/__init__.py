@@ -1,1 +1,1 @@
-"""What every room of the harness passes to the next: measured runs and cases, predictions, rows."""
+"""The types that every room of the harness passes to the next: measured runs and cases, predictions, result rows."""

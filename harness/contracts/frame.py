@@ -1,7 +1,6 @@
-"""The rows as one pandas frame: a line a run × predictor × fit, its columns those of ``results.csv`` and facts of the run.
-
-Every figure of a report is a pure function of such a frame or of a part of it. pandas is imported when a frame is made.
-"""
+"""The result rows as one pandas frame: a line for each run × predictor × fit, with the columns of ``results.csv`` and
+the facts of the run. Every figure of a report is a pure function of such a frame or of a part of it. pandas is imported
+when a frame is made."""
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
 
 _DTYPES = {"str": "object", "int": "int64", "bool": "bool", "float | None": "float64", "str | None": "object"}
 
-#: What one row is told by.
+#: The columns that identify a row.
 KEY = ("run_id", "predictor", "fit")
-#: What a macro average weighs as one.
+#: The columns of a cell: a macro average weighs all rows of one cell as one.
 CELL = ("family", "gpu", "framework")
 #: Columns that are facts of the run. ``assumptions``: ``with`` or ``none`` of the importer's.
 FACTS = {f.name: _DTYPES.get(str(f.type), "object") for f in fields(RunFacts) if f.name not in ("run_id", "assumed")}
@@ -31,10 +30,8 @@ SCHEMA = {**{f.name: _DTYPES[str(f.type)] for f in fields(Row)}, **FACTS, "assum
 
 
 def of(rows: Iterable[Row], facts: Mapping[str, RunFacts] | None = None) -> pd.DataFrame:
-    """A frame of :data:`SCHEMA`, in the order of the rows. A run that is not among the facts is a KeyError.
-
-    ``facts`` None: nothing is known but the rows, as of a ``results.csv``.
-    """
+    """Returns a frame of :data:`SCHEMA` with the ``rows`` in their order. Raises KeyError for a run that ``facts``
+    lacks. ``facts`` None: nothing is known but the rows, as of a ``results.csv``."""
     import pandas as pd
 
     rows = tuple(rows)
@@ -49,26 +46,26 @@ def of(rows: Iterable[Row], facts: Mapping[str, RunFacts] | None = None) -> pd.D
 
 
 def lines(rows: pd.DataFrame) -> Iterator[Any]:
-    """The rows one by one, their columns as attributes; their place in the frame is ``Index``."""
+    """Yields the rows of a frame one by one with their columns as attributes; ``Index`` is the row's label in the frame."""
     names = ("Index", *rows.columns)
     for values in zip(rows.index, *(rows[name] for name in rows.columns), strict=True):
         yield SimpleNamespace(**dict(zip(names, values, strict=True)))
 
 
 def table(lines: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pd.DataFrame:
-    """A small frame of figures: lines of values under these names."""
+    """Returns a small frame of figures, one row for each tuple in ``lines``, with the columns ``names``."""
     import pandas as pd
 
     return pd.DataFrame(list(lines), columns=list(names))
 
 
 def once(rows: pd.DataFrame) -> pd.DataFrame:
-    """Each run × predictor × fit once, first occurrence kept: a run that two suites select counts once."""
+    """Returns each run × predictor × fit once, first occurrence kept: a run that two suites select counts once."""
     return rows.drop_duplicates(list(KEY))
 
 
 def part(rows: pd.DataFrame, **values: object) -> pd.DataFrame:
-    """The rows that have these values, such as ``predictor="simulate", fit="heldout"``."""
+    """Returns the rows that have all these values, such as ``predictor="simulate", fit="heldout"``."""
     chosen = np.ones(len(rows), dtype=bool)
     for name, value in values.items():
         chosen &= rows[name].to_numpy() == value
@@ -76,15 +73,17 @@ def part(rows: pd.DataFrame, **values: object) -> pd.DataFrame:
 
 
 def parts(rows: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """The rows by their values of some columns, in order of first appearance; all of them for no column."""
+    """Yields the rows in groups of equal values in the columns ``by``, each as (values, rows), in order of first
+    appearance; without columns, all rows under ``()``."""
     if by:
-        yield from ((tuple(key), found) for key, found in rows.groupby(list(by), sort=False))
+        yield from ((tuple(key), group) for key, group in rows.groupby(list(by), sort=False))
     else:
         yield (), rows
 
 
 def configured(rows: pd.DataFrame, key: str, usual: str = "") -> pd.Series[Any]:
-    """A key of the runs' configurations as a column of text: ``usual`` where a whole one does not say, else empty."""
+    """Returns a ``key`` of the runs' configurations as a column of text. Where a run does not state the key: ``usual``
+    if its configuration is complete, else empty."""
     import pandas as pd
 
     stated = zip(rows["differs"], rows["complete"], strict=True)

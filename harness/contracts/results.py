@@ -1,4 +1,5 @@
-"""The public, versioned contract: one typed row per run × predictor × fit, and the facts beside the rows.
+"""The public, versioned contract of the results: one typed row for each run × predictor × fit, and the facts of the
+runs.
 
 History of ``SCHEMA_VERSION``
     1  first columns.
@@ -90,13 +91,13 @@ class Row:
 
     @property
     def breakdown(self) -> dict[str, float]:
-        """The stated parts of the step, in seconds."""
+        """Returns the parts of the step that the row states, in seconds by column name."""
         parts = {name: getattr(self, name) for name in BREAKDOWN}
         return {name: value for name, value in parts.items() if value is not None}
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measurement fell into the interval; None where one of the two is missing."""
+        """Tells whether the measurement lies in the interval; None where one of the two is missing."""
         if self.interval_low is None or self.interval_high is None or self.measured_tgs is None:
             return None
         return self.interval_low <= self.measured_tgs <= self.interval_high
@@ -110,13 +111,14 @@ COLUMNS = tuple(f.name for f in fields(Row))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFacts:
-    """What the reports need of a run beside its rows: its source, what distinguishes it inside its group, its
-    verdict.
+    """The facts of a run that reports need beside its rows: its source, the configuration that distinguishes it inside
+    its group, the outcome of its measurement.
 
     ``complete``: the source states a whole configuration (a model and a recipe could be built). ``assumed``: what the
-    importer filled in. ``differs``: configuration as text by key, from which a group lists the keys that change;
-    ``switches``: those of the keys that no recipe field holds, so that no projector can see them; ``flops_per_token``: of
-    the model (forward and backward), where it is known. ``disturbed``: it was measured here, while the machine was moving.
+    importer filled in. ``differs``: the configuration as text by key, from which a group lists the keys that change;
+    ``switches``: the keys of ``differs`` that no recipe field holds, so that no projector can see them;
+    ``flops_per_token``: FLOP of the model for one token (forward and backward), where known. ``disturbed``: the run was
+    measured on the machine at hand while that machine was moving.
     """
 
     run_id: str
@@ -136,37 +138,34 @@ class RunFacts:
     disturbed: bool = False
 
     def to_mapping(self) -> dict[str, Any]:
-        made = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {**made, "assumed": list(self.assumed), "differs": dict(self.differs), "switches": list(self.switches)}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**values, "assumed": list(self.assumed), "differs": dict(self.differs), "switches": list(self.switches)}
 
 
 def row_from_mapping(mapping: Mapping[str, Any]) -> Row:
-    """A row read back from ``results.json``; columns of a newer schema are an error (TypeError names them)."""
+    """Returns the row in an entry of ``results.json``; columns of a newer schema are an error (TypeError names them)."""
     return Row(**mapping)
 
 
 def unique(rows: Iterable[Row]) -> list[Row]:
-    """Each run × predictor × fit once, first occurrence kept: a run that two suites select counts once."""
-    kept: dict[tuple[str, str, str], Row] = {}
+    """Returns each run × predictor × fit once, first occurrence kept: a run that two suites select counts once."""
+    by_key: dict[tuple[str, str, str], Row] = {}
     for row in rows:
-        kept.setdefault((row.run_id, row.predictor, row.fit), row)
-    return list(kept.values())
+        by_key.setdefault((row.run_id, row.predictor, row.fit), row)
+    return list(by_key.values())
 
 
 def parted(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
-    """The rows that count, and those that their sources doubt: :attr:`Evaluation.rows` and :attr:`Evaluation.doubted`."""
+    """Splits rows into :attr:`Evaluation.rows`, which count, and :attr:`Evaluation.doubted`, which their sources doubt."""
     every = tuple(rows)
     return tuple(row for row in every if not row.doubt), tuple(row for row in every if row.doubt)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Rows in the order cases × predictors × fits, and the facts of each run.
-
-    ``observed``: predictor → what its projections of these runs can teach.
-    ``doubted``: the rows of runs that their sources doubt. They stand apart: nothing is fitted on them, and no figure or
-    gate counts them.
-    """
+    """The rows of an evaluation in the order cases × predictors × fits, and the facts of each run. ``observed``: by
+    predictor, the observations that its projections of these runs give. ``doubted``: the rows of runs that their sources
+    doubt. Nothing is fitted on doubted rows, and no figure or gate counts them."""
 
     rows: tuple[Row, ...]
     facts: Mapping[str, RunFacts]
@@ -175,11 +174,11 @@ class Evaluation:
 
     @property
     def every(self) -> tuple[Row, ...]:
-        """What a file of results holds: the doubted rows behind the others."""
+        """Returns all rows as a file of results holds them: the doubted rows behind the others."""
         return (*self.rows, *self.doubted)
 
     def marked(self, disturbed: Collection[str]) -> Evaluation:
-        """The same with these runs as disturbed."""
+        """Returns the evaluation with the runs of the ids ``disturbed`` marked as disturbed."""
         facts = {name: replace(fact, disturbed=name in disturbed) for name, fact in self.facts.items()}
         return replace(self, facts=facts) if disturbed else self
 
@@ -189,19 +188,19 @@ class Evaluation:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """All rows as :mod:`harness.contracts.frame` has them."""
+        """Returns the rows, without the doubted ones, as a frame of :mod:`harness.contracts.frame`."""
         from harness.contracts import frame
 
         return frame.of(self.rows, self.facts)
 
     @cached_property
     def once(self) -> pd.DataFrame:
-        """:attr:`frame` with every run × predictor × fit once."""
+        """Returns :attr:`frame` with every run × predictor × fit once."""
         from harness.contracts import frame
 
         return frame.once(self.frame)
 
     @property
     def predictors(self) -> list[str]:
-        """In order of appearance."""
+        """Returns the names of the predictors in order of first appearance."""
         return list(dict.fromkeys(row.predictor for row in self.every))

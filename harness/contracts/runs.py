@@ -1,4 +1,4 @@
-"""What the harness compares: measured runs, cases, predictions and the public result rows."""
+"""Measured runs and cases, which the harness compares, and the predictions that it makes of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BREAKDOWN = ("compute_s", "host_s", "bubble_s", "tp_s", "ep_s", "cp_s", "pp_s", 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where a figure comes from. ``kind``: ``log``, ``table``, ``figure``, ``issue``, …"""
+    """The publication that a figure comes from. ``kind``: ``log``, ``table``, ``figure``, ``issue``, …"""
 
     title: str
     revision: str = ""
@@ -35,12 +35,13 @@ class Stack:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The figures of a run. Step time and TGS are both filled (one derived from the other: ``derived`` says which).
+    """The measured figures of a run. Step time and TGS (tokens/s/GPU) are both filled; ``derived`` names the figures
+    that were computed from others.
 
     ``memory_kind``: ``allocated``, ``reserved``, ``device`` or None where the source does not say. ``memory_rank``: the
-    pipeline rank that the figure is of; None: the fullest.
-    ``status``: ``ok`` or ``out-of-memory`` (the run failed for lack of memory: then no time, but perhaps
-    ``failed_allocation_gib``, the block that it asked for and did not get).
+    pipeline rank whose memory the figure gives; None: the fullest. ``status``: ``ok`` or ``out-of-memory`` (the run
+    failed for lack of memory: then no time, but perhaps ``failed_allocation_gib``, the block that it asked for and did
+    not get).
     """
 
     step_seconds: float | None = None
@@ -57,7 +58,7 @@ class Measured:
 
     @property
     def exists(self) -> bool:
-        """Whether somebody ran it: any figure of it, or that it failed for lack of memory. A case has neither."""
+        """Tells whether somebody ran it: it has a figure, or failed for lack of memory. A case has neither."""
         figures = (self.step_seconds, self.tgs, self.tflops_per_gpu, self.peak_memory_gib)
         return self.status != "ok" or any(figure is not None for figure in figures)
 
@@ -106,10 +107,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What a predictor says of a run.
-
-    ``status``: ``ok``, ``unsupported``, ``invalid``, ``no-measurement`` or ``out-of-memory``.
-    """
+    """A predictor's answer. ``status``: ``ok``, ``unsupported``, ``invalid``, ``no-measurement`` or ``out-of-memory``."""
 
     status: str
     reason: str = ""

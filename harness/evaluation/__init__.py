@@ -1,1 +1,1 @@
-"""Cases × predictors × fits → rows, and how long it takes."""
+"""Projects cases with every predictor, corrects them by every fit, gives rows, and measures how long that takes."""

@@ -1,4 +1,4 @@
-"""Cases × predictors × fits → result rows. The one loop of the harness; order is kept and nothing is dropped."""
+"""Projects cases with every predictor and corrects them by every fit; the order is kept and nothing is dropped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MIN_PARALLEL = 64
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A run as one suite selects it (``suite`` is empty for runs given by file)."""
+    """A run as one suite selects it; ``suite`` is empty for runs given by file."""
 
     suite: str
     run: MeasuredRun
@@ -47,17 +47,17 @@ def evaluate(
     progress: Progress | None = None,
     evidence: Mapping[str, Sequence[Observation]] | None = None,
 ) -> Evaluation:
-    """Project every selected run with every predictor, correct it by what was measured elsewhere, and return the rows.
+    """Projects every selected run with every predictor and returns the rows, corrected by what was measured elsewhere.
 
-    ``evidence``: what corrections and intervals are learnt from, by predictor; a predictor without any, or None: from the
-    selected runs. A run that several suites select is projected once. ``progress(done, total)`` is called after each
-    projection.
+    ``evidence``: the observations, by predictor, from which corrections and intervals are learnt; a predictor without
+    any, or None: from the selected runs. A run that several suites select is projected once. ``progress(done, total)``
+    is called after each projection.
     """
     runs = {s.run.id: s.run for s in selected}
     facts = {run.id: run_facts(run) for run in runs.values()}
     tasks = [(tool, run) for run in runs.values() for tool in tools]
-    made = _predict_all(tasks, jobs, progress)
-    predictions = {(tool.name, run.id): p for (tool, run), p in zip(tasks, made, strict=True)}
+    results = _predict_all(tasks, jobs, progress)
+    predictions = {(tool.name, run.id): p for (tool, run), p in zip(tasks, results, strict=True)}
     known = evidence or {}
     fitted = {
         tool.name: _fit(tool.name, _observed(runs.values(), facts, predictions, tool.name), known.get(tool.name))
@@ -77,30 +77,30 @@ def evaluate(
 
 @dataclass(frozen=True)
 class _Fitted:
-    """Of one predictor: what its projections teach, and estimates by fit and run id."""
+    """The observations of one predictor, and its estimates by fit and run id."""
 
     seen: tuple[Observation, ...]
     by_fit: Mapping[str, Mapping[str, Estimate]]
 
 
 def _fit(name: str, seen: Sequence[Observation], evidence: Sequence[Observation] | None) -> _Fitted:
-    """Each row by the evidence without its source, and by what the package carries."""
+    """Estimates each row by the evidence without its source, and by the packaged posterior."""
     teaching = [o for o in (seen if evidence is None else evidence) if math.isfinite(o.log_ratio)]
     if not teaching:
         return _Fitted(tuple(seen), {fit: {} for fit in FITS})
     packaged = posterior.load()
     ours = name in predictors.MODES
-    # of a device that no vendor of these runs made, such as the processor at hand, they say nothing
+    # The evidence says nothing of a device without a vendor in the catalogue, such as the CPU of this machine.
     asked = seen if evidence is None else [o for o in seen if _vendor(o.facts.gpu)]
-    looked = [] if ours else [o for o in observations.looks() if math.isfinite(o.log_ratio)]
-    known = Conditioned.of(teaching, held.prior_of(packaged, () if ours else teaching, looked))
+    looks = [] if ours else [o for o in observations.looks() if math.isfinite(o.log_ratio)]
+    conditioned = Conditioned.of(teaching, held.prior_of(packaged, () if ours else teaching, looks))
     tail = packaged.tail[0] if ours else None
     return _Fitted(
         tuple(seen),
         {
             "uncalibrated": {},
-            "shipped": {o.run_id: _shipped(packaged, o) for o in asked} if ours else held.all_in(known, asked),
-            "heldout": held.estimates(known, asked, tail),
+            "shipped": {o.run_id: _shipped(packaged, o) for o in asked} if ours else held.all_in(conditioned, asked),
+            "heldout": held.estimates(conditioned, asked, tail),
         },
     )
 
@@ -110,7 +110,7 @@ def _vendor(gpu: str) -> str:
 
 
 def _shipped(packaged: Posterior, row: Observation) -> Estimate:
-    """What a user of the package is told of this run, whose source it does not know."""
+    """Returns the estimate that a user of the package gets for this run, whose source the package does not know."""
     log, variance = packaged.log_ratio(replace(row.facts, source="own"))
     spread = math.sqrt(variance)
     return Estimate(log=log, deviation=spread, half=packaged.tail[0] * spread)
@@ -122,7 +122,7 @@ def _observed(
     predictions: Mapping[tuple[str, str], Prediction],
     name: str,
 ) -> list[Observation]:
-    """What can be projected; cases (nothing measured) and doubted runs among it are estimated and teach nothing."""
+    """Returns the observations of all runs with a projected step, of which cases and doubted runs teach nothing."""
     law = posterior.load().law
     return [
         observations.observation(run, publisher(facts[run.id].source), p, law)
@@ -132,7 +132,7 @@ def _observed(
 
 
 def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction, estimate: Estimate | None) -> Row:
-    """The row of one prediction, its step time (and every part of it) as the estimate has it, with its interval."""
+    """Returns the row of one prediction, its step time and parts multiplied by the estimate, with its interval."""
     run, p = selected.run, prediction
     factor = 1.0 if estimate is None else estimate.value
     step = None if p.step_seconds is None else p.step_seconds * factor
@@ -179,16 +179,16 @@ def _relative(projected: float | None, measured: float | None) -> float | None:
 def _predict_all(
     tasks: Sequence[tuple[Predictor, MeasuredRun]], jobs: int, progress: Progress | None
 ) -> list[Prediction]:
-    """In the order of ``tasks``; in further processes what costs, where there is enough of it to repay them."""
-    made = [tool.recalled(run) if isinstance(tool, Remembering) else None for tool, run in tasks]
-    missing = [task for task, known in zip(tasks, made, strict=True) if known is None]
+    """Returns the predictions in the order of ``tasks``, made in further processes where that is worth their start."""
+    recalled = [tool.recalled(run) if isinstance(tool, Remembering) else None for tool, run in tasks]
+    missing = [task for task, known in zip(tasks, recalled, strict=True) if known is None]
     if jobs <= 1 or sum(tool.name != BASELINE for tool, _ in missing) < MIN_PARALLEL:
-        return _filled(made, map(_predict_one, missing), progress)
+        return _filled(recalled, map(_predict_one, missing), progress)
     from concurrent.futures import ProcessPoolExecutor
 
     with ProcessPoolExecutor(max_workers=jobs) as pool:
         chunk = max(1, len(missing) // (jobs * 16))
-        return _filled(made, pool.map(_predict_one, missing, chunksize=chunk), progress)
+        return _filled(recalled, pool.map(_predict_one, missing, chunksize=chunk), progress)
 
 
 def _predict_one(task: tuple[Predictor, MeasuredRun]) -> Prediction:
@@ -199,16 +199,16 @@ def _predict_one(task: tuple[Predictor, MeasuredRun]) -> Prediction:
 def _filled(
     known: Sequence[Prediction | None], rest: Iterator[Prediction], progress: Progress | None
 ) -> list[Prediction]:
-    """``known`` with the next of ``rest`` for each None."""
-    kept: list[Prediction] = []
-    for each in known:
-        kept.append(next(rest) if each is None else each)
+    """Returns ``known`` with each None replaced by the next of ``rest``."""
+    predictions: list[Prediction] = []
+    for prediction in known:
+        predictions.append(next(rest) if prediction is None else prediction)
         if progress:
-            progress(len(kept), len(known))
-    return kept
+            progress(len(predictions), len(known))
+    return predictions
 
 
 def tools_for(mode: str, extra: Iterable[str] = (), settings: Settings = DEFAULT) -> tuple[Predictor, ...]:
-    """The predictors of ``--mode`` (``simulate``, ``benchmark``, ``both``), those of ``--with``, and the baseline."""
-    ours = predictors.MODES if mode == "both" else (mode,)
-    return predictors.load((*ours, *extra, predictors.BASELINE), settings)
+    """Returns the predictors of ``--mode`` (``simulate``, ``benchmark``, ``both``) and ``--with``, and the baseline."""
+    modes = predictors.MODES if mode == "both" else (mode,)
+    return predictors.load((*modes, *extra, predictors.BASELINE), settings)

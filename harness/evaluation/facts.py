@@ -1,4 +1,4 @@
-"""The facts of a run that the reports need beside its rows."""
+"""The facts of a run that reports need beside its rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from projector.workload.structure import to_mapping
 
 
 def facts_of(run: MeasuredRun) -> RunFacts:
-    """Facts of one run; a GPU outside the catalogue has no architecture and no vendor."""
-    arch, vendor = _silicon(run.gpu)
+    """Returns the facts of one run; a GPU outside the catalogue has no architecture and no vendor."""
+    arch, vendor = _arch_and_vendor(run.gpu)
     m = run.measured
     recipe = to_mapping(run.recipe) if run.recipe else {}
     return RunFacts(
@@ -40,18 +40,18 @@ def _flops(run: MeasuredRun) -> float | None:
     return flops_per_token(run.workload, "megatron-2026-05")
 
 
-def _silicon(gpu: str) -> tuple[str, str]:
+def _arch_and_vendor(gpu: str) -> tuple[str, str]:
     from projector.hardware import catalogue
 
     if not catalogue.knows_gpu(gpu):
         return "", ""
-    found = catalogue.gpu(gpu)
-    return found.arch, found.vendor
+    known = catalogue.gpu(gpu)
+    return known.arch, known.vendor
 
 
 def _configuration(run: MeasuredRun, recipe: Mapping[str, object]) -> dict[str, str]:
-    """Whatever may distinguish a run from its neighbours in a group, as text."""
-    made: dict[str, object] = {
+    """Returns as text all that may distinguish a run from the others of its group."""
+    values: dict[str, object] = {
         "gpu": run.gpu,
         "gpus": run.gpus,
         "model": run.model_name or (run.model.name if run.model else ""),
@@ -60,5 +60,5 @@ def _configuration(run: MeasuredRun, recipe: Mapping[str, object]) -> dict[str, 
         **run.switches,
     }
     if run.model is not None:
-        made["num_layers"] = run.model.num_layers
-    return {key: str(value) for key, value in {**made, **recipe}.items()}
+        values["num_layers"] = run.model.num_layers
+    return {key: str(value) for key, value in {**values, **recipe}.items()}

@@ -1,8 +1,6 @@
-"""The first projection of a run that nobody here has looked at, kept as it came out: what a user of a new source meets.
-
-A look is made once. What was projected before the file of looks began stands in the checked-in results and counts as
-looked at; later changes of a model or of a profile never change a look.
-"""
+"""Looks: the first projection of a run that nobody here has seen, kept as it came out, which is what a user with a new
+source meets. A look is made once. What was projected before the file of looks began stands in the checked-in results and
+counts as looked at; later changes of a model or of a profile never change a look."""
 
 from __future__ import annotations
 
@@ -29,11 +27,11 @@ FILE = Path("reports/first_look.csv")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Throughputs in tokens/s/GPU; ``error`` = projected / measured − 1, before any correction; ``expected``, ``low`` and
-    ``high``: what the posterior of that time made of the projection, None where it said nothing. ``status``,
-    ``reason``: as in :class:`Row`. ``revision``: of the checkout that looked. ``model``, ``assumed``, ``law``,
-    ``shares``: as :class:`projector.effects.Facts` has them, of the projection that was looked at; of looks at
-    revisions before d7e0288, which kept none, of that one."""
+    """One first look. Throughputs in tokens/s/GPU; ``error`` = projected / measured − 1, before any correction;
+    ``expected``, ``low`` and ``high``: what the posterior of that time made of the projection, None where it said
+    nothing. ``status``, ``reason``: as in :class:`Row`. ``revision``: of the checkout that looked. ``model``,
+    ``assumed``, ``law``, ``shares``: as :class:`projector.effects.Facts` has them, of the projection that was looked at;
+    for looks at revisions before d7e0288, which kept none, of the projection by d7e0288."""
 
     run_id: str
     publisher: str
@@ -57,7 +55,7 @@ class Look:
 
     @property
     def observation(self) -> Observation | None:
-        """What the look teaches; None where its shares were not kept."""
+        """Returns what a calibration learns from the look; None where its shares are missing or it is doubted."""
         if not self.shares or self.doubt:
             return None
         pairs = (word.rsplit(" ", 1) for word in self.shares.split("|"))
@@ -76,7 +74,7 @@ class Look:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measurement fell into the interval; None where there is none."""
+        """Tells whether the measurement lies in the interval; None where there is no interval."""
         return None if self.low is None or self.high is None else self.low <= self.measured <= self.high
 
 
@@ -87,7 +85,7 @@ DIGITS = 6
 
 
 def due(runs: Iterable[MeasuredRun], seen: Iterable[str]) -> list[MeasuredRun]:
-    """Runs with a whole configuration and a measured throughput that are not among the ids ``seen``."""
+    """Returns the runs with a whole configuration and a measured throughput that are not among the ids ``seen``."""
     known = frozenset(seen)
     return [run for run in runs if not run.problem and run.measured.tgs and run.id not in known]
 
@@ -95,23 +93,24 @@ def due(runs: Iterable[MeasuredRun], seen: Iterable[str]) -> list[MeasuredRun]:
 def look(
     runs: Sequence[MeasuredRun], tool: Predictor, revision: str, progress: Callable[[int, int], None] | None = None
 ) -> list[Look]:
-    """One look a run, in order, of those that can be projected: what is refused is looked at when it no longer is."""
-    made = []
+    """Returns one look for each run that can be projected, in order; a run that is refused is looked at when it no
+    longer is. ``progress(done, total)`` is called after each run."""
+    looks = []
     for done, run in enumerate(runs, start=1):
         p = tool.predict(run)
         if p.step_seconds is not None:
-            made.append(_look(run, p, p.step_seconds, revision))
+            looks.append(_look(run, p, p.step_seconds, revision))
         if progress:
             progress(done, len(runs))
-    return made
+    return looks
 
 
 def _look(run: MeasuredRun, p: Prediction, step_seconds: float, revision: str) -> Look:
     measured = run.measured.tgs or math.nan
     rate = run.workload.tokens_per_step / run.gpus
-    known = posterior.load()
-    facts = observation(run, "own", p, known.law).facts
-    told = known.expect(facts)
+    known_posterior = posterior.load()
+    facts = observation(run, "own", p, known_posterior.law).facts
+    expected = known_posterior.expect(facts)
     projected = rate / step_seconds
     return Look(
         run_id=run.id,
@@ -122,9 +121,9 @@ def _look(run: MeasuredRun, p: Prediction, step_seconds: float, revision: str) -
         doubt=run.doubt,
         measured=measured,
         projected=projected,
-        expected=rate / told.middle,
-        low=rate / told.high,
-        high=rate / told.low,
+        expected=rate / expected.middle,
+        low=rate / expected.high,
+        high=rate / expected.low,
         error=projected / measured - 1.0,
         status=p.status,
         reason=p.reason,
@@ -137,7 +136,7 @@ def _look(run: MeasuredRun, p: Prediction, step_seconds: float, revision: str) -
 
 
 def read(path: Path) -> list[Look]:
-    """The looks of a file, none where there is no file. Raises :class:`InputError` with every mistake."""
+    """Returns the looks in a file, none where there is no file. Raises :class:`InputError` with every mistake."""
     if not path.exists():
         return []
     columns, rows = csv_file.read(path, "a file that `harness first-look` wrote")
@@ -162,9 +161,9 @@ def read(path: Path) -> list[Look]:
 
 
 def append(path: Path, looks: Sequence[Look]) -> None:
-    """``looks`` behind those that ``path`` holds; what stands there stays to the letter."""
+    """Writes ``looks`` behind those that the file ``path`` holds, whose text stays as it is."""
     before = read_text(path, "a file of looks") if path.exists() else csv_file.text(_COLUMNS)
-    write_whole(path, before + csv_file.text(*([_cell(getattr(each, name)) for name in _COLUMNS] for each in looks)))
+    write_whole(path, before + csv_file.text(*([_cell(getattr(look, name)) for name in _COLUMNS] for look in looks)))
 
 
 def _cell(value: object) -> object:

@@ -1,4 +1,4 @@
-"""What becomes of every experiment in a folder: projected, or refused and why."""
+"""Projects every experiment in a folder and says of each what came out, or why it was refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _VERDICTS = {"fits": "fits", "tight": "may not fit", "too-close": "too close to 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One experiment. ``reason`` is empty where it was projected; ``wrong``: the file, not its architecture, is why."""
+    """The outcome of one experiment. ``reason`` is empty where it was projected; ``wrong``: it was refused because its
+    file is wrong, not because the projector does not model it."""
 
     backend: str
     file: str
@@ -43,53 +44,49 @@ class Line:
 
 
 def experiments(folder: Path) -> list[Path]:
-    """Primus experiments below ``folder``, sorted by path. Raises :class:`InputError` where there is none.
-
-    Presets are no experiments, nor are files that name neither modules nor a file to extend.
-    """
+    """Returns the Primus experiments below ``folder``, sorted by path. Raises :class:`InputError` where there is none.
+    Presets are no experiments, nor are files that name neither modules nor a file to extend."""
     if not folder.is_dir():
         raise InputError(
             [Problem(str(folder), "", "no such folder", "a folder with experiments, as in a Primus checkout")]
         )
     files = (path for path in sorted(folder.rglob("*.yaml")) if _PRESETS not in path.as_posix())
-    found = [path for path in files if kind_of(read(path, {}, [])) == "primus"]
-    if not found:
+    chosen = [path for path in files if kind_of(read(path, {}, [])) == "primus"]
+    if not chosen:
         raise InputError([Problem(str(folder), "", "no experiment", "YAML files with modules: of Primus below it")])
-    return found
+    return chosen
 
 
 def lines(folder: Path, files: Sequence[Path], gpu: str | None = None) -> Iterator[Line]:
-    """One :class:`Line` a file, in order; nothing of the environment or of the place of ``folder`` shows in it.
-
-    ``gpu``: where neither the folder nor the platform of an experiment names one.
-    """
+    """Yields one :class:`Line` for each file, in order; neither the environment nor the place of ``folder`` shows in it.
+    ``gpu``: the GPU where neither the folder nor the platform of an experiment names one."""
     for path in files:
         name = path.relative_to(folder).as_posix()
         backend = _backend(path)
         try:
             loaded = primus.load(path, env={})
             cluster = _cluster(loaded.cluster or gpu, path)
-            made = project(loaded.workload(_gpus(loaded, cluster)), cluster)
+            projection = project(loaded.workload(_gpus(loaded, cluster)), cluster)
         except Unsupported as error:
             yield Line(backend=backend, file=name, reason=str(error))
         except InputError as error:
             reason = "; ".join(_relative(problem, folder) for problem in error.problems[:2])
             yield Line(backend=backend, file=name, reason=reason, wrong=True)
         else:
-            yield _line(backend, name, made, cluster)
+            yield _line(backend, name, projection, cluster)
 
 
-def _line(backend: str, name: str, made: Projection, cluster: Cluster) -> Line:
-    workload = made.resolved.workload
+def _line(backend: str, name: str, projection: Projection, cluster: Cluster) -> Line:
+    workload = projection.resolved.workload
     return Line(
         backend=backend,
         file=name,
         model=workload.model.name,
         gpus=f"{workload.gpus} × {cluster.gpu.name}",
-        step_seconds=made.step_seconds,
-        tgs=made.tgs,
-        memory_gib=made.memory.device / _GIB,
-        verdict=_VERDICTS.get(made.memory.status, "out of memory"),
+        step_seconds=projection.step_seconds,
+        tgs=projection.tgs,
+        memory_gib=projection.memory.device / _GIB,
+        verdict=_VERDICTS.get(projection.memory.status, "out of memory"),
     )
 
 
@@ -116,7 +113,7 @@ def _cluster(name: str | None, path: Path) -> Cluster:
 
 
 def _gpus(loaded: Loaded, cluster: Cluster) -> int:
-    """As many as the fewest whole hosts that hold the parallel groups have: what the command line takes, too."""
+    """Returns the GPUs of the fewest whole hosts that hold the parallel groups, as the command line chooses them."""
     recipe = loaded.recipe
     if recipe is None:
         return cluster.gpus_per_host
@@ -124,13 +121,13 @@ def _gpus(loaded: Loaded, cluster: Cluster) -> int:
 
 
 def _relative(problem: Problem, folder: Path) -> str:
-    """The problem with the place of its file in ``folder``."""
+    """Returns the problem with its file named relative to ``folder``, where it lies inside."""
     place, root = Path(problem.where).resolve(), folder.resolve()
     return str(replace(problem, where=place.relative_to(root).as_posix()) if place.is_relative_to(root) else problem)
 
 
 def markdown(made: Sequence[Line]) -> str:
-    """The report: totals a backend, what the refusals are about, then a table a backend."""
+    """Returns the report as Markdown: totals for each backend, reasons of refusals, then a table for each backend."""
     backends = sorted({line.backend for line in made})
     counted = Counter(line.reason for line in made if line.reason and not line.wrong)
     refused = sorted(counted.items(), key=lambda item: (-item[1], item[0]))

@@ -1,4 +1,4 @@
-"""Measured runs of logs and tables, each beside what measured runs of others let expect of it."""
+"""Judges measured runs of logs and tables by the step time that measured runs of others let expect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from projector.errors import InputError, NoMeasurement, Problem, Unsupported, ra
 from projector.expectation import Knowledge, facts_of
 
 _INSIDE = ("compute_s", "host_s", "tp_s", "ep_s", "cp_s", "pp_s", "bubble_s")
-#: What timers of Megatron-LM span, by name: parts of a projection, timers that are added, and those that are taken off.
+#: Spans of Megatron-LM's timers: name, parts of a projection, timers that are added, timers that are taken off.
 #: ``optimizer`` begins behind the reduction of gradients and ends behind the gathering of parameters
 #: (NVIDIA/Megatron-LM, megatron/training/training.py, and megatron/core/optimizer/distrib_optimizer.py).
 _SPANS = (
@@ -29,17 +29,17 @@ _SPANS = (
 
 
 def judged(paths: Sequence[Path], said: Context) -> tuple[list[Judged], tuple[Problem, ...]]:
-    """The runs of logs and tables, each judged, and what is wrong with files that could not be read. ``said``: what the
-    logs do not say. Raises :class:`InputError` where no file can be read."""
-    made = ingest(paths, said=said)
-    timers = {log.run.id: dict(timers_of(log.record)) for log in made.logs}
-    rows = {row.id: row for row in made.rows}
-    every = [_judged(run, timers.get(run.id, {}), rows[run.id]) for run in made.runs]
-    return every, made.problems
+    """Returns the runs of logs and tables, each judged, and the problems of files that could not be read. ``said``: the
+    context that the logs do not state. Raises :class:`InputError` where no file can be read."""
+    ingested = ingest(paths, said=said)
+    timers = {log.run.id: dict(timers_of(log.record)) for log in ingested.logs}
+    rows = {row.id: row for row in ingested.rows}
+    judgements = [_judged(run, timers.get(run.id, {}), rows[run.id]) for run in ingested.runs]
+    return judgements, ingested.problems
 
 
 def score(log: Path, config: Path | None, gpu: str | None, gpus: int | None) -> list[dict[str, Any]]:
-    """The verdicts on one log as values, for the projector's entry point. Raises :class:`InputError`."""
+    """Returns the verdicts on one log as values, for the projector's entry point. Raises :class:`InputError`."""
     every, problems = judged([log], read_context(config, gpu, gpus))
     raise_all(problems)
     return values(every)
@@ -68,7 +68,7 @@ def _judged(run: MeasuredRun, timers: Mapping[str, float], row: RowReport) -> Ju
 
 
 def _spans(breakdown: Mapping[str, float], scale: float, timers: Mapping[str, float]) -> tuple[Span, ...]:
-    """The parts whose first timer the log has."""
+    """Returns the spans whose first timer the log has; ``scale``: expected over projected seconds."""
     return tuple(
         Span(
             name=name,

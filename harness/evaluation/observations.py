@@ -1,8 +1,8 @@
-"""What the runs of ``measured/`` teach of each predictor, as a file beside the reports: corrections and intervals of any run
-come from all of it less what is held out, never from the runs that happen to be evaluated with it.
+"""The file of what the runs of ``measured/`` teach of each predictor. Corrections and intervals of any run are learnt
+from the whole file less what is held out, never from the runs that happen to be evaluated with it.
 
-``harness figures --out`` writes it: one line a measured run and predictor, with ln(measured / projected step time) and what
-:class:`projector.effects.Facts` says beside.
+``harness figures --out`` writes the file: one line for each measured run and predictor, with ln(measured / projected
+step time) and the fields of :class:`projector.effects.Facts`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from projector.io.files import read_text
 
 FILE = "observations.csv"
 LOOKS = "first_look.csv"
-#: Of a checkout, and of an installed package (pyproject.toml, force-include).
+#: The reports' folders of a checkout, and of an installed package (pyproject.toml, force-include).
 _FOLDERS = (shelf.PACKAGED.parent / "reports", shelf.PACKAGED / "reports")
 _WORDS = ("predictor", "run_id", "source", "family", "model", "framework", "gpu", "assumed")
 _FIGURES = ("log_ratio", "step_seconds", "tokens", "law", *PARTS)
@@ -34,7 +34,8 @@ _BETWEEN = "|"
 
 
 def observation(run: MeasuredRun, source: str, p: Prediction, law: Mapping[str, float]) -> Observation:
-    """What the projection ``p`` of ``run`` teaches. ``law``: coefficients of :mod:`projector.reference_law`."""
+    """Returns the observation that the projection ``p`` of ``run`` gives. ``law``: coefficients of
+    :mod:`projector.reference_law`. Its ``log_ratio`` is NaN where the run was not measured, or its source doubts it."""
     step = p.step_seconds or math.nan
     workload = run.workload
     facts = facts_of(
@@ -56,7 +57,7 @@ def observation(run: MeasuredRun, source: str, p: Prediction, law: Mapping[str, 
 
 
 def text(observed: Mapping[str, Sequence[Observation]]) -> str:
-    """The file's text: of every predictor the observations that teach, figures to six significant digits."""
+    """Returns the text of the file: for every predictor the observations that teach, figures to six significant digits."""
     rows: list[tuple[object, ...]] = [(*_WORDS, *_FIGURES)]
     for predictor, seen in observed.items():
         for o in seen:
@@ -70,12 +71,12 @@ def text(observed: Mapping[str, Sequence[Observation]]) -> str:
 
 
 def parse(content: str, where: str) -> dict[str, tuple[Observation, ...]]:
-    """By predictor. Raises :class:`InputError` with every line that is none."""
+    """Returns the observations of a file's text by predictor. Raises :class:`InputError` with every line that is none."""
     reader = csv.reader(io.StringIO(content))
     head = tuple(next(reader, ()))
     if head != (*_WORDS, *_FIGURES):
         raise InputError([Problem(where, "", ",".join(head), ",".join((*_WORDS, *_FIGURES)))])
-    found: dict[str, list[Observation]] = {}
+    by_predictor: dict[str, list[Observation]] = {}
     problems: list[Problem] = []
     for number, cells in enumerate(reader, start=2):
         try:
@@ -83,9 +84,9 @@ def parse(content: str, where: str) -> dict[str, tuple[Observation, ...]]:
         except ValueError:
             problems.append(Problem(where, f"line {number}", ",".join(cells), "words, then finite figures"))
         else:
-            found.setdefault(predictor, []).append(seen)
+            by_predictor.setdefault(predictor, []).append(seen)
     raise_all(problems)
-    return {predictor: tuple(rows) for predictor, rows in found.items()}
+    return {predictor: tuple(rows) for predictor, rows in by_predictor.items()}
 
 
 def _observation(cells: Sequence[str]) -> tuple[str, Observation]:
@@ -115,13 +116,14 @@ def _observation(cells: Sequence[str]) -> tuple[str, Observation]:
 
 @cache
 def packaged() -> dict[str, tuple[Observation, ...]] | None:
-    """Those of the project's own measured runs, from a checkout or an installed package; None where there are none."""
+    """Returns the observations of the project's own measured runs by predictor, from a checkout or an installed package;
+    None where there is no such file."""
     path = _packaged(FILE)
     return None if path is None else parse(read_text(path, "what measured runs teach"), str(path))
 
 
 def looks(path: Path | None = None) -> list[Observation]:
-    """First looks as observations, of the projections that were looked at: of a file, or those of the package."""
+    """Returns first looks as observations, of the projections that were looked at, from ``path`` or the package's file."""
     from harness.evaluation import first_look
 
     path = path or _packaged(LOOKS)

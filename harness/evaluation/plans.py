@@ -1,4 +1,4 @@
-"""What is planned for whole runs that were published: from the rate of their own steps, and from a projection of them."""
+"""Plans of whole published runs: one from the rate of their own steps, one from a projection of them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SCOPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A published run beside its plans. ``own``: from the rate of its steps; ``planned``: from a projection of its case, or
-    the reason (``refused``); ``goodput``: what failures leave at its size; ``interruptions``, ``kilowatts`` (of one GPU in
-    the scope of the source): low, middle, high."""
+    """A published run beside its plans. ``own``: from the rate of its steps; ``planned``: from a projection of its case,
+    or the reason (``refused``); ``goodput``: what failures leave at its size; ``interruptions``, ``kilowatts`` (of one
+    GPU in the scope of the source): low, middle, high."""
 
     total: Total
     own: Forecast | None
@@ -35,36 +35,36 @@ class Held:
     kilowatts: tuple[float, ...] | None
 
     def inside(self, found: Forecast | None) -> bool | None:
-        """Whether the published hours lie within the interval."""
+        """Tells whether the published GPU-hours lie within the interval of a forecast; None where either is missing."""
         if found is None or self.total.gpu_hours is None:
             return None
         return bool(found.low.gpu_hours <= self.total.gpu_hours <= found.high.gpu_hours)
 
 
 def held(totals: Iterable[Total]) -> list[Held]:
-    return [_one(total) for total in totals]
+    return [_beside_plans(total) for total in totals]
 
 
-def _one(total: Total) -> Held:
+def _beside_plans(total: Total) -> Held:
     at_size = _forecast(total, total.tokens or 1e12, 1.0)
     refused, planned = "", None
     if total.case is not None and total.tokens is not None:
         try:
             cluster = catalogue.cluster(total.case.cluster or "")
-            load = total.case.workload()
+            workload = total.case.workload()
             planned = plan(
-                load, cluster, total.tokens, ASSUMPTIONS, assumed=total.case.assumed, grow=False, published=True
+                workload, cluster, total.tokens, ASSUMPTIONS, assumed=total.case.assumed, grow=False, published=True
             )
         except (InputError, Unsupported) as error:
             refused = str(error).partition("\n")[0]
-    own = None
+    by_rate = None
     if total.tokens is not None and total.tgs is not None:
-        own = _forecast(total, total.tokens, total.tgs * total.gpus)
+        by_rate = _forecast(total, total.tokens, total.tgs * total.gpus)
     figures: list[Figures] = [at_size.low, at_size.middle, at_size.high]
-    low, middle, high = (float(each.goodput) for each in figures)
+    low, middle, high = (float(figure.goodput) for figure in figures)
     return Held(
         total=total,
-        own=own,
+        own=by_rate,
         planned=planned,
         refused=refused,
         goodput=(low, middle, high),
@@ -74,7 +74,7 @@ def _one(total: Total) -> Held:
 
 
 def _forecast(total: Total, tokens: float, tokens_a_second: float) -> Forecast:
-    """With steps of one second."""
+    """Forecasts a run of ``tokens`` at a rate of ``tokens_a_second``, with steps of one second."""
     watts = catalogue.gpu(total.gpu).tdp_watts if total.gpu else 1.0
     run = Run(tokens=tokens, tokens_per_step=tokens_a_second, gpus=total.gpus, watts=watts)
     return forecast(run, {**ASSUMPTIONS, "step_seconds": Parameter(1.0)})
@@ -90,7 +90,7 @@ def _interruptions(total: Total) -> tuple[float, ...] | None:
 def _kilowatts(total: Total) -> tuple[float, ...] | None:
     if total.mwh is None or total.gpu is None:
         return None
-    found = [catalogue.gpu(total.gpu).tdp_watts / 1e3] * 3
+    kilowatts = [catalogue.gpu(total.gpu).tdp_watts / 1e3] * 3
     for name in _SCOPES[total.of]:
-        found = [each * end for each, end in zip(found, ends(ASSUMPTIONS[name]), strict=True)]
-    return tuple(found)
+        kilowatts = [power * end for power, end in zip(kilowatts, ends(ASSUMPTIONS[name]), strict=True)]
+    return tuple(kilowatts)

@@ -1,8 +1,8 @@
-"""Platforms side by side: what each row reaches of its device's dense peak, what it should reach, what may be compared.
+"""Platforms side by side: the utilisation of each row, the rate that it should reach, and which rows may be compared.
 
 A peak is the best measured row of a device and a model. FLOP of a token are 6 for each parameter that a token meets
-(forward, and backward twice that), without attention, as comparisons of platforms usually count. Utilisation is against the
-dense peak of the row's precision, whatever its source divided by.
+(forward, and backward twice that), without attention, as comparisons of platforms usually count. Utilisation is against
+the dense peak of the row's precision, whatever its source divided by.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from projector.workload.parameters import count
 SLOW = 0.4
 #: Least utilisation of the dense peak of each grade, best first (TPrimat's README: 30 to 40 % good, 15 to 25 % average).
 GRADES = {"good": 0.3, "average": 0.15, "poor": 0.0}
-#: Devices whose data sheets also print a peak for products with two zeros of four: twice the dense one.
+#: Architectures whose data sheets also print a peak for products with two zeros of four: twice the dense one.
 _SPARSE = ("ampere", "ada", "hopper", "blackwell", "blackwell_ultra", "gfx942", "gfx950")
 _CLOSE = 0.03  # relative difference of a stated and a computed utilisation that is rounding
-#: What makes a strategy; rows of one job that differ in nothing else are repeats.
+#: Recipe fields that make a strategy; rows of one job in which these are the same are repeats.
 _LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "etp", "data_parallel_sharding", "recompute_granularity", "micro_batch_size")
 _TOLD = 1.05  # ratio of projected rates of strategies that a measurement would tell apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rated:
-    """One measured row. ``tflops``: of one GPU; ``dense``: peak of one GPU in the row's precision, TFLOP/s; ``sparse``: the
-    larger peak that data sheets print, None where there is none; ``stated``: utilisation as the source says it;
+    """One measured row. ``tflops``: of one GPU; ``dense``: peak of one GPU in the row's precision, TFLOP/s; ``sparse``:
+    the larger peak that data sheets print, None where there is none; ``stated``: utilisation as the source says it;
     ``projected``: tokens/s/GPU, or the reason why not (``reason``)."""
 
     run: MeasuredRun
@@ -48,7 +48,7 @@ class Rated:
 
     @property
     def tokens(self) -> float:
-        """Tokens/s of all GPUs."""
+        """Returns the tokens/s of all GPUs together."""
         return self.tgs * self.run.gpus
 
     @property
@@ -61,7 +61,7 @@ class Rated:
 
     @property
     def strategy(self) -> str:
-        """Its name where the row has one, else its parallel sizes."""
+        """Returns the strategy's name where the row has one, else its parallel sizes."""
         named = self.run.switches.get("strategy")
         if named:
             return str(named)
@@ -70,7 +70,7 @@ class Rated:
 
     @property
     def step_seconds(self) -> float | None:
-        """As stated, else as its rate and its batch give it."""
+        """Returns the step time as stated, else as rate and batch give it."""
         recipe = self.run.recipe
         derived = recipe.global_batch_size * recipe.seq_length / self.tokens if recipe else None
         return self.run.measured.step_seconds or derived
@@ -81,20 +81,20 @@ class Rated:
 
     @property
     def grade(self) -> str:
-        """Returns the word for its utilisation; empty where that is not known."""
+        """Returns the grade of the row's utilisation; empty where the utilisation is not known."""
         used = self.utilisation
         return "" if used is None else next(word for word, least in GRADES.items() if used >= least)
 
     @property
     def against_sparse(self) -> bool:
-        """Whether the source divided by the larger peak."""
+        """Tells whether the source divided by the larger peak, that of sparse products."""
         if self.stated is None or self.sparse is None or self.tflops is None:
             return False
         return abs(self.stated * self.sparse / self.tflops - 1.0) < _CLOSE
 
     @property
     def share(self) -> float | None:
-        """Of what the projection says."""
+        """Returns measured over projected tokens/s/GPU; None without a projection."""
         return self.tgs / self.projected if self.projected else None
 
     @property
@@ -105,7 +105,7 @@ class Rated:
 def rated(
     runs: Iterable[MeasuredRun], predictor: Predictor, parameters: Mapping[str, float] | None = None
 ) -> list[Rated]:
-    """Every row with a rate; ``parameters``: those of a model by its name, where they are not to be counted."""
+    """Returns every run that has a rate, with its projection; ``parameters``: active parameters by model, if known."""
     return [_rated(run, predictor, parameters or {}) for run in runs if run.measured.tgs and run.gpus]
 
 
@@ -115,23 +115,23 @@ def _rated(run: MeasuredRun, predictor: Predictor, parameters: Mapping[str, floa
     flops = _flops(run, parameters.get(row.model))
     dense, sparse = _peaks(run)
     stated = run.switches.get("utilisation")
-    made = predictor.predict(run) if run.recipe and run.model else None
-    work = run.recipe.global_batch_size * run.recipe.seq_length / run.gpus if run.recipe else 0.0
+    prediction = predictor.predict(run) if run.recipe and run.model else None
+    tokens_per_gpu = run.recipe.global_batch_size * run.recipe.seq_length / run.gpus if run.recipe else 0.0
     return replace(
         row,
         tflops=flops * tgs / 1e12 if flops else None,
         dense=dense,
         sparse=sparse,
         stated=float(stated) if isinstance(stated, int | float) else None,
-        projected=work / made.step_seconds if made and made.step_seconds else None,
+        projected=tokens_per_gpu / prediction.step_seconds if prediction and prediction.step_seconds else None,
         reason=""
-        if made and made.step_seconds
-        else (made.reason if made else run.problem or "configuration not stated"),
+        if prediction and prediction.step_seconds
+        else (prediction.reason if prediction else run.problem or "configuration not stated"),
     )
 
 
 def _flops(run: MeasuredRun, parameters: float | None) -> float | None:
-    """Of a token: of a product with frozen weights two of its three passes; None for a model with parts not counted here."""
+    """Returns the FLOP of a token: two thirds of the usual with frozen weights; None for models not counted here."""
     if parameters is None and run.model is not None and not run.model.unsupported:
         parameters = count(run.model).active
     frozen = run.recipe is not None and run.recipe.lora is not None
@@ -150,7 +150,7 @@ def _peaks(run: MeasuredRun) -> tuple[float | None, float | None]:
 
 
 def peaks(rows: Iterable[Rated]) -> list[Rated]:
-    """The best row of every device and model, best first."""
+    """Returns the row with the highest rate for every device and model, highest rate first."""
     best: dict[tuple[str, str], Rated] = {}
     for row in rows:
         if row.key not in best or row.tokens > best[row.key].tokens:
@@ -159,16 +159,16 @@ def peaks(rows: Iterable[Rated]) -> list[Rated]:
 
 
 def unfair(first: Rated, other: Rated) -> tuple[str, ...]:
-    """Why two rows must not be called faster and slower, in words; empty where they did the same work."""
-    found = [] if first.model == other.model else [f"model {first.model} against {other.model}"]
+    """Returns why two rows must not be called faster and slower, in words; empty where they did the same work."""
+    reasons = [] if first.model == other.model else [f"model {first.model} against {other.model}"]
     if first.run.gpus != other.run.gpus:
-        found.append(f"{first.run.gpus} against {other.run.gpus} GPUs")
-    one, two = first.run.recipe, other.run.recipe
-    if one is None or two is None:
-        return (*found, "a configuration is not stated")
+        reasons.append(f"{first.run.gpus} against {other.run.gpus} GPUs")
+    ours, theirs = first.run.recipe, other.run.recipe
+    if ours is None or theirs is None:
+        return (*reasons, "a configuration is not stated")
     fields = {"seq_length": "sequence", "global_batch_size": "batch", "precision": "precision"}
-    return (*found, *(f"{word} {getattr(one, name)} against {getattr(two, name)}" for name, word in fields.items()
-                      if getattr(one, name) != getattr(two, name)))  # fmt: skip
+    return (*reasons, *(f"{word} {getattr(ours, name)} against {getattr(theirs, name)}" for name, word in fields.items()
+                      if getattr(ours, name) != getattr(theirs, name)))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,18 +182,18 @@ class Alike:
 
     @property
     def not_applied(self) -> bool:
-        """Whether projections say that such strategies differ."""
+        """Tells whether the projections of these strategies differ so much that a measurement would tell them apart."""
         return self.projected is not None and 1.0 + self.projected > _TOLD
 
 
 def alike(rows: Iterable[Rated]) -> list[Alike]:
-    """The largest sets of such rows, of each job."""
+    """Returns, for each job, the largest sets of rows by different strategies whose rates lie within noise."""
     jobs: dict[tuple[object, ...], list[Rated]] = defaultdict(list)
     for row in rows:
         recipe = row.run.recipe
         work = (recipe.global_batch_size, recipe.seq_length, recipe.precision) if recipe else ("?",)
         jobs[(*row.key, row.run.gpus, row.run.stack.framework, *work)].append(row)
-    found = []
+    groups = []
     for job in jobs.values():
         ordered = sorted(job, key=lambda row: row.tgs)
         start = 0
@@ -203,9 +203,9 @@ def alike(rows: Iterable[Rated]) -> list[Alike]:
                 end += 1
             together = ordered[start : end + 1]
             if len({_layout(row) for row in together}) > 1:
-                found.append(_alike(together))
+                groups.append(_alike(together))
             start = end + 1
-    return found
+    return groups
 
 
 def _layout(row: Rated) -> tuple[object, ...]:
@@ -222,7 +222,8 @@ def _alike(rows: Sequence[Rated]) -> Alike:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaled:
-    """A row on ``times`` as many GPUs, with as many samples for each: tokens/s in proportion, and as projections say."""
+    """A row on ``times`` as many GPUs with the same samples for each GPU: ``linear``: tokens/s in proportion;
+    ``projected``: as projections say."""
 
     times: int
     gpus: int
@@ -231,15 +232,16 @@ class Scaled:
 
 
 def scaled(row: Rated, predictor: Predictor, times: Sequence[int] = (1, 2, 4, 8)) -> list[Scaled]:
-    made = []
+    """Returns ``row`` on ``times`` as many GPUs; the projected rate is the measured one times the projections' ratio."""
+    sizes = []
     for factor in times:
         projected = row.tokens if factor == 1 else None
         if factor > 1 and row.run.recipe and row.projected:
             recipe = replace(row.run.recipe, global_batch_size=factor * row.run.recipe.global_batch_size)
             run = replace(row.run, gpus=factor * row.run.gpus, recipe=recipe, measured=Measured())
-            found = predictor.predict(run).step_seconds
-            if found:
-                tgs = recipe.global_batch_size * recipe.seq_length / run.gpus / found
+            step_seconds = predictor.predict(run).step_seconds
+            if step_seconds:
+                tgs = recipe.global_batch_size * recipe.seq_length / run.gpus / step_seconds
                 projected = factor * row.tokens * tgs / row.projected
-        made.append(Scaled(times=factor, gpus=factor * row.run.gpus, linear=factor * row.tokens, projected=projected))
-    return made
+        sizes.append(Scaled(times=factor, gpus=factor * row.run.gpus, linear=factor * row.tokens, projected=projected))
+    return sizes

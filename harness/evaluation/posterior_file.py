@@ -1,4 +1,4 @@
-"""The posterior that the projector carries, from measured runs and their projections. Pure."""
+"""Learns the posterior that the projector carries from measured runs and their projections, and writes its text. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from projector import reference_law
 from projector.frameworks.flops import flops_per_token
 from projector.posterior import Posterior
 
-#: Weight of the law's prior of zero, as a share of that of all runs.
+#: Weight of the prior that all coefficients of the law are zero, as a share of the weight of all runs.
 _RIDGE = 0.02
 
 
 def learnt(
     runs: Sequence[MeasuredRun], observed: Sequence[Observation], looks: Sequence[Observation]
 ) -> tuple[Posterior, list[Observation]]:
-    """The posterior of all sound rows, with variances from first ``looks``, and the rows that it rests on."""
+    """Returns the posterior of all measured rows, with variances from first ``looks``, and the rows that it rests on."""
     by_id = {run.id: run for run in runs}
     rows = [o for o in observed if math.isfinite(o.log_ratio)]
     law = _law([by_id[o.run_id] for o in rows], rows)
@@ -48,12 +48,12 @@ def _flops(run: MeasuredRun) -> float:
 
 
 def _law(runs: Sequence[MeasuredRun], rows: Sequence[Observation]) -> dict[str, float]:
-    """Coefficients of the law by ridge regression of ln(MFU), every source weighing the same."""
-    seen = [
+    """Returns the coefficients of the law by ridge regression of ln(MFU), every source weighing the same."""
+    feature_rows = [
         reference_law.features(run.workload, cluster_of(run.cluster, run.gpu, run.gpus_per_node).gpu) for run in runs
     ]
-    names = sorted({name for each in seen for name in each})
-    x = np.array([[each.get(name, 0.0) for name in names] for each in seen])
+    names = sorted({name for row in feature_rows for name in row})
+    x = np.array([[row.get(name, 0.0) for name in names] for row in feature_rows])
     y = np.array([_log_mfu(run, o) for run, o in zip(runs, rows, strict=True)])
     weight = weights.by_cell(o.source for o in rows)
     gram = (x * weight[:, None]).T @ x + _RIDGE * weight.sum() * np.diag([float(name != "constant") for name in names])
@@ -73,11 +73,10 @@ def _excess(run: MeasuredRun, row: Observation, law: Mapping[str, float]) -> flo
 
 
 def text(known: Posterior) -> str:
-    """Returns the file of a posterior: one line an effect, its mean and the lower triangle of the covariance to six
-    digits."""
+    """Returns a posterior's file: a line an effect, its mean, and the lower triangle of the covariance to six digits."""
     head = {
         "evidence": dict(known.evidence),
-        "tail": [round(each, 4) for each in known.tail],
+        "tail": [round(width, 4) for width in known.tail],
         "deviations": {term: round(value, 4) for term, value in known.prior.deviations.items()},
         "scatter": {framework: round(value, 4) for framework, value in known.prior.scatter.items()},
         "law": {name: round(value, 5) for name, value in known.law.items()},

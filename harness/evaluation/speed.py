@@ -1,7 +1,5 @@
-"""How long the project's own work takes on the machine at hand: one warm projection, a cold suite, an import.
-
-Wall times, each the median of a few repetitions; whoever reads them must know that they change from run to run.
-"""
+"""Measures how long the project's own work takes on this machine: one warm projection, a cold suite, an import. Wall
+times, each the median of a few repetitions; whoever reads them must know that they change from run to run."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from projector.dataclass import dataclass
 if TYPE_CHECKING:
     from projector.workload.workload import Workload
 
-#: What `import projector` must not load.
+#: Packages that `import projector` must not load.
 HEAVY = ("torch", "scipy", "matplotlib", "pandas")
 
 PROJECTIONS, STARTS = 21, 3
@@ -39,12 +37,11 @@ print(json.dumps([bare, whole, [name for name in {HEAVY!r} if name in sys.module
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Seconds. ``projection``: the same DeepSeek-V3 PP16 workload again; ``fresh_projection``: another sequence
-    length each time, so that no kernel time is remembered; ``suite``: ``harness run`` of the file ``suite_name`` in
-    mode simulate, from the start of the process to its end, with nothing remembered on disk; ``suite_again``: the same in
-    the next process; ``import_bare``: ``import projector``; ``import_all``:
-    with the projection behind it; ``heavy``: those of :data:`HEAVY` that it loaded.
-    """
+    """Seconds of the project's own work. ``projection``: the same DeepSeek-V3 PP16 workload again; ``fresh_projection``:
+    another sequence length each time, so that no kernel time is remembered; ``suite``: ``harness run`` of the file
+    ``suite_name`` in mode simulate, from the start of the process to its end, with nothing remembered on disk;
+    ``suite_again``: the same in the next process; ``import_bare``: ``import projector``; ``import_all``: with the
+    projection behind it; ``heavy``: the packages of :data:`HEAVY` that the import loaded."""
 
     projection: float
     fresh_projection: float
@@ -57,7 +54,7 @@ class Speed:
 
 
 def measure(suite: Path) -> Speed:
-    """Measures all of it, in about half a minute. ``suite``: an existing suite file."""
+    """Measures projections, suites and imports, in about half a minute. ``suite``: an existing suite file."""
     imports = [json.loads(_python("-c", IMPORT)) for _ in range(STARTS)]
     projection, fresh = _projections()
     suites = [_twice(suite) for _ in range(STARTS)]
@@ -74,7 +71,7 @@ def measure(suite: Path) -> Speed:
 
 
 def _python(*arguments: str, **environment: str) -> str:
-    """Standard output of a new interpreter that finds this very package, wherever it is installed."""
+    """Returns the standard output of a new interpreter that finds this very package, wherever it is installed."""
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
     command = [sys.executable, *arguments]
@@ -85,7 +82,7 @@ def _python(*arguments: str, **environment: str) -> str:
 
 
 def _twice(suite: Path) -> tuple[float, float]:
-    """Seconds of a suite with nothing remembered on disk, and of the same again."""
+    """Returns the seconds of a suite with nothing remembered on disk, and of the same suite again."""
     with tempfile.TemporaryDirectory() as folder:
         words = ("-m", "harness", "run", str(suite), "--mode", "simulate", "--out", folder, "--no-plots", "--no-gate")
         first, again = (
@@ -115,7 +112,7 @@ def _projections() -> tuple[float, float]:
 
 
 def _deepseek_v3(seq_length: int) -> Workload:
-    """The published job in shape: 1,024 GPUs, 16 pipeline ranks, 64-way expert parallelism, 128 micro-batches."""
+    """Returns the published job's shape: 1,024 GPUs, 16 pipeline ranks, 64-way expert parallelism, 128 micro-batches."""
     from projector.workload import zoo
     from projector.workload.recipe import Recipe
     from projector.workload.workload import Workload

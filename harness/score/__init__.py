@@ -1,1 +1,1 @@
-"""What rows say: error, ranking, drift, gates, causes. Pure functions of rows."""
+"""Scores rows: error, ranking, drift, gates, causes. Pure functions of rows."""

@@ -1,8 +1,8 @@
-"""What the rows say of error: summaries, memory error, the out-of-memory verdicts, intervals and refusals.
+"""The errors of rows: summaries, memory error, out-of-memory verdicts, intervals and refusals.
 
-Pure functions of the frame of rows (:mod:`harness.contracts.frame`), one predictor and one fit. Signed error =
-projected / measured TGS − 1; MAPE is the mean of its absolute value. A macro figure is the mean over (model family × GPU
-× framework) cells of the mean inside each cell. Coverage = rows with an error over rows that could have one: measured
+Pure functions of the frame of rows (:mod:`harness.contracts.frame`), one predictor and one fit. Signed error = projected
+/ measured TGS − 1; MAPE is the mean of its absolute value. A macro figure is the mean over (model family × GPU ×
+framework) cells of the mean inside each cell. Coverage = rows with an error over rows that could have one: measured
 throughput and a whole configuration in the source (``eligible``). A row that is projected out of memory keeps its
 projected time, and so its error; whether the verdict is right is judged apart.
 """
@@ -29,12 +29,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """Error of a set of rows. Fractions (0.05 = 5 %); None where no row is comparable.
-
-    ``rows``: all of them; ``incomplete``: the source lacks configuration; ``eligible``: measured and complete;
-    ``compared``: eligible with an error. ``worst`` is the signed error of the row ``worst_id``, ``p90`` and
-    ``median`` are of |error|.
-    """
+    """The error of a set of rows. Fractions (0.05 = 5 %); None where no row is comparable. ``rows``: number of all rows;
+    ``incomplete``: the source lacks configuration; ``eligible``: measured and complete; ``compared``: eligible with an
+    error. ``worst`` is the signed error of the row ``worst_id``, ``p90`` and ``median`` are of |error|."""
 
     rows: int
     incomplete: int
@@ -54,7 +51,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemorySummary:
-    """Memory error of some rows."""
+    """The memory error of a set of rows, as fractions."""
 
     compared: int
     mape: float
@@ -66,11 +63,9 @@ class MemorySummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coverage:
-    """How often the measurement fell inside, over rows and over cells, and how wide the intervals are.
-
-    ``width``: median of high / low − 1; ``macro_width``: median over cells of the median inside each. ``rows``: those with
-    an interval and a measurement.
-    """
+    """The share of measurements inside their interval, over rows and over cells, and the width of the intervals.
+    ``width``: median of high / low − 1; ``macro_width``: median over cells of the median inside each. ``rows``: number
+    of rows with an interval and a measurement."""
 
     rows: int
     inside: float
@@ -81,8 +76,8 @@ class Coverage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdicts:
-    """Out-of-memory, predicted against measured, over rows with both verdicts. ``close``: of the rows that are too close
-    to tell, how many ran and how many did not; the other fields have the rest."""
+    """Projected against measured out-of-memory, over rows with both verdicts. ``close``: of the rows too close to tell,
+    how many ran and how many did not; the other fields hold the other rows."""
 
     close: tuple[int, int] = (0, 0)
     both_fit: int = 0
@@ -97,7 +92,7 @@ class Verdicts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """One reason why runs could not be projected, with the runs it hit."""
+    """One reason why runs could not be projected, with the ids of these runs."""
 
     status: str
     reason: str
@@ -105,22 +100,22 @@ class Refusal:
 
 
 def select(rows: Iterable[Row], predictor: str, fit: str) -> list[Row]:
-    """The rows of one predictor and fit, in order."""
+    """Returns the rows of one predictor and fit, in order."""
     return [r for r in rows if r.predictor == predictor and r.fit == fit]
 
 
 def by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
-    """Rows by key, keys in order of first appearance."""
+    """Returns the rows by ``key``, keys in order of first appearance."""
     return grouped((key(row), row) for row in rows)
 
 
 def eligible(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that could have an error."""
+    """Returns the rows that could have an error: measured, and of a complete configuration."""
     return rows[(rows["measured_tgs"].notna() & rows["complete"]).to_numpy(dtype=bool)]
 
 
 def summarise(rows: pd.DataFrame) -> Summary:
-    """The summary of rows of one predictor and one fit."""
+    """Returns the summary of rows of one predictor and one fit."""
     complete, errors = rows["complete"].to_numpy(dtype=bool), rows["error"].to_numpy(dtype=float)
     able = complete & ~np.isnan(rows["measured_tgs"].to_numpy(dtype=float))
     known = np.flatnonzero(able & ~np.isnan(errors))
@@ -151,15 +146,15 @@ def summarise(rows: pd.DataFrame) -> Summary:
 
 
 def coverage(rows: pd.DataFrame) -> Coverage | None:
-    """Empirical coverage of the rows that have an interval and a measurement; None where none has."""
+    """Returns the coverage of the rows that have an interval and a measurement; None where none has."""
     columns = [rows[name].to_numpy(dtype=float) for name in ("interval_low", "interval_high", "measured_tgs")]
     judged = ~np.isnan(columns).any(axis=0)
     if not judged.any():
         return None
     low, high, measured = (column[judged] for column in columns)
-    cells, inside, some = rows["cell"].to_numpy()[judged], (low <= measured) & (measured <= high), low > 0.0
-    width = high[some] / low[some] - 1.0
-    by_cell = [np.median(width[cells[some] == cell]) for cell in np.unique(cells[some])]
+    cells, inside, positive = rows["cell"].to_numpy()[judged], (low <= measured) & (measured <= high), low > 0.0
+    width = high[positive] / low[positive] - 1.0
+    by_cell = [np.median(width[cells[positive] == cell]) for cell in np.unique(cells[positive])]
     return Coverage(
         rows=len(low),
         inside=float(inside.mean()),
@@ -170,10 +165,8 @@ def coverage(rows: pd.DataFrame) -> Coverage | None:
 
 
 def memory_error(rows: pd.DataFrame) -> MemorySummary | None:
-    """Memory error of rows of one predictor and one fit; None where none has one.
-
-    A row that is projected out of memory though it ran counts as well: leaving it out would hide the largest errors.
-    """
+    """Returns the memory error of rows of one predictor and one fit; None where none has one. A row that is projected
+    out of memory though it ran counts as well: leaving it out would hide the largest errors."""
     known = rows[rows["memory_error"].notna()]
     if known.empty:
         return None
@@ -190,7 +183,7 @@ def memory_error(rows: pd.DataFrame) -> MemorySummary | None:
 
 
 def verdicts(rows: pd.DataFrame) -> Verdicts:
-    """Predicted against measured out-of-memory; a row without a memory projection or a known outcome is not judged."""
+    """Compares projected and measured out-of-memory over rows with a memory projection and a known outcome."""
     known = rows[(rows["projected_memory_gib"].notna() & (rows["measured_status"] != "")).to_numpy(dtype=bool)]
     close = known["reason"].str.startswith(TOO_CLOSE).to_numpy(dtype=bool)
     out, failed = (known[name].to_numpy() == "out-of-memory" for name in ("status", "measured_status"))
@@ -208,11 +201,11 @@ def verdicts(rows: pd.DataFrame) -> Verdicts:
 
 
 def refusals(rows: pd.DataFrame) -> list[Refusal]:
-    """Rows without a projected time by (status, reason), most frequent first; each part of ``a; b`` is a reason."""
+    """Returns the reasons of rows without a projected time, most frequent first; each part of ``a; b`` is a reason."""
     refused = rows[rows["projected_step_seconds"].isna()][["run_id", "status", "reason"]]
-    each = refused.assign(reason=refused["reason"].str.split("; ")).explode("reason").drop_duplicates()
-    made = [
-        Refusal(status=status, reason=reason, run_ids=tuple(found["run_id"]))
-        for (status, reason), found in frame.parts(each, ["status", "reason"])
+    by_reason = refused.assign(reason=refused["reason"].str.split("; ")).explode("reason").drop_duplicates()
+    reasons = [
+        Refusal(status=status, reason=reason, run_ids=tuple(members["run_id"]))
+        for (status, reason), members in frame.parts(by_reason, ["status", "reason"])
     ]
-    return sorted(made, key=lambda r: -len(r.run_ids))
+    return sorted(reasons, key=lambda r: -len(r.run_ids))

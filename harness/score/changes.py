@@ -1,8 +1,8 @@
-"""What would a change bring? Pairs of measured runs, the projected ratio against the measured one. Pure functions.
+"""Scores the effect of a change: pairs of measured runs, the projected ratio against the measured one. Pure functions.
 
-A pair is two runs of one publisher: of one group, whatever they differ in, or of one model and framework that differ in one
-kind of change (as a recipe declares it) and in nothing that no recipe field holds. This is what
-``projector performance --anchor`` answers: one run is measured, the other is not.
+A pair is two runs of one publisher: of one group, whatever they differ in, or of one model and framework that differ in
+one kind of change (as a recipe declares it) and in nothing that no recipe field holds. This is what ``projector
+performance --anchor`` answers: one run is measured, the other is not.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-#: The kind of every field of a recipe, as it declares it, and of what is no field of one.
+#: The kind of change of every recipe field, as the field declares it, and of keys that are no recipe field.
 _KIND = {
-    **{name: told.kind for name, told in about_of(Recipe).items()},
+    **{name: about.kind for name, about in about_of(Recipe).items()},
     "gpus": "scale",
     "gpu": "GPU",
     "model": "model",
@@ -35,8 +35,8 @@ _KIND = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair(Gain):
-    """``kinds``: of the change, none where the two differ in nothing that a projector sees; ``unseen``: keys beside it that
-    no recipe field holds. ``group``: that of both, or empty."""
+    """Two runs that differ by one change. ``kinds``: of the change, none where no projector sees a difference;
+    ``unseen``: changed keys that no recipe field holds. ``group``: the group of both, or empty."""
 
     first: str
     second: str
@@ -47,27 +47,27 @@ class Pair(Gain):
 
     @property
     def seen(self) -> bool:
-        """Whether the projector could say anything of it."""
+        """Tells whether the projector sees any difference between the two runs."""
         return bool(self.kinds)
 
     @property
     def kind(self) -> str:
-        """The kind, where it is one; in words where it is not."""
+        """Returns the kind of the change where it is a single one, else words for it."""
         if len(self.kinds) == 1:
             return next(iter(self.kinds))
         return "several kinds" if self.kinds else "only what no recipe field holds" if self.unseen else "nothing"
 
 
 def pairs(rows: pd.DataFrame) -> list[Pair]:
-    """Every two comparable rows of one predictor and one fit, in the order of the rows."""
+    """Returns every two comparable rows of one predictor and one fit, in the order of the rows."""
     known = usable(rows).reset_index(drop=True)
     known = known.assign(publisher=known["source"].map(publisher))
-    made: dict[tuple[int, int], Pair] = {}
+    by_place: dict[tuple[int, int], Pair] = {}
     for by in (["publisher", "group"], ["publisher", "model", "framework"]):
         for first, second in twos(known, by):
-            if (first.Index, second.Index) not in made and (found := _pair(first, second)):
-                made[first.Index, second.Index] = found
-    return [made[place] for place in sorted(made)]
+            if (first.Index, second.Index) not in by_place and (pair := _pair(first, second)):
+                by_place[first.Index, second.Index] = pair
+    return [by_place[place] for place in sorted(by_place)]
 
 
 def _pair(first: Any, second: Any) -> Pair | None:
@@ -92,8 +92,9 @@ def _pair(first: Any, second: Any) -> Pair | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Of some pairs: |projected ratio / measured ratio − 1| (``median``, ``p90``), mean of ln error (``bias``), ``right``
-    signs of ``real`` pairs, those whose measured gain exceeds :data:`harness.score.switches.REAL`."""
+    """The error of a set of pairs: |projected ratio / measured ratio − 1| (``median``, ``p90``), mean of ln error
+    (``bias``), ``right`` signs of ``real`` pairs, which are those whose measured gain exceeds
+    :data:`harness.score.switches.REAL`."""
 
     pairs: int
     sources: int
@@ -110,7 +111,7 @@ class Score:
 
 
 def score(found: Sequence[Pair]) -> Score | None:
-    """None without pairs."""
+    """Returns the score of the pairs; None without pairs."""
     if not found:
         return None
     off = np.abs([p.projected / p.measured - 1.0 for p in found])
@@ -127,16 +128,14 @@ def score(found: Sequence[Pair]) -> Score | None:
 
 
 def between(one: Mapping[str, object], other: Mapping[str, object]) -> frozenset[str]:
-    """The kinds in which two runs differ; keys of no kind are not looked at, and values compare as text.
-
-    A global batch that grows as the number of GPUs does is no change of the batch (weak scaling).
-    """
+    """Returns the kinds in which two runs differ; keys of no kind are ignored, and values compare as text. A global
+    batch that grows as the number of GPUs does is no change of the batch (weak scaling)."""
     changed = {key for key in (*one, *other) if key in _KIND and str(one.get(key, "")) != str(other.get(key, ""))}
-    if "gpus" in changed and _for_each_gpu(one) == _for_each_gpu(other):
+    if "gpus" in changed and _samples_per_gpu(one) == _samples_per_gpu(other):
         changed.discard("global_batch_size")
     return frozenset(_KIND[key] for key in changed)
 
 
-def _for_each_gpu(run: Mapping[str, object]) -> float | None:
+def _samples_per_gpu(run: Mapping[str, object]) -> float | None:
     batch, gpus = run.get("global_batch_size"), run.get("gpus")
     return float(str(batch)) / float(str(gpus)) if batch and gpus else None

@@ -1,8 +1,6 @@
-"""Old rows against new rows: what was gained and lost, and which rows drifted. Pure functions.
-
-A change passes when no row lost its projection, none was taken out of a suite and none broke; the mean is shown, never
-judged, since errors that cancel each other can make it better while a row becomes wrong.
-"""
+"""Compares old rows with new rows: projections gained and lost, and errors that moved. Pure functions. A change passes
+when no row lost its projection, none was taken out of a suite and none broke; the mean is shown, never judged, since
+errors that cancel each other can make it better while a row becomes wrong."""
 
 from __future__ import annotations
 
@@ -22,10 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Growth of |error| (absolute, 0.05 = five points) above which a row counts as broken, where the user states no other;
-# below it a change of a model's constants is drift, and above WORSE it is worth a word. Conventions of this harness.
+# below it a change of a model's constants is drift, and above WORSE it is shown. Conventions of this harness.
 BROKEN = 0.05
 WORSE = 0.01
-SAME = 0.0005  # change of a source's mean that is none
+SAME = 0.0005  # change of a source's mean that counts as none
 
 THROUGHPUT, MEMORY = "TGS", "memory"
 
@@ -34,10 +32,8 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """One row in both: signed errors before and after. ``metric``: of throughput or of memory.
-
-    ``remeasured``: the measured figure itself changed, so that the growth is not the projector's alone.
-    """
+    """One row of both versions: signed errors before and after. ``metric``: throughput or memory. ``remeasured``: the
+    measured figure itself changed, so that the growth is not the projector's alone."""
 
     run_id: str
     predictor: str
@@ -48,19 +44,17 @@ class Moved:
 
     @property
     def growth(self) -> float:
-        """Growth of the absolute error; negative where the row became better."""
+        """Returns the growth of the absolute error; negative where the row became better."""
         return abs(self.after) - abs(self.before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """(predictor, run id): ``lost`` their projection (``reasons`` says why), ``removed`` from a suite that ran both
-    times, ``gained`` a projection, ``added`` to a suite. ``moved``: rows by growth of their error, worst first;
-    ``worse`` and ``broken`` of them by more than :data:`WORSE` and ``tolerance``.
-
-    ``before``/``after``: plain mean |error| of throughput over the rows that both hold. ``only_new``: errors of those
-    that were not projected before.
-    """
+    """The difference of two versions, rows as (predictor, run id). Rows that ``lost`` their projection (``reasons`` says
+    why), were ``removed`` from a suite that ran both times, ``gained`` a projection, were ``added`` to a suite.
+    ``moved``: rows by growth of their error, worst first; ``worse`` and ``broken``: the moved rows whose error grew by
+    more than :data:`WORSE` and ``tolerance``. ``before``/``after``: plain mean |error| of throughput over the rows that
+    both versions hold. ``only_new``: errors of rows that were not projected before."""
 
     lost: tuple[Key, ...]
     gained: tuple[Key, ...]
@@ -88,12 +82,10 @@ class Drift:
 def compare(
     old: pd.DataFrame, new: pd.DataFrame, fit: str = "heldout", broken: float = BROKEN, *, may_remove: bool = False
 ) -> Drift:
-    """Drift of the rows of one fit; a run that several suites select counts once.
-
-    Only predictors and suites that were asked for both times count as lost or removed, and never the baseline: its
-    constant follows whatever rows there are. ``broken``: growth of the error
-    beyond which a row fails; ``may_remove``: removed rows are told, and pass.
-    """
+    """Returns the drift of the rows of one fit; a run that several suites select counts once. Only predictors and suites
+    that were asked for both times count as lost or removed, and never the baseline: its constant follows whatever rows
+    there are. ``broken``: growth of the error beyond which a row fails; ``may_remove``: removed rows are listed, and
+    pass."""
     earlier, later = (rows[((rows["fit"] == fit) & (rows["predictor"] != BASELINE)).to_numpy()] for rows in (old, new))
     first, last = (rows.drop_duplicates(_KEY).set_index(_KEY) for rows in (earlier, later))
     shared = first.index[first.index.isin(last.index)]
@@ -124,9 +116,9 @@ def compare(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """A change on the same ``rows``, every one of ``sources`` weighing the same: mean |error| of throughput ``before`` and
-    ``after``, the 90 % ``interval`` of what it changed by, drawn over sources (None of one source), and how many sources
-    became ``better`` and ``worse`` by more than :data:`SAME`."""
+    """The effect of a change on the same ``rows``, every one of ``sources`` weighing the same: mean |error| of
+    throughput ``before`` and ``after``, the 90 % ``interval`` of the change, drawn over sources (None for one source),
+    and how many sources became ``better`` and ``worse`` by more than :data:`SAME`."""
 
     rows: int
     sources: int
@@ -138,18 +130,18 @@ class Paired:
 
 
 def paired(moved: Sequence[Moved], source: Callable[[str], str]) -> Paired | None:
-    """``moved`` rows of throughput by the source of their run; None where there are none."""
-    each: dict[str, list[tuple[float, float]]] = {}
+    """Compares ``moved`` rows of throughput, grouped by the ``source`` of their run id; None where there are none."""
+    by_source: dict[str, list[tuple[float, float]]] = {}
     for m in moved:
         if m.metric == THROUGHPUT:
-            each.setdefault(source(m.run_id), []).append((abs(m.before), abs(m.after)))
-    if not each:
+            by_source.setdefault(source(m.run_id), []).append((abs(m.before), abs(m.after)))
+    if not by_source:
         return None
-    means = np.array([np.mean(pairs, axis=0) for pairs in each.values()])
+    means = np.array([np.mean(pairs, axis=0) for pairs in by_source.values()])
     change = means[:, 1] - means[:, 0]
     return Paired(
-        rows=sum(map(len, each.values())),
-        sources=len(each),
+        rows=sum(map(len, by_source.values())),
+        sources=len(by_source),
         before=float(means[:, 0].mean()),
         after=float(means[:, 1].mean()),
         interval=resample.of_mean(change.tolist()),
@@ -163,7 +155,7 @@ _FIGURES = ((THROUGHPUT, "error", "measured_tgs"), (MEMORY, "memory_error", "mea
 
 
 def _moves(was: pd.DataFrame, now: pd.DataFrame, metric: str, error: str, measured: str) -> Iterator[Moved]:
-    """The rows' change in one error, where both versions have it."""
+    """Yields how the rows moved in one error, where both versions have it."""
     columns = (was.index, was[error], now[error], was[measured], now[measured])
     for (predictor, run), before, after, once, again in zip(*columns, strict=True):
         if not (math.isnan(before) or math.isnan(after)):

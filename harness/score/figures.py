@@ -1,4 +1,4 @@
-"""What a part of the rows says, figure by figure: what gates judge and tables show, computed once, when asked for."""
+"""The figures of a part of the rows: what gates judge and tables show, computed once, when asked for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Figures:
-    """``rows``: of one predictor, in all fits; ``whole``: those of all predictors, for the baseline beside it."""
+    """The figures of one predictor. ``rows``: its rows in all fits; ``whole``: rows of all predictors, for the baseline."""
 
     rows: pd.DataFrame
     whole: pd.DataFrame
@@ -36,12 +36,12 @@ class Figures:
 
     @cached_property
     def calibrated(self) -> Summary:
-        """By what is shipped: fitted on all measured runs, its own among them."""
+        """Returns the errors corrected by the shipped posterior, which is fitted on all measured runs, these included."""
         return accuracy.summarise(self.fit("shipped"))
 
     @cached_property
     def held(self) -> Summary:
-        """Each row by runs of other sources."""
+        """Returns the errors with each row corrected by runs of other sources."""
         return accuracy.summarise(self.fit("heldout"))
 
     @cached_property
@@ -54,39 +54,39 @@ class Figures:
 
     @cached_property
     def order_seen(self) -> RankingSummary:
-        """Over the groups whose rows differ in a field that a projector sees."""
+        """Returns the ranking over the groups whose rows differ in a field that a projector sees."""
         return ranking.summary([g for g in self.groups if g.stated])
 
     @cached_property
     def intervals(self) -> Coverage | None:
-        """Of intervals by runs of other sources."""
+        """Returns the coverage of the held-out intervals, learnt from runs of other sources."""
         return accuracy.coverage(self.fit("heldout"))
 
     @cached_property
     def memory(self) -> MemorySummary | None:
-        """The errors of peak memory, which are the same in every fit."""
+        """Returns the errors of peak memory, which are the same in every fit."""
         return accuracy.memory_error(self.rows.drop_duplicates("run_id"))
 
     @cached_property
     def baseline(self) -> Summary:
-        """Of the baseline, held out, on the rows that have an error here: coverage can flatter neither."""
+        """Returns the baseline's held-out errors on the rows that have an error here: coverage can flatter neither."""
         held = self.fit("heldout")
         base = frame.part(self.whole, predictor=BASELINE, fit="heldout")
         return accuracy.summarise(base[base["run_id"].isin(held["run_id"][held["error"].notna()])])
 
     @cached_property
     def beats(self) -> bool | None:
-        """Whether the held-out macro MAPE is below the baseline's; None where one of them has none."""
-        mine, base = self.held.macro_mape, self.baseline.macro_mape
-        return None if mine is None or base is None else mine < base
+        """Tells whether the held-out macro MAPE is below the baseline's; None where one of them has none."""
+        held_out, base = self.held.macro_mape, self.baseline.macro_mape
+        return None if held_out is None or base is None else held_out < base
 
     @property
     def gpus(self) -> list[str]:
-        """The kinds of GPU that are named, by name."""
+        """Returns the names of the rows' GPUs, sorted."""
         return sorted({*self.rows["gpu"]} - {""})
 
     @cached_property
     def milliseconds(self) -> float | None:
-        """Mean time of one projection."""
+        """Returns the mean time of one projection in milliseconds; None where no row states it."""
         taken = self.fit("heldout")["seconds_to_project"].dropna()
         return None if taken.empty else 1e3 * float(taken.mean())

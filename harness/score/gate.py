@@ -1,4 +1,5 @@
-"""Thresholds of a suite against the held-out figures of its rows. Pure functions; the exit code follows from them."""
+"""Judges the held-out figures of a suite's rows by the suite's thresholds. Pure functions; the exit code follows from
+them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """``at_least`` False: the figure may not exceed the limit. ``low``/``high`` bound what a suite may ask for."""
+    """One kind of threshold. ``at_least`` False: the figure may not exceed the limit. ``low``/``high`` bound the limits
+    that a suite may ask for."""
 
     meaning: str
     at_least: bool
@@ -54,16 +56,16 @@ THRESHOLDS: dict[str, Threshold] = {
 #: Not a figure of rows: judged where trainings ran (:mod:`harness.measure.shrunk`).
 SHRINK = "shrink"
 THRESHOLDS[SHRINK] = Threshold("largest error of a training on several processes from times of one", False, 0.0, 10.0)
-#: ``by_gpu: {bias: 0.2}`` in a suite is ``by_gpu.bias`` here: the GPU that is furthest off, of those with enough rows.
+#: ``by_gpu: {bias: 0.2}`` in a suite is ``by_gpu.bias`` here: the figure of the worst GPU with enough rows.
 BY_GPU = "by_gpu"
 _EACH_GPU = ("mape", "bias", "uncalibrated_mape", "uncalibrated_bias_min", "uncalibrated_bias_max")
 THRESHOLDS |= {
     f"{BY_GPU}.{name}": replace(THRESHOLDS[name], meaning=f"{THRESHOLDS[name].meaning}, of the worst GPU")
     for name in _EACH_GPU
 }
-#: Figures that no measured second is part of.
+#: Figures that do not depend on measured seconds.
 _COUNTS = ("coverage", "missing_models", "memory_mape", "min_rows")
-#: Compared rows from which on a GPU is judged: fewer are a matter of these rows.
+#: Least compared rows for which a GPU is judged: the figure of fewer rows is chance.
 FEWEST = 10
 
 
@@ -83,29 +85,29 @@ class Check:
 
     def __str__(self) -> str:
         relation = ">=" if THRESHOLDS[self.name].at_least else "<="
-        found = "not defined by these rows" if self.found is None else f"{self.found:.4g}"
+        value = "not defined by these rows" if self.found is None else f"{self.found:.4g}"
         tail = f" ({self.detail})" if self.detail else ""
         word = "FAIL" if not self.passed else "INCONCLUSIVE" if self.inconclusive else "PASS"
-        return f"{word} {self.suite} {self.predictor} {self.name}: {found}, required {relation} {self.limit:g}{tail}"
+        return f"{word} {self.suite} {self.predictor} {self.name}: {value}, required {relation} {self.limit:g}{tail}"
 
 
 def parse_limits(limits: object, where: str, key: str) -> tuple[dict[str, float], list[Problem]]:
-    """The limits of one mode by threshold, and what is wrong with them; ``key``: where they stand in the file."""
+    """Returns the limits of one mode by threshold, and their problems; ``key``: where they stand in the file."""
     if not isinstance(limits, Mapping):
         return {}, [Problem(where, key, limits, "a mapping of thresholds: " + ", ".join(THRESHOLDS))]
-    read: dict[str, float] = {}
+    parsed: dict[str, float] = {}
     problems: list[Problem] = []
-    for name, limit in _flat(limits).items():
+    for name, limit in _flat_limits(limits).items():
         expected = _expected_limit(name, limit)
         if expected:
             problems.append(Problem(where, f"{key}.{name}", limit, expected))
         else:
-            read[str(name)] = float(limit)
-    return read, problems
+            parsed[str(name)] = float(limit)
+    return parsed, problems
 
 
-def _flat(limits: Mapping[Any, Any]) -> dict[Any, Any]:
-    """With what is asked of every GPU under names of its own."""
+def _flat_limits(limits: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Returns the limits in one mapping, in which the limits of every GPU have the prefix ``by_gpu.``."""
     inner = limits.get(BY_GPU)
     if not isinstance(inner, Mapping):
         return dict(limits)
@@ -124,51 +126,52 @@ def _expected_limit(name: object, limit: object) -> str:
 
 
 def check(suite: str, rows: pd.DataFrame, gate: Mapping[str, Mapping[str, float]]) -> list[Check]:
-    """Every threshold of the predictors (modes) that were run, on the rows of this suite, and the models that the zoo lacks,
-    whatever the suite asks.
-
-    Figures of seconds are judged without runs that were ``disturbed`` while they were measured, and a threshold that then
-    holds is inconclusive.
-    """
-    mine = frame.part(rows, suite=suite)
-    unclear = sorted(set(mine.loc[mine["disturbed"], "run_id"]))
-    ran = {str(mode): Figures(found, mine) for (mode,), found in frame.parts(mine, ["predictor"]) if mode != BASELINE}
+    """Checks every threshold of the predictors (modes) that were run on the rows of this suite, and, whatever the suite
+    asks, that the zoo has every model. Figures of seconds are judged without runs that were ``disturbed`` while they
+    were measured, and a threshold that then holds is inconclusive."""
+    of_suite = frame.part(rows, suite=suite)
+    unclear = sorted(set(of_suite.loc[of_suite["disturbed"], "run_id"]))
+    by_mode = {
+        str(mode): Figures(members, of_suite)
+        for (mode,), members in frame.parts(of_suite, ["predictor"])
+        if mode != BASELINE
+    }
     checks = []
-    for mode, of in ran.items():
+    for mode, of in by_mode.items():
         clear = Figures(of.rows[~of.rows["disturbed"]], of.whole[~of.whole["disturbed"]])
         lacking = {"missing_models": 0.0} if _missing(of)[0] else {}
         for name, limit in {**lacking, **gate.get(mode, {})}.items():
             if name != SHRINK and (not unclear or name in _COUNTS):
-                checks.append(_one(suite, mode, name, limit, of))
+                checks.append(_check_threshold(suite, mode, name, limit, of))
             elif name != SHRINK:
-                checks.append(_as_far_as_clear(_one(suite, mode, name, limit, clear), unclear))
+                checks.append(_inconclusive(_check_threshold(suite, mode, name, limit, clear), unclear))
     return checks
 
 
-def _as_far_as_clear(found: Check, unclear: Sequence[str]) -> Check:
-    detail = f"{found.detail}{', ' if found.detail else ''}disturbed: {', '.join(unclear)}"
-    return replace(found, passed=found.passed or found.found is None, inconclusive=True, detail=detail)
+def _inconclusive(check: Check, unclear: Sequence[str]) -> Check:
+    detail = f"{check.detail}{', ' if check.detail else ''}disturbed: {', '.join(unclear)}"
+    return replace(check, passed=check.passed or check.found is None, inconclusive=True, detail=detail)
 
 
-def _one(suite: str, mode: str, name: str, limit: float, of: Figures) -> Check:
+def _check_threshold(suite: str, mode: str, name: str, limit: float, of: Figures) -> Check:
     part, _, plain = name.rpartition(".")
-    found, detail = _worst_gpu(of, plain) if part else _FIGURES[name](of)
+    value, detail = _worst_gpu(of, plain) if part else _FIGURES[name](of)
     holds = operator.ge if THRESHOLDS[name].at_least else operator.le
-    passed = found is not None and bool(holds(found, limit))
-    return Check(suite=suite, predictor=mode, name=name, found=found, limit=limit, passed=passed, detail=detail)
+    passed = value is not None and bool(holds(value, limit))
+    return Check(suite=suite, predictor=mode, name=name, found=value, limit=limit, passed=passed, detail=detail)
 
 
 def _worst_gpu(of: Figures, name: str) -> tuple[float | None, str]:
-    """The figure of the GPU that is furthest on the wrong side."""
-    each = {str(gpu): Figures(rows, of.whole) for (gpu,), rows in frame.parts(of.rows, ["gpu"])}
-    found = {gpu: _FIGURES[name](mine) for gpu, mine in each.items() if mine.uncalibrated.compared >= FEWEST}
-    known = {gpu: (value, said) for gpu, (value, said) in found.items() if value is not None}
+    """Returns the figure of the GPU that is furthest on the wrong side, and what is said beside it."""
+    by_gpu = {str(gpu): Figures(rows, of.whole) for (gpu,), rows in frame.parts(of.rows, ["gpu"])}
+    figures = {gpu: _FIGURES[name](of_gpu) for gpu, of_gpu in by_gpu.items() if of_gpu.uncalibrated.compared >= FEWEST}
+    known = {gpu: (value, detail) for gpu, (value, detail) in figures.items() if value is not None}
     if not known:
         return None, f"no GPU has {FEWEST} rows"
     pick = min if THRESHOLDS[name].at_least else max
     gpu = pick(known, key=lambda gpu: known[gpu][0])
-    value, said = known[gpu]
-    return value, f"{gpu}: {said}" if said else gpu
+    value, detail = known[gpu]
+    return value, f"{gpu}: {detail}" if detail else gpu
 
 
 def _missing(of: Figures) -> tuple[float, str]:
@@ -199,8 +202,8 @@ def _mape(of: Summary) -> tuple[float | None, str]:
     return of.macro_mape, f"{of.compared} rows in {of.cells} cells"
 
 
-#: Held out, but those that say uncalibrated: a factor fitted per GPU hides a constant that is wrong by the same share in
-#: all rows of that GPU. Each figure with what is said beside it.
+#: Each figure with a detail to show. All are held out except ``uncalibrated_…``, which show what a factor fitted per GPU
+#: hides: a constant that is wrong by the same share in all rows of that GPU.
 _FIGURES: dict[str, Callable[[Figures], tuple[float | None, str]]] = {
     "mape": lambda of: _mape(of.held),
     "bias": lambda of: _bias(of.held),

@@ -1,4 +1,4 @@
-"""A measured run beside what measured runs of others let expect of it, as data: the verdict and what explains it."""
+"""The verdict on a measured run by the step time that measured runs of others let expect, and what explains the gap."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A run beside what measured runs of others let expect of it. ``causes``: factors of the step by cause that explain
-    the gap best, their product is :attr:`ratio`; ``spans``: parts that the log timed; ``doubts``: on the log itself;
-    ``refused``: why nothing can be said."""
+    """A run with its verdict. ``made``: the projection; ``found``: the expected step; ``causes``: factors of the step by
+    cause that explain the gap best, whose product is :attr:`ratio`; ``spans``: parts that the log timed; ``doubts``: on
+    the log itself; ``refused``: why nothing can be said."""
 
     name: str
     run: MeasuredRun | None = None
@@ -42,27 +42,27 @@ class Judged:
 
     @property
     def seconds(self) -> float:
-        """Measured, of a step."""
+        """Returns the measured step time in seconds."""
         assert self.run is not None
         assert self.run.measured.step_seconds is not None
         return self.run.measured.step_seconds
 
     @property
     def ratio(self) -> float:
-        """Measured over expected step."""
+        """Returns the measured over the expected step time."""
         assert self.found is not None
         return self.seconds / self.found.middle
 
     @property
     def verdict(self) -> str:
-        """``normal`` inside the 90 % interval, else ``slow`` or ``fast``; empty where nothing can be said."""
+        """Returns ``normal`` inside the 90 % interval, else ``slow`` or ``fast``; empty where nothing can be said."""
         if self.found is None:
             return ""
         return SLOW if self.seconds > self.found.high else FAST if self.seconds < self.found.low else NORMAL
 
     @property
     def gap(self) -> Span | None:
-        """The timed part that makes up most of what the step takes too long (or too short), where one makes up half."""
+        """Returns the timed part that makes up at least half of what the step takes too long (or short), if one does."""
         if self.found is None or not self.spans:
             return None
         missing = self.seconds - self.found.middle
@@ -71,23 +71,23 @@ class Judged:
 
 
 def values(every: Sequence[Judged]) -> list[dict[str, Any]]:
-    """Figures for JSON: seconds, factors."""
+    """Returns the verdicts as values for JSON: seconds, factors."""
     return [
-        {"run": each.name, "verdict": each.verdict or None, "reason": each.refused or None}
+        {"run": judged.name, "verdict": judged.verdict or None, "reason": judged.refused or None}
         | (
             {}
-            if each.found is None or each.made is None
+            if judged.found is None or judged.made is None
             else {
-                "measured_step_seconds": each.seconds,
-                "projected_step_seconds": each.made.step_seconds,
-                "expected": asdict(each.found),
-                "ratio": each.ratio,
-                "because": each.gap.name if each.gap else next(iter(each.causes), None),
-                "causes": dict(each.causes),
-                "breakdown": dict(each.made.breakdown),
-                "timed": [asdict(span) for span in each.spans],
-                "doubts": list(each.doubts),
+                "measured_step_seconds": judged.seconds,
+                "projected_step_seconds": judged.made.step_seconds,
+                "expected": asdict(judged.found),
+                "ratio": judged.ratio,
+                "because": judged.gap.name if judged.gap else next(iter(judged.causes), None),
+                "causes": dict(judged.causes),
+                "breakdown": dict(judged.made.breakdown),
+                "timed": [asdict(span) for span in judged.spans],
+                "doubts": list(judged.doubts),
             }
         )
-        for each in every
+        for judged in every
     ]

@@ -1,4 +1,5 @@
-"""Error of the memory model on measured peaks, and the tolerance of the verdict that follows from it: pure functions."""
+"""The error of the memory model on measured peaks, and the tolerance of the verdict that follows from it. Pure
+functions."""
 
 from __future__ import annotations
 
@@ -17,18 +18,19 @@ from projector.io.rows import grouped
 from projector.memory.tolerance import NEW
 
 LEVEL = 0.9
-#: With fewer (effective) peaks the corrected level passes 95 %: one or two rows would decide.
+#: Least effective peaks of a tolerance: with fewer the corrected level passes 95 %, and one or two rows would decide.
 _LEAST = 19.0
-#: A source weighs as many of its peaks as there are, up to this: neither a table of fifty nor a single row is all.
+#: A source weighs as many peaks as it has, up to this: a table of fifty does not outweigh all others.
 _MOST = 10
-#: With fewer sources none can be called odd, and no kind is narrower than all.
+#: With fewer sources none is left out as the oddest, and a kind has no narrower tolerance than all peaks together.
 _SOURCES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """``error``: ln(measured / projected). ``kind``: see :func:`projector.memory.tolerance.kind`; ``counts``: what the
-    source counts, ``block`` for an allocation that failed."""
+    """A measured peak beside the projected one. ``error``: ln(measured / projected). ``kind``: see
+    :func:`projector.memory.tolerance.kind`; ``counts``: what the source counts, ``block`` for an allocation that failed.
+    """
 
     run_id: str
     source: str
@@ -45,7 +47,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A measured outcome beside its verdict. ``close``: too close to tell; ``right``: the better guess is what happened."""
+    """A measured outcome beside its verdict. ``close``: too close to tell; ``right``: the likelier verdict came true."""
 
     run_id: str
     ran: bool
@@ -55,7 +57,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
-    """Peaks of one run of a ``group``, GiB, ``projected`` as the source ``counts``."""
+    """The peaks of one run of a ``group`` in GiB, ``projected`` as the source ``counts``."""
 
     group: str
     counts: str
@@ -64,8 +66,8 @@ class Sized:
 
 
 class Order(NamedTuple):
-    """Which of two runs of a group needs more: tau-b, the share of the measurably different ``pairs`` in that order, and
-    their number. None where all are alike."""
+    """How well the peaks of a group are ordered: tau-b, the share of the measurably different ``pairs`` that are
+    projected in the measured order, and the number of these pairs. None where no measured peaks differ."""
 
     group: str
     rows: int
@@ -75,45 +77,45 @@ class Order(NamedTuple):
 
 
 def orders(found: Iterable[Sized]) -> list[Order]:
-    """One for every group with two peaks and more that count the same, by name."""
-    by = grouped(((each.group, each.counts), each) for each in found)
-    made = []
-    for (group, _), own in sorted(by.items()):
-        measured, projected = [each.measured for each in own], [each.projected for each in own]
-        if len(own) > 1:
-            made.append(Order(group, len(own), tau_b(measured, projected), *agreement(measured, projected)))
-    return made
+    """Returns the order of every group with at least two peaks that count the same, sorted by group."""
+    by = grouped(((run.group, run.counts), run) for run in found)
+    ordered = []
+    for (group, _), runs in sorted(by.items()):
+        measured, projected = [run.measured for run in runs], [run.projected for run in runs]
+        if len(runs) > 1:
+            ordered.append(Order(group, len(runs), tau_b(measured, projected), *agreement(measured, projected)))
+    return ordered
 
 
 def tolerances(found: Sequence[Peak]) -> dict[str, float]:
-    """The tolerance of every kind with enough peaks, and of all (``other``), which is the least for a kind of few sources:
-    peaks of one code say little of another's. Layers that nobody has counted (``new``)
-    stand apart: their largest error, however few their peaks."""
+    """Returns the tolerance of every kind with enough peaks, and of all peaks (``other``), which is the least for a kind
+    of few sources: peaks of one code say little of another's. Layers that nobody has counted (``new``) stand apart:
+    their largest error, however few their peaks."""
     new = [abs(peak.error) for peak in found if peak.kind == NEW]
     found = [peak for peak in found if peak.kind != NEW]
-    made = {"other": _quantile(found)} | ({NEW: max(new)} if new else {})
+    by_kind = {"other": _quantile(found)} | ({NEW: max(new)} if new else {})
     for name in sorted({peak.kind for peak in found}):
-        own = [peak for peak in found if peak.kind == name]
-        if _effective(own) >= _LEAST:
-            few = len({peak.source for peak in own}) < _SOURCES
-            made[name] = max(_quantile(own), made["other"] if few else 0.0)
-    return made
+        of_kind = [peak for peak in found if peak.kind == name]
+        if _effective(of_kind) >= _LEAST:
+            few_sources = len({peak.source for peak in of_kind}) < _SOURCES
+            by_kind[name] = max(_quantile(of_kind), by_kind["other"] if few_sources else 0.0)
+    return by_kind
 
 
 def held_out(found: Sequence[Peak]) -> dict[str, tuple[int, int]]:
-    """By source: peaks within the tolerance that all other sources give, and its peaks."""
-    made = {}
+    """Returns by source the number of peaks within the tolerance that all other sources give, and of all its peaks."""
+    by_source = {}
     for source in sorted({peak.source for peak in found}):
-        own = [peak for peak in found if peak.source == source]
+        peaks = [peak for peak in found if peak.source == source]
         learnt = tolerances([peak for peak in found if peak.source != source])
-        inside = sum(abs(peak.error) <= learnt.get(peak.kind, learnt["other"]) for peak in own)
-        made[source] = (inside, len(own))
-    return made
+        inside = sum(abs(peak.error) <= learnt.get(peak.kind, learnt["other"]) for peak in peaks)
+        by_source[source] = (inside, len(peaks))
+    return by_source
 
 
 def _quantile(found: Sequence[Peak]) -> float:
-    """The conformal quantile of |error| of all sources but the oddest: the least that one source left out leaves. With
-    few sources, of all; infinite where there are too few peaks."""
+    """Returns the conformal quantile of |error| of all sources but the oddest: the least that one source left out
+    leaves. With few sources, of all; infinite where there are too few peaks."""
     sources = {peak.source for peak in found}
     if len(sources) < _SOURCES:
         return _conformal(found)
@@ -133,6 +135,6 @@ def _weights(found: Sequence[Peak]) -> NDArray[np.float64]:
 
 
 def _effective(found: Sequence[Peak]) -> float:
-    """Rows that would say as much if all weighed the same (Kish)."""
+    """Returns the number of peaks of equal weight that would say as much (Kish)."""
     weight = _weights(found)
     return float(weight.sum() ** 2 / (weight**2).sum())

@@ -1,9 +1,9 @@
-"""Does the projection order the configurations of a group as the measurement does? Pure functions.
+"""Measures whether the projection orders the configurations of a group as the measurement does. Pure functions.
 
-Kendall's tau-b (Kendall 1945) with pairs inside the measured noise counted as ties, the share of distinguishable
-pairs that the projection orders alike, and top-1 regret: the throughput lost by running the configuration that the
-projection calls best. Read as a search over its configurations, a group also has a place at which the projection puts the
-measured best, and a share of the measured first three that are among the projected first three.
+Kendall's tau-b (Kendall 1945) with pairs inside the measured noise counted as ties, the share of distinguishable pairs
+that the projection orders alike, and top-1 regret: the throughput lost by running the configuration that the projection
+calls best. Read as a search over its configurations, a group also has a place at which the projection puts the measured
+best, and a share of the measured first three that are among the projected first three.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Signs = NDArray[np.int8]
-#: Ends of an interval.
+#: The ends of an interval.
 Range = tuple[float, float] | None
 
 # Relative throughput difference below which two measurements are not told apart, where a source states no
 # spread. A convention of this harness, not a measurement.
 NOISE = 0.01
 
-# Projections closer than this are equal: it is rounding, not an opinion.
+# Projections closer than this are equal: their difference is rounding.
 SAME = 1e-9
 
 # Configurations from which on a group is a search: of three, the first three are all.
@@ -40,13 +40,11 @@ _FIRST = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupRanking:
-    """One group. ``tau`` and ``agreement`` are None where every measured pair is tied; ``missing`` rows: unprojected.
-
-    ``differs``: the configuration keys that change inside the group; ``unseen``: those of them that no projector sees
-    (switches of a framework, its version); ``stated``: there are others. ``chosen``/``best``: ids of the
-    projected and the measured first. ``place``, ``recall``: see :func:`place`, :func:`recall`; None for a group of less than
-    ``SEARCHED`` rows.
-    """
+    """The ranking of one group. ``tau`` and ``agreement`` are None where every measured pair is tied; ``missing``: rows
+    without a projection. ``differs``: the configuration keys that change inside the group; ``unseen``: the keys among
+    them that no projector sees (switches of a framework, its version); ``stated``: other keys change, too.
+    ``chosen``/``best``: ids of the projected and the measured first. ``place``, ``recall``: see :func:`place`,
+    :func:`recall`; None for a group of less than ``SEARCHED`` rows."""
 
     group: str
     rows: int
@@ -66,10 +64,9 @@ class GroupRanking:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankingSummary:
-    """Over groups: macro (mean over groups) tau, agreement and regret, and the agreement pooled over all pairs.
-
-    ``…_range``: 90 % bootstrap interval over groups (:mod:`harness.score.resample`); None for fewer than two groups.
-    """
+    """The rankings of several groups: macro (mean over groups) tau, agreement and regret, and the agreement pooled over
+    all pairs. ``…_range``: 90 % bootstrap interval over groups (:mod:`harness.score.resample`); None for fewer than two
+    groups."""
 
     groups: int
     rows: int
@@ -89,12 +86,12 @@ class RankingSummary:
 
 
 def _signs(values: ArrayLike, noise: ArrayLike) -> Signs:
-    """Sign of every pair i < j of positive values; 0 where they differ by no more than the noise (relative)."""
+    """Returns the sign of every pair i < j of positive values; 0 where they differ by no more than the noise (relative)."""
     log = np.log(np.asarray(values, dtype=float))
     spread = np.broadcast_to(np.asarray(noise, dtype=float), log.shape)
-    one, other = _pairs(len(log))
-    difference = log[one] - log[other]
-    allowed = np.log1p(np.maximum(spread[one], spread[other]))
+    i, j = _pairs(len(log))
+    difference = log[i] - log[j]
+    allowed = np.log1p(np.maximum(spread[i], spread[j]))
     return np.where(np.abs(difference) <= allowed + 1e-15, 0, np.sign(difference)).astype(np.int8)
 
 
@@ -104,10 +101,8 @@ def _pairs(number: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def tau_b(measured: ArrayLike, projected: ArrayLike, noise: ArrayLike = NOISE) -> float | None:
-    """Kendall's tau-b of two positive series. ``noise``: relative, one value or one a row (a pair takes the larger).
-
-    None where the measurement ties every pair; 0 where only the projection does: no opinion earns nothing.
-    """
+    """Returns Kendall's tau-b of two positive series. ``noise``: relative, one value or one a row (a pair takes the
+    larger). None where the measurement ties every pair; 0 where only the projection does: no opinion earns nothing."""
     return _tau(_signs(measured, noise), _signs(projected, SAME))
 
 
@@ -119,7 +114,7 @@ def _tau(x: Signs, y: Signs) -> float | None:
 
 
 def agreement(measured: ArrayLike, projected: ArrayLike, noise: ArrayLike = NOISE) -> tuple[float | None, int]:
-    """Share of the measurably different pairs projected in that order (a projected tie is half), and their number."""
+    """Returns the share of measurably different pairs projected in order (a projected tie is half), and their number."""
     return _agreement(_signs(measured, noise), _signs(projected, SAME))
 
 
@@ -132,29 +127,29 @@ def _agreement(x: Signs, y: Signs) -> tuple[float | None, int]:
 
 
 def regret(measured: ArrayLike, projected: ArrayLike) -> float:
-    """1 − measured throughput of the projected best / measured best; projected ties cost their mean."""
+    """Returns 1 − measured throughput of the projected best / measured best; projected ties cost their mean."""
     m, p = np.asarray(measured, dtype=float), np.asarray(projected, dtype=float)
     first = p >= p.max() * (1 - SAME)
     return float(1.0 - m[first].mean() / m.max())
 
 
 def place(measured: ArrayLike, projected: ArrayLike) -> float:
-    """Where the projection puts the measured best: 1 is first; configurations projected alike share their mean place."""
+    """Returns the place of the measured best in the projected order: 1 is first; ties share their mean place."""
     m, p = np.asarray(measured, dtype=float), np.asarray(projected, dtype=float)
     best = p[int(np.argmax(m))]
-    ahead, alike = np.count_nonzero(p > best * (1 + SAME)), np.count_nonzero(np.abs(p / best - 1.0) <= SAME)
-    return float(ahead + (alike + 1) / 2)
+    ahead, tied = np.count_nonzero(p > best * (1 + SAME)), np.count_nonzero(np.abs(p / best - 1.0) <= SAME)
+    return float(ahead + (tied + 1) / 2)
 
 
 def recall(measured: ArrayLike, projected: ArrayLike, first: int = _FIRST, noise: float = NOISE) -> float:
-    """Share of the projected ``first`` configurations that are among the measured ``first``, or within ``noise`` of them."""
+    """Returns the share of the projected ``first`` that measure among the ``first``, or within ``noise`` of them."""
     m, p = np.asarray(measured, dtype=float), np.asarray(projected, dtype=float)
     least = np.sort(m)[-first] / (1.0 + noise)
     return float((m[np.argsort(-p, kind="stable")[:first]] >= least).mean())
 
 
 def group_rankings(rows: pd.DataFrame) -> list[GroupRanking]:
-    """Every group of rows (one predictor, one fit) with at least two comparable rows, in order of appearance."""
+    """Ranks every group of rows (one predictor, one fit) with at least two comparable rows, in order of appearance."""
     figures = rows[["measured_tgs", "projected_tgs", "rel_std"]].to_numpy(dtype=float)
     texts = zip(*(rows[name] for name in ("group", "run_id", "differs", "switches")), strict=True)
     groups: dict[str, list[_Member]] = {}
@@ -162,12 +157,14 @@ def group_rankings(rows: pd.DataFrame) -> list[GroupRanking]:
         if group and not math.isnan(measured):
             member = _Member(run_id, differs, switches, measured, projected, max(NOISE, spread))
             groups.setdefault(group, []).append(member)
-    made = ((name, members, [m for m in members if not math.isnan(m.projected)]) for name, members in groups.items())
-    return [_group(name, len(members), known) for name, members, known in made if len(known) > 1]
+    projected_groups = (
+        (name, members, [m for m in members if not math.isnan(m.projected)]) for name, members in groups.items()
+    )
+    return [_rank_group(name, len(members), known) for name, members, known in projected_groups if len(known) > 1]
 
 
 class _Member(NamedTuple):
-    """A row of a group; ``spread``: of its measurement, relative."""
+    """A row of a group; ``spread``: the relative one of its measurement."""
 
     run_id: str
     differs: Mapping[str, str]
@@ -177,8 +174,8 @@ class _Member(NamedTuple):
     spread: float
 
 
-def _group(name: str, members: int, rows: Sequence[_Member]) -> GroupRanking:
-    """``rows``: those of its ``members`` that were projected."""
+def _rank_group(name: str, members: int, rows: Sequence[_Member]) -> GroupRanking:
+    """Ranks one group. ``members``: number of its rows; ``rows``: its rows that were projected."""
     measured, projected, spread = (np.array(column) for column in list(zip(*rows, strict=True))[3:])
     signs = _signs(measured, spread), _signs(projected, SAME)
     share, pairs = _agreement(*signs)
@@ -208,7 +205,7 @@ def _differs(configurations: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
 
 
 def summary(groups: Sequence[GroupRanking]) -> RankingSummary:
-    """The macro figures over groups; None where no group defines them."""
+    """Returns the macro figures over groups; None where no group defines them."""
     taus = [g.tau for g in groups if g.tau is not None]
     shares = [(g.agreement, g.pairs) for g in groups if g.agreement is not None]
     pairs = sum(n for _, n in shares)

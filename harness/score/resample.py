@@ -20,19 +20,19 @@ _SEED = 20240607
 
 @cache
 def _counts(groups: int) -> NDArray[np.float64]:
-    """How often each of ``groups`` is drawn, (draws, groups)."""
+    """Returns how often each of ``groups`` is drawn, (draws, groups)."""
     generator = np.random.default_rng(_SEED)
     drawn = generator.multinomial(groups, np.full(groups, 1.0 / groups), size=DRAWS)
     return drawn.astype(float)
 
 
 def of_mean(values: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
-    """The interval of the mean of one value a group; None for fewer than two groups."""
+    """Returns the interval of the mean of one value a group; None for fewer than two groups."""
     return of_ratio(values, np.ones(len(values)).tolist(), level)
 
 
 def of_ratio(sums: Sequence[float], weights: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
-    """The interval of Σ sums / Σ weights over groups; None for fewer than two groups, or where a draw has no weight."""
+    """Returns the interval of Σ sums / Σ weights over groups; None for fewer than two, or where a draw has no weight."""
     if len(sums) < 2:
         return None
     counts = _counts(len(sums))

@@ -1,9 +1,10 @@
-"""How well throughput holds on more GPUs: series of measured runs, efficiency measured against projected. Pure functions.
+"""Measures how well throughput holds on more GPUs: series of measured runs, efficiency measured against projected. Pure
+functions.
 
-A series is one job at several sizes: runs of one collection of sources, GPU and framework whose stated configurations are
-equal but for the number of GPUs and the batch that follows from it; in papers on weak scaling the model grows along. Its
-efficiency at N GPUs is the model's FLOP/s of one GPU there over that at the smallest N (for one model: tokens/s/GPU), so
-that a calibration factor cancels.
+A series is one job at several sizes: runs of one collection of sources, GPU and framework whose stated configurations
+are equal but for the number of GPUs and the batch that follows from it; in papers on weak scaling the model grows along.
+Its efficiency at N GPUs is the model's FLOP/s of one GPU there over that at the smallest N (for one model:
+tokens/s/GPU), so that a calibration factor cancels.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from projector.dataclass import dataclass
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Projected efficiency within this share of the measured one (the project's goal).
+#: The project's goal: projected efficiency within this share of the measured one.
 GOAL = 0.08
 _SCALED = frozenset(
     {"gpus", "global_batch_size", "data_parallel_shard_size", "num_distributed_optimizer_instances", "version"}
@@ -30,7 +31,7 @@ _GROWING = _SCALED | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One size of a series: ``runs`` measured there (their median counts), efficiency over the smallest size."""
+    """One size of a series: ``runs`` measured there (their median counts), efficiency relative to the smallest size."""
 
     gpus: int
     runs: int
@@ -40,13 +41,13 @@ class Point:
 
     @property
     def error(self) -> float:
-        """Projected over measured efficiency, less 1."""
+        """Returns the projected over the measured efficiency, less 1."""
         return self.projected / self.measured - 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """The sizes of one job beyond the smallest, which is ``smallest`` GPUs; ``settings``: what all of them share."""
+    """The sizes of one job beyond the smallest, which is ``smallest`` GPUs; ``settings``: what all sizes share."""
 
     origin: str
     gpu: str
@@ -57,7 +58,7 @@ class Series:
 
 
 def scaling(rows: pd.DataFrame) -> list[Series]:
-    """Every series among ``rows`` (one predictor, one fit) with at least two sizes, by origin, GPU and settings."""
+    """Returns every series among ``rows`` (one predictor, one fit) with at least two sizes, by origin, GPU and settings."""
     usable = rows.dropna(subset=["measured_tgs", "projected_tgs", "flops_per_token"])
     usable = usable[(usable[["measured_tgs", "projected_tgs", "flops_per_token"]] > 0.0).all(axis=1)]
     named = usable.assign(
@@ -65,13 +66,13 @@ def scaling(rows: pd.DataFrame) -> list[Series]:
         measured=usable["measured_tgs"] * usable["flops_per_token"],
         projected=usable["projected_tgs"] * usable["flops_per_token"],
     )
-    found = [_series(key, members) for key, members in _grouped(named, _SCALED) if members["gpus"].nunique() > 1]
-    found += [_series(key, members) for key, members in _grouped(named, _GROWING) if _grows(members)]
-    return sorted(found, key=lambda s: (s.origin, s.gpu, s.smallest, s.settings))
+    series = [_series(key, members) for key, members in _grouped(named, _SCALED) if members["gpus"].nunique() > 1]
+    series += [_series(key, members) for key, members in _grouped(named, _GROWING) if _grows(members)]
+    return sorted(series, key=lambda s: (s.origin, s.gpu, s.smallest, s.settings))
 
 
 def within(found: Sequence[Series], goal: float = GOAL) -> tuple[int, int]:
-    """(points within ``goal`` of the measured efficiency, all points)."""
+    """Returns the number of points within ``goal`` of the measured efficiency, and of all points."""
     errors = [abs(point.error) for series in found for point in series.points]
     return sum(error <= goal for error in errors), len(errors)
 
@@ -84,13 +85,13 @@ def _grouped(rows: pd.DataFrame, free: frozenset[str]) -> Iterator[tuple[tuple[A
 
 
 def origin(source: str) -> str:
-    """The collection that a source belongs to: submissions of one round of MLPerf, rows of one document (without its
-    revision and the place in it)."""
+    """Returns the collection that a source belongs to: submissions of one round of MLPerf, rows of one document (without
+    its revision and the place in it)."""
     return source.split(" ")[0] if source.startswith("mlcommons/") else source.split(" @")[0]
 
 
 def _grows(members: pd.DataFrame) -> bool:
-    """Weak scaling of a paper: one size for each model, more GPUs for a larger one."""
+    """Tells whether the rows are the weak scaling of a paper: one size for each model, more GPUs for a larger one."""
     sizes = members[["gpus", "flops_per_token"]].drop_duplicates()
     models = members["model"].nunique()
     if models < 2 or len(sizes) != models or not members["source"].str.contains("arXiv").all():

@@ -1,8 +1,7 @@
-"""What one switch gains: pairs of measured runs that differ in one field, measured against projected. Pure functions.
-
-A pair is two runs of one source, model, GPU, GPU count and framework whose configurations differ in exactly one key (a
-precision together with its recipe counts as one). Gains are throughput ratios, so a calibration factor cancels.
-"""
+"""Measures the gain of one switch: pairs of measured runs that differ in one field, measured against projected. Pure
+functions. A pair is two runs of one source, model, GPU, GPU count and framework whose configurations differ in exactly
+one key (a precision together with its recipe counts as one). Gains are throughput ratios, so a calibration factor
+cancels."""
 
 from __future__ import annotations
 
@@ -17,16 +16,16 @@ from projector.dataclass import dataclass
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Gains below this are inside what repeated measurements differ by: their sign is not asked for.
+#: Smaller gains lie within the scatter of repeated measurements: their sign is not judged.
 REAL = 0.02
 _TOGETHER = frozenset({"precision", "fp8_recipe"})
-_LABELS = frozenset({"version"})  # what a run was made with, not how
-_LADDER = "-steps"  # how a group is named whose runs each keep what the run before them changed
+_LABELS = frozenset({"version"})  # keys that name the software, not a setting
+_LADDER = "-steps"  # ends the name of a group whose runs each keep what the run before them changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """Throughput of a second run over a first one, measured and projected."""
+    """The throughput of a second run over a first one, measured and projected."""
 
     measured: float
     projected: float
@@ -41,14 +40,14 @@ class Gain:
 
     @property
     def error(self) -> float:
-        """ln(projected gain / measured gain)."""
+        """Returns ln(projected gain / measured gain)."""
         return math.log(self.projected / self.measured)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair(Gain):
-    """``before``, ``after``: the values of the key ``switch``. ``stated``: the key is a field that a projector sees, not a
-    switch of the framework that no recipe field holds."""
+    """Two runs that differ in one key. ``before``, ``after``: the values of the key ``switch``. ``stated``: the key is a
+    field that a projector sees, not a switch of the framework that no recipe field holds."""
 
     switch: str
     before: str
@@ -60,7 +59,7 @@ class Pair(Gain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step(Gain):
-    """One run of a ladder over the run before it: ``changed`` keys (with their new values)."""
+    """One run of a ladder over the run before it; ``changed``: the keys that changed, with their new values."""
 
     group: str
     run: str
@@ -68,47 +67,47 @@ class Step(Gain):
 
 
 def ladders(rows: pd.DataFrame) -> list[Step]:
-    """Every step of the groups named as ladders, in the order of ``rows`` (one predictor, one fit)."""
+    """Returns every step of the groups named as ladders, in the order of ``rows`` (one predictor, one fit)."""
     before: dict[str, Any] = {}
-    found: list[Step] = []
+    steps: list[Step] = []
     for row in frame.lines(usable(rows[rows["group"].str.endswith(_LADDER)])):
         last, before[row.group] = before.get(row.group), row
         if last is not None:
             keys = sorted(different(last, row) - _LABELS)
             changed = tuple(f"{k} {row.differs.get(k, '–')}" for k in keys)
-            found.append(Step(group=row.group, run=row.run_id, changed=changed, **gain(last, row)))
-    return found
+            steps.append(Step(group=row.group, run=row.run_id, changed=changed, **gain(last, row)))
+    return steps
 
 
 def pairs(rows: pd.DataFrame) -> list[Pair]:
-    """Every single-key pair among ``rows`` (one predictor, one fit), sorted by switch, then by run."""
-    made = [
+    """Returns every single-key pair among ``rows`` (one predictor, one fit), sorted by switch, then by run."""
+    single = [
         pair
         for first, second in twos(usable(rows), ["source", "model", "gpu", "framework"])
         if (pair := _pair(first, second))
     ]
-    return sorted(made, key=lambda p: (p.switch, p.first, p.second))
+    return sorted(single, key=lambda p: (p.switch, p.first, p.second))
 
 
 def twos(rows: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[Any, Any]]:
-    """Every two rows that have the columns ``by`` alike, the earlier first."""
+    """Yields every two rows with equal values in the columns ``by``, the earlier first."""
     for _, members in frame.parts(rows, by):
         yield from combinations(frame.lines(members), 2)
 
 
 def usable(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with a measured and a projected throughput."""
+    """Returns the rows with a measured and a projected throughput."""
     return rows[((rows["measured_tgs"] > 0.0) & (rows["projected_tgs"] > 0.0)).to_numpy(dtype=bool)]
 
 
 def different(first: Any, second: Any) -> set[str]:
-    """The keys in which the configurations of two rows differ."""
-    one, other = first.differs, second.differs
-    return {key for key in {**one, **other} if one.get(key, "") != other.get(key, "")}
+    """Returns the keys in which the configurations of two rows differ."""
+    ours, theirs = first.differs, second.differs
+    return {key for key in {**ours, **theirs} if ours.get(key, "") != theirs.get(key, "")}
 
 
 def gain(first: Any, second: Any) -> dict[str, float]:
-    """The fields of a :class:`Gain`: of the row ``second`` over the row ``first``."""
+    """Returns the fields of a :class:`Gain` of the row ``second`` over the row ``first``."""
     names = ("measured", "projected")
     return {name: getattr(second, f"{name}_tgs") / getattr(first, f"{name}_tgs") for name in names}
 
@@ -132,12 +131,12 @@ def _pair(first: Any, second: Any) -> Pair | None:
 
 
 def switches(found: Sequence[Pair]) -> pd.DataFrame:
-    """A line a switch, by name: its ``pairs``; the ``real`` ones, whose measured gain exceeds :data:`REAL`; of these the
-    ``right`` ones, projected with the same sign; mean absolute (``spread``) and mean (``bias``) ln(projected / measured
-    gain); ``stated``: a field that a projector sees."""
+    """Returns a line for each switch, by name: its ``pairs``; the ``real`` ones, whose measured gain exceeds
+    :data:`REAL`; of these the ``right`` ones, projected with the same sign; mean absolute (``spread``) and mean
+    (``bias``) ln(projected / measured gain); ``stated``: a field that a projector sees."""
     lines = [(p.switch, p.real, p.real and p.right, abs(p.error), p.error, p.stated) for p in found]
-    made = frame.table(lines, ("name", "real", "right", "spread", "bias", "stated")).groupby("name")
-    return made.agg(
+    by_switch = frame.table(lines, ("name", "real", "right", "spread", "bias", "stated")).groupby("name")
+    return by_switch.agg(
         pairs=("bias", "size"),
         real=("real", "sum"),
         right=("right", "sum"),
@@ -148,7 +147,7 @@ def switches(found: Sequence[Pair]) -> pd.DataFrame:
 
 
 def sign_share(found: pd.DataFrame) -> tuple[float | None, float | None]:
-    """Share of real pairs of stated fields with the right sign: over all pairs, and as the mean over switches."""
+    """Returns the share of real pairs of stated fields with the right sign: over all pairs, and mean over switches."""
     real = found[(found["real"] > 0) & found["stated"]]
     if real.empty:
         return None, None

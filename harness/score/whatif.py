@@ -1,9 +1,9 @@
-"""What would another configuration gain? Every two runs of a group, measured against projected. Pure functions.
+"""Measures what another configuration gains: every two runs of a group, measured against projected. Pure functions.
 
 A gain is the throughput of the run that measured faster over the other's: 1 or more as measured, below 1 where the
 projection puts the two in the wrong order. Pairs that the measurement does not tell apart
-(:data:`harness.score.ranking.NOISE`, or the spread that their source states) are left out; a factor of calibration that both
-runs share cancels.
+(:data:`harness.score.ranking.NOISE`, or the spread that their source states) are left out; a factor of calibration that
+both runs share cancels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gains:
-    """One entry a pair: ratios of throughput; ``groups``: how many hold at least one."""
+    """The gains of all pairs as ratios of throughput; ``groups``: number of groups with at least one pair."""
 
     measured: NDArray[np.float64]
     projected: NDArray[np.float64]
@@ -36,23 +36,23 @@ class Gains:
 
     @property
     def tied(self) -> NDArray[np.bool_]:
-        """Projected equal: no opinion."""
-        made: NDArray[np.bool_] = np.abs(self.projected - 1.0) <= SAME
-        return made
+        """Tells for each pair whether the two are projected equal: no opinion."""
+        equal: NDArray[np.bool_] = np.abs(self.projected - 1.0) <= SAME
+        return equal
 
     @property
     def right(self) -> NDArray[np.bool_]:
-        made: NDArray[np.bool_] = (self.projected > 1.0) & ~self.tied
-        return made
+        ahead: NDArray[np.bool_] = (self.projected > 1.0) & ~self.tied
+        return ahead
 
     @property
     def typical_error(self) -> float | None:
-        """Median of |projected / measured − 1| of the gain; None without pairs."""
+        """Returns the median of |projected / measured − 1| of the gain; None without pairs."""
         return float(np.median(np.abs(self.projected / self.measured - 1.0))) if len(self.measured) else None
 
 
 def gains(rows: pd.DataFrame) -> Gains:
-    """The gains in the rows of one predictor and one fit that have a group, a measured and a projected throughput."""
+    """Returns the gains in rows of one predictor and fit that have a group, a measured and a projected throughput."""
     known = usable(rows[rows["group"] != ""])
     measured: list[NDArray[np.float64]] = []
     projected: list[NDArray[np.float64]] = []
@@ -69,9 +69,8 @@ def gains(rows: pd.DataFrame) -> Gains:
     )
 
 
-# What a mechanism is worth: errors of rows with everything on against those with it off, source by source.
-#
-# On raw projections (as they come, corrected by nothing). A source weighs as one, whatever its number of rows.
+# The worth of a mechanism: errors of uncorrected projections with it on against those with it off. A source weighs as
+# one, whatever its number of rows.
 LEVEL = 0.95
 #: Change of a source's mean |error| below which it is neither better nor worse: half a point.
 CLEAR = 0.005
@@ -79,11 +78,11 @@ CLEAR = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """Changes from on to off, so that what helps is positive but for ``tau``. ``error``: of the mean over sources of
-    their mean |error| of throughput, with its bootstrap interval over sources; ``moved``: rows whose throughput
-    changes, ``touched``: their sources; ``helped``, ``hurt``: sources that are clearly worse and better without it,
-    most first; ``lost``: rows that then have no projection; ``memory``: of the mean |error| of peaks; ``whatif``: of
-    the median error of gains inside a group. None where there is nothing to compare."""
+    """The changes that switching a mechanism off makes, positive where the mechanism helps (but for ``tau``). ``error``:
+    of the mean over sources of their mean |error| of throughput, with its bootstrap interval over sources; ``moved``:
+    rows whose throughput changes, ``touched``: their sources; ``helped``, ``hurt``: sources that are clearly worse and
+    better without the mechanism, most first; ``lost``: rows that then have no projection; ``memory``: of the mean
+    |error| of peaks; ``whatif``: of the median error of gains inside a group. None where there is nothing to compare."""
 
     error: float
     interval: tuple[float, float] | None
@@ -98,7 +97,7 @@ class Worth:
 
 
 def worth(on: pd.DataFrame, off: pd.DataFrame, publisher: Mapping[str, str]) -> Worth:
-    """Of rows of one predictor and one fit, twice. ``publisher``: by run id."""
+    """Returns the worth of a mechanism from rows of one predictor and fit, with it on and off. ``publisher``: by run id."""
     before, after = (eligible(rows).set_index("run_id")["error"].dropna() for rows in (on, off))
     both = before.index.intersection(after.index)
     was, now = before[both], after[both]
@@ -132,8 +131,8 @@ def _memory(rows: pd.DataFrame) -> float | None:
     return float(errors.mean()) if len(errors) else None
 
 
-# What would a projection without error score? Measurements repeat to a few per cent, and an order inside groups of runs
-# that lie closer than that cannot be right. Pure functions.
+# The score of a projection without error: measurements repeat to a few per cent, and an order inside groups of runs
+# that lie closer than that cannot be right.
 #
 # The truth behind a measurement is not known; two stand-ins bracket it. With the *projection* as the truth the gaps inside
 # a group lack what no projector sees; with the *measurement* as the truth they hold its noise already and are too wide.
@@ -144,8 +143,8 @@ _NORMAL = 0.67449  # median of |x| of a standard normal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """Mean tau-b over groups of a projection without error, where a measurement repeats to ``spread`` (standard deviation,
-    relative): with the projection, with the measurement as the truth."""
+    """The mean tau-b over groups of a projection without error, where a measurement repeats to ``spread`` (standard
+    deviation, relative): ``low`` with the projection as the truth, ``high`` with the measurement."""
 
     spread: float
     low: float
@@ -153,20 +152,21 @@ class Ceiling:
 
 
 def repeats(found: Sequence[Pair]) -> tuple[float, int, int] | None:
-    """Standard deviation of one measurement (relative), pairs, sources: from pairs that differ in nothing, the median over
-    sources of each one's median. The median of |x − y| of two normal draws is 0.674 √2 of their deviation."""
-    by: dict[str, list[float]] = {}
+    """Returns the relative standard deviation of one measurement, and the pairs and sources that it rests on: pairs that
+    differ in nothing, the median over sources of each one's median. The median of |x − y| of two normal draws is 0.674
+    √2 of their deviation."""
+    by_publisher: dict[str, list[float]] = {}
     for pair in found:
         if not pair.seen and not pair.unseen:
-            by.setdefault(pair.publisher, []).append(abs(float(np.log(pair.measured))))
-    if not by:
+            by_publisher.setdefault(pair.publisher, []).append(abs(float(np.log(pair.measured))))
+    if not by_publisher:
         return None
-    middle = float(np.median([np.median(off) for off in by.values()]))
-    return middle / (_NORMAL * 2**0.5), sum(map(len, by.values())), len(by)
+    middle = float(np.median([np.median(off) for off in by_publisher.values()]))
+    return middle / (_NORMAL * 2**0.5), sum(map(len, by_publisher.values())), len(by_publisher)
 
 
 def ceiling(rows: pd.DataFrame, spread: float) -> Ceiling | None:
-    """The ceiling of the groups of ``rows`` (one predictor, one fit); None where no group has a measured order."""
+    """Returns the ceiling of the groups of ``rows`` (one predictor, one fit); None where no group has a measured order."""
     generator = np.random.default_rng(_SEED)
     low: list[float] = []
     high: list[float] = []
@@ -174,12 +174,12 @@ def ceiling(rows: pd.DataFrame, spread: float) -> Ceiling | None:
         measured = members["measured_tgs"].to_numpy(dtype=float)
         if len(measured) > 1 and tau_b(measured, measured) is not None:
             noise = np.exp(spread * generator.standard_normal((_DRAWS, len(measured))))
-            low += _mean(members["projected_tgs"].to_numpy(dtype=float), noise)
-            high += _mean(measured, noise)
+            low += _mean_tau(members["projected_tgs"].to_numpy(dtype=float), noise)
+            high += _mean_tau(measured, noise)
     return Ceiling(spread=spread, low=float(np.mean(low)), high=float(np.mean(high))) if low and high else None
 
 
-def _mean(truth: NDArray[np.float64], noise: NDArray[np.float64]) -> list[float]:
-    """The mean over draws of tau-b between a truth and its measurement; none where every draw is tied."""
-    found = [tau for drawn in truth * noise if (tau := tau_b(drawn, truth)) is not None]
-    return [float(np.mean(found))] if found else []
+def _mean_tau(truth: NDArray[np.float64], noise: NDArray[np.float64]) -> list[float]:
+    """Returns the mean over draws of tau-b between a truth and its measurement; empty where every draw is tied."""
+    taus = [tau for drawn in truth * noise if (tau := tau_b(drawn, truth)) is not None]
+    return [float(np.mean(taus))] if taus else []
