@@ -1,7 +1,6 @@
-"""Runs as benchmark files of TPrimat: one JSON document each, that its tools and ``harness compare`` read.
-
-Its GB are decimal; memory is that of the fullest kind stated. Lists hold one entry a step, all steps as the log has them.
-"""
+"""Writes runs as benchmark files of TPrimat: one JSON document each, which its tools and ``harness compare`` read. A
+benchmark file's GB are decimal; memory is that of the fullest kind stated. Lists hold one entry a step, all steps as the
+log has them."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ _SIZES = {"tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "p
 
 
 def files(sides: Sequence[Side]) -> dict[str, str | bytes]:
-    """Name to text: ``benchmark_NAME.json``."""
+    """Returns the text of every side's benchmark file by file name, ``benchmark_NAME.json``."""
     return {
         f"benchmark_{_plain(side.name)}.json": json.dumps(document(side), indent=2, allow_nan=False) for side in sides
     }
@@ -30,7 +29,7 @@ def _plain(name: str) -> str:
 
 
 def document(side: Side) -> dict[str, Any]:
-    """What is not known of a run is left out."""
+    """Returns the benchmark document of one side; what is not known of a run is left out."""
     known = catalogue.knows_gpu(side.gpu)
     vendor = catalogue.gpu(side.gpu).vendor if known else ""
     gpu = {
@@ -39,7 +38,7 @@ def document(side: Side) -> dict[str, Any]:
         "total_memory_gb": side.capacity_gib * _GB if side.capacity_gib else None,
         "software_stack": {"nvidia": "cuda", "amd": "rocm"}.get(vendor),
     }
-    made: dict[str, Any] = {
+    content: dict[str, Any] = {
         "platform": {"nvidia": "nvd", "amd": "amd"}.get(vendor),
         "model_name": side.differs.get("model"),
         "gpu_info": _stated(gpu),
@@ -50,11 +49,11 @@ def document(side: Side) -> dict[str, Any]:
     }
     if side.series is not None:
         series = side.series
-        made["raw_step_times"] = [float(value) for value in series.seconds]
-        made["raw_loss_values"] = _finite(series.loss)
-        made["raw_learning_rates"] = _finite(series.curves.get("learning rate", ()))
-        made["raw_memory_values"] = _finite(_GB * value for value in series.curves.get("memory", ()))
-    return {key: value for key, value in made.items() if value not in (None, [], {})}
+        content["raw_step_times"] = [float(value) for value in series.seconds]
+        content["raw_loss_values"] = _finite(series.loss)
+        content["raw_learning_rates"] = _finite(series.curves.get("learning rate", ()))
+        content["raw_memory_values"] = _finite(_GB * value for value in series.curves.get("memory", ()))
+    return {key: value for key, value in content.items() if value not in (None, [], {})}
 
 
 def _parallelism(side: Side) -> dict[str, Any]:
@@ -75,12 +74,12 @@ def _training(side: Side) -> dict[str, Any]:
 
 
 def _metrics(side: Side) -> dict[str, Any]:
-    every = side.tgs * side.gpus if side.tgs and side.gpus else None
+    tokens_per_second = side.tgs * side.gpus if side.tgs and side.gpus else None
     return _stated(
         {
             "avg_step_time_seconds": side.step_seconds,
             "steps_per_second": 1.0 / side.step_seconds if side.step_seconds else None,
-            "tokens_per_second": every,
+            "tokens_per_second": tokens_per_second,
             "tokens_per_second_per_gpu": side.tgs,
         }
     )
@@ -95,6 +94,6 @@ def _whole(text: str | None) -> int | None:
 
 
 def _finite(values: Iterable[float]) -> list[float]:
-    """All of them, or none where one is missing: lists of another length than the steps mean nothing."""
-    found = [float(value) for value in values]
-    return found if all(map(math.isfinite, found)) else []
+    """Returns all values, or none where one is missing: lists of another length than the steps mean nothing."""
+    numbers = [float(value) for value in values]
+    return numbers if all(map(math.isfinite, numbers)) else []

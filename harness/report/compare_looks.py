@@ -1,4 +1,4 @@
-"""How runs look in the panels of a comparison: a run keeps its letter, colour and marker in all of them."""
+"""Gives each run of a comparison its letter, colour and marker, which it keeps in all panels."""
 
 from __future__ import annotations
 

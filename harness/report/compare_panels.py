@@ -1,4 +1,4 @@
-"""The panels of a comparison that draw figures: TGS, memory, loss, breakdown."""
+"""Draws the figures of a comparison: tokens/s/GPU, memory, loss, breakdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.report.compare_looks import MOST_POINTS, Look, empty, without
 from harness.report.plot import GREY
 
 _MOST_PARTS = 8
-_LEAST_PART = 0.002  # of the largest: a shorter bar is not seen
+_LEAST_PART = 0.002  # of the longest bar: a shorter one is not seen
 
 
 def _bars(axes: Any, found: Sequence[Look], values: Sequence[float], texts: Sequence[str]) -> None:
@@ -36,13 +36,13 @@ def rate(axes: Any, shown: Sequence[Look]) -> None:
     _bars(axes, known, values, [f"{value:,.0f}" for value in values])
     for place, look in enumerate(known):
         value = look.side.tgs or 0.0
-        if (found := interval(look.side)) is not None:
-            axes.vlines(place, value / found[1], value / found[0], color="black", linewidth=1.6)
+        if (ends := interval(look.side)) is not None:
+            axes.vlines(place, value / ends[1], value / ends[0], color="black", linewidth=1.6)
     axes.set_ylabel("tokens/s/GPU")
 
 
 def memory(axes: Any, found: Sequence[Look]) -> None:
-    """A bar a kind that the run states; the GPU's memory as a line above."""
+    """Draws one bar for each kind of peak memory that a run states, with the GPU's memory as a line above."""
     known = [look for look in found if look.side.memory]
     axes.set_title(f"peak memory, line = the GPU's{without([k for k in found if not k.side.memory], 'memory')}")
     if not known:
@@ -58,7 +58,7 @@ def memory(axes: Any, found: Sequence[Look]) -> None:
 
 
 def tflops(axes: Any, shown: Sequence[Look]) -> None:
-    """Of one GPU; tokens/s/GPU below the letter."""
+    """Draws the TFLOP/s of one GPU, with tokens/s/GPU below the run's letter."""
     known = [look for look in shown if look.side.tflops]
     if not known:
         rate(axes, shown)
@@ -75,39 +75,39 @@ def loss(axes: Any, found: Sequence[Look]) -> None:
 
 
 def curve(name: str, unit: str = "") -> Callable[[Any, Sequence[Look]], None]:
-    """The panel of what has one value a step beside its time."""
+    """Returns the function that draws a panel of the figure ``name``, of which a log has one value a step."""
 
     def draw(axes: Any, found: Sequence[Look]) -> None:
-        mine = {look.letter: s.curves[name] for look in found if (s := look.side.series) and name in s.curves}
-        _lines(axes, found, f"{name} of a step", mine, unit)
+        values = {look.letter: s.curves[name] for look in found if (s := look.side.series) and name in s.curves}
+        _lines(axes, found, f"{name} of a step", values, unit)
 
     return draw
 
 
 def _lines(axes: Any, found: Sequence[Look], what: str, values: Mapping[str, Any], unit: str = "") -> None:
-    """``values``: one a step, by the run's letter; NaN where it prints none."""
+    """Draws a line a run over iterations. ``values``: one a step, by the run's letter; NaN where none is printed."""
     known = [look for look in found if look.letter in values and np.isfinite(values[look.letter]).any()]
     axes.set_title(f"{what}{without([look for look in found if look not in known], what)}")
     if not known:
         empty(axes, f"no run prints its {what}")
         return
     for look in known:
-        series, mine = look.side.series, values[look.letter]
+        series, figures = look.side.series, values[look.letter]
         assert series is not None
-        there = np.flatnonzero(np.isfinite(mine))
-        there = there[:: max(1, -(-len(there) // MOST_POINTS))]
-        often = max(1, len(there) // 12)
+        places = np.flatnonzero(np.isfinite(figures))
+        places = places[:: max(1, -(-len(places) // MOST_POINTS))]
+        often = max(1, len(places) // 12)
         style = {"marker": look.marker, "markevery": often, "markersize": 4, "linewidth": 1.1}
-        axes.plot(series.iteration[there], mine[there], color=look.colour, **style)
+        axes.plot(series.iteration[places], figures[places], color=look.colour, **style)
     axes.set(xlabel="iteration", ylabel=unit or what)
 
 
 def breakdown(axes: Any, found: Sequence[Look]) -> None:
-    """Bars by part: the runs' own timers, unless more of the runs can be projected than have any."""
+    """Draws bars by part: the runs' own timers, unless more of the runs can be projected than have timers."""
     timed = sum(bool(look.side.timers) for look in found) >= max(sum(bool(look.side.projected) for look in found), 1)
     parts = [(look, dict(look.side.timers) if timed else dict(look.side.projected)) for look in found]
-    known = [(look, own) for look, own in parts if own]
-    missing = [look for look, own in parts if not own]
+    known = [(look, seconds) for look, seconds in parts if seconds]
+    missing = [look for look, seconds in parts if not seconds]
     if timed:
         axes.set_title(f"breakdown: timers, one inside another{without(missing, 'timers')}")
     else:
@@ -115,14 +115,16 @@ def breakdown(axes: Any, found: Sequence[Look]) -> None:
     if not known:
         empty(axes, "no timers, and no run says its whole configuration")
         return
-    names = dict.fromkeys(name for _, own in known for name in own)
-    largest = sorted(names, key=lambda name: -max(own.get(name, 0.0) for _, own in known))
-    least = _LEAST_PART * max(max(own.values()) for _, own in known)
-    largest = [n for n in largest if any(own.get(n, 0.0) > least for _, own in known)][:_MOST_PARTS]
+    names = dict.fromkeys(name for _, seconds in known for name in seconds)
+    largest = sorted(names, key=lambda name: -max(seconds.get(name, 0.0) for _, seconds in known))
+    least = _LEAST_PART * max(max(seconds.values()) for _, seconds in known)
+    largest = [n for n in largest if any(seconds.get(n, 0.0) > least for _, seconds in known)][:_MOST_PARTS]
     height = 0.8 / len(known)
-    for i, (look, own) in enumerate(known):
+    for i, (look, seconds) in enumerate(known):
         places = [row + (i + 0.5) * height - 0.4 for row in range(len(largest))]
-        axes.barh(places, [own.get(name, 0.0) for name in largest], height=0.92 * height, color=look.colour, alpha=0.85)
+        axes.barh(
+            places, [seconds.get(name, 0.0) for name in largest], height=0.92 * height, color=look.colour, alpha=0.85
+        )
     axes.set_yticks(range(len(largest)), [name.removesuffix("_s") for name in largest])
     axes.invert_yaxis()
     axes.set_xlabel("seconds per step")

@@ -18,8 +18,8 @@ _WRAP = 150  # characters of the verdict in one line
 
 
 def draw(sides: Sequence[Side], sentence: str, *, over_time: bool = False) -> Figure:
-    """Step time, TGS, memory, loss, stability and breakdown; ``over_time``: TFLOP/s and TGS, memory, then loss,
-    learning rate, memory and step time over the iterations. The verdict above, the names of the sides below."""
+    """Draws step time, TGS, memory, loss, stability and breakdown; ``over_time``: TFLOP/s and TGS, memory, then loss,
+    learning rate, memory and step time over the iterations. The verdict stands above, the names of the sides below."""
     import textwrap
 
     from matplotlib.lines import Line2D
@@ -27,12 +27,12 @@ def draw(sides: Sequence[Side], sentence: str, *, over_time: bool = False) -> Fi
     shown = looks(sides)
     figure = blank(12, 11)
     axes = figure.subplots(3, 2).flatten()
-    drawn: tuple[Callable[[Any, Sequence[Look]], None], ...]
-    drawn = (steps.step_time, panels.rate, panels.memory, panels.loss, steps.stable, panels.breakdown)
+    draws: tuple[Callable[[Any, Sequence[Look]], None], ...]
+    draws = (steps.step_time, panels.rate, panels.memory, panels.loss, steps.stable, panels.breakdown)
     if over_time:
         curves = (panels.curve("learning rate"), panels.curve("memory", "GiB"))
-        drawn = (panels.tflops, panels.memory, panels.loss, *curves, steps.step_time)
-    for place, panel in zip(axes, drawn, strict=True):
+        draws = (panels.tflops, panels.memory, panels.loss, *curves, steps.step_time)
+    for place, panel in zip(axes, draws, strict=True):
         panel(place, shown)
         plain(place)
     figure.suptitle(textwrap.fill(sentence, _WRAP), fontsize=10.5, x=0.01, ha="left")

@@ -1,4 +1,4 @@
-"""The panels of a comparison that draw steps: step time over iterations, and stability."""
+"""Draws the steps of a comparison: step time over iterations, and stability."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.report.plot import GREY
 
 
 def step_time(axes: Any, found: Sequence[Look]) -> None:
-    """Kept steps filled, cut ones as small crosses, the steady window as a line at the median; a stated figure dashed."""
+    """Draws kept steps filled, cut ones as crosses, the steady window as a line at the median, a stated figure dashed."""
     timed = [look for look in found if look.side.step_seconds]
     if not timed:
         empty(axes, "no step times")
@@ -38,18 +38,18 @@ def step_time(axes: Any, found: Sequence[Look]) -> None:
     if not drawn:
         axes.set_xticks([])
     axes.set_title("step time; line: median, over the steady window")
-    told = ["× cut"] if drawn else []
-    told += [f"{above} slower drawn at the edge"] if above else []
-    told += ["dashed: a stated figure"] if len(drawn) < len(timed) else []
-    axes.text(0.99, 0.99, ", ".join(told), transform=axes.transAxes, ha="right", va="top", fontsize=8, color=GREY)
+    notes = ["× cut"] if drawn else []
+    notes += [f"{above} slower drawn at the edge"] if above else []
+    notes += ["dashed: a stated figure"] if len(drawn) < len(timed) else []
+    axes.text(0.99, 0.99, ", ".join(notes), transform=axes.transAxes, ha="right", va="top", fontsize=8, color=GREY)
 
 
 def _steps(axes: Any, look: Look, series: Series, ceiling: float) -> int:
-    for kept, marker, size, alpha in ((False, "x", 3.0, 0.55), (True, look.marker, 3.0, 0.55)):
-        where = np.flatnonzero((series.reasons == 0) == kept)
+    for steady, marker, size, alpha in ((False, "x", 3.0, 0.55), (True, look.marker, 3.0, 0.55)):
+        where = np.flatnonzero((series.reasons == 0) == steady)
         where = where[:: max(1, -(-len(where) // MOST_POINTS))]
         shown = np.minimum(series.seconds[where], ceiling)
-        style = {"markeredgewidth": 0.8 if not kept else 0.0, "linestyle": "none", "alpha": alpha}
+        style = {"markeredgewidth": 0.8 if not steady else 0.0, "linestyle": "none", "alpha": alpha}
         axes.plot(series.iteration[where], shown, marker, color=look.colour, markersize=size, **style)
     window = series.iteration[series.reasons == 0]
     middle = look.side.step_seconds or 0.0
@@ -69,14 +69,14 @@ def _letter(look: Look) -> dict[str, Any]:
 
 
 def _ceiling(side: Side) -> float:
-    """What shows the steady state whole and a little above it."""
+    """Returns the step time up to which the steady state shows whole, and a little above."""
     middle = side.step_seconds or 0.0
     top = middle if side.series is None else float(side.series.kept.max())
     return middle + max(2 * (top - middle), 0.15 * middle)
 
 
 def _floor(timed: Sequence[Look]) -> float:
-    """Zero, unless all runs lie within a narrow band: then their differences are what is looked for."""
+    """Returns zero, unless all runs lie within a narrow band: then their differences are to be seen."""
     lowest = min(
         float(s.kept.min()) if (s := look.side.series) is not None else look.side.step_seconds or 0.0 for look in timed
     )
@@ -85,7 +85,7 @@ def _floor(timed: Sequence[Look]) -> float:
 
 
 def stable(axes: Any, found: Sequence[Look]) -> None:
-    """Settled steps over their median: box of the quartiles, whiskers at 5 and 95 %, what is beyond as points."""
+    """Draws settled steps over their median: box of the quartiles, whiskers at 5 and 95 %, steps beyond as points."""
     axes.set_title("stability: step over its median after warm-up (box 25-75 %, whisker 5-95 %)")
     known = [look for look in found if look.side.series is not None or look.side.rel_std]
     if not known:
@@ -123,7 +123,13 @@ def stable(axes: Any, found: Sequence[Look]) -> None:
         axes.axhline(SPIKE, color=GREY, linewidth=0.8, linestyle=":")
     for place, look in enumerate(known):
         axes.text(
-            place, 1.0, _words(look.side), transform=axes.get_xaxis_transform(), ha="center", va="top", fontsize=8
+            place,
+            1.0,
+            _stability_text(look.side),
+            transform=axes.get_xaxis_transform(),
+            ha="center",
+            va="top",
+            fontsize=8,
         )
     axes.set_ylim(top=1 + 1.45 * (top - 1))
     axes.set_xticks(range(len(known)), [look.letter for look in known])
@@ -131,7 +137,7 @@ def stable(axes: Any, found: Sequence[Look]) -> None:
     axes.set_ylabel("step / median" + ("; above 2 at 2" if worst > 2 else ""))
 
 
-def _words(side: Side) -> str:
+def _stability_text(side: Side) -> str:
     if side.series is None:
         return f"stated spread\n± {100 * (side.rel_std or 0.0):.2g} %"
     s = stability(side.series)

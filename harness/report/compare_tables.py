@@ -1,4 +1,4 @@
-"""The tables of a comparison: figures, stability, what differs, breakdown."""
+"""Tabulates a comparison: figures, stability, configurations that differ, breakdown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_PARTS = 12
 
 
 def report(sides: Sequence[Side], ratios: Mapping[str, Ratio], sentence: str) -> Report:
-    """``ratios``: of each side but the first to the first, by name; ``sentence``: the verdict."""
+    """Returns the tables. ``ratios``: of each other side to the first, by name; ``sentence``: the verdict."""
     steady = [(s.name, len(s.series.kept), stability(s.series)) for s in sides if s.series is not None]
     doubts = [(s.name, note) for s in sides for note in s.notes]
     doubts += [(s.name, f"no projected breakdown: {s.unprojected}") for s in sides if s.unprojected and not s.timers]
@@ -51,18 +51,18 @@ def _interval(side: Side) -> str | None:
     return None if known is None else f"{seconds * known[0]:.5g} to {seconds * known[1]:.5g}"
 
 
-def _relative(found: Ratio) -> tuple[str, str, str]:
-    value, ends = found.value, (found.low, found.high)
-    if found.what == TIME:
-        value, ends = 1 / value, (found.high and 1 / found.high, found.low and 1 / found.low)
+def _relative(ratio: Ratio) -> tuple[str, str, str]:
+    value, ends = ratio.value, (ratio.low, ratio.high)
+    if ratio.what == TIME:
+        value, ends = 1 / value, (ratio.high and 1 / ratio.high, ratio.low and 1 / ratio.low)
     if ends[0] is None or ends[1] is None:
         return (signed(value - 1), NONE, "cannot be stated")
     around = f"{signed(ends[0] - 1, 2)} to {signed(ends[1] - 1, 2)}"
-    return (signed(value - 1), around, "yes" if found.significant else "no")
+    return (signed(value - 1), around, "yes" if ratio.significant else "no")
 
 
 def _loss(side: Side) -> str | None:
-    """First and last that the log prints."""
+    """Returns the first and the last loss that the log prints."""
     if side.series is None:
         return None
     known = side.series.loss[side.series.loss == side.series.loss]
@@ -70,7 +70,7 @@ def _loss(side: Side) -> str | None:
 
 
 def _breakdown(sides: Sequence[Side]) -> Table:
-    """Timers of the logs and parts of the projected steps; the two never in one row."""
+    """Returns the timers of the logs and the parts of the projected steps; no row mixes the two."""
     rows = [(f"timer {name}", *cells) for name, *cells in _parts([dict(s.timers) for s in sides])]
     rows += [(f"projected {name}", *cells) for name, *cells in _parts([dict(s.projected) for s in sides])]
     columns = (Column("seconds a step", numeric=False), *(Column(s.name) for s in sides))
@@ -78,15 +78,15 @@ def _breakdown(sides: Sequence[Side]) -> Table:
     return Table(title="Breakdown", columns=columns, rows=tuple(rows), note=note)
 
 
-def _parts(found: Sequence[Mapping[str, float]]) -> list[tuple[str, ...]]:
-    names = dict.fromkeys(name for parts in found for name in parts)
-    largest = sorted(names, key=lambda name: -max(parts.get(name, 0.0) for parts in found))[:_MOST_PARTS]
-    shown = [name for name in largest if any(parts.get(name, 0.0) >= 5e-5 for parts in found)]
-    return [(name, *(f"{p[name]:.4f}" if name in p else NONE for p in found)) for name in shown]
+def _parts(breakdowns: Sequence[Mapping[str, float]]) -> list[tuple[str, ...]]:
+    names = dict.fromkeys(name for parts in breakdowns for name in parts)
+    largest = sorted(names, key=lambda name: -max(parts.get(name, 0.0) for parts in breakdowns))[:_MOST_PARTS]
+    shown = [name for name in largest if any(parts.get(name, 0.0) >= 5e-5 for parts in breakdowns)]
+    return [(name, *(f"{p[name]:.4f}" if name in p else NONE for p in breakdowns)) for name in shown]
 
 
 def _differences(sides: Sequence[Side]) -> Table:
-    """The configuration keys that are not the same in all of the runs that state any."""
+    """Returns the configuration keys that differ between the runs that state a configuration."""
     stated = [s for s in sides if s.differs]
     keys = dict.fromkeys(key for s in stated for key in s.differs)
     differing = [k for k in keys if len({s.differs.get(k, NONE) for s in stated}) > 1]

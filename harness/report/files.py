@@ -1,4 +1,4 @@
-"""``results.csv`` and ``results.json``: written whole or not at all, and read back."""
+"""Writes ``results.csv`` and ``results.json`` whole or not at all, and reads them back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DIGITS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """What a ``results.json`` holds: the evaluation, its gates by suite, and its provenance."""
+    """The content of a ``results.json``: the evaluation, its gates by suite, and its provenance."""
 
     evaluation: Evaluation
     gates: Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -45,19 +45,19 @@ class Saved:
 
 
 def csv_text(rows: Iterable[Row]) -> str:
-    """The rows as CSV with exactly ``COLUMNS``; a missing figure is an empty cell, a text no formula (:mod:`csvcell`)."""
+    """Returns the rows as CSV with exactly ``COLUMNS``; a missing figure is an empty cell, no text is a formula."""
     return csv_file.text(COLUMNS, *(map(csvcell.shielded, row.to_mapping().values()) for row in rows))
 
 
 def rounded(row: Row) -> Row:
-    """The same on every machine: figures to :data:`DIGITS` significant digits, without the time that a projection took."""
+    """Returns the row as every machine gives it: figures to :data:`DIGITS` significant digits, without projection time."""
     values = row.to_mapping().items()
     short: dict[str, Any] = {name: float(f"{v:.{DIGITS}g}") for name, v in values if isinstance(v, float)}
     return replace(row, **{**short, "seconds_to_project": None})
 
 
 def json_text(saved: Saved) -> str:
-    """The rows plus everything a report needs to be made again: facts, gates, provenance, schema version."""
+    """Returns the rows and all that a report needs to be made again: facts, gates, provenance, schema version."""
     e = saved.evaluation
     document = {
         "schema_version": SCHEMA_VERSION,
@@ -70,7 +70,7 @@ def json_text(saved: Saved) -> str:
 
 
 def _block(value: object) -> str:
-    """A list with one item a line, so that results are small and still differ line by line."""
+    """Returns a list as JSON with one item a line, so that results are small and still differ line by line."""
     return "[\n" + ",\n".join(map(_dumps, value)) + "\n]" if isinstance(value, list) else _dumps(value)
 
 
@@ -82,7 +82,8 @@ def _dumps(value: object) -> str:
 
 
 def read(path: Path) -> Saved:
-    """A ``results.json``, or the folder that holds it. InputError where it is neither, or of another schema version."""
+    """Reads a ``results.json``, or the folder that holds it. Raises :class:`InputError` where it is neither, or of
+    another schema version."""
     source = path / "results.json" if path.is_dir() else path
     document = parse_json(read_text(source, "a results.json"), str(source), "a results.json")
     version = document.get("schema_version") if isinstance(document, dict) else None
@@ -102,8 +103,8 @@ def read(path: Path) -> Saved:
 
 
 def rows(path: Path) -> tuple[Row, ...]:
-    """The rows of a ``results.csv``, or of what :func:`read` takes, doubted ones too. InputError for missing columns and
-    wrong cells."""
+    """Returns the rows of a ``results.csv``, or of what :func:`read` takes, doubted ones too. Raises :class:`InputError`
+    for missing columns and wrong cells."""
     if path.suffix != ".csv":
         return read(path).evaluation.every
     columns, lines = csv_file.read(path, "a results.csv that `harness run` wrote")
@@ -112,13 +113,13 @@ def rows(path: Path) -> tuple[Row, ...]:
         raise InputError(
             [Problem(str(path), name, "no such column", "the columns of a results.csv") for name in missing]
         )
-    found, problems = [], []
+    parsed, problems = [], []
     for line, cells in enumerate(lines, start=2):
         row, wrong = _row(cells, str(path), line)
-        found.append(row)
+        parsed.append(row)
         problems += wrong
     raise_all(problems)
-    return tuple(row for row in found if row is not None and row.fit not in GONE)
+    return tuple(row for row in parsed if row is not None and row.fit not in GONE)
 
 
 def _row(cells: Mapping[str, str | None], where: str, line: int) -> tuple[Row | None, list[Problem]]:
@@ -140,27 +141,31 @@ def _figure(text: str, kind: str) -> float | int | None:
 
 
 def _problems(saved: Saved, where: str) -> list[Problem]:
-    """What a file that somebody changed holds in the place of figures, words and facts."""
+    """Returns the problems of a file that somebody changed: wrong types, unknown words, runs without facts."""
     e = saved.evaluation
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for i, row in enumerate(e.every):
-        found += type_problems(row, where, f"rows[{i}].")
+        problems += type_problems(row, where, f"rows[{i}].")
         for name, known in (("fit", FITS), ("status", STATUSES)):
             if getattr(row, name) not in known:
-                found.append(Problem(where, f"rows[{i}].{name}", getattr(row, name), f"one of {', '.join(known)}"))
+                problems.append(Problem(where, f"rows[{i}].{name}", getattr(row, name), f"one of {', '.join(known)}"))
         if isinstance(row.run_id, str) and row.run_id not in e.facts:
-            found.append(Problem(where, f"rows[{i}].run_id", row.run_id, "a run among the facts"))
+            problems.append(Problem(where, f"rows[{i}].run_id", row.run_id, "a run among the facts"))
         if isinstance(row.error, (int, float)) and not -1.0 < row.error < float("inf"):
-            found.append(Problem(where, f"rows[{i}].error", row.error, "projected over measured throughput, less one"))
+            problems.append(
+                Problem(where, f"rows[{i}].error", row.error, "projected over measured throughput, less one")
+            )
     for i, facts in enumerate(e.facts.values()):
-        found += type_problems(facts, where, f"facts[{i}].")
+        problems += type_problems(facts, where, f"facts[{i}].")
     gates: Mapping[str, object] = saved.gates
     for name, limits in gates.items():
         if not isinstance(limits, Mapping):
-            found.append(Problem(where, f"gates.{name}", limits, "a mapping of modes"))
+            problems.append(Problem(where, f"gates.{name}", limits, "a mapping of modes"))
             continue
-        found += [p for mode, each in limits.items() for p in parse_limits(each, where, f"gates.{name}.{mode}")[1]]
-    return found
+        problems += [
+            p for mode, of_mode in limits.items() for p in parse_limits(of_mode, where, f"gates.{name}.{mode}")[1]
+        ]
+    return problems
 
 
 def _saved(document: Mapping[str, Any]) -> Saved:

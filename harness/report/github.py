@@ -1,9 +1,6 @@
-"""What GitHub Actions shows of a run: annotations on stdout and the step summary.
-
-Both are plain text that the runner reads (GitHub Docs, "Workflow commands for GitHub Actions"): a line
-``::error title=…::message`` becomes an annotation, and Markdown appended to the file that ``GITHUB_STEP_SUMMARY`` names
-becomes the summary page of the job.
-"""
+"""Shows a run in GitHub Actions: annotations on stdout and the step summary. Both are plain text that the runner reads
+(GitHub Docs, "Workflow commands for GitHub Actions"): a line ``::error title=…::message`` becomes an annotation, and
+Markdown appended to the file that ``GITHUB_STEP_SUMMARY`` names becomes the summary page of the job."""
 
 from __future__ import annotations
 
@@ -21,26 +18,26 @@ from projector.dataclass import dataclass
 MOST_ANNOTATIONS = 10
 MOST_BYTES = 1024 * 1024
 MOST_COMMENT = 65_536
-MARK = "<!-- projector: training speed -->"  # finds the comment that is written anew
-# A page is read, not searched: longer tables are for the report files.
+MARK = "<!-- projector: training speed -->"  # finds the earlier comment, which the new one replaces
+# Rows of a table on the page: longer tables are for the report files.
 MOST_ROWS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """``level``: ``error``, ``warning`` or ``notice``."""
+    """One message beside a job. ``level``: ``error``, ``warning`` or ``notice``."""
 
     level: str
     title: str
     message: str
 
     def __str__(self) -> str:
-        """The workflow command, on one line whatever the texts hold."""
+        """Returns the workflow command, on one line whatever the texts hold."""
         return f"::{self.level} title={_property(self.title)}::{_data(self.message)}"
 
 
 def wanted(environment: Mapping[str, str]) -> bool:
-    """Whether a runner reads stdout."""
+    """Tells whether a runner of GitHub Actions reads stdout."""
     return environment.get("GITHUB_ACTIONS") == "true"
 
 
@@ -52,11 +49,9 @@ def summary_file(environment: Mapping[str, str]) -> Path | None:
 def annotate(
     checks: Sequence[Check], drift: Drift | None = None, lines: Sequence[str] = (), *, level: str = "error"
 ) -> list[Annotation]:
-    """One for each gate that failed and each row lost or broken; where all held, a notice with the headline ``lines``.
-
-    ``level``: of the failures (``warning`` where they do not fail the job). At most as many as GitHub shows, the last
-    one then counting the rest.
-    """
+    """Returns an annotation for each gate that failed and each row lost or broken; where all held, a notice with the
+    headline ``lines``. ``level``: of the failures (``warning`` where they do not fail the job). At most as many as
+    GitHub shows are returned, the last one then counting the rest."""
     failed = [(f"projection gate: {c.suite} {c.predictor} {c.name}", str(c)) for c in checks if not c.passed]
     failed += _drifted(drift) if drift else []
     if failed:
@@ -64,19 +59,19 @@ def annotate(
     return [Annotation("notice", "projection accuracy", "\n".join(lines))] if lines else []
 
 
-Told = tuple[str, str]
+_TitleAndMessage = tuple[str, str]
 
 
-def _drifted(drift: Drift) -> list[Told]:
-    lost = [
+def _drifted(drift: Drift) -> list[_TitleAndMessage]:
+    annotations = [
         ("projection lost", f"{run}: {predictor} projected it before and does not now") for predictor, run in drift.lost
     ]
     if not drift.may_remove:
-        lost += [
+        annotations += [
             ("projection removed", f"{run}: {predictor} projected it before; it is no longer in the suite")
             for predictor, run in drift.removed
         ]
-    broken = [
+    larger_errors = [
         (
             "projection broken",
             f"{m.run_id}: {m.metric} error of {m.predictor} was {signed(m.before)}, is {signed(m.after)}"
@@ -84,26 +79,26 @@ def _drifted(drift: Drift) -> list[Told]:
         )
         for m in drift.broken
     ]
-    return lost + broken
+    return annotations + larger_errors
 
 
-def _at_most(found: list[Told]) -> list[Told]:
-    if len(found) <= MOST_ANNOTATIONS:
-        return found
-    shown = found[: MOST_ANNOTATIONS - 1]
-    rest = len(found) - len(shown)
+def _at_most(annotations: list[_TitleAndMessage]) -> list[_TitleAndMessage]:
+    if len(annotations) <= MOST_ANNOTATIONS:
+        return annotations
+    shown = annotations[: MOST_ANNOTATIONS - 1]
+    rest = len(annotations) - len(shown)
     return [*shown, ("projection gate", f"and {rest} more: see the summary and the report files")]
 
 
 def summary(report: Report) -> str:
-    """The report as Markdown for the summary page: verdicts and headline tables, cut to what GitHub takes."""
+    """Returns the report as Markdown for the summary page: verdicts and headline tables, cut to what GitHub takes."""
     head = replace(report, tables=tuple(_short(t) for t in report.tables if not t.detail), provenance=())
     text = markdown.render(head)
     return text if _size(text) <= MOST_BYTES else markdown.render(replace(head, tables=()))
 
 
 def comment(report: Report) -> str:
-    """The body of a comment on a pull request, cut to what GitHub takes; names in it call nobody."""
+    """Returns the body of a comment on a pull request, cut to what GitHub takes; names in it notify nobody."""
     text = summary(report)
     if _size(text) > MOST_COMMENT - 200:
         text = markdown.render(Report(title=report.title, lines=report.lines[:MOST_ROWS]))[: MOST_COMMENT // 4]
@@ -112,7 +107,7 @@ def comment(report: Report) -> str:
 
 
 def write_summary(path: Path, report: Report) -> None:
-    """Appends to the file: earlier commands of the same step may have written there."""
+    """Appends the report to the file: earlier commands of the same step may have written there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(summary(report) + "\n")
@@ -131,12 +126,12 @@ def _size(text: str) -> int:
 
 
 def _data(text: str) -> str:
-    """The message of a workflow command: per cent first, or it would escape the escapes."""
+    """Escapes the message of a workflow command: per cent first, or it would escape the escapes."""
     return _escaped(text, (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")))
 
 
 def _property(text: str) -> str:
-    """A property of a workflow command: colon and comma would end it."""
+    """Escapes a property of a workflow command, which colon and comma would end."""
     return _escaped(_data(text), ((":", "%3A"), (",", "%2C")))
 
 

@@ -1,6 +1,5 @@
-"""A report as one self-contained HTML page that fetches nothing: sortable tables, and the rows with charts and filters.
-
-Style and script are the files of ``page/``; they are written into the page, which forbids itself every request.
+"""Writes a report as one self-contained HTML page that fetches nothing: sortable tables, and the rows with charts and
+filters. Style and script are the files of ``page/``; they are written into the page, which forbids itself every request.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ PAGE = Path(__file__).parent / "page"
 STYLES = ("page.css", "charts.css")  # the first is that of every page of both packages
 SCRIPTS = ("data.js", "charts.js", "heat.js", "hover.js", "rows.js", "drawer.js", "main.js")
 
-# A page that broke says so, to a reader's tools and to the tests.
+# Marks a page whose script failed, for a reader's tools and for the tests.
 CATCH = "addEventListener('error', e => { document.documentElement.dataset.error = e.message; });\n"
 
 
 def render(report: Report, data: Mapping[str, Any] | None = None, said: Verdict | None = None) -> str:
-    """The page. ``data``: what :func:`harness.report.payload.build` makes; ``said`` stands above everything."""
+    """Returns the page. ``data``: from :func:`harness.report.payload.build`; ``said`` stands above everything."""
     return "\n".join(_lines(report, data, said)) + "\n"
 
 
@@ -81,16 +80,16 @@ def _verdict(said: Verdict) -> Iterator[str]:
 
 
 def _gate(lines: tuple[str, ...]) -> Iterator[str]:
-    """Failures in sight; a gate that holds in full is one line that unfolds."""
+    """Yields the gate with failures in sight; a gate that holds in full is one line that unfolds."""
     if not lines:
         return
     failed = [line for line in lines if not line.startswith("PASS")]
     ordered = [*failed, *(line for line in lines if line.startswith("PASS"))]
     items = "".join(_check(line) for line in ordered)
-    said = f"{len(lines) - len(failed)} of {len(lines)} checks hold"
+    summary = f"{len(lines) - len(failed)} of {len(lines)} checks hold"
     word = "FAIL" if failed else "PASS"
     opened = " open" if failed else ""
-    yield f'<details{opened} class="{word}"><summary>Gate, held out: <b>{said}</b></summary><ul>{items}</ul></details>'
+    yield f'<details{opened} class="{word}"><summary>Gate, held out: <b>{summary}</b></summary><ul>{items}</ul></details>'
 
 
 def _check(line: str) -> str:
@@ -119,7 +118,7 @@ def _section(table: Table) -> str:
 
 
 def _script(data: Mapping[str, Any] | None) -> Iterator[str]:
-    """The script in a scope of its own; without rows, only what sorts the written tables."""
+    """Yields the script in a scope of its own; without rows, only what sorts the written tables."""
     if data is not None:
         yield f'<script type="application/json" id="data">{payload.dumps(data)}</script>'
     names = ("common.js", *SCRIPTS) if data is not None else ("common.js",)

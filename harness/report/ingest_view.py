@@ -1,4 +1,4 @@
-"""The steps of one ingested log as plain data, for the table and the plot of what was cut and why."""
+"""The steps of one ingested log as plain data, for the table and the plot of the steps that were cut, and why."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from harness.report.spec import tabled
 from projector.dataclass import dataclass
 from projector.io.table import Line, Table
 
-#: Steps cut for one reason: the reason, how many, the first and the last iteration, median and total seconds.
+#: Steps cut for one reason: the reason, their number, the first and the last iteration, median and total seconds.
 Cut = tuple[str, int, int, int, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepView:
-    """One run. ``reasons``: per step an index of ``names``, 0 for kept. ``timers``: (name, mean seconds a step).
-
-    ``low``, ``high``: 90 % interval of the median; None for fewer than three steps. ``kernels``: (name, seconds, calls)
-    of a trace, and ``shares``: (what, share of the traced time). ``segment`` counts the starts of the job, a step each;
-    empty: one start.
-    """
+    """The steps of one run. ``reasons``: per step an index of ``names``, 0 for kept. ``timers``: (name, mean seconds a
+    step). ``low``, ``high``: 90 % interval of the median; None for fewer than three steps. ``kernels``: (name, seconds,
+    calls) of a trace, and ``shares``: (part, share of the traced time). ``segment`` counts the starts of the job, a step
+    each; empty: one start."""
 
     id: str
     dialect: str
@@ -48,16 +46,18 @@ _MOST = 10  # timers and kernels shown
 
 
 def blocks(view: StepView) -> Iterator[Line | Table]:
-    """The table of one run, and under it the interval, timers and kernels."""
-    kept = view.seconds[view.reasons == 0]
+    """Yields the table of one run, and under it the interval, timers and kernels."""
+    seconds = view.seconds[view.reasons == 0]
     numbers = view.iteration[view.reasons == 0]
     inside = _span(int(numbers.min()), int(numbers.max()))
-    rows = [("kept", view.kept, inside, view.median, kept.sum())]
+    rows = [("kept", view.kept, inside, view.median, seconds.sum())]
     rows += [(f"cut: {why}", steps, _span(first, last), mid, all_) for why, steps, first, last, mid, all_ in view.cuts]
     note = ""
     if view.low is not None and view.high is not None:
-        interval = f"{_s(view.low)} to {_s(view.high)} s ({100 * (view.high - view.low) / view.median:.2g} % wide)"
-        note = f"90 % interval of the median: {interval}; mean {_s(view.mean)} s"
+        interval = (
+            f"{_digits(view.low)} to {_digits(view.high)} s ({100 * (view.high - view.low) / view.median:.2g} % wide)"
+        )
+        note = f"90 % interval of the median: {interval}; mean {_digits(view.mean)} s"
     yield tabled("steps", rows, note=note)
     if view.timers:
         yield tabled("timers", view.timers[:_MOST])
@@ -67,7 +67,7 @@ def blocks(view: StepView) -> Iterator[Line | Table]:
         yield tabled("top_kernels", view.kernels[:_MOST])
 
 
-def _s(seconds: float) -> str:
+def _digits(seconds: float) -> str:
     return f"{seconds:.6g}"
 
 
@@ -76,17 +76,17 @@ def _span(first: int, last: int) -> str:
 
 
 _MOST_POINTS = 6000  # of one series; a longer one is drawn in even strides
-_SPARSE = 3  # times the usual distance, on average: beyond it, an axis of iterations would be mostly gaps
+_SPARSE = 3  # times the median distance, on average: beyond, an axis of iterations would be mostly gaps
 
 
 def png(view: StepView) -> bytes:
-    """The picture's bytes. Steps far above the rest are drawn at the upper edge, so that the steady state is seen; where
-    iterations repeat (restarts) or leave gaps, steps stand in the order of the log."""
+    """Returns the picture's bytes. Steps far above the rest are drawn at the upper edge, so that the steady state is
+    seen; where iterations repeat (restarts) or leave gaps, steps stand in the order of the log."""
     figure = plot.blank(9, 4.5)
     axes = figure.add_subplot()
     # Twice the kept range above the median, at least a fifth of it
-    kept = view.seconds[view.reasons == 0]
-    ceiling = float(view.median + max(2 * (kept.max() - view.median), 0.2 * view.median))
+    seconds = view.seconds[view.reasons == 0]
+    ceiling = float(view.median + max(2 * (seconds.max() - view.median), 0.2 * view.median))
     places, label = _places(view)
     for start in np.flatnonzero(np.diff(view.segment)) + 1 if len(view.segment) else ():
         axes.axvline(places[start] - 0.5, color=plot.GREY, linewidth=0.8, linestyle=":")
@@ -113,12 +113,12 @@ def png(view: StepView) -> bytes:
 
 
 def _places(view: StepView) -> tuple[npt.NDArray[np.int64], str]:
-    """Where the steps stand, and what the axis is called."""
+    """Returns the places of the steps on the axis, and the axis' label."""
     starts = int(view.segment[-1] - view.segment[0]) + 1 if len(view.segment) else 1
     gaps = np.diff(view.iteration)
     usual = max(float(np.median(gaps)), 1.0) if len(gaps) else 1.0
     if starts == 1 and not (len(gaps) and view.iteration[-1] - view.iteration[0] > _SPARSE * usual * len(gaps)):
         return view.iteration, "iteration"
     first, last = int(view.iteration.min()), int(view.iteration.max())
-    told = f"; dotted: {starts} starts" if starts > 1 else ""
-    return np.arange(1, len(view.iteration) + 1), f"logged step (iterations {first} to {last}{told})"
+    restarts = f"; dotted: {starts} starts" if starts > 1 else ""
+    return np.arange(1, len(view.iteration) + 1), f"logged step (iterations {first} to {last}{restarts})"

@@ -1,8 +1,8 @@
-"""Gates and rows as JUnit XML, for the test view of a CI system: a test case a check and a test case a row.
+"""Writes gates and rows as JUnit XML, for the test view of a CI system: a test case a check and a test case a row.
 
-What fails here fails the command, and the other way round. A row is judged where its suite's ``worst`` threshold does not
-hold for its predictor: |held-out error| above it fails. A comparison with earlier results is a test case, too. A row that
-cannot be projected, or that its source doubts, is skipped with the reason; the baseline has no test cases.
+What fails here fails the command, and the other way round. A row is judged where its suite's ``worst`` threshold does
+not hold for its predictor: |held-out error| above it fails. A comparison with earlier results is a test case, too. A row
+that cannot be projected, or that its source doubts, is skipped with the reason; the baseline has no test cases.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ from projector.io.rows import grouped
 if TYPE_CHECKING:
     from junitparser import TestCase
 
-# The threshold of a gate that is about single rows.
+# The only threshold of a gate that judges single rows.
 WORST = "worst"
 
 
 def render(
     checks: Sequence[Check], rows: Iterable[Row] = (), drift: Drift | None = None, *, judged: bool = True
 ) -> str:
-    """One ``testsuite`` a suite for its gate, one for the ``drift``, one a suite and predictor for its held-out ``rows``.
-
-    ``judged`` False: nothing fails, it is skipped (``--no-gate``).
-    """
+    """Returns the XML: one ``testsuite`` for each suite's gate, one for the ``drift``, one for each suite and predictor
+    with its held-out ``rows``. ``judged`` False: nothing fails, failures are skipped (``--no-gate``)."""
     from junitparser import JUnitXml, TestSuite
 
     limits = {(c.suite, c.predictor): c.limit for c in checks if c.name == WORST and not c.passed}
@@ -41,13 +39,13 @@ def render(
         if row.fit == "heldout" and row.predictor != BASELINE:
             suite = f"{row.suite or 'runs'} rows, {row.predictor}"
             cases.setdefault(suite, []).append(_row_case(row, limits.get((row.suite, row.predictor)), judged))
-    made = JUnitXml("projection accuracy")
+    document = JUnitXml("projection accuracy")
     for name, members in cases.items():
-        gathered = TestSuite(_legal(name))
-        gathered.add_testcases(members)  # all at once: one by one they are counted again each time
-        made.add_testsuite(gathered)
-    made.update_statistics()  # type: ignore[no-untyped-call]
-    text: str = made.tostring().decode("utf-8")  # type: ignore[no-untyped-call]
+        test_suite = TestSuite(_legal(name))
+        test_suite.add_testcases(members)  # all at once: one by one they are counted again each time
+        document.add_testsuite(test_suite)
+    document.update_statistics()  # type: ignore[no-untyped-call]
+    text: str = document.tostring().decode("utf-8")  # type: ignore[no-untyped-call]
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
 
 
@@ -70,24 +68,24 @@ def _check_case(c: Check, judged: bool) -> TestCase:
 
 
 def _drift_case(drift: Drift, judged: bool) -> TestCase:
-    said = "\n".join(causes(drift)) or "no row was lost, removed or broke"
-    return _case("drift", "drift", said, failed="" if drift.passed else said, judged=judged)
+    text = "\n".join(causes(drift)) or "no row was lost, removed or broke"
+    return _case("drift", "drift", text, failed="" if drift.passed else text, judged=judged)
 
 
 def _row_case(row: Row, limit: float | None, judged: bool) -> TestCase:
-    said, failed, skipped = _said(row), "", ""
+    text, failed, skipped = _row_text(row), "", ""
     place = f"{row.suite or 'runs'}.{row.predictor}.{row.gpu or 'no-gpu'}"
     if row.doubt:
         skipped = f"doubted by its source: {row.doubt}"
     elif row.projected_step_seconds is None:
         skipped = f"{row.status}: {row.reason}"
     elif limit is not None and row.error is not None and abs(row.error) > limit:
-        failed = f"{said}; required |error| <= {limit:g}"
+        failed = f"{text}; required |error| <= {limit:g}"
     seconds = round(row.seconds_to_project or 0.0, 4)
-    return _case(row.run_id, place, said, seconds, failed=failed, skipped=skipped, judged=judged)
+    return _case(row.run_id, place, text, seconds, failed=failed, skipped=skipped, judged=judged)
 
 
-def _said(row: Row) -> str:
+def _row_text(row: Row) -> str:
     error = signed(row.error) if row.error is not None else "not compared"
     span = ""
     if row.interval_low is not None and row.interval_high is not None:
@@ -97,7 +95,7 @@ def _said(row: Row) -> str:
 
 
 def _legal(text: str) -> str:
-    """``text`` without the characters that XML 1.0 cannot hold (section 2.2)."""
+    """Returns ``text`` without the characters that XML 1.0 cannot hold (section 2.2)."""
     return "".join(
         c for c in text if c in "\t\n\r" or " " <= c <= "\ud7ff" or "\ue000" <= c <= "\ufffd" or c > "\uffff"
     )

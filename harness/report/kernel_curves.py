@@ -1,7 +1,5 @@
-"""Achieved rates against one dimension: the model in fine steps, so that its saw-teeth show, and what was measured.
-
-Model: shipped constants of the family that was measured. Which lines a GPU gets is decided by `lines` below.
-"""
+"""Draws achieved rates over one dimension: the model in fine steps, so that its saw-teeth show, and measured points.
+Model: shipped constants of the family that was measured. The functions ``…_lines`` choose the lines of a GPU."""
 
 from __future__ import annotations
 
@@ -31,82 +29,82 @@ DIMENSIONS = {"m": "M (rows of the output)", "n": "N (columns of the output)", "
 _MOST = {"gemm": 3, "attention": 6, "grouped": 5}  # lines of a panel
 FEWEST = 4  # measured points that make a line of a GEMM worth drawing
 
-#: What a legend calls it, and its rows in order of the dimension.
+#: A line's text in the legend, and its rows in order of the dimension.
 Line = tuple[str, tuple[Row, ...]]
 Key = tuple[Any, ...]
 Points = dict[Key, dict[int, Row]]
 
 
 def gemm_lines(rows: Sequence[Row], name: str) -> list[Line]:
-    """For each operand type the rows that differ in ``name`` alone, widest, fullest and largest first."""
+    """Returns for each operand type a line of rows that differ in ``name`` alone: the widest, fullest, largest."""
     others = [n for n in DIMENSIONS if n != name]
-    found: Points = {}
+    by_key: Points = {}
     for row in rows:
         op = row.measured.op
         if isinstance(op, Gemm) and op.batch == 1:
             fixed = tuple(getattr(op, n) for n in others)
             key: Key = (row.dtype, row.scaling, row.measured.family, op.layout, op.accumulate, op.out_bytes, fixed)
-            found.setdefault(key, {}).setdefault(getattr(op, name), row)
+            by_key.setdefault(key, {}).setdefault(getattr(op, name), row)
     best: dict[Key, tuple[float, Key]] = {}
-    for key, points in found.items():
+    for key, points in by_key.items():
         span = np.log2(max(points) / min(points)) if len(points) >= FEWEST else 0.0
-        worth = span * min(len(points), 12) * _weight(points.values())
-        if worth > best.get(key[:2], (0.0, ()))[0]:
-            best[key[:2]] = (worth, key)
+        score = span * min(len(points), 12) * _weight(points.values())
+        if score > best.get(key[:2], (0.0, ()))[0]:
+            best[key[:2]] = (score, key)
     chosen = [key for _, key in sorted(best.values(), key=lambda item: (-item[0], repr(item[1])))[: _MOST["gemm"]]]
-    return [_gemm_line(others, found[key]) for key in chosen]
+    return [_gemm_line(others, by_key[key]) for key in chosen]
 
 
 def _gemm_line(others: Sequence[str], points: Mapping[int, Row]) -> Line:
-    some = _ordered(points)
-    first, op = some[0], some[0].measured.op
+    rows = _ordered(points)
+    first, op = rows[0], rows[0].measured.op
     kind = f"{first.dtype} {first.scaling}" if first.scaling not in ("", first.dtype) else first.dtype
     at = ", ".join(f"{n.upper()}={getattr(op, n)}" for n in others)
-    return f"{kind} {first.measured.family} {getattr(op, 'layout', '')}\n{at}", some
+    return f"{kind} {first.measured.family} {getattr(op, 'layout', '')}\n{at}", rows
 
 
 def _weight(rows: Iterable[Row]) -> float:
-    """Lines of training size before those of decoding a token: decades of work above a hundred MFLOP."""
+    """Returns a weight, decades above a hundred MFLOP, that puts training sizes before those of decoding a token."""
     return max(float(np.log10(np.median([row.flops for row in rows]))) - 8.0, 0.01)
 
 
 def attention_lines(rows: Sequence[Row], backward: bool, causal: bool) -> list[Line]:
-    """For each family, type and head width of one pass and mask the head count with most sequence lengths."""
-    found: Points = {}
+    """Returns for each family, type and head width of one pass and mask the head count with most sequence lengths."""
+    by_key: Points = {}
     for row in rows:
         op = row.measured.op
-        alike = isinstance(op, Attention) and (op.backward, op.causal) == (backward, causal)
-        if alike and isinstance(op, Attention) and op.seq_q == op.seq_k:
+        same_pass = isinstance(op, Attention) and (op.backward, op.causal) == (backward, causal)
+        if same_pass and isinstance(op, Attention) and op.seq_q == op.seq_k:
             width = f"{op.head_dim_qk}" if op.head_dim_qk == op.head_dim_v else f"{op.head_dim_qk}/{op.head_dim_v}"
             key: Key = (row.measured.family, row.dtype, width, op.heads, op.kv_heads)
-            found.setdefault(key, {}).setdefault(op.seq_q, row)
-    made: dict[Key, Line] = {}
-    for key in _fullest(found, least=3):
+            by_key.setdefault(key, {}).setdefault(op.seq_q, row)
+    by_family: dict[Key, Line] = {}
+    for key in _fullest(by_key, least=3):
         family, dtype, width, heads, shared = key
         label = f"{family} {dtype} D={width} {heads}/{shared} heads"
-        made.setdefault(key[:3], (label, _ordered(found[key])))
-    return list(made.values())[: _MOST["attention"]]
+        by_family.setdefault(key[:3], (label, _ordered(by_key[key])))
+    return list(by_family.values())[: _MOST["attention"]]
 
 
 def grouped_lines(rows: Sequence[Row], layout: str) -> list[Line]:
-    """For each set of experts of one pass the rows that differ in tokens alone."""
-    found: Points = {}
+    """Returns for each set of experts of one pass the rows that differ in tokens alone."""
+    by_key: Points = {}
     for row in rows:
         op = row.measured.op
         if isinstance(op, GroupedGemm) and op.layout == layout:
             key: Key = (op.groups, op.n, op.k, op.backend, row.measured.family, op.accumulate, op.out_bytes)
-            found.setdefault(key, {}).setdefault(op.rows, row)
-    made = []
-    for key in _fullest(found, least=2)[: _MOST["grouped"]]:
+            by_key.setdefault(key, {}).setdefault(op.rows, row)
+    lines = []
+    for key in _fullest(by_key, least=2)[: _MOST["grouped"]]:
         groups, n, k, backend, family, accumulate, _ = key
         how = " ".join(dict.fromkeys((family, backend))) + (", accumulating" if accumulate else "")
-        made.append((f"{how}, {groups} experts\nN={n}, K={k}", _ordered(found[key])))
-    return made
+        lines.append((f"{how}, {groups} experts\nN={n}, K={k}", _ordered(by_key[key])))
+    return lines
 
 
-def _fullest(found: Points, least: int) -> list[Key]:
-    kept = [key for key, points in found.items() if len(points) >= least]
-    return sorted(kept, key=lambda key: (-len(found[key]), repr(key)))
+def _fullest(by_key: Points, least: int) -> list[Key]:
+    long = [key for key, points in by_key.items() if len(points) >= least]
+    return sorted(long, key=lambda key: (-len(by_key[key]), repr(key)))
 
 
 def _ordered(points: Mapping[int, Row]) -> tuple[Row, ...]:
@@ -120,7 +118,7 @@ PASSES = (("TN", "forward"), ("NN", "data gradient"), ("NT", "weight gradient"))
 
 @dataclass(frozen=True)
 class Panel:
-    """``values``: the abscissa of measured rows; ``curve``: the abscissa and the operators of the model's line."""
+    """A panel. ``values``: the abscissa of measured rows; ``curve``: the abscissa and the operators of the model's line."""
 
     title: str
     axis: str
@@ -130,24 +128,25 @@ class Panel:
 
 
 def drawn(rows: Sequence[Row]) -> Mapping[str, tuple[str, bytes]]:
-    """File name → (caption, PNG) of every GPU with enough rows: ``gemm-<gpu>``, ``attention-<gpu>``, ``grouped-<gpu>``."""
-    made: dict[str, tuple[str, bytes]] = {}
+    """Returns (caption, PNG) by file name, ``gemm-<gpu>``, ``attention-<gpu>``, ``grouped-<gpu>``, for GPUs with enough
+    rows."""
+    pictures: dict[str, tuple[str, bytes]] = {}
     for gpu in sorted({row.gpu for row in rows}):
-        mine = [row for row in rows if row.gpu == gpu]
-        for kind, panels in (("gemm", _gemms), ("attention", _attentions), ("grouped", _groups)):
-            few = [row for row in mine if row.kind == kind]
-            shown = [panel for panel in panels(few) if panel.lines] if len(few) >= FEWEST_OF_GPU else []
+        of_gpu = [row for row in rows if row.gpu == gpu]
+        for kind, panels in (("gemm", _gemm_panels), ("attention", _attention_panels), ("grouped", _grouped_panels)):
+            of_kind = [row for row in of_gpu if row.kind == kind]
+            shown = [panel for panel in panels(of_kind) if panel.lines] if len(of_kind) >= FEWEST_OF_GPU else []
             if shown:
                 caption = f"{catalogue_gpu(gpu).title}: {kind} rates, measured and modelled"
-                made[f"{kind}-{gpu}.png"] = (caption, png(_draw(gpu, kind, shown)))
-    return made
+                pictures[f"{kind}-{gpu}.png"] = (caption, png(_draw(gpu, kind, shown)))
+    return pictures
 
 
-def _gemms(rows: Sequence[Row]) -> list[Panel]:
+def _gemm_panels(rows: Sequence[Row]) -> list[Panel]:
     return [Panel("", words, gemm_lines(rows, name), _sizes(name), _along(name)) for name, words in DIMENSIONS.items()]
 
 
-def _attentions(rows: Sequence[Row]) -> list[Panel]:
+def _attention_panels(rows: Sequence[Row]) -> list[Panel]:
     return [
         Panel(
             f"{'backward' if backward else 'forward'}, {'causal' if causal else 'full'}",
@@ -161,7 +160,7 @@ def _attentions(rows: Sequence[Row]) -> list[Panel]:
     ]
 
 
-def _groups(rows: Sequence[Row]) -> list[Panel]:
+def _grouped_panels(rows: Sequence[Row]) -> list[Panel]:
     return [
         Panel(words, "tokens per expert", grouped_lines(rows, layout), _per_expert, _tokens) for layout, words in PASSES
     ]
@@ -175,17 +174,17 @@ def _along(name: str) -> Callable[[Sequence[Row]], tuple[Array, list[Any]]]:
     def curve(rows: Sequence[Row]) -> tuple[Array, list[Any]]:
         values = _sizes(name)(rows)
         fine = np.unique(np.geomspace(values.min(), values.max(), STEPS).round())
-        return fine, [_with(rows[0], **{name: int(v)}) for v in fine]
+        return fine, [_resized(rows[0], **{name: int(v)}) for v in fine]
 
     return curve
 
 
 def _lengths(rows: Sequence[Row]) -> tuple[Array, list[Any]]:
-    """Between measured lengths the batch is that of the nearest measured one, so that tokens stay what they were."""
+    """Returns the curve over sequence lengths, each with the batch of the nearest measured length, to keep its tokens."""
     values = _sizes("seq_q")(rows)
     fine = np.unique((np.geomspace(values.min(), values.max(), 150) / 64).round() * 64)
     near = [rows[int(np.argmin(np.abs(np.log(values / v))))] for v in fine]
-    return fine, [_with(row, seq_q=int(v), seq_k=int(v)) for row, v in zip(near, fine, strict=True)]
+    return fine, [_resized(row, seq_q=int(v), seq_k=int(v)) for row, v in zip(near, fine, strict=True)]
 
 
 def _per_expert(rows: Sequence[Row]) -> Array:
@@ -193,14 +192,14 @@ def _per_expert(rows: Sequence[Row]) -> Array:
 
 
 def _tokens(rows: Sequence[Row]) -> tuple[Array, list[Any]]:
-    """From half the least tokens measured to twice the most."""
+    """Returns the curve from half the least tokens measured to twice the most."""
     values, experts = _sizes("rows")(rows), float(getattr(rows[0].measured.op, "groups", 1))
     fine = np.unique(np.geomspace(values.min() / 2, values.max() * 2, STEPS).round())
-    return fine / experts, [_with(rows[0], rows=int(v)) for v in fine]
+    return fine / experts, [_resized(rows[0], rows=int(v)) for v in fine]
 
 
-def _with(row: Row, **sizes: int) -> Any:
-    """The row's operator with other sizes."""
+def _resized(row: Row, **sizes: int) -> Any:
+    """Returns the row's operator with other sizes."""
     op: Any = row.measured.op
     return replace(op, **sizes)
 
@@ -213,7 +212,7 @@ def _draw(gpu: str, kind: str, panels: Sequence[Panel]) -> Figure:
         for mark, (label, rows) in zip(MARKS, panel.lines, strict=False):
             _line(axes, gpu, panel, rows, label, mark)
         axes.set_title(panel.title, fontsize=10)
-        _finish(axes, panel.axis)
+        _label_axes(axes, panel.axis)
     name = catalogue_gpu(gpu).title.split(" (")[0]
     words = {"gemm": "GEMM", "grouped": "grouped GEMM"}.get(kind, kind)
     gap = "; " if across > 1 else "\n"
@@ -232,7 +231,7 @@ def _line(axes: Any, gpu: str, panel: Panel, rows: Sequence[Row], label: str, ma
     axes.scatter(at, measured, s=22, color=colour, marker=marker, edgecolors="white", linewidths=0.5, zorder=3)
 
 
-def _finish(axes: Any, words: str) -> None:
+def _label_axes(axes: Any, words: str) -> None:
     from matplotlib.ticker import FuncFormatter
 
     axes.set_xscale("log", base=2)

@@ -1,4 +1,4 @@
-"""Plots of a kernel score: modelled against measured time, and how errors are spread. matplotlib is imported when drawn."""
+"""Plots a kernel score: modelled against measured time, and the spread of the errors. matplotlib is imported when drawn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TITLES = {
 
 
 def scatter(score: Score, kind: str, fit: str) -> Figure | None:
-    """Modelled over measured microseconds of every row of a kind, a panel a GPU, with the ±10 % band."""
+    """Draws modelled over measured microseconds of every row of a kind, a panel a GPU, with the ±10 % band."""
     error = score.error(fit)
     known = np.isfinite(error)
     members = score.members(lambda row: row.gpu, np.array([row.kind == kind for row in score.rows]) & known)
@@ -46,7 +46,7 @@ def scatter(score: Score, kind: str, fit: str) -> Figure | None:
 
 
 def histogram(score: Score, fit: str) -> Figure | None:
-    """How signed errors are spread, a panel a kind: shapes of training size over all."""
+    """Draws the spread of signed errors, a panel for each kind: shapes of training size before all shapes."""
     error = score.error(fit)
     kinds = [k for k in TITLES if any(r.kind == k and np.isfinite(e) for r, e in zip(score.rows, error, strict=True))]
     if not kinds:
@@ -54,11 +54,11 @@ def histogram(score: Score, fit: str) -> Figure | None:
     figure = blank(max(4.4, 3.4 * len(kinds)), 3.4)
     bins = np.linspace(-50, 50, 51)
     for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
-        mine = np.array([row.kind == kind for row in score.rows]) & np.isfinite(error)
-        for which, colour, label in ((mine, "#BBBBBB", "all shapes"), (mine & score.large, BLUE, "> 1e10 FLOP")):
+        members = np.array([row.kind == kind for row in score.rows]) & np.isfinite(error)
+        for which, colour, label in ((members, "#BBBBBB", "all shapes"), (members & score.large, BLUE, "> 1e10 FLOP")):
             axes.hist(np.clip(100 * error[which], -50, 50), bins=bins, color=colour, label=label)
         axes.axvline(0, color=GREY, linewidth=0.8)
-        axes.set_title(f"{TITLES[kind]}: {mine.sum()} rows, {(mine & score.large).sum()} large", fontsize=9)
+        axes.set_title(f"{TITLES[kind]}: {members.sum()} rows, {(members & score.large).sum()} large", fontsize=9)
         axes.set_xlabel("(modelled − measured) / measured, %", fontsize=8)
         axes.yaxis.get_major_locator().set_params(integer=True)
         plain(axes)

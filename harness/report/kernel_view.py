@@ -1,4 +1,4 @@
-"""Tables of a kernel score: goals, classes, sizes, transfer between GPUs, and rows that no model covers."""
+"""Tabulates a kernel score: goals, classes, sizes, transfer between GPUs, and rows that no model covers."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ _KINDS = ("gemm", "gemm_step", "attention", "grouped", "stream")
 def write(
     folder: Path, report: Report, score: Score, loaded: Loaded, formats: Collection[str], *, curves: bool = False
 ) -> None:
-    """``kernels.md``, ``.csv``, ``.json``; in the folder ``kernels`` ``scatter-<kind>.png``, ``errors.png``, and with
-    ``curves`` the rates of every GPU.
-    """
+    """Writes ``kernels.md``, ``.csv``, ``.json``; in the folder ``kernels`` ``scatter-<kind>.png``, ``errors.png``, and
+    with ``curves`` the rates of every GPU."""
     images = _drawn(score, curves) if "png" in formats else {}
     for name in (*(f"scatter-{kind}.png" for kind in _KINDS), "errors.png"):
         if "png" in formats and name not in images:
@@ -61,29 +60,29 @@ def write(
 
 
 def _drawn(score: Score, curves: bool) -> Mapping[str, tuple[str, bytes]]:
-    """File name → (caption, PNG)."""
+    """Returns by file name each picture's caption and PNG."""
     from harness.report import kernel_plot
     from harness.report.plot import png
 
     fit = "heldout" if np.isfinite(score.seconds["heldout"]).any() else "shipped"
-    made: dict[str, tuple[str, bytes]] = {}
+    pictures: dict[str, tuple[str, bytes]] = {}
     for kind in _KINDS:
         figure = kernel_plot.scatter(score, kind, fit)
         if figure is not None:
-            made[f"scatter-{kind}.png"] = (f"{kernel_plot.TITLES[kind]}: modelled over measured", png(figure))
+            pictures[f"scatter-{kind}.png"] = (f"{kernel_plot.TITLES[kind]}: modelled over measured", png(figure))
     figure = kernel_plot.histogram(score, fit)
     if figure is not None:
-        made["errors.png"] = ("how errors are spread", png(figure))
+        pictures["errors.png"] = ("how errors are spread", png(figure))
     if curves:
         from harness.report import kernel_curves
 
-        made |= kernel_curves.drawn(score.rows)
-    return made
+        pictures |= kernel_curves.drawn(score.rows)
+    return pictures
 
 
 @dataclass(frozen=True)
 class Goal:
-    """Rows: of these kinds, GPUs and types (each: all where empty)."""
+    """A goal for the error of rows of this kind, these GPUs and types (all where empty)."""
 
     title: str
     goal: float
@@ -96,7 +95,7 @@ class Goal:
     backward: bool | None = None
 
 
-#: Of a GPU whose own figures entered no constant.
+#: The goal for a GPU whose own figures entered no constant.
 TRANSFER = 0.15
 
 GOALS = tuple(Goal(**spec.frozen(said)) for said in spec.GOALS)
@@ -117,7 +116,7 @@ TOO_FEW = "too few"
 
 
 def build(score: Score, loaded: Loaded, title: str = "Kernel models against measured kernels") -> Report:
-    """Headlines and all tables. Works on any rows, with or without cross-validation."""
+    """Returns headlines and all tables of any rows, with or without cross-validation."""
     large = score.large
     tables = [
         _new_weights(score),
@@ -143,12 +142,12 @@ def _lines(score: Score, loaded: Loaded) -> list[str]:
     lines += _new_gpu(score)
     unseen = ~score.seen
     if unseen.any():
-        found = errors(score.error("shipped")[unseen & score.large])
-        if found is not None:
+        shipped = errors(score.error("shipped")[unseen & score.large])
+        if shipped is not None:
             lines.append(
                 f"{int(unseen.sum())} rows come from sources that no shipped constant was fitted on, so the shipped column "
-                f"is held out for them: MAPE {percent(found.mape)}, median {percent(found.median)} "
-                f"over {found.n} training shapes"
+                f"is held out for them: MAPE {percent(shipped.mape)}, median {percent(shipped.median)} "
+                f"over {shipped.n} training shapes"
             )
     if score.seen.any():
         lines.append(
@@ -156,58 +155,60 @@ def _lines(score: Score, loaded: Loaded) -> list[str]:
             "column is in-sample, read the held-out one"
         )
     for word, meaning in (("general", "the general ones of its type"), ("prior", "priors, fitted on nothing")):
-        few = sorted({r.measured.family for r, c in zip(score.rows, score.constants, strict=True) if c == word} - {""})
-        if few:
-            lines.append(f"Shipped constants of some classes of {', '.join(few)} are {meaning} (column constants)")
+        families = sorted(
+            {r.measured.family for r, c in zip(score.rows, score.constants, strict=True) if c == word} - {""}
+        )
+        if families:
+            lines.append(f"Shipped constants of some classes of {', '.join(families)} are {meaning} (column constants)")
     return lines
 
 
 def _new_gpu(score: Score) -> list[str]:
-    """The headline of a device that nobody measured: each GPU counts once."""
-    by_kind = grouped((each["kind"], each["found"].mape) for each in _left_out(score))
-    said = ", ".join(f"{kind} {percent(float(np.mean(off)))} ({len(off)})" for kind, off in by_kind.items())
-    return [f"A GPU that nobody measured, from its data sheet, mean over GPUs: {said}"] if said else []
+    """Returns the headline of a device that nobody measured, in which each GPU counts once."""
+    by_kind = grouped((left_out["kind"], left_out["found"].mape) for left_out in _left_out(score))
+    by_gpus = ", ".join(f"{kind} {percent(float(np.mean(off)))} ({len(off)})" for kind, off in by_kind.items())
+    return [f"A GPU that nobody measured, from its data sheet, mean over GPUs: {by_gpus}"] if by_gpus else []
 
 
 def _new_weights(score: Score) -> Table:
-    """The headline: GEMMs whose weight no fit saw, by GPU and operands."""
+    """Returns the headline table: GEMMs whose weight no fit saw, by GPU and operands."""
     gemms = np.array([row.kind == "gemm" for row in score.rows], dtype=np.bool_) & score.large
-    found = []
+    lines = []
     for (gpu, operands), where in score.members(lambda row: (row.gpu, class_of(row).operands), gemms).items():
         new, rows = of_new_weights(score, where), errors(score.error("heldout")[where])
         if new is not None and rows is not None:
-            found.append({"gpu": gpu, "operands": operands, "new": new, "rows": rows})
-    return tabled("new_weights", found)
+            lines.append({"gpu": gpu, "operands": operands, "new": new, "rows": rows})
+    return tabled("new_weights", lines)
 
 
 def goals(score: Score) -> Table:
-    """Each goal that has rows beside what was reached, and the best figure known before."""
-    found = []
+    """Returns each goal that has rows beside the error that was reached, and the best figure known before."""
+    lines = []
     for goal in GOALS:
         where = np.array(
             [i for i, row in enumerate(score.rows) if score.large[i] and matches(goal, row)], dtype=np.intp
         )
         if len(where):
             fits = _errors(score, where)
-            held, bound = fits["heldout"], _most(goal.goal, 1 if goal.goal < 0.05 else 0)
+            held, bound = fits["heldout"], _at_most(goal.goal, 1 if goal.goal < 0.05 else 0)
             met = yes_no(held.mape <= goal.goal) if held else ""
             rows = ratio(held.n if held else 0, len(where))
-            found.append({"goal": goal, "rows": rows, "bound": bound, "met": met, **fits})
-    return tabled("goals", found)
+            lines.append({"goal": goal, "rows": rows, "bound": bound, "met": met, **fits})
+    return tabled("goals", lines)
 
 
 def _errors(score: Score, where: npt.NDArray[np.intp]) -> dict[str, Errors | None]:
-    """Of every fit, over some rows."""
+    """Returns the errors of every fit over the rows ``where``."""
     return {fit: errors(score.error(fit)[where]) for fit in FITS}
 
 
-def _most(bound: float, digits: int = 0) -> str:
+def _at_most(bound: float, digits: int = 0) -> str:
     return f"≤ {percent(bound, digits)}"
 
 
 def _classes(title: str, score: Score, which: npt.NDArray[np.bool_]) -> Table:
-    found = [_class(score, key, where) for key, where in score.members(class_of, which).items()]
-    return tabled("kernel_classes", found, title=title)
+    lines = [_class(score, key, where) for key, where in score.members(class_of, which).items()]
+    return tabled("kernel_classes", lines, title=title)
 
 
 def _class(score: Score, key: Class, members: npt.NDArray[np.intp]) -> dict[str, object]:
@@ -224,23 +225,23 @@ def _class(score: Score, key: Class, members: npt.NDArray[np.intp]) -> dict[str,
 
 
 def _sizes(score: Score) -> Table:
-    """Held-out MAPE (shipped where nothing was held out) by FLOP, pooled over families."""
+    """Returns held-out MAPE (shipped where nothing was held out) by FLOP, pooled over families."""
     fit = "heldout" if np.isfinite(score.seconds["heldout"]).any() else "shipped"
-    wrong, made = score.error(fit), []
-    for named, where in score.members(lambda row: (row.gpu, row.kind, class_of(row).operands)).items():
-        if named[1] != "stream":
+    wrong, lines = score.error(fit), []
+    for key, where in score.members(lambda row: (row.gpu, row.kind, class_of(row).operands)).items():
+        if key[1] != "stream":
             parts = [where[(score.flops[where] >= least) & (score.flops[where] < most)] for _, least, most in CLASSES]
-            found = [(errors(wrong[some]), len(some)) for some in parts]
-            made.append((*named, *(cell for each, n in found for cell in (each.mape if each else None, n))))
-    return tabled("sizes", made, what="held out" if fit == "heldout" else "shipped constants")
+            by_size = [(errors(wrong[members]), len(members)) for members in parts]
+            lines.append((*key, *(cell for error, n in by_size for cell in (error.mape if error else None, n))))
+    return tabled("sizes", lines, what="held out" if fit == "heldout" else "shipped constants")
 
 
 def _left_out(score: Score) -> list[dict[str, Any]]:
     wrong = score.error("transfer")
     return [
-        {"gpu": gpu, "kind": kind, "found": found, "goal": _most(TRANSFER), "met": found.mape <= TRANSFER}
+        {"gpu": gpu, "kind": kind, "found": statistics, "goal": _at_most(TRANSFER), "met": statistics.mape <= TRANSFER}
         for (gpu, kind), where in score.members(lambda row: (row.gpu, row.kind), score.large).items()
-        if (found := errors(wrong[where])) is not None
+        if (statistics := errors(wrong[where])) is not None
     ]
 
 
@@ -253,13 +254,13 @@ def _skipped(loaded: Loaded) -> Table:
 
 
 def nothing(loaded: Loaded) -> Report:
-    """The report of tables without a single row that a model covers."""
+    """Returns the report of tables without a single row that a model covers."""
     line = f"no row can be modelled, {len(loaded.skipped)} were left out"
     return Report(title="Kernel models against measured kernels", lines=(line,), tables=(_skipped(loaded),))
 
 
 def unmeasured(found: Sequence[SuiteShare]) -> Table:
-    """The share of each suite's steps that no measured kernel table stands behind."""
+    """Returns the share of each suite's step time that no measured kernel table covers."""
     kinds = ("gemm", "groupedgemm", "attention", "stream")
-    shares = ((each, (each.by_kind.get(kind, 0.0) for kind in kinds)) for each in found)
+    shares = ((suite, (suite.by_kind.get(kind, 0.0) for kind in kinds)) for suite in found)
     return tabled("without_table", [(s.suite, s.gpu, s.runs, s.measured, s.unmeasured, *of) for s, of in shares])

@@ -1,4 +1,4 @@
-"""The headline tables as LaTeX, for a paper: booktabs rules, everything escaped, ``\\input`` as it stands."""
+"""Writes the headline tables as LaTeX, for a paper: booktabs rules, everything escaped, ``\\input`` as it stands."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FIGURE = re.compile(r"^([+-])?(\d[\d.]*)( %)?$")
 
 
 def render(tables: Sequence[Table], label: str = "accuracy") -> str:
-    """One ``table`` each, labelled ``tab:<label>-1`` and on; notes become captions' second sentences."""
+    """Returns one ``table`` each, labelled ``tab:<label>-1`` and on; notes become captions' second sentences."""
     head = [r"% Needs \usepackage{booktabs}.", ""]
     return "\n".join([*head, *(line for i, t in enumerate(tables, 1) for line in _table(t, f"{label}-{i}"))])
 
@@ -71,14 +71,14 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _cell(text: str, numeric: bool) -> str:
-    found = _FIGURE.match(text) if numeric else None
-    if found is None:
+    match = _FIGURE.match(text) if numeric else None
+    if match is None:
         return "--" if text == NONE else escape(text)
-    sign, digits, unit = found.groups(default="")
+    sign, digits, unit = match.groups(default="")
     return (f"${sign}$" if sign else "") + digits + (r"\,\%" if unit else "")
 
 
 def escape(text: str) -> str:
-    """``text`` as LaTeX prints it literally; line breaks become spaces, other control characters vanish."""
+    """Returns ``text`` as LaTeX prints it literally; line breaks become spaces, other control characters vanish."""
     flat = "".join(c if c.isprintable() or c == "\u00a0" else " " if c in "\n\r\t" else "" for c in text)
-    return _MARKS.sub(lambda found: _SPECIAL[found[0]], flat)
+    return _MARKS.sub(lambda mark: _SPECIAL[mark[0]], flat)

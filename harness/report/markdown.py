@@ -1,4 +1,4 @@
-"""A report as Markdown: all tables, the long ones too."""
+"""Writes a report as Markdown with all tables, the long ones too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.report.table import Report, Table
 
 
 def render(report: Report, plots: Mapping[str, str] | None = None) -> str:
-    """The Markdown text; ``plots`` maps a caption to the file name beside it."""
+    """Returns the Markdown text; ``plots`` maps a caption to the file name beside it."""
     return "\n".join(_lines(report, plots or {})) + "\n"
 
 
@@ -44,7 +44,7 @@ def _gate(line: str) -> str:
 
 
 def table_lines(table: Table) -> Iterator[str]:
-    """The lines of a table and, below it, of its note."""
+    """Yields the lines of a table and, below it, of its note."""
     yield _row([c.title for c in table.columns])
     yield _row(["---:" if c.numeric else "---" for c in table.columns], marked=True)
     yield from (_row(row) for row in table.rows)
@@ -61,5 +61,5 @@ _MARKUP = re.compile(r"[\\|*<`\[\]~]|:(?=//)|(?<=www)\.|(?<![^\W_])_|_(?![^\W_])
 
 
 def escape(text: str) -> str:
-    """Characters that Markdown would read as markup in a cell or a sentence, addresses that GitHub links included."""
+    """Escapes characters that are markup in a cell or a sentence, addresses that GitHub links included."""
     return _MARKUP.sub(r"\\\g<0>", text.replace("\n", " "))

@@ -1,10 +1,10 @@
-"""How a run splits its model and state, as a reader groups rows by it."""
+"""The parallel sizes and the sharding of a run, by which a reader groups rows."""
 
 from __future__ import annotations
 
 from harness.contracts.results import RunFacts
 
-#: Recipe key → its name in a report, and what it is where a recipe does not say.
+#: Recipe key → its name in a report, and the value where a recipe does not state it.
 DEGREES = {
     "tp": ("TP", "1"),
     "pp": ("PP", "1"),
@@ -15,12 +15,12 @@ DEGREES = {
 
 
 def degrees(facts: RunFacts) -> dict[str, str]:
-    """Values by recipe key; empty texts where the source states no whole configuration."""
+    """Returns the values by recipe key; empty texts where the source states no whole configuration."""
     if not facts.complete:
         return dict.fromkeys(DEGREES, "")
     return {key: facts.differs.get(key, usual) for key, (_, usual) in DEGREES.items()}
 
 
 def order(value: str) -> tuple[int, str]:
-    """A sort key: degrees by size, then words by the alphabet."""
+    """Returns a sort key: degrees by size, then words by the alphabet."""
     return (int(value), "") if value.isdecimal() else (1 << 30, value)

@@ -1,4 +1,4 @@
-"""Ten panels of platforms side by side; matplotlib is imported when drawn."""
+"""Draws ten panels of platforms side by side; matplotlib is imported when drawn."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def draw(rows: Sequence[Rated]) -> Figure:
     first = {row.run.gpu: row for row in reversed(best)}
     ordered = sorted(first.values(), key=lambda row: -row.tokens)
     _bars(axes[8], [(row, row.tokens) for row in ordered], "best of each platform, tokens/s", ",.0f", colours)
-    _measured(axes[9], rows, colours)
+    _measured_over_projected(axes[9], rows, colours)
     for place in axes:
         plain(place)
     return figure
 
 
 def _bars(
-    axes: Any, found: Sequence[tuple[Rated, float | None]], title: str, shown: str, colours: dict[str, str]
+    axes: Any, rows: Sequence[tuple[Rated, float | None]], title: str, shown: str, colours: dict[str, str]
 ) -> None:
     axes.set_title(title)
-    known = [(row, value) for row, value in found if value]
+    known = [(row, value) for row, value in rows if value]
     if not known:
         empty(axes, "no row states it")
         return
@@ -70,22 +70,24 @@ def _bars(
 
 
 def _boxes(axes: Any, rows: Sequence[Rated], colours: dict[str, str]) -> None:
-    """One box a platform, over all its configurations."""
+    """Draws one box for each platform, over all its configurations."""
     by_gpu = {gpu: [row.tgs for row in rows if row.run.gpu == gpu] for gpu in colours}
     axes.set_title("tokens/s of one GPU, all configurations")
     axes.boxplot(list(by_gpu.values()), widths=0.5)
-    axes.set_xticks(range(1, len(by_gpu) + 1), [f"{gpu}\n{len(each)} rows" for gpu, each in by_gpu.items()], fontsize=7)
+    axes.set_xticks(
+        range(1, len(by_gpu) + 1), [f"{gpu}\n{len(rates)} rows" for gpu, rates in by_gpu.items()], fontsize=7
+    )
 
 
-def _measured(axes: Any, rows: Sequence[Rated], colours: dict[str, str]) -> None:
+def _measured_over_projected(axes: Any, rows: Sequence[Rated], colours: dict[str, str]) -> None:
     axes.set_title(f"measured over projected; line: {SLOW:.0%}")
     known = [row for row in rows if row.share is not None and row.run.gpu in colours]
     if not known:
         empty(axes, "no row could be projected")
         return
     for gpu in dict.fromkeys(row.run.gpu for row in known):
-        mine = [row for row in known if row.run.gpu == gpu]
-        axes.plot([row.projected for row in mine], [row.share for row in mine], "o", color=colours[gpu], label=gpu)
+        of_gpu = [row for row in known if row.run.gpu == gpu]
+        axes.plot([row.projected for row in of_gpu], [row.share for row in of_gpu], "o", color=colours[gpu], label=gpu)
     axes.axhline(SLOW, color=GREY, linewidth=1.0, linestyle=":")
     axes.axhline(1.0, color=GREY, linewidth=0.8)
     axes.set(xlabel="projected tokens/s/GPU", ylim=(0.0, None))

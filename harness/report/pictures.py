@@ -1,5 +1,5 @@
-"""Pictures of rows: what they are called, and their bytes. Several are drawn at once; what the same code drew of the same
-rows is not drawn again, and matplotlib is not imported then."""
+"""Pictures of rows: their file names and their bytes. Several are drawn at once; a picture that the same code drew of
+the same rows before is not drawn again, and matplotlib is not imported then."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RUN_OWN = "seconds_to_project"  # differs from one run to the next, and no pict
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A plot that is not drawn yet, and the kinds of file that it becomes. ``stem`` tells it from all others of the rows."""
+    """A plot that is not drawn yet, and the kinds of file that it becomes. ``stem``: its name, unique among the rows'."""
 
     stem: str
     caption: str
@@ -40,7 +40,7 @@ class Picture:
         return f"{self.stem}.{kind}"
 
     def drawn(self, dots_per_inch: int = DOTS_PER_INCH) -> dict[str, bytes]:
-        """The bytes by kind; nothing where there is nothing to draw."""
+        """Returns the bytes by kind; nothing where there is nothing to draw."""
         from harness.report import plot
 
         figure = self.draw()
@@ -51,38 +51,38 @@ class Picture:
 def drawn(
     pictures: Sequence[Picture], rows: pd.DataFrame, jobs: int = 1, dots_per_inch: int = DOTS_PER_INCH
 ) -> list[dict[str, bytes]]:
-    """:meth:`Picture.drawn` of each, in order. ``rows``: all that they show; ``jobs``: how many are drawn at once."""
+    """Returns :meth:`Picture.drawn` of each, in order. ``rows``: all that they show; ``jobs``: number drawn at once."""
     if not pictures:
         return []
     columns = (rows[name].tolist() for name in rows.columns if name != _RUN_OWN)
     shown = hashlib.sha256(repr([list(rows.columns), *columns]).encode("utf-8", errors="replace")).hexdigest()
     contents = [f"{p.stem} {p.kinds} {dots_per_inch} {shown}" for p in pictures]
-    known = {content: found for content in contents if (found := _SHELF.recall(content)) is not None}
+    known = {content: drawing for content in contents if (drawing := _SHELF.recall(content)) is not None}
     missing = [i for i, content in enumerate(contents) if content not in known]
-    for i, made in zip(missing, _drawn([pictures[i] for i in missing], jobs, dots_per_inch), strict=True):
-        _SHELF.keep(contents[i], made)
-        known[contents[i]] = made
+    for i, drawing in zip(missing, _drawn([pictures[i] for i in missing], jobs, dots_per_inch), strict=True):
+        _SHELF.keep(contents[i], drawing)
+        known[contents[i]] = drawing
     return [known[content] for content in contents]
 
 
 def _drawn(pictures: Sequence[Picture], jobs: int, dots_per_inch: int) -> list[dict[str, bytes]]:
-    if min(jobs, len(pictures)) < 2 or sys.platform != "linux":  # only a copy of this process knows what they draw
+    if min(jobs, len(pictures)) < 2 or sys.platform != "linux":  # functions that draw reach only a forked process
         return [picture.drawn(dots_per_inch) for picture in pictures]
     from concurrent.futures import ProcessPoolExecutor
 
     import matplotlib.backends.backend_agg
     import matplotlib.figure  # noqa: F401  (once, for all copies)
 
-    with ProcessPoolExecutor(jobs, get_context("fork"), _take, (pictures,)) as pool:
-        return list(pool.map(_nth, range(len(pictures)), repeat(dots_per_inch)))
+    with ProcessPoolExecutor(jobs, get_context("fork"), _begin, (pictures,)) as pool:
+        return list(pool.map(_drawn_at, range(len(pictures)), repeat(dots_per_inch)))
 
 
-_TAKEN: list[Picture] = []
+_PICTURES: list[Picture] = []
 
 
-def _take(pictures: Sequence[Picture]) -> None:
-    _TAKEN[:] = pictures
+def _begin(pictures: Sequence[Picture]) -> None:
+    _PICTURES[:] = pictures
 
 
-def _nth(place: int, dots_per_inch: int) -> dict[str, bytes]:
-    return _TAKEN[place].drawn(dots_per_inch)
+def _drawn_at(place: int, dots_per_inch: int) -> dict[str, bytes]:
+    return _PICTURES[place].drawn(dots_per_inch)

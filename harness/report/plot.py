@@ -1,8 +1,6 @@
-"""How every plot looks: colours, a figure, axes, ticks, and the bytes of a picture. matplotlib is imported when drawn.
-
-Colours are from the colour-blind-safe set of Okabe and Ito (jfly.uni-koeln.de/color), a marker beside each, so that a print
-without colour can be read too. The same rows give the same bytes: no time stamp, no random ids.
-"""
+"""The look of every plot: colours, a figure, axes, ticks, and the bytes of a picture. matplotlib is imported when drawn.
+Colours are from the colour-blind-safe set of Okabe and Ito (jfly.uni-koeln.de/color), a marker beside each, so that a
+print without colour can be read too. The same rows give the same bytes: no time stamp, no random ids."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ _SHAPES = "o^sDvPX<>*hd"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Theme:
-    """Colours of a figure: what is read, what stands back, lines of the grid, bands, and series that are told apart."""
+    """The colours of a figure: page, text, secondary text, grid lines, bands, and the series."""
 
     page: str
     ink: str
@@ -41,7 +39,7 @@ class Theme:
         return self.series[1]
 
     def mark(self, i: int) -> tuple[str, str]:
-        """Colour and marker of the i-th series; no two of the first two dozen are alike."""
+        """Returns colour and marker of the i-th series; they are unique among the first two dozen."""
         return self.series[i % len(self.series)], _SHAPES[i % len(_SHAPES)]
 
 
@@ -61,7 +59,7 @@ DARK = Theme(
     band="#343A43",
     series=("#56A8DD", "#F08040", "#22C197", "#DD93BD", "#A5D8F5", "#F0B732", "#E7E9EC", "#8C939C"),
 )
-#: What stands behind a file's name for each.
+#: The ending of a file's name for each theme.
 THEMES = {"": LIGHT, "-dark": DARK}
 
 BLUE, VERMILION = LIGHT.series[:2]
@@ -71,7 +69,7 @@ _COLOURS = 255  # of a PNG; 256 with the one that the palette reserves
 
 
 def blank(width: float, height: float, theme: Theme = LIGHT) -> Figure:
-    """An empty figure, in inches."""
+    """Returns an empty figure of this size in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -81,7 +79,7 @@ def blank(width: float, height: float, theme: Theme = LIGHT) -> Figure:
 
 
 def plain(axes: Any, theme: Theme = LIGHT) -> None:
-    """The style of all axes: no box, a pale grid behind the marks."""
+    """Gives axes the common style: no box, a pale grid behind the marks."""
     axes.set_facecolor(theme.page)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, color=theme.line, linewidth=0.6)
@@ -95,7 +93,7 @@ def plain(axes: Any, theme: Theme = LIGHT) -> None:
 
 
 def grid(figure: Figure, count: int, across: int, **settings: Any) -> list[Any]:
-    """So many axes, row by row; the places of the last row that are left stay empty."""
+    """Returns ``count`` axes, row by row; the remaining places of the last row stay empty."""
     panels = figure.subplots(-(-count // across), across, squeeze=False, **settings).flatten()
     for axes in panels[count:]:
         axes.set_axis_off()
@@ -103,13 +101,14 @@ def grid(figure: Figure, count: int, across: int, **settings: Any) -> list[Any]:
 
 
 def compared(axes: Any, measured: Any, modelled: Any, within: Any, shown: Any, marks: Mapping[str, Any]) -> None:
-    """Modelled over measured, (n,) each, on logarithmic axes with the ±10 % band: those at ``shown``, by ``within``."""
+    """Plots modelled over measured values, (n,) each, on logarithmic axes with the ±10 % band: the points at ``shown``,
+    in two colours by ``within``."""
     ends = min(measured.min(), modelled.min()) / 1.5, max(measured.max(), modelled.max()) * 1.5
     axes.fill_between(ends, [0.9 * v for v in ends], [1.1 * v for v in ends], color=PALE, zorder=0)
     axes.plot(ends, ends, color=GREY, linewidth=0.8, zorder=1)
     for inside, colour, marker in ((True, BLUE, "o"), (False, VERMILION, "^")):
-        mine = shown[within[shown] == inside]
-        axes.scatter(measured[mine], modelled[mine], linewidths=0, color=colour, marker=marker, **marks)
+        chosen = shown[within[shown] == inside]
+        axes.scatter(measured[chosen], modelled[chosen], linewidths=0, color=colour, marker=marker, **marks)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     log_ticks(*ends, (axes.xaxis, axes.yaxis))
     axes.set_aspect("equal")
@@ -117,7 +116,7 @@ def compared(axes: Any, measured: Any, modelled: Any, within: Any, shown: Any, m
 
 
 def log_ticks(low: float, high: float, axes: Collection[Any]) -> None:
-    """Decades, or 1-2-5 where an axis spans less than two of them; never so many labels that they touch."""
+    """Places ticks at decades, or at 1-2-5 where an axis spans less than two; never so many labels that they touch."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     span = high / low
@@ -135,7 +134,8 @@ def _short(value: float, _: int) -> str:
 
 
 def png(figure: Figure, dots_per_inch: int = 120) -> bytes:
-    """The figure as PNG of few colours: a quarter of the size. Drawn once: ``savefig`` draws twice with a layout."""
+    """Returns the figure as PNG of few colours, a quarter of the size. Drawn once: ``savefig`` draws twice with a
+    layout."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
@@ -145,13 +145,13 @@ def png(figure: Figure, dots_per_inch: int = 120) -> bytes:
     canvas.draw()
     figure.dpi = usual
     picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    few = picture.quantize(_COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    few.save(out, format="png", compress_level=6)
+    reduced = picture.quantize(_COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    reduced.save(out, format="png", compress_level=6)
     return out.getvalue()
 
 
 def svg(figure: Figure, *, searched: bool = False) -> bytes:
-    """The figure as SVG: its letters as shapes, for a press that needs no font, or ``searched`` as text."""
+    """Returns the figure as SVG: letters as shapes, so that no font is needed to print it, or as text if ``searched``."""
     import matplotlib
 
     out = io.BytesIO()

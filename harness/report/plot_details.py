@@ -1,7 +1,5 @@
-"""More plots of the rows for print: error by GPU, framework and parallelism, memory, parts of the step.
-
-matplotlib is imported when drawn; figure, axes style and colours are those of :mod:`harness.report.plot`.
-"""
+"""Further plots of the rows for print: order inside groups, error by parallelism and framework, memory, parts of the
+step. matplotlib is imported when drawn; figure, axes style and colours are those of :mod:`harness.report.plot`."""
 
 from __future__ import annotations
 
@@ -31,25 +29,24 @@ from harness.score.ranking import GroupRanking
 from projector.errors import cut
 
 GROUPS, _ORDERS_ACROSS = 6, 2
-FEWEST, MOST = 4, 12  # runs of a group: fewer have no order to speak of, more cannot be read
+FEWEST, MOST = 4, 12  # runs of a group: fewer make no order, more cannot be read
 _LETTERS = 40
 
 
 def chosen(rows: pd.DataFrame) -> list[GroupRanking]:
-    """The largest groups that can be read, of as many sources as there are; runs that differ in nothing that a projector
-    sees have no order to find."""
-    found = [g for g in ranking.group_rankings(rows) if g.stated and FEWEST <= g.rows <= MOST]
+    """Returns the largest groups that can be read, of many sources, whose runs differ in something a projector sees."""
+    groups = [g for g in ranking.group_rankings(rows) if g.stated and FEWEST <= g.rows <= MOST]
     source = dict(zip(rows["group"], values(rows, "publisher"), strict=True))
-    turn: dict[str, int] = {}
+    count: dict[str, int] = {}
     ordered = []
-    for group in sorted(found, key=lambda g: (-g.rows, g.group)):
-        nth = turn[source[group.group]] = turn.get(source[group.group], 0) + 1
-        ordered.append((nth, group))
+    for group in sorted(groups, key=lambda g: (-g.rows, g.group)):
+        turn = count[source[group.group]] = count.get(source[group.group], 0) + 1
+        ordered.append((turn, group))
     return [group for _, group in sorted(ordered, key=lambda item: item[0])[:GROUPS]]
 
 
 def orders(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
-    """A panel each of the :func:`chosen` groups. None: there is none."""
+    """Draws a panel for each of the :func:`chosen` groups; None where there is none."""
     groups = chosen(rows)
     if not groups:
         return None
@@ -103,13 +100,13 @@ def _figure(tgs: float) -> str:
 
 
 def _short(ids: Sequence[str]) -> list[str]:
-    """Names without what all of them begin with, up to a word."""
+    """Returns the names without their common first words."""
     words = [name.split("-") for name in ids]
     shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False)))
     return [cut("-".join(parts[shared:]) or name, _LETTERS) for name, parts in zip(ids, words, strict=True)]
 
 
-#: Okabe and Ito's eight colours, with two greys and a brown for the parts that are none of the eight's.
+#: The colours of the parts: seven of Okabe and Ito's eight, two greys and a brown.
 PARTS = dict(
     zip(
         BREAKDOWN,
@@ -123,8 +120,8 @@ _TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 def errors_by_parallelism(rows: pd.DataFrame, title: str) -> Figure | None:
-    """A panel a degree (TP, PP, EP, CP, the sharding of the data-parallel state), and one of frameworks. None: nothing
-    compared."""
+    """Draws a panel for each degree (TP, PP, EP, CP, the sharding of the data-parallel state), and one for frameworks;
+    None where nothing is compared."""
     kinds = {**{key: words for key, (words, _) in DEGREES.items()}, "framework": "framework"}
     rows = rows[rows["error"].notna()]
     if rows.empty:
@@ -132,19 +129,19 @@ def errors_by_parallelism(rows: pd.DataFrame, title: str) -> Figure | None:
     split = [frame.parts(rows.assign(of=values(rows, key)), ["of"]) for key in kinds]
     lines = [sorted(parts, key=lambda item: order(item[0][0].replace(NOT_STATED, "")), reverse=True) for parts in split]
     starts = range(0, len(kinds), ACROSS)
-    heights = [max(len(made) for made in lines[i : i + ACROSS]) for i in starts]
+    heights = [max(len(groups) for groups in lines[i : i + ACROSS]) for i in starts]
     figure = blank(3.9 * ACROSS, 0.6 + sum(0.9 + 0.24 * h for h in heights))
     panels = grid(figure, len(kinds), ACROSS, height_ratios=[h + 3 for h in heights])
-    for axes, name, made in zip(panels, kinds.values(), lines, strict=True):
-        ratios = {of: 1.0 + members["error"].to_numpy(dtype=float) for (of,), members in made}
-        _lines(axes, ratios)
+    for axes, name, groups in zip(panels, kinds.values(), lines, strict=True):
+        ratios = {of: 1.0 + members["error"].to_numpy(dtype=float) for (of,), members in groups}
+        _boxes(axes, ratios)
         axes.set_title(name, fontsize=10)
     figure.suptitle(title, fontsize=11)
     figure.supxlabel("projected / measured tokens/s/GPU (band: ±10 %; box: quartiles; orange: median)", fontsize=9)
     return figure
 
 
-def _lines(axes: Any, ratios: Mapping[str, Any]) -> None:
+def _boxes(axes: Any, ratios: Mapping[str, Any]) -> None:
     plain(axes)
     axes.axvspan(0.9, 1.1, color=PALE, zorder=0)
     axes.axvline(1.0, color=GREY, linewidth=0.8, zorder=1)
@@ -162,21 +159,21 @@ def _lines(axes: Any, ratios: Mapping[str, Any]) -> None:
         manage_ticks=False,
         zorder=4,
     )
-    for i, found in enumerate(ratios.values()):
-        offsets = i + 0.22 * np.sin(2.4 * np.arange(len(found)))
-        axes.scatter(found, offsets, s=7, color=BLUE, alpha=0.55 if len(found) < 100 else 0.3, linewidths=0, zorder=3)
+    for i, points in enumerate(ratios.values()):
+        offsets = i + 0.22 * np.sin(2.4 * np.arange(len(points)))
+        axes.scatter(points, offsets, s=7, color=BLUE, alpha=0.55 if len(points) < 100 else 0.3, linewidths=0, zorder=3)
     low, high = min(r.min() for r in ratios.values()), max(r.max() for r in ratios.values())
     ends = min(0.8, low) / 1.08, max(1.25, high) * 1.08
     axes.set_xscale("log")
     axes.set_xticks(_TICKS, [f"{t:g}×" for t in _TICKS])
     axes.set_xticks([], minor=True)
     axes.set_xlim(*ends)
-    axes.set_yticks(range(len(ratios)), [f"{m} ({len(found)})" for m, found in ratios.items()])
+    axes.set_yticks(range(len(ratios)), [f"{m} ({len(points)})" for m, points in ratios.items()])
     axes.set_ylim(-0.7, len(ratios) - 0.3)
 
 
 def memory(rows: pd.DataFrame, title: str) -> Figure | None:
-    """Projected over measured peak GiB, a mark for what the source measured. None: no row with both."""
+    """Draws projected over measured peak GiB, a mark for each kind of memory measured; None where no row has both."""
     known = rows.dropna(subset=["measured_memory_gib", "projected_memory_gib"])
     if known.empty:
         return None
@@ -199,7 +196,7 @@ def memory(rows: pd.DataFrame, title: str) -> Figure | None:
 
 
 def steps(rows: pd.DataFrame, title: str) -> Figure | None:
-    """A bar a model: the mean share of each part of the projected step. None: no predictor gave parts."""
+    """Draws a bar a model: the mean share of each part of the projected step; None where no predictor gave parts."""
     parted = rows[rows[list(BREAKDOWN)].notna().any(axis=1) & (rows["projected_step_seconds"] > 0.0)]
     if parted.empty:
         return None
@@ -207,14 +204,14 @@ def steps(rows: pd.DataFrame, title: str) -> Figure | None:
     figure = blank(7.4, 1.6 + 0.23 * len(groups))
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
-    left = np.zeros(len(groups))
+    ends = np.zeros(len(groups))
     for part in BREAKDOWN:
         shares = [100.0 * (g[part].fillna(0.0) / g["projected_step_seconds"]).mean() for _, g in groups]
         if not any(shares):
             continue
         name = {"bubble_s": "pipeline bubble", "dp_s": "data parallel"}.get(part, _name(part))
-        axes.barh(range(len(groups)), shares, left=left, height=0.78, color=PARTS[part], label=name, linewidth=0)
-        left = left + shares
+        axes.barh(range(len(groups)), shares, left=ends, height=0.78, color=PARTS[part], label=name, linewidth=0)
+        ends = ends + shares
     axes.set_yticks(range(len(groups)), [f"{m or 'not stated'} ({len(g)})" for (m,), g in groups], fontsize=8)
     axes.set(xlim=(0, 100), ylim=(-0.6, len(groups) - 0.4))
     axes.set_xlabel("share of the projected step, %", fontsize=9)

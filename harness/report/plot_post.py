@@ -1,6 +1,5 @@
 """The four plots of a post, each of one predictor's held-out rows, in light or dark: projected / measured by GPU and by
-source, order inside groups by name, and what changes gain.
-"""
+source, order inside groups by name, and gains of changes."""
 
 from __future__ import annotations
 
@@ -29,15 +28,15 @@ PLOTS = {
     "orders": "the order of alternatives, measured and projected",
 }
 
-_EDGES = 0.5, 2.0  # of an axis of ratios; what lies beyond stands outside of it with its figure
-_OUTSIDE = 1.32  # of an edge: the room for that
+_EDGES = 0.5, 2.0  # of an axis of ratios; values beyond are written outside the axis
+_OUTSIDE = 1.32  # times an edge: the room for these values
 _LETTERS_AN_INCH, _NAME = 14, 34  # of small print; of a run or a source
 _GAINS = (0.25, 0.5, 0.7, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 _TICKS = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 
 
 def titled(figure: Figure, theme: Theme, title: str, words: str) -> None:
-    """A title and what a reader needs beside it, flush left, in as many lines as the width asks for."""
+    """Writes a title and the words that a reader needs with it, flush left, in as many lines as the width asks for."""
     lines = textwrap.wrap(words, int(figure.get_figwidth() * _LETTERS_AN_INCH))
     figure.suptitle(title + "\n" * len(lines), x=0.012, ha="left", fontsize=13, fontweight="bold", color=theme.ink)
     top = 1.0 - 0.36 / figure.get_figheight()
@@ -45,7 +44,7 @@ def titled(figure: Figure, theme: Theme, title: str, words: str) -> None:
 
 
 def hero(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
-    """A line a GPU: every row's projected / measured (:func:`_strips`). None: nothing compared."""
+    """Draws a line for each GPU: every row's projected / measured (:func:`_strips`); None where nothing is compared."""
     known = rows[rows["error"].notna()]
     if known.empty:
         return None
@@ -59,29 +58,29 @@ def hero(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
 
 
 def models(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
-    """A line a model (:func:`_strips`), those with most rows. None: nothing compared."""
-    return _most(rows.assign(of=rows["model"]), theme, "Error by model", "models", 40)
+    """Draws a line for each of the models with most rows (:func:`_strips`); None where nothing is compared."""
+    return _largest_groups(rows.assign(of=rows["model"]), theme, "Error by model", "models", 40)
 
 
 def sources(rows: pd.DataFrame, theme: Theme = LIGHT, most: int = 24) -> Figure | None:
-    """A line a publisher of measurements (:func:`_strips`), those with most rows. None: nothing compared."""
-    named = rows.assign(of=values(rows, "publisher").map(_place))
-    return _most(named, theme, "Error by source of the measurement", "sources", most)
+    """Draws a line for each of the publishers with most rows (:func:`_strips`); None where nothing is compared."""
+    named = rows.assign(of=values(rows, "publisher").map(_short_publisher))
+    return _largest_groups(named, theme, "Error by source of the measurement", "sources", most)
 
 
-def _most(rows: pd.DataFrame, theme: Theme, title: str, words: str, most: int) -> Figure | None:
-    """:func:`_strips` of what the column ``of`` tells apart, at most so many lines. None: nothing compared."""
+def _largest_groups(rows: pd.DataFrame, theme: Theme, title: str, words: str, most: int) -> Figure | None:
+    """Draws :func:`_strips` of the ``most`` largest groups by the column ``of``; None where nothing is compared."""
     by = {name or "not stated": members for (name,), members in frame.parts(rows[rows["error"].notna()], ["of"])}
     if not by:
         return None
-    kept = sorted(by, key=lambda name: (-len(by[name]), name))[:most]
-    left_out = f"{len(by) - len(kept)} {words} with fewer rows are left out. " if len(by) > len(kept) else ""
-    return _strips({name: by[name] for name in kept}, theme, title, left_out)
+    largest = sorted(by, key=lambda name: (-len(by[name]), name))[:most]
+    left_out = f"{len(by) - len(largest)} {words} with fewer rows are left out. " if len(by) > len(largest) else ""
+    return _strips({name: by[name] for name in largest}, theme, title, left_out)
 
 
 def _strips(groups: Mapping[str, pd.DataFrame], theme: Theme, title: str, words: str) -> Figure:
-    """A line a group, the largest mean error on top: every row's projected / measured, quartiles and median, and how far
-    the 90 % interval of the usual run lets the ratio be."""
+    """Draws a line a group, the largest mean error on top: every row's projected / measured, quartiles and median, and
+    the range of the ratio inside the 90 % interval of the median row."""
     ordered = sorted(groups.items(), key=lambda item: (float(item[1]["error"].abs().mean()), item[0]))
     figure = blank(8.4, 1.6 + 0.3 * len(ordered), theme)
     axes = figure.add_subplot()
@@ -111,7 +110,7 @@ def _strips(groups: Mapping[str, pd.DataFrame], theme: Theme, title: str, words:
 
 
 def _allowed(rows: pd.DataFrame) -> tuple[float, float] | None:
-    """Returns the ends of projected / measured that the 90 % interval of the usual row allows; None: no row has one."""
+    """Returns the ends of projected / measured that the 90 % interval of the median row allows; None: no row has one."""
     spans = rows[rows["interval_low"].notna()]
     if spans.empty:
         return None
@@ -119,8 +118,8 @@ def _allowed(rows: pd.DataFrame) -> tuple[float, float] | None:
     return low, high
 
 
-def _place(publisher: str) -> str:
-    """A page of the web by its host, and no name so long that it takes the plot's room."""
+def _short_publisher(publisher: str) -> str:
+    """Returns the host of a web page's publisher, and cuts other names to the room that the plot has."""
     first = publisher.partition("/")[0]
     return first if "." in first and "/" in publisher else cut(publisher, _NAME)
 
@@ -151,19 +150,19 @@ def _strip(axes: Any, place: int, ratios: Any, theme: Theme) -> None:
 
 
 def what_if(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
-    """Measured × projected gain of every pair of runs inside a group. None: no pair that the measurement tells apart."""
-    found = whatif.gains(rows)
-    if not len(found.measured):
+    """Draws the projected over the measured gain of every pair inside a group; None where no pair can be told apart."""
+    gains = whatif.gains(rows)
+    if not len(gains.measured):
         return None
     figure = blank(6.6, 6.0, theme)
     axes = figure.add_subplot()
     plain(axes, theme)
-    x, y = found.measured, found.projected
+    x, y = gains.measured, gains.projected
     high = 1.05 * float(max(x.max(), y.max(), 1.2))
     low, up = float(min(y.min(), 0.9)) / 1.05, high
     axes.plot((1.0, high), (1.0, high), color=theme.faint, linewidth=0.9, zorder=1)
     axes.axhspan(low, 1.0, color=theme.band, zorder=0, linewidth=0, alpha=0.6)
-    right, tied = found.right, found.tied
+    right, tied = gains.right, gains.tied
     alpha = 0.75 if len(x) < 200 else 0.4
     for which, (colour, marker), words in (
         (right, (theme.right, "o"), "right order"),
@@ -184,7 +183,7 @@ def what_if(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
             )
     axes.set(xscale="log", yscale="log", xlim=(1.0, high), ylim=(low, up))
     for axis, ends in ((axes.xaxis, (1.0, high)), (axes.yaxis, (low, up))):
-        ticks = _apart(ends)
+        ticks = _spaced_ticks(ends)
         axis.set_ticks(ticks, [f"{t:g}×" for t in ticks])
         axis.set_ticks([], minor=True)
     axes.set_xlabel("measured: the faster over the slower run", fontsize=9, color=theme.ink)
@@ -195,17 +194,17 @@ def what_if(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
         figure,
         theme,
         "What a change gains, measured and projected",
-        f"{len(x)} pairs of runs inside {found.groups} groups; {percent(share, 0)} in the right order (equal: half);"
-        f" the median gain is off by {percent(found.typical_error)}. Shaded: wrong order.",
+        f"{len(x)} pairs of runs inside {gains.groups} groups; {percent(share, 0)} in the right order (equal: half);"
+        f" the median gain is off by {percent(gains.typical_error)}. Shaded: wrong order.",
     )
     return figure
 
 
-def _apart(ends: tuple[float, float]) -> list[float]:
-    """Returns the ticks of a logarithmic axis whose labels do not touch: a twentieth of it lies between two."""
-    found: list[float] = []
+def _spaced_ticks(ends: tuple[float, float]) -> list[float]:
+    """Returns the ticks of a logarithmic axis whose labels do not touch: at least a twentieth of the axis apart."""
+    ticks: list[float] = []
     for tick in _GAINS:
-        far = not found or np.log(tick / found[-1]) >= np.log(ends[1] / ends[0]) / 20
+        far = not ticks or np.log(tick / ticks[-1]) >= np.log(ends[1] / ends[0]) / 20
         if ends[0] <= tick <= ends[1] and far:
-            found.append(tick)
-    return found
+            ticks.append(tick)
+    return ticks

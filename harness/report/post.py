@@ -1,6 +1,5 @@
-"""An article on the rows, made to be posted: what was measured, how good the projection is, where it is bad and why, and how
-to see it again. Every figure is computed; the tables are also what LaTeX is given.
-"""
+"""An article on the rows, made to be posted: what was measured, how good the projection is, where it is bad and why, and
+how to see it again. Every figure is computed; the tables also go into LaTeX."""
 
 from __future__ import annotations
 
@@ -32,17 +31,17 @@ _WHAT = {
 
 
 def tables(evaluation: Evaluation) -> tuple[Table, ...]:
-    """Headline and ranking of every predictor, then error by GPU and by model of the first, its rows where they are few, and
-    cases that nobody measured; main columns only."""
+    """Returns headline and ranking of every predictor, then error by GPU and by model of the first, its rows where they
+    are few, and cases that nobody measured; main columns only."""
     rows = evaluation.once
-    made = [table(rows, SPECS["headline"]), table(rows, SPECS["orders"])]
+    shown = [table(rows, SPECS["headline"]), table(rows, SPECS["orders"])]
     for name in [n for n in evaluation.predictors if n != BASELINE][:1]:
-        made += [table(rows, SPECS["by_gpu"], name), table(rows, SPECS["by_model"], name)]
-        made += [view_rows.few(evaluation, name), view_rows.unmeasured(evaluation, name)]
-    return tuple(_main(t) for t in made if t.rows)
+        shown += [table(rows, SPECS["by_gpu"], name), table(rows, SPECS["by_model"], name)]
+        shown += [view_rows.few(evaluation, name), view_rows.unmeasured(evaluation, name)]
+    return tuple(_main_columns(t) for t in shown if t.rows)
 
 
-def _main(made: Table) -> Table:
+def _main_columns(made: Table) -> Table:
     return without(made, *(i for i, column in enumerate(made.columns) if column.minor))
 
 
@@ -53,7 +52,7 @@ def render(
     provenance: Mapping[str, Any],
     pictures: Mapping[str, str] = {},
 ) -> str:
-    """The article as Markdown. ``pictures``: file names by plot, of :data:`harness.report.plot_post.PLOTS`."""
+    """Returns the article as Markdown. ``pictures``: file names by plot, of :data:`harness.report.plot_post.PLOTS`."""
     return "\n".join(_lines(evaluation, title, gate, provenance, pictures)).rstrip() + "\n"
 
 
@@ -66,9 +65,9 @@ def _lines(
 
     name = main(evaluation)
     of = figures_of(evaluation, name)
-    said = verdict(evaluation)
+    judgement = verdict(evaluation)
     yield from (f"# {markdown.escape(title)}", "")
-    yield from _paragraph(said.headline, *said.lines)
+    yield from _paragraph(judgement.headline, *judgement.lines)
     yield from picture("hero")
     if of.rows.empty:
         return
@@ -77,16 +76,16 @@ def _lines(
     yield from picture("sources")
     yield from _section("How good it is", _good(of, gate))
     yield from _paragraph(*(f"{key}: {_WHAT[key]}." for key in evaluation.predictors if key in _WHAT))
-    yield from _table(_main(table(evaluation.once, SPECS["headline"])))
-    yield from _table(_main(table(evaluation.once, SPECS["by_gpu"], name)))
+    yield from _table(_main_columns(table(evaluation.once, SPECS["headline"])))
+    yield from _table(_main_columns(table(evaluation.once, SPECS["by_gpu"], name)))
     if of.order.groups:
         yield from _section("Does it pick the right configuration?", _order(of))
         yield from picture("what-if")
         yield from picture("orders")
     yield from _section("Where it is bad, and why", _bad(of))
-    for made in (_cells(of), _worst(of), _refused(of)):
-        yield from _table(made)
-    yield from _section("See it again", _again(of, provenance))
+    for shown in (_cells(of), _worst(of), _refused(of)):
+        yield from _table(shown)
+    yield from _section("See it again", _how_to_repeat(of, provenance))
 
 
 def _section(title: str, lines: Iterator[str]) -> Iterator[str]:
@@ -118,11 +117,11 @@ def _measured(of: Figures) -> Iterator[str]:
 
 
 def _sources(evaluation: Evaluation, name: str) -> Table:
-    made = table(evaluation.once, SPECS["post_sources"], name)
-    ordered = sorted(made.rows, key=lambda row: (-int(row[2]), row[0]))[:_SOURCES]
-    left = len(made.rows) - len(ordered)
-    note = f"The {_SOURCES} with most compared rows; {left} others have fewer. Held out." if left else "Held out."
-    return Table(title="Where the measurements come from", columns=made.columns, rows=tuple(ordered), note=note)
+    whole = table(evaluation.once, SPECS["post_sources"], name)
+    ordered = sorted(whole.rows, key=lambda row: (-int(row[2]), row[0]))[:_SOURCES]
+    rest = len(whole.rows) - len(ordered)
+    note = f"The {_SOURCES} with most compared rows; {rest} others have fewer. Held out." if rest else "Held out."
+    return Table(title="Where the measurements come from", columns=whole.columns, rows=tuple(ordered), note=note)
 
 
 def _good(of: Figures, gate: Sequence[str]) -> Iterator[str]:
@@ -150,7 +149,7 @@ def _good(of: Figures, gate: Sequence[str]) -> Iterator[str]:
 
 
 def _order(of: Figures) -> Iterator[str]:
-    found = whatif.gains(of.fit("heldout"))
+    gains = whatif.gains(of.fit("heldout"))
     order, seen = of.order, of.order_seen
     yield from _paragraph(
         f"{many(order.groups, 'group')} hold runs of one job that differ in a few switches. Kendall's tau-b is"
@@ -158,23 +157,23 @@ def _order(of: Figures) -> Iterator[str]:
         f" {number(seen.tau)}.",
         f"Running what the projection puts first costs {percent(order.regret)} of throughput on average, at worst"
         f" {percent(order.worst_regret)} ({order.worst_group or NONE}).",
-        f"Over {many(len(found.measured), 'pair')} of runs the projected gain of the faster one is off by"
-        f" {percent(found.typical_error)} in the median."
-        if len(found.measured)
+        f"Over {many(len(gains.measured), 'pair')} of runs the projected gain of the faster one is off by"
+        f" {percent(gains.typical_error)} in the median."
+        if len(gains.measured)
         else "",
     )
 
 
-def _known(of: Figures) -> pd.DataFrame:
+def _compared(of: Figures) -> pd.DataFrame:
     held = accuracy.eligible(of.fit("heldout"))
     return held[held["error"].notna()]
 
 
 def _bad(of: Figures) -> Iterator[str]:
-    known = _known(of)
+    known = _compared(of)
     if known.empty:
         return
-    cells, left = causes.cells(known), causes.ablations(known)
+    cells, ablated = causes.cells(known), causes.ablations(known)
     most, alone = cells[:3], cells[cells["rows"] == 1]
     yield from _paragraph(
         f"The {len(most)} worst of {many(len(cells), 'kind')} of run add {100 * most['points'].sum():.1f} of the"
@@ -182,7 +181,7 @@ def _bad(of: Figures) -> Iterator[str]:
         f" ({100 * alone['points'].sum():.1f} points)."
         if len(cells) > 1
         else "",
-        f"Were the typical error of every kind known in advance, {percent(left['error'].iloc[-1])} would be left: that is"
+        f"Were the typical error of every kind known in advance, {percent(ablated['error'].iloc[-1])} would be left: that is"
         " how much runs of one kind differ among themselves, and no correction by kind can take it away."
         if len(cells) > 1
         else "",
@@ -190,14 +189,14 @@ def _bad(of: Figures) -> Iterator[str]:
 
 
 def _cells(of: Figures) -> Table:
-    known = _known(of)
-    found = causes.cells(known)[:_CELLS] if len(known) else known
+    known = _compared(of)
+    cells = causes.cells(known)[:_CELLS] if len(known) else known
     largest = lambda c: f"{c.largest_part} {percent(c.largest_share, 0)}"  # noqa: E731
-    return tabled("post_cells", frame.lines(found), largest=largest)
+    return tabled("post_cells", frame.lines(cells), largest=largest)
 
 
 def _worst(of: Figures) -> Table:
-    known = _known(of)
+    known = _compared(of)
     order = known["error"].abs().sort_values(ascending=False, kind="stable").index[:_ROWS]
     rate = lambda tgs: f"{tgs:,.4g}" if tgs < 1000 else f"{tgs:,.0f}"  # noqa: E731
     told = lambda row: "leaves something out" if row.assumed else "states everything"  # noqa: E731
@@ -205,13 +204,13 @@ def _worst(of: Figures) -> Table:
 
 
 def _refused(of: Figures) -> Table:
-    found = accuracy.refusals(of.fit("heldout"))
-    left = len(found) - _REASONS
-    note = f"{many(left, 'rarer reason')} {'is' if left == 1 else 'are'} in the report." if left > 0 else ""
-    return tabled("post_refused", found[:_REASONS], note=note)
+    reasons = accuracy.refusals(of.fit("heldout"))
+    rest = len(reasons) - _REASONS
+    note = f"{many(rest, 'rarer reason')} {'is' if rest == 1 else 'are'} in the report." if rest > 0 else ""
+    return tabled("post_refused", reasons[:_REASONS], note=note)
 
 
-def _again(of: Figures, provenance: Mapping[str, Any]) -> Iterator[str]:
+def _how_to_repeat(of: Figures, provenance: Mapping[str, Any]) -> Iterator[str]:
     command = " ".join(["python -m", *map(str, provenance.get("command", ("harness", "figures", "--out", "reports")))])
     worst = of.held.worst_id or of.rows["run_id"].iloc[0]
     yield from (

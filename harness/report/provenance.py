@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, revision, machine kind, command and the hashes of its inputs."""
+"""The origin of a result: versions, revision, machine kind, command and the hashes of its inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_COMMITS = 50
 
 
 def collect(inputs: Iterable[Path], command: Sequence[str], seconds: float) -> dict[str, object]:
-    """Everything needed to make the same rows again. ``seconds``: wall time of the evaluation."""
+    """Returns everything needed to make the same rows again. ``seconds``: wall time of the evaluation."""
     return {
         "command": list(command),
         "python": platform.python_version(),
@@ -31,34 +31,32 @@ def collect(inputs: Iterable[Path], command: Sequence[str], seconds: float) -> d
 
 
 def versions() -> dict[str, str]:
-    """Of the distributions that figures depend on."""
+    """Returns the versions of the distributions that figures depend on."""
     return {name: _version(name) for name in DISTRIBUTIONS}
 
 
 def flat(provenance: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    """What a report prints: the inputs with their hashes, and no more than follows from them.
-
-    Versions, revision and times stand in ``results.json``: they differ from one machine and commit to the next, and a
-    report that is checked in must not.
-    """
+    """Returns the inputs with their hashes, all of the origin that a checked-in report prints. Versions, revision and
+    times stand in ``results.json``: they differ from one machine and commit to the next, and a report that is checked in
+    must not."""
     inputs = provenance.get("inputs")
     return tuple((str(path), str(digest)) for path, digest in inputs.items()) if isinstance(inputs, dict) else ()
 
 
 def whole(provenance: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    """All of it, for a report that is not checked in: how it was made, with what, from which inputs."""
-    made: list[tuple[str, str]] = []
+    """Returns the whole origin, for a report that is not checked in: how it was made, with what, from which inputs."""
+    lines: list[tuple[str, str]] = []
     for name in ("command", "revision", "python", "platform", "versions", "seconds"):
         value = provenance.get(name)
         if isinstance(value, Mapping):
-            made += [(str(part), str(version)) for part, version in value.items()]
+            lines += [(str(part), str(version)) for part, version in value.items()]
         elif value not in (None, ""):
-            made.append((name, " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)))
-    return (*made, *flat(provenance))
+            lines.append((name, " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)))
+    return (*lines, *flat(provenance))
 
 
 def revision(root: Path) -> str:
-    """The git revision of the checkout at ``root``, with ``+changes`` where files differ; empty where there is none."""
+    """Returns the git revision of the checkout at ``root``, with ``+changes`` where files differ; empty without one."""
     if not (root / ".git").exists():
         return ""
     head = _git(root, "rev-parse", "HEAD")
@@ -68,7 +66,8 @@ def revision(root: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """``committed``: ISO 8601 in UTC; ``changed``: files of the checkout differ from it. All empty away from one."""
+    """A commit of a checkout. ``committed``: ISO 8601 in UTC; ``changed``: files of the checkout differ from it. All
+    fields are empty outside a checkout."""
 
     revision: str = ""
     committed: str = ""
@@ -77,7 +76,7 @@ class Commit:
 
 
 def commit(root: Path = ROOT) -> Commit:
-    """What the checkout at ``root`` stands on."""
+    """Returns the commit on which the checkout at ``root`` stands."""
     stated = revision(root)
     head = stated.removesuffix(_CHANGES)
     if not head:
@@ -89,12 +88,12 @@ def commit(root: Path = ROOT) -> Commit:
 
 
 def commits(since: str, until: str, root: Path = ROOT) -> tuple[str, ...]:
-    """Abbreviated revision and subject of every commit behind ``since`` up to ``until``, oldest first; empty where ``root``
-    does not hold them. At most :data:`_MOST_COMMITS`."""
+    """Returns abbreviated revision and subject of every commit behind ``since`` up to ``until``, oldest first; empty
+    where ``root`` does not hold them. At most :data:`_MOST_COMMITS`."""
     if not (root / ".git").exists():
         return ()
-    told = _git(root, "log", "--reverse", "--format=%h %s", f"-{_MOST_COMMITS}", f"{since}..{until}", "--")
-    return tuple(told.splitlines())
+    log = _git(root, "log", "--reverse", "--format=%h %s", f"-{_MOST_COMMITS}", f"{since}..{until}", "--")
+    return tuple(log.splitlines())
 
 
 def _git(root: Path, *arguments: str) -> str:

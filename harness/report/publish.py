@@ -1,4 +1,4 @@
-"""Writing a report folder: rows first, then what is made of them. File names and formats are decided here."""
+"""Writes a report folder: rows first, then the reports on them. File names and formats are decided here."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from projector.io.files import write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: How the titles of tables with one line a run end.
+#: The ends of titles of tables with one line a run.
 ROW_BY_ROW = ("every row", "every refusal", "run by run (held out)")
 
-#: What :func:`write_reports` can write, with the files that come of it.
+#: The formats that :func:`write_reports` can write, with their files.
 FORMATS = {
     "html": "report.html: everything, with charts, filters and every row",
     "md": "report.md: every table; post.md: an article",
@@ -38,32 +38,32 @@ FORMATS = {
     "tex": "accuracy.tex: tables for LaTeX",
 }
 
-# Of the plots of a predictor; the others are of the post, which has one predictor.
+# The ends of names of a predictor's plots. The other plots are of the post, which has one predictor.
 _STEMS = ("measured", "models", "kinds", "parallelism", "memory", "steps")
 
 
 def format_problems(words: Collection[str]) -> list[Problem]:
-    """The words that name none of :data:`FORMATS`."""
+    """Returns a problem for each word that names none of :data:`FORMATS`."""
     return [Problem("command line", "--format", w, nearest(w, tuple(FORMATS))) for w in words if w not in FORMATS]
 
 
 def usual(*, plots: bool) -> tuple[str, ...]:
-    """The formats of a run."""
+    """Returns the formats of a run for which none is asked."""
     return ("html", "md", "png") if plots else ("html", "md")
 
 
 def report_of(saved: files.Saved, checks: Sequence[Check], title: str) -> Report:
-    made = view.build(saved.evaluation, checks, title)
-    return replace(made, provenance=provenance.flat(saved.provenance))
+    report = view.build(saved.evaluation, checks, title)
+    return replace(report, provenance=provenance.flat(saved.provenance))
 
 
 def brief(report: Report) -> Report:
-    """``report`` without the tables that have a line for every run: the page's own list and the CSV hold those."""
+    """Returns ``report`` without the tables that have a line for every run: the page's own list and the CSV hold those."""
     return replace(report, tables=tuple(t for t in report.tables if not t.title.endswith(ROW_BY_ROW)))
 
 
 def page(report: Report, saved: files.Saved) -> str:
-    """The HTML page with charts, filters and every row (where there is one)."""
+    """Returns the HTML page with charts, filters and every row (where there is one)."""
     evaluation = saved.evaluation
     if not evaluation.rows:
         return html.render(report)
@@ -71,14 +71,14 @@ def page(report: Report, saved: files.Saved) -> str:
 
 
 def write_rows(folder: Path, saved: files.Saved) -> None:
-    """``results.csv`` and ``results.json``. Plots of the rows that stood there before are removed."""
+    """Writes ``results.csv`` and ``results.json``, and removes plots of the rows that stood there before."""
     _remove_plots(folder, ("png", "svg"))
     write_whole(folder / "results.csv", files.csv_text(saved.evaluation.every))
     write_whole(folder / "results.json", files.json_text(saved))
 
 
 def _remove_plots(folder: Path, kinds: Sequence[str]) -> None:
-    """Beside new rows the plots of older ones would mislead."""
+    """Removes plots of older rows, which would mislead beside new ones."""
     stems = [f"{name}-{stem}" for name in predictors.names() for stem in _STEMS]
     stems += [f"post-{name}{end}" for name in PLOTS for end in THEMES]
     for stem in stems:
@@ -87,8 +87,8 @@ def _remove_plots(folder: Path, kinds: Sequence[str]) -> None:
 
 
 def write_reports(folder: Path, report: Report, saved: files.Saved, formats: Collection[str], jobs: int = 1) -> None:
-    """The files of the formats asked for (keys of :data:`FORMATS`). Other plots of a kind that is written are removed.
-    ``jobs``: processes that draw."""
+    """Writes the files of the formats asked for (keys of :data:`FORMATS`), and removes other plots of a kind that is
+    written. ``jobs``: processes that draw."""
     evaluation = saved.evaluation
     whole = replace(report, provenance=provenance.whole(saved.provenance))
     plots = _pictures(folder, evaluation, formats, jobs)
@@ -106,14 +106,14 @@ def write_reports(folder: Path, report: Report, saved: files.Saved, formats: Col
 
 
 def article(report: Report, saved: files.Saved, plots: Iterable[Picture]) -> str:
-    """``post.md``, with the light ones of the pictures."""
+    """Returns ``post.md``, with the light ones of the pictures."""
     known = {p.stem: p.file("png" if "png" in p.kinds else "svg") for p in plots if p.kinds and not p.dark}
     shown = {name: known[f"post-{name}"] for name in PLOTS if f"post-{name}" in known}
     return post.render(saved.evaluation, report.title, report.gate, saved.provenance, shown)
 
 
 def _pictures(folder: Path, evaluation: Evaluation, formats: Collection[str], jobs: int) -> list[Picture]:
-    """Writes every plot in every kind asked for; those that came of it."""
+    """Writes every plot in every kind asked for, and returns the plots that have something to show."""
     kinds = tuple(kind for kind in ("png", "svg") if kind in formats)
     _remove_plots(folder, ("png", "svg") if "post" in formats else kinds)
     asked = [replace(p, kinds=kinds) for p in _plots(evaluation)] if kinds else []
@@ -121,29 +121,29 @@ def _pictures(folder: Path, evaluation: Evaluation, formats: Collection[str], jo
         asked += [replace(p, kinds=("png", "svg")) for p in post_plots(evaluation)]
     elif kinds:
         asked += [replace(p, kinds=kinds) for p in post_plots(evaluation) if not p.dark]
-    made = []
-    for picture, found in zip(asked, pictures.drawn(asked, evaluation.once, jobs), strict=True):
-        for kind, data in found.items():
+    shown = []
+    for picture, drawn in zip(asked, pictures.drawn(asked, evaluation.once, jobs), strict=True):
+        for kind, data in drawn.items():
             write_whole(folder / picture.file(kind), data)
-        made += [picture] if found else []
-    return made
+        shown += [picture] if drawn else []
+    return shown
 
 
 def _plots(evaluation: Evaluation) -> list[Picture]:
-    """Two of each predictor, all of the first; none of the baseline."""
+    """Returns two plots of each predictor, all plots of the first, none of the baseline."""
     names = [n for n in evaluation.predictors if n != BASELINE]
-    made = [p for name in names for p in main_plots(evaluation, name)]
-    return [*made, *_detail_plots(evaluation, names[0])] if names else []
+    plots = [p for name in names for p in main_plots(evaluation, name)]
+    return [*plots, *_detail_plots(evaluation, names[0])] if names else []
 
 
 def main_plots(evaluation: Evaluation, name: str) -> list[Picture]:
-    """The two plots that are drawn of every predictor."""
+    """Returns the two plots that are drawn of every predictor."""
     from harness.report import plot_post
 
-    mine = frame.part(evaluation.once, predictor=name, fit="heldout")
+    held = frame.part(evaluation.once, predictor=name, fit="heldout")
     return [
-        Picture(f"{name}-measured", f"{name}: error by GPU", partial(plot_post.hero, mine)),
-        Picture(f"{name}-models", f"{name}: error by model", partial(plot_post.models, mine)),
+        Picture(f"{name}-measured", f"{name}: error by GPU", partial(plot_post.hero, held)),
+        Picture(f"{name}-models", f"{name}: error by model", partial(plot_post.models, held)),
     ]
 
 
@@ -152,7 +152,7 @@ def _detail_plots(evaluation: Evaluation, name: str) -> list[Picture]:
 
     title = f"{name}, held out"
     held, raw = (frame.part(evaluation.once, predictor=name, fit=fit) for fit in ("heldout", "uncalibrated"))
-    made: tuple[tuple[str, str, Callable[[], Figure | None]], ...] = (
+    plots: tuple[tuple[str, str, Callable[[], Figure | None]], ...] = (
         (
             "parallelism",
             "error by parallelism and framework",
@@ -161,11 +161,11 @@ def _detail_plots(evaluation: Evaluation, name: str) -> list[Picture]:
         ("memory", "projected over measured memory", lambda: details.memory(raw, f"{name}: memory")),
         ("steps", "parts of the step by model", lambda: details.steps(raw, f"{name}: where the projected step goes")),
     )
-    return [Picture(f"{name}-{stem}", f"{name}: {caption}", draw) for stem, caption, draw in made]
+    return [Picture(f"{name}-{stem}", f"{name}: {caption}", draw) for stem, caption, draw in plots]
 
 
 def post_plots(evaluation: Evaluation) -> list[Picture]:
-    """The plots of the post, light and dark."""
+    """Returns the plots of the post, light and dark."""
     from harness.report import plot_details, plot_post
 
     held = frame.part(evaluation.once, predictor=main(evaluation), fit="heldout")

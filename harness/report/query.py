@@ -1,4 +1,5 @@
-"""A table that a user asks for in words: the specification of it, and the rows that it is of. All mistakes at once."""
+"""Makes a table that a user asks for in words: its specification, and the rows that it shows. Reports all mistakes at
+once."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from projector.io import csv_file
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How a table asked for may be printed; without a word, as on a terminal.
+#: The formats in which such a table may be printed; without one, as on a terminal.
 FORMATS: Mapping[str, Callable[[Table], str]] = {
     "md": lambda made: "\n".join(markdown.table_lines(made)) + "\n",
     "csv": lambda made: csv_file.text(
@@ -53,11 +54,12 @@ class _Condition:
 
 
 def ask(evaluation: Evaluation, by: str, metrics: str, where: Sequence[str], formats: Sequence[str] = ()) -> Table:
-    """The table of ``metrics`` (names of :data:`METRICS`, with commas) by columns of :data:`GROUPS` or configuration keys.
+    """Returns the table of ``metrics`` (names of :data:`METRICS`, with commas) by columns of :data:`GROUPS` or
+    configuration keys.
 
-    ``where``: conditions such as ``precision=fp8``, ``gpu=mi3*,b200``, ``gpus>=64``; all must hold. Rows are those of the
-    first predictor that is not the baseline, where neither names a predictor. ``formats``: at most one of :data:`FORMATS`.
-    Raises :class:`InputError`.
+    ``where``: conditions such as ``precision=fp8``, ``gpu=mi3*,b200``, ``gpus>=64``; all must hold. Rows are those of
+    the first predictor that is not the baseline, where neither names a predictor. ``formats``: at most one of
+    :data:`FORMATS`. Raises :class:`InputError`.
     """
     rows = evaluation.frame
     known = tuple(dict.fromkeys((*GROUPS, *(key for differs in rows["differs"] for key in differs))))
@@ -66,24 +68,24 @@ def ask(evaluation: Evaluation, by: str, metrics: str, where: Sequence[str], for
     problems += format_problems(formats)
     problems += [Problem(_WHERE, "--by", name, nearest(name, known)) for name in groups if name not in known]
     problems += [Problem(_WHERE, "--metric", m, nearest(m, tuple(METRICS))) for m in wanted if m not in METRICS]
-    kept = rows
-    for each in conditions:
-        holds, wrong = _holds(rows, each)
+    chosen = rows
+    for condition in conditions:
+        holds, wrong = _rows_that_meet(rows, condition)
         problems += wrong
-        kept = kept[holds[kept.index]]
+        chosen = chosen[holds[chosen.index]]
     raise_all(problems)
-    if "predictor" not in (*groups, *(each.column for each in conditions)):
-        kept = frame.part(kept, predictor=next((n for n in evaluation.predictors if n != BASELINE), BASELINE))
-    elif "predictor" not in groups and kept["predictor"].nunique() > 1:
-        groups = ["predictor", *groups]  # figures of several are never one figure
-    if kept.empty:
+    if "predictor" not in (*groups, *(condition.column for condition in conditions)):
+        chosen = frame.part(chosen, predictor=next((n for n in evaluation.predictors if n != BASELINE), BASELINE))
+    elif "predictor" not in groups and chosen["predictor"].nunique() > 1:
+        groups = ["predictor", *groups]  # one figure never mixes several predictors
+    if chosen.empty:
         raise InputError([Problem(_WHERE, "--where", " and ".join(where), "conditions that some row meets")])
     spec = Spec(title=_title(groups, wanted, where), by=tuple(groups), metrics=tuple(wanted))
-    return table(kept if "suite" in groups else frame.once(kept), spec)
+    return table(chosen if "suite" in groups else frame.once(chosen), spec)
 
 
 def format_problems(words: Sequence[str]) -> list[Problem]:
-    """What is wrong with the formats asked for: one of :data:`FORMATS`, or none."""
+    """Returns the problems of the formats asked for: at most one is allowed, and of :data:`FORMATS`."""
     wrong = [Problem(_WHERE, "--format", word, nearest(word, tuple(FORMATS))) for word in words if word not in FORMATS]
     many = Problem(
         _WHERE, "--format", " ".join(words), "one format, where --by, --metric or --where asks for one table"
@@ -96,7 +98,7 @@ def _words(text: str) -> list[str]:
 
 
 def _conditions(where: Sequence[str], known: Sequence[str]) -> tuple[list[_Condition], list[Problem]]:
-    found, problems = [], []
+    conditions, problems = [], []
     for text in where:
         match = _CONDITION.match(text)
         if match is None or not match[3]:
@@ -104,33 +106,33 @@ def _conditions(where: Sequence[str], known: Sequence[str]) -> tuple[list[_Condi
         elif match[1] not in known:
             problems.append(Problem(_WHERE, "--where", match[1], nearest(match[1], tuple(known))))
         else:
-            found.append(_Condition(*match.groups()))
-    return found, problems
+            conditions.append(_Condition(*match.groups()))
+    return conditions, problems
 
 
-def _holds(rows: pd.DataFrame, condition: _Condition) -> tuple[pd.Series[bool], list[Problem]]:
-    """Which rows meet a condition. A value that no row has is a slip of the pen."""
-    found = values(rows, condition.column)
+def _rows_that_meet(rows: pd.DataFrame, condition: _Condition) -> tuple[pd.Series[bool], list[Problem]]:
+    """Returns which rows meet a condition, and a problem for each value that no row has."""
+    column = values(rows, condition.column)
     key = f"--where {condition.column}"
     if condition.relation in _NUMBERS:
         import pandas as pd
 
-        numbers = pd.to_numeric(found, errors="coerce")
+        numbers = pd.to_numeric(column, errors="coerce")
         try:
             return _NUMBERS[condition.relation](numbers, float(condition.value)), []
         except ValueError:
-            return found.notna(), [Problem(_WHERE, key, condition.value, "a number")]
-    present = found.unique().tolist()
+            return column.notna(), [Problem(_WHERE, key, condition.value, "a number")]
+    present = column.unique().tolist()
     chosen = {value for pattern in condition.patterns for value in fnmatch.filter(present, pattern)}
     wrong = [
         Problem(_WHERE, key, pattern, nearest(pattern, tuple(present)))
         for pattern in condition.patterns
         if not fnmatch.filter(present, pattern)
     ]
-    return found.isin(list(chosen)) == (condition.relation == "="), wrong
+    return column.isin(list(chosen)) == (condition.relation == "="), wrong
 
 
 def _title(groups: Sequence[str], metrics: Sequence[str], where: Sequence[str]) -> str:
-    said = ", ".join(METRICS[name].column.title for name in metrics)
+    titles = ", ".join(METRICS[name].column.title for name in metrics)
     by = f" by {', '.join(GROUPS.get(name, name) for name in groups)}" if groups else ""
-    return f"{said}{by}" + (f", where {' and '.join(where)}" if where else "")
+    return f"{titles}{by}" + (f", where {' and '.join(where)}" if where else "")

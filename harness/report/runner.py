@@ -1,9 +1,6 @@
-"""What a runner of GitHub Actions would read as a command, made text: ids and file names are not ours to trust.
-
-The runner looks at every line of stdout and stderr (actions/runner, ``ActionCommand.TryParseV2`` and ``TryParse``): one that
-begins with ``::`` after white space is a command, and so is ``##[`` anywhere. A line ends at a line feed or a carriage
-return.
-"""
+"""Keeps a runner of GitHub Actions from reading input as commands: ids and file names come from outside. The runner
+looks at every line of stdout and stderr (actions/runner, ``ActionCommand.TryParseV2`` and ``TryParse``): one that begins
+with ``::`` after white space is a command, and so is ``##[`` anywhere. A line ends at a line feed or a carriage return."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import TextIO, cast
 
 
 class Guarded:
-    """A stream whose lines are no commands; whatever else is asked of it the stream behind it answers."""
+    """A stream whose lines are no commands; all other methods are those of the stream behind it."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -23,21 +20,21 @@ class Guarded:
         self._colon = ""  # the first colon of a line, held back to see whether another follows
 
     def write(self, text: str) -> int:
-        self.stream.write(self._made(text))
+        self.stream.write(self._without_commands(text))
         return len(text)
 
-    def _made(self, text: str) -> str:
-        made = []
+    def _without_commands(self, text: str) -> str:
+        pieces = []
         for piece in re.split(r"([\r\n])", text.replace("##[", "## [")):
             if piece in ("\r", "\n"):
-                made.append(self._colon + piece)
+                pieces.append(self._colon + piece)
                 self._blank, self._colon = True, ""
             elif piece:
-                made.append(self._line(piece))
-        return "".join(made)
+                pieces.append(self._line(piece))
+        return "".join(pieces)
 
     def _line(self, piece: str) -> str:
-        """A piece of one line."""
+        """Returns a piece of one line in which no command begins."""
         if not self._blank:
             return piece
         whole = self._colon + piece
@@ -64,7 +61,7 @@ class Guarded:
 
 @contextmanager
 def commandless(environment: Mapping[str, str]) -> Iterator[None]:
-    """Stdout and stderr without commands while the block runs, where a runner listens."""
+    """Keeps stdout and stderr free of commands while the block runs, where a runner listens."""
     if environment.get("GITHUB_ACTIONS") != "true":
         yield
         return
@@ -73,5 +70,5 @@ def commandless(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """The stream for commands of our own."""
+    """Returns the stream on which commands of our own can be written."""
     return stream.stream if isinstance(stream, Guarded) else stream

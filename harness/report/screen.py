@@ -1,5 +1,5 @@
-"""What a run says on one screen: the verdict, five figures, the rows that matter by name, what changed, the gate, and where
-everything else lies."""
+"""The result of a run on one screen: the verdict, five figures, the rows that matter by name, changes, the gate, and
+where everything else lies."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from projector.io.table import Line
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Lines at 80 columns that a screen has at most.
+#: Most lines of a screen, at 80 columns.
 LINES = 40
 _WIDTH = 80
 _WORST = 5
 _MOVED = 0.001  # a tenth of a point; less is not worth a line
 _REASON = 120  # characters of a refusal
-_WORDS_SHOWN = 60  # characters of what is unread of a row
+_WORDS_SHOWN = 60  # characters of a row's unread words
 _NO_GATE = "Gate: none; a suite sets thresholds."
 _WORDS = {
     "PASS": "Holds: ",
@@ -45,7 +45,8 @@ Block = Line | Table
 
 @dataclass(frozen=True, kw_only=True)
 class Screen:
-    """``report``: with its gate lines, those of a comparison too; ``drift``: the comparison; ``folder``: of the files."""
+    """The content of a screen. ``report``: with its gate lines, those of a comparison too; ``drift``: the comparison;
+    ``folder``: of the files."""
 
     report: Report
     evaluation: Evaluation
@@ -55,35 +56,35 @@ class Screen:
 
     @property
     def judged(self) -> int:
-        """How many checks there are; a comparison with earlier results is one."""
+        """Returns the number of checks; a comparison with earlier results is one."""
         return len(self.checks) + (self.drift is not None)
 
     @property
     def failed(self) -> list[str]:
-        """One line for each check that does not hold."""
+        """Returns one line for each check that does not hold."""
         lost = [] if self.drift is None or self.drift.passed else ["FAIL against earlier results"]
         return [str(check) for check in self.checks if not check.passed] + lost
 
     @property
     def unsure(self) -> list[str]:
-        """One line for each check whose measurements say nothing."""
+        """Returns one line for each check about which the measurements say nothing."""
         return [str(check) for check in self.checks if check.passed and check.inconclusive]
 
     @property
     def verdict(self) -> str:
-        """Of all checks together."""
+        """Returns the verdict on all checks together."""
         return "FAIL" if self.failed else "INCONCLUSIVE" if self.unsure else "PASS"
 
     @property
     def main(self) -> str:
-        """The predictor that answers for the error: the first with a threshold on it, else the first."""
+        """Returns the predictor that answers for the error: the first with a threshold on the error, else the first."""
         judged = [check.predictor for check in self.checks if check.name == "mape"]
         return (judged or self.evaluation.predictors)[0]
 
 
 def blocks(screen: Screen) -> list[Block]:
-    """At most :data:`LINES` lines at 80 columns: where it would be more, names are broken less often at the cost of columns,
-    and fewer rows and failures are listed."""
+    """Returns at most :data:`LINES` lines at 80 columns: where there would be more, names are broken less often at the
+    cost of columns, and fewer rows and failures are listed."""
     head = (
         Line(screen.report.title, "bold"),
         Line(_verdict(screen)),
@@ -91,14 +92,14 @@ def blocks(screen: Screen) -> list[Block]:
     )
     single, refused = _rows(screen), [*_refused(screen), *_doubted(screen), *_unread(screen)]
     for name, most in ((24, view_rows.FEW), *((0, most) for most in range(view_rows.FEW, 0, -1))):
-        made = [*head, *_single(single, most, name), *refused, *_tail(screen, most)]
-        if sum(1 for _ in terminal.plain(made, _WIDTH)) <= LINES:
+        shown = [*head, *_shortened(single, most, name), *refused, *_tail(screen, most)]
+        if sum(1 for _ in terminal.plain(shown, _WIDTH)) <= LINES:
             break
-    return made
+    return shown
 
 
 def gate(screen: Screen) -> Iterator[Line]:
-    """Every check, for those who want nothing else."""
+    """Yields a line for every check, for readers who want nothing else."""
     yield from (Line(line, _style(line)) for line in screen.report.gate)
     if not screen.judged:
         yield Line(_NO_GATE)
@@ -116,7 +117,7 @@ def _tail(screen: Screen, most: int) -> Iterator[Block]:
 
 
 def _verdict(screen: Screen) -> str:
-    """One sentence."""
+    """Returns the verdict in one sentence."""
     once = screen.evaluation.once
     of = Figures(frame.part(once, predictor=screen.main), once)
     held = of.held
@@ -124,35 +125,35 @@ def _verdict(screen: Screen) -> str:
     if screen.verdict == "INCONCLUSIVE" and bool(of.rows["disturbed"].all()):
         word = "Inconclusive (every measurement was disturbed): "
     if held.macro_mape is None:
-        said = f"{screen.main} projects no row with a measured throughput and a whole configuration"
+        sentence = f"{screen.main} projects no row with a measured throughput and a whole configuration"
     elif held.compared == 1:
         off = percent(held.macro_mape)
-        said = f"{screen.main} is {off} off on the one measured row, by a fit that saw none of its source"
+        sentence = f"{screen.main} is {off} off on the one measured row, by a fit that saw none of its source"
     else:
-        said = (
+        sentence = (
             f"{screen.main} is {percent(held.median)} off on the median of {held.compared} measured rows, and"
             f" {percent(held.macro_mape)} on average over kinds of runs, each by a fit that saw no row of its source"
         )
-    return f"{word}{said}." if word else f"{said[0].upper()}{said[1:]}."
+    return f"{word}{sentence}." if word else f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _rows(screen: Screen) -> list[Block]:
-    """Few runs: all of them. Many: those that are furthest off, and the cases that nobody measured."""
+    """Returns all of few runs; of many, those that are furthest off, and the cases that nobody measured."""
     table = view_rows.few(screen.evaluation, screen.main)
     if table.rows:
         return [table]
     worst = _worst(screen.evaluation.once, screen.main)
-    made: list[Block] = [worst] if worst.rows else []
+    blocks: list[Block] = [worst] if worst.rows else []
     cases = view_rows.unmeasured_rows(screen.evaluation, screen.main)
     if cases:
         named = ", ".join(f"{row.run_id} {number(row.projected_tgs, 0)}" for row in cases[:_NAMED])
         more = f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else ""
-        made.append(Line(f"Projected, nothing measured (tokens/s/GPU): {named}{more}"))
-    return made
+        blocks.append(Line(f"Projected, nothing measured (tokens/s/GPU): {named}{more}"))
+    return blocks
 
 
-def _single(blocks: Sequence[Block], most: int, name: int) -> Iterator[Block]:
-    """At most so many rows of a table, their names broken to ``name`` characters (0: as is usual)."""
+def _shortened(blocks: Sequence[Block], most: int, name: int) -> Iterator[Block]:
+    """Yields the blocks, tables cut to ``most`` rows, first column broken to ``name`` characters (0: as usual)."""
     for block in blocks:
         if isinstance(block, Table):
             more = len(block.rows) - most
@@ -165,8 +166,8 @@ def _single(blocks: Sequence[Block], most: int, name: int) -> Iterator[Block]:
 def _worst(rows: pd.DataFrame, name: str) -> Table:
     held = frame.part(rows, predictor=name, fit="heldout").dropna(subset=["error"])
     plain = frame.part(rows, predictor=name, fit="uncalibrated").set_index("run_id")["projected_tgs"]
-    found = held.assign(size=held["error"].abs(), plain=held["run_id"].map(plain))
-    worst = found.sort_values(["size", "run_id"], ascending=[False, True])[:_WORST]
+    sized = held.assign(size=held["error"].abs(), plain=held["run_id"].map(plain))
+    worst = sized.sort_values(["size", "run_id"], ascending=[False, True])[:_WORST]
     return spec.tabled("furthest_off", frame.lines(worst), name=name)
 
 
@@ -183,12 +184,12 @@ def _refused(screen: Screen) -> Iterator[Line]:
 def _doubted(screen: Screen) -> Iterator[Line]:
     named = list(dict.fromkeys(row.run_id for row in screen.evaluation.doubted))
     if named:
-        said = f"Doubted by their own sources, and part of no figure here: {spec.few(named, _NAMED)}."
-        yield Line(said)
+        text = f"Doubted by their own sources, and part of no figure here: {spec.few(named, _NAMED)}."
+        yield Line(text)
 
 
 def _unread(screen: Screen) -> Iterator[Line]:
-    """Words of the sources that nothing reads: how many rows have some, and those that most rows have."""
+    """Yields how many rows have unread words, and the words that most rows have."""
     rows = {row.run_id: row.unread.split("; ") for row in screen.evaluation.every if row.unread}
     if rows:
         counts = Counter(text for texts in rows.values() for text in texts).most_common()
@@ -198,7 +199,7 @@ def _unread(screen: Screen) -> Iterator[Line]:
 
 def _changed(drift: Drift, most: int) -> Iterator[Line]:
     counts = {"lost": drift.lost, "broken": drift.broken, "removed": drift.removed, "gained": drift.gained}
-    counted = ", ".join(f"{len(found)} {word}" for word, found in (*counts.items(), ("new", drift.added)))
+    counted = ", ".join(f"{len(keys)} {word}" for word, keys in (*counts.items(), ("new", drift.added)))
     mean = f"mean error of shared rows {percent(drift.before)} before, {percent(drift.after)} now"
     yield Line(f"Against earlier results: {counted}; {mean}.")
     causes = list(view_drift.causes(drift))

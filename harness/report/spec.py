@@ -1,8 +1,6 @@
-"""A table is a specification: metrics by groups of rows, or columns over any list of values. No renderer is known here.
-
+"""Tables as specifications: metrics by groups of rows, or columns over any list of values. No renderer is known here.
 ``tables.yaml`` beside this file has them all. A :class:`Spec` names metrics of :data:`METRICS` and columns to group by;
-:func:`table` makes the table of it from the frame of rows. What is no figure of a group of rows is made by :func:`tabled`.
-"""
+:func:`table` makes the table of it from the frame of rows. A table of other values is made by :func:`tabled`."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ def yes_no(value: object) -> str:
 
 
 def stated(value: object) -> str:
-    """As it is; a dash where there is nothing."""
+    """Returns the value as text; a dash where there is nothing."""
     return str(value) or NONE
 
 
@@ -46,7 +44,7 @@ def span(ends: tuple[float, float], shown: Callable[[float], str] = percent) -> 
     return f"{shown(ends[0])} to {shown(ends[1])}"
 
 
-#: Where nine of ten measurements inside their interval are met: the goal of interval coverage.
+#: The goal of interval coverage: nine of ten measurements inside their 90 % interval, within five points.
 GOAL = (0.85, 0.95)
 
 
@@ -62,7 +60,7 @@ def _ends(shown: Callable[[float], str]) -> Callable[[tuple[float, float]], str]
     return partial(span, shown=shown)
 
 
-#: How ``as`` of an entry of ``tables.yaml`` shows a value; what holds a brace is a format.
+#: The ways in which ``as`` of an entry of ``tables.yaml`` shows a value; a text with a brace is a format.
 SHOWN: Mapping[str, Callable[[Any], str]] = {
     **{f.__name__: f for f in (percent, signed, number, rate, factor, significant, yes_no, stated, few, span)},
     "percent0": percent0,
@@ -99,34 +97,34 @@ _FILE: Mapping[str, Any] = shelf.data("report/tables.yaml")
 
 
 def cell(said: Mapping[str, Any], place: int = 0, known: Mapping[str, Any] = MappingProxyType({})) -> Cell:
-    """The column of an entry of ``tables.yaml``, the ``place``-th of its table. ``known``: words of its title, and functions
-    that it names."""
+    """Returns the column of an entry of ``tables.yaml``, the ``place``-th of its table. ``known``: words of its title,
+    and functions that it names."""
     numeric, as_ = "figure" in said, str(said.get("as", ""))
     title = str(said["figure" if numeric else "text"])
     of = str(said.get("of", title))
-    hooks = {name: each for name, each in known.items() if callable(each)}
+    hooks = {name: value for name, value in known.items() if callable(value)}
 
-    def found(item: Any) -> Any:
+    def value_of(item: Any) -> Any:
         return item[place] if "of" not in said and type(item) is tuple else at(item, of)
 
     shown = as_.format if "{" in as_ else hooks.get(as_) or (SHOWN[as_] if as_ else str)
     column = Column(
         title.format(**known) if "{" in title else title, numeric, said.get("help", ""), said.get("minor", 0)
     )
-    return Cell(column, hooks.get(of, found), shown)
+    return Cell(column, hooks.get(of, value_of), shown)
 
 
 def tabled(key: str, items: Iterable[Any], /, **known: Any) -> Table:
-    """The table ``key`` of ``tables.yaml``, a line an item. ``known``: words of its title, note and columns, functions of an
-    item or of a value that its columns name, and what its conditional columns want (``when``)."""
-    said = _FILE["tables"][key]
-    columns = [each for each in said["columns"] if "when" not in each or known.get(each["when"])]
-    title, note = (said.get(part, "").format(**known) for part in ("title", "note"))
-    made = [cell(each, place, known) for place, each in enumerate(columns)]
-    return listed(title, items, made, note.strip(), detail=said.get("detail", False))
+    """Returns the table ``key`` of ``tables.yaml``, a line an item. ``known``: words of its title, note and columns,
+    functions of an item or of a value that its columns name, and the conditions of its conditional columns (``when``)."""
+    entry = _FILE["tables"][key]
+    columns = [column for column in entry["columns"] if "when" not in column or known.get(column["when"])]
+    title, note = (entry.get(part, "").format(**known) for part in ("title", "note"))
+    shown = [cell(column, place, known) for place, column in enumerate(columns)]
+    return listed(title, items, shown, note.strip(), detail=entry.get("detail", False))
 
 
-#: What may stand in a table, of the rows of one line. Held out, where nothing else is said.
+#: The figures that a table may show of the rows of one line. Held out, where nothing else is said.
 METRICS: Mapping[str, Cell] = {name: cell(said) for name, said in _FILE["metrics"].items()}
 
 #: The errors that kernel models must reach, as values.
@@ -136,17 +134,16 @@ GOALS: Sequence[Mapping[str, Any]] = _FILE["goals"]
 GROUPS: Mapping[str, str] = {**_FILE["groups"], **{key: words for key, (words, _) in DEGREES.items()}}
 
 
-#: Lines of a table: what stands in front of each, and its rows.
+#: Lines of a table: the words in front of each, and its rows.
 Parts = Iterable[tuple[tuple[str, ...], "pd.DataFrame"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """A table as data. ``by``: keys of :data:`GROUPS` or of configurations. ``metrics``: keys of :data:`METRICS`; one may
-    end with ``?`` (a minor column; the more of them, the sooner it goes) and with ``:`` and a title of its own.
-
-    ``needs``: a line without this metric is left out, and named below the table. ``title``: ``{predictor}`` is filled in.
-    """
+    """A table as data. ``by``: keys of :data:`GROUPS` or of configurations. ``metrics``: keys of :data:`METRICS`; one
+    may end with ``?`` (a minor column; the more of them, the sooner it goes) and with ``:`` and a title of its own.
+    ``needs``: a line without this metric is left out, and named below the table. ``title``: ``{predictor}`` is filled
+    in."""
 
     title: str
     by: tuple[str, ...]
@@ -157,7 +154,7 @@ class Spec:
 
 
 def frozen(said: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry of ``tables.yaml`` whose lists are tuples."""
+    """Returns an entry of ``tables.yaml`` with tuples for its lists."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
 
 
@@ -165,64 +162,64 @@ SPECS: Mapping[str, Spec] = {name: Spec(**frozen(said)) for name, said in _FILE[
 
 
 def metric(reference: str) -> Cell:
-    """What an entry of :attr:`Spec.metrics` stands for."""
+    """Returns the column that an entry of :attr:`Spec.metrics` stands for."""
     named, _, title = reference.partition(":")
-    found = METRICS[named.rstrip("?")]
+    known = METRICS[named.rstrip("?")]
     minor = len(named) - len(named.rstrip("?"))
-    column = replace(found.column, minor=minor, title=title or found.column.title)
-    return replace(found, column=column)
+    column = replace(known.column, minor=minor, title=title or known.column.title)
+    return replace(known, column=column)
 
 
 def table(
     whole: pd.DataFrame, spec: Spec, predictor: str | None = None, parts: Parts | None = None, **words: object
 ) -> Table:
-    """The table of the unique rows ``whole``; ``predictor``: of this one alone, with the others for the baseline. ``parts``:
-    the lines, where no columns of the rows say them; ``words`` of the note."""
+    """Returns the table of the unique rows ``whole``; ``predictor``: of this one alone, with the others for the
+    baseline. ``parts``: the lines, where the spec has no columns to group by; ``words``: of the note."""
     if parts is None:
         rows = whole if predictor is None else frame.part(whole, predictor=predictor)
         keyed = rows.assign(**{f"by {name}": values(rows, name) for name in spec.by})
         parts = sorted(frame.parts(keyed, [f"by {name}" for name in spec.by]), key=lambda part: _place(part[0], spec))
     lines = [(key, Figures(part, whole)) for key, part in parts]
     idle = [line for line in lines if spec.needs and METRICS[spec.needs](line[1]) in ("0", NONE)]
-    kept = [line for line in lines if line not in idle]
-    made = [metric(reference) for reference in spec.metrics]
-    said = ", ".join(f"{', '.join(key)} ({f.held.rows})" for key, f in idle)
+    shown = [line for line in lines if line not in idle]
+    metrics = [metric(reference) for reference in spec.metrics]
+    left_out = ", ".join(f"{', '.join(key)} ({f.held.rows})" for key, f in idle)
     note = spec.note.format(**words)
     return Table(
         title=spec.title.format(predictor=predictor),
-        columns=(*(Column(GROUPS.get(name, name), numeric=False) for name in spec.by), *columns(made)),
-        rows=tuple((*key, *cells(made, figures)) for key, figures in kept),
-        note=" ".join(word for word in (note, f"Nothing to compare (rows): {said}." if said else "") if word),
+        columns=(*(Column(GROUPS.get(name, name), numeric=False) for name in spec.by), *columns(metrics)),
+        rows=tuple((*key, *cells(metrics, figures)) for key, figures in shown),
+        note=" ".join(word for word in (note, f"Nothing to compare (rows): {left_out}." if left_out else "") if word),
         detail=spec.detail,
     )
 
 
 def stacked(titles: Sequence[str], parts: Iterable[tuple[tuple[str, ...], Table]]) -> Table:
-    """Tables of one spec as one, each line behind the words of its part, which stand under ``titles``."""
-    found = list(parts)
-    columns = (*(Column(title, numeric=False) for title in titles), *found[0][1].columns)
+    """Joins tables of one spec into one, each line behind the words of its part, which stand under ``titles``."""
+    tables = list(parts)
+    columns = (*(Column(title, numeric=False) for title in titles), *tables[0][1].columns)
     return replace(
-        found[0][1], columns=columns, rows=tuple((*words, *row) for words, made in found for row in made.rows)
+        tables[0][1], columns=columns, rows=tuple((*words, *row) for words, part in tables for row in part.rows)
     )
 
 
 def _place(key: Sequence[str], spec: Spec) -> tuple[tuple[int, str], ...]:
-    """Predictors stay in their order; all else goes by size or by name."""
+    """Returns a sort key: predictors stay in their order; all else goes by size or by name."""
     return tuple(
         (0, "") if name == "predictor" else order(value.lower()) for name, value in zip(spec.by, key, strict=True)
     )
 
 
 def values(rows: pd.DataFrame, name: str) -> pd.Series[Any]:
-    """A column to group by, as text."""
+    """Returns a column to group by, as text."""
     if name == "cell":
-        found = rows[list(CELL)].replace("", NONE).agg(", ".join, axis=1) if len(rows) else rows["family"]
+        column = rows[list(CELL)].replace("", NONE).agg(", ".join, axis=1) if len(rows) else rows["family"]
     elif name == "publisher":
-        found = rows["source"].map(publisher)
+        column = rows["source"].map(publisher)
     elif name in DEGREES:
-        found = frame.configured(rows, name, DEGREES[name][1])
+        column = frame.configured(rows, name, DEGREES[name][1])
     elif name in rows:
-        found = rows[name].astype(str)
+        column = rows[name].astype(str)
     else:
-        found = frame.configured(rows, name)
-    return found.replace("", NOT_STATED)
+        column = frame.configured(rows, name)
+    return column.replace("", NOT_STATED)

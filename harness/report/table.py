@@ -1,4 +1,4 @@
-"""A report: headline sentences, tables, the gate. Tables and the formats of their figures are those of both packages."""
+"""A report: headline sentences, tables, the gate. Tables and the formats of their figures are shared with the projector."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ += ["ratio", "signed", "text", "without"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """``lines``: the headline sentences; ``gate``: one line a check, with its verdict first."""
+    """A report. ``lines``: the headline sentences; ``gate``: one line a check, with its verdict first."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -39,6 +39,6 @@ class Report:
 
     @classmethod
     def of(cls, title: str, tables: Iterable[Table], lines: Iterable[str] = (), gate: Iterable[str] = ()) -> Report:
-        """A report of the tables that have rows."""
-        kept = tuple(table for table in tables if table.rows)
-        return cls(title=title, lines=tuple(lines), tables=kept, gate=tuple(gate))
+        """Returns a report of the tables that have rows."""
+        filled = tuple(table for table in tables if table.rows)
+        return cls(title=title, lines=tuple(lines), tables=filled, gate=tuple(gate))

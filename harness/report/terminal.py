@@ -1,4 +1,4 @@
-"""A report on a terminal, its headline tables and the gate, and as plain values for JSON, whole."""
+"""Shows a report on a terminal, its headline tables and the gate, and returns it whole as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SCHEMA_VERSION = 1
 
 
 def show(report: Report, stream: TextIO | None = None, most: int | None = None) -> None:
-    """Write the headline tables and the gate of ``report``; detail tables and what follows the first ``most`` rows of a
-    table stay in the files."""
+    """Writes the headline tables and the gate of ``report``; detail tables and the rows of a table after the first
+    ``most`` stay in the files."""
     terminal.show(_blocks(report), stream, most)
 
 
@@ -30,12 +30,12 @@ def _blocks(report: Report) -> Iterator[Line | Table]:
 
 
 def gate(report: Report) -> Iterator[Line]:
-    """A line a check, with its verdict first."""
+    """Yields a line a check, with its verdict first."""
     yield from (Line(text, "bad" if text.startswith("FAIL") else "good") for text in report.gate)
 
 
 def document(report: Report, command: str) -> dict[str, object]:
-    """``tables``: rows by column title, texts as in the terminal (None where there is no figure)."""
+    """Returns the report as plain values. ``tables``: rows by column title, texts as shown (None without a figure)."""
     return {
         "schema_version": SCHEMA_VERSION,
         "command": command,
@@ -49,7 +49,7 @@ def document(report: Report, command: str) -> dict[str, object]:
 def _values(table: Table) -> dict[str, object]:
     titles: list[str] = []
     seen = Counter[str]()
-    for column in table.columns:  # a title that stands twice has a number behind it: a key holds one value
+    for column in table.columns:  # a repeated title gets a number, because a key holds one value
         seen[column.title] += 1
         titles.append(column.title if seen[column.title] == 1 else f"{column.title} ({seen[column.title]})")
     rows = [

@@ -1,4 +1,4 @@
-"""The verdict on an evaluation in words and in a few figures: what a reader wants to know before any table."""
+"""The verdict on an evaluation in words and in a few figures, which a reader wants to know before any table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from projector.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """``value`` as it is shown, ``meaning`` in a few words, ``more``: what a reader needs to weigh it."""
+    """A figure of the verdict. ``value`` as it is shown, ``meaning`` in a few words, ``more``: its context."""
 
     value: str
     meaning: str
@@ -22,7 +22,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """``headline``: one sentence; ``lines``: the sentences behind it."""
+    """A verdict. ``headline``: one sentence; ``lines``: the sentences behind it."""
 
     headline: str
     lines: tuple[str, ...]
@@ -30,18 +30,18 @@ class Verdict:
 
 
 def main(evaluation: Evaluation) -> str:
-    """The predictor that a report is about: the first that is not the baseline; "" where there is no row."""
+    """Returns the predictor that a report is about: the first that is not the baseline; "" where there is no row."""
     names = evaluation.predictors
     return next((name for name in names if name != BASELINE), names[0] if names else "")
 
 
 def figures_of(evaluation: Evaluation, name: str) -> Figures:
-    """The figures of one predictor; every run once."""
+    """Returns the figures of one predictor; every run counts once."""
     return Figures(frame.part(evaluation.once, predictor=name), evaluation.once)
 
 
 def verdict(evaluation: Evaluation) -> Verdict:
-    """Of :func:`main`'s held-out rows; every run once."""
+    """Returns the verdict on the held-out rows of the :func:`main` predictor; every run counts once."""
     name = main(evaluation)
     of = figures_of(evaluation, name)
     held, order, inside = of.held, of.order, of.intervals
@@ -92,7 +92,7 @@ def _headline(name: str, of: Figures) -> str:
 
 
 def many(count: int, thing: str) -> str:
-    """A number of things in words."""
+    """Returns a number of things in words."""
     return f"{count} {thing}{'' if count == 1 else 's'}"
 
 

@@ -1,4 +1,4 @@
-"""The reader's view: from rows to the tables of a report, headline first."""
+"""Builds the tables of a report from rows, headline first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIMULATED, MEASURED = "simulate", "benchmark"
 
 
 def side_by_side(rows: pd.DataFrame) -> list[Table]:
-    """Held-out rows that both modes project: by model, and one by one. Empty where only one mode was run."""
+    """Returns held-out rows that both modes project, by model, and one by one. Empty where only one mode was run."""
     simulated, recorded = (
         frame.part(rows, predictor=name, fit="heldout").dropna(subset=["projected_tgs"]).set_index("run_id")
         for name in (SIMULATED, MEASURED)
@@ -36,25 +36,25 @@ def _by_model(pairs: pd.DataFrame) -> Table:
     both = pairs["error"].notna() & pairs["error_simulated"].notna()
     sizes = pairs[["error", "error_simulated"]].abs().where(both, axis=0)
     known = pairs[["measured_share"]].assign(**sizes, apart=pairs["apart"].abs(), compared=both)
-    found = (known.groupby(by) for by in (["all"] * len(pairs), pairs["model"].to_numpy()))
-    made = (each.mean().assign(rows=each.size(), compared=each["compared"].sum()) for each in found)
-    return tabled("side_by_side", [line for each in made for line in frame.lines(each)])
+    groups = (known.groupby(by) for by in (["all"] * len(pairs), pairs["model"].to_numpy()))
+    means = (group.mean().assign(rows=group.size(), compared=group["compared"].sum()) for group in groups)
+    return tabled("side_by_side", [line for mean in means for line in frame.lines(mean)])
 
 
 def same_rows(evaluation: Evaluation) -> list[Table]:
-    """One table where a peer was run: for each peer, every predictor on the peer's rows, its own line first."""
-    made: list[tuple[tuple[str, ...], Table]] = []
+    """Returns a table where a peer was run: for each peer, every predictor on the peer's rows, its own line first."""
+    by_peer: list[tuple[tuple[str, ...], Table]] = []
     for peer in (name for name in evaluation.predictors if name in PEERS):
         held = frame.part(evaluation.once, predictor=peer, fit="heldout")
         shared = evaluation.once[evaluation.once["run_id"].isin(held["run_id"][held["error"].notna()])]
-        found = table(shared, SPECS["peers"])
-        own_first = tuple(sorted(found.rows, key=lambda line: line[0] != peer))
-        made.append(((peer,), replace(found, rows=own_first)))
-    return [found] if made and (found := stacked(["rows that it can express"], made)).rows else []
+        shown = table(shared, SPECS["peers"])
+        own_first = tuple(sorted(shown.rows, key=lambda line: line[0] != peer))
+        by_peer.append(((peer,), replace(shown, rows=own_first)))
+    return [shown] if by_peer and (shown := stacked(["rows that it can express"], by_peer)).rows else []
 
 
 def intervals(rows: pd.DataFrame, name: str) -> Table:
-    """Coverage and width of the held-out intervals of one predictor: overall, by GPU, family and framework."""
+    """Tabulates coverage and width of the held-out intervals of one predictor: overall, by GPU, family and framework."""
     spec = SPECS["intervals"]
     whole = replace(table(rows, spec, name), note=spec.note)
     keys = ("gpu", "family", "framework")
@@ -63,12 +63,12 @@ def intervals(rows: pd.DataFrame, name: str) -> Table:
 
 
 def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Projection accuracy") -> Report:
-    """The report of an evaluation. Runs that several suites select count once."""
+    """Returns the report of an evaluation. Runs that several suites select count once."""
     names = evaluation.predictors
-    ours = [n for n in names if n != BASELINE] or names
+    names_shown = [n for n in names if n != BASELINE] or names
     rows = evaluation.once
     tables = [table(rows, SPECS["headline"]), *same_rows(evaluation), table(rows, SPECS["orders"])]
-    for name in ours:
+    for name in names_shown:
         tables += [
             table(rows, SPECS["by_gpu"], name),
             table(rows, SPECS["by_model"], name),
@@ -77,31 +77,31 @@ def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Pr
             view_rows.few(evaluation, name),
             view_rows.unmeasured(evaluation, name),
             view_rows.doubted_rows(evaluation, name),
-            *view_detail.of_predictor(evaluation, name, repeats=name == "benchmark" and "simulate" in ours),
+            *view_detail.of_predictor(evaluation, name, repeats=name == "benchmark" and "simulate" in names_shown),
             *_causes(evaluation, name),
         ]
     tables += side_by_side(rows)
-    tables += view_detail.of_rows(rows, ours)
+    tables += view_detail.of_rows(rows, names_shown)
     return Report.of(title, tables, sentences(evaluation), map(str, checks))
 
 
 def _causes(evaluation: Evaluation, name: str) -> list[Table]:
-    """For the files; the terminal has enough to show."""
-    found = view_causes.of_predictor(evaluation, name)
-    return [replace(t, title=f"{name}: {t.title[0].lower()}{t.title[1:]}", detail=True) for t in found]
+    """Returns the tables of causes marked as details: they go to files, not to the terminal."""
+    tables = view_causes.of_predictor(evaluation, name)
+    return [replace(t, title=f"{name}: {t.title[0].lower()}{t.title[1:]}", detail=True) for t in tables]
 
 
 def sentences(evaluation: Evaluation) -> tuple[str, ...]:
-    """The headline of every predictor in one sentence each."""
-    found = frame.parts(evaluation.once, ["predictor"])
-    return tuple(_sentence(name, Figures(rows, evaluation.once)) for (name,), rows in found)
+    """Returns the headline of every predictor in one sentence each."""
+    by_predictor = frame.parts(evaluation.once, ["predictor"])
+    return tuple(_sentence(name, Figures(rows, evaluation.once)) for (name,), rows in by_predictor)
 
 
 def _sentence(name: str, of: Figures) -> str:
-    said = (
+    text = (
         f"{name}: held-out TGS error {percent(of.held.macro_mape)} macro ({percent(of.held.mape)} plain) over"
         f" {of.held.compared} rows, coverage {percent(of.held.coverage)}"
     )
     if of.order.tau is not None:
-        said += f", Kendall tau-b {number(of.order.tau)} over {of.order.groups} groups"
-    return said
+        text += f", Kendall tau-b {number(of.order.tau)} over {of.order.groups} groups"
+    return text

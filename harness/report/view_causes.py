@@ -1,4 +1,4 @@
-"""Tables of what the error is made of (:mod:`harness.score.causes`): every line is computed, none is an opinion."""
+"""Tabulates the components of the error (:mod:`harness.score.causes`): every line is computed, none is an opinion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def entries(assumed: str) -> list[str]:
-    """What the column lists, one entry for each field that was filled in."""
+    """Returns the entries of the column ``assumed``, one for each field that was filled in."""
     return [word for word in assumed.split("; ") if word]
 
 
@@ -26,36 +26,36 @@ _MOST = 15
 
 
 def of_predictor(evaluation: Evaluation, name: str) -> list[Table]:
-    """The held-out rows of ``name`` with a whole configuration, split."""
+    """Returns the tables of causes over the held-out rows of ``name`` with a whole configuration."""
     held = accuracy.eligible(frame.part(evaluation.once, predictor=name, fit="heldout"))
     known = held[held["error"].notna()]
     if known.empty:
         return []
     tests = _tests(evaluation.once, known)
-    made = [
+    tables = [
         _cells(known),
         _biases(known),
         tabled("splits", frame.lines(causes.per_key(known, "gpu")), mostly=_mostly),
         tabled("parts", frame.lines(causes.terms(known)), said=_said),
         tabled("conditions", frame.lines(causes.conditions(known, tests)), worse=_worse),
     ]
-    return [table for table in made if table.rows]
+    return [table for table in tables if table.rows]
 
 
 def _cells(known: pd.DataFrame) -> Table:
-    found = causes.cells(known)
-    largest = found["largest_part"] + " " + found["largest_share"].map(percent0)
-    shown = frame.lines(found.assign(so_far=found["points"].cumsum(), largest=largest)[:_MOST])
-    points = f"{100 * found['points'].sum():.2f}"
-    return tabled("cells", shown, shown=min(_MOST, len(found)), points=points, cells=len(found))
+    cells = causes.cells(known)
+    largest = cells["largest_part"] + " " + cells["largest_share"].map(percent0)
+    shown = frame.lines(cells.assign(so_far=cells["points"].cumsum(), largest=largest)[:_MOST])
+    points = f"{100 * cells['points'].sum():.2f}"
+    return tabled("cells", shown, shown=min(_MOST, len(cells)), points=points, cells=len(cells))
 
 
 def _biases(known: pd.DataFrame) -> Table:
-    found = causes.ablations(known)
-    now, something = found["error"].iloc[0], found["name"] != "nothing"
-    told = ("the bias of every " + found["name"]).where(something, "nothing")
-    less = ((now - found["error"]) / now).where(something)
-    return tabled("biases", frame.lines(found.assign(known=told, less=less)))
+    errors = causes.ablations(known)
+    now, something = errors["error"].iloc[0], errors["name"] != "nothing"
+    labels = ("the bias of every " + errors["name"]).where(something, "nothing")
+    less = ((now - errors["error"]) / now).where(something)
+    return tabled("biases", frame.lines(errors.assign(known=labels, less=less)))
 
 
 def _mostly(s: Any) -> str:

@@ -1,4 +1,4 @@
-"""The collective model beside measured collectives, as tables."""
+"""Tabulates the collective model beside measured collectives."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ SIZES = {True: "≥ 1 MiB", False: "< 1 MiB"}
 
 
 def build(found: Sequence[Figure]) -> Report:
-    """By fabric and size class, by source where several tell, and (in files) figure by figure."""
-    measured = [each for each in found if not each.limit]
+    """Tabulates by fabric and size class, by source where several measured, and (in files) figure by figure."""
+    measured = [figure for figure in found if not figure.limit]
     by_source = tabled("fabric_sources", sorted(held_out(found).items()), size=SIZES.__getitem__)
     rows = tabled("collectives", sorted(measured, key=lambda f: -abs(f.error)))
     return Report.of(f"Collectives: {len(measured)} measured figures", (by_fabric(found), by_source, rows))
 
 
 def by_fabric(found: Sequence[Figure]) -> Table:
-    """Median and worst absolute error of each fabric and size class."""
+    """Returns the median and the worst absolute error of each fabric and size class."""
     return tabled("fabrics", levels(found), size=SIZES.__getitem__)

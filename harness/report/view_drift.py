@@ -18,19 +18,17 @@ MOST = 10  # causes named in the gate; the tables hold all
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known of runs beside their rows: ``facts`` by run id, and the ids of those ``looked`` at before anything
-    was changed for them."""
+    """Facts about runs beside their rows: ``facts`` by run id, and the ids of the runs ``looked`` at before anything was
+    changed for them."""
 
     facts: Mapping[str, RunFacts] = field(default_factory=dict)
     looked: Collection[str] = ()
 
 
 def added(report: Report, drift: Drift, plain: Drift | None = None, known: Known | None = None) -> Report:
-    """``report`` with the drift tables in front and the verdict among its gate lines.
-
-    ``plain``: the drift of the uncalibrated rows, which is told and never judged: a fitted factor hides a constant that
-    is wrong by the same share everywhere. ``known``: by what the change is judged by source.
-    """
+    """Returns ``report`` with the drift tables in front and the verdict among its gate lines. ``plain``: the drift of
+    the uncalibrated rows, which is shown and never judged: a fitted factor hides a constant that is wrong by the same
+    share everywhere. ``known``: the facts by which the change is tabulated by source."""
     word = "PASS" if drift.passed else "FAIL"
     verdict = (
         f"{word} against earlier results: {len(drift.lost)} rows lost, {len(drift.broken)} broken (error grew by more"
@@ -38,7 +36,7 @@ def added(report: Report, drift: Drift, plain: Drift | None = None, known: Known
         f" {len(drift.added)} new, {len(drift.worse)} worse by more than {_points(WORSE)}; mean error of shared rows"
         f" {percent(drift.before)} before, {percent(drift.after)} now"
     )
-    lines = [verdict, *_most(causes(drift))]
+    lines = [verdict, *_at_most(causes(drift))]
     if plain is not None and plain.before is not None:
         lines.append(
             f"NOTE uncalibrated: mean error of shared rows {percent(plain.before)} before, {percent(plain.after)} now;"
@@ -50,7 +48,7 @@ def added(report: Report, drift: Drift, plain: Drift | None = None, known: Known
 
 
 def _by_source(drifts: tuple[tuple[str, Drift | None], ...], known: Known) -> Table:
-    """The change on the rows that both have, open ones and first looks apart; and what only new projects it."""
+    """Returns the change on shared rows, open ones and first looks apart, and the rows that only the new code projects."""
 
     def source(run: str) -> str:
         return publisher(known.facts[run].source) if run in known.facts else run
@@ -58,9 +56,9 @@ def _by_source(drifts: tuple[tuple[str, Drift | None], ...], known: Known) -> Ta
     rows: list[tuple[str, Paired]] = []
     for fit, drift in drifts:
         for group, looked in (("open", False), ("first looks", True)):
-            those = [m for m in drift.moved if (m.run_id in known.looked) is looked] if drift else []
-            found = paired(those, source)
-            rows += [] if found is None else [(f"{group}, {fit}", found)]
+            moved = [m for m in drift.moved if (m.run_id in known.looked) is looked] if drift else []
+            change = paired(moved, source)
+            rows += [] if change is None else [(f"{group}, {fit}", change)]
         if drift and (new := paired(drift.only_new, source)) is not None:
             rows.append((f"only new projects it, {fit}", replace(new, before=float("nan"), interval=None)))
     return tabled("by_source", rows, between=_between)
@@ -71,7 +69,7 @@ def _between(of: Paired) -> str:
 
 
 def causes(drift: Drift) -> Iterator[str]:
-    """One line for everything that fails."""
+    """Yields one line for every row that fails."""
     for predictor, run in drift.lost:
         yield f"FAIL {run}, {predictor}: projected before, not now ({drift.reasons.get((predictor, run), '')})"
     if not drift.may_remove:
@@ -84,10 +82,10 @@ def causes(drift: Drift) -> Iterator[str]:
         )
 
 
-def _most(lines: Iterator[str]) -> list[str]:
-    found = list(lines)
-    more = [f"FAIL and {len(found) - MOST} more rows: see the table of drift"] if len(found) > MOST else []
-    return found[:MOST] + more
+def _at_most(lines: Iterator[str]) -> list[str]:
+    texts = list(lines)
+    more = [f"FAIL and {len(texts) - MOST} more rows: see the table of drift"] if len(texts) > MOST else []
+    return texts[:MOST] + more
 
 
 def _points(fraction: float) -> str:

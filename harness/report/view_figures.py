@@ -1,7 +1,5 @@
-"""The figures that the project answers for, in one report: coverage, error, ranking, memory, and speed.
-
-Goals are the project's own. A figure is of ``simulate`` unless it says otherwise.
-"""
+"""The figures that the project answers for, in one report: coverage, error, ranking, memory, and speed. Goals are the
+project's own. A figure is of ``simulate`` unless it says otherwise."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ from harness.score.figures import Figures
 
 MAIN = "simulate"
 
-# Runs whose every switch and every rank's peak are published: the memory goal is about them. The memory model was
-# written with them at hand, so their error is in-sample and the others' stands beside it.
+# The source that publishes every switch and every rank's peak of its runs, for which the memory goal is set. The memory
+# model was written with these runs in sight, so their error is in-sample and that of the others stands beside it.
 MEMORY_SOURCE = "moorethreads/simumax"
 
 
@@ -30,15 +28,15 @@ def build(
     suites: Mapping[str, Collection[str]] | None = None,
     judged: Judgement | None = None,
 ) -> Report:
-    """``evaluation``: all measured runs under :data:`MAIN`, the baseline and any other predictor. ``suites``: run ids by
-    suite, for the order inside groups. ``judged``: rows by others (:mod:`harness.calibrate.held`).
-    """
+    """Returns the report. ``evaluation``: all measured runs under :data:`MAIN`, the baseline and any other predictor.
+    ``suites``: run ids by suite, for the order inside groups. ``judged``: rows judged by other sources
+    (:mod:`harness.calibrate.held`)."""
     rows = evaluation.once
     of = Figures(frame.part(rows, predictor=MAIN), rows)
     tables = [
         _summary(of),
-        _brief(table(rows, SPECS["headline"])),
-        _brief(table(rows, SPECS["orders"])),
+        _main_columns(table(rows, SPECS["headline"])),
+        _main_columns(table(rows, SPECS["orders"])),
         view_ranking.by_suite(evaluation, MAIN, suites),
         table(rows, SPECS["figures_gpu"], MAIN),
         table(rows, SPECS["figures_model"], MAIN),
@@ -51,7 +49,7 @@ def build(
     return Report.of("Figures to report", tables)
 
 
-def _brief(table: Table) -> Table:
+def _main_columns(table: Table) -> Table:
     return without(table, *(i for i, column in enumerate(table.columns) if column.minor))
 
 
@@ -60,25 +58,25 @@ def _summary(of: Figures) -> Table:
     beaten = [Figures(part, of.whole).beats for _, part in frame.parts(of.rows, ["gpu"])]
     judged = [b for b in beaten if b is not None]
     won = bool(judged) and all(judged)
-    theirs = (values(of.rows, "publisher") == MEMORY_SOURCE).to_numpy(dtype=bool)
+    simumax = (values(of.rows, "publisher") == MEMORY_SOURCE).to_numpy(dtype=bool)
     memory, others = (
-        accuracy.memory_error(part.drop_duplicates("run_id")) for part in (of.rows[theirs], of.rows[~theirs])
+        accuracy.memory_error(part.drop_duplicates("run_id")) for part in (of.rows[simumax], of.rows[~simumax])
     )
     coverage = f"{percent(held.coverage)} ({held.compared} of {held.eligible} rows)"
     ranged = "" if order.tau_range is None else f", {number(order.tau_range[0])} to {number(order.tau_range[1])}"
     tau = f"{number(order.tau)} ({order.groups} groups{ranged})"
     fit = None if memory is None else memory.mape
-    made = (
+    lines = (
         ("coverage of runs with a whole configuration", coverage, *_goal(held.coverage, 0.90, least=True)),
-        ("MAPE of tokens/s/GPU, uncalibrated", _two(plain.macro_mape, plain.mape), "", ""),
-        ("the same, held out", _two(held.macro_mape, held.mape), *_goal(held.macro_mape, 0.15)),
+        ("MAPE of tokens/s/GPU, uncalibrated", _macro_and_plain(plain.macro_mape, plain.mape), "", ""),
+        ("the same, held out", _macro_and_plain(held.macro_mape, held.mape), *_goal(held.macro_mape, 0.15)),
         ("GPUs where it beats constant MFU, held out", f"{sum(judged)} of {len(judged)}", "all", yes_no(won)),
         ("Kendall's tau-b, mean over groups, held out", tau, "", ""),
         _covered(of),
         ("MAPE of peak memory, SimuMax runs (in-sample)", _peaks(memory, 2), *_goal(fit, 0.05)),
         ("the same, all other runs", _peaks(others), "", ""),
     )
-    return tabled("in_short", made, heaviest=_heaviest(of))
+    return tabled("in_short", lines, heaviest=_heaviest(of))
 
 
 def _peaks(found: accuracy.MemorySummary | None, digits: int = 1) -> str:
@@ -86,7 +84,7 @@ def _peaks(found: accuracy.MemorySummary | None, digits: int = 1) -> str:
 
 
 def _heaviest(of: Figures) -> str:
-    """A sentence on the cell that weighs most in the held-out macro error: one odd source can carry much of it."""
+    """Returns a sentence on the cell that weighs most in the held-out macro error: one odd source can carry much of it."""
     held = accuracy.eligible(of.fit("heldout"))
     compared = held[held["error"].notna()]
     if compared.empty:
@@ -107,10 +105,15 @@ def _covered(of: Figures) -> tuple[str, str, str, str]:
     goal = f"{percent(low, 0)} to {percent(high, 0)}"
     if of.intervals is None:
         return (title, NONE, goal, yes_no(False))
-    return (title, _two(of.intervals.macro, of.intervals.inside), goal, yes_no(low <= of.intervals.macro <= high))
+    return (
+        title,
+        _macro_and_plain(of.intervals.macro, of.intervals.inside),
+        goal,
+        yes_no(low <= of.intervals.macro <= high),
+    )
 
 
-def _two(macro: float | None, plain: float | None) -> str:
+def _macro_and_plain(macro: float | None, plain: float | None) -> str:
     return f"{percent(macro)} ({percent(plain)} plain)"
 
 

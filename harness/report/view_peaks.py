@@ -1,4 +1,4 @@
-"""Peaks of platforms as eight tables and a verdict in words."""
+"""Tabulates peaks of platforms: eight tables and a verdict in words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def build(rows: Sequence[Rated], same: Sequence[Alike], more: Sequence[Scaled], 
     tables = (
         tabled("peaks", best, all_tflops=_all_tflops),
         _platforms(best),
-        tabled("utilisation", best, of_sparse=_of_sparse, counts=lambda r: _COUNTS if r.against_sparse else ""),
+        tabled("utilisation", best, of_sparse=_share_of_sparse, counts=lambda r: _COUNTS if r.against_sparse else ""),
         _spread(rows),
         _daily(best, price),
         _more(best, more),
@@ -34,33 +34,34 @@ def build(rows: Sequence[Rated], same: Sequence[Alike], more: Sequence[Scaled], 
 
 
 def verdict(rows: Sequence[Rated], same: Sequence[Alike]) -> list[str]:
-    """Sentences: the best, how far ahead and whether that may be said, who uses the device better, what to distrust."""
+    """Returns sentences: the best row, how far ahead it is and whether that may be said, which platform uses its device
+    better, what to distrust."""
     best = peaks(rows)
     if not best:
         return ["No row states a rate and its number of GPUs."]
     first = best[0]
-    found = [
+    sentences = [
         f"Best: {first.model} on {first.run.gpus} {first.run.gpu} ({first.strategy}): {first.tokens:,.0f} tokens/s, "
-        f"{_used(first)}."
+        f"{_utilisation_text(first)}."
     ]
     for other in _others(best, first):
         ahead = f"{first.tokens / other.tokens:.2f} times {other.run.gpu}'s best of {other.model}"
         reasons = unfair(first, other)
-        used = f"{other.run.gpu}: {_used(other)}"
+        used = f"{other.run.gpu}: {_utilisation_text(other)}"
         if reasons:
-            found.append(f"{ahead}; not a fair comparison: {', '.join(reasons)}. {used}.")
+            sentences.append(f"{ahead}; not a fair comparison: {', '.join(reasons)}. {used}.")
         else:
-            found.append(f"{ahead}, at the same work. {used}.")
+            sentences.append(f"{ahead}, at the same work. {used}.")
     slow = sum(row.slow for row in rows)
     if slow:
-        found.append(
+        sentences.append(
             f"{slow} of {len(rows)} rows reach less than {percent(SLOW, 0)} of what is projected: find out why first."
         )
-    return [*found, *map(_told, same)]
+    return [*sentences, *map(_alike_text, same)]
 
 
 def _others(best: Iterable[Rated], first: Rated) -> list[Rated]:
-    """The best of each other device: of the same model where it has one."""
+    """Returns the best row of each other device: of the same model where the device has one."""
     by_gpu: dict[str, list[Rated]] = defaultdict(list)
     for row in best:
         if row.run.gpu != first.run.gpu:
@@ -68,7 +69,7 @@ def _others(best: Iterable[Rated], first: Rated) -> list[Rated]:
     return [next((row for row in rows if row.model == first.model), rows[0]) for rows in by_gpu.values()]
 
 
-def _used(row: Rated) -> str:
+def _utilisation_text(row: Rated) -> str:
     if row.utilisation is None or row.dense is None:
         return "its peak is not known"
     text = f"{percent(row.utilisation)} of its dense peak"
@@ -77,13 +78,13 @@ def _used(row: Rated) -> str:
     return text
 
 
-def _told(each: Alike) -> str:
-    first = each.rows[0]
-    names = ", ".join(dict.fromkeys(row.strategy for row in each.rows))
-    where = f"{len(each.rows)} strategies of {first.model} on {first.run.gpu} ({names})"
-    text = f"{where} differ by {percent(each.spread, 2)}: less than noise"
-    if each.not_applied:
-        return f"{text}, where projections differ by {percent(each.projected, 0)}: probably they were not applied."
+def _alike_text(group: Alike) -> str:
+    first = group.rows[0]
+    names = ", ".join(dict.fromkeys(row.strategy for row in group.rows))
+    where = f"{len(group.rows)} strategies of {first.model} on {first.run.gpu} ({names})"
+    text = f"{where} differ by {percent(group.spread, 2)}: less than noise"
+    if group.not_applied:
+        return f"{text}, where projections differ by {percent(group.projected, 0)}: probably they were not applied."
     return f"{text}, they cannot be told apart."
 
 
@@ -91,7 +92,7 @@ def _all_tflops(row: Rated) -> float | None:
     return row.tflops * row.run.gpus if row.tflops else None
 
 
-def _of_sparse(row: Rated) -> float | None:
+def _share_of_sparse(row: Rated) -> float | None:
     return row.tflops / row.sparse if row.tflops and row.sparse else None
 
 
@@ -115,8 +116,8 @@ def _spread(rows: Sequence[Rated]) -> Table:
 
 def _daily(best: Sequence[Rated], price: Price | None) -> Table:
     def paid(row: Rated) -> float | None:
-        each = price.gpu_hour(row.run.gpu) if price else None
-        return each * 24 * row.run.gpus if each else None
+        hourly = price.gpu_hour(row.run.gpu) if price else None
+        return hourly * 24 * row.run.gpus if hourly else None
 
     def bought(row: Rated) -> float | None:
         money = paid(row)
@@ -147,11 +148,11 @@ def _more(best: Sequence[Rated], more: Sequence[Scaled]) -> Table:
 
 
 def _distrust(best: Sequence[Rated], same: Sequence[Alike]) -> Table:
-    found = [
+    lines = [
         (f"{first.model}: {first.run.gpu} against {other.run.gpu}", "not fair: " + ", ".join(reasons))
         for i, first in enumerate(best)
         for other in best[i + 1 :]
         if other.run.gpu != first.run.gpu and other.model == first.model and (reasons := unfair(first, other))
     ]
-    found += [(f"{each.rows[0].model} on {each.rows[0].run.gpu}", _told(each)) for each in same]
-    return tabled("distrust", found)
+    lines += [(f"{group.rows[0].model} on {group.rows[0].run.gpu}", _alike_text(group)) for group in same]
+    return tabled("distrust", lines)

@@ -1,4 +1,5 @@
-"""Tables of the posterior: what new sources should expect, what a few runs of one's own add, and where stacks differ."""
+"""Tabulates the posterior: the error that new sources should expect, the gain from a few runs of one's own, and where
+stacks differ."""
 
 from __future__ import annotations
 
@@ -17,27 +18,27 @@ from projector.posterior import LEVEL, Posterior, cause
 
 
 def by_group(judged: Judgement) -> Table:
-    """Error and intervals of rows by others alone, of open rows, and of rows of known sources, by what is known of their
-    stack."""
-    first = [each for each in judged.unseen if not each.own]
+    """Tabulates error and intervals of first looks judged by other sources, of open rows, and of rows of known sources,
+    each by properties of the stack."""
+    first = [row for row in judged.unseen if not row.own]
     rows = [*_groups("unseen", first), *_groups("seen", judged.seen), *_groups("known source", judged.known)]
-    return tabled("expected", [_figures(name, some) for name, some in rows])
+    return tabled("expected", [_line(name, members) for name, members in rows])
 
 
 def own_runs(unseen: Sequence[Judged]) -> Table:
-    """The error of first looks after none and after some runs of the same source."""
+    """Tabulates the error of first looks after none and after some runs of the same source."""
     lines = []
-    for own in sorted({each.own for each in unseen}):
-        mine = [each for each in unseen if each.own == own]
-        if drawn := [each for each in mine if not each.nearest]:
-            nearest = _figures("", [each for each in mine if each.nearest or not own])
-            lines.append({**_figures(str(own), drawn), "nearest": nearest})
+    for number in sorted({row.own for row in unseen}):
+        rows = [row for row in unseen if row.own == number]
+        if drawn := [row for row in rows if not row.nearest]:
+            nearest = _line("", [row for row in rows if row.nearest or not number])
+            lines.append({**_line(str(number), drawn), "nearest": nearest})
     return tabled("own_runs", lines)
 
 
-def _figures(name: str, rows: Sequence[Judged]) -> dict[str, Any]:
-    """What is said of some rows."""
-    size, sources = [abs(each.throughput_error) for each in rows], [each.row.source for each in rows]
+def _line(name: str, rows: Sequence[Judged]) -> dict[str, Any]:
+    """Returns the figures of a line of rows."""
+    size, sources = [abs(judged.throughput_error) for judged in rows], [judged.row.source for judged in rows]
     return {
         "name": name,
         "n": len(rows),
@@ -45,30 +46,30 @@ def _figures(name: str, rows: Sequence[Judged]) -> dict[str, Any]:
         "median": median(size),
         "plain": fmean(size),
         "macro": weights.macro(size, sources),
-        "inside": fmean(each.inside for each in rows),
-        "inside_macro": weights.macro([float(each.inside) for each in rows], sources),
-        "reaches": median(each.half for each in rows),
+        "inside": fmean(judged.inside for judged in rows),
+        "inside_macro": weights.macro([float(judged.inside) for judged in rows], sources),
+        "reaches": median(judged.half for judged in rows),
         "score": score(rows),
     }
 
 
 def deviations(known: Posterior) -> Table:
-    """The standard deviation of every term, largest first: where stacks differ from what is projected."""
+    """Tabulates the standard deviation of every term, largest first: where stacks differ from their projection."""
     return tabled("deviations", sorted(known.prior.deviations.items(), key=lambda item: -item[1]), cause=cause)
 
 
 def scatter(known: Posterior) -> Table:
-    """By framework, how far its stacks lie from each other, widest first."""
+    """Tabulates by framework how far its stacks lie from each other, widest first."""
     named = [(name or "any other", value) for name, value in known.prior.scatter.items()]
     return tabled("scatter", sorted(named, key=lambda item: -item[1]))
 
 
 def headline(unseen: Sequence[Judged]) -> str:
-    """What a new source should expect, in one sentence: the figures of README, page and terminal."""
-    rows = [each for each in unseen if not each.own]
+    """Returns the error that a new source should expect in one sentence: the figures of README, page and terminal."""
+    rows = [row for row in unseen if not row.own]
     if not rows:
         return "No first looks."
-    of = _figures("", rows)
+    of = _line("", rows)
     return (
         f"Of {of['n']} runs of {of['sources']} sources that nobody had seen, half are within {percent(of['median'])} of what"
         f" is measured, {percent(of['macro'])} off on average over sources; {percent(of['inside'], 0)} lie inside their 90 %"
@@ -77,8 +78,8 @@ def headline(unseen: Sequence[Judged]) -> str:
 
 
 def score(rows: Sequence[Judged]) -> float:
-    """Mean interval score in ln (Gneiting, Raftery, *Strictly proper scoring rules*, JASA 102, 2007): width and, of a
-    miss, 2 / (1 − level) of what it lies outside."""
+    """Returns the mean interval score in ln (Gneiting, Raftery, *Strictly proper scoring rules*, JASA 102, 2007): width
+    and, of a miss, 2 / (1 − level) times its distance from the interval."""
     alpha = 1.0 - LEVEL
     return fmean(2.0 * e.half + 2.0 / alpha * max(abs(e.error) - e.half, 0.0) for e in rows)
 
@@ -95,5 +96,5 @@ def _groups(word: str, rows: Sequence[Judged]) -> list[tuple[str, Sequence[Judge
         "nothing assumed": lambda e: not e.row.facts.assumed,
         "something assumed": lambda e: bool(e.row.facts.assumed),
     }
-    made = [(f"{word}: {name}", [e for e in rows if test(e)]) for name, test in holds.items()]
-    return [(name, some) for name, some in made if some]
+    groups = [(f"{word}: {name}", [e for e in rows if test(e)]) for name, test in holds.items()]
+    return [(name, members) for name, members in groups if members]

@@ -1,4 +1,5 @@
-"""Tables of the order inside groups: by group, with bootstrap intervals by suite, and what differs inside each group."""
+"""Tabulates the order inside groups: by group, with bootstrap intervals by suite, and the keys that differ inside each
+group."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ Suites = Mapping[str, Collection[str]]
 
 
 def of_predictor(evaluation: Evaluation, name: str) -> list[Table]:
-    """The groups, worst order first; all of them and by suite; and what differs inside."""
+    """Returns the tables of groups, worst order first; of all groups and by suite; and of the keys that differ inside."""
     of = Figures(frame.part(evaluation.once, predictor=name), evaluation.once)
     if not of.groups:
         return []
@@ -26,30 +27,28 @@ def of_predictor(evaluation: Evaluation, name: str) -> list[Table]:
 
 
 def _inside(of: Figures, ordered: list[GroupRanking], name: str) -> Table:
-    o = of.order
-    said = {"agreement": o.agreement, "pooled": o.pooled_agreement, "regret": o.regret}
-    worst = f" (worst {percent(o.worst_regret)}: {o.worst_group})" if o.worst_group else ""
-    words = {key: percent(value) for key, value in said.items()}
+    order = of.order
+    figures = {"agreement": order.agreement, "pooled": order.pooled_agreement, "regret": order.regret}
+    worst = f" (worst {percent(order.worst_regret)}: {order.worst_group})" if order.worst_group else ""
+    words = {key: percent(value) for key, value in figures.items()}
     noise = percent(ranking.NOISE, 0)
-    return tabled("ranking", ordered, name=name, o=o, tau=number(o.tau), worst=worst, noise=noise, **words)
+    return tabled("ranking", ordered, name=name, o=order, tau=number(order.tau), worst=worst, noise=noise, **words)
 
 
 def by_suite(evaluation: Evaluation, name: str, suites: Suites | None = None) -> Table:
-    """How well a predictor orders the rows of a group: over all groups, and by suite.
-
-    ``suites``: run ids by suite; by default as the rows themselves say.
-    """
+    """Tabulates how well a predictor orders the rows of a group: over all groups, and by suite. ``suites``: run ids by
+    suite; by default as the rows themselves say."""
     held = frame.part(evaluation.once, predictor=name, fit="heldout")
     seen = {g.group for g in ranking.group_rankings(held) if g.stated}
     chosen = suites if suites is not None else _suites(evaluation, name)
     lines = {"all": held, "all, by a field seen": held[held["group"].isin(seen)]}
     lines |= {suite: held[held["run_id"].isin(list(ids))] for suite, ids in chosen.items()}
-    kept = [((suite,), rows) for suite, rows in lines.items() if ranking.group_rankings(rows)]
+    groups = [((suite,), rows) for suite, rows in lines.items() if ranking.group_rankings(rows)]
     words = {"level": percent(resample.LEVEL, 0), "draws": resample.DRAWS, "noise": percent(ranking.NOISE, 0)}
-    return table(held, SPECS["suites"], name, kept, **words)
+    return table(held, SPECS["suites"], name, groups, **words)
 
 
 def _suites(evaluation: Evaluation, name: str) -> Suites:
     rows = frame.part(evaluation.frame, predictor=name, fit="heldout")
-    found = {str(suite): set(part["run_id"]) for (suite,), part in frame.parts(rows, ["suite"]) if suite}
-    return found if len(found) > 1 else {}
+    ids_by_suite = {str(suite): set(part["run_id"]) for (suite,), part in frame.parts(rows, ["suite"]) if suite}
+    return ids_by_suite if len(ids_by_suite) > 1 else {}

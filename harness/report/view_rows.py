@@ -1,4 +1,5 @@
-"""Single rows as a reader wants them: measured, projected, expected, where the step goes; and what nobody measured."""
+"""Single rows as a reader wants them: measured, projected, expected, the parts of the step; and cases that nobody
+measured."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from harness.score import accuracy
 from projector.dataclass import dataclass
 from projector.io.table import factor, rate
 
-#: Runs up to which every one of them is shown.
+#: Most runs for which every one is shown.
 FEW = 20
 _BAR = 12  # characters: 80 columns hold the table with names of up to 24
-#: By part of the step.
+#: The letter of each part of the step.
 LETTERS = dict(zip(BREAKDOWN, "CHBtecpdO.", strict=True))
 _WORDS = ("compute", "host", "bubble", "TP", "EP", "CP", "PP", "DP", "optimizer", "other")
 
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """Tokens/s/GPU; ``half``: of the interval, a share."""
+    """The expected tokens/s/GPU; ``half``: the half width of the interval, a share."""
 
     middle: float | None = None
     half: float | None = None
@@ -38,49 +39,49 @@ class _Expected:
 
 
 def bar(row: Row) -> str:
-    """The exposed parts of a step, one letter for each twelfth of it; empty where the predictor gives no parts."""
+    """Returns the exposed parts of a step, one letter for each twelfth of it; empty where the predictor gives no parts."""
     parts = {name: seconds for name, seconds in row.breakdown.items() if seconds > 0}
     total = math.fsum(parts.values())
     if not total:
         return ""
     share = {name: _BAR * seconds / total for name, seconds in parts.items()}
-    whole = {name: int(each) for name, each in share.items()}
+    whole = {name: int(letters) for name, letters in share.items()}
     rest = sorted(share, key=lambda name: whole[name] - share[name])[: _BAR - sum(whole.values())]
     return "".join(LETTERS[name] * (whole[name] + (name in rest)) for name in BREAKDOWN if name in share)
 
 
 def few(evaluation: Evaluation, name: str) -> Table:
-    """Every row of a predictor, measured or not; no rows where there are more than :data:`FEW`."""
+    """Returns every row of a predictor, measured or not; no rows where there are more than :data:`FEW`."""
     rows = evaluation.unique_rows
     chosen = accuracy.select(rows, name, "uncalibrated")
     chosen = chosen if len(chosen) <= FEW else []
     expected, lines = _expected(rows, name), []
     for row in chosen:
-        found = expected.get(row.run_id, _Expected())
-        error = found.middle / row.measured_tgs - 1.0 if found.middle and row.measured_tgs else None
-        told = {"inside": found.holds(row.measured_tgs), "error": error, "step": bar(row) or row.status}
-        lines.append({"row": row, "expected": found, **told})
+        expectation = expected.get(row.run_id, _Expected())
+        error = expectation.middle / row.measured_tgs - 1.0 if expectation.middle and row.measured_tgs else None
+        cells = {"inside": expectation.holds(row.measured_tgs), "error": error, "step": bar(row) or row.status}
+        lines.append({"row": row, "expected": expectation, **cells})
     return tabled("few", lines, name=name, legend=_legend(chosen))
 
 
-#: Title of a table of figures that their own sources doubt.
+#: The title of a table of figures that their own sources doubt.
 _DOUBTED = "Doubted by their own sources"
 
 
 def doubted(items: Iterable[object], title: str = _DOUBTED, *, rates: bool = False) -> Table:
-    """Rows or looks that count nowhere, with their error (before any correction) and why; ``rates``: what was measured and
-    projected, too."""
+    """Returns rows or looks that count nowhere, with their error (before any correction) and the doubt; ``rates``: the
+    measured and the projected rate, too."""
     return tabled("doubted", items, title=title, rates=rates)
 
 
 def doubted_rows(evaluation: Evaluation, name: str) -> Table:
-    """Those of a predictor."""
+    """Returns the table of a predictor's doubted rows."""
     chosen = accuracy.select(unique(evaluation.doubted), name, "uncalibrated")
     return doubted(chosen, f"{name}: {_DOUBTED[0].lower()}{_DOUBTED[1:]}", rates=True)
 
 
 def unmeasured_rows(evaluation: Evaluation, name: str) -> list[Row]:
-    """Rows of the predictor (uncalibrated) that have a projection and no measurement of anything: cases."""
+    """Returns the rows of the predictor (uncalibrated) that have a projection and no measurement of anything: cases."""
     return [
         row
         for row in accuracy.select(evaluation.unique_rows, name, "uncalibrated")
@@ -92,7 +93,7 @@ def unmeasured_rows(evaluation: Evaluation, name: str) -> list[Row]:
 
 
 def unmeasured(evaluation: Evaluation, name: str) -> Table:
-    """Cases with their projection."""
+    """Returns the table of cases with their projection."""
     chosen = unmeasured_rows(evaluation, name)
     expected = _expected(evaluation.unique_rows, name)
     lines = [{"row": row, "expected": expected.get(row.run_id, _Expected()), "bar": bar(row)} for row in chosen]
@@ -100,11 +101,11 @@ def unmeasured(evaluation: Evaluation, name: str) -> Table:
 
 
 def _expected(rows: Sequence[Row], name: str) -> Mapping[str, _Expected]:
-    """By run: what its held-out row says."""
-    return {row.run_id: _of_row(row) for row in accuracy.select(rows, name, "heldout")}
+    """Returns by run the expectation in its held-out row."""
+    return {row.run_id: _expectation(row) for row in accuracy.select(rows, name, "heldout")}
 
 
-def _of_row(row: Row) -> _Expected:
+def _expectation(row: Row) -> _Expected:
     if row.interval_high is None or not row.projected_tgs:
         return _Expected(row.projected_tgs)
     return _Expected(row.projected_tgs, row.interval_high / row.projected_tgs - 1)
@@ -112,7 +113,7 @@ def _of_row(row: Row) -> _Expected:
 
 def _legend(rows: Sequence[Row]) -> str:
     shown = {letter for row in rows for letter in bar(row)}
-    said = ", ".join(
+    parts = ", ".join(
         f"{letter} {words}" for letter, words in zip(LETTERS.values(), _WORDS, strict=True) if letter in shown
     )
-    return f"Step: {said}; a letter is a twelfth of the projected step, exposed." if said else ""
+    return f"Step: {parts}; a letter is a twelfth of the projected step, exposed." if parts else ""

@@ -1,4 +1,5 @@
-"""Measured runs beside what runs of others let expect of them: a verdict a run, its parts, what most likely explains it."""
+"""Measured runs beside the step that runs of others let expect: a verdict on each run, its parts, and the likeliest
+explanation."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from projector.card import PARTS
 from projector.io.table import significant
 from projector.posterior import Expectation
 
-#: Where to look, by cause.
+#: Advice where to look, by cause.
 _LOOK = {
     "kernels": "clocks, the power cap, fused kernels (projector layers says what each operator should take)",
     "host": "launch gaps: CUDA graphs, the CPU's governor, the data loader",
@@ -22,100 +23,100 @@ _LOOK = {
     "expert exchange between nodes": "the dispatcher, rails, the balance of experts",
     "the run itself": "another job on the nodes, a slow node, storage",
 }
-_LEAST = 0.01  # of a step, for a part or a cause to be named
+_LEAST = 0.01  # least share of a step for which a part is shown
 
 
 def build(every: Sequence[Judged]) -> Report:
-    """The headline of each run, then tables."""
-    known = [each for each in every if each.found is not None]
-    lines = [line for each in every for line in _lines(each)]
+    """Returns the headline of each run, then tables."""
+    known = [run for run in every if run.found is not None]
+    lines = [line for run in every for line in _lines(run)]
     many = tabled("judged", known, because=_because, significant_span=_ends)
-    tables = [many] if len(known) > 1 else [_parts(each) for each in known]
+    tables = [many] if len(known) > 1 else [_parts(run) for run in known]
     title = f"{every[0].name if len(every) == 1 else f'{len(every)} runs'}: measured beside expected"
     return Report.of(title, tables, lines)
 
 
 def verdict(each: Judged) -> str:
-    """``Slow: 2.05 times the expected step, …``."""
+    """Returns a verdict such as ``Slow: 2.05 times the expected step, …``."""
     if each.found is None:
         return f"Cannot be judged: {each.refused}"
-    found = each.found
-    said = (
-        f"{each.verdict.capitalize()}: {significant(each.seconds)} s a step measured, {significant(found.middle)} s "
-        f"expected (90 % {significant(found.low)} to {significant(found.high)} s), {each.ratio:.2f} times the expected step"
+    step = each.found
+    text = (
+        f"{each.verdict.capitalize()}: {significant(each.seconds)} s a step measured, {significant(step.middle)} s "
+        f"expected (90 % {significant(step.low)} to {significant(step.high)} s), {each.ratio:.2f} times the expected step"
     )
-    return said if each.verdict == NORMAL else f"{said}; most likely because of {_because(each)}"
+    return text if each.verdict == NORMAL else f"{text}; most likely because of {_because(each)}"
 
 
 def _ends(found: Expectation) -> str:
     return f"{significant(found.low)}–{significant(found.high)}"
 
 
-def _because(each: Judged) -> str:
-    """The timed part where one explains it, else the causes that explain most of it; empty where nothing is to explain."""
-    if each.verdict == NORMAL:
+def _because(run: Judged) -> str:
+    """Returns the timed part where one explains the gap, else the two largest causes; empty where nothing is to explain."""
+    if run.verdict == NORMAL:
         return ""
-    if each.gap is not None:
-        span = each.gap
+    if run.gap is not None:
+        span = run.gap
         return f"the {span.name}: {significant(span.measured)} s measured, {significant(span.expected)} s expected"
-    largest = sorted(each.causes.items(), key=lambda item: -abs(item[1] - 1.0))[:2]
+    largest = sorted(run.causes.items(), key=lambda item: -abs(item[1] - 1.0))[:2]
     return " and ".join(f"{name} (× {factor:.2f})" for name, factor in largest)
 
 
-def _lines(each: Judged) -> Iterator[str]:
-    yield f"{each.name}: {verdict(each)}"
-    if each.found is None:
+def _lines(run: Judged) -> Iterator[str]:
+    yield f"{run.name}: {verdict(run)}"
+    if run.found is None:
         return
-    for name in list(each.causes)[:2] if each.verdict == SLOW else ():
+    for name in list(run.causes)[:2] if run.verdict == SLOW else ():
         if name in _LOOK:
             yield f"Look at ({name}): {_LOOK[name]}"
-    yield f"It rests on {each.found.rests_on}"
-    if each.found.unusual:
-        yield f"Unusual: {each.found.unusual}"
-    yield from (f"Doubtful: {doubt}" for doubt in each.doubts)
-    assert each.run is not None
-    if each.run.assumed:
-        yield f"Assumed: {'; '.join(each.run.assumed)}"
-    if each.run.unread:
-        yield f"Unread: {'; '.join(each.run.unread)}"
+    yield f"It rests on {run.found.rests_on}"
+    if run.found.unusual:
+        yield f"Unusual: {run.found.unusual}"
+    yield from (f"Doubtful: {doubt}" for doubt in run.doubts)
+    assert run.run is not None
+    if run.run.assumed:
+        yield f"Assumed: {'; '.join(run.run.assumed)}"
+    if run.run.unread:
+        yield f"Unread: {'; '.join(run.run.unread)}"
 
 
-def _parts(each: Judged) -> Table:
-    """Every part of the step as projected and expected; below them what the log timed, and the whole step."""
-    assert each.made is not None
-    assert each.found is not None
-    scale = each.found.middle / each.made.step_seconds
+def _parts(run: Judged) -> Table:
+    """Returns every part of the step as projected and expected; below them the timed parts, and the whole step."""
+    assert run.made is not None
+    assert run.found is not None
+    scale = run.found.middle / run.made.step_seconds
     rows: list[tuple[str, float | None, float, float | None]] = [
         (PARTS[name], seconds, scale * seconds, None)
-        for name, seconds in each.made.breakdown.items()
-        if seconds > _LEAST * each.made.step_seconds
+        for name, seconds in run.made.breakdown.items()
+        if seconds > _LEAST * run.made.step_seconds
     ]
-    rows += [(f"{span.name} (timers)", None, span.expected, span.measured) for span in each.spans]
-    rows.append(("step", each.made.step_seconds, each.found.middle, each.seconds))
+    rows += [(f"{span.name} (timers)", None, span.expected, span.measured) for span in run.spans]
+    rows.append(("step", run.made.step_seconds, run.found.middle, run.seconds))
     ratio = lambda row: row[3] / row[2] if row[3] is not None and row[2] else None  # noqa: E731
-    return tabled("judged_parts", rows, ratio=ratio, share=lambda row: row[2] / rows[-1][2], memory=_memory(each))
+    return tabled("judged_parts", rows, ratio=ratio, share=lambda row: row[2] / rows[-1][2], memory=_memory(run))
 
 
-def _memory(each: Judged) -> str:
+def _memory(judged: Judged) -> str:
     from harness.predictors.ours import GIB, memory_gib
 
-    assert each.run is not None
-    assert each.made is not None
-    measured = each.run.measured
+    assert judged.run is not None
+    assert judged.made is not None
+    measured = judged.run.measured
     if measured.peak_memory_gib is None:
         return ""
-    projected = memory_gib(each.made, each.made.cluster, measured)
+    projected = memory_gib(judged.made, judged.made.cluster, measured)
     return (
         f" Peak memory ({measured.memory_kind or 'as the log counts it'}): {measured.peak_memory_gib:.2f} GiB measured, "
         f"{projected:.2f} GiB projected ({signed(projected / measured.peak_memory_gib - 1.0)}), of "
-        f"{each.made.memory.usable / GIB:.2f} GiB usable."
+        f"{judged.made.memory.usable / GIB:.2f} GiB usable."
     )
 
 
 def badge(every: Sequence[Judged]) -> dict[str, object]:
-    """An endpoint of shields.io (schema version 1: label, message, color)."""
-    slow = [each.ratio for each in every if each.verdict == SLOW]
-    known = [each for each in every if each.verdict]
+    """Returns an endpoint of shields.io (schema version 1: label, message, color)."""
+    slow = [run.ratio for run in every if run.verdict == SLOW]
+    known = [run for run in every if run.verdict]
     message = f"slow × {max(slow):.2f}" if slow else f"normal ({len(known)})" if known else "not judged"
     return {
         "schemaVersion": 1,

@@ -1,4 +1,4 @@
-"""The report on switches: what each gains, measured and projected, as tables and a plot."""
+"""The report on switches: the gain of each, measured and projected, as tables and a plot."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def build(evaluation: Evaluation, predictor: str) -> tuple[Report, list[Pair]]:
-    """The report on ``predictor``'s uncalibrated projections, and the pairs that it is made of."""
+    """Returns the report on ``predictor``'s uncalibrated projections, and the pairs that it rests on."""
     rows = frame.part(evaluation.once, predictor=predictor, fit="uncalibrated")
-    found = pairs(rows)
-    summaries = switches(found)
+    all_pairs = pairs(rows)
+    summaries = switches(all_pairs)
     grown, climbed = scaling(rows), ladders(rows)
     whole, macro = sign_share(summaries)
     lines = (
-        f"{sum(p.stated for p in found)} pairs of measured runs differ in one recipe field; of the "
+        f"{sum(p.stated for p in all_pairs)} pairs of measured runs differ in one recipe field; of the "
         f"{summaries['real'][summaries['stated']].sum()} with a measured "
         f"gain beyond {100 * REAL:.0f} %, {percent(whole)} are projected with the right sign ({percent(macro)} as a mean"
         " over switches)",
@@ -35,7 +35,10 @@ def build(evaluation: Evaluation, predictor: str) -> tuple[Report, list[Pair]]:
     stated, kinds = summaries["stated"], ("By recipe field", "Switches that no recipe field holds")
     grown_points = [(series, point) for series in grown for point in series.points]
     tables = (
-        *(_by_switch(title, some) for title, some in zip(kinds, (summaries[stated], summaries[~stated]), strict=True)),
+        *(
+            _by_switch(title, members)
+            for title, members in zip(kinds, (summaries[stated], summaries[~stated]), strict=True)
+        ),
         *((tabled("ladders", climbed, projected=_projected),) if climbed else ()),
         *(
             (
@@ -50,9 +53,9 @@ def build(evaluation: Evaluation, predictor: str) -> tuple[Report, list[Pair]]:
             if grown
             else ()
         ),
-        tabled("switch_pairs", [p for p in found if p.stated], projected=_projected, real=f"{100 * REAL:.0f}"),
+        tabled("switch_pairs", [p for p in all_pairs if p.stated], projected=_projected, real=f"{100 * REAL:.0f}"),
     )
-    return Report(title="Switches", lines=lines, tables=tables), found
+    return Report(title="Switches", lines=lines, tables=tables), all_pairs
 
 
 def _by_switch(title: str, summaries: pd.DataFrame) -> Table:
@@ -78,13 +81,13 @@ def _projected(gain: Gain) -> str:
 
 
 def plot(found: Sequence[Pair]) -> Figure | None:
-    """Projected over measured gain of every pair, a row a switch. None: no pairs."""
+    """Draws projected over measured gain of every pair, a row a switch; None where there are no pairs."""
     found = [p for p in found if p.stated]
     names = sorted({p.switch for p in found}, reverse=True)
     if not names:
         return None
-    drawn = blank(8.0, 0.8 + 0.34 * len(names))
-    axes = drawn.subplots()
+    figure = blank(8.0, 0.8 + 0.34 * len(names))
+    axes = figure.subplots()
     for right, colour, marker in ((True, BLUE, "o"), (False, VERMILION, "^")):
         chosen = [p for p in found if (p.right or not p.real) == right]
         axes.scatter(
@@ -102,4 +105,4 @@ def plot(found: Sequence[Pair]) -> Figure | None:
     plain(axes)
     axes.set_xlabel("ln(projected gain / measured gain), %", fontsize=9)
     axes.legend(loc="upper left", fontsize=8, frameon=False)
-    return drawn
+    return figure

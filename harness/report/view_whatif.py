@@ -1,4 +1,4 @@
-"""The report on what a change brings: projected ratios of two measured runs against the measured ones."""
+"""The report on the effect of a change: projected ratios of two measured runs against the measured ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from harness.score.whatif import ceiling, repeats
 from projector import posterior
 from projector.io.table import factor, percent0
 
-#: Of a projected ratio: median and p90 of its error at most, share of right signs at least.
+#: The goals of a projected ratio: median and p90 of its error at most, share of right signs at least.
 GOALS = (0.03, 0.10, 0.95)
 _SPREADS = (0.005, 0.01, 0.02, 0.04)
-_FEWEST = 5  # pairs of a kind that is called one of the worst
+_FEWEST = 5  # least pairs of a kind that is called one of the worst
 _GROUPS = 20
 _NAMED = 3
 
@@ -32,17 +32,17 @@ Widths = Mapping[tuple[str, str], float]
 
 
 def build(evaluation: Evaluation, predictor: str) -> Report:
-    """On ``predictor``'s uncalibrated projections: a factor that both runs share cancels."""
-    found = pairs(frame.part(evaluation.once, predictor=predictor, fit="uncalibrated"))
-    seen = [p for p in found if p.seen]
-    widths = _widths(evaluation.observed.get(predictor, ()), found)
+    """Returns the report on ``predictor``'s uncalibrated projections: a factor that both runs share cancels."""
+    all_pairs = pairs(frame.part(evaluation.once, predictor=predictor, fit="uncalibrated"))
+    seen = [p for p in all_pairs if p.seen]
+    widths = _widths(evaluation.observed.get(predictor, ()), all_pairs)
     groups = _lines([p for p in seen if p.group], lambda p: [p.group], {})
-    by_kind = _lines(found, lambda p: [p.kind], widths)
+    by_kind = _lines(all_pairs, lambda p: [p.kind], widths)
     tables = (
-        _table("In short", "which", _whole(found, widths)),
+        _table("In short", "which", _whole(all_pairs, widths)),
         _table("By kind of change, alone", "kind", by_kind),
         _table("By kind of change, alone or with others", "kind", _lines(seen, lambda p: p.kinds, widths)),
-        _reachable(evaluation, predictor, found),
+        _reachable(evaluation, predictor, all_pairs),
         _table("By source", "source", _lines(seen, lambda p: [p.publisher], widths)),
         _table("Groups that are furthest off", "group", groups[:_GROUPS]),
     )
@@ -50,22 +50,22 @@ def build(evaluation: Evaluation, predictor: str) -> Report:
     return Report.of("What a change brings", tables, lines)
 
 
-def _widths(rows: Sequence[Observation], found: Sequence[Pair]) -> Widths:
-    """Half widths in ln of the ratios of pairs, as rows of other sources give them; none where nothing was observed."""
+def _widths(rows: Sequence[Observation], changes: Sequence[Pair]) -> Widths:
+    """Returns half widths in ln of the ratios of pairs, learnt from other sources; none where nothing was observed."""
     if not rows:
         return {}
     known = posterior.load()
     conditioned = Conditioned.of(rows, held.prior_of(known))
-    return held.ratio_widths(conditioned, rows, [(p.first, p.second) for p in found], known.tail[0])
+    return held.ratio_widths(conditioned, rows, [(p.first, p.second) for p in changes], known.tail[0])
 
 
 def sentence(seen: Sequence[Pair]) -> str:
-    """The headline."""
+    """Returns the headline."""
     of = score(seen)
     if of is None:
         return ""
     met = (of.median <= GOALS[0], of.p90 <= GOALS[1], (of.sign or 0.0) >= GOALS[2])
-    words = ["met" if each else "missed" for each in met]
+    words = ["met" if goal_met else "missed" for goal_met in met]
     return (
         f"Of {of.pairs} pairs of measured runs of {of.sources} sources the projected ratio is off by {percent(of.median)}"
         f" on the median (goal {percent(GOALS[0], 0)}: {words[0]}), by no more than {percent(of.p90)} for nine in ten"
@@ -80,7 +80,7 @@ def _worst(by_kind: Sequence[Line]) -> str:
     return "Furthest off, nine in ten: " + ", ".join(f"{name} {percent(of.p90)}" for name, of, _ in worst)
 
 
-def _whole(found: Sequence[Pair], widths: Widths) -> list[Line]:
+def _whole(all_pairs: Sequence[Pair], widths: Widths) -> list[Line]:
     parts: Mapping[str, Callable[[Pair], bool]] = {
         "all that differ in what a projector sees": lambda p: p.seen,
         "of them inside a group": lambda p: p.seen and bool(p.group),
@@ -88,33 +88,33 @@ def _whole(found: Sequence[Pair], widths: Widths) -> list[Line]:
         "only what no recipe field holds": lambda p: not p.seen and bool(p.unseen),
         "one configuration twice": lambda p: not p.seen and not p.unseen,
     }
-    return _told({name: [p for p in found if holds(p)] for name, holds in parts.items()}, widths)
+    return _scored({name: [p for p in all_pairs if holds(p)] for name, holds in parts.items()}, widths)
 
 
 def _lines(found: Sequence[Pair], keys: Callable[[Pair], Iterable[str]], widths: Widths) -> list[Line]:
-    """A line a value, furthest off first; a pair stands in the lines of all of its keys."""
-    by: dict[str, list[Pair]] = {}
+    """Returns a line for each key, furthest off first; a pair stands in the lines of all of its keys."""
+    by_key: dict[str, list[Pair]] = {}
     for pair in found:
         for key in keys(pair):
-            by.setdefault(key, []).append(pair)
-    return sorted(_told(by, widths), key=lambda line: (-line[1].p90, line[0]))
+            by_key.setdefault(key, []).append(pair)
+    return sorted(_scored(by_key, widths), key=lambda line: (-line[1].p90, line[0]))
 
 
-def _told(by: Mapping[str, Sequence[Pair]], widths: Widths) -> list[Line]:
-    return [(name, of, _inside(those, widths)) for name, those in by.items() if (of := score(those))]
+def _scored(by: Mapping[str, Sequence[Pair]], widths: Widths) -> list[Line]:
+    return [(name, of, _inside(members, widths)) for name, members in by.items() if (of := score(members))]
 
 
-def _inside(those: Sequence[Pair], widths: Widths) -> str:
-    """Share of pairs inside the interval that other sources give, and how far that goes to either side at the median."""
-    mine = [(abs(p.error) <= half, half) for p in those if (half := widths.get((p.first, p.second))) is not None]
-    if not mine:
+def _inside(members: Sequence[Pair], widths: Widths) -> str:
+    """Returns the share of pairs inside the interval that other sources give, and the interval's median reach."""
+    judged = [(abs(p.error) <= half, half) for p in members if (half := widths.get((p.first, p.second))) is not None]
+    if not judged:
         return ""
-    inside, halves = np.array(mine).T
+    inside, halves = np.array(judged).T
     return f"{percent0(float(inside.mean()))}, {factor(float(np.median(halves)))}"
 
 
 def _reachable(evaluation: Evaluation, predictor: str, found: Sequence[Pair]) -> Table:
-    """The order that a projection without error would reach, by how well a measurement repeats."""
+    """Returns the order that a projection without error would reach, by how well a measurement repeats."""
     rows = frame.part(evaluation.once, predictor=predictor, fit="heldout")
     seen = rows[rows["group"].isin([g.group for g in group_rankings(rows) if g.stated])]
     again = repeats(found)

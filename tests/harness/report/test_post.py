@@ -232,7 +232,7 @@ def test_tables_and_page_draw_nothing(evaluation: Evaluation, tmp_path) -> None:
 
 @pytest.mark.parametrize("ends", [(0.38, 580.0), (1.0, 580.0), (0.9, 1.3), (0.2, 12.0)])
 def test_labels_of_gains_do_not_touch_and_reach_far(ends: tuple[float, float]) -> None:
-    ticks = np.log(plot_post._apart(ends))
+    ticks = np.log(plot_post._spaced_ticks(ends))
     span = np.log(ends[1] / ends[0])
     assert (np.diff(ticks) >= span / 20).all()
     assert np.log(ends[1]) - ticks[-1] < span / 2
