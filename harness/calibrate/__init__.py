@@ -1,1 +1,1 @@
-"""What measured runs say of a projector: one law, one fold rule, one interval."""
+"""Learns from measured runs how far a projector is off: one law, one fold rule, one interval."""

@@ -1,8 +1,8 @@
-"""What rows teach of each other, source by source. Pure.
+"""Estimates rows from each other, source by source. Pure.
 
 Some effects are shared by sources; all others belong to one source alone. The covariance of rows is therefore U Uᵀ + B:
-U holds what the shared effects do to each row, B one block a source. Whatever is asked follows from the inverses of
-these small blocks and of one matrix over the shared effects (Rasmussen, Williams, *Gaussian Processes for Machine
+U holds the influence of the shared effects on each row, B one block a source. Every estimate follows from the inverses
+of these small blocks and of one matrix over the shared effects (Rasmussen, Williams, *Gaussian Processes for Machine
 Learning*, 2006, A.9), and a source is left out by leaving out its block.
 """
 
@@ -24,29 +24,27 @@ from projector.posterior import FREEDOM, agreement
 
 Array = NDArray[np.float64]
 
-#: Rows of one source that count, spread over its cells.
+#: Most rows of one source that count, spread over its cells.
 MOST = 25
 _ROUNDS = 4
 
 
 def thinned(rows: Sequence[Observation], most: int = MOST) -> list[Observation]:
-    """At most ``most`` rows of each source, source by source, spread evenly over its cells and ids."""
+    """Returns at most ``most`` rows of each source, source by source, spread evenly over its cells and ids."""
     by_source = grouped((row.source, row) for row in sorted(rows, key=lambda o: (o.cell, o.run_id)))
     chosen: list[Observation] = []
-    for those in by_source.values():
-        at = np.unique(np.linspace(0, len(those) - 1, min(most, len(those))).round().astype(int))
-        chosen += [those[i] for i in at.tolist()]
+    for members in by_source.values():
+        at = np.unique(np.linspace(0, len(members) - 1, min(most, len(members))).round().astype(int))
+        chosen += [members[i] for i in at.tolist()]
     return chosen
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Block:
-    """Rows of one source, in the standard deviations of effects: ``shared`` (n, c) is what effects that sources share do
-    to each row (``columns``, (c,): which of all m these are), ``own`` (n, k) what ``effects`` do, the source's alone.
-
-    ``noise`` (n,): variance of the noise of each row, ``weight`` (n,): by how much it is larger than usual. ``y`` (n,):
-    ln(measured / projected).
-    """
+    """The rows of one source, in the standard deviations of effects. ``shared`` (n, c): the influence of the effects
+    that sources share on each row (``columns``, (c,): which of all m these are); ``own`` (n, k): that of ``effects``,
+    which the source alone has. ``noise`` (n,): variance of the noise of each row, ``weight`` (n,): the factor by which
+    it is larger than usual. ``y`` (n,): ln(measured / projected)."""
 
     y: Array
     columns: NDArray[np.int_]
@@ -59,50 +57,50 @@ class Block:
     @classmethod
     def of(cls, facts: Sequence[Facts], known: Prior, shared: Sequence[Effect], y: Array) -> Block:
         place = {effect: column for column, effect in enumerate(shared)}
-        here = dict.fromkeys(effect for each in facts for effect in each.effects)
-        common = [e for e in here if e in place]
-        own = tuple(e for e in here if e not in place and e[0] != "run" and known.deviations.get(e[0]))
-        effects = (*common, *own)
+        present = dict.fromkeys(effect for run in facts for effect in run.effects)
+        common = [e for e in present if e in place]
+        of_source = tuple(e for e in present if e not in place and e[0] != "run" and known.deviations.get(e[0]))
+        effects = (*common, *of_source)
         z = known.design(facts, effects) * np.sqrt(known.variances(effects))
-        wide = known.design(facts, [e for e in here if e[0] == "run"])
+        wide = known.design(facts, [e for e in present if e[0] == "run"])
         return cls(
             y=y,
             columns=np.array([place[e] for e in common], dtype=int),
             shared=z[:, : len(common)],
             own=z[:, len(common) :],
-            effects=own,
+            effects=of_source,
             noise=known.deviations["run"] ** 2 * (wide**2).sum(axis=1),
             weight=np.ones(len(facts)),
         )
 
     @cached_property
     def inverse(self) -> Array:
-        """Inverse (n, n) of the covariance of its rows where the shared effects are known."""
+        """Returns the inverse (n, n) of the covariance of the block's rows where the shared effects are known."""
         return np.asarray(np.linalg.inv(self.own @ self.own.T + np.diag(self.noise * self.weight)), dtype=np.float64)
 
     @cached_property
     def taught(self) -> Array:
-        """What its rows say of the shared effects: (c, c) their precision, and beside it (c, 1) where it pulls them."""
+        """Returns the evidence of its rows on the shared effects: (c, c) their precision, beside it (c, 1) their pull."""
         return np.asarray((self.shared.T @ self.inverse) @ np.column_stack([self.shared, self.y]), dtype=np.float64)
 
     def solved(self, mean: Array, covariance: Array) -> tuple[Array, Array]:
-        """Its part of the inverse of the covariance of all rows (n, n), and of that inverse · y (n,), where all rows leave
-        the shared effects with ``mean`` and ``covariance``."""
+        """Returns the block's part of the inverse of the covariance of all rows (n, n), and of that inverse · y (n,),
+        where all rows leave the shared effects with ``mean`` and ``covariance``."""
         gain = self.inverse @ self.shared
         covariance = covariance[np.ix_(self.columns, self.columns)]
         return self.inverse - gain @ covariance @ gain.T, self.inverse @ self.y - gain @ mean[self.columns]
 
     def reweighed(self, mean: Array, covariance: Array) -> Block:
-        """The same with the weights that Student's t gives to rows that lie far off."""
+        """Returns the block with the weights that Student's t gives to rows that lie far off."""
         inverse, solved = self.solved(mean, covariance)
-        own = self.noise * self.weight
-        left, spread = own * solved, own - own**2 * np.diag(inverse)
-        return replace(self, weight=(FREEDOM + (left**2 + spread) / self.noise) / (FREEDOM + 1.0))
+        noise = self.noise * self.weight
+        residual, spread = noise * solved, noise - noise**2 * np.diag(inverse)
+        return replace(self, weight=(FREEDOM + (residual**2 + spread) / self.noise) / (FREEDOM + 1.0))
 
 
 def shared_effects(facts: Sequence[Facts], known: Prior) -> tuple[Effect, ...]:
-    """The effects of runs that do not belong to one source and that differ at all."""
-    effects = dict.fromkeys(effect for each in facts for effect in each.effects)
+    """Returns the effects of runs that do not belong to one source and whose deviation is not zero."""
+    effects = dict.fromkeys(effect for run in facts for effect in run.effects)
     return tuple(e for e in effects if not of_stack(e[0]) and known.deviations.get(e[0]))
 
 
@@ -110,7 +108,7 @@ def blocks_of(
     facts: Sequence[Facts], y: Array, known: Prior, weight: Array | None = None, rounds: int = _ROUNDS
 ) -> dict[str, Block]:
     """Returns a block for each source of rows that come source by source, weighed ``rounds`` times from ``weight`` on."""
-    by_source = grouped((each.source, i) for i, each in enumerate(facts))
+    by_source = grouped((run.source, i) for i, run in enumerate(facts))
     shared = shared_effects(facts, known)
     weight = np.ones(len(y)) if weight is None else weight
     blocks = {
@@ -124,7 +122,7 @@ def blocks_of(
 
 
 def taught_by(blocks: Iterable[Block], effects: int) -> Array:
-    """What the rows of blocks say of all shared effects (m, m + 1), as :attr:`Block.taught` of one."""
+    """Returns the evidence of the rows of blocks on all shared effects (m, m + 1), as :attr:`Block.taught` of one."""
     total = np.zeros((effects, effects + 1))
     for block in blocks:
         total[np.ix_(block.columns, np.append(block.columns, effects))] += block.taught
@@ -132,14 +130,14 @@ def taught_by(blocks: Iterable[Block], effects: int) -> Array:
 
 
 def effects_after(taught: Array) -> tuple[Array, Array]:
-    """Mean (m,) and covariance (m, m) of the shared effects, in their deviations, after what rows taught (m, m + 1)."""
+    """Returns mean (m,) and covariance (m, m) of the shared effects, in their deviations, given evidence (m, m + 1)."""
     covariance = np.asarray(np.linalg.inv(np.eye(len(taught)) + taught[:, :-1]), dtype=np.float64)
     return np.asarray(covariance @ taught[:, -1]), covariance
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Conditioned:
-    """Rows that teach, source by source: ``shared`` are the effects that sources share."""
+    """The rows that teach, source by source: ``shared`` are the effects that sources share."""
 
     rows: tuple[Observation, ...]
     prior: Prior
@@ -148,7 +146,7 @@ class Conditioned:
 
     @classmethod
     def of(cls, rows: Sequence[Observation], known: Prior) -> Conditioned:
-        """The rows that teach among ``rows``: those that were measured, at most :data:`MOST` of a source."""
+        """Returns the rows that teach among ``rows``: those that were measured, at most :data:`MOST` of a source."""
         rows = tuple(thinned([row for row in rows if math.isfinite(row.log_ratio)]))
         facts, y = [row.facts for row in rows], np.array([row.log_ratio for row in rows])
         return cls(rows=rows, prior=known, shared=shared_effects(facts, known), blocks=blocks_of(facts, y, known))
@@ -158,29 +156,37 @@ class Conditioned:
         return taught_by(self.blocks.values(), len(self.shared))
 
     def expected(self, asked: Sequence[Facts], own: bool = False) -> tuple[Array, Array]:
-        """Mean (n,) and covariance (n, n) of ln(measured / projected) of runs of one source by the rows of others, and,
-        with ``own``, of theirs."""
+        """Returns mean (n,) and covariance (n, n) of ln(measured / projected) of runs of one source by the rows of
+        others, and, with ``own``, by the rows of that source."""
         block = self.blocks.get(asked[0].source)
         known = self._taught if own or not block else self._taught - taught_by([block], len(self.shared))
         mean, covariance = effects_after(known)
-        theirs = Block.of(asked, self.prior, self.shared, np.zeros(len(asked)))
-        left, middle, spread = self._wide(theirs), theirs.y, theirs.own @ theirs.own.T + np.diag(theirs.noise)
+        target = Block.of(asked, self.prior, self.shared, np.zeros(len(asked)))
+        loading, middle, spread = (
+            self._shared_influence(target),
+            target.y,
+            target.own @ target.own.T + np.diag(target.noise),
+        )
         if own and block:
-            both = [effect for effect in theirs.effects if effect in block.effects]
-            cross = _columns(theirs, both) @ _columns(block, both).T
+            both = [effect for effect in target.effects if effect in block.effects]
+            cross = _columns(target, both) @ _columns(block, both).T
             gain = cross @ block.inverse
-            left, middle, spread = left - gain @ self._wide(block), gain @ block.y, spread - gain @ cross.T
-        return middle + left @ mean, spread + left @ covariance @ left.T
+            loading, middle, spread = (
+                loading - gain @ self._shared_influence(block),
+                gain @ block.y,
+                spread - gain @ cross.T,
+            )
+        return middle + loading @ mean, spread + loading @ covariance @ loading.T
 
-    def _wide(self, block: Block) -> Array:
-        """What all shared effects do to each row of a block, (n, m)."""
+    def _shared_influence(self, block: Block) -> Array:
+        """Returns the influence of all shared effects on each row of a block, (n, m)."""
         wide = np.zeros((len(block.y), len(self.shared)))
         wide[:, block.columns] = block.shared
         return wide
 
     def without_itself(self) -> tuple[Array, Array]:
-        """Error in ln (n,) of every row that teaches, by all others, and its standard deviation as these have it, with what
-        those of its source say of their spread; what was measured of the same configuration counts as the row itself
+        """Returns the error in ln (n,) of every row that teaches, by all others, and its standard deviation by them,
+        scaled by the spread of its source's other rows; measurements of the same configuration count as the row itself
         (Rasmussen, Williams, 2006, 5.12)."""
         effects = effects_after(self._taught)
         errors, deviations = [], []
@@ -189,10 +195,10 @@ class Conditioned:
             prints = np.array([row.facts.fingerprint for row in self.rows if row.source == name], dtype=object)
             error, variance, agreed = np.zeros((3, len(prints)))
             surprise = solved @ np.linalg.solve(inverse, solved)
-            for each in set(prints.tolist()):
-                same = np.flatnonzero(prints == each)
-                left = np.linalg.inv(inverse[np.ix_(same, same)])
-                error[same], variance[same] = left @ solved[same], np.diag(left)
+            for fingerprint in set(prints.tolist()):
+                same = np.flatnonzero(prints == fingerprint)
+                covariance = np.linalg.inv(inverse[np.ix_(same, same)])
+                error[same], variance[same] = covariance @ solved[same], np.diag(covariance)
                 others = max(float(surprise - solved[same] @ error[same]), 0.0)
                 agreed[same] = agreement(others, len(prints) - len(same))
             errors.append(error)
@@ -200,7 +206,7 @@ class Conditioned:
         return np.concatenate(errors), np.concatenate(deviations)
 
     def effects(self) -> tuple[tuple[Effect, ...], Array, Array]:
-        """The posterior of the effects that sources share: names, mean and covariance."""
+        """Returns the posterior of the effects that sources share: names, mean and covariance."""
         mean, covariance = effects_after(self._taught)
         deviation = np.sqrt(self.prior.variances(self.shared))
         return self.shared, deviation * mean, covariance * np.outer(deviation, deviation)

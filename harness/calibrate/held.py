@@ -1,5 +1,5 @@
-"""What a row is expected to be by rows of others alone: by source, by family; first looks; and a few runs of one's
-own. Pure."""
+"""Estimates rows from rows of others alone, by source; judges first looks, and the gain from a few runs of one's own.
+Pure."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ from projector.effects import Prior
 from projector.io.rows import grouped
 from projector.posterior import REPEAT, Posterior
 
-#: Parts into which sources are divided so that the variances of each come from the first looks of the others.
+#: Parts of the sources: the variances for each part come from the first looks of the other parts.
 FOLDS = 4
-#: Rows that a source has of which one is judged by the others, too.
+#: Least rows of a source for judging each by its others, too.
 FEW = 3
 
 
 def prior_of(known: Posterior, rows: Sequence[Observation] = (), looks: Sequence[Observation] = ()) -> Prior:
-    """The prior of a posterior as a fit has it, where a repetition is part of the run.
-
-    ``rows`` of another predictor than that of ``looks`` scatter as much more as their typical error is larger.
-    """
+    """Returns the prior of a posterior as a fit has it, in which a repetition is part of the run. ``rows`` of another
+    predictor than that of ``looks`` scatter more by the ratio of their typical errors."""
     scale = 1.0
     if rows and looks:
         scale = max(
@@ -41,27 +39,26 @@ def prior_of(known: Posterior, rows: Sequence[Observation] = (), looks: Sequence
 
 
 def estimates(known: Conditioned, asked: Sequence[Observation], tail: float | None = None) -> dict[str, Estimate]:
-    """By run id, each asked row by the rows of other sources. ``tail``: half widths in standard deviations; None: as
-    these rows say."""
-    left = learn.left_out(known, asked, counts=())
+    """Returns by run id the estimate of each asked row by the rows of other sources. ``tail``: half widths in standard
+    deviations; None: as these rows give it."""
+    rows = learn.left_out(known, asked, counts=())
     if tail is None:
-        tail = learn.tails([each for each in left if math.isfinite(each.error)])[0]
+        tail = learn.tails([row for row in rows if math.isfinite(row.error)])[0]
     return {
-        each.row.run_id: Estimate(log=each.expected, deviation=each.deviation, half=tail * each.deviation)
-        for each in left
+        row.row.run_id: Estimate(log=row.expected, deviation=row.deviation, half=tail * row.deviation) for row in rows
     }
 
 
 def all_in(known: Conditioned, asked: Sequence[Observation]) -> dict[str, Estimate]:
-    """By run id, each asked row by all rows, its own included."""
+    """Returns by run id the estimate of each asked row by all rows, its own included."""
     by_source = grouped((row.source, row) for row in asked)
-    found: dict[str, Estimate] = {}
-    for those in by_source.values():
-        mean, covariance = known.expected([row.facts for row in those], own=True)
+    by_id: dict[str, Estimate] = {}
+    for members in by_source.values():
+        mean, covariance = known.expected([row.facts for row in members], own=True)
         spread = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
-        for row, log, each in zip(those, mean.tolist(), spread, strict=True):
-            found[row.run_id] = Estimate(log=log, deviation=each, half=NORMAL * each)
-    return found
+        for row, log, deviation in zip(members, mean.tolist(), spread, strict=True):
+            by_id[row.run_id] = Estimate(log=log, deviation=deviation, half=NORMAL * deviation)
+    return by_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +73,14 @@ class Judged(Left):
 
     @property
     def throughput_error(self) -> float:
-        """Expected / measured throughput − 1."""
+        """Returns expected / measured throughput − 1."""
         return math.expm1(self.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Rows judged by others: first looks (:func:`unseen`), and rows as they are projected today without (:func:`seen`) and
-    with others of their source (:func:`known`)."""
+    """Rows judged by others: first looks (:func:`unseen`), and rows as they are projected today without (:func:`seen`)
+    and with others of their source (:func:`known`)."""
 
     unseen: Sequence[Judged]
     seen: Sequence[Judged]
@@ -91,43 +88,41 @@ class Judgement:
 
 
 def judged(rows: Sequence[Observation], looks: Sequence[Observation], posterior: Posterior) -> Judgement:
-    """All three. ``posterior``: what judges rows as they are projected today."""
+    """Returns all three judgements. ``posterior``: judges rows as they are projected today."""
     return Judgement(unseen=unseen(rows, looks), seen=seen(rows, posterior), known=known(rows, posterior))
 
 
 def unseen(rows: Sequence[Observation], looks: Sequence[Observation]) -> list[Judged]:
-    """First looks, each judged with variances and a width from other sources' first looks, and without any row of its
-    source."""
+    """Judges first looks, each by variances and a width of other sources' first looks, and by no row of its source."""
     names = sorted({row.source for row in looks})
     judged: list[Judged] = []
     start: Prior | None = None
     for part in range(FOLDS):
-        mine = frozenset(names[part::FOLDS])
-        start = fit.prior([row for row in looks if row.source not in mine], start)
-        left = learn.left_out(Conditioned.of(rows, start), looks)
-        tails = learn.tails([each for each in left if each.row.source not in mine])
-        judged += [_judged(each, tails) for each in left if each.row.source in mine]
+        in_part = frozenset(names[part::FOLDS])
+        start = fit.prior([row for row in looks if row.source not in in_part], start)
+        rows_left = learn.left_out(Conditioned.of(rows, start), looks)
+        tails = learn.tails([row_left for row_left in rows_left if row_left.row.source not in in_part])
+        judged += [_judged(row_left, tails) for row_left in rows_left if row_left.row.source in in_part]
     return judged
 
 
 def _judged(left: Left, tails: tuple[float, float]) -> Judged:
-    values = {each.name: getattr(left, each.name) for each in fields(Left)}
+    values = {field.name: getattr(left, field.name) for field in fields(Left)}
     half = min(tails[left.own > 0] * left.deviation, tails[0] * left.before)  # more runs never widen
     return Judged(**values, half=half)
 
 
 def seen(rows: Sequence[Observation], known: Posterior) -> list[Judged]:
-    """Open rows as they are projected today, each without any row of its source."""
-    left = learn.left_out(Conditioned.of(rows, prior_of(known)), rows, counts=())
-    return [_judged(each, known.tail) for each in left]
+    """Judges open rows as they are projected today, each without any row of its source."""
+    rows_left = learn.left_out(Conditioned.of(rows, prior_of(known)), rows, counts=())
+    return [_judged(row, known.tail) for row in rows_left]
 
 
 def known(rows: Sequence[Observation], posterior: Posterior) -> list[Judged]:
-    """Rows of sources with :data:`FEW` or more as they are projected today, each by all others, those of its own source
-    among them."""
-    those = Conditioned.of(rows, prior_of(posterior))
-    number = Counter(row.source for row in those.rows)
-    alone = {each.row.run_id: each.deviation for each in learn.left_out(those, those.rows, counts=())}
+    """Judges rows of sources with :data:`FEW` or more as projected today, by all others, those of their source included."""
+    conditioned = Conditioned.of(rows, prior_of(posterior))
+    number = Counter(row.source for row in conditioned.rows)
+    alone = {r.row.run_id: r.deviation for r in learn.left_out(conditioned, conditioned.rows, counts=())}
     return [
         _judged(
             Left(
@@ -139,7 +134,9 @@ def known(rows: Sequence[Observation], posterior: Posterior) -> list[Judged]:
             ),
             posterior.tail,
         )
-        for row, error, deviation in zip(those.rows, *(each.tolist() for each in those.without_itself()), strict=True)
+        for row, error, deviation in zip(
+            conditioned.rows, *(row_left.tolist() for row_left in conditioned.without_itself()), strict=True
+        )
         if number[row.source] >= FEW
     ]
 
@@ -147,18 +144,18 @@ def known(rows: Sequence[Observation], posterior: Posterior) -> list[Judged]:
 def ratio_widths(
     known: Conditioned, rows: Sequence[Observation], pairs: Sequence[tuple[str, str]], tail: float
 ) -> dict[tuple[str, str], float]:
-    """Half widths in ln of the ratios of pairs of ``rows`` (by run id) of one source, as rows of other sources give them."""
+    """Returns half widths in ln of ratios of pairs of ``rows`` (run ids) of one source, learnt from other sources."""
     place = {row.run_id: row for row in rows}
     by_name: dict[str, list[tuple[str, str]]] = {}
     for first, second in pairs:
         if first in place and second in place:
             by_name.setdefault(place[first].source, []).append((first, second))
     widths: dict[tuple[str, str], float] = {}
-    for those in by_name.values():
-        ids = list(dict.fromkeys(run for pair in those for run in pair))
+    for members in by_name.values():
+        ids = list(dict.fromkeys(run for pair in members for run in pair))
         _, covariance = known.expected([place[run].facts for run in ids])
         at = {run: i for i, run in enumerate(ids)}
-        for first, second in those:
+        for first, second in members:
             i, j = at[first], at[second]
             variance = float(covariance[i, i] + covariance[j, j] - 2.0 * covariance[i, j])
             widths[first, second] = tail * math.sqrt(max(variance, 2.0 * REPEAT**2))

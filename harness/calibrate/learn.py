@@ -1,4 +1,4 @@
-"""From rows and first looks to the posterior that the projector carries. Pure; held-out figures:
+"""Learns the posterior that the projector carries from rows and first looks. Pure; held-out figures:
 :mod:`harness.calibrate.held`."""
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from projector.io.rows import grouped
 from projector.posterior import LEVEL, REPEAT, Posterior, agreement
 
 Array = NDArray[np.float64]
-#: Runs of one's own that are tried, and how often they are drawn.
+#: Numbers of runs of one's own that are tried, and the draws of each.
 OWN, DRAWS = (1, 2, 3, 5), 5
 #: Standard deviations that hold 90 % of a normal distribution.
 NORMAL = 1.645
 
 
 def learn(rows: Sequence[Observation], looks: Sequence[Observation], law: Mapping[str, float]) -> Posterior:
-    """The posterior after all sound ``rows``, with variances from ``looks`` (their ``log_ratio`` is the one at the
-    first look)."""
+    """Returns the posterior after all sound ``rows``, with variances from ``looks``, whose ``log_ratio`` is the first
+    one."""
     known = prior(looks)
     conditioned = Conditioned.of(rows, known)
     effects, mean, covariance = conditioned.effects()
@@ -44,8 +44,8 @@ def learn(rows: Sequence[Observation], looks: Sequence[Observation], law: Mappin
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
     """One row left out with all of its source but ``own`` runs: ``expected`` ln(measured / projected), and its standard
-    deviation as the rest has it, ``before`` the own runs are known. ``nearest``: its own runs are the most like it, else
-    drawn at random."""
+    deviation by the other rows, ``before`` the own runs are known. ``nearest``: the own runs are the most like the row,
+    else drawn at random."""
 
     row: Observation
     expected: float
@@ -56,33 +56,33 @@ class Left:
 
     @property
     def error(self) -> float:
-        """ln(measured / expected)."""
+        """Returns ln(measured / expected)."""
         return self.row.log_ratio - self.expected
 
 
 def left_out(known: Conditioned, asked: Iterable[Observation], counts: Sequence[int] = OWN) -> list[Left]:
-    """Every asked row by the rows of other sources, and after some of its own source's: as many as ``counts`` says."""
+    """Returns every asked row estimated by rows of other sources, and after each of ``counts`` rows of its own source."""
     by_source = grouped((row.source, row) for row in asked)
-    found: list[Left] = []
-    for those in by_source.values():
-        mean, covariance = known.expected([row.facts for row in those])
+    rows: list[Left] = []
+    for members in by_source.values():
+        mean, covariance = known.expected([row.facts for row in members])
         spread = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
-        pairs = zip(those, mean.tolist(), spread, strict=True)
-        found += [Left(row=row, expected=log, deviation=s, before=s) for row, log, s in pairs]
+        pairs = zip(members, mean.tolist(), spread, strict=True)
+        rows += [Left(row=row, expected=log, deviation=s, before=s) for row, log, s in pairs]
         for own in counts:
-            found += _after_own(those, mean, covariance, own)
-    return found
+            rows += _after_own(members, mean, covariance, own)
+    return rows
 
 
-def _after_own(those: Sequence[Observation], mean: Array, covariance: Array, own: int) -> Iterator[Left]:
-    """Rows of one source after ``own`` of the others, of sources with five rows or more. ``mean`` (n,), ``covariance``
-    (n, n): before."""
-    if len(those) < max(own + 2, 5):
+def _after_own(members: Sequence[Observation], mean: Array, covariance: Array, own: int) -> Iterator[Left]:
+    """Yields rows of one source after ``own`` of the others, for sources with five rows or more. ``mean`` (n,),
+    ``covariance`` (n, n): before."""
+    if len(members) < max(own + 2, 5):
         return
-    error = np.array([row.log_ratio for row in those]) - mean
+    error = np.array([row.log_ratio for row in members]) - mean
     draw, spread = np.random.default_rng(own), np.sqrt(np.diag(covariance))
-    for target, row in enumerate(those):
-        others = np.delete(np.arange(len(those)), target)
+    for target, row in enumerate(members):
+        others = np.delete(np.arange(len(members)), target)
         like = covariance[target, others] / spread[others]
         picks = [(others[np.argsort(-like, kind="stable")[:own]], True)]
         picks += [(draw.choice(others, own, replace=False), False) for _ in range(DRAWS)]
@@ -101,16 +101,16 @@ def _after_own(those: Sequence[Observation], mean: Array, covariance: Array, own
 
 
 def tails(left: Sequence[Left]) -> tuple[float, float]:
-    """:func:`tail` without runs of one's own, and with some that were drawn at random."""
-    scores = [(each.row.source, each.error / each.deviation, each.own) for each in left if not each.nearest]
+    """Returns :func:`tail` without runs of one's own, and with some that were drawn at random."""
+    scores = [(row.row.source, row.error / row.deviation, row.own) for row in left if not row.nearest]
     without = tail([(name, value) for name, value, own in scores if not own])
     return without, max(without, tail([(name, value) for name, value, own in scores if own]))
 
 
 def tail(scores: Sequence[tuple[str, float]]) -> float:
-    """The half width of the 90 % interval in standard deviations: conformal over sources, each weighing the same
+    """Returns the half width of the 90 % interval in standard deviations: conformal over sources, each weighing the same
     (Dunn, Wasserman, Ramdas, *Distribution-free prediction sets for two-layer hierarchical models*, JASA 118, 2023).
-    A normal distribution's where there are too few sources to tell."""
+    With too few sources it is that of a normal distribution."""
     names = [name for name, _ in scores]
     sources = len(set(names))
     level = LEVEL * (1.0 + 1.0 / sources) if sources else math.inf
@@ -120,10 +120,10 @@ def tail(scores: Sequence[tuple[str, float]]) -> float:
 
 
 def counts(rows: Iterable[Observation]) -> dict[str, tuple[int, int]]:
-    """Rows and sources by GPU × framework, by GPU and by framework."""
-    found: dict[str, list[str]] = {}
+    """Returns the number of rows and sources by GPU × framework, by GPU and by framework."""
+    sources_by_key: dict[str, list[str]] = {}
     for row in rows:
         facts = row.facts
         for key in (f"{facts.gpu} × {facts.framework}", facts.gpu, facts.framework):
-            found.setdefault(key, []).append(row.source)
-    return {key: (len(sources), len(set(sources))) for key, sources in sorted(found.items())}
+            sources_by_key.setdefault(key, []).append(row.source)
+    return {key: (len(sources), len(set(sources))) for key, sources in sorted(sources_by_key.items())}

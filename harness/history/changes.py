@@ -1,8 +1,6 @@
-"""The version at which a row broke: its error grew by more than a tolerance, passed a limit, or went with the projection.
-
-Growth counts from the best the row has been since it last changed, so that a row which becomes worse in small steps
-breaks at the step that passes the tolerance. Pure functions.
-"""
+"""Finds the version at which a row broke: its error grew by more than a tolerance, passed a limit, or went with the
+projection. Growth counts from the best the row has been since it last changed, so that a row which becomes worse in
+small steps breaks at the step that passes the tolerance. Pure functions."""
 
 from __future__ import annotations
 
@@ -21,11 +19,9 @@ WORSE = (BROKE, LOST, REMOVED, OVER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One row at the version where it changed. Errors are signed; None where there was no projection.
-
-    ``since``: the version before, so that the change was made behind ``since`` and no later than ``at``; ``before``: the
-    best error up to there, ``now``: that of the last version. ``remeasured``: the measured figure itself is another.
-    """
+    """One row at the version where it changed. Errors are signed; None where there was no projection. ``since``: the
+    version before, so that the change was made behind ``since`` and no later than ``at``; ``before``: the best error up
+    to there, ``now``: that of the last version. ``remeasured``: the measured figure itself is another."""
 
     run_id: str
     suite: str
@@ -43,7 +39,7 @@ class Change:
 
 @dataclass(slots=True)
 class _State:
-    """What is known of one row and metric while the versions are read in order."""
+    """One row and metric while the versions are read in order."""
 
     best: float | None = None
     last: float | None = None
@@ -52,26 +48,26 @@ class _State:
 
 
 def changes(found: Series, tolerance: float = BROKEN, limit: float | None = None) -> tuple[Change, ...]:
-    """Every change of every row of a series, versions in order. ``limit``: of |error|, told where it is passed."""
+    """Returns every change of every row of a series, versions in order. ``limit``: |error| whose crossing is a change."""
     if found.predictor == BASELINE:
-        return ()  # its constant follows whatever rows there are
+        return ()  # the baseline's constant follows whatever rows there are
     states: dict[tuple[str, str], _State] = {}
-    made: list[Change] = []
+    changed: list[Change] = []
     for version in found.versions:
-        made += _at(found, version, states, tolerance, limit)
+        changed += _changes_at(found, version, states, tolerance, limit)
     ends = {key: state.last for key, state in states.items()}
-    return tuple(replace(change, now=ends[change.run_id, change.metric]) for change in made)
+    return tuple(replace(change, now=ends[change.run_id, change.metric]) for change in changed)
 
 
 def standing(found: Sequence[Change], tolerance: float = BROKEN, limit: float | None = None) -> tuple[Change, ...]:
-    """The changes for the worse whose harm is still there at the last version, of each row the latest of its kind."""
-    kept: dict[tuple[str, str, str], Change] = {}
+    """Returns the changes for the worse that still harm the last version, of each row the latest of its kind."""
+    latest: dict[tuple[str, str, str], Change] = {}
     for change in found:
         key = (change.run_id, change.metric, change.kind)
-        kept.pop(key, None)
+        latest.pop(key, None)
         if change.kind in WORSE and _harmed(change, tolerance, limit):
-            kept[key] = change
-    return tuple(kept.values())
+            latest[key] = change
+    return tuple(latest.values())
 
 
 def _harmed(change: Change, tolerance: float, limit: float | None) -> bool:
@@ -83,15 +79,15 @@ def _harmed(change: Change, tolerance: float, limit: float | None) -> bool:
 
 
 def events(found: Sequence[Change], run_id: str) -> dict[str, list[Change]]:
-    """The changes of one run by the time at which their version was recorded."""
-    told: dict[str, list[Change]] = {}
+    """Returns the changes of one run by the time at which their version was recorded."""
+    by_time: dict[str, list[Change]] = {}
     for change in found:
         if change.run_id == run_id:
-            told.setdefault(change.at.recorded, []).append(change)
-    return told
+            by_time.setdefault(change.at.recorded, []).append(change)
+    return by_time
 
 
-def _at(
+def _changes_at(
     found: Series, version: Version, states: dict[tuple[str, str], _State], tolerance: float, limit: float | None
 ) -> Iterator[Change]:
     rows = {row.run_id: row for row in version.rows}
@@ -122,7 +118,7 @@ def _at(
 
 
 def _kind(state: _State, row: Row | None, error: float | None, tolerance: float, limit: float | None) -> str:
-    """What happened to a row between the last version and this one; empty where nothing did."""
+    """Returns the kind of change of a row between the last version and this one; empty where it did not change."""
     if error is None or state.last is None or state.best is None:
         if state.last is not None and error is None:
             return REMOVED if row is None else LOST

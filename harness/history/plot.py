@@ -1,4 +1,4 @@
-"""History as a figure: error, coverage, order, and rows that broke, version after version. matplotlib when drawn."""
+"""Draws history as a figure: error, coverage, order, and rows that broke, version after version. matplotlib when drawn."""
 
 from __future__ import annotations
 
@@ -17,41 +17,46 @@ _LABELS = 24  # versions that are named on the axis
 
 
 def draw(found: Sequence[Series], tolerance: float, last: int) -> Figure | None:
-    """A column a series (the first :data:`MOST`), a panel a group of figures. None: nothing is recorded."""
-    shown = [each for each in found if each.versions][:MOST]
+    """Draws a column for each of the first :data:`MOST` series, a panel for each figure; None where nothing is recorded."""
+    shown = [series for series in found if series.versions][:MOST]
     if not shown:
         return None
     figure = blank(max(5.2, 4.4 * len(shown)), 8.2)
     panels = figure.subplots(4, len(shown), squeeze=False, sharex="col")
-    for column, each in enumerate(shown):
-        made = figures(each.versions, tolerance)[-last:]
-        labels = [version.recording.label for version in each.versions][-last:]
-        _column(panels[:, column], made, tolerance)
-        panels[0, column].set_title(each.title, fontsize=9)
+    for column, series in enumerate(shown):
+        labels = [version.recording.label for version in series.versions][-last:]
+        _column(panels[:, column], figures(series.versions, tolerance)[-last:], tolerance)
+        panels[0, column].set_title(series.title, fontsize=9)
         every = -(-len(labels) // _LABELS)
         panels[3, column].set_xticks(range(0, len(labels), every), labels[::every], rotation=60, ha="right", fontsize=7)
     return figure
 
 
-def _column(panels: Any, made: Sequence[Figures], tolerance: float) -> None:
+def _column(panels: Any, shown: Sequence[Figures], tolerance: float) -> None:
     error, share, order, rows = panels
-    _lines(error, "mean |error|, %", {"macro": _hundred(made, "macro"), "plain": _hundred(made, "plain"),
-                                      "median": _hundred(made, "median")})  # fmt: skip
-    _lines(share, "rows, %", {"coverage": _hundred(made, "coverage"), "inside the interval": _hundred(made, "inside")})
-    _lines(order, "Kendall's tau-b", {"tau-b": [f.tau for f in made]})
-    share.set_ylim(top=102)
-    places = range(len(made))
-    rows.bar(
-        places, [f.broken for f in made], color=VERMILION, width=0.7, label=f"broken by over {100 * tolerance:g} points"
+    _lines(error, "mean |error|, %", {"macro": _percents(shown, "macro"), "plain": _percents(shown, "plain"),
+                                      "median": _percents(shown, "median")})  # fmt: skip
+    _lines(
+        share, "rows, %", {"coverage": _percents(shown, "coverage"), "inside the interval": _percents(shown, "inside")}
     )
-    rows.bar(places, [f.lost for f in made], bottom=[f.broken for f in made], color=GREY, width=0.7, label="lost")
+    _lines(order, "Kendall's tau-b", {"tau-b": [f.tau for f in shown]})
+    share.set_ylim(top=102)
+    places = range(len(shown))
+    rows.bar(
+        places,
+        [f.broken for f in shown],
+        color=VERMILION,
+        width=0.7,
+        label=f"broken by over {100 * tolerance:g} points",
+    )
+    rows.bar(places, [f.lost for f in shown], bottom=[f.broken for f in shown], color=GREY, width=0.7, label="lost")
     rows.set_ylabel("rows", fontsize=8)
     rows.yaxis.get_major_locator().set_params(integer=True)
-    rows.set_ylim(0, max(1.0, 1.25 * max(f.broken + f.lost for f in made)))
+    rows.set_ylim(0, max(1.0, 1.25 * max(f.broken + f.lost for f in shown)))
     rows.legend(fontsize=7, frameon=False, loc="upper left")
     plain(rows)
     for axes in (error, share, order):
-        for place in (i for i, f in enumerate(made) if f.broken or f.lost):
+        for place in (i for i, f in enumerate(shown) if f.broken or f.lost):
             axes.axvline(place, color=VERMILION, linewidth=0.8, alpha=0.5)
 
 
@@ -64,6 +69,6 @@ def _lines(axes: Any, label: str, lines: dict[str, list[float | None]]) -> None:
     plain(axes)
 
 
-def _hundred(made: Sequence[Figures], name: str) -> list[float | None]:
-    found = (getattr(f, name) for f in made)
-    return [None if value is None else 100.0 * value for value in found]
+def _percents(versions: Sequence[Figures], name: str) -> list[float | None]:
+    values = (getattr(f, name) for f in versions)
+    return [None if value is None else 100.0 * value for value in values]

@@ -1,4 +1,5 @@
-"""Recordings as series: the same suite, predictor and settings at version after version, and the figures of each."""
+"""Groups recordings into series: the same suite, predictor and settings at version after version, and the figures of
+each."""
 
 from __future__ import annotations
 
@@ -17,18 +18,16 @@ from projector.dataclass import dataclass
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Behind the label of a version whose suite or measured runs are others than before.
+#: The mark behind the label of a version whose suite or measured runs are others than before.
 OTHER = "*"
-#: A move of the error below a tenth of a point is none.
+#: Least move of the error that counts: a tenth of a point.
 MOVED = 0.001
 
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """One version in a series: its rows of one suite, predictor and fit, each run once.
-
-    ``other_runs``: the suite or its measured runs are not those of the version before.
-    """
+    """One version in a series: its rows of one suite, predictor and fit, each run once. ``other_runs``: the suite or its
+    measured runs are not those of the version before."""
 
     recording: Recording
     rows: tuple[Row, ...]
@@ -46,7 +45,8 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """``beside``: suites that were evaluated together with this one, so that its calibration saw their rows."""
+    """The versions of a suite, predictor and settings. ``beside``: suites that were evaluated together with this one, so
+    that its calibration saw their rows."""
 
     suite: str
     predictor: str
@@ -84,41 +84,41 @@ class Figures:
 
 
 def versions(recorded: Iterable[Recorded]) -> tuple[Recorded, ...]:
-    """In the order in which the code was made; of an evaluation that was recorded twice the later one."""
-    last = {each.recording.key: each for each in recorded}
-    return tuple(sorted(last.values(), key=lambda each: each.recording.order))
+    """Returns recordings in the order in which the code was made; of an evaluation recorded twice the later one."""
+    last = {version.recording.key: version for version in recorded}
+    return tuple(sorted(last.values(), key=lambda version: version.recording.order))
 
 
 def series(recorded: Iterable[Recorded]) -> tuple[Series, ...]:
-    """Every suite × predictor × settings, in order of first appearance. The rows are of one fit."""
-    found: dict[tuple[object, ...], list[Version]] = {}
+    """Returns every suite × predictor × settings, in order of first appearance. The rows are of one fit."""
+    by_key: dict[tuple[object, ...], list[Version]] = {}
     named: dict[tuple[object, ...], Series] = {}
-    for each in versions(recorded):
-        made = each.recording
-        settings = tuple((name, str(value)) for name, value in sorted(made.settings.items()))
-        for (suite, predictor), rows in accuracy.by(each.rows, lambda r: (r.suite, r.predictor)).items():
-            beside = tuple(sorted(name for name in made.suites if name != suite))
+    for version in versions(recorded):
+        recording = version.recording
+        settings = tuple((name, str(value)) for name, value in sorted(recording.settings.items()))
+        for (suite, predictor), rows in accuracy.by(version.rows, lambda r: (r.suite, r.predictor)).items():
+            beside = tuple(sorted(name for name in recording.suites if name != suite))
             key = (suite, predictor, settings, beside)
             named.setdefault(
                 key, Series(suite=suite, predictor=predictor, settings=settings, beside=beside, versions=())
             )
-            line = found.setdefault(key, [])
-            other = bool(line) and line[-1].recording.suites.get(suite) != made.suites.get(suite)
-            line.append(Version(recording=made, rows=tuple(rows), facts=each.facts, other_runs=other))
-    return tuple(replace(named[key], versions=tuple(line)) for key, line in found.items())
+            line = by_key.setdefault(key, [])
+            other = bool(line) and line[-1].recording.suites.get(suite) != recording.suites.get(suite)
+            line.append(Version(recording=recording, rows=tuple(rows), facts=version.facts, other_runs=other))
+    return tuple(replace(named[key], versions=tuple(line)) for key, line in by_key.items())
 
 
 def figures(found: Sequence[Version], tolerance: float) -> tuple[Figures, ...]:
-    """The figures of every version, each with its drift against the one before."""
+    """Returns the figures of every version, each with its drift against the one before."""
     drifts = [_drift(was, now, tolerance) for was, now in pairwise(found)]
     return tuple(_figures(v, moved) for v, moved in zip(found, [(0, 0, 0), *drifts], strict=True))
 
 
 def _drift(was: Version, now: Version, tolerance: float) -> tuple[int, int, int]:
     fit = now.rows[0].fit if now.rows else "heldout"
-    made = drift.compare(was.frame, now.frame, fit, tolerance)
-    moved = {m.run_id for m in made.moved if abs(m.after - m.before) > MOVED}
-    return len(moved), len({m.run_id for m in made.broken}), len(made.lost)
+    difference = drift.compare(was.frame, now.frame, fit, tolerance)
+    moved = {m.run_id for m in difference.moved if abs(m.after - m.before) > MOVED}
+    return len(moved), len({m.run_id for m in difference.broken}), len(difference.lost)
 
 
 def _figures(version: Version, moved: tuple[int, int, int]) -> Figures:

@@ -1,8 +1,7 @@
 """The store of history: one SQLite file. A recording is one transaction, so it is in the store whole or not at all,
-whoever writes beside it and whenever the process is killed (SQLite rolls the torn one back when the file is next opened).
-
-Every mistake is an :class:`InputError` that names the file: damaged, foreign, of a newer version, locked, not writable.
-"""
+whoever writes beside it and whenever the process is killed (SQLite rolls the torn one back when the file is next
+opened). Every mistake is an :class:`InputError` that names the file: damaged, foreign, of a newer version, locked, not
+writable."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from projector.errors import NO_FILE, InputError, Problem
 #: ``PRAGMA application_id``: "hist"; tells a store from any other file of SQLite.
 APPLICATION = 0x68697374
 
-#: ``STEPS[n]``: from version n to n + 1. ``item``: a row or the facts of a run, as JSON; what two recordings share is kept
-#: once. ``recording.body``: the recording, and the numbers of its items in order. ``hash``: of the body beside it.
+#: ``STEPS[n]``: from version n to n + 1. ``item``: a row or the facts of a run, as JSON, kept once for all recordings that
+#: share it. ``recording.body``: the recording, and the numbers of its items in order. ``hash``: of the body beside it.
 STEPS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE recording (id INTEGER PRIMARY KEY, hash TEXT NOT NULL, body TEXT NOT NULL)",
@@ -48,7 +47,7 @@ _RUN_OWN = ("seconds_to_project",)  # differs from one run of the same code to t
 
 
 def check(path: Path) -> None:
-    """Whether a recording could be appended to ``path``, before any work is done. Nothing is written."""
+    """Raises :class:`InputError` where a recording could not be appended to ``path``. Nothing is written."""
     if not path.exists():
         if path.parent.exists() and not path.parent.is_dir():
             raise InputError([Problem(str(path), "", f"{path.parent} is no folder", "a path that can be written")])
@@ -65,7 +64,7 @@ def append(path: Path, recording: Recording, rows: Sequence[Row], facts: Mapping
     with _opened(path, create=True) as store:
         store.execute("BEGIN IMMEDIATE")
         try:
-            _bring_up(store, path)
+            _make_tables(store, path)
             _insert(store, recording, rows, facts)
             store.execute("COMMIT")
         except BaseException:
@@ -75,23 +74,22 @@ def append(path: Path, recording: Recording, rows: Sequence[Row], facts: Mapping
 
 
 def read(path: Path, fit: str = "") -> tuple[Recorded, ...]:
-    """All recordings in the order in which they were written, each with its rows (of one ``fit``, where it is stated)."""
+    """Returns all recordings in the order in which they were written, each with its rows (of one ``fit``, if stated)."""
     with _opened(path) as store:
-        _brought_up(store, path)
-        store.execute("BEGIN")  # all of it as it is at one moment
+        _upgrade(store, path)
+        store.execute("BEGIN")  # all reads see one state
         _version(store, path, whole=True)
-        bodies = [_checked(*found) for found in store.execute("SELECT hash, body FROM recording ORDER BY id")]
+        bodies = [_checked(*record) for record in store.execute("SELECT hash, body FROM recording ORDER BY id")]
         for body in bodies:
             if body["row_schema"] > SCHEMA_VERSION:
                 raise _wrong(path, f"rows of schema {body['row_schema']}", f"rows of schema {SCHEMA_VERSION} or older")
         items = {number: _checked(*rest) for number, *rest in store.execute("SELECT id, hash, body FROM item")}
         if any(number not in items for body in bodies for number in (*body["rows"], *body["facts"])):
             raise sqlite3.DatabaseError("a row is missing")
-        # what two recordings share is made once
         rows = {
-            number: row_from_mapping(each)
-            for number, each in items.items()
-            if "fit" in each and fit in ("", each["fit"])
+            number: row_from_mapping(item)
+            for number, item in items.items()
+            if "fit" in item and fit in ("", item["fit"])
         }
         facts = {number: _facts(items[number]) for body in bodies for number in body["facts"]}
         return tuple(_recorded(body, rows, facts) for body in bodies)
@@ -100,7 +98,7 @@ def read(path: Path, fit: str = "") -> tuple[Recorded, ...]:
 def _recorded(body: Mapping[str, Any], rows: Mapping[int, Row], facts: Mapping[int, RunFacts]) -> Recorded:
     known = [facts[number] for number in body["facts"]]
     chosen = tuple(rows[number] for number in body["rows"] if number in rows)
-    return Recorded(recording=Recording(**body["recording"]), rows=chosen, facts={each.run_id: each for each in known})
+    return Recorded(recording=Recording(**body["recording"]), rows=chosen, facts={fact.run_id: fact for fact in known})
 
 
 def _facts(mapping: Mapping[str, Any]) -> RunFacts:
@@ -109,7 +107,7 @@ def _facts(mapping: Mapping[str, Any]) -> RunFacts:
 
 
 def _checked(digest: str, body: str) -> dict[str, Any]:
-    """A body as it was written. Raises where it is another than its hash says."""
+    """Returns a body as it was written. Raises where it does not match its hash."""
     if _hash(body) != digest:
         raise sqlite3.DatabaseError("a row is not what it was when it was written")
     return dict(json.loads(body))
@@ -122,8 +120,8 @@ def _insert(
         {
             "recording": asdict(recording),
             "row_schema": SCHEMA_VERSION,
-            "rows": [_once(store, _stated(row)) for row in rows],
-            "facts": [_once(store, fact.to_mapping()) for fact in facts.values()],
+            "rows": [_item_number(store, _stated(row)) for row in rows],
+            "facts": [_item_number(store, fact.to_mapping()) for fact in facts.values()],
         }
     )
     store.execute("INSERT INTO recording (hash, body) VALUES (?, ?)", (_hash(body), body))
@@ -133,13 +131,13 @@ def _stated(row: Row) -> dict[str, Any]:
     return {name: value for name, value in row.to_mapping().items() if value is not None and name not in _RUN_OWN}
 
 
-def _once(store: sqlite3.Connection, item: Mapping[str, Any]) -> int:
-    """The number of ``item``, which is added where the store does not hold it yet."""
+def _item_number(store: sqlite3.Connection, item: Mapping[str, Any]) -> int:
+    """Returns the number of ``item``, which is added where the store does not hold it yet."""
     body = _text(item)
     digest = _hash(body)
-    found = store.execute("SELECT id FROM item WHERE hash = ?", (digest,)).fetchone()
-    if found:
-        return int(found[0])
+    stored = store.execute("SELECT id FROM item WHERE hash = ?", (digest,)).fetchone()
+    if stored:
+        return int(stored[0])
     return int(store.execute("INSERT INTO item (hash, body) VALUES (?, ?)", (digest, body)).lastrowid or 0)
 
 
@@ -153,7 +151,7 @@ def _hash(text: str) -> str:
 
 @contextmanager
 def _opened(path: Path, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-    """A connection without transactions of its own; what SQLite or a foreign body raises becomes one mistake."""
+    """Yields a connection without transactions of its own; exceptions of SQLite or by a foreign body become one mistake."""
     if not create and not path.is_file():
         raise _wrong(path, "a folder" if path.is_dir() else NO_FILE, _EXPECTED)
     uri = f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
@@ -172,8 +170,8 @@ def _opened(path: Path, *, create: bool = False) -> Iterator[sqlite3.Connection]
 
 
 def _version(store: sqlite3.Connection, path: Path, *, whole: bool = False) -> int:
-    """The version of the store. Raises :class:`InputError` for what is no store of ours, or a newer one; ``whole``: for
-    damage as well."""
+    """Returns the version of the store. Raises :class:`InputError` for a file that is no store of ours, or a newer one;
+    ``whole``: for damage as well."""
     (application,) = store.execute("PRAGMA application_id").fetchone()
     (version,) = store.execute("PRAGMA user_version").fetchone()
     (tables,) = store.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -183,29 +181,29 @@ def _version(store: sqlite3.Connection, path: Path, *, whole: bool = False) -> i
         return 0
     if version > VERSION:
         raise _wrong(path, f"version {version}", f"version {VERSION} or older; a newer harness wrote this store")
-    if whole and (found := store.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-        raise sqlite3.DatabaseError(str(found))
+    if whole and (report := store.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+        raise sqlite3.DatabaseError(str(report))
     return int(version)
 
 
-def _brought_up(store: sqlite3.Connection, path: Path) -> None:
-    """An older store in the tables of this version; an empty file is refused."""
-    found = _version(store, path)
-    if not found:
+def _upgrade(store: sqlite3.Connection, path: Path) -> None:
+    """Brings an older store to the tables of this version; an empty file is refused."""
+    version = _version(store, path)
+    if not version:
         raise _wrong(path, "an empty file", _EXPECTED)
-    if found < VERSION:
+    if version < VERSION:
         store.execute("BEGIN IMMEDIATE")
-        _bring_up(store, path)
+        _make_tables(store, path)
         store.execute("COMMIT")
 
 
-def _bring_up(store: sqlite3.Connection, path: Path) -> None:
-    """Tables of this version, from whatever version there is; inside the transaction of the caller."""
-    found = _version(store, path)
-    for step in STEPS[found:]:
+def _make_tables(store: sqlite3.Connection, path: Path) -> None:
+    """Makes the tables of this version, from whatever version there is; inside the transaction of the caller."""
+    version = _version(store, path)
+    for step in STEPS[version:]:
         for statement in step:
             store.execute(statement)
-    if found < VERSION:
+    if version < VERSION:
         store.execute(f"PRAGMA application_id = {APPLICATION}")
         store.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -214,19 +212,18 @@ def _wrong(path: Path, found: str, expected: str) -> InputError:
     return InputError([Problem(str(path), "", found, expected)])
 
 
-# What a store of history holds: one evaluation of one version of the code, and what tells it from another.
-_SHORT = 9  # letters of a revision or digest: no two versions of one project share them
+_SHORT = 9  # letters of a revision or digest, enough to distinguish the versions of one project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """Where rows come from. Nothing in it names a machine.
+    """The origin of the rows of one evaluation. Nothing in it names a machine.
 
     ``recorded``, ``committed``: ISO 8601 in UTC; ``revision``, ``committed`` and ``subject`` are empty away from a
-    checkout. ``code``: hash of both packages as they ran, data included; ``changed``: files of the checkout differed from
-    the revision. ``suites``: name → hash of the suite's file and of all runs that it read; all of them were evaluated, and
-    so calibrated, together. ``settings``: those of the kernels
-    that are not the default; ``versions``: of distributions, and the hash of the measured kernel tables.
+    checkout. ``code``: hash of both packages as they ran, data included; ``changed``: files of the checkout differed
+    from the revision. ``suites``: name → hash of the suite's file and of all runs that it read; all of them were
+    evaluated, and so calibrated, together. ``settings``: those of the kernels that are not the default; ``versions``: of
+    distributions, and the hash of the measured kernel tables.
     """
 
     recorded: str
@@ -243,25 +240,25 @@ class Recording:
 
     @property
     def label(self) -> str:
-        """The revision; with the hash of the code where a revision does not say which code it was."""
+        """Returns the revision, with the hash of the code where the revision does not identify the code."""
         name = self.revision[:_SHORT] or self.version
         return name if self.revision and not self.changed else f"{name}+{self.code[:_SHORT]}"
 
     @property
     def date(self) -> str:
-        """The day on which the code was made."""
+        """Returns the day on which the code was made."""
         return (self.committed or self.recorded)[:10]
 
     @property
     def order(self) -> tuple[str, bool, str]:
-        """Versions in the order in which they were made: as committed, changes that were not committed behind that."""
+        """Returns the sort key of versions as they were made: as committed, uncommitted changes behind their commit."""
         return (self.committed or self.recorded, self.changed, self.recorded)
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Two recordings of one key are the same evaluation, made twice."""
+        """Returns the identity of an evaluation: two recordings of one key are the same evaluation, made twice."""
         stated = ({name: repr(value) for name, value in self.settings.items()}, self.suites, self.versions)
-        return (self.revision, self.code, self.mode, *(tuple(sorted(each.items())) for each in stated))
+        return (self.revision, self.code, self.mode, *(tuple(sorted(values.items())) for values in stated))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""History as tables: the figures of every version, one row at every version, the rows that are broken and since when."""
+"""Tabulates history: the figures of every version, one row at every version, the rows that are broken and since when."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from harness.report.spec import tabled
 from harness.report.table import Report, Table, signed
 from harness.score.drift import MEMORY
 
-#: (since, at) by the revisions of both → the changes made between them, in words; empty where they are not known.
+#: The changes made between two revisions (since, at), in words; empty where they are not known.
 Commits = Mapping[tuple[str, str], Sequence[str]]
 
 
 def overview(found: Sequence[Series], tolerance: float, last: int, fit: str) -> Report:
-    """A table a series: the figures of its ``last`` versions."""
-    tables = tuple(_series(each, tolerance, last) for each in found)
+    """Returns a table a series: the figures of its ``last`` versions."""
+    tables = tuple(_series(series, tolerance, last) for series in found)
     return Report(title="Accuracy over versions", lines=_lines(found, tolerance, fit), tables=tables)
 
 
 def _lines(found: Sequence[Series], tolerance: float, fit: str) -> tuple[str, ...]:
     if not found:
         return ("Nothing is recorded.",)
-    kept = {each.recording.recorded: each.recording for s in found for each in s.versions}
-    ordered = sorted(kept.values(), key=lambda r: r.order)
+    by_time = {version.recording.recorded: version.recording for s in found for version in s.versions}
+    ordered = sorted(by_time.values(), key=lambda r: r.order)
     first, newest = ordered[0], ordered[-1]
-    told = [f"{len(ordered)} versions, from {_named(first)} to {_named(newest)}; rows: {fit}"]
-    told += [
+    lines = [f"{len(ordered)} versions, from {_named(first)} to {_named(newest)}; rows: {fit}"]
+    lines += [
         f"{s.title}: {len({c.run_id for c in lasting})} rows are worse by more than {_points(tolerance)} or lost; --broken"
         " names them"
         for s in found
         if (lasting := standing(changes(s, tolerance), tolerance))
     ]
-    return tuple(told)
+    return tuple(lines)
 
 
 def _series(found: Series, tolerance: float, last: int) -> Table:
@@ -47,31 +47,34 @@ def _series(found: Series, tolerance: float, last: int) -> Table:
 
 
 def row(found: Sequence[Series], run_id: str, tolerance: float, limit: float | None, commits: Commits) -> Report:
-    """One run at every version of every series that holds it, and the changes at which it broke."""
+    """Returns one run at every version of every series that holds it, and the changes at which it broke."""
     tables, lines = [], []
-    for each in found:
-        told = [c for c in changes(each, tolerance, limit) if c.run_id == run_id]
-        rows = [(v, next((r for r in v.rows if r.run_id == run_id), None)) for v in each.versions]
+    for series in found:
+        changed = [c for c in changes(series, tolerance, limit) if c.run_id == run_id]
+        rows = [(v, next((r for r in v.rows if r.run_id == run_id), None)) for v in series.versions]
         if any(r is not None for _, r in rows):
-            at = events(told, run_id)
+            at = events(changed, run_id)
             shown = [{"version": v, "row": r, "change": at.get(v.recording.recorded, ())} for v, r in rows]
-            tables.append(tabled("row_versions", shown, title=each.title, changes=_changes))
-            lines += [f"{each.title}: {line}" for c in told for line in (_sentence(c), *_made(c, commits))]
+            tables.append(tabled("row_versions", shown, title=series.title, changes=_changes))
+            lines += [f"{series.title}: {line}" for c in changed for line in (_sentence(c), *_commits_line(c, commits))]
     title = f"{run_id} over versions"
     return Report(title=title, lines=tuple(lines) or ("It never broke.",), tables=tuple(tables))
 
 
 def broken(found: Sequence[Series], tolerance: float, limit: float | None, commits: Commits) -> Report:
-    """The rows that are worse now than they were, and the change at which each of them broke."""
+    """Returns the rows that are worse now than they were, and the change at which each of them broke."""
     tables, lines = [], []
-    for each in found:
-        lasting = standing(changes(each, tolerance, limit), tolerance, limit)
+    for series in found:
+        lasting = standing(changes(series, tolerance, limit), tolerance, limit)
         if lasting:
             ordered = sorted(lasting, key=lambda c: (c.at.order, -(abs(c.after or 0.0) - abs(c.before or 0.0))))
-            tables.append(tabled("broken", ordered, title=each.title, how=_how))
+            tables.append(tabled("broken", ordered, title=series.title, how=_kind_and_reason))
         for at, since in dict.fromkeys((c.at.recorded, c.since.recorded) for c in lasting):
-            here = [c for c in lasting if (c.at.recorded, c.since.recorded) == (at, since)]
-            lines += [f"{each.title}: {len(here)} rows at {_named(here[0].at)}", *_made(here[0], commits)]
+            together = [c for c in lasting if (c.at.recorded, c.since.recorded) == (at, since)]
+            lines += [
+                f"{series.title}: {len(together)} rows at {_named(together[0].at)}",
+                *_commits_line(together[0], commits),
+            ]
     return Report(title="Rows that are broken", lines=tuple(lines) or ("No row is broken.",), tables=tuple(tables))
 
 
@@ -79,7 +82,7 @@ def _changes(told: Sequence[Change]) -> str:
     return ", ".join(("memory " if c.metric == MEMORY else "") + c.kind for c in told)
 
 
-def _how(c: Change) -> str:
+def _kind_and_reason(c: Change) -> str:
     return c.kind + (" (the measured figure changed, too)" if c.remeasured else f" ({c.reason})" if c.reason else "")
 
 
@@ -89,16 +92,20 @@ def _sentence(c: Change) -> str:
     return f"{c.kind} at {_named(c.at)}, behind {c.since.label}: {figures}{more}"
 
 
-def _made(c: Change, commits: Commits) -> list[str]:
-    """The commits behind a change, where there are several: with one, its subject stands beside the version already."""
-    made = commits.get((c.since.revision, c.at.revision), ())
-    return [f"  made by one of {len(made)} commits: " + "; ".join(made)] if len(made) > 1 else []
+def _commits_line(c: Change, commits: Commits) -> list[str]:
+    """Returns the commits behind a change, where there are several: one alone is named beside the version already."""
+    commits_between = commits.get((c.since.revision, c.at.revision), ())
+    return (
+        [f"  made by one of {len(commits_between)} commits: " + "; ".join(commits_between)]
+        if len(commits_between) > 1
+        else []
+    )
 
 
-def _named(made: Recording) -> str:
-    subject = f", {made.subject}" if made.subject else ""
-    changed = ", with changes" if made.changed else ""
-    return f"{made.label} ({made.date}{changed}{subject})"
+def _named(recording: Recording) -> str:
+    subject = f", {recording.subject}" if recording.subject else ""
+    changed = ", with changes" if recording.changed else ""
+    return f"{recording.label} ({recording.date}{changed}{subject})"
 
 
 def _points(fraction: float) -> str:

@@ -1,1 +1,1 @@
-"""Kernel tables: reading them, scoring the kernel models on them, fitting the constants of kernel classes."""
+"""Reads kernel tables, scores the kernel models on them, and fits the constants of kernel classes."""

@@ -1,4 +1,5 @@
-"""Which rows of a kernel table are fitted together, and which parameters they fit: attention.
+"""Divides the attention rows of a kernel table into sets that are fitted together, and says which parameters each set
+fits.
 
 One set is a family, an operand type and a direction; all masks and head dimensions share its constants, except kernels
 whose two head dimensions differ. Constants that its rows cannot tell apart keep their priors: a few rows fit a rate and
@@ -15,31 +16,30 @@ from projector.kernels.attention_constants import block, parent
 from projector.kernels.tables import Measured
 from projector.operators.types import Attention
 
-MANY, FEW = 11, 4  # shapes that carry all constants; shapes below which only the rate is fitted
+MANY, FEW = 11, 4  # least shapes for all constants; least shapes for more than the rate
 
 
 def sets(rows: Sequence[Measured]) -> list[Set]:
-    """The sets of a table, families that others take constants from first."""
-    made = []
-    for (_, family, dtype, backward, dim), few in of_one(rows, Attention, _key):
-        if len(few) < 3:
+    """Returns the sets of a table, families that others take constants from first."""
+    result = []
+    for (_, family, dtype, backward, dim), members in of_one(rows, Attention, _set_key):
+        if len(members) < 3:
             continue
         stem = f"attention.{'backward' if backward else 'forward'}"
         tail = f"{family}.{dtype}" + (f".d{dim}" if dim else "")
-        keys = {f"{stem}.{name}.{tail}": bounds for name, bounds in _parameters(few).items()}
-        made.append(Set(f"{stem} {tail}", tuple(few), family, keys))
-    return made
+        keys = {f"{stem}.{name}.{tail}": bounds for name, bounds in _parameters(members).items()}
+        result.append(Set(f"{stem} {tail}", tuple(members), family, keys))
+    return result
 
 
-def _key(family: str, op: Attention) -> tuple[bool, str, str, bool, int]:
-    dim = op.head_dim_qk if _apart(family, op) else 0
+def _set_key(family: str, op: Attention) -> tuple[bool, str, str, bool, int]:
+    dim = op.head_dim_qk if _is_own_kernel(family, op) else 0
     return bool(parent(family)), family, operands(op.dtype), op.backward, dim
 
 
-def _apart(family: str, op: Attention) -> bool:
-    """Whether unequal head dimensions mean another kernel with a rate of its own: not where the operands' way through
-    shared memory explains the rate, nor for a family that only scales another one.
-    """
+def _is_own_kernel(family: str, op: Attention) -> bool:
+    """Tells whether unequal head dimensions mean another kernel with a rate of its own: not where the operands' way
+    through shared memory explains the rate, nor for a family that only scales another one."""
     copies = block(family, "", op.head_dim_v, op.dtype, op.causal, op.backward).warp_rows > 0
     return op.head_dim_qk != op.head_dim_v and not copies and not parent(family)
 
@@ -71,5 +71,5 @@ def _parameters(rows: Sequence[Measured]) -> Mapping[str, Bounds]:
 
 
 def lists(row: Measured) -> object:
-    """Rows of one sequence length, number of heads in all and head dimension are left out together."""
+    """Returns the key by which rows are left out together: sequence length, heads in all, and head dimension."""
     return (row.op.seq_q, row.op.heads * row.op.batch, row.op.head_dim_v) if isinstance(row.op, Attention) else None

@@ -1,4 +1,4 @@
-"""Another package's model of dense products beside ours, on the same measured rows."""
+"""Compares another package's model of dense products with ours, on the same measured rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from projector.kernels import backends
 
 @dataclass(frozen=True)
 class Beside:
-    """Mean absolute relative errors over the ``rows`` of a class that ``backend`` prices too: ``ours`` (held out where the
-    score is), ``theirs``, both again over products of training (``large``), and the geometric mean of theirs over
-    measured."""
+    """The mean absolute relative errors over the ``rows`` of a class that ``backend`` prices too: ``ours`` (held out
+    where the score is), ``theirs``, both again over products of training (``large``), and the geometric mean of theirs
+    over measured."""
 
     cls: Class
     rows: int
@@ -32,12 +32,12 @@ class Beside:
 
 
 def compared(score: Score, backend: str) -> list[Beside]:
-    """A line a class of dense products on a GPU that ``backend`` knows. Raises ``InputError`` where its package is
-    missing."""
+    """Returns a line for each class of dense products on a GPU that ``backend`` knows. Raises ``InputError`` where its
+    package is missing."""
     factory = backends.factory(backend)
     held_out = score.error("heldout")
     ours = np.abs(held_out if np.isfinite(held_out).any() else score.error("shipped"))
-    made = []
+    lines = []
     for cls, members in score.members(class_of).items():
         if cls.kind != "gemm":
             continue
@@ -56,7 +56,7 @@ def compared(score: Score, backend: str) -> list[Beside]:
         large = both & (score.flops[members] >= LARGE)
         if both.any():
             wrong = np.abs(ratio - 1)
-            made.append(
+            lines.append(
                 Beside(
                     cls=cls,
                     rows=int(both.sum()),
@@ -67,7 +67,7 @@ def compared(score: Score, backend: str) -> list[Beside]:
                     bias=math.exp(np.log(ratio[both]).mean()),
                 )
             )
-    return made
+    return lines
 
 
 def _mean(errors: Array, which: npt.NDArray[np.bool_]) -> float:

@@ -1,6 +1,5 @@
-"""Fit all classes of a GPU on its measured tables, and write their constants into its efficiency file, keeping what was
-not fitted.
-"""
+"""Fits all classes of a GPU on its measured tables, and writes their constants into its efficiency file, keeping the
+parameters that were not fitted."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
 FOLDER = Path(__file__).resolve().parents[2] / "projector" / "hardware" / "efficiency"
-# The best-measured device of an architecture speaks for its siblings in all but BF16 GEMMs, where each board's power
-# decides.
+# The best-measured device of an architecture gives its siblings all constants but those of BF16 GEMMs, which depend on
+# each board's power.
 REFERENCE = {
     "a100_pcie_80gb": "ampere",
     "h100_sxm": "hopper",
@@ -40,7 +39,7 @@ REFERENCE = {
     "mi300x": "gfx942",
     "mi355x": "gfx950",
 }
-FEW, WORST = 12, 0.2  # a fit of fewer rows than FEW with a held-out error above WORST is worth less than its prior
+FEW, WORST = 12, 0.2  # a fit of fewer rows than FEW with a held-out error above WORST is dropped for its prior
 
 KINDS: dict[str, Callable[[Sequence[Measured]], list[Set]]] = {
     "gemm": sets.gemm,
@@ -52,7 +51,7 @@ KINDS: dict[str, Callable[[Sequence[Measured]], list[Set]]] = {
 
 @dataclass(frozen=True)
 class Fitted:
-    """One class of kernels: its rows, the fit, and whether the fit is worth more than the prior (``kept``)."""
+    """One class of kernels: its rows, the fit, and whether the fit replaces the prior (``kept``)."""
 
     rows: tuple[Measured, ...]
     outcome: Outcome
@@ -60,17 +59,17 @@ class Fitted:
 
 
 def fit_gpu(name: str, rows: Sequence[Measured], kinds: Sequence[str] = tuple(KINDS)) -> list[Fitted]:
-    """Every class of the GPU that ``rows`` can fit, in order; later ones stand on the constants of earlier ones."""
+    """Fits every class of the GPU for which ``rows`` suffice, in order; later ones use the constants of earlier ones."""
     device, base = catalogue_gpu(name), unfitted(name)
-    found: dict[str, Parameter] = {}
-    made = []
+    constants: dict[str, Parameter] = {}
+    fits = []
     for kind in kinds:
-        for each in KINDS[kind](rows):
-            outcome = fit(each, device, Efficiency(gpu=name, parameters={**base.parameters, **found}))
-            kept = len(each.rows) >= FEW or float(np.abs(outcome.heldout).mean()) <= WORST
-            found.update(outcome.values if kept else {})
-            made.append(Fitted(each.rows, outcome, kept))
-    return made
+        for data in KINDS[kind](rows):
+            outcome = fit(data, device, Efficiency(gpu=name, parameters={**base.parameters, **constants}))
+            better = len(data.rows) >= FEW or float(np.abs(outcome.heldout).mean()) <= WORST
+            constants.update(outcome.values if better else {})
+            fits.append(Fitted(data.rows, outcome, better))
+    return fits
 
 
 def calibrate(
@@ -80,36 +79,35 @@ def calibrate(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> list[tuple[str, list[Fitted]]]:
-    """Fit these GPUs (all that have tables where none is named) and write their files; ``progress(done, total)`` is called
-    after each GPU.
-
-    Raises ``InputError`` for a file that cannot be written; a file is replaced whole or not at all.
-    """
+    """Fits these GPUs (all that have tables where none is named) and writes their files; ``progress(done, total)`` is
+    called after each GPU. Raises ``InputError`` for a file that cannot be written; a file is replaced whole or not at
+    all."""
     chosen = list(names) or measured_gpus()
     fits = of_each(_fit_folder, chosen, [tuple(kinds)] * len(chosen), jobs, progress)
-    made = list(zip(chosen, fits, strict=True))
+    by_gpu = list(zip(chosen, fits, strict=True))
     if write:
-        for name, fitted in made:
-            _write(name, kinds, {k: p for each in fitted if each.kept for k, p in each.outcome.values.items()})
-    return made
+        for name, fitted in by_gpu:
+            _write(name, kinds, {k: p for fit in fitted if fit.kept for k, p in fit.outcome.values.items()})
+    return by_gpu
 
 
 def of_each(
     function: Callable[[str, P], T], names: Sequence[str], parts: Sequence[P], jobs: int, progress: Progress | None
 ) -> list[T]:
-    """``function`` of every GPU and its part, in as many processes as ``jobs``; ``progress(done, total)`` after each."""
-    found = []
+    """Returns ``function`` of every GPU and its part, from up to ``jobs`` processes; ``progress(done, total)`` after
+    each."""
+    results = []
     most = min(jobs, len(names))
     with ProcessPoolExecutor(max_workers=most) if most > 1 else nullcontext() as pool:
-        for each in (map if pool is None else pool.map)(function, names, parts):
-            found.append(each)
+        for result in (map if pool is None else pool.map)(function, names, parts):
+            results.append(result)
             if progress:
-                progress(len(found), len(names))
-    return found
+                progress(len(results), len(names))
+    return results
 
 
 def measured_gpus() -> list[str]:
-    """GPUs with a folder of tables. Raises ``InputError`` where there is no such folder."""
+    """Returns the GPUs with a folder of tables. Raises ``InputError`` where there is no such folder."""
     folder = tables_dir()
     if folder is None:
         raise InputError([Problem("measured/kernels", "", "no such folder", "kernel tables, one folder a GPU")])
@@ -128,12 +126,12 @@ def _write(name: str, kinds: Sequence[str], fitted: Mapping[str, Parameter]) -> 
 
 
 def is_shared(key: str) -> bool:
-    """Whether a constant speaks for relatives of the GPU that it was fitted on: not in BF16 GEMMs, which power decides."""
+    """Tells whether a constant is valid for relatives of its GPU: not in BF16 GEMMs, which power decides."""
     return not (key.startswith("gemm.") and key.endswith(".bf16"))
 
 
 def unfitted(name: str) -> Efficiency:
-    """The GPU's parameters without those of an earlier run, so that a fit does not start from its own result."""
+    """Returns the GPU's parameters without those of an earlier run, so that a fit does not start from its own result."""
     earlier = {k for stem in (name, REFERENCE.get(name, name)) for k, p in stored(stem).items() if p.kind == "fitted"}
     return Efficiency(gpu=name, parameters={k: p for k, p in load(name).parameters.items() if k not in earlier})
 
@@ -144,9 +142,9 @@ def stored(stem: str) -> Mapping[str, Parameter]:
 
 
 def store(name: str, fitted: Mapping[str, Parameter], kinds: Sequence[str] = tuple(KINDS)) -> None:
-    """Write the fitted rows of one file beside those that were written by hand and those of other kinds than ``kinds``."""
-    of_these = tuple(f"{kind}." for kind in kinds)
-    kept = {k: p for k, p in stored(name).items() if p.kind != "fitted" or not k.startswith(of_these)}
+    """Writes the fitted rows of one file beside those that were written by hand and those of other kinds than ``kinds``."""
+    stems = tuple(f"{kind}." for kind in kinds)
+    others = {k: p for k, p in stored(name).items() if p.kind != "fitted" or not k.startswith(stems)}
     if not fitted:
         return
     path = FOLDER / f"{name}.yaml"
@@ -154,11 +152,11 @@ def store(name: str, fitted: Mapping[str, Parameter], kinds: Sequence[str] = tup
         '# Rows of kind "fitted" are written by `harness calibrate --kernels`; all others by hand, and kept by it.',
         "parameters:",
     ]
-    for key, p in sorted({**fitted, **kept}.items()):
+    for key, p in sorted({**fitted, **others}.items()):
         cell = {name: getattr(p, name) for name in FIELDS}
-        said = {"unit": named_unit(key), "scored": False}
+        usual = {"unit": named_unit(key), "scored": False}
         text = yaml.safe_dump(
-            {k: v for k, v in cell.items() if v is not None and v != said.get(k)},
+            {k: v for k, v in cell.items() if v is not None and v != usual.get(k)},
             default_flow_style=True,
             width=10_000,
             sort_keys=False,

@@ -1,8 +1,6 @@
-"""Scores the collective model on measured collectives.
-
-A figure is compared as it was taken: with the algorithm that its source forced, and with the host time that its way of
-timing holds (:data:`HOSTS`), since the model's seconds are those of the device.
-"""
+"""Scores the collective model on measured collectives. A figure is compared as it was taken: with the algorithm that its
+source forced, and with the host time that its way of timing holds (:data:`HOSTS`), since the model's seconds are those
+of the device."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ LARGE = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Host time of a way of timing: ``call`` seconds before every call, ``launch`` a device from one host thread."""
+    """The host time in a way of timing: ``call`` seconds before every call, ``launch`` a device from one host thread."""
 
     call: float = 0.0
     launch: float = 0.0
@@ -46,9 +44,8 @@ HOSTS: Mapping[str, Host] = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A record and the model's answer in seconds. ``strange``: the answer for a fabric without a table (:func:`strange`).
-    ``limit``: an acceptance threshold, so an upper bound only.
-    """
+    """A record and the model's answer in seconds. ``strange``: the answer for a fabric without a table
+    (:func:`strange`). ``limit``: the record is an acceptance threshold, so an upper bound only."""
 
     record: CollectiveRecord
     seconds: float
@@ -73,15 +70,14 @@ class Figure:
 
     @property
     def origin(self) -> str:
-        """The repository or paper of the source, without revision and place in it."""
+        """Returns the repository or paper of the source, without revision and place in it."""
         return self.record.source.split("@")[0].split(" ")[0].split("#")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Absolute errors of one fabric and size class (at least 1 MiB, or below). ``strange``: the median without its
-    table, ``bias`` the median signed error of that.
-    """
+    """The absolute errors of one fabric and size class (at least 1 MiB, or below). ``strange``: the median error without
+    the fabric's table, ``bias`` the median signed error without that table."""
 
     fabric: str
     large: bool
@@ -93,7 +89,7 @@ class Level:
 
 
 def score(records: Iterable[CollectiveRecord]) -> tuple[Figure, ...]:
-    """Every record beside what the model says of it."""
+    """Returns every record beside the seconds that the model gives it."""
     records = tuple(records)
     clusters = {name: catalogue.cluster(name) for name in {record.cluster for record in records}}
     unknown = {name: strange(cluster) for name, cluster in clusters.items()}
@@ -101,12 +97,12 @@ def score(records: Iterable[CollectiveRecord]) -> tuple[Figure, ...]:
 
 
 def strange(cluster: Cluster) -> Cluster:
-    """The cluster as one of a fabric that no table covers: lines and topology as stated, no share of its architecture's
-    links or its network's technology, and the hop of its GPU's usual network. Token kernels keep their shares.
-    """
+    """Returns the cluster as one of a fabric that no table covers: lines and topology as stated, no share of its
+    architecture's links or its network's technology, and the hop of its GPU's usual network. Token kernels keep their
+    shares."""
     library = sections()[LIBRARY[cluster.gpu.vendor]]
-    own = (name for name in sections().get(architecture(cluster), {}) if name.startswith("link."))
-    shares = {name: (library.get(name) or library["link.intra"]).value for name in own}
+    links = (name for name in sections().get(architecture(cluster), {}) if name.startswith("link."))
+    shares = {name: (library.get(name) or library["link.intra"]).value for name in links}
     usual = catalogue.cluster(cluster.gpu.name).inter.latency
     return replace(
         cluster, inter=replace(cluster.inter, technology="", latency=usual), overrides={**shares, **cluster.overrides}
@@ -114,7 +110,7 @@ def strange(cluster: Cluster) -> Cluster:
 
 
 def projected(record: CollectiveRecord, cluster: Cluster) -> float:
-    """Seconds that the model gives a record on a cluster, host time of its condition included."""
+    """Returns the seconds that the model gives a record on a cluster, host time of its condition included."""
     shape = GroupShape(record.gpus, record.gpus // record.nodes)
     if record.kind == LOW_LATENCY:
         return dispatch.low_latency_seconds(network(shape, cluster), record.bytes)
@@ -123,40 +119,38 @@ def projected(record: CollectiveRecord, cluster: Cluster) -> float:
         return dispatch.seconds(network(shape, cluster), inside, record.nodes_bytes or 0.0, record.sms)
     try:
         device = float(seconds_of(record.kind, record.bytes, shape, cluster, algorithm=record.algorithm))
-    except InputError:  # the source forced what this group cannot run, so that the library chose
+    except InputError:  # this group cannot run the algorithm that the source forced, so that the library chose
         device = float(seconds_of(record.kind, record.bytes, shape, cluster))
     return HOSTS.get(record.condition, Host()).seconds(device, shape.most)
 
 
 def levels(found: Iterable[Figure]) -> tuple[Level, ...]:
-    """Median and worst absolute error by fabric and size class; thresholds are left out."""
+    """Returns the median and worst absolute error by fabric and size class; thresholds are left out."""
     groups = grouped(((figure.fabric, figure.record.bytes >= LARGE), figure) for figure in _measured(found))
-    return tuple(_level(*key, alike) for key, alike in sorted(groups.items()))
+    return tuple(_level(*key, figures) for key, figures in sorted(groups.items()))
 
 
-def _level(fabric: str, large: bool, alike: list[Figure]) -> Level:
-    errors, unknown = [abs(f.error) for f in alike], [f.strange_error for f in alike]
+def _level(fabric: str, large: bool, figures: list[Figure]) -> Level:
+    errors, unknown = [abs(f.error) for f in figures], [f.strange_error for f in figures]
     return Level(
-        fabric, large, len(alike), median(errors), max(errors), median(abs(e) for e in unknown), median(unknown)
+        fabric, large, len(figures), median(errors), max(errors), median(abs(e) for e in unknown), median(unknown)
     )
 
 
 def held_out(found: Iterable[Figure]) -> dict[tuple[str, bool, str], float]:
-    """Median absolute error of each source after one factor a fabric and size class, fitted to the *other* sources.
-
-    Only where there are several. A level that rests on a constant fitted to one source falls apart here.
-    """
+    """Returns the median absolute error of each source after one factor a fabric and size class, fitted to the *other*
+    sources, where there are several. A level that rests on a constant fitted to one source shows a large error here."""
     groups: dict[tuple[str, bool], dict[str, list[float]]] = {}
     for figure in _measured(found):
         by_source = groups.setdefault((figure.fabric, figure.record.bytes >= LARGE), {})
         by_source.setdefault(figure.origin, []).append(math.log1p(figure.error))
     result = {}
     for (fabric, large), by_source in groups.items():
-        for source, own in by_source.items():
+        for source, errors in by_source.items():
             others = [error for name, part in by_source.items() if name != source for error in part]
             if others:
                 bias = median(others)
-                result[fabric, large, source] = median(abs(math.expm1(error - bias)) for error in own)
+                result[fabric, large, source] = median(abs(math.expm1(error - bias)) for error in errors)
     return result
 
 

@@ -1,7 +1,5 @@
-"""Measured collectives: ``measured/collectives/<cluster>.csv``, and what nccl-tests printed.
-
-One row is one collective at one size; columns are described in ``measured/collectives/README.md``.
-"""
+"""Reads and writes measured collectives: ``measured/collectives/<cluster>.csv``, and the output of nccl-tests. One row
+is one collective at one size; columns are described in ``measured/collectives/README.md``."""
 
 from __future__ import annotations
 
@@ -23,11 +21,9 @@ CONDITIONS = ("nccl-tests", "one host thread", "torch.distributed", "threshold",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveRecord:
-    """One figure. ``bytes`` as the collective model counts them; ``nodes_bytes``: of token kernels, what leaves the node.
-
-    ``algorithm``: forced on the library, or empty; ``sms``: multiprocessors of a token kernel, where stated;
-    ``condition``: one of :data:`CONDITIONS`.
-    """
+    """One measured time of a collective. ``bytes`` as the collective model counts them; ``nodes_bytes``: bytes of a
+    token kernel that leave the node. ``algorithm``: forced on the library, or empty; ``sms``: multiprocessors of a token
+    kernel, where stated; ``condition``: one of :data:`CONDITIONS`."""
 
     cluster: str
     kind: str
@@ -47,9 +43,9 @@ COLUMNS = tuple(field.name for field in fields(CollectiveRecord) if field.name !
 
 
 def read(folder: Path) -> tuple[CollectiveRecord, ...]:
-    """Every record of a folder of tables. Raises InputError with every mistake in them."""
+    """Returns every record of a folder of tables. Raises InputError with every mistake in them."""
     problems: list[Problem] = []
-    found: list[CollectiveRecord] = []
+    records: list[CollectiveRecord] = []
     for path in sorted(folder.glob("*.csv")):
         columns, rows = csv_file.read(path, _WHAT)
         if columns != COLUMNS:
@@ -57,18 +53,18 @@ def read(folder: Path) -> tuple[CollectiveRecord, ...]:
             continue
         for number, row in enumerate(rows, 2):
             try:
-                found.append(_record(path.stem, row))
+                records.append(_record(path.stem, row))
             except (ValueError, TypeError) as error:
                 problems.append(Problem(f"{path}:{number}", "row", str(error), "a record (README.md)"))
     raise_all(problems)
-    return tuple(found)
+    return tuple(records)
 
 
 def read_tests(paths: Iterable[Path], cluster: str = "") -> tuple[CollectiveRecord, ...]:
-    """Every time that nccl-tests or rccl-tests printed, on ``cluster`` (default: the usual one of the device that a test
-    names). Raises InputError with every mistake in the texts, and for a device that is not known."""
+    """Returns every time that nccl-tests or rccl-tests printed, on ``cluster`` (default: the usual one of the device
+    that a test names). Raises InputError with every mistake in the texts, and for a device that is not known."""
     tests = nccl_tests.read(paths)
-    on = [cluster or nccl_tests.usual_cluster([swept]) for swept in tests]
+    clusters = [cluster or nccl_tests.usual_cluster([swept]) for swept in tests]
     return tuple(
         CollectiveRecord(
             cluster=name,
@@ -81,13 +77,13 @@ def read_tests(paths: Iterable[Path], cluster: str = "") -> tuple[CollectiveReco
             condition="one host thread" if swept.one_thread else "nccl-tests",
             source=swept.where.rpartition(":")[0],
         )
-        for swept, name in zip(tests, on, strict=True)
+        for swept, name in zip(tests, clusters, strict=True)
         for nbytes, seconds in swept.seconds
     )
 
 
 def text(records: Iterable[CollectiveRecord]) -> str:
-    """One table, sorted by source, kind and size."""
+    """Returns one table, sorted by source, kind and size."""
     ordered = sorted(records, key=lambda r: (r.source, r.kind, r.gpus, r.algorithm, r.bytes, r.time_us))
     return csv_file.text(COLUMNS, *([_cell(getattr(record, name)) for name in COLUMNS] for record in ordered))
 

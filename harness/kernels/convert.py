@@ -1,4 +1,4 @@
-"""A row of a third-party kernel table as cells of this project's own tables (``measured/kernels/README.md``).
+"""Converts a row of a third-party kernel table to cells of this project's own tables (``measured/kernels/README.md``).
 
 Third-party columns: ``source, gpu, dtype, op, m, n, k, batch, layout, out_dtype, accumulate, library, kernel, metric,
 value, tflops, time_us, notes``; attention: ``seq_q, seq_k, heads_q, heads_kv, head_dim_qk, head_dim_v, causal,
@@ -16,13 +16,13 @@ from projector.dataclass import dataclass
 from projector.errors import Problem
 from projector.hardware.types import Gpu
 
-# One row of a CSV under validation: every wrong cell is remembered as a problem, so that all are reported at once.
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of one row by column name, the place of the row, and the list that problems are added to."""
+    """One row of a CSV under validation: cells by column name, the place of the row, and the list to which every wrong
+    cell adds a problem, so that all are reported at once."""
 
     raw: Mapping[str, str]
     where: str
@@ -32,7 +32,7 @@ class Cells:
         return (self.raw.get(name) or "").strip()
 
     def count(self, name: str, default: int | None = None) -> int:
-        """A whole number of at least 1. Without a ``default`` an empty cell is a problem as well."""
+        """Returns a whole number of at least 1. Without a ``default`` an empty cell is a problem as well."""
         text = self[name]
         if not text and default is not None:
             return default
@@ -42,15 +42,15 @@ class Cells:
         return int(value)
 
     def positive(self, name: str) -> float | None:
-        """A number above zero; None where the cell is empty."""
+        """Returns a number above zero; None where the cell is empty."""
         if not self[name]:
             return None
         value = _float(self[name])
         return value if value is not None and value > 0.0 else self.wrong(name, "a positive number")
 
     def flag(self, name: str) -> bool:
-        found = _FLAGS.get(self[name].lower())
-        return bool(self.wrong(name, "True or False")) if found is None else found
+        value = _FLAGS.get(self[name].lower())
+        return bool(self.wrong(name, "True or False")) if value is None else value
 
     def wrong(self, name: str, expected: str) -> float:
         self.problems.append(Problem(self.where, name, self[name], expected))
@@ -71,7 +71,7 @@ COLUMNS: Mapping[str, Sequence[str]] = WORDS["columns"]
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """``kind`` and the ``cells`` of the table of that kind; ``quantised``: the time holds casts of the operands too."""
+    """A row as ``kind`` and ``cells`` of that kind's table; ``quantised``: the time holds casts of the operands too."""
 
     kind: str
     cells: Mapping[str, str]
@@ -79,13 +79,13 @@ class Converted:
 
 
 def kind_of(op: str) -> str | None:
-    """``gemm``, ``gemm_step`` (forward and both gradients in one time), ``attention``, ``grouped``, or None."""
-    found: str | None = WORDS["kinds"].get(op)
-    return found
+    """Returns ``gemm``, ``gemm_step`` (forward and both gradients in one time), ``attention``, ``grouped``, or None."""
+    kind: str | None = WORDS["kinds"].get(op)
+    return kind
 
 
 def convert(row: Cells, gpu: Gpu) -> Converted | str:
-    """The row in this project's terms, or the reason why no model here covers it. Wrong cells go to ``row.problems``."""
+    """Returns the row in this project's terms, or why no model here covers it. Wrong cells go to ``row.problems``."""
     kind = kind_of(row["op"])
     if kind is None:
         known = (str(r) for mark, r in WORDS["no_model"].items() if row["op"].startswith(mark))
@@ -98,8 +98,8 @@ def convert(row: Cells, gpu: Gpu) -> Converted | str:
     ceiling = families.unusable(row.raw)
     if ceiling is not None:
         return ceiling
-    made = _MAKE[kind](row, gpu)
-    return made if isinstance(made, str) else Converted(kind, made, "quantization" in row["notes"])
+    cells = _MAKE[kind](row, gpu)
+    return cells if isinstance(cells, str) else Converted(kind, cells, "quantization" in row["notes"])
 
 
 def _gemm(row: Cells, gpu: Gpu) -> dict[str, str] | str:
@@ -165,8 +165,8 @@ def _attention(row: Cells, gpu: Gpu) -> dict[str, str] | str:
 def _grouped(row: Cells, _: Gpu) -> dict[str, str] | str:
     layout: str = WORDS["grouped_layouts"][row["op"].removeprefix("grouped_gemm_")]
     groups, wide, deep = row.count("num_groups"), row.count("n"), row.count("k")
-    each, whole = row.positive("m_per_group"), row.positive("m_total")
-    rows = int(groups * each) if each else int(whole or 0)
+    per_group, total = row.positive("m_per_group"), row.positive("m_total")
+    rows = int(groups * per_group) if per_group else int(total or 0)
     if rows < 1:
         return "no rows stated"
     time = _time(row, 2.0 * rows * wide * deep)
@@ -192,7 +192,7 @@ def _grouped(row: Cells, _: Gpu) -> dict[str, str] | str:
 
 
 def _time(row: Cells, work: float) -> str | None:
-    """Microseconds as text of six digits: as stated, else from the rate, else from what the source printed."""
+    """Returns microseconds as text of six digits: as stated, else from the rate, else from the source's value."""
     time, rate = row.positive("time_us"), row.positive("tflops")
     if time is None and rate is None and row["metric"] in ("time_us", "tflops"):
         value = row.positive("value")

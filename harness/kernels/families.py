@@ -1,8 +1,6 @@
-"""What the words of a third-party kernel table mean here: library, operand type, scale scheme, tile and condition.
-
-One place for these rules, with ``words.yaml`` beside it: the importer of ``measured/kernels`` and the reader of any table
-both use them.
-"""
+"""Translates the words of a third-party kernel table: library, operand type, scale scheme, tile and condition. One place
+for these rules, with ``words.yaml`` beside it: the importer of ``measured/kernels`` and the reader of any table both use
+them."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ _FOLDERS = re.compile(r"(aiter/configs/model_configs/|aiter/configs/|configs/sys
 
 
 def family(library: str) -> str:
-    """The family of a library's name; a name that no rule knows is a family of its own."""
+    """Returns the family of a library's name; a name that no rule knows is a family of its own."""
     low = library.lower()
     return known_library(library) or re.sub(r"[^a-z0-9]+", "_", low).strip("_") or "unnamed"
 
@@ -32,25 +30,24 @@ def known_library(library: str) -> str | None:
 
 
 def gemm_family(raw: Raw, vendor: str) -> str:
-    """The family of a GEMM: weights shuffled beforehand into the order of the matrix unit are another kernel class."""
-    return _on(family(raw["library"]), vendor) + ("_preshuffled" if "b_preshuffled" in raw["notes"] else "")
+    """Returns the family of a GEMM: weights shuffled beforehand into the matrix unit's order are another class."""
+    return _on_vendor(family(raw["library"]), vendor) + ("_preshuffled" if "b_preshuffled" in raw["notes"] else "")
 
 
 def attention_family(raw: Raw, vendor: str, arch: str) -> str:
-    """The family of an attention kernel; TransformerEngine picks FlashAttention-2 on Ampere and cuDNN on its
-    successors (its documentation, attention back ends), CK on AMD.
-    """
+    """Returns the family of an attention kernel; TransformerEngine picks FlashAttention-2 on Ampere and cuDNN on its
+    successors (its documentation, attention back ends), CK on AMD."""
     if "transformerengine" in raw["library"].lower():
         return "ck" if vendor == "amd" else "fa2" if arch == "ampere" else "cudnn"
-    return _on(family(raw["library"]), vendor)
+    return _on_vendor(family(raw["library"]), vendor)
 
 
-def _on(name: str, vendor: str) -> str:
+def _on_vendor(name: str, vendor: str) -> str:
     return str(WORDS["on_amd"].get(name, name)) if vendor == "amd" else name
 
 
 def backend(library: str) -> str:
-    """How the experts of a grouped GEMM are launched: ``fused`` in one kernel, one by one, or on several streams."""
+    """Returns how the experts of a grouped GEMM are launched: ``fused`` in one kernel, one by one, or on streams."""
     low = library.lower()
     if any(mark in low for mark in WORDS["fused"]):
         return "fused"
@@ -58,9 +55,9 @@ def backend(library: str) -> str:
 
 
 def tile_of(kernel: str) -> str:
-    """Rows x columns (x depth) of the macro-tile in a kernel's name, empty where the name has none."""
-    found = _TILE.search(re.sub(r"_1x128x128_|_0x0x8x4x[0-9x]*_", "_", kernel))
-    return next((part for part in found.groups() if part), "") if found else ""
+    """Returns rows x columns (x depth) of the macro-tile in a kernel's name, empty where the name has none."""
+    match = _TILE.search(re.sub(r"_1x128x128_|_0x0x8x4x[0-9x]*_", "_", kernel))
+    return next((part for part in match.groups() if part), "") if match else ""
 
 
 def split_of(kernel: str) -> str:
@@ -75,7 +72,7 @@ def dtype_of(raw: Raw) -> str:
 
 
 def scaling_of(raw: Raw) -> str:
-    """How 8- and 4-bit operands are scaled: notes say it; FP8 without a word is scaled by tensor."""
+    """Returns how 8- and 4-bit operands are scaled, as the notes say; FP8 is scaled by tensor where they do not."""
     notes, kind = raw["notes"].lower(), dtype_of(raw)
     if kind == "fp8":
         if "block" in notes or "block" in raw["library"].lower() or "1x128" in notes:
@@ -85,12 +82,12 @@ def scaling_of(raw: Raw) -> str:
 
 
 def provenance(raw: Raw) -> str:
-    """The source, without the folders of a repository that every row of it shares."""
+    """Returns the source without the folders that all rows of a repository share."""
     return _FOLDERS.sub("", raw["source"])
 
 
 def condition(raw: Raw) -> str:
-    """How a time was taken, as far as source and notes tell."""
+    """Returns how a time was taken, as far as source and notes tell."""
     notes, source = raw["notes"], raw["source"]
     if "SimuMax" in source:
         return "framework average"
@@ -102,5 +99,5 @@ def condition(raw: Raw) -> str:
 
 
 def unusable(raw: Raw) -> str | None:
-    """Why a figure is no measurement of its shape, or None."""
+    """Returns why a figure is no measurement of its shape, or None."""
     return next((str(reason) for mark, reason in WORDS["unusable"].items() if mark in raw["notes"]), None)

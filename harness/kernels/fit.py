@@ -1,8 +1,8 @@
-"""Fit the constants of one kernel class on measured rows, and say how far off the fit is on rows that it did not see.
+"""Fits the constants of one kernel class on measured rows, and says how far off the fit is on rows that it did not see.
 
-Few parameters per class, robust loss on log time, a weak pull to the prior. Whole groups of rows (for GEMMs all rows
-of one (n, k)) are left out in turn; ``low`` and ``high`` of a parameter are its value ± two jackknife standard errors
-over the same folds. Deterministic: seeds are fixed. Needs scipy, imported where it is used.
+Few parameters per class, robust loss on log time, a weak pull to the prior. Whole groups of rows (for GEMMs all rows of
+one (n, k)) are left out in turn; ``low`` and ``high`` of a parameter are its value ± two jackknife standard errors over
+the same folds. Deterministic: seeds are fixed. Needs scipy, imported where it is used.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from projector.parameter import Parameter
 Array = npt.NDArray[np.float64]
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-# Microseconds that a few small kernels can take on a device; figures timed through a framework hold more.
+# Most microseconds of a launch on a device; larger figures, timed through a framework, hold host time.
 HOST_FREE = 12.0
 # Tables of serving libraries are mostly tiny shapes; the step of a training run is made of large ones.
-TRAINING, SERVING = 1e10, 0.3  # FLOP from which a row counts in full, and what a smaller one counts
-PULL = 0.02  # of a parameter to its prior, over its whole range, as a log error of every row
+TRAINING, SERVING = 1e10, 0.3  # FLOP from which a row weighs 1, and the weight of a smaller one
+PULL = 0.02  # weight of a parameter's distance from its prior, over its whole range, as a log error of every row
 ROWS = 700  # per fit; a table of 15 000 neighbours carries no more information
 
 
-#: Of a parameter: prior, lowest, highest.
+#: Prior, lowest and highest value of a parameter.
 Bounds = tuple[float, float, float]
 
 
 def group_of(op: ComputeOp) -> tuple[object, ...]:
-    """Which rows are neighbours, so that none is judged by a fit that saw another. GEMM: the weight (n, k) or (k, n),
-    whatever m, layout and batch. Attention: lengths, heads and width, masked or not. Grouped: the weight and the number of
-    experts. Streams: kind and size."""
+    """Returns the group of an operator: rows of one group are neighbours, and none is judged by a fit that saw another.
+    GEMM: the weight (n, k) or (k, n), whatever m, layout and batch. Attention: lengths, heads and width, masked or not.
+    Grouped: the weight and the number of experts. Streams: kind and size."""
     if isinstance(op, Gemm):
         return (min(op.n, op.k), max(op.n, op.k))
     if isinstance(op, Attention):
@@ -54,14 +54,14 @@ def group_of(op: ComputeOp) -> tuple[object, ...]:
 
 
 def places(rows: Sequence[T], key: Callable[[T], K]) -> dict[K, list[int]]:
-    """Places of the rows by a key, in order of first appearance."""
+    """Returns the places of the rows by a key, in order of first appearance."""
     return grouped((key(row), i) for i, row in enumerate(rows))
 
 
 @dataclass(frozen=True)
 class Set:
-    """One fit: rows of one kernel class and the keys that its parameters are written to. ``group``: rows of one value are
-    left out together."""
+    """One fit: rows of one kernel class and the keys that its parameters are written to. ``group``: rows of one value
+    are left out together."""
 
     title: str
     rows: tuple[Measured, ...]
@@ -72,9 +72,9 @@ class Set:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``values``: the constants from all rows; ``heldout`` (n,): signed error of each row by the fit that saw none of its
-    group; ``flops`` (n,); ``groups``: how many groups there are (one alone cannot be left out: its error is in-sample).
-    """
+    """The result of a fit. ``values``: the constants from all rows; ``heldout`` (n,): signed error of each row by the
+    fit that saw none of its group; ``flops`` (n,); ``groups``: number of groups (one alone cannot be left out: its error
+    is in-sample)."""
 
     title: str
     values: Mapping[str, Parameter]
@@ -84,23 +84,23 @@ class Outcome:
 
 
 def fit(data: Set, device: Gpu, base: Efficiency) -> Outcome:
-    """Constants of the set's keys over ``base``, and the held-out error of every row."""
+    """Fits constants of the set's keys over ``base``, and returns them with the held-out error of every row."""
     times = np.array([row.seconds for row in data.rows])
     groups = [data.group(row) for row in data.rows]
     fold = folds_of(groups)
     values = solve(data, times, np.arange(len(times)), device, base)
-    heldout, found = np.zeros(len(times)), []
+    heldout, refits = np.zeros(len(times)), []
     for number in range(fold.max() + 1):
-        kept, left = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        found.append(solve(data, times, kept if len(kept) else left, device, base, near=values))
-        heldout[left] = predict(data, found[-1], left, device, base) / times[left] - 1.0
+        others, out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        refits.append(solve(data, times, others if len(others) else out, device, base, near=values))
+        heldout[out] = predict(data, refits[-1], out, device, base) / times[out] - 1.0
     flops = np.array([getattr(row.op, "flops", 0.0) for row in data.rows])
-    made = parameters(data, values, np.array(found), heldout, len(set(groups)))
-    return Outcome(data.title, made, heldout, flops, len(set(groups)))
+    constants = parameters(data, values, np.array(refits), heldout, len(set(groups)))
+    return Outcome(data.title, constants, heldout, flops, len(set(groups)))
 
 
 def folds_of(groups: Sequence[object]) -> npt.NDArray[np.intp]:
-    """The fold of each row, (n,): at most five, every group whole in one of them, the same for the same groups."""
+    """Returns the fold of each row, (n,): at most five, every group whole in one of them, the same for the same groups."""
     order = {g: i for i, g in enumerate(sorted(set(groups), key=repr))}
     label = np.array([order[g] for g in groups])
     fold: npt.NDArray[np.intp] = np.random.default_rng(7).permutation(len(order))[label] % min(5, len(order))
@@ -121,7 +121,7 @@ def _model(data: Set, values: Array, device: Gpu, base: Efficiency) -> Simulated
 def solve(
     data: Set, times: Array, which: npt.NDArray[np.intp], device: Gpu, base: Efficiency, near: Array | None = None
 ) -> Array:
-    """Values of the keys that fit the rows ``which`` best; ``near``: of all rows, a start beside the prior."""
+    """Returns values of the keys that fit the rows ``which`` best; ``near``: the fit of all rows, a second start."""
     if len(which) > ROWS:
         which = np.random.default_rng(1).choice(which, ROWS, replace=False)
     prior, low, high = np.array(list(data.keys.values())).T
@@ -138,18 +138,18 @@ def solve(
 
     from scipy.optimize import least_squares
 
-    # the waves blend and the tile penalty trade against each other: more than one valley, so more than one start
+    # The waves blend and the tile penalty trade against each other: several minima, so several starts.
     middle = [np.full(len(start), 0.5), np.clip(1.0 - start, 0.1, 0.9)]
     starts = [start, *(middle if near is None else [np.clip((near - low) / (high - low), 0.0, 1.0)])]
     tries = [
         least_squares(residual, first, bounds=(0, 1), loss="soft_l1", f_scale=0.05, diff_step=1e-3, max_nfev=40)
         for first in starts
     ]
-    return np.asarray(low + (high - low) * min(tries, key=lambda one: float(one.cost)).x)
+    return np.asarray(low + (high - low) * min(tries, key=lambda solution: float(solution.cost)).x)
 
 
 def parameters(data: Set, values: Array, folds: Array, heldout: Array, groups: int) -> dict[str, Parameter]:
-    """The constants with their standard errors (jackknife over the folds; ``low`` and ``high`` are two of them away)."""
+    """Returns the constants with standard errors (jackknife over the folds); ``low`` and ``high`` are two of them away."""
     error = np.sqrt((len(folds) - 1) / len(folds) * ((folds - folds.mean(axis=0)) ** 2).sum(axis=0))
     origin = ", ".join(sorted({row.source.split(" ")[0] for row in data.rows})[:3])
     how = "held-out" if groups > 1 else "in-sample"  # one group alone cannot be left out

@@ -1,4 +1,4 @@
-"""Modelled times of table rows under given efficiency parameters."""
+"""Models the times of table rows with given efficiency parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STEMS = {"gemm": "gemm.loop", "gemm_step": "gemm.loop", "attention": "attention
 
 
 def seconds(rows: Sequence[Row], efficiency: Efficiency) -> Array:
-    """Seconds of each row of one GPU, (n,), each by the constants of its own family."""
+    """Returns the seconds of each row of one GPU, (n,), each by the constants of its own family."""
     out = np.zeros(len(rows))
     for family, members in places(rows, lambda row: row.measured.family).items():
         device = catalogue_gpu(rows[members[0]].gpu)
@@ -29,7 +29,7 @@ def seconds(rows: Sequence[Row], efficiency: Efficiency) -> Array:
 
 
 def constants_of(row: Row, efficiency: Efficiency) -> str:
-    """Which constants a row's model stands on: ``fitted`` for its class, ``general`` fitted ones of its type, ``prior``."""
+    """Returns which constants price a row: ``fitted`` for its class, ``general`` fitted ones of its type, ``prior``."""
     if row.kind == "stream":
         kind = str(getattr(row.measured.op, "kind", ""))
         keys = [f"stream.{kind}", "stream"]
@@ -41,16 +41,16 @@ def constants_of(row: Row, efficiency: Efficiency) -> str:
         way = "backward" if getattr(row.measured.op, "backward", False) else "forward"
         keys = _keys(_STEMS[row.kind].format(way=way), row)
     for key in keys:
-        found = efficiency.parameters.get(key)
-        if found is not None:
-            if found.kind != "fitted":
+        parameter = efficiency.parameters.get(key)
+        if parameter is not None:
+            if parameter.kind != "fitted":
                 return "prior"
             return "fitted" if row.kind in ("grouped", "stream") or row.measured.family in key else "general"
     return "prior"
 
 
 def _keys(stem: str, row: Row) -> list[str]:
-    """The keys of a class from the most specific one, as :func:`projector.kernels.constants.pick` looks them up."""
+    """Returns the keys of a class, the most specific first, as :func:`projector.kernels.constants.pick` looks them up."""
     dtypes = [row.dtype, "bf16"] if row.dtype == "fp16" else [row.dtype]
     scalings = [row.scaling] if row.scaling else []
     if row.kind == "attention" and getattr(row.measured.op, "head_dim_qk", 0) != getattr(

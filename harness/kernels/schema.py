@@ -1,8 +1,9 @@
-"""Any kernel table, third-party or our own, as typed rows; what cannot be modelled is a skipped row with its reason.
+"""Reads any kernel table, third-party or our own, as typed rows; a row that cannot be modelled is skipped with its
+reason.
 
 The header says which schema it is: ``gpu`` and ``op`` for third-party tables (see :mod:`harness.kernels.convert`),
-``family`` and the columns of an operator for this project's own (``measured/kernels/README.md``), whose GPU is the
-name of the folder, or stated by the caller.
+``family`` and the columns of an operator for this project's own (``measured/kernels/README.md``), whose GPU is the name
+of the folder, or stated by the caller.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from projector.operators.types import Gemm, Stream
 
 @dataclass(frozen=True)
 class CsvFile:
-    """``columns`` as the header names them; ``rows``: (line in the file, cells by column), blank lines left out."""
+    """A CSV file. ``columns`` as the header has them; ``rows``: (line in the file, cells by column), without blank
+    lines."""
 
     path: Path
     columns: tuple[str, ...]
@@ -40,7 +42,8 @@ class CsvFile:
 
 
 def read_csv(path: Path) -> CsvFile:
-    """Raises ``InputError`` for a file that cannot be read, is no CSV of text, is empty, or has ragged rows (all)."""
+    """Reads a CSV file. Raises ``InputError`` if it cannot be read, is no CSV of text, is empty, or has ragged rows
+    (all)."""
     try:
         reader = csv.reader(io.StringIO(read_text(path, "a CSV table of kernels")), strict=True)
         numbered = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
@@ -69,16 +72,14 @@ _RATES = {"B/s": 1.0, "GB/s": 1e9, "TB/s": 1e12}
 
 
 def stream(row: Mapping[str, str]) -> dict[str, str] | None:
-    """The row's cells, None for an operation that is no kernel of one device's own memory.
-
-    Raises ``ValueError`` for a rate that is no positive number, or one in a unit that this does not know.
-    """
+    """Returns the cells of a row that measures a memory rate; None for an operation that is no kernel of one device's
+    own memory. Raises ``ValueError`` for a rate that is no positive number, or one in an unknown unit."""
     if row["op"] not in WORDS["moves"]:
         return None
     kind, *arrays, array, condition = WORDS["moves"][row["op"]]
     stated = re.search(r"array_bytes=([\d.e+]+)", row.get("params") or "")
     size = float(stated[1]) if stated and array == "babelstream" else float(WORDS["arrays"][array])
-    read, write = (each * size for each in arrays)
+    read, write = (count * size for count in arrays)
     return {
         "kind": kind,
         "read_bytes": f"{read:.0f}",
@@ -91,7 +92,7 @@ def stream(row: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _rate(row: Mapping[str, str]) -> float:
-    """Bytes per second of a row."""
+    """Returns the bytes per second of a row."""
     value = float(row["value"])
     if row["unit"] == "fraction":
         peak = re.search(r"peak ([\d.]+) GB/s", row["params"])
@@ -108,26 +109,24 @@ def _rate(row: Mapping[str, str]) -> float:
 
 
 def third_party(cells: Cells) -> Measured | str | None:
-    """The row's kernel, the reason why it is none, or None for an operation that is no stream."""
+    """Returns the row's kernel, the reason why it is none, or None for an operation that is no stream."""
     raw = {**dict.fromkeys(("op", "params", "value", "unit", "source"), ""), **cells.raw}
     try:
-        found = stream(raw)
+        moved = stream(raw)
     except (KeyError, ValueError):
         return "a memory rate whose value or unit is not understood"
-    return None if found is None else measured("stream", found, found["source"] or cells.where)
+    return None if moved is None else measured("stream", moved, moved["source"] or cells.where)
 
 
 def too_fast(row: Measured, device: Gpu) -> bool:
-    """Whether more bytes a second were moved than the memory of the device can (a cache was measured)."""
+    """Tells whether more bytes a second were moved than the memory of the device can (a cache was measured)."""
     return isinstance(row.op, Stream) and row.op.bytes / row.seconds > device.memory_bandwidth
 
 
 def passes(op: ComputeOp, quantised: bool) -> tuple[ComputeOp, ...]:
-    """Forward (TN), data gradient (NN) and weight gradient (NT) of the linear whose forward is ``op``.
-
+    """Returns forward (TN), data gradient (NN) and weight gradient (NT) of the linear whose forward is ``op``.
     ``quantised``: with the casts of input, weight and output gradient from bf16, each read once and written twice (as it
-    is and transposed), as a block-scaled FP8 linear does.
-    """
+    is and transposed), as a block-scaled FP8 linear does."""
     if not isinstance(op, Gemm):
         raise TypeError(f"a dense product, not {type(op).__name__}")
     m, n, k = op.m, op.n, op.k
@@ -142,7 +141,7 @@ def passes(op: ComputeOp, quantised: bool) -> tuple[ComputeOp, ...]:
     return (*products, *casts)
 
 
-#: What stands in a cell of an own table that is empty.
+#: The values of empty cells of a table of our own.
 _DEFAULTS = {"launches": "1", "out_bytes": "2.0"}
 _MAY_BE_NONE = ("read_bytes", "write_bytes")
 _OPTIONAL = ("source", "library", "kernel", "notes", "layout", "out_dtype", "main_grad_dtype", "dtype")
@@ -150,11 +149,9 @@ _OPTIONAL = ("source", "library", "kernel", "notes", "layout", "out_dtype", "mai
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured kernel of ``gpu`` (catalogue name), from ``where`` (file:line).
-
-    ``kind``: ``gemm``, ``gemm_step`` (forward and both gradients in one time), ``attention``, ``grouped``, ``stream``.
-    ``parts``: operators that the time is the sum of, where it is not ``measured.op`` alone.
-    """
+    """One measured kernel of ``gpu`` (catalogue name), from ``where`` (file:line). ``kind``: ``gemm``, ``gemm_step``
+    (forward and both gradients in one time), ``attention``, ``grouped``, ``stream``. ``parts``: the operators whose sum
+    was timed, where that is not ``measured.op`` alone."""
 
     gpu: str
     measured: Measured
@@ -168,12 +165,12 @@ class Row:
 
     @property
     def flops(self) -> float:
-        """FLOP of the row; zero for streams."""
+        """Returns the FLOP of the row; zero for streams."""
         return sum(0.0 if isinstance(op, Stream) else op.flops for op in self.ops)
 
     @property
     def dtype(self) -> str:
-        """Type of the operands; of a stream its kind, which tells as much."""
+        """Returns the type of the operands; for a stream its kind."""
         op = self.measured.op
         return op.kind if isinstance(op, Stream) else op.dtype
 
@@ -184,7 +181,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A row that no model here covers: where it stands, the GPU as the table names it, the operation, and why."""
+    """A row that no model here covers: its place, the GPU as the table names it, the operation, and the reason."""
 
     where: str
     gpu: str
@@ -194,7 +191,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What stands in some tables."""
+    """The content of some tables: their paths, the rows that are modelled, and the rows that are skipped."""
 
     paths: tuple[Path, ...]
     rows: tuple[Row, ...]
@@ -202,22 +199,20 @@ class Loaded:
 
 
 def read(path: Path, gpu: str | None = None) -> Loaded:
-    """Rows of a kernel table. ``gpu``: the device of an own table outside a folder that is named after one.
-
-    Raises ``InputError`` with every mistake of the file.
-    """
+    """Returns the rows of a kernel table. ``gpu``: the device of an own table outside a folder that is named after one.
+    Raises ``InputError`` with every mistake of the file."""
     file = read_csv(path)
     if {"gpu", "op"} <= set(file.columns):
-        return _third_party(file)
+        return _third_party_table(file)
     kind = kind_of(file.columns)
     if kind is None or not {"time_us", "kind" if kind == "stream" else "family"} <= set(file.columns):
         shown = ", ".join(file.columns[:8])
         expected = "columns gpu, op, dtype and the shape, or family, time_us and the columns of measured/kernels"
         raise InputError([Problem(f"{path}:1", "", shown, expected)])
-    return _own(file, kind, gpu)
+    return _own_table(file, kind, gpu)
 
 
-def _third_party(file: CsvFile) -> Loaded:
+def _third_party_table(file: CsvFile) -> Loaded:
     kinds = {kind for _, raw in file.rows if (kind := convert.kind_of(raw["op"].strip()))}
     problems = [
         Problem(f"{file.path}:1", name, "no such column", f"a column that {kind} rows need")
@@ -231,11 +226,11 @@ def _third_party(file: CsvFile) -> Loaded:
     rows: list[Row] = []
     skipped: list[Skipped] = []
     for line, raw in file.rows:
-        made = _row(Cells({**dict.fromkeys(_OPTIONAL, ""), **raw}, f"{file.path}:{line}", problems))
-        if isinstance(made, Row):
-            rows.append(made)
+        row = _row(Cells({**dict.fromkeys(_OPTIONAL, ""), **raw}, f"{file.path}:{line}", problems))
+        if isinstance(row, Row):
+            rows.append(row)
         else:
-            skipped.append(Skipped(f"{file.path}:{line}", raw["gpu"], raw["op"], made))
+            skipped.append(Skipped(f"{file.path}:{line}", raw["gpu"], raw["op"], row))
     if problems:
         raise InputError(dict.fromkeys(problems))
     return Loaded((file.path,), tuple(rows), tuple(skipped))
@@ -250,23 +245,23 @@ def _row(cells: Cells) -> Row | str:
         if isinstance(stream, str):
             return stream
         if stream is not None:
-            return _checked(Row(device.name, stream, cells.where, "stream"), device)
+            return _plausible(Row(device.name, stream, cells.where, "stream"), device)
     before = len(cells.problems)
-    made = convert.convert(cells, device)
-    if isinstance(made, str):
-        return made
+    converted = convert.convert(cells, device)
+    if isinstance(converted, str):
+        return converted
     if len(cells.problems) > before:
         return "wrong cells"
     try:
-        table = "gemm" if made.kind == "gemm_step" else made.kind
-        found = measured(table, made.cells, made.cells["source"] or cells.where)
-    except (ValueError, OverflowError):  # digits without end, signs that only look like digits
+        table = "gemm" if converted.kind == "gemm_step" else converted.kind
+        kernel = measured(table, converted.cells, converted.cells["source"] or cells.where)
+    except (ValueError, OverflowError):  # too many digits, or characters that only look like digits
         return "a cell that is no number"
-    parts = passes(found.op, made.quantised) if made.kind == "gemm_step" else ()
-    return _checked(Row(device.name, found, cells.where, made.kind, parts), device)
+    parts = passes(kernel.op, converted.quantised) if converted.kind == "gemm_step" else ()
+    return _plausible(Row(device.name, kernel, cells.where, converted.kind, parts), device)
 
 
-def _checked(row: Row, device: Gpu) -> Row | str:
+def _plausible(row: Row, device: Gpu) -> Row | str:
     if row.kind == "stream":
         return "faster than the device's memory" if too_fast(row.measured, device) else row
     try:
@@ -276,7 +271,7 @@ def _checked(row: Row, device: Gpu) -> Row | str:
     return row if row.flops / row.measured.seconds <= peak else "faster than the device's peak"
 
 
-def _own(file: CsvFile, kind: str, stated: str | None) -> Loaded:
+def _own_table(file: CsvFile, kind: str, stated: str | None) -> Loaded:
     missing = [name for name in SHAPES[kind][1] if name not in (*file.columns, "launches")]
     problems = [Problem(f"{file.path}:1", name, "no such column", f"a column of the {kind} table") for name in missing]
     name = find_gpu(file.path.resolve().parent.name) or stated
@@ -295,7 +290,7 @@ def _own(file: CsvFile, kind: str, stated: str | None) -> Loaded:
             continue
         source = sources.get(cells["source"], cells["source"]) or cells.where
         try:
-            row = _checked(Row(device.name, measured(kind, normal, source), cells.where, kind), device)
+            row = _plausible(Row(device.name, measured(kind, normal, source), cells.where, kind), device)
         except (ValueError, OverflowError):  # as above
             row = "a cell that is no number"
         if isinstance(row, Row):
@@ -307,24 +302,24 @@ def _own(file: CsvFile, kind: str, stated: str | None) -> Loaded:
 
 
 def _normal(cells: Cells, kind: str) -> Mapping[str, str] | None:
-    """The cells as the operators read them; None (and problems noted) where one of them is wrong."""
+    """Returns the cells as the operators read them; None (and problems noted) where one of them is wrong."""
     before = len(cells.problems)
-    made = {**cells.raw, **{name: text for name, text in _DEFAULTS.items() if not cells[name]}}
-    for name, each in SHAPES[kind][1].items():
+    normal = {**cells.raw, **{name: text for name, text in _DEFAULTS.items() if not cells[name]}}
+    for name, cell_type in SHAPES[kind][1].items():
         if not cells[name] and name in _DEFAULTS:
             continue
-        if each is int:
-            made[name] = str(cells.count(name))
-        elif each is bool:
-            made[name] = str(int(cells.flag(name)))
-        elif each is float and (name not in _MAY_BE_NONE or cells[name] not in ("0", "0.0")):
+        if cell_type is int:
+            normal[name] = str(cells.count(name))
+        elif cell_type is bool:
+            normal[name] = str(int(cells.flag(name)))
+        elif cell_type is float and (name not in _MAY_BE_NONE or cells[name] not in ("0", "0.0")):
             cells.positive(name)
     if cells.positive("time_us") is None and not cells["time_us"]:
         cells.wrong("time_us", "a positive number")
-    return made if len(cells.problems) == before else None
+    return normal if len(cells.problems) == before else None
 
 
 @cache
 def _device(name: str) -> Gpu | None:
-    found = find_gpu(name)
-    return None if found is None else catalogue_gpu(found)
+    known = find_gpu(name)
+    return None if known is None else catalogue_gpu(known)

@@ -1,4 +1,5 @@
-"""Modelled against measured, row by row and class by class: the models under several fits, and two baselines."""
+"""Compares modelled with measured kernels, row by row and class by class: the models under several fits, and two
+baselines."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from projector.kernels.traffic import unique_bytes
 #: Predictions of a row's seconds, the model first: with the constants as shipped, refitted without the row's group,
 #: with constants of other GPUs only; then the roofline of three fitted constants, and that of a rule of thumb.
 FITS = ("shipped", "heldout", "transfer", "roofline", "fixed")
-#: FLOP from which a shape is one of training; headlines are of these.
+#: FLOP from which a shape is one of training; headlines count only these.
 LARGE = 1e10
 CLASSES = (("< 1e10", 0.0, 1e10), ("1e10 – 1e11", 1e10, 1e11), ("1e11 – 1e12", 1e11, 1e12), ("> 1e12", 1e12, np.inf))
 
@@ -33,7 +34,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Class(NamedTuple):
-    """Rows that are told apart in every table."""
+    """The class of a row; every table shows classes on lines of their own."""
 
     gpu: str
     kind: str
@@ -48,9 +49,8 @@ class Class(NamedTuple):
 
 @dataclass(frozen=True)
 class Errors:
-    """Of signed relative errors: how many, mean and median of the absolute ones, their 90th percentile, the mean signed
-    one.
-    """
+    """The statistics of signed relative errors: their number, mean and median of the absolute ones, their 90th
+    percentile, the mean signed one."""
 
     n: int
     mape: float
@@ -61,10 +61,9 @@ class Errors:
 
 @dataclass(frozen=True)
 class Score:
-    """``seconds``: prediction of each row (n,) by each of :data:`FITS`, NaN where there is none; ``how`` (n,): how the
-    held-out one was made; ``constants`` (n,): what the shipped ones are; ``seen`` (n,): the shipped ones were fitted on
-    figures of the row's source.
-    """
+    """The predictions of rows. ``seconds``: of each row (n,) by each of :data:`FITS`, NaN where there is none; ``how``
+    (n,): how the held-out one was made; ``constants`` (n,): the kind of the shipped ones; ``seen`` (n,): the shipped
+    ones were fitted on figures of the row's source."""
 
     rows: tuple[Row, ...]
     measured: Array
@@ -76,23 +75,21 @@ class Score:
     large: npt.NDArray[np.bool_]
 
     def error(self, fit: str) -> Array:
-        """Signed relative errors (n,), NaN where there is no prediction."""
+        """Returns signed relative errors (n,), NaN where there is no prediction."""
         return self.seconds[fit] / self.measured - 1.0
 
     def members(
         self, key: Callable[[Row], Key], which: npt.NDArray[np.bool_] | None = None
     ) -> dict[Key, npt.NDArray[np.intp]]:
-        """Places of the rows by ``key``, in order of the keys."""
-        kept = np.arange(len(self.rows)) if which is None else np.flatnonzero(which)
-        found = places([self.rows[i] for i in kept], key)
-        return {k: kept[found[k]] for k in sorted(found, key=repr)}
+        """Returns the places of the rows by ``key``, in order of the keys."""
+        chosen = np.arange(len(self.rows)) if which is None else np.flatnonzero(which)
+        by_key = places([self.rows[i] for i in chosen], key)
+        return {k: chosen[by_key[k]] for k in sorted(by_key, key=repr)}
 
 
 def score(rows: Sequence[Row], cross_validate: bool = True, jobs: int = 1, progress: Progress | None = None) -> Score:
-    """Predictions of every row by every fit. Without ``cross_validate`` nothing is refitted, so none is held out.
-
-    ``progress(done, total)`` is called after each GPU that was refitted.
-    """
+    """Predicts every row by every fit. Without ``cross_validate`` nothing is refitted, so none is held out.
+    ``progress(done, total)`` is called after each GPU that was refitted."""
     seconds = {
         "shipped": _shipped(rows),
         "heldout": np.full(len(rows), np.nan),
@@ -102,9 +99,9 @@ def score(rows: Sequence[Row], cross_validate: bool = True, jobs: int = 1, progr
     }
     how = ("not asked for",) * len(rows)
     if cross_validate:
-        found = held_out(rows, jobs, progress)
-        seconds |= {"heldout": found.seconds, "roofline": fitted(rows)}
-        how = found.how
+        refitted = held_out(rows, jobs, progress)
+        seconds |= {"heldout": refitted.seconds, "roofline": fitted(rows)}
+        how = refitted.how
     flops = np.array([row.flops for row in rows])
     return Score(
         rows=tuple(rows),
@@ -126,19 +123,18 @@ def _shipped(rows: Sequence[Row]) -> Array:
 
 
 def of_new_weights(score: Score, which: Sequence[int] | npt.NDArray[np.intp]) -> Errors | None:
-    """Held-out errors of GEMMs by weight, each weight counting once with its mean absolute error, whatever the number of its
-    rows: what a product of a new (n, k) should expect. None where nothing was held out.
-    """
+    """Returns held-out errors of GEMMs by weight, each weight counting once with its mean absolute error, whatever the
+    number of its rows: the error to expect of a product of a new (n, k). None where nothing was held out."""
     wrong = score.error("heldout")
     weights: dict[tuple[object, ...], list[float]] = {}
     for i in which:
         if score.rows[i].kind == "gemm" and score.large[i] and np.isfinite(wrong[i]):
             weights.setdefault((class_of(score.rows[i]), *group_of(score.rows[i].measured.op)), []).append(wrong[i])
-    means = np.array([np.abs(each).mean() for each in weights.values()])
-    found = errors(means)
-    if found is None:
+    means = np.array([np.abs(signed).mean() for signed in weights.values()])
+    statistics = errors(means)
+    if statistics is None:
         return None
-    return replace(found, bias=float(np.mean([np.mean(each) for each in weights.values()])))
+    return replace(statistics, bias=float(np.mean([np.mean(signed) for signed in weights.values()])))
 
 
 def class_of(row: Row) -> Class:
@@ -146,7 +142,7 @@ def class_of(row: Row) -> Class:
 
 
 def errors(signed: Array) -> Errors | None:
-    """Statistics of the errors that there are (NaN: none); None where there is none at all."""
+    """Returns statistics of the errors that are not NaN; None where all are."""
     known = signed[np.isfinite(signed)]
     if not len(known):
         return None
@@ -161,7 +157,6 @@ def errors(signed: Array) -> Errors | None:
 
 
 # Two baselines that know no kernels: the larger of FLOP over a share of the peak and bytes over a share of bandwidth.
-#
 # ``fixed``: 0.6 of the peak and 0.8 of the bandwidth for everything. ``fitted``: both shares and a start time, three
 # constants for each GPU, kind of kernel and operand type, cross-validated like the models.
 # Assumed shares of a rule of thumb, to be beaten; they describe no device.
@@ -171,31 +166,31 @@ ROWS = 4000
 
 
 def fixed(rows: Sequence[Row]) -> Array:
-    """Seconds of each row, (n,), by the rule of thumb."""
+    """Returns the seconds of each row, (n,), by the rule of thumb."""
     compute, memory = _limits(rows)
     return np.maximum(compute / PEAK_SHARE, memory / MEMORY_SHARE)
 
 
 def fitted(rows: Sequence[Row]) -> Array:
-    """Seconds of each row, (n,), each by constants that saw no row of its group; NaN where groups are too few."""
+    """Returns the seconds of each row, (n,), by constants that saw no row of its group; NaN where groups are too few."""
     out = np.full(len(rows), np.nan)
     for members in places(rows, lambda row: (row.gpu, row.kind, row.dtype, row.scaling)).values():
         where = np.array(members)
-        few = [rows[i] for i in members]
-        fold = folds_of([group_of(row.measured.op) for row in few])
-        if len({group_of(row.measured.op) for row in few}) < FEWEST_GROUPS:
+        of_class = [rows[i] for i in members]
+        fold = folds_of([group_of(row.measured.op) for row in of_class])
+        if len({group_of(row.measured.op) for row in of_class}) < FEWEST_GROUPS:
             continue
-        compute, memory = _limits(few)
-        times = np.array([row.measured.seconds for row in few])
+        compute, memory = _limits(of_class)
+        times = np.array([row.measured.seconds for row in of_class])
         for number in range(fold.max() + 1):
-            kept, left = fold != number, fold == number
-            constants = _solve(compute[kept], memory[kept], times[kept])
-            out[where[left]] = _law(constants, compute[left], memory[left])
+            others, out_fold = fold != number, fold == number
+            constants = _solve(compute[others], memory[others], times[others])
+            out[where[out_fold]] = _law(constants, compute[out_fold], memory[out_fold])
     return out
 
 
 def _limits(rows: Sequence[Row]) -> tuple[Array, Array]:
-    """Seconds at the peak and at full bandwidth, each (n,)."""
+    """Returns the seconds at the peak and at full bandwidth, each (n,)."""
     compute, memory = np.zeros(len(rows)), np.zeros(len(rows))
     for i, row in enumerate(rows):
         device = catalogue_gpu(row.gpu)
@@ -216,7 +211,7 @@ def _solve(compute: Array, memory: Array, times: Array) -> Array:
     if len(times) > ROWS:
         chosen = np.random.default_rng(1).choice(len(times), ROWS, replace=False)
         compute, memory, times = compute[chosen], memory[chosen], times[chosen]
-    found = least_squares(
+    solution = least_squares(
         lambda x: np.log(_law(x, compute, memory) / times),
         np.log([PEAK_SHARE, MEMORY_SHARE, 5e-6]),
         bounds=(np.log([0.01, 0.01, 1e-7]), np.log([1.0, 1.0, 1e-3])),
@@ -224,7 +219,7 @@ def _solve(compute: Array, memory: Array, times: Array) -> Array:
         f_scale=0.05,
         max_nfev=60,
     )
-    return np.asarray(found.x)
+    return np.asarray(solution.x)
 
 
 SCHEMA_VERSION = 1
@@ -236,7 +231,7 @@ SHAPE = (
 
 
 def csv_text(score: Score) -> str:
-    """One line a row: where it stands, its class and shape, measured and modelled microseconds, signed errors."""
+    """Returns one line a row: its place, class and shape, measured and modelled microseconds, signed errors."""
     modelled = [f"{fit}_us" for fit in FITS] + [f"{fit}_error" for fit in FITS]
     head = ("where", "gpu", "kind", "dtype", "scaling", "family", *SHAPE, "flops", "measured_us", *modelled)
     rows: list[tuple[object, ...]] = [(*head, "heldout_by", "constants", "source_fitted", "condition", "source")]
@@ -254,7 +249,7 @@ def csv_text(score: Score) -> str:
 
 
 def json_text(score: Score, loaded: Loaded) -> str:
-    """Statistics of every class, whole and by size, and the skipped rows by reason."""
+    """Returns statistics of every class, whole and by size, and the skipped rows by reason."""
     document = {
         "schema_version": SCHEMA_VERSION,
         "tables": [str(path) for path in loaded.paths],
@@ -266,7 +261,7 @@ def json_text(score: Score, loaded: Loaded) -> str:
 
 
 def skipped(loaded: Loaded) -> dict[str, int]:
-    """Rows that cannot be modelled, by reason, the most frequent first."""
+    """Returns the number of rows that cannot be modelled by reason, the most frequent first."""
     counts: dict[str, int] = {}
     for row in loaded.skipped:
         counts[row.reason] = counts.get(row.reason, 0) + 1
@@ -279,7 +274,11 @@ def _classes(score: Score) -> Iterator[dict[str, Any]]:
         sizes: dict[str, Any] = {"all": where, "> 1e10": where[score.large[where]]}
         for name, least, most in CLASSES:
             sizes[name] = where[(score.flops[where] >= least) & (score.flops[where] < most)]
-        made = {name: {fit: _statistics(wrong[fit][some]) for fit in FITS} for name, some in sizes.items() if len(some)}
+        by_size = {
+            name: {fit: _statistics(wrong[fit][members]) for fit in FITS}
+            for name, members in sizes.items()
+            if len(members)
+        }
         words = {
             "heldout_by": sorted({score.how[i] for i in where}),
             "constants": sorted({score.constants[i] for i in where}),
@@ -289,15 +288,15 @@ def _classes(score: Score) -> Iterator[dict[str, Any]]:
             "n": len(where),
             "source_fitted": bool(score.seen[where].all()),
             **words,
-            "errors": made,
+            "errors": by_size,
         }
 
 
 def _statistics(signed: Any) -> dict[str, float] | None:
-    found = errors(signed)
-    if found is None:
+    statistics = errors(signed)
+    if statistics is None:
         return None
-    return {k: v if isinstance(v, int) else float(f"{v:.{DIGITS}g}") for k, v in asdict(found).items()}
+    return {k: v if isinstance(v, int) else float(f"{v:.{DIGITS}g}") for k, v in asdict(statistics).items()}
 
 
 def _number(value: float) -> str:

@@ -1,9 +1,10 @@
-"""Which rows of a kernel table are fitted together, and which parameters they fit: matrix products, grouped ones, streams.
+"""Divides the rows of a kernel table into sets that are fitted together, and says which parameters each set fits: matrix
+products, grouped ones, streams.
 
-``bounds.yaml`` says where each parameter may lie. A library with few rows on a GPU moves fewer of them: what a table cannot
-tell stays as the architecture has it. Of streams, bare reads, writes and copies say what a device's memory reaches beside
-others; classes of a framework's kernels (``elementwise``, ``permute``, ``loss``) have one row a device and state their share
-themselves, so none is fitted.
+``bounds.yaml`` has the range of each parameter. A library with few rows on a GPU moves fewer of them: parameters that a
+table cannot determine stay as the architecture has them. Bare reads, writes and copies show the bandwidth that streams
+reach on a device; classes of a framework's kernels (``elementwise``, ``permute``, ``loss``) have one row a device and
+state their share themselves, so none is fitted.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from projector.operators.types import Gemm, GroupedGemm, Stream
 
 Op = TypeVar("Op", bound=ComputeOp)
 
-MANY, SEVERAL = 40, 8  # rows that can carry all, and some, constants of a library
-SOME = 12  # large rows that a library needs for a rate of its own
+MANY, SEVERAL = 40, 8  # least rows for all, and for some, constants of a library
+SOME = 12  # least large rows of a library for a rate of its own
 
 GROUPED_SOME = ("grouped.loop", "grouped.overlap", "grouped.waves")
 
 BARE = frozenset({"copy", "reduce", "fill"})
 
 _FILE: Mapping[str, Any] = shelf.data("kernels/bounds.yaml")
-#: By kind of kernel and constant: prior, lowest, highest.
+#: Prior, lowest and highest value by kind of kernel and constant.
 BOUNDS: Mapping[str, Mapping[str, Bounds]] = {
     kind: {name: tuple(ends) for name, ends in said.items()} for kind, said in _FILE.items() if kind != "general"
 }
@@ -35,7 +36,7 @@ GENERAL = frozenset(map(tuple, _FILE["general"]))
 
 
 def of_one(rows: Sequence[Measured], kind: type[Op], key: Callable[[str, Op], Any]) -> list[tuple[Any, list[Measured]]]:
-    """The rows of operators of one ``kind`` by the ``key`` of their library and operator, in the order of the keys."""
+    """Returns the rows of operators of one ``kind`` by the ``key`` of their library and operator, keys in order."""
     chosen: dict[Any, list[Measured]] = {}
     for row in rows:
         if isinstance(row.op, kind):
@@ -44,30 +45,30 @@ def of_one(rows: Sequence[Measured], kind: type[Op], key: Callable[[str, Op], An
 
 
 def operands(dtype: str) -> str:
-    """The type of operands under which a row is fitted: both 16-bit types run alike."""
+    """Returns the type of operands under which a row is fitted: both 16-bit types run alike."""
     return "bf16" if dtype == "fp16" else dtype
 
 
 def gemm(rows: Sequence[Measured]) -> list[Set]:
-    """A set for each library, type and scaling with enough large rows."""
-    made = []
-    for key, few in of_one(rows, Gemm, lambda family, op: (family, operands(op.dtype), op.scaling)):
+    """Returns a set for each library, type and scaling with enough large rows."""
+    sets = []
+    for key, members in of_one(rows, Gemm, lambda family, op: (family, operands(op.dtype), op.scaling)):
         family, dtype, scaling = key
         general = key in GENERAL
-        least = 0.0 if len(few) >= MANY else 1e11 if general else 1e10
-        big = [r for r in few if r.op.flops > least]
+        least = 0.0 if len(members) >= MANY else 1e11 if general else 1e10
+        big = [r for r in members if r.op.flops > least]
         if len(big) < (3 if general else SOME):
             continue
         plain = scaling == dtype or (general and scaling in ("rowwise", "tensorwise"))
         tail = ".".join(word for word in ("" if general else family, dtype, "" if plain else scaling) if word)
         names = BOUNDS["gemm"]
-        if len(few) < MANY or len({nk(row) for row in few}) < 5:
+        if len(members) < MANY or len({nk(row) for row in members}) < 5:
             names = {"gemm.loop": names["gemm.loop"]}
-        if not any(row.condition == "framework average" for row in few):
+        if not any(row.condition == "framework average" for row in members):
             names = {n: p for n, p in names.items() if "burst" not in n}  # long profiled runs show the sustained clock
         keys = {f"{n}.{tail}": p for n, p in names.items()}
-        made.append(Set(f"gemm {family} {dtype} {scaling}", tuple(big), family, keys))
-    return made
+        sets.append(Set(f"gemm {family} {dtype} {scaling}", tuple(big), family, keys))
+    return sets
 
 
 def nk(row: Measured) -> object:
@@ -75,25 +76,29 @@ def nk(row: Measured) -> object:
 
 
 def grouped(rows: Sequence[Measured]) -> list[Set]:
-    """A set for each backend."""
-    made = []
-    for backend, few in of_one(rows, GroupedGemm, lambda _, op: op.backend):
+    """Returns a set for each backend."""
+    sets = []
+    for backend, members in of_one(rows, GroupedGemm, lambda _, op: op.backend):
         names = (
-            tuple(BOUNDS["grouped"]) if len(few) >= MANY else GROUPED_SOME if len(few) >= SEVERAL else ("grouped.loop",)
+            tuple(BOUNDS["grouped"])
+            if len(members) >= MANY
+            else GROUPED_SOME
+            if len(members) >= SEVERAL
+            else ("grouped.loop",)
         )
         keys = {f"{name}.{backend}": BOUNDS["grouped"][name] for name in names}
-        if len(few) >= MANY and all(row.condition == "framework average" for row in few):
+        if len(members) >= MANY and all(row.condition == "framework average" for row in members):
             keys |= {f"{name}.{backend}": ends for name, ends in BOUNDS["issue"].items()}
-        made.append(Set(f"grouped {backend}", tuple(few), "", keys))
-    return made
+        sets.append(Set(f"grouped {backend}", tuple(members), "", keys))
+    return sets
 
 
 def stream(rows: Sequence[Measured]) -> list[Set]:
-    """One set of bare operations, where there are several."""
+    """Returns one set of bare operations, where there are several."""
     bare = [row for row in rows if isinstance(row.op, Stream) and row.op.kind in BARE]
-    return [Set("stream", tuple(bare), "", BOUNDS["stream"], _moved)] if len(bare) > 1 else []
+    return [Set("stream", tuple(bare), "", BOUNDS["stream"], _bytes_moved)] if len(bare) > 1 else []
 
 
-def _moved(row: Measured) -> object:
-    """Rows left out together: those that read and write as much."""
+def _bytes_moved(row: Measured) -> object:
+    """Returns the key of rows that are left out together: those that read and write the same bytes."""
     return (row.op.kind, row.op.read, row.op.write) if isinstance(row.op, Stream) else None

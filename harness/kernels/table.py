@@ -1,4 +1,5 @@
-"""All rows of the tables to be scored, chosen by GPU, type and family; and which sources the shipped constants saw."""
+"""Loads all rows of the tables to be scored, chosen by GPU, type and family, and tells which sources the shipped
+constants saw."""
 
 from __future__ import annotations
 
@@ -14,26 +15,26 @@ from projector.kernels.tables import tables_dir
 
 
 def default_tables() -> tuple[Path, ...]:
-    """Every table of ``measured/kernels``. Raises ``InputError`` where there is no such folder."""
+    """Returns every table of ``measured/kernels``. Raises ``InputError`` where there is no such folder."""
     folder = tables_dir()
     if folder is None:
         raise InputError([Problem("measured/kernels", "", "no such folder", "kernel tables, or a TABLE.csv")])
-    here = Path.cwd()
-    short = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    current = Path.cwd()
+    short = folder.relative_to(current) if folder.is_relative_to(current) else folder
     return tuple(path for path in sorted(short.glob("*/*.csv")) if not path.name.endswith(".sources.csv"))
 
 
 def load(paths: Sequence[Path], gpu: str | None = None) -> Loaded:
-    """Rows of all files in order; all mistakes of all files in one ``InputError``."""
+    """Returns the rows of all files in order; raises all mistakes of all files in one ``InputError``."""
     rows: list[Row] = []
     skipped: list[Skipped] = []
     problems: list[Problem] = []
     unique = tuple(dict.fromkeys(paths))
     for path in unique:
         with adding_to(problems):
-            found = read(path, gpu)
-            rows += found.rows
-            skipped += found.skipped
+            table = read(path, gpu)
+            rows += table.rows
+            skipped += table.skipped
     raise_all(problems)
     return Loaded(unique, tuple(rows), tuple(skipped))
 
@@ -41,10 +42,8 @@ def load(paths: Sequence[Path], gpu: str | None = None) -> Loaded:
 def choose(
     loaded: Loaded, gpus: Sequence[str] = (), dtypes: Sequence[str] = (), families: Sequence[str] = ()
 ) -> Loaded:
-    """The rows of these GPUs, types and families (each: all where none is named).
-
-    Raises ``InputError`` for every word that no row bears.
-    """
+    """Returns the rows of these GPUs, types and families (each: all where none is named). Raises ``InputError`` for
+    every word that no row bears."""
     asked = [find_gpu(name) or name for name in gpus]
     problems = [Problem("command line", "--gpu", n, nearest(n, gpu_names())) for n in asked if n not in gpu_names()]
     for option, wanted, present in (
@@ -70,7 +69,7 @@ def choose(
 
 
 def was_fitted(row: Row) -> bool:
-    """Whether the shipped constants were fitted on figures of this row's source for its GPU."""
+    """Tells whether the shipped constants were fitted on figures of this row's source for its GPU."""
     return row.measured.source in _sources(row.gpu)
 
 
@@ -79,8 +78,8 @@ def _sources(gpu: str) -> frozenset[str]:
     folder = tables_dir()
     if folder is None:
         return frozenset()
-    found: set[str] = set()
+    sources: set[str] = set()
     for path in (folder / gpu).glob("*.sources.csv"):
         with path.open(newline="", encoding="utf-8") as lines:
-            found.update(cells["source"] for cells in csv.DictReader(lines))
-    return frozenset(found)
+            sources.update(cells["source"] for cells in csv.DictReader(lines))
+    return frozenset(sources)

@@ -1,4 +1,4 @@
-"""How much of a projected step runs in kernels of which no figure was ever measured on its GPU."""
+"""Computes how much of a projected step runs in kernels of which no figure was ever measured on its GPU."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ Class = tuple[str, ...]
 @dataclass(frozen=True)
 class Share:
     """Shares of the step's seconds, averaged over the pipeline ranks: device time of kernels whose class has a measured
-    table on that GPU, and of those that have none; the rest is communication, waiting, host and optimizer.
-    ``by_kind``: the second by kind of kernel.
-    """
+    table on that GPU, and of kernels without one; the rest is communication, waiting, host and optimizer. ``by_kind``:
+    the unmeasured share by kind of kernel."""
 
     measured: float
     unmeasured: float
@@ -48,14 +47,14 @@ class SuiteShare:
 
 
 def share(projection: Projection, cluster: Cluster) -> Share:
-    """Both shares of one projection, by the analytical models with the constants as shipped."""
+    """Returns both shares of one projection, by the analytical models with the constants as shipped."""
     resolved = projection.resolved
     recipe, execution = resolved.workload.recipe, resolved.execution
-    ops = list(_compute(projection))
+    ops = list(_kernels(projection))
     seconds: Array = Simulated(cluster.gpu, load(cluster.gpu.name), execution).times(ops).seconds
     seconds = seconds * resolved.workload.num_microbatches / recipe.pp / projection.step_seconds
     families = (execution.kernels.gemm, execution.kernels.attention)
-    known = _measured(cluster.gpu.name)
+    known = _measured_classes(cluster.gpu.name)
     by_kind: dict[str, float] = {}
     total = 0.0
     for op, part in zip(ops, seconds.tolist(), strict=True):
@@ -67,8 +66,8 @@ def share(projection: Projection, cluster: Cluster) -> Share:
     return Share(total, sum(by_kind.values()), by_kind)
 
 
-def _compute(projection: Projection) -> Iterator[ComputeOp]:
-    """Every kernel of one micro-batch on all stages, recomputed ones twice."""
+def _kernels(projection: Projection) -> Iterator[ComputeOp]:
+    """Yields every kernel of one micro-batch on all stages, recomputed ones twice."""
     resolved = projection.resolved
     for chunk in compositions(resolved.workload.model, resolved.workload.recipe)[1]:
         for part in parts(resolved, chunk):
@@ -78,7 +77,7 @@ def _compute(projection: Projection) -> Iterator[ComputeOp]:
 
 
 def class_of(op: ComputeOp, gemm_family: str, attention_family: str) -> Class:
-    """What a kernel shares with the rows of a table: kind, family, operand type and scale scheme."""
+    """Returns the key that a kernel shares with rows of a table: kind, family, operand type and scale scheme."""
     if isinstance(op, Stream):
         return ("stream", op.kind)
     dtype = "bf16" if op.dtype == "fp16" else op.dtype
@@ -91,7 +90,7 @@ def class_of(op: ComputeOp, gemm_family: str, attention_family: str) -> Class:
 
 
 @cache
-def _measured(gpu: str) -> frozenset[Class]:
+def _measured_classes(gpu: str) -> frozenset[Class]:
     folder = tables_dir()
     if folder is None or not (folder / gpu).is_dir():
         return frozenset()

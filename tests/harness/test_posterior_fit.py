@@ -63,7 +63,7 @@ def test_the_gradient_of_the_likelihood_is_its_finite_difference() -> None:
     rows = [*drawn(4, 3), *(row(i, 9 + i % 2, 0.3, 0.1, "g") for i in range(4))]
     facts, y = [each.facts for each in rows], np.array([each.log_ratio for each in rows])
     terms = sorted({term for each in facts for term, _ in each.effects}, key="run".__eq__)
-    target = fit._target(facts, y, terms, ["f", "g"], draw.uniform(0.5, 2.0, len(rows)))
+    target = fit._likelihood(facts, y, terms, ["f", "g"], draw.uniform(0.5, 2.0, len(rows)))
     x = draw.normal(-1.5, 0.3, len(terms) + 2)
     sides = (np.array([target(x + sign * step)[0] for step in 1e-5 * np.eye(len(x))]) for sign in (1.0, -1.0))
     np.testing.assert_allclose(target(x)[1], np.subtract(*sides) / 2e-5, rtol=1e-5, atol=1e-6)
