@@ -1,4 +1,4 @@
-"""The command line of the harness: one file a command; argparse, because it starts ten times faster than typer."""
+"""The command line of the harness: one file a command. It uses argparse, which starts ten times faster than typer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COMMANDS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. Exit code 0: all is well, 1: a gate failed, 2: the input is wrong (every mistake on stderr)."""
+    """Runs a command. Exit code 0: all is well, 1: a gate failed, 2: the input is wrong (every mistake on stderr)."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     return guarded(lambda: _run(arguments))
 

@@ -1,4 +1,4 @@
-"""``harness ablate``: what each mechanism and each parameter of a profile is worth, on rows seen and unseen."""
+"""``harness ablate``: the worth of each mechanism and each parameter of a profile, on rows seen and unseen."""
 
 from __future__ import annotations
 
@@ -46,32 +46,33 @@ def command(args: argparse.Namespace) -> int:
 
     chosen = _chosen(args.names, ablate.declared())
     if args.list:
-        for each in chosen:
-            print(f"{each.kind:11} {each.lines:5} {each.name}")
+        for ablation in chosen:
+            print(f"{ablation.kind:11} {ablation.lines:5} {ablation.name}")
         return 0
     runs, ids = _runs(args.measured)
-    with progress("switching off", 1 + len(chosen)) as told:
+    with progress("switching off", 1 + len(chosen)) as advance:
         on = ablate.projected(runs, None, args.jobs, {})
         before, lines = _frame(runs, on), []
-        for done, each in enumerate(chosen):
-            told(1 + done, words=each.name)
-            lines.append(_line(each, before, _frame(runs, ablate.projected(runs, each, args.jobs, on)), ids))
+        for done, ablation in enumerate(chosen):
+            advance(1 + done, words=ablation.name)
+            lines.append(_line(ablation, before, _frame(runs, ablate.projected(runs, ablation, args.jobs, on)), ids))
     say(args, _report(lines), out=args.out, most=None)
     return 0
 
 
-def _chosen(patterns: Sequence[str], every: Sequence[Ablation]) -> list[Ablation]:
-    """Those whose names match, all for no pattern. Raises :class:`InputError` with every pattern that matches none."""
-    names = [each.name for each in every]
-    lost = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
-    wrong = [Problem("command line", "NAME", pattern, nearest(pattern, names)) for pattern in lost]
+def _chosen(patterns: Sequence[str], ablations: Sequence[Ablation]) -> list[Ablation]:
+    """Returns the ablations that a pattern matches, all for none. Raises :class:`InputError` for patterns without a
+    match."""
+    names = [ablation.name for ablation in ablations]
+    unmatched = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
+    wrong = [Problem("command line", "NAME", pattern, nearest(pattern, names)) for pattern in unmatched]
     raise_all(wrong)
-    return [each for each in every if not patterns or any(fnmatchcase(each.name, p) for p in patterns)]
+    return [a for a in ablations if not patterns or any(fnmatchcase(a.name, p) for p in patterns)]
 
 
 def _runs(folder: Path) -> tuple[list[MeasuredRun], frozenset[str]]:
-    """The runs that can be compared, and the ids of those that nobody had seen. Raises :class:`InputError` for a folder
-    without runs."""
+    """Returns the runs that can be compared, and the ids of those that nobody had seen. Raises :class:`InputError` for a
+    folder without runs."""
     from harness.evidence.runs_of import runs_of_all
 
     paths = sorted(folder.glob("*.yaml"))
@@ -79,16 +80,16 @@ def _runs(folder: Path) -> tuple[list[MeasuredRun], frozenset[str]]:
         raise InputError([Problem(str(folder), "", "no *.yaml", "a folder of measured runs")])
     unseen = runs_of_all(path for path in paths if path.name.startswith(_UNSEEN))
     runs = [*runs_of_all(path for path in paths if not path.name.startswith(_UNSEEN)), *unseen]
-    kept = [run for run in runs if run.measured.exists and run.recipe and run.model and not run.doubt]
-    return kept, frozenset(run.id for run in unseen)
+    comparable = [run for run in runs if run.measured.exists and run.recipe and run.model and not run.doubt]
+    return comparable, frozenset(run.id for run in unseen)
 
 
-def _frame(runs: Sequence[MeasuredRun], made: Mapping[str, Outcome]) -> pd.DataFrame:
+def _frame(runs: Sequence[MeasuredRun], outcomes: Mapping[str, Outcome]) -> pd.DataFrame:
     from harness.contracts import frame
     from harness.evaluation.evaluate import Selected, row_of
     from harness.evaluation.facts import facts_of
 
-    rows = [row_of(Selected("", run), "simulate", "uncalibrated", made[run.id][1], None) for run in runs]
+    rows = [row_of(Selected("", run), "simulate", "uncalibrated", outcomes[run.id][1], None) for run in runs]
     return frame.of(rows, {run.id: facts_of(run) for run in runs})
 
 
@@ -97,8 +98,8 @@ def _line(of: Ablation, on: pd.DataFrame, off: pd.DataFrame, unseen: frozenset[s
     from harness.score.whatif import worth
 
     sources = {run: publisher(source) for run, source in zip(on["run_id"], on["source"], strict=True)}
-    first = on["run_id"].isin(unseen).to_numpy()
-    return _Line(of, worth(on[~first], off[~first], sources), worth(on[first], off[first], sources))
+    is_unseen = on["run_id"].isin(unseen).to_numpy()
+    return _Line(of, worth(on[~is_unseen], off[~is_unseen], sources), worth(on[is_unseen], off[is_unseen], sources))
 
 
 def _report(lines: Sequence[_Line]) -> Report:

@@ -1,4 +1,4 @@
-"""``--against RESULTS``: this evaluation beside earlier rows, for every command that makes rows."""
+"""``--against RESULTS``: compares this evaluation with earlier rows, for every command that makes rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from projector.errors import Problem
 
 
 def add(flags: Flags) -> None:
-    """The flags of the comparison."""
+    """Adds the flags of the comparison."""
     text = "earlier results (a folder, results.json or results.csv): exit with 1 where a row was lost or broke"
     flags.path("--against", metavar="RESULTS", help=text)
     text = "with --against: growth of a row's |error| that fails, 0.05 = five points (default: 0.05)"
@@ -24,27 +24,25 @@ def add(flags: Flags) -> None:
 
 
 def problems(args: argparse.Namespace) -> list[Problem]:
-    """Flags that say nothing without ``--against``."""
+    """Returns a problem for each flag that has no effect without ``--against``."""
     given = (("--drift-tolerance", args.drift_tolerance is not None), ("--allow-removed", args.allow_removed))
     if args.against is not None:
         return []
-    return [Problem("command line", name, "no --against", "earlier results") for name, said in given if said]
+    return [Problem("command line", name, "no --against", "earlier results") for name, stated in given if stated]
 
 
 def read(args: argparse.Namespace) -> tuple[Row, ...] | None:
-    """The earlier rows; None where nothing is compared. Raises InputError."""
+    """Returns the earlier rows; None where nothing is compared. Raises InputError."""
     return files.rows(args.against) if args.against else None
 
 
 def compare(
     args: argparse.Namespace, earlier: Sequence[Row], evaluation: Evaluation, predictor: str = ""
 ) -> tuple[Drift, Drift]:
-    """The held-out rows against the earlier ones, and the uncalibrated ones likewise; ``predictor``: of this one alone.
-
-    A run that is doubted now, or was, is compared with nothing.
-    """
-    apart = {row.run_id for row in evaluation.doubted}
-    earlier = [row for row in parted(earlier)[0] if row.run_id not in apart]
+    """Compares the held-out rows with the earlier ones, and the uncalibrated ones likewise; ``predictor``: of this one
+    alone. A run that is doubted now, or was, is compared with nothing."""
+    doubted = {row.run_id for row in evaluation.doubted}
+    earlier = [row for row in parted(earlier)[0] if row.run_id not in doubted]
     rows = [row for row in evaluation.rows if predictor in ("", row.predictor)]
     tolerance = drift.BROKEN if args.drift_tolerance is None else args.drift_tolerance
     old, new = frame.of(earlier), frame.of(rows)

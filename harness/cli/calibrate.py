@@ -1,7 +1,5 @@
-"""``harness calibrate``: what measured runs teach, with errors of rows that nobody had seen and of a few runs of
-one's own; with
-``--kernels`` the constants of kernel classes, fitted on measured kernels. Steps fit only what kernels leave.
-"""
+"""``harness calibrate``: fits the posterior to measured runs, with errors of rows that nobody had seen and the gain from
+a few runs of one's own; with ``--kernels`` fits the constants of kernel classes to measured kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from projector.io.progress import progress
 from projector.posterior import Posterior
 
 NAME = "simulate"
-# Kinds of harness.kernels.calibrate, which takes long to import.
+# The kinds of harness.kernels.calibrate, repeated because that takes long to import.
 KINDS = ("gemm", "attention", "grouped", "stream")
 
 
@@ -52,20 +50,22 @@ def command(args: argparse.Namespace) -> int:
     from harness.evaluation import evaluate, observations, posterior_file
     from harness.report import view_posterior
 
-    every = measured_runs(args)
-    present = tuple(dict.fromkeys(run.gpu for run in every))
+    measured = measured_runs(args)
+    present = tuple(dict.fromkeys(run.gpu for run in measured))
     unknown = [gpu for gpu in args.gpus if gpu not in present]
     if unknown:
         raise InputError(Problem("command line", "GPU", gpu, nearest(gpu, present)) for gpu in unknown)
-    runs = [run for run in every if not args.gpus or run.gpu in args.gpus]
+    runs = [run for run in measured if not args.gpus or run.gpu in args.gpus]
     looks = observations.looks(args.looks if args.looks.exists() else None)
     if not looks:
         raise InputError([Problem(str(args.looks), "", "no first look", "some, made by `harness first-look`")])
     tools = evaluate.tools_for(NAME)[:1]
-    with progress("projecting", len(runs)) as told:
-        made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs or 1, progress=told)
-        told(words="learning")
-        known, rows = posterior_file.learnt(runs, made.observed[NAME], looks)
+    with progress("projecting", len(runs)) as advance:
+        evaluation = evaluate.evaluate(
+            [evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs or 1, progress=advance
+        )
+        advance(words="learning")
+        known, rows = posterior_file.learnt(runs, evaluation.observed[NAME], looks)
         tables = [view_posterior.deviations(known), view_posterior.scatter(known)]
         lines = []
         if args.judge:
@@ -73,7 +73,9 @@ def command(args: argparse.Namespace) -> int:
             tables = [view_posterior.by_group(judged), view_posterior.own_runs(judged.unseen), *tables]
             lines = [view_posterior.headline(judged.unseen)]
     if args.against:
-        lines.append(_same(known, posterior.parse(read_text(args.against, "a posterior"), str(args.against)), rows))
+        lines.append(
+            _agreement(known, posterior.parse(read_text(args.against, "a posterior"), str(args.against)), rows)
+        )
     if args.out:
         write_whole(args.out, posterior_file.text(known))
     report = Report(title=f"Calibration of {NAME}", lines=tuple(lines), tables=tuple(tables))
@@ -81,8 +83,8 @@ def command(args: argparse.Namespace) -> int:
     return 1 if any(line.startswith("FAIL") for line in lines) else 0
 
 
-def _same(new: Posterior, old: Posterior, rows: Sequence[Observation]) -> str:
-    """Whether two posteriors say the same of every row: middles to 1 %, half widths to 2 %."""
+def _agreement(new: Posterior, old: Posterior, rows: Sequence[Observation]) -> str:
+    """Tells whether two posteriors agree on every row: middles to 1 %, half widths to 2 %."""
     worst = max(rows, key=lambda row: _moved(new, old, row))
     moved = _moved(new, old, worst)
     return f"{'PASS' if moved <= 1.0 else 'FAIL'}: {worst.run_id} moved most, {moved:.2f} of what is allowed"

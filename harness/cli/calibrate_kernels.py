@@ -1,4 +1,4 @@
-"""``harness calibrate --kernels``: the constants of the kernel classes of each GPU, fitted on its measured tables."""
+"""``harness calibrate --kernels``: fits the constants of the kernel classes of each GPU to its measured tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fit, write ``projector/hardware/efficiency/*.yaml`` unless told not to, and show the held-out errors."""
+    """Fits, writes ``projector/hardware/efficiency/*.yaml`` unless told not to, and shows the held-out errors."""
     from harness.kernels import calibrate
 
     gpus, kinds, write, jobs = args.gpus, args.only, not args.dry_run, args.jobs
@@ -29,12 +29,12 @@ def run(args: argparse.Namespace) -> int:
     if unknown:
         raise InputError(Problem("command line", "GPU", gpu, nearest(gpu, known)) for gpu in unknown)
     began = time.perf_counter()
-    with progress("fitting kernels") as told:
+    with progress("fitting kernels") as advance:
         jobs = jobs or min(2, os.cpu_count() or 1)
-        made = calibrate.calibrate(gpus, kinds or tuple(calibrate.KINDS), write, jobs, told)
-    rows = [(name, each) for name, fits in made for each in fits]
+        by_gpu = calibrate.calibrate(gpus, kinds or tuple(calibrate.KINDS), write, jobs, advance)
+    rows = [(name, fit) for name, fits in by_gpu for fit in fits]
     words = "written to" if write else "nothing is written; they would go to"
-    files = sorted({calibrate.REFERENCE.get(name, name) for name, _ in made} | {name for name, _ in made})
+    files = sorted({calibrate.REFERENCE.get(name, name) for name, _ in by_gpu} | {name for name, _ in by_gpu})
     lines = (f"{len(rows)} classes fitted in {time.perf_counter() - began:.0f} s, {words} {', '.join(files)}.yaml",)
     say(args, Report(title="Constants of kernel classes", lines=lines, tables=(_table(rows),)), most=None)
     return 0
@@ -44,7 +44,7 @@ def _table(fitted: Sequence[tuple[str, Fitted]]) -> Table:
     return tabled(
         "fitted_classes",
         fitted,
-        rows=lambda each: len(each[1].outcome.heldout),
+        rows=lambda line: len(line[1].outcome.heldout),
         all=partial(_error, -1.0),
         large=partial(_error, 1e10),
         larger=partial(_error, 1e11),
@@ -53,13 +53,13 @@ def _table(fitted: Sequence[tuple[str, Fitted]]) -> Table:
 
 
 def _error(least: float, fitted: tuple[str, Fitted], *, median: bool = False) -> str:
-    """Of the rows above so many FLOP."""
+    """Returns the held-out error of the rows above ``least`` FLOP as text."""
     from harness.kernels.score import errors
 
     outcome = fitted[1].outcome
     if outcome.groups < 2:
         return NONE if median else "too few"
-    found = errors(outcome.heldout[outcome.flops > least])
-    if found is None:
+    statistics = errors(outcome.heldout[outcome.flops > least])
+    if statistics is None:
         return NONE
-    return percent(found.median if median else found.mape)
+    return percent(statistics.median if median else statistics.mape)

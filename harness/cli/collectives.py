@@ -1,4 +1,4 @@
-"""``harness collectives``: the collective model scored on measured collectives."""
+"""``harness collectives``: scores the collective model on measured collectives."""
 
 from __future__ import annotations
 

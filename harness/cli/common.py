@@ -1,4 +1,4 @@
-"""What several commands share: reading runs from any file, and saying what was made."""
+"""Shared by several commands: flags, reading runs from any file, and showing reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_ROWS = 40
 
 
 class Flags:
-    """The flags of a parser, by what they take."""
+    """The flags of a parser, by the kind of value that they take."""
 
     def __init__(self, parser: Any) -> None:
         self.add = parser.add_argument
@@ -36,14 +36,14 @@ class Flags:
         self.add(*names, type=Path, metavar=metavar, help=help, **more)
 
     def many(self, name: str, metavar: str, help: str, **more: Any) -> None:
-        """Words in one list, however often it is given."""
+        """Adds a flag whose words make one list, however often it is given."""
         self.add(name, metavar=metavar, help=help, **{"nargs": "+", "action": "extend", "default": [], **more})
 
     def switch(self, name: str, help: str) -> None:
         self.add(name, action="store_true", help=help)
 
     def toggle(self, name: str, help: str, **more: Any) -> None:
-        """With a ``--no-`` of its own."""
+        """Adds a flag that can be negated with ``--no-``."""
         self.add(name, action=argparse.BooleanOptionalAction, help=help, **{"default": True, **more})
 
     def jobs(self, help: str, **more: Any) -> None:
@@ -51,7 +51,7 @@ class Flags:
 
 
 def add_command(parser: Parser, command: Callable[[argparse.Namespace], int], *, examples: Sequence[str]) -> Flags:
-    """Makes the namespace of ``parser`` carry the function to call; every command speaks JSON."""
+    """Makes the namespace of ``parser`` carry the function to call; every command has ``--json``."""
     cli.add_command(parser, command, examples=examples)
     cli.add_json(parser)
     return Flags(parser)
@@ -66,8 +66,8 @@ def say(
     most: int | None = MOST_ROWS,
     further: Mapping[str, object] | None = None,
 ) -> None:
-    """``report`` on stdout: its tables (the first ``most`` rows of each), or with ``--json`` one document with all rows,
-    ``further`` values and where files were ``written``; with ``out`` also there, as Markdown."""
+    """Shows ``report`` on stdout: its tables (the first ``most`` rows of each), or with ``--json`` one document with all
+    rows, ``further`` values and where files were ``written``; with ``out`` also writes it there, as Markdown."""
     from harness.report import markdown, terminal
     from projector.io.files import write_whole
 
@@ -83,19 +83,19 @@ def say(
 
 
 def add_measured(flags: Flags, runs: str = "files of measured runs") -> None:
-    """Where measured runs lie, for :func:`measured_runs`."""
+    """Adds the flags that say where measured runs lie, for :func:`measured_runs`."""
     flags.many("--runs", "FILE", runs, type=Path, default=None)
     add_measured_folder(flags, "folder of measured runs, where --runs is not given")
 
 
 def add_measured_folder(flags: Flags, what: str = "folder of measured runs") -> None:
-    """The folder alone, of commands that read every run of it."""
+    """Adds the flag of the folder alone, for commands that read every run of it."""
     default, text = shelf.folder("measured/runs"), f"{what} (default: measured/runs)"
     flags.path("--measured", metavar="FOLDER", help=text, default=default)
 
 
 def measured_runs(args: argparse.Namespace) -> list[MeasuredRun]:
-    """The runs of ``--runs``, else of ``--measured``. Raises :class:`InputError` where there are none."""
+    """Returns the runs of ``--runs``, else of ``--measured``. Raises :class:`InputError` where there are none."""
     from harness.evidence.runs_of import runs_of_all
 
     paths = args.runs or sorted(args.measured.glob("*.yaml"))
@@ -105,7 +105,7 @@ def measured_runs(args: argparse.Namespace) -> list[MeasuredRun]:
 
 
 def add_said(flags: Flags, *names: str) -> None:
-    """What a user says of a log that does not say it, for :func:`said_of`; ``names``: further ones of ``--recipe``."""
+    """Adds flags that state facts which a log lacks, for :func:`said_of`; ``names``: further ones of ``--recipe``."""
     text = "YAML of recipe, model and gpu, or any configuration file, for logs without arguments"
     flags.path(*names, "--recipe", metavar="FILE", help=text, dest="recipe")
     flags.add("--gpu", metavar="NAME", help="the GPU of the logs, where they do not name it")
@@ -114,26 +114,26 @@ def add_said(flags: Flags, *names: str) -> None:
 
 
 def said_of(args: argparse.Namespace) -> Context:
-    """What the flags of :func:`add_said` say. Raises :class:`InputError` with every mistake."""
+    """Returns the context that the flags of :func:`add_said` state. Raises :class:`InputError` with every mistake."""
     from harness.evidence.ingest.context import read_context
 
     return read_context(args.recipe, args.gpu, args.gpus, args.framework)
 
 
 def tables(paths: Sequence[Path]) -> list[Path]:
-    """These files, and for each folder the tables in it."""
+    """Returns these files, and for each folder the tables in it."""
     return [file for path in paths for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])]
 
 
 def add_loudness(parser: argparse.ArgumentParser) -> None:
-    """How much of an evaluation is shown."""
+    """Adds the flags that say how much of an evaluation is shown."""
     flags = Flags(parser.add_mutually_exclusive_group())
     flags.switch("--verbose", "show every table instead of one screen (files hold them either way)")
     flags.switch("--quiet", "show the gate only, a line a check")
 
 
 def say_screen(args: argparse.Namespace, shown: Screen, *, further: Mapping[str, object] | None = None) -> None:
-    """One screen; with ``--quiet`` the gate, with ``--verbose`` or ``--json`` everything (see :func:`say`)."""
+    """Shows one screen; with ``--quiet`` the gate, with ``--verbose`` or ``--json`` everything (see :func:`say`)."""
     from harness.report import screen
     from projector.io import terminal
 
@@ -144,21 +144,21 @@ def say_screen(args: argparse.Namespace, shown: Screen, *, further: Mapping[str,
 
 
 def folder_problems(out: Path | None) -> list[Problem]:
-    """What is wrong with ``--out`` where it names a folder."""
+    """Returns a problem where ``--out`` should be a folder and is a file."""
     if out is None or not out.exists() or out.is_dir():
         return []
     return [Problem("command line", "--out", str(out), "a folder, or a path that does not exist")]
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1, for argparse."""
+    """Reads a whole number of at least 1, for argparse."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least 1")
     return int(text)
 
 
 def fraction(text: str) -> float:
-    """A number from 0 to 10, for argparse."""
+    """Reads a number from 0 to 10, for argparse."""
     try:
         value = float(text)
     except ValueError:

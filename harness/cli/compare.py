@@ -1,4 +1,4 @@
-"""``harness compare``: runs, logs and benchmark files side by side: six panels, tables, one sentence of verdict."""
+"""``harness compare``: shows runs, logs and benchmark files side by side: six panels, tables, one sentence of verdict."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _ratios(sides: Sequence[Side]) -> dict[str, Ratio]:
-    """Of each side with a figure to the first, in what all of them share."""
+    """Returns the ratio of each side with a figure to the first, in a measure that all of them share."""
     from harness.compare.verdict import common, ratio
 
     judged = [side for side in sides if side.step_seconds or side.tgs]
@@ -72,14 +72,14 @@ def _ratios(sides: Sequence[Side]) -> dict[str, Ratio]:
 
 
 def _write(args: argparse.Namespace, sides: Sequence[Side], report: Report, sentence: str) -> list[str]:
-    """Everything is drawn before anything is written."""
+    """Writes the files and returns their names; everything is drawn before anything is written."""
     from harness.report import benchmark_file, compare_plot, markdown, plot
 
     figure = compare_plot.draw(sides, sentence, over_time=args.over_time)
-    made: dict[str, str | bytes] = {"compare.png": plot.png(figure), "compare.svg": plot.svg(figure, searched=True)}
-    made["compare.md"] = markdown.render(report, {"Six panels": "compare.png"})
+    contents: dict[str, str | bytes] = {"compare.png": plot.png(figure), "compare.svg": plot.svg(figure, searched=True)}
+    contents["compare.md"] = markdown.render(report, {"Six panels": "compare.png"})
     if args.benchmark_files:
-        made |= benchmark_file.files(sides)
-    for name, content in made.items():
+        contents |= benchmark_file.files(sides)
+    for name, content in contents.items():
         write_whole(args.out / name, content)
-    return list(made)
+    return list(contents)

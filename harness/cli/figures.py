@@ -34,7 +34,7 @@ from projector.errors import NO_FILE, InputError, Problem, raise_all
 from projector.io.files import write_whole
 from projector.io.progress import progress
 
-_DOTS_PER_INCH = 120  # of plots that are checked in
+_DOTS_PER_INCH = 120  # resolution of plots that are checked in
 
 
 def register(parser: Parser) -> None:
@@ -62,44 +62,46 @@ def command(args: argparse.Namespace) -> int:
     with progress("timing the project's own work"):
         timed = speed.measure(args.suite) if args.speed else None
     tools = evaluate.tools_for("both")
-    with progress("projecting", len(runs) * len(tools)) as told:
-        made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs, progress=told)
+    with progress("projecting", len(runs) * len(tools)) as advance:
+        evaluation = evaluate.evaluate(
+            [evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs, progress=advance
+        )
     with progress("judging rows that nobody had seen"):
-        judged = _judged(made)
+        judged = _judged(evaluation)
     with progress("writing reports"):
-        report = view_figures.build(made, timed, _suites(args.suite.parent, args.measured), judged)
+        report = view_figures.build(evaluation, timed, _suites(args.suite.parent, args.measured), judged)
         if args.out is not None:
-            read = provenance.collect(paths, ("harness", *args.argv), 0.0)
-            _write(args.out, report, files.Saved(evaluation=made, gates={}, provenance=read), args.jobs, judged)
+            origin = provenance.collect(paths, ("harness", *args.argv), 0.0)
+            _write(args.out, report, files.Saved(evaluation=evaluation, gates={}, provenance=origin), args.jobs, judged)
     if earlier is None:
         say(args, report, most=None, written=str(args.out or ""))
         return 0
-    held, plain = against.compare(args, earlier, made, view_figures.MAIN)
-    looked = [look.run_id for look in first_look.read(first_look.FILE)] if first_look.FILE.exists() else []
-    known = view_drift.Known(facts=made.facts, looked=frozenset(looked))
+    held, plain = against.compare(args, earlier, evaluation, view_figures.MAIN)
+    ids = [look.run_id for look in first_look.read(first_look.FILE)] if first_look.FILE.exists() else []
+    known = view_drift.Known(facts=evaluation.facts, looked=frozenset(ids))
     say(args, view_drift.added(report, held, plain, known), most=None, written=str(args.out or ""))
     return 0 if held.passed and plain.passed else 1
 
 
-def _judged(made: Evaluation) -> held.Judgement | None:
-    """Rows of the main predictor by others; None without first looks."""
+def _judged(evaluation: Evaluation) -> held.Judgement | None:
+    """Returns rows of the main predictor judged by other sources; None without first looks."""
     looks = observations.looks(first_look.FILE) if first_look.FILE.exists() else []
-    rows = [o for o in made.observed[view_figures.MAIN] if math.isfinite(o.log_ratio)]
+    rows = [o for o in evaluation.observed[view_figures.MAIN] if math.isfinite(o.log_ratio)]
     return held.judged(rows, looks, posterior.load()) if looks else None
 
 
 def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:
-    """The run ids of every suite of the folder that selects runs; a broken suite is for ``harness run`` to refuse."""
-    found = {}
+    """Returns the run ids of every suite of the folder that selects runs; ``harness run`` refuses broken suites."""
+    ids_by_suite = {}
     for path in sorted(folder.glob("*.yaml")):
         with suppress(InputError):
-            read = suite.load(path, measured)
-            found[read.name] = frozenset(run.id for run in read.runs if run.measured.tgs)
-    return {name: ids for name, ids in found.items() if ids}
+            loaded = suite.load(path, measured)
+            ids_by_suite[loaded.name] = frozenset(run.id for run in loaded.runs if run.measured.tgs)
+    return {name: ids for name, ids in ids_by_suite.items() if ids}
 
 
 def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: held.Judgement | None) -> None:
-    """The reports that are checked in: everything but the lists of single rows, which ``results.csv`` holds."""
+    """Writes the reports that are checked in: all but the lists of single rows, which ``results.csv`` holds."""
     rows = unique(saved.evaluation.every)
     whole = publish.report_of(saved, (), "Projection accuracy over all measured runs")
     brief = publish.brief(whole)
@@ -110,16 +112,16 @@ def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: 
         if name != BASELINE
         for p in publish.main_plots(saved.evaluation, name)
     ]
-    for picture, made in zip(plots, pictures.drawn(plots, saved.evaluation.once, jobs, _DOTS_PER_INCH), strict=True):
-        for kind, data in made.items():
+    for picture, images in zip(plots, pictures.drawn(plots, saved.evaluation.once, jobs, _DOTS_PER_INCH), strict=True):
+        for kind, data in images.items():
             write_whole(folder / picture.file(kind), data)
             linked[picture.caption] = picture.file(kind)
     write_whole(folder / "figures.md", markdown.render(report))
     write_whole(folder / "accuracy.md", markdown.render(brief, linked))
     write_whole(folder / "accuracy.html", publish.page(brief, saved))
-    _post(folder, saved, jobs)
-    switched, found = view_switches.build(saved.evaluation, view_figures.MAIN)
-    drawn = view_switches.plot(found)
+    _write_post(folder, saved, jobs)
+    switched, switch_pairs = view_switches.build(saved.evaluation, view_figures.MAIN)
+    drawn = view_switches.plot(switch_pairs)
     if drawn is not None:
         write_whole(folder / "switches.png", png(drawn))
     shown = {"Gains of single switches: projected over measured": "switches.png"} if drawn is not None else {}
@@ -133,16 +135,16 @@ def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: 
             view_sources.build(saved.evaluation, looks, view_figures.MAIN, judged.unseen if judged else ())
         ),
     )
-    mine = (r for r in rows if r.predictor == view_figures.MAIN and r.fit != "shipped")
-    write_whole(folder / "results.csv", files.csv_text(map(files.rounded, mine)))
+    main_rows = (r for r in rows if r.predictor == view_figures.MAIN and r.fit != "shipped")
+    write_whole(folder / "results.csv", files.csv_text(map(files.rounded, main_rows)))
 
 
-def _post(folder: Path, saved: files.Saved, jobs: int) -> None:
-    """The article and its plots, without what differs from one machine and commit to the next."""
+def _write_post(folder: Path, saved: files.Saved, jobs: int) -> None:
+    """Writes the article and its plots, without the facts that differ from one machine and commit to the next."""
     drawn = []
     plots = publish.post_plots(saved.evaluation)
-    for picture, made in zip(plots, pictures.drawn(plots, saved.evaluation.once, jobs, _DOTS_PER_INCH), strict=True):
-        for kind, data in made.items():
+    for picture, images in zip(plots, pictures.drawn(plots, saved.evaluation.once, jobs, _DOTS_PER_INCH), strict=True):
+        for kind, data in images.items():
             write_whole(folder / picture.file(kind), data)
             drawn.append(picture)
     stable = replace(saved, provenance={"inputs": saved.provenance.get("inputs", {})})

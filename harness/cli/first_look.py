@@ -1,4 +1,4 @@
-"""``harness first-look``: the projections of runs that nobody has looked at, before anybody does."""
+"""``harness first-look``: projects runs that nobody has looked at, and keeps these projections."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def command(args: argparse.Namespace) -> int:
         seen |= {row.run_id for row in files.rows(args.known) if row.projected_step_seconds is not None}
     due = first_look.due(runs_of_all(tables(args.runs)), seen)
     revision = provenance.revision(Path(__file__).resolve().parents[2])
-    with progress("projecting", len(due)) as told:
-        made = first_look.look(due, predictors.load(("simulate",))[0], revision, told)
-    if made:
-        first_look.append(args.out, made)
-    say(args, view_first_look.build([*before, *made]), written=str(args.out) if made else "")
+    with progress("projecting", len(due)) as advance:
+        looks = first_look.look(due, predictors.load(("simulate",))[0], revision, advance)
+    if looks:
+        first_look.append(args.out, looks)
+    say(args, view_first_look.build([*before, *looks]), written=str(args.out) if looks else "")
     return 0

@@ -1,4 +1,4 @@
-"""``harness history``: accuracy over recorded versions, and the change at which a row broke."""
+"""``harness history``: shows accuracy over recorded versions, and the change at which a row broke."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def command(args: argparse.Namespace) -> int:
 
     _check(args)
     recorded = store.read(args.store, fit=args.fit)
-    found = _chosen(series.series(recorded), args)
+    chosen = _chosen(series.series(recorded), args)
     if args.row:
-        report = view.row(found, _known(args, found), args.drift_tolerance, args.limit, _commits(found))
+        report = view.row(chosen, _known(args, chosen), args.drift_tolerance, args.limit, _commits(chosen))
     elif args.broken:
-        report = view.broken(found, args.drift_tolerance, args.limit, _commits(found))
+        report = view.broken(chosen, args.drift_tolerance, args.limit, _commits(chosen))
     else:
-        report = view.overview(found, args.drift_tolerance, args.last, args.fit)
+        report = view.overview(chosen, args.drift_tolerance, args.last, args.fit)
     if args.plot:
-        _draw(args, found)
+        _draw(args, chosen)
     if args.csv:
-        sys.stdout.write(_csv(_records(args, found)))
+        sys.stdout.write(_csv(_records(args, chosen)))
         return 0
-    say(args, report, written=str(args.plot or ""), further={"records": _records(args, found)})
+    say(args, report, written=str(args.plot or ""), further={"records": _records(args, chosen)})
     return 0
 
 
@@ -66,71 +66,71 @@ def _check(args: argparse.Namespace) -> None:
     raise_all(problems)
 
 
-def _chosen(found: Sequence[Any], args: argparse.Namespace) -> list[Any]:
-    """The series that ``--suite`` and ``--predictor`` leave. Raises InputError for names that no recording has."""
+def _chosen(every: Sequence[Any], args: argparse.Namespace) -> list[Any]:
+    """Returns the series that ``--suite`` and ``--predictor`` leave. Raises InputError for names that no recording has."""
     problems = []
     for flag, value, known in (
-        ("--suite", args.suite, {s.suite for s in found}),
-        ("--predictor", args.predictor, {s.predictor for s in found}),
+        ("--suite", args.suite, {s.suite for s in every}),
+        ("--predictor", args.predictor, {s.predictor for s in every}),
     ):
         if value is not None and value not in known:
             problems.append(Problem(str(args.store), flag, value, nearest(value, sorted(known))))
     raise_all(problems)
     return [
         s
-        for s in found
+        for s in every
         if (args.suite is None or s.suite == args.suite)
         and (s.predictor == args.predictor if args.predictor else s.predictor != BASELINE)
     ]
 
 
-def _known(args: argparse.Namespace, found: Sequence[Any]) -> str:
-    """The run of ``--row``. Raises InputError with the nearest where no version has it."""
-    runs = sorted({row.run_id for s in found for version in s.versions for row in version.rows})
+def _known(args: argparse.Namespace, chosen: Sequence[Any]) -> str:
+    """Returns the run of ``--row``. Raises InputError with the nearest id where no version has it."""
+    runs = sorted({row.run_id for s in chosen for version in s.versions for row in version.rows})
     if args.row not in runs:
         raise InputError([Problem(str(args.store), "--row", args.row, nearest(args.row, runs))])
     return str(args.row)
 
 
-def _commits(found: Sequence[Any]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """The commits between versions that follow each other, where this is the checkout that they are of."""
+def _commits(chosen: Sequence[Any]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Returns the commits between consecutive versions, where this checkout holds them."""
     from itertools import pairwise
 
     from harness.report import provenance
 
-    pairs = {(was.recording.revision, now.recording.revision) for s in found for was, now in pairwise(s.versions)}
+    pairs = {(was.recording.revision, now.recording.revision) for s in chosen for was, now in pairwise(s.versions)}
     return {pair: provenance.commits(*pair) for pair in pairs if all(pair)}
 
 
-def _records(args: argparse.Namespace, found: Sequence[Any]) -> list[dict[str, object]]:
-    """What is shown as plain figures: a version, a row at a version, or a change, each with its series."""
+def _records(args: argparse.Namespace, chosen: Sequence[Any]) -> list[dict[str, object]]:
+    """Returns the plain figures of the report: a version, a row at a version, or a change, each with its series."""
     from harness.history.changes import changes, standing
     from harness.history.series import figures
 
     tolerance, limit = args.drift_tolerance, args.limit
-    made: list[dict[str, object]] = []
-    for s in found:
+    records: list[dict[str, object]] = []
+    for s in chosen:
         head = {"suite": s.suite, "predictor": s.predictor, "fit": args.fit, "evaluated_with": " ".join(s.beside)}
         if args.broken:
             for c in standing(changes(s, tolerance, limit), tolerance, limit):
                 plain = {f.name: getattr(c, f.name) for f in fields(c) if f.name not in ("since", "at", *head)}
-                made.append({**head, **plain, **_version(c.at), "version_before": c.since.label})
+                records.append({**head, **plain, **_version(c.at), "version_before": c.since.label})
         elif args.row:
             rows = ((v, r) for v in s.versions for r in v.rows if r.run_id == args.row)
-            made += [{**head, **_version(v.recording), **_stated(r, head)} for v, r in rows]
+            records += [{**head, **_version(v.recording), **_stated(r, head)} for v, r in rows]
         else:
             lines = zip(s.versions, figures(s.versions, tolerance), strict=True)
-            made += [{**head, **_version(v.recording), **asdict(f)} for v, f in lines]
-    return made
+            records += [{**head, **_version(v.recording), **asdict(f)} for v, f in lines]
+    return records
 
 
 def _stated(row: Any, head: dict[str, str]) -> dict[str, object]:
     return {name: value for name, value in row.to_mapping().items() if name not in head}
 
 
-def _version(made: Any) -> dict[str, object]:
+def _version(recording: Any) -> dict[str, object]:
     names = ("revision", "changed", "code", "committed", "recorded", "subject", "mode")
-    return {"version": made.label, **{name: getattr(made, name) for name in names}}
+    return {"version": recording.label, **{name: getattr(recording, name) for name in names}}
 
 
 def _csv(records: Sequence[dict[str, object]]) -> str:
@@ -142,12 +142,12 @@ def _csv(records: Sequence[dict[str, object]]) -> str:
     return csv_file.text(names, *rows) if names else ""
 
 
-def _draw(args: argparse.Namespace, found: Sequence[Any]) -> None:
+def _draw(args: argparse.Namespace, chosen: Sequence[Any]) -> None:
     from harness.history import plot
     from harness.report.plot import png, svg
     from projector.io.files import write_figure
 
-    figure = plot.draw(found, args.drift_tolerance, args.last)
+    figure = plot.draw(chosen, args.drift_tolerance, args.last)
     if figure is None:
         raise InputError([Problem(str(args.store), "--plot", "nothing recorded", "at least one recording")])
     kind = args.plot.suffix.lower()

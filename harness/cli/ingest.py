@@ -1,4 +1,4 @@
-"""``harness ingest``: logs and results tables to measured runs, with what was mapped, assumed and refused."""
+"""``harness ingest``: converts logs and results tables to measured runs, and says what was mapped, assumed and refused."""
 
 from __future__ import annotations
 
@@ -70,81 +70,80 @@ def command(args: argparse.Namespace) -> int:
         args.paths = list(_unpacked(args.paths, Path(where), others))
         if args.out is not None and args.out.suffix not in (".yaml", ".yml"):
             submission.place(others, args.out)
-        return _ingested(args)
+        return _ingest_all(args)
 
 
 def _unpacked(paths: Sequence[Path], where: Path, others: dict[Path, Path]) -> Iterator[Path]:
-    """``paths``, of a submission its files of runs; ``others`` takes what else is in it, by its name there."""
+    """Yields ``paths``, for a submission its files of runs; adds its other files to ``others``, by their names there."""
     from harness.evidence import submission
 
     for number, path in enumerate(paths):
         if not submission.is_submission(path):
             yield path
             continue
-        into = where / str(number)
-        runs, rest = submission.unpack(path, into)
-        others |= {each.relative_to(into): each for each in rest}
+        folder = where / str(number)
+        runs, rest = submission.unpack(path, folder)
+        others |= {file.relative_to(folder): file for file in rest}
         yield from runs
 
 
-def _ingested(args: argparse.Namespace) -> int:
+def _ingest_all(args: argparse.Namespace) -> int:
     from harness.evidence.ingest.command import ingest
     from harness.evidence.ingest.stream import is_long
 
     if len(args.paths) == 1 and is_long(args.paths[0]):
-        return _long(args)
-    made = ingest(args.paths, out=args.out, header_map=args.map, said=said_of(args))
-    views = {log.run.id: view for log in made.logs if (view := _view(log)) is not None}
+        return _ingest_long_table(args)
+    report = ingest(args.paths, out=args.out, header_map=args.map, said=said_of(args))
+    views = {log.run.id: view for log in report.logs if (view := _view(log)) is not None}
     drawn = {
-        name: view for name, view in views.items() if name not in {log.run.id for log in made.logs if log.problems}
+        name: view for name, view in views.items() if name not in {log.run.id for log in report.logs if log.problems}
     }
     plots = _plot(drawn, args.out) if args.out is not None and not args.no_plot else []
     if args.json:
-        counted = {"usable": made.usable, "refusals": dict(made.refusals), "plots": [str(path) for path in plots]}
-        as_json.write({"command": "ingest", **made.to_mapping(), **counted})
-        return _ended(made)
+        counted = {"usable": report.usable, "refusals": dict(report.refusals), "plots": [str(path) for path in plots]}
+        as_json.write({"command": "ingest", **report.to_mapping(), **counted})
+        return _exit_code(report)
     if not args.summary:
-        for row in made.rows:
+        for row in report.rows:
             terminal.show([*map(Line, _row(row)), *(ingest_view.blocks(views[row.id]) if row.id in views else ())])
     terminal.show(
         map(
             Line,
             (
-                *_counted(Counter(row.status for row in made.rows), made.refusals, made.written),
+                *_totals(Counter(row.status for row in report.rows), report.refusals, report.written),
                 *(f"written: {path}" for path in plots),
             ),
         )
     )
-    return _ended(made)
+    return _exit_code(report)
 
 
-def _ended(made: IngestReport) -> int:
-    """Mistakes of some inputs cost the others nothing; they are told, and the exit code knows them. Without a usable row
-    nothing came of it."""
-    for problem in made.problems:
+def _exit_code(report: IngestReport) -> int:
+    """Prints the mistakes and returns the exit code: 2 where some inputs were refused, 1 without a usable row."""
+    for problem in report.problems:
         print(problem, file=sys.stderr)
-    return 2 if made.problems else int(not made.usable)
+    return 2 if report.problems else int(not report.usable)
 
 
-def _long(args: argparse.Namespace) -> int:
-    """One table that is too long to hold."""
+def _ingest_long_table(args: argparse.Namespace) -> int:
+    """Ingests one table that is too long to hold in memory."""
     from harness.evidence.ingest.command import stream_table
 
-    def told(row: RowReport) -> None:
+    def show(row: RowReport) -> None:
         if not (args.summary or args.json):
             terminal.show(map(Line, _row(row)))
 
-    made = stream_table(args.paths[0], args.out, args.map, told)
+    ingested = stream_table(args.paths[0], args.out, args.map, show)
     if args.json:  # too many rows for one document: their totals
-        totals = {"statuses": made.statuses, "refusals": made.refusals, "written": made.written}
+        totals = {"statuses": ingested.statuses, "refusals": ingested.refusals, "written": ingested.written}
         as_json.write({"command": "ingest", **{name: dict(counts) for name, counts in totals.items()}})
     else:
-        terminal.show(map(Line, _counted(made.statuses, made.refusals, made.written)))
-    return int(not made.statuses["usable"])
+        terminal.show(map(Line, _totals(ingested.statuses, ingested.refusals, ingested.written)))
+    return int(not ingested.statuses["usable"])
 
 
 def _view(log: LogRun) -> StepView | None:
-    """The steps behind a run, for table and plot."""
+    """Returns the steps of a run, for table and plot; None where none were measured."""
     from harness.evidence.ingest.logs.build import timers_of
     from harness.evidence.ingest.steady import REASONS
 
@@ -179,7 +178,7 @@ def _view(log: LogRun) -> StepView | None:
 
 
 def _plot(views: Mapping[str, StepView], out: Path) -> list[Path]:
-    """One PNG a run, where ``out`` is a folder: none is dropped beside a file that a user named."""
+    """Draws one PNG a run, where ``out`` is a folder: none is put beside a file that a user named."""
     from harness.report import ingest_view
     from projector.io.files import write_whole
 
@@ -210,7 +209,7 @@ def _row(row: RowReport) -> Iterator[str]:
 
 
 def _example(row: RowReport) -> str:
-    """What a recipe file must hold, where it is missing."""
+    """Returns an example of the recipe file, where its content is missing."""
     wanted = [name for name, flag in row.missing if flag == "--recipe FILE"]
     if not wanted:
         return ""
@@ -220,7 +219,7 @@ def _example(row: RowReport) -> str:
     return f"YAML such as {{{example}}}, or the configuration that the run was started with"
 
 
-def _counted(counts: Counter[str], refusals: Counter[str], written: Mapping[str, int]) -> Iterator[str]:
+def _totals(counts: Counter[str], refusals: Counter[str], written: Mapping[str, int]) -> Iterator[str]:
     part = f", {counts['incomplete']} incomplete" if counts["incomplete"] else ""
     total = counts.total()
     yield f"{total} row{'' if total == 1 else 's'}: {counts['usable']} usable{part}, {counts['refused']} refused"

@@ -1,4 +1,4 @@
-"""``harness inputs``: every experiment of a Primus checkout, projected or refused, one line each."""
+"""``harness inputs``: projects or refuses every experiment of a Primus checkout, one line each."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def command(args: argparse.Namespace) -> int:
             catalogue.cluster(args.gpu)
         except InputError as error:
             problems += [replace(problem, where="--gpu", key="") for problem in error.problems]
-    found: list[tuple[Path, list[Path]]] = []
+    experiments: list[tuple[Path, list[Path]]] = []
     for folder in args.folders:
         with adding_to(problems):
-            found.append((folder, inputs.experiments(folder)))
+            experiments.append((folder, inputs.experiments(folder)))
     raise_all(problems)
-    made: list[inputs.Line] = []
-    with progress("projecting", sum(len(files) for _, files in found)) as told:
-        for folder, files in found:
+    lines: list[inputs.Line] = []
+    with progress("projecting", sum(len(files) for _, files in experiments)) as advance:
+        for folder, files in experiments:
             for line in inputs.lines(folder, files, args.gpu):
-                made.append(line)
-                told(len(made))
-    text = inputs.markdown(made)
+                lines.append(line)
+                advance(len(lines))
+    text = inputs.markdown(lines)
     if args.out is not None:
         write_whole(args.out, text)
-    refused = sum(bool(line.reason) for line in made)
+    refused = sum(bool(line.reason) for line in lines)
     if args.json:
-        lines = [asdict(line) for line in made]
-        as_json.write({"command": "inputs", "experiments": lines, "refused": refused, "written": args.out})
+        records = [asdict(line) for line in lines]
+        as_json.write({"command": "inputs", "experiments": records, "refused": refused, "written": args.out})
     elif args.out is None:
         print(text, end="")
     else:
         print(
-            f"{args.out}: {len(made)} experiments, {len(made) - refused} projected, {refused} refused with the reason"
+            f"{args.out}: {len(lines)} experiments, {len(lines) - refused} projected, {refused} refused with the reason"
         )
     return 0

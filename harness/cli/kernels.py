@@ -1,4 +1,4 @@
-"""``harness kernels``: the kernel models scored on tables of measured kernels, and what held-out fits say."""
+"""``harness kernels``: scores the kernel models on tables of measured kernels, also by held-out fits."""
 
 from __future__ import annotations
 
@@ -52,25 +52,25 @@ def command(args: argparse.Namespace) -> int:
     if not loaded.rows:
         say(args, kernel_view.nothing(loaded))
         return 0
-    with progress("scoring kernels") as told:
-        made = score.score(loaded.rows, args.cross_validate, args.jobs, told)
-        report = kernel_view.build(made, loaded)
+    with progress("scoring kernels") as advance:
+        scored = score.score(loaded.rows, args.cross_validate, args.jobs, advance)
+        report = kernel_view.build(scored, loaded)
     if args.gemm_backend:
         from harness.kernels import beside
         from harness.report.spec import tabled
 
         with progress(f"pricing by {args.gemm_backend}"):
-            lines = beside.compared(made, args.gemm_backend)
+            lines = beside.compared(scored, args.gemm_backend)
         fit = "held out" if args.cross_validate else "with the constants as shipped"
-        made_beside = tabled("beside", lines, backend=args.gemm_backend, fit=fit)
-        report = replace(report, tables=(*report.tables, made_beside))
+        beside_table = tabled("beside", lines, backend=args.gemm_backend, fit=fit)
+        report = replace(report, tables=(*report.tables, beside_table))
     if suites:
         with progress("projecting suites"):
             shown = kernel_view.unmeasured(shares(suites))
         report = replace(report, tables=(*report.tables, shown))
     if args.out is not None:
         with progress("writing reports"):
-            kernel_view.write(args.out, report, made, loaded, args.format, curves=args.curves)
+            kernel_view.write(args.out, report, scored, loaded, args.format, curves=args.curves)
     say(args, report, written=str(args.out or ""))
     return 0
 
@@ -87,19 +87,19 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def shares(suites: Sequence[Suite]) -> list[SuiteShare]:
-    """One entry a suite and GPU, in order of both. A run that cannot be projected has no step to share."""
-    made: list[SuiteShare] = []
+    """Returns one entry for each suite and GPU, in order of both. A run that cannot be projected has no step to share."""
+    means: list[SuiteShare] = []
     known: dict[str, Share | None] = {}
     for suite in suites:
         gpus: dict[str, list[Share]] = {}
         for run in suite.runs:
             if run.id not in known:
                 known[run.id] = _share_of(run)
-            found = known[run.id]
-            if found is not None:
-                gpus.setdefault(run.gpu, []).append(found)
-        made += [_mean(suite.name, gpu, gpus[gpu]) for gpu in sorted(gpus)]
-    return made
+            of_run = known[run.id]
+            if of_run is not None:
+                gpus.setdefault(run.gpu, []).append(of_run)
+        means += [_mean(suite.name, gpu, gpus[gpu]) for gpu in sorted(gpus)]
+    return means
 
 
 def _share_of(run: MeasuredRun) -> Share | None:
@@ -110,20 +110,20 @@ def _share_of(run: MeasuredRun) -> Share | None:
     try:
         cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
         return share(project(run.workload, cluster, published=run.measured.exists), cluster)
-    except ValueError:  # an incomplete configuration, one that cannot run, or one that no model covers
+    except ValueError:  # the configuration is incomplete, cannot run, or is covered by no model
         return None
 
 
-def _mean(suite: str, gpu: str, found: Sequence[Share]) -> SuiteShare:
+def _mean(suite: str, gpu: str, of_runs: Sequence[Share]) -> SuiteShare:
     from harness.kernels.unmeasured import SuiteShare
 
-    count = len(found)
-    kinds = sorted({kind for each in found for kind in each.by_kind})
+    count = len(of_runs)
+    kinds = sorted({kind for share in of_runs for kind in share.by_kind})
     return SuiteShare(
         suite=suite,
         gpu=gpu,
         runs=count,
-        measured=sum(each.measured for each in found) / count,
-        unmeasured=sum(each.unmeasured for each in found) / count,
-        by_kind={kind: sum(each.by_kind.get(kind, 0.0) for each in found) / count for kind in kinds},
+        measured=sum(share.measured for share in of_runs) / count,
+        unmeasured=sum(share.unmeasured for share in of_runs) / count,
+        by_kind={kind: sum(share.by_kind.get(kind, 0.0) for share in of_runs) / count for kind in kinds},
     )

@@ -1,4 +1,4 @@
-"""``harness measure``: real trainings on the devices at hand, their logs, and what ingesting these says."""
+"""``harness measure``: runs real trainings on the devices of this machine, keeps their logs, and ingests these."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def command(args: argparse.Namespace) -> int:
     from harness.measure import closed
 
     plan = _plan(args)
-    with watching(len(plan.jobs) * plan.repeat) as told:
-        done = closed.train(plan, args.out, str(args.spec), told)
+    with watching(len(plan.jobs) * plan.repeat) as advance:
+        done = closed.train(plan, args.out, str(args.spec), advance)
     if args.json:
-        made = _table(done)
-        names = [column.title.replace(" ", "_").replace("/", "_") for column in made.columns]
-        runs = [dict(zip(names, row, strict=True)) for row in made.rows]
+        table = _table(done)
+        names = [column.title.replace(" ", "_").replace("/", "_") for column in table.columns]
+        runs = [dict(zip(names, row, strict=True)) for row in table.rows]
         as_json.write({"command": "measure", "runs": runs, "written": str(args.out)})
         return 0
     show(done)
@@ -109,17 +109,17 @@ def _plan(args: argparse.Namespace) -> Plan:
 
 @contextmanager
 def watching(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr where that is a terminal, else a line for every training."""
+    """Shows a bar on stderr where that is a terminal, else a line for every training."""
     if not sys.stderr.isatty():
         yield lambda text: print(text, file=sys.stderr, flush=True)
         return
     done = count(1)
-    with progress("training", total) as told:
-        yield lambda text: told(next(done), words=text)
+    with progress("training", total) as advance:
+        yield lambda text: advance(next(done), words=text)
 
 
 def show(done: Sequence[Trained], *, aside: bool = False) -> None:
-    """What was trained, a line each; ``aside``: on stderr, where stdout is a document."""
+    """Shows the trainings, a line each; ``aside``: on stderr, where stdout is a document."""
     terminal.show([_table(done)], sys.stderr if aside else sys.stdout)
 
 
@@ -130,21 +130,21 @@ def _table(done: Sequence[Trained]) -> Table:
         "trained",
         done,
         split=_split,
-        steps=lambda each: f"{each.run.measured.samples}/{each.job.steps * len(each.rounds)}",
+        steps=lambda done: f"{done.run.measured.samples}/{done.job.steps * len(done.rounds)}",
         interval=_interval,
-        shown_spread=lambda each: each.spread if len(each.rounds) > 1 else None,
-        tokens=lambda each: (each.run.measured.tgs or 0.0) * each.job.workload.gpus,
-        loss=lambda each: f"{each.losses[0]:.3f} → {each.losses[-1]:.3f}",
+        shown_spread=lambda done: done.spread if len(done.rounds) > 1 else None,
+        tokens=lambda done: (done.run.measured.tgs or 0.0) * done.job.workload.gpus,
+        loss=lambda done: f"{done.losses[0]:.3f} → {done.losses[-1]:.3f}",
     )
 
 
-def _interval(each: Trained) -> str | None:
-    step = each.run.measured.step_seconds or 0.0
-    return None if each.low is None or each.high is None else f"±{(each.high - each.low) / 2 / step:.1%}"
+def _interval(done: Trained) -> str | None:
+    step = done.run.measured.step_seconds or 0.0
+    return None if done.low is None or done.high is None else f"±{(done.high - done.low) / 2 / step:.1%}"
 
 
-def _split(each: Trained) -> str:
-    recipe, work = each.job.workload.recipe, each.job.workload
+def _split(done: Trained) -> str:
+    recipe, work = done.job.workload.recipe, done.job.workload
     sizes = {"tp": recipe.tp, "pp": recipe.pp, "vpp": recipe.vpp, "ep": recipe.ep, "dp": work.dp}
     words = [f"{name}{size}" for name, size in sizes.items() if size > 1]
     if recipe.pp > 1:

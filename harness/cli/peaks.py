@@ -66,7 +66,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _parameters(texts: Sequence[str]) -> dict[str, float]:
-    found, problems = dict[str, float](), list[Problem]()
+    counts, problems = dict[str, float](), list[Problem]()
     for text in texts:
         name, _, value = text.partition("=")
         try:
@@ -78,6 +78,6 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
             expected = "MODEL=N, N from 1 to 1e15" if model else nearest(name, zoo.names())
             problems.append(Problem("command line", "--parameters", text, expected))
             continue
-        found[model] = number
+        counts[model] = number
     raise_all(problems)
-    return found
+    return counts

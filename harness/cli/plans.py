@@ -1,4 +1,4 @@
-"""``harness plans``: whole runs that were published, beside what is planned for them."""
+"""``harness plans``: published whole runs beside the plans made for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--record STORE``: the rows of an evaluation and what made them, kept for ``harness history``."""
+"""``--record STORE``: keeps the rows of an evaluation and the versions that made them, for ``harness history``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def append(args: argparse.Namespace, suites: Sequence[Suite], evaluation: Evaluation) -> None:
-    """One recording of all rows, where ``--record`` asks for it."""
+    """Appends one recording of all rows, where ``--record`` asks for it."""
     if args.record is None:
         return
     from harness.history import store
@@ -44,7 +44,7 @@ def append(args: argparse.Namespace, suites: Sequence[Suite], evaluation: Evalua
     usual = asdict(DEFAULT)
     loose = "+".join(dict.fromkeys(path.name for path in args.runs))  # what rows without a suite came from
     named = {s.name: _contents(s.inputs) for s in suites}
-    made = Recording(
+    recording = Recording(
         recorded=datetime.now(UTC).isoformat(timespec="microseconds"),
         version=__version__,
         code=code_hash(),
@@ -55,7 +55,7 @@ def append(args: argparse.Namespace, suites: Sequence[Suite], evaluation: Evalua
         **asdict(provenance.commit()),
     )
     rows = [files.rounded(row if row.suite else replace(row, suite=loose)) for row in evaluation.rows]
-    store.append(args.record, made, rows, evaluation.facts)
+    store.append(args.record, recording, rows, evaluation.facts)
 
 
 def _contents(paths: Iterable[Path]) -> str:
@@ -65,5 +65,5 @@ def _contents(paths: Iterable[Path]) -> str:
 
 
 def _tables(folder: Path | None) -> Iterable[tuple[str, Path]]:
-    found = sorted(folder.rglob("*.csv")) if folder else ()
-    return ((str(path.relative_to(folder)), path) for path in found if folder)
+    paths = sorted(folder.rglob("*.csv")) if folder else ()
+    return ((str(path.relative_to(folder)), path) for path in paths if folder)

@@ -1,4 +1,4 @@
-"""``harness report``: tables, plots and pages again, from saved rows."""
+"""``harness report``: makes tables, plots and pages again from saved rows."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ def command(args: argparse.Namespace) -> int:
         return _one_table(args, e)
     checks = [c for name, limits in saved.gates.items() for c in gate.check(name, e.frame, limits)]
     title = "Projection accuracy: " + ", ".join(saved.gates) if saved.gates else "Projection accuracy"
-    made = publish.report_of(saved, checks, title)
+    report = publish.report_of(saved, checks, title)
     folder = args.out or (args.results if args.results.is_dir() else args.results.parent)
     with progress("writing reports"):
-        publish.write_reports(folder, made, saved, args.format or publish.usual(plots=args.plots))
+        publish.write_reports(folder, report, saved, args.format or publish.usual(plots=args.plots))
     if args.junit:
         write_whole(args.junit, junit.render(checks, e.every))
-    say_screen(args, screen.Screen(report=made, evaluation=e, checks=checks, folder=folder))
+    say_screen(args, screen.Screen(report=report, evaluation=e, checks=checks, folder=folder))
     return int(args.junit is not None and not all(check.passed for check in checks))
 
 
 def _one_table(args: argparse.Namespace, evaluation: Evaluation) -> int:
-    """The table that was asked for, on stdout."""
+    """Prints the table that was asked for."""
     from harness.report import query
 
-    made = query.ask(evaluation, args.by, args.metric, args.where, args.format)
+    table = query.ask(evaluation, args.by, args.metric, args.where, args.format)
     if args.format and not args.json:
-        print(query.FORMATS[args.format[0]](made), end="")
+        print(query.FORMATS[args.format[0]](table), end="")
     else:
-        say(args, Report(title=str(args.results), tables=(made,)), most=None)
+        say(args, Report(title=str(args.results), tables=(table,)), most=None)
     return 0

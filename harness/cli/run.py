@@ -1,4 +1,4 @@
-"""``harness run``: evaluate suites or files of runs, show and write the report, and judge the gates."""
+"""``harness run``: evaluates suites or files of runs, shows and writes the report, and judges the gates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 DEFAULT_OUT = Path("out")
 _MOST_NAMED = 3  # runs or suites in the name of a folder
-_PROBES = 2  # of the device and of what joins processes: items of the progress bar beside trainings
+_PROBES = 2  # items of the progress bar beside trainings: probes of the device and of the processes' link
 
 
 def register(parser: Parser) -> None:
@@ -94,40 +94,39 @@ def command(args: argparse.Namespace) -> int:
         switch_off()
     inputs, trained = _trained(_possible(_inputs(args)), args)
     if not inputs.selected:
-        return 0  # what there is to train was skipped, which has been said
+        return 0  # all trainings were skipped, which has been said
     selected = inputs.selected
     jobs = 1 if trained else args.jobs  # layers that are timed at the same time disturb each other
-    with progress("projecting", len(selected) * len(inputs.tools)) as told:
+    with progress("projecting", len(selected) * len(inputs.tools)) as advance:
         evaluation = evaluate.evaluate(
-            selected, inputs.tools, jobs=jobs, progress=told, evidence=observations.packaged()
+            selected, inputs.tools, jobs=jobs, progress=advance, evidence=observations.packaged()
         ).marked(inputs.unclear)
-    read = [path for s in inputs.suites for path in s.inputs] + list(args.runs) + trained
+    inputs_read = [path for s in inputs.suites for path in s.inputs] + list(args.runs) + trained
     saved = files.Saved(
         evaluation=evaluation,
         gates={s.name: s.gate for s in inputs.suites},
-        provenance=provenance.collect(read, ("harness", *args.argv), time.perf_counter() - began),
+        provenance=provenance.collect(inputs_read, ("harness", *args.argv), time.perf_counter() - began),
     )
     return _publish(args, inputs, saved)
 
 
 def _possible(inputs: _Inputs) -> _Inputs:
-    """Without the trainings of optional plans that this machine has no devices for; a suite that is left with nothing has
-    nothing to pass."""
+    """Removes optional trainings for which this machine has no devices; a suite that is left without runs has no gate."""
     if not any(s.plan.optional for s in inputs.suites):
         return inputs
     from harness.measure import launch
 
     suites = []
-    for each in inputs.suites:
-        plan, skipped = launch.possible(each.plan, str(each.path))
+    for s in inputs.suites:
+        plan, skipped = launch.possible(s.plan, str(s.path))
         for line in skipped:
             print(line, file=sys.stderr)
-        suites.append(replace(each, plan=plan, gate=each.gate if each.runs or plan.jobs else {}))
+        suites.append(replace(s, plan=plan, gate=s.gate if s.runs or plan.jobs else {}))
     return replace(inputs, suites=tuple(suites))
 
 
 def _trained(inputs: _Inputs, args: argparse.Namespace) -> tuple[_Inputs, list[Path]]:
-    """The inputs with the runs that their suites train here, and the files that these trainings left."""
+    """Returns the inputs with the runs that their suites train here, and the files that these trainings left."""
     live = args.mode != "simulate"
     total = sum(len(s.plan.jobs) * (s.plan.repeat + live) for s in inputs.suites)
     if not total:
@@ -135,8 +134,8 @@ def _trained(inputs: _Inputs, args: argparse.Namespace) -> tuple[_Inputs, list[P
     from harness.cli import measure
     from harness.measure import loop, shrunk
 
-    with measure.watching(total + _PROBES) as told:
-        closed = loop.close(inputs.suites, _folder(args, inputs) / "measured", told, live=live)
+    with measure.watching(total + _PROBES) as advance:
+        closed = loop.close(inputs.suites, _folder(args, inputs) / "measured", advance, live=live)
     if args.verbose or args.json:
         measure.show(closed.done, aside=args.json)
     suites = tuple(replace(s, runs=(*s.runs, *closed.runs.get(s.name, ()))) for s in inputs.suites)
@@ -146,21 +145,21 @@ def _trained(inputs: _Inputs, args: argparse.Namespace) -> tuple[_Inputs, list[P
         if live and gate.SHRINK in s.gate.get("benchmark", {}) and s.plan.jobs
     )
     tools = closed.predictors(inputs.tools)
-    made = replace(
+    with_runs = replace(
         inputs, suites=suites, tools=tools, checks=checks, unclear=frozenset().union(*closed.unclear.values())
     )
-    return made, list(closed.files)
+    return with_runs, list(closed.files)
 
 
 def _folder(args: argparse.Namespace, inputs: _Inputs) -> Path:
-    """Where the results go."""
+    """Returns the folder of the results."""
     named = args.ids or [s.name for s in inputs.suites] or [args.runs[0].stem]
     folder: Path = args.out or DEFAULT_OUT / "-".join(named[:_MOST_NAMED]).replace("/", "-")
     return folder
 
 
 def _inputs(args: argparse.Namespace) -> _Inputs:
-    """Everything that the command line names, read and checked; all mistakes in one :class:`InputError`."""
+    """Reads and checks all that the command line names; raises all mistakes in one :class:`InputError`."""
     problems: list[Problem] = []
 
     def checked(read: Callable[[], T]) -> T | None:
@@ -201,12 +200,12 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
 
 
 def _split(of: suite.Suite, strategies: Sequence[str]) -> Plan:
-    """Its trainings, each as each strategy splits it."""
+    """Returns the trainings of a suite, each split as each of ``strategies`` splits it."""
     return by_strategy(of.plan, strategies, str(of.path)) if of.plan.jobs else Plan()
 
 
 def _two_of_one_id(suites: Sequence[suite.Suite], runs: Sequence[MeasuredRun]) -> list[Problem]:
-    """Ids that stand for two different runs; the same run selected twice is fine."""
+    """Returns a problem for each id of two different runs; the same run selected twice is fine."""
     first: dict[str, tuple[str, MeasuredRun]] = {}
     problems = []
     for where, run in [(str(s.path), r) for s in suites for r in s.runs] + [("--runs", r) for r in runs]:
@@ -252,8 +251,8 @@ def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> i
 def _tell_github(
     report: Report, checks: Sequence[gate.Check], moved: drift.Drift | None, *, level: str, aside: bool
 ) -> None:
-    """Step summary and annotations, where the environment says that a runner of GitHub Actions is listening; ``aside``: on
-    stderr, where stdout is a document."""
+    """Writes step summary and annotations where a runner of GitHub Actions is listening; ``aside``: on stderr, where
+    stdout is a document."""
     page = github.summary_file(os.environ)
     if page is not None:
         github.write_summary(page, report)

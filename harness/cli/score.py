@@ -1,4 +1,5 @@
-"""``harness score``: whether measured runs are as fast as they should be, by part, and why they most likely are not."""
+"""``harness score``: tells whether measured runs are as fast as they should be, by part, and the likeliest reason if
+not."""
 
 from __future__ import annotations
 
@@ -33,16 +34,16 @@ def command(args: argparse.Namespace) -> int:
     from harness.score.judged import SLOW, values
     from projector.io.files import write_whole
 
-    every, problems = judged(args.paths, said_of(args))
-    report = view_score.build(every)
+    judgements, problems = judged(args.paths, said_of(args))
+    report = view_score.build(judgements)
     if args.badge:
-        write_whole(args.badge, json.dumps(view_score.badge(every)) + "\n")
+        write_whole(args.badge, json.dumps(view_score.badge(judgements)) + "\n")
     if args.comment:
         write_whole(args.comment, github.comment(report))
     if (page := github.summary_file(os.environ)) is not None:
         github.write_summary(page, report)
-    say(args, report, out=args.out, most=None, further={"runs": values(every)})
+    say(args, report, out=args.out, most=None, further={"runs": values(judgements)})
     for problem in problems:
         print(problem, file=sys.stderr)
-    verdicts = {each.verdict for each in every}
+    verdicts = {run.verdict for run in judgements}
     return 2 if problems else int(verdicts == {""} or (args.gate and SLOW in verdicts))

@@ -1,4 +1,4 @@
-"""``harness submit``: a folder of measured results as one file that another's ``harness ingest`` reads."""
+"""``harness submit``: packs a folder of measured results into one file that another's ``harness ingest`` reads."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def command(args: argparse.Namespace) -> int:
     out = args.out or Path(f"{args.folder.resolve().name or 'results'}.zip")
     if out.suffix != ".zip":
         raise InputError([Problem("--out", "", str(out), "a file that ends in .zip")])
-    made = pack(args.folder, out)
+    packed = pack(args.folder, out)
     if args.json:
-        as_json.write({"command": "submit", "written": str(out), **asdict(made)})
+        as_json.write({"command": "submit", "written": str(out), **asdict(packed)})
     else:
-        print(*_lines(made, out), sep="\n")
+        print(*_lines(packed, out), sep="\n")
     return 0
 
 
-def _files(number: int) -> str:
+def _number_of_files(number: int) -> str:
     return f"{number} file{'s' * (number != 1)}"
 
 
-def _lines(made: Packed, out: Path) -> Iterator[str]:
-    total = sum(made.runs.values())
-    beside = f"{_files(len(made.files))} beside them"
-    yield f"{out}: {total} measured run{'s' * (total != 1)} of {_files(len(made.runs))}, and {beside}"
-    replaced = ", ".join(f"{number} × {kind}" for kind, number in made.stripped.items())
+def _lines(packed: Packed, out: Path) -> Iterator[str]:
+    total = sum(packed.runs.values())
+    beside = f"{_number_of_files(len(packed.files))} beside them"
+    yield f"{out}: {total} measured run{'s' * (total != 1)} of {_number_of_files(len(packed.runs))}, and {beside}"
+    replaced = ", ".join(f"{number} × {kind}" for kind, number in packed.stripped.items())
     yield f"Replaced: {replaced or 'nothing that names a person or a place was found'}"
-    yield from (f"Left out: {name}" for name in made.left)
+    yield from (f"Left out: {name}" for name in packed.left)
     yield "Look into it before you send it (unzip -p): a name that no pattern knows stays."

@@ -17,6 +17,6 @@ def command(args: argparse.Namespace) -> int:
     from harness.report.table import Report
 
     known = suite.load_all(sorted(shelf.folder("suites").glob("*.yaml")))
-    table = tabled("suites", known, gates=lambda each: sum(map(len, each.gate.values())))
+    table = tabled("suites", known, gates=lambda suite: sum(map(len, suite.gate.values())))
     say(args, Report(title="Suites", tables=(table,)))
     return 0

@@ -1,4 +1,4 @@
-"""``harness tolerance``: how far off projected peaks are, and what the memory verdict must leave to either side."""
+"""``harness tolerance``: shows the error of projected peaks, and the tolerance that the memory verdict needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``harness trace``: a profiler's trace of a step, by cause, beside its projection."""
+"""``harness trace``: divides a profiler's trace of a step by cause, beside its projection."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def command(args: argparse.Namespace) -> int:
     case = _case(args)
     if args.record and case is None:
         raise InputError([Problem("command line", "--record", "no GPU", "--config or --model and --gpu: whose table")])
-    found = study(args.traces, args.step, case)
+    studied = study(args.traces, args.step, case)
     written = []
     if args.record and case is not None:
-        added, left = record(found, args.record, case[1].gpu.name)
-        written.append(f"{args.record / case[1].gpu.name} ({added} rows added, {left} shapes not known whole)")
+        added, skipped = record(studied, args.record, case[1].gpu.name)
+        written.append(f"{args.record / case[1].gpu.name} ({added} rows added, {skipped} shapes not known whole)")
     if args.overlay:
-        overlay.write(found, args.overlay)
+        overlay.write(studied, args.overlay)
         written.append(str(args.overlay))
-    say(args, view.build(found), written=", ".join(written), out=args.out)
+    say(args, view.build(studied), written=", ".join(written), out=args.out)
     return 0
 
 
 def _case(args: argparse.Namespace) -> tuple[Workload, Cluster] | None:
-    """What the trace is compared with: nothing where neither a file nor a model is named."""
+    """Returns the workload and cluster that the trace is compared with; None where neither a file nor a model is named."""
     if not args.config and not args.model:
         return None
     from projector.cli.inputs import read_case

@@ -1,4 +1,4 @@
-"""Trainings → logs → measured runs: every job of a plan trained, its rounds joined in one log, the log ingested."""
+"""Trains every job of a plan, joins its rounds in one log, and ingests the log as a measured run."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _LOSS = re.compile(r"lm loss: ([0-9.E+-]{1,20})")
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """One job as its log has it. ``run``: what ingesting gives, under the job's group; ``rounds``: median step of each
-    repetition, seconds; ``low``, ``high``: 90 % interval of the median over all; ``losses``: of every step; ``taken``: its
-    turns."""
+    """One job as its log has it. ``run``: the ingested run, under the job's group; ``rounds``: median step of each
+    repetition, seconds; ``low``, ``high``: 90 % interval of the median over all; ``losses``: of every step; ``taken``:
+    its turns."""
 
     job: Job
     run: MeasuredRun
@@ -45,7 +45,7 @@ class Trained:
 
     @property
     def spread(self) -> float:
-        """Slowest over fastest repetition, less one."""
+        """Returns the slowest over the fastest repetition, less one."""
         return max(self.rounds) / min(self.rounds) - 1.0
 
 
@@ -58,25 +58,26 @@ def train(
 ) -> tuple[Trained, ...]:
     """Runs ``plan``; ``folder`` gets ``<id>.log`` for every job and, by ingesting these logs, ``runs.yaml``.
 
-    ``timed``: what is timed between the repetitions of a job, by its id (:func:`harness.measure.launch.in_order`). ``told``
-    hears of every turn that is done. Raises :class:`InputError` where the machine does not suffice, or a training fails.
+    ``timed``: the layers that are timed between the repetitions of a job, by its id
+    (:func:`harness.measure.launch.in_order`). ``told`` is called with the name of every turn that is done. Raises
+    :class:`InputError` where the machine does not suffice, or a training fails.
     """
-    here, taken = launch.host(plan, where), list[TakenTurn]()
+    machine, taken = launch.host(plan, where), list[TakenTurn]()
     with tempfile.TemporaryDirectory(prefix="measure-") as scratch:
         rounds = [Path(scratch) / str(number + 1) for number in range(plan.repeat)]
-        for each in rounds:
-            each.mkdir()
+        for round_folder in rounds:
+            round_folder.mkdir()
         for jobs in _by_processes(plan.jobs):
             turns = [*in_order(jobs, plan.repeat, timed)]
-            found = launch.run(turns, plan, here, Path(scratch), told)
+            results = launch.run(turns, plan, machine, Path(scratch), told)
             taken += [
-                TakenTurn(turn=turn, **words) for turn, words in zip(turns, found, strict=True) if words is not None
+                TakenTurn(turn=turn, **words) for turn, words in zip(turns, results, strict=True) if words is not None
             ]
         logs = [_joined(job, rounds, folder) for job in plan.jobs]
         for traced in rounds[-1].glob(TRACE.format(job="*", rank="*")):
             shutil.copyfile(traced, folder / traced.name)
     done = tuple(
-        _trained(job, path, tuple(each for each in taken if each.turn.job.id == job.id))
+        _trained(job, path, tuple(turn for turn in taken if turn.turn.job.id == job.id))
         for job, path in zip(plan.jobs, logs, strict=True)
     )
     write(done, folder)
@@ -84,13 +85,13 @@ def train(
 
 
 def _by_processes(jobs: Iterable[Job]) -> list[tuple[Job, ...]]:
-    """Jobs of one number of processes together: these start once for all of them."""
-    found = grouped((job.workload.gpus, job) for job in jobs)
-    return [tuple(found[size]) for size in sorted(found)]
+    """Returns jobs of one number of processes together: these start once for all of them."""
+    by_size = grouped((job.workload.gpus, job) for job in jobs)
+    return [tuple(by_size[size]) for size in sorted(by_size)]
 
 
 def _joined(job: Job, rounds: Iterable[Path], folder: Path) -> Path:
-    """One log of all repetitions: each starts as a restarted training does, with its own header."""
+    """Writes one log of all repetitions: each starts as a restarted training does, with its own header."""
     path = folder / f"{job.id}.log"
     texts = [(piece / path.name).read_text(encoding="utf-8") for piece in rounds]
     log.save(path, [text.rstrip("\n") for text in texts])
@@ -101,8 +102,8 @@ def _trained(job: Job, path: Path, taken: tuple[TakenTurn, ...]) -> Trained:
     (read,) = command.load(path).logs
     state = read.state
     if state is None:
-        found = "no step but was disturbed by other work"
-        raise InputError([Problem(str(path), "steps", found, "a quieter machine, or more --steps")])
+        reason = "no step but was disturbed by other work"
+        raise InputError([Problem(str(path), "steps", reason, "a quieter machine, or more --steps")])
     return Trained(
         job=job,
         run=_named(read.run, job),
@@ -116,27 +117,27 @@ def _trained(job: Job, path: Path, taken: tuple[TakenTurn, ...]) -> Trained:
 
 
 def _named(run: MeasuredRun, job: Job) -> MeasuredRun:
-    """Under the job's group, with its strategy where it has one."""
-    said = {"strategy": job.strategy} if job.strategy else {}
-    return replace(run, group=job.group, switches={**run.switches, **said})
+    """Puts a run under the job's group, with its strategy where it has one."""
+    strategy = {"strategy": job.strategy} if job.strategy else {}
+    return replace(run, group=job.group, switches={**run.switches, **strategy})
 
 
 def _losses(path: Path) -> tuple[float, ...]:
-    """Of every step of the last start, disturbed or not."""
+    """Returns the losses of every step of the last start, disturbed or not."""
     last = path.read_text(encoding="utf-8").rpartition("end of arguments")[2]
     return tuple(float(word) for word in _LOSS.findall(last))
 
 
 def _rounds(read: LogRun) -> tuple[float, ...]:
-    """Median of the kept steps of each start."""
+    """Returns the median of the kept steps of each start, in seconds."""
     assert read.state is not None
-    kept, starts = read.state.reasons == 0, read.record.segment
-    return tuple(float(np.median(read.record.value[kept & (starts == start)])) for start in np.unique(starts[kept]))
+    steady, starts = read.state.reasons == 0, read.record.segment
+    return tuple(float(np.median(read.record.value[steady & (starts == start)])) for start in np.unique(starts[steady]))
 
 
 def write(done: Iterable[Trained], folder: Path) -> None:
-    """``runs.yaml`` of what was trained."""
+    """Writes the ``runs.yaml`` of the trainings."""
 
-    text = run_text.to_yaml([each.run for each in done])
+    text = run_text.to_yaml([trained.run for trained in done])
     head = "# Written by `harness measure`: what `harness ingest` reads in the logs beside it."
     write_whole(folder / _RUNS, f"{head}\n{text}".encode())

@@ -1,4 +1,5 @@
-"""What a process on a CPU shared with others: seconds without a core, and seconds of core that the machine used."""
+"""Measures how a process on a CPU shares it with others: seconds without a core, and seconds of core that the machine
+used."""
 
 from __future__ import annotations
 
@@ -10,9 +11,8 @@ _RAN = (1, 2, 3, 8)  # words of the first line: user, nice, system, stolen by ot
 
 
 def waited() -> float:
-    """Seconds for which threads of this process were ready to run and had no core; 0 where the system does not say.
-
-    Linux: ``/proc/<pid>/task/<tid>/schedstat``, second figure, nanoseconds (kernel documentation, sched-stats).
+    """Returns the seconds for which threads of this process were ready to run and had no core; 0 where the system does
+    not say. Linux: ``/proc/<pid>/task/<tid>/schedstat``, second figure, nanoseconds (kernel documentation, sched-stats).
     """
     total = 0
     try:
@@ -24,8 +24,8 @@ def waited() -> float:
 
 
 def used() -> float:
-    """Seconds of core that all programs of this machine have used, those of other machines on its host included; 0 where
-    the system does not say. Linux: ``/proc/stat`` (proc(5)), in ticks."""
+    """Returns the seconds of core that all programs of this machine have used, those of other machines on its host
+    included; 0 where the system does not say. Linux: ``/proc/stat`` (proc(5)), in ticks."""
     try:
         words = _STAT.read_text().split(maxsplit=_RAN[-1] + 1)
         return sum(int(words[i]) for i in _RAN) / os.sysconf("SC_CLK_TCK")

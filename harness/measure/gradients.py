@@ -1,4 +1,4 @@
-"""Gradients of one rank between backward and update: what parameters it holds, reduced over their groups, clipped."""
+"""The gradients of one rank between backward and update: reduced over the groups of its parameters, then clipped."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from projector.workload.workload import Workload
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter as its rank holds it: ``own`` shares the storage of the local part of ``whole``.
-
-    ``copies``: ranks of the job that hold the same elements; ``group``: those among which gradients are averaged.
-    """
+    """A parameter as its rank holds it: ``own`` shares the storage of the local part of ``whole``. ``copies``: ranks of
+    the job that hold the same elements; ``group``: the ranks among which gradients are averaged."""
 
     whole: nn.Parameter
     own: nn.Parameter
@@ -32,13 +30,13 @@ class Weight:
 
     def take(self, scale: float) -> None:
         """Hands the gradient of ``whole`` to ``own``, times ``scale``."""
-        found = gradient(self.whole)
-        self.own.grad = None if found is None else found if scale == 1.0 else found.mul_(scale)
+        grad = gradient(self.whole)
+        self.own.grad = None if grad is None else grad if scale == 1.0 else grad.mul_(scale)
 
 
 class Gradients:
-    """Those of the ``stages`` of one rank. ``partial``: parameters whose gradients tensor-parallel ranks hold parts of;
-    ``sharded``: FSDP2 reduces them itself."""
+    """The gradients of the ``stages`` of one rank. ``partial``: parameters of whose gradients each tensor-parallel rank
+    holds a part; ``sharded``: FSDP2 reduces them itself."""
 
     def __init__(
         self, workload: Workload, stages: Sequence[Stage], ranks: Ranks, partial: Sequence[nn.Parameter], sharded: bool
@@ -46,13 +44,13 @@ class Gradients:
         self.workload, self.ranks, self.partial, self.sharded = workload, ranks, partial, sharded
         tables = [stage.embedding.table for stage in stages if stage.embedding is not None]
         modules = [*tables, *(stage.head.output for stage in stages if stage.head is not None)]
-        apart = not workload.model.untie_embeddings_and_output_weights and ranks.ends is not None
-        self._tied = {id(module.weight) for module in modules} if apart else set()
+        two_copies = not workload.model.untie_embeddings_and_output_weights and ranks.ends is not None
+        self._tied = {id(module.weight) for module in modules} if two_copies else set()
         self.weights = self._weights(stages)
 
     def reduce(self) -> None:
-        """Gradients: summed over tensor-parallel ranks where each saw its heads alone, and over the two copies of a tied
-        embedding; averaged over data-parallel ranks (of an expert, over the batch of all)."""
+        """Reduces gradients: sums them over tensor-parallel ranks where each saw its heads alone, and over the two
+        copies of a tied embedding; averages them over data-parallel ranks (of an expert, over the batch of all)."""
         for parameter in self.partial:
             if parameter.grad is not None:
                 dist.all_reduce(parameter.grad, group=self.ranks.tp)
@@ -64,10 +62,12 @@ class Gradients:
         if not self.sharded:
             for group in dict.fromkeys(weight.group for weight in self.weights):
                 if group is not None:
-                    _reduced([w.own.grad for w in self.weights if w.group is group and w.own.grad is not None], group)
+                    _all_reduce_in_buckets(
+                        [w.own.grad for w in self.weights if w.group is group and w.own.grad is not None], group
+                    )
 
     def clip(self) -> Tensor:
-        """Scales the gradient to a norm of at most :data:`CLIP`; its norm before."""
+        """Scales the gradient to a norm of at most :data:`CLIP`, and returns the norm before."""
         held = [(weight.own.grad, weight.copies) for weight in self.weights if weight.own.grad is not None]
         gradients = [gradient for gradient, _ in held]
         norms = torch.stack(torch._foreach_norm(gradients))
@@ -79,34 +79,34 @@ class Gradients:
         return norm
 
     def clear(self) -> None:
-        """Gives the gradients' memory back."""
+        """Frees the gradients' memory."""
         for weight in self.weights:
             weight.whole.grad = weight.own.grad = None
 
     def _weights(self, stages: Iterable[Stage]) -> list[Weight]:
-        """Every parameter of this rank once."""
-        found: dict[int, Weight] = {}
+        """Returns every parameter of this rank once."""
+        by_id: dict[int, Weight] = {}
         dp, tp, edp = self.ranks.dp_size, self.workload.recipe.tp, self.workload.edp
         for stage in stages:
             experts = {id(p) for m in stage.modules() if isinstance(m, Experts) for p in m.parameters()}
             for parameter in stage.parameters():
-                if id(parameter) in found:
+                if id(parameter) in by_id:
                     continue
                 expert = id(parameter) in experts
                 cut = isinstance(parameter, DTensor) and any(place.is_shard() for place in parameter.placements)
                 copies = 1 if self.sharded else edp if expert else dp if cut or tp == 1 else dp * tp
                 copies *= 2 if id(parameter) in self._tied else 1
-                own = nn.Parameter(local(parameter.detach()))
+                local_part = nn.Parameter(local(parameter.detach()))
                 group = self.ranks.edp if expert else self.ranks.dp
-                found[id(parameter)] = Weight(parameter, own, copies, group)
-        return list(found.values())
+                by_id[id(parameter)] = Weight(parameter, local_part, copies, group)
+        return list(by_id.values())
 
 
-def _reduced(gradients: Sequence[Tensor], group: Any) -> None:
-    """Sums over ``group`` in place, so many at once as a bucket holds."""
+def _all_reduce_in_buckets(gradients: Sequence[Tensor], group: Any) -> None:
+    """Sums over ``group`` in place, as many gradients at once as a bucket holds."""
     bucket: list[Tensor] = []
-    for i, each in enumerate(gradients):
-        bucket.append(each)
+    for i, grad in enumerate(gradients):
+        bucket.append(grad)
         if i == len(gradients) - 1 or sum(g.numel() * g.element_size() for g in bucket) >= BUCKET:
             flat = torch.cat([g.flatten() for g in bucket])
             dist.all_reduce(flat, group=group)

@@ -1,4 +1,4 @@
-"""Processes of a measurement on this machine: started, watched, and their mistakes told."""
+"""Starts and watches the processes of a measurement on this machine, and reports their mistakes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported, raise_all
 
 _TASK = "harness.measure.worker:run"
-_LIMIT = 3600.0  # seconds that processes may take before they count as hung
+_LIMIT = 3600.0  # seconds after which processes count as hung
 
 
 @dataclass(frozen=True)
 class Host:
-    """What trainings run on here: ``device`` ``cpu`` or ``cuda``; ``places``: processes that fit, one a GPU or core."""
+    """The machine of trainings: ``device`` ``cpu`` or ``cuda``; ``places``: processes that fit, one a GPU or core."""
 
     device: str
     places: int
 
     def threads(self, processes: int) -> int:
-        """Threads of one of ``processes`` on a CPU."""
+        """Returns the threads of one of ``processes`` on a CPU."""
         return max(1, cores() // processes)
 
 
 def host(plan: Plan, where: str) -> Host:
-    """Where ``plan`` can run. Raises :class:`InputError` without torch, without the device, or with too few of it."""
+    """Returns where ``plan`` can run. Raises :class:`InputError` without torch, without the device, or with too few."""
     if importlib.util.find_spec("torch") is None:
         expected = "torch: the build for this device, or pip install 'projector-harness[benchmark]'"
         raise InputError([Problem(where, "measure", "no torch", expected)])
@@ -49,22 +49,22 @@ def host(plan: Plan, where: str) -> Host:
             [Problem(where, "measure.device", "cuda", "cpu: torch sees no GPU here (no driver, or a CPU build)")]
         )
     kind = plan.device or ("cuda" if gpus else "cpu")
-    found = Host(kind, gpus if kind == "cuda" else cores())
+    machine = Host(kind, gpus if kind == "cuda" else cores())
     unit = "GPUs" if kind == "cuda" else "cores (a process takes one at least)"
     problems = [
-        Problem(where, f"{job.id}: gpus", job.workload.gpus, f"at most {found.places}: this machine's {unit}")
+        Problem(where, f"{job.id}: gpus", job.workload.gpus, f"at most {machine.places}: this machine's {unit}")
         for job in plan.jobs
-        if job.workload.gpus > found.places
+        if job.workload.gpus > machine.places
     ]
     problems += [
-        Problem(where, f"{job.id}: precision", "fp8", said) for job in plan.jobs if (said := _lacks(job, kind))
+        Problem(where, f"{job.id}: precision", "fp8", lacking) for job in plan.jobs if (lacking := _lacks(job, kind))
     ]
     raise_all(problems)
-    return found
+    return machine
 
 
 def _lacks(job: Job, kind: str) -> str:
-    """What a device of ``kind`` lacks for the linears of ``job``; empty where nothing."""
+    """Returns what a device of ``kind`` lacks for the linears of ``job``; empty where nothing."""
     recipe = job.workload.recipe
     if recipe.precision != "fp8":
         return ""
@@ -78,28 +78,27 @@ def _lacks(job: Job, kind: str) -> str:
 
 
 def possible(plan: Plan, where: str) -> tuple[Plan, tuple[str, ...]]:
-    """What of an optional plan this machine can train, and why not the rest; any other plan as it is."""
+    """Returns the part of an optional plan that this machine can train, and why not the rest; any other plan as it is."""
     if not plan.optional:
         return plan, ()
     try:
-        here = host(replace(plan, jobs=()), where)
+        machine = host(replace(plan, jobs=()), where)
     except InputError as error:
         return replace(plan, jobs=()), tuple(f"skipped: {line}" for line in error.lines())
-    places = here.places
+    places = machine.places
     why = {job.id: f"wants {job.workload.gpus} of {places} devices" for job in plan.jobs if job.workload.gpus > places}
-    why |= {job.id: said for job in plan.jobs if job.id not in why and (said := _lacks(job, here.device))}
-    words = tuple(f"skipped: {where}: {id} {said}" for id, said in why.items())
+    why |= {job.id: lacking for job in plan.jobs if job.id not in why and (lacking := _lacks(job, machine.device))}
+    words = tuple(f"skipped: {where}: {id} {lacking}" for id, lacking in why.items())
     return replace(plan, jobs=tuple(job for job in plan.jobs if job.id not in why)), words
 
 
 def run(
     turns: Sequence[Turn], plan: Plan, here: Host, folder: Path, told: Callable[[str], None]
 ) -> list[dict[str, Any] | None]:
-    """Takes ``turns``, all of one number of processes (that of the first); logs end in ``folder``. Of each what
-    :func:`harness.measure.launch.take` says, None for timings that failed: other turns go on after them.
-
-    ``told`` hears of each that is done. Raises :class:`InputError` with what a failed process of a training said.
-    """
+    """Takes ``turns``, all of one number of processes (that of the first); logs end in ``folder``. Returns the result of
+    :func:`harness.measure.launch.take` for each, None for timings that failed: other turns go on after them. ``told`` is
+    called with the name of each that is done. Raises :class:`InputError` with the message of a training's failed
+    process."""
     world = turns[0].job.workload.gpus
     threads = plan.threads or here.threads(world)
     done: list[dict[str, Any] | None] = []
@@ -116,12 +115,11 @@ def run(
     return done
 
 
-# Trainings and timings that take turns: a repetition, the layers, a repetition, the pace of the machine between them.
-#
-# What is compared lies seconds apart, on both sides of what it is compared with: a machine whose speed drifts moves both.
+# Trainings and timings take turns: a repetition, the layers, a repetition, the pace of the machine between them. The two
+# that are compared lie seconds apart, one on both sides of the other: a machine whose speed drifts moves both.
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """Repetition ``number`` of a job's training, or, with ``asked``, its layers timed; ``name`` tells what was done."""
+    """Repetition ``number`` of a job's training, or, with ``asked``, a timing of its layers; ``name`` describes it."""
 
     job: Job
     name: str
@@ -132,7 +130,7 @@ class Turn:
 @dataclass(frozen=True, kw_only=True)
 class TakenTurn:
     """A turn that was taken. ``pace``: seconds of the reference work before and after it, their mean; ``waited``: share
-    of it in which a rank had no core; ``others``: cores that other programs used; ``found``: what was timed."""
+    of it in which a rank had no core; ``others``: cores that other programs used; ``found``: the timings."""
 
     turn: Turn
     pace: float
@@ -142,8 +140,8 @@ class TakenTurn:
 
 
 def in_order(jobs: Sequence[Job], repeat: int, timed: Mapping[str, Sequence[Asked]] | None) -> Iterator[Turn]:
-    """Without timings, all jobs before any runs again, so that a machine that slows down slows them all; with ``timed`` (by
-    id of the job), a job's turns in a row, its timings in the middle of its repetitions."""
+    """Yields turns: without timings, all jobs before any runs again, so that a machine that slows down slows them all;
+    with ``timed`` (by id of the job), a job's turns in a row, its timings in the middle of its repetitions."""
     numbers = range(1, repeat + 1)
 
     def trained(job: Job, number: int) -> Turn:
@@ -168,13 +166,13 @@ def take(
     pace: Callable[[], float],
     kept: Callable[[list[dict[str, Any]]], None],
 ) -> list[dict[str, Any]]:
-    """What ``run`` says of every turn, and the ``pace`` around it (words of :class:`TakenTurn`); ``kept`` hears all."""
+    """Returns ``run`` of every turn and the ``pace`` around it (words of :class:`TakenTurn`); ``kept`` gets all so far."""
     done: list[dict[str, Any]] = []
     before = pace()
     for turn in turns:
-        found = run(turn)
+        words = run(turn)
         after = pace()
-        done.append({**found, "pace": (before + after) / 2.0})
+        done.append({**words, "pace": (before + after) / 2.0})
         kept(done)
         before = after
     return done

@@ -1,5 +1,5 @@
-"""The log of a training in the format of Megatron-LM (megatron/training/training.py, arguments.py): header, argument
-dump, iteration lines, memory."""
+"""Writes the log of a training in the format of Megatron-LM (megatron/training/training.py, arguments.py): header,
+argument dump, iteration lines, memory."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from projector.workload.model import MLA, Model, MoE
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-# How far a measurement on this machine was disturbed: by other programs, or by a machine whose pace changed.
 QUIET = 0.05  # share of a step in which its process may have waited for a core
-_LEAST = 1 / 3  # of all steps are kept, however disturbed
+_LEAST = 1 / 3  # share of the steps that is kept, however disturbed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Disturbed:
-    """What stands between measurements and a comparison of them, each as a share of a step.
+    """How far a comparison of measurements was disturbed, by other programs or by a machine whose pace changed, each as
+    a share of a step.
 
     ``spread``: slowest over fastest repetition, less one, or the 90 % interval of the timed step's median, whichever is
-    wider; ``waited``: without a core that others held; ``pace``: slowest over fastest pace of the machine around what is
-    compared, less one; ``again``: by how much what is compared came out otherwise when it was measured again.
+    wider; ``waited``: without a core that others held; ``pace``: slowest over fastest pace of the machine around the
+    compared measurements, less one; ``again``: the change of the compared figure when it was measured again.
     """
 
     spread: float = 0.0
@@ -49,8 +49,8 @@ class Disturbed:
 
 
 def kept(shares: Sequence[float]) -> list[bool]:
-    """Which steps count, by the share of each that was waiting: those below a twentieth, and the least disturbed third
-    of those after the first in any case (what is left on a machine that is never quiet; the first warms up)."""
+    """Returns which steps count, by the share of each that was waiting: those below a twentieth, and in any case the
+    least disturbed third of those after the first (for a machine that is never quiet; the first warms up)."""
     if not shares:
         return []
     after = sorted(shares[1:] or shares)
@@ -74,16 +74,16 @@ _SAME_MOE = (
 
 
 def arguments(workload: Workload) -> dict[str, object]:
-    """Arguments by name; what is None is printed as ``None``, as Megatron-LM does."""
+    """Returns Megatron-LM's arguments by name; None is printed as ``None``, as Megatron-LM does."""
     model, recipe = workload.model, workload.recipe
-    found = {**_model(model), **_recipe(recipe)}
+    values = {**_model(model), **_recipe(recipe)}
     if model.moe is not None:
-        found |= _moe(model.moe) | {name: getattr(recipe, name) for name in _SAME_MOE}
-    return {**found, "world_size": workload.gpus, "data_parallel_size": workload.dp}
+        values |= _moe(model.moe) | {name: getattr(recipe, name) for name in _SAME_MOE}
+    return {**values, "world_size": workload.gpus, "data_parallel_size": workload.dp}
 
 
 def _model(model: Model) -> dict[str, object]:
-    found: dict[str, object] = {
+    values: dict[str, object] = {
         name: getattr(model, name)
         for name in (
             *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "kv_channels", "vocab_size"),
@@ -91,9 +91,9 @@ def _model(model: Model) -> dict[str, object]:
             *("add_qkv_bias", "untie_embeddings_and_output_weights", "position_embedding_type"),
         )
     }
-    found |= {"trainer_model": model.name, "trainer_family": model.family, "swiglu": model.gated_linear_unit}
-    found["group_query_attention"] = model.num_query_groups != model.num_attention_heads
-    return found | _mla(model.mla)
+    values |= {"trainer_model": model.name, "trainer_family": model.family, "swiglu": model.gated_linear_unit}
+    values["group_query_attention"] = model.num_query_groups != model.num_attention_heads
+    return values | _mla(model.mla)
 
 
 def _mla(mla: MLA | None) -> dict[str, object]:
@@ -116,8 +116,8 @@ def _moe(moe: MoE) -> dict[str, object]:
 
 
 def _recipe(recipe: Recipe) -> dict[str, object]:
-    found: dict[str, object] = {name: getattr(recipe, name) for name in _SAME}
-    return found | {
+    values: dict[str, object] = {name: getattr(recipe, name) for name in _SAME}
+    return values | {
         "tensor_model_parallel_size": recipe.tp,
         "pipeline_model_parallel_size": recipe.pp,
         "virtual_pipeline_model_parallel_size": recipe.vpp if recipe.vpp > 1 else None,
@@ -141,7 +141,7 @@ _MIB = 2.0**20
 
 
 def head(job: Job, facts: Mapping[str, object]) -> Iterator[str]:
-    """World size and arguments. ``facts``: what the process says of itself: device, software, threads."""
+    """Yields world size and arguments. ``facts``: what the process reports: device, software, threads."""
     workload = job.workload
     sizes = f"tensor-model-parallel size: {workload.recipe.tp}, pipeline-model-parallel size: {workload.recipe.pp}"
     yield f"using world size: {workload.gpus}, data-parallel size: {workload.dp}, {sizes}"
@@ -162,8 +162,8 @@ def head(job: Job, facts: Mapping[str, object]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class TrainedStep:
-    """``number`` from 1; ``moment``: its end, seconds of the epoch; ``waited``: of ``seconds``, for a core that another
-    process held (the rank that waited longest)."""
+    """One step. ``number`` from 1; ``moment``: its end, seconds of the epoch; ``waited``: the part of ``seconds`` in
+    which another process held the core (the rank that waited longest)."""
 
     number: int
     moment: float
@@ -174,14 +174,12 @@ class TrainedStep:
 
 
 def body(job: Job, steps: Sequence[TrainedStep], used: Mapping[str, float] | None = None) -> Iterator[str]:
-    """A line a step, and ``used`` memory in bytes by kind.
-
-    A step that other processes disturbed (:mod:`harness.measure.log`) has its time in another form than an
-    iteration line, so that who reads the log counts what the training takes where it is let alone.
-    """
+    """Yields a line a step, and ``used`` memory in bytes by kind. A step that other processes disturbed
+    (:mod:`harness.measure.log`) has its time in another form than an iteration line, so that a reader of the log counts
+    only undisturbed steps."""
     good = kept([step.waited / step.seconds for step in steps])
     for step, counts in zip(steps, good, strict=True):
-        yield iteration(job, step) if counts else _disturbed(job, step)
+        yield iteration(job, step) if counts else _disturbed_line(job, step)
     counted = [step for step, counts in zip(steps, good, strict=True) if counts]
     if any(step.waited for step in counted):
         share = sum(step.waited for step in counted) / sum(step.seconds for step in counted)
@@ -191,11 +189,11 @@ def body(job: Job, steps: Sequence[TrainedStep], used: Mapping[str, float] | Non
 
 
 def iteration(job: Job, step: TrainedStep) -> str:
-    """One step; Megatron-LM's fields in its order, the time with microseconds and the rate with six digits."""
+    """Returns one step; Megatron-LM's fields in its order, the time with microseconds and the rate with six digits."""
     batch = job.workload.recipe.global_batch_size
     rate = tflops_per_gpu(job.workload, step.seconds)
     return (
-        f"{_begin(job, step)} consumed samples: {step.number * batch:12d} |"
+        f"{_line_start(job, step)} consumed samples: {step.number * batch:12d} |"
         f" elapsed time per iteration (ms): {step.seconds * 1e3:.3f} |"
         f" throughput per GPU (TFLOP/s/GPU): {rate:.6f} | learning rate: {job.learning_rate:.6E} |"
         f" global batch size: {batch:5d} | lm loss: {step.loss:.6E} | loss scale: 1.0 | grad norm: {step.grad_norm:.3f} |"
@@ -203,20 +201,20 @@ def iteration(job: Job, step: TrainedStep) -> str:
     )
 
 
-def _disturbed(job: Job, step: TrainedStep) -> str:
+def _disturbed_line(job: Job, step: TrainedStep) -> str:
     return (
-        f"{_begin(job, step)} disturbed: {step.waited * 1e3:.3f} of {step.seconds * 1e3:.3f} ms without a core |"
+        f"{_line_start(job, step)} disturbed: {step.waited * 1e3:.3f} of {step.seconds * 1e3:.3f} ms without a core |"
         f" lm loss: {step.loss:.6E} | grad norm: {step.grad_norm:.3f} |"
     )
 
 
-def _begin(job: Job, step: TrainedStep) -> str:
+def _line_start(job: Job, step: TrainedStep) -> str:
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(step.moment))
     return f" [{moment}] iteration {step.number:8d}/{job.steps:8d} |"
 
 
 def memory(used: Mapping[str, float]) -> str:
-    """Bytes by kind, as Megatron-LM reports them (its MB are 2**20 bytes)."""
+    """Returns bytes by kind, as Megatron-LM reports them (its MB are 2**20 bytes)."""
     parts = " | ".join(f"{name}: {value / _MIB:.2f}" for name, value in used.items())
     return f"[Rank 0] (after the last iteration) memory (MB) | {parts}"
 

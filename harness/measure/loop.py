@@ -1,4 +1,4 @@
-"""The closed loop of a suite: its trainings run, the machine described, and who predicts the runs that come of it."""
+"""The closed loop of a suite: runs its trainings, describes the machine, and chooses the predictors of the trained runs."""
 
 from __future__ import annotations
 
@@ -27,17 +27,15 @@ if TYPE_CHECKING:
     from harness.evidence.suite import Suite
 from harness.measure.launch import Host
 
-_LARGEST = {"cuda": 8192, "cpu": 1024}  # edge of the largest product; on a CPU a probe shall take seconds
+_LARGEST = {"cuda": 8192, "cpu": 1024}  # edge of the largest product; on a CPU a probe takes seconds
 _SAMPLES, _MOST = 5, 0.2  # runs of one kernel, and seconds that they may take
 _MESSAGE = 16 * 2**20  # bytes of the largest collective
 NAME = "here"
 
 
 def described(here: Host, threads: int, folder: Path, told: Callable[[str], None]) -> Path:
-    """The cluster file of this machine in ``folder``, made by a probe with ``threads`` (CPU) unless it is there.
-
-    Raises :class:`projector.errors.InputError` where the device cannot be timed.
-    """
+    """Returns the cluster file of this machine in ``folder``, made by a probe with ``threads`` (CPU) unless it is there.
+    Raises :class:`projector.errors.InputError` where the device cannot be timed."""
     path = folder / f"{NAME}.cluster.yaml"
     if not path.is_file():
         _probe(here, threads, folder)
@@ -55,28 +53,28 @@ def _probe(here: Host, threads: int, folder: Path) -> None:
     from projector.errors import InputError, Problem
 
     device = open_device(here.device, threads if here.device == "cpu" else None)
-    found = probe(device, Stopwatch(device, samples=_SAMPLES, most=_MOST), _LARGEST[here.device])
+    probed = probe(device, Stopwatch(device, samples=_SAMPLES, most=_MOST), _LARGEST[here.device])
     try:
-        made = entry(found, NAME)
+        described = entry(probed, NAME)
     except ValueError as error:
         raise InputError([Problem("measure", "", device.title, f"a device that torch can time ({error})")]) from None
     joined = None
-    if here.places > 1:  # two say what joins them; more would want as many cores
+    if here.places > 1:  # two processes show the link between them; more would need as many cores
         swept = collectives.timed(device, _MESSAGE, _MOST, ranks=2)
-        joined = replace(fabric.fitted(swept, made.gpu), ranks=here.places)
-    write(made, folder, device.software(), joined)
+        joined = replace(fabric.fitted(swept, described.gpu), ranks=here.places)
+    write(described, folder, device.software(), joined)
     if device.type == "cuda":
         device.torch.cuda.empty_cache()  # trainings want the memory that this process would keep
 
 
-_TRIALS, _SECONDS = 3, 270.0  # of a job that was disturbed; from the start, after which none starts again
+_TRIALS, _SECONDS = 3, 270.0  # most runs of a disturbed job; seconds from the start after which none runs again
 
 
 @dataclass(frozen=True)
 class Closed:
-    """``runs``: what was trained, by the name of its suite; ``here``: where, by run id; ``files``: logs and the probe.
-    By suite, where its gate asks for that, ``shrunk``: those on several processes from times of one; ``unclear``: those that
-    were disturbed by more than it allows."""
+    """The result of the loop. ``runs``: trained runs by the name of their suite; ``here``: where they ran, by run id;
+    ``files``: logs and the probe. By suite, where its gate asks for that, ``shrunk``: trainings on several processes
+    projected from times of one; ``unclear``: trainings that were disturbed by more than the gate allows."""
 
     done: tuple[Trained, ...] = ()
     runs: Mapping[str, tuple[MeasuredRun, ...]] = field(default_factory=dict)
@@ -93,11 +91,11 @@ class Closed:
         found: tuple[Shrunk, ...],
         unclear: frozenset[str],
     ) -> Closed:
-        """And what a further suite trained."""
-        files = [one.path for one in trained] + [Path(place.cluster) for place in here.values()]
+        """Returns the result with the trainings of a further suite."""
+        files = [run.path for run in trained] + [Path(place.cluster) for place in here.values()]
         return Closed(
             done=(*self.done, *trained),
-            runs={**self.runs, name: tuple(replace(one.run, cluster=here[one.job.id].cluster) for one in trained)},
+            runs={**self.runs, name: tuple(replace(run.run, cluster=here[run.job.id].cluster) for run in trained)},
             here={**self.here, **here},
             files=tuple(dict.fromkeys((*self.files, *files))),
             shrunk={**self.shrunk, name: found},
@@ -105,14 +103,15 @@ class Closed:
         )
 
     def predictors(self, tools: Sequence[Predictor]) -> tuple[Predictor, ...]:
-        """``tools``, of which ``benchmark`` times the layers of runs that were trained here."""
+        """Returns ``tools``, of which ``benchmark`` times the layers of runs that were trained here."""
         return tuple(Live(tool, self.here) if tool.name == "benchmark" and self.here else tool for tool in tools)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """A job, where its layers are timed by its own ranks, and (for the shrink test) where by each rank alone; ``planned``:
-    what of that its ranks can time between its repetitions. The rest is left to the prediction, which says why."""
+    """A job, where its layers are timed by its own ranks, and (for the shrink test) where by each rank alone;
+    ``planned``: the timings that its ranks can make between its repetitions. The rest is left to the prediction, which
+    says why."""
 
     job: Job
     place: Here
@@ -124,11 +123,11 @@ class _Row:
         return tuple(asked for asked, _ in self.planned.values())
 
     def keep(self, done: Trained) -> None:
-        """Timings into the files of their places."""
+        """Writes timings into the files of their places."""
         for place, planned in self.planned.items():
-            for each in done.taken:
-                if each.turn.asked is planned[0] and each.found:
-                    place.keep(planned, each.found)
+            for turn in done.taken:
+                if turn.turn.asked is planned[0] and turn.found:
+                    place.keep(planned, turn.found)
 
     def judged(self, done: Trained, alone: Here) -> Shrunk:
         asked = self.planned.get(alone)
@@ -138,23 +137,23 @@ class _Row:
 def close(suites: Sequence[Suite], folder: Path, told: Callable[[str], None], *, live: bool) -> Closed:
     """Trains what the suites ask for; logs, runs and the machine's description go to ``folder``.
 
-    ``live``: layers are timed, too, between the repetitions of their training, so that both see the same machine. Jobs that
-    were disturbed by more than the gate's ``shrink`` allows run again while there is time. Raises
+    ``live``: layers are timed, too, between the repetitions of their training, so that both see the same machine. Jobs
+    that were disturbed by more than the gate's ``shrink`` allows run again while there is time. Raises
     :class:`projector.errors.InputError` where this machine does not suffice, before anything is trained.
     """
-    asked = [each for each in suites if each.plan.jobs]
-    hosts = {each.name: launch.host(each.plan, str(each.path)) for each in asked}
-    found, ends = Closed(), time.monotonic() + _SECONDS
-    for each in asked:
-        found = found.with_suite(each.name, *_closed(each, hosts[each.name], folder / each.name, told, live, ends))
-    return found
+    asked = [s for s in suites if s.plan.jobs]
+    hosts = {s.name: launch.host(s.plan, str(s.path)) for s in asked}
+    result, ends = Closed(), time.monotonic() + _SECONDS
+    for s in asked:
+        result = result.with_suite(s.name, *_train_suite(s, hosts[s.name], folder / s.name, told, live, ends))
+    return result
 
 
-def _closed(
+def _train_suite(
     suite: Suite, host: launch.Host, folder: Path, told: Callable[[str], None], live: bool, ends: float
 ) -> tuple[Mapping[str, Here], tuple[Trained, ...], tuple[Shrunk, ...], frozenset[str]]:
-    """Where jobs ran, what was trained, the shrink test, and which jobs were disturbed by more than it allows."""
-    # What an earlier run of the suite found says nothing of the machine now
+    """Returns where jobs ran, the trainings, the shrink test, and the jobs that were disturbed by more than it allows."""
+    # Timings of an earlier run of the suite say nothing of the machine now
     for pattern in (f"machine-*/{NAME}.cluster.yaml", "timings/*"):
         for path in folder.glob(pattern):
             path.unlink()
@@ -169,14 +168,16 @@ def _closed(
 
     trained = train(plan, folder)
     if limit is not None:
-        trained = _again(trained, partial(_disturbed, limit=limit), plan, folder, train, ends)
-    for each in trained:
-        rows[each.job.id].keep(each)
-    judged = ((rows[each.job.id], each) for each in trained)
-    found = tuple(_judged(row, row.alone, each, limit or 0.0, train, plan, folder) for row, each in judged if row.alone)
-    unclear = frozenset(each.job.id for each in trained if limit is not None and _disturbed(each, limit))
-    unclear |= {each.id for each in found if limit is not None and each.by.again > limit}
-    return places, trained, found, unclear
+        trained = _repeat_disturbed(trained, partial(_disturbed, limit=limit), plan, folder, train, ends)
+    for done in trained:
+        rows[done.job.id].keep(done)
+    judged = ((rows[done.job.id], done) for done in trained)
+    shrunk_tests = tuple(
+        _judged(row, row.alone, done, limit or 0.0, train, plan, folder) for row, done in judged if row.alone
+    )
+    unclear = frozenset(done.job.id for done in trained if limit is not None and _disturbed(done, limit))
+    unclear |= {done.id for done in shrunk_tests if limit is not None and done.by.again > limit}
+    return places, trained, shrunk_tests, unclear
 
 
 def _judged(
@@ -188,7 +189,7 @@ def _judged(
     plan: Plan,
     folder: Path,
 ) -> Shrunk:
-    """The shrink test of a job; what fails it is measured twice, and the first time kept."""
+    """Returns the shrink test of a job; a test that fails is measured twice, and the first time kept."""
 
     def again() -> Shrunk:
         with tempfile.TemporaryDirectory(prefix="again-", dir=folder) as scratch:
@@ -196,16 +197,16 @@ def _judged(
         row.keep(new)
         return row.judged(new, alone)
 
-    found = shrunk.confirmed(row.judged(done, alone), limit, again)
+    result = shrunk.confirmed(row.judged(done, alone), limit, again)
     row.keep(done)
-    return found
+    return result
 
 
 def _disturbed(done: Trained, limit: float) -> bool:
     return shrunk.disturbed(done, None).most > limit
 
 
-def _again(
+def _repeat_disturbed(
     trained: tuple[Trained, ...],
     unclear: Callable[[Trained], bool],
     plan: Plan,
@@ -213,22 +214,22 @@ def _again(
     train: Callable[[Plan, Path], tuple[Trained, ...]],
     ends: float,
 ) -> tuple[Trained, ...]:
-    """``trained`` with jobs that are ``unclear`` run again, of which the least disturbed run is kept, until ``ends``."""
-    found, tries, longest = {each.job.id: each for each in trained}, dict.fromkeys((e.job.id for e in trained), 1), 0.0
+    """Runs jobs of ``trained`` that are ``unclear`` again until ``ends``, and keeps the least disturbed run of each."""
+    best, tries, longest = {done.job.id: done for done in trained}, dict.fromkeys((e.job.id for e in trained), 1), 0.0
     with tempfile.TemporaryDirectory(prefix="again-", dir=folder) as scratch:
         while True:
-            left = [each for each in found.values() if unclear(each) and tries[each.job.id] < _TRIALS]
+            rest = [done for done in best.values() if unclear(done) and tries[done.job.id] < _TRIALS]
             began = time.monotonic()
-            if not left or began + longest > ends:
+            if not rest or began + longest > ends:
                 break
-            old = min(left, key=lambda each: tries[each.job.id])
+            old = min(rest, key=lambda done: tries[done.job.id])
             tries[old.job.id] += 1
             (new,) = train(replace(plan, jobs=(old.job,)), Path(scratch))
             longest = max(longest, time.monotonic() - began)
             if shrunk.disturbed(new, None).most < shrunk.disturbed(old, None).most:
-                found[old.job.id] = replace(new, path=new.path.replace(old.path))
-    closed.write(found.values(), folder)
-    return tuple(found.values())
+                best[old.job.id] = replace(new, path=new.path.replace(old.path))
+    closed.write(best.values(), folder)
+    return tuple(best.values())
 
 
 def _place(job: Job, plan: Plan, host: launch.Host, folder: Path, told: Callable[[str], None]) -> Here:
@@ -242,10 +243,10 @@ def _row(job: Job, place: Here, *, alone: bool) -> _Row:
     several = job.workload.gpus > 1 and alone
     single = replace(place, artifact=place.artifact.with_suffix(".alone.json"), most=1) if several else None
     planned = {}
-    for each in (place, single):
-        if each is not None:
+    for timed in (place, single):
+        if timed is not None:
             with contextlib.suppress(InputError, Unsupported, NoMeasurement, RuntimeError):
-                asked, notes = each.planned(job.workload)
+                asked, notes = timed.planned(job.workload)
                 if asked.ranks in (1, job.workload.gpus):
-                    planned[each] = asked, notes
+                    planned[timed] = asked, notes
     return _Row(job=job, place=place, alone=single, planned=planned)

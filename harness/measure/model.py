@@ -1,4 +1,4 @@
-"""One virtual pipeline stage of a model as a torch module, with weights that depend on their names alone."""
+"""Builds one virtual pipeline stage of a model as a torch module, with weights that depend on their names alone."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from projector.dataclass import dataclass
 from projector.workload.layout import Chunk
 from projector.workload.workload import Workload
 
-_STANDARD = 0.02  # deviation of initial weights (Megatron-LM --init-method-std)
+_STANDARD = 0.02  # standard deviation of initial weights (Megatron-LM --init-method-std)
 
 
 class Stage(nn.Module):
-    """The part of the model that ``chunk`` says: token numbers [batch, length] or hidden states [tokens, hidden] in; hidden
-    states or logits [tokens, own part of the vocabulary] out."""
+    """The part of the model that ``chunk`` names. Input: token numbers [batch, length] or hidden states [tokens,
+    hidden]; output: hidden states or logits [tokens, own part of the vocabulary]."""
 
     def __init__(self, made: Made, chunk: Chunk) -> None:
         super().__init__()
@@ -41,10 +41,8 @@ class Stage(nn.Module):
 
 
 def initialise(stage: Stage, tied: bool, seed: int) -> None:
-    """Random weights by the name of each parameter (experts by their number), so that any split of a model starts alike.
-
-    ``tied``: the output layer starts as the embedding.
-    """
+    """Sets random weights by the name of each parameter (experts by their number), so that any split of a model starts
+    alike. ``tied``: the output layer starts as the embedding."""
     modules = dict(stage.named_modules())
     with torch.no_grad():
         for name, parameter in stage.named_parameters():
@@ -58,8 +56,8 @@ def initialise(stage: Stage, tied: bool, seed: int) -> None:
             elif name.endswith(".bias"):
                 parameter.zero_()
             else:
-                drawn = "embedding.table.weight" if tied and name == "head.output.weight" else name
-                parameter.copy_(_drawn(drawn, parameter.shape, seed))
+                source = "embedding.table.weight" if tied and name == "head.output.weight" else name
+                parameter.copy_(_drawn(source, parameter.shape, seed))
 
 
 def _drawn(name: str, shape: torch.Size, seed: int) -> Tensor:
@@ -67,11 +65,11 @@ def _drawn(name: str, shape: torch.Size, seed: int) -> Tensor:
     return torch.randn(shape, generator=generator) * _STANDARD
 
 
-# Ranks and their groups as Megatron-LM numbers them (tp innermost, then dp, pp outermost), and tensor parallelism.
 @dataclass(frozen=True)
 class Ranks:
-    """This process's place. A group is None where it has one rank; ``ends``: first and last stage of its pipeline;
-    ``whole``: those by which layers are made, tensor parallelism comes after."""
+    """The place of this process among ranks, which Megatron-LM numbers tp innermost, then dp, pp outermost. A group is
+    None where it has one rank; ``ends``: first and last stage of its pipeline; ``whole``: the ranks for which layers are
+    made before tensor parallelism splits them."""
 
     mesh: DeviceMesh
     tp: Any
@@ -96,8 +94,8 @@ def place(workload: Workload, kind: str) -> Ranks:
     return Ranks(
         mesh=mesh,
         **groups,
-        whole=layers_parallel.Ranks(ep=_lines(numbers, 2) if recipe.ep > 1 else Group()),
-        edp=_lines(numbers, 1).handle if recipe.ep > 1 else groups["dp"],
+        whole=layers_parallel.Ranks(ep=_group_along(numbers, 2) if recipe.ep > 1 else Group()),
+        edp=_group_along(numbers, 1).handle if recipe.ep > 1 else groups["dp"],
         ends=joined(ends.tolist()).handle,
         pp_rank=mesh.get_local_rank("pp"),
         dp_rank=mesh.get_local_rank("dp"),
@@ -105,16 +103,16 @@ def place(workload: Workload, kind: str) -> Ranks:
     )
 
 
-def _lines(numbers: Tensor, axis: int) -> Group:
-    """The group along ``axis`` of the ranks' ``numbers``."""
+def _group_along(numbers: Tensor, axis: int) -> Group:
+    """Returns the group along ``axis`` of the ranks' ``numbers``."""
     return joined(numbers.movedim(axis, -1).flatten(0, -2).tolist())
 
 
 def split(stage: Stage, ranks: Ranks) -> list[nn.Parameter]:
-    """Tensor parallelism by DTensor. Returns the weights that every rank holds whole but feeds with its own heads alone:
-    their gradients are to be summed."""
+    """Applies tensor parallelism by DTensor. Returns the weights that every rank holds whole but feeds with its own
+    heads alone: their gradients are to be summed."""
     if ranks.tp is None:
         return []
     layers_dtensor.split(stage, ranks.mesh["tp"])
     attentions = [module for module in stage.modules() if isinstance(module, Attention)]
-    return [weight for each in attentions for norm in (each.q_norm, each.k_norm) for weight in norm.parameters()]
+    return [weight for a in attentions for norm in (a.q_norm, a.k_norm) for weight in norm.parameters()]

@@ -1,4 +1,4 @@
-"""The shrink test: trainings on several processes against times that one process took of their layers, put back."""
+"""The shrink test: trainings on several processes against projections from times that one process took of their layers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from projector.dataclass import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Shrunk:
-    """``error``: restored step over that of the training on both sides of the timings, less one; ``by``: what else may have
-    moved either; ``full``: the ranks took all cores, so that every other program disturbs them."""
+    """The shrink test of a run. ``error``: projected step over that of the training on both sides of the timings, less
+    one; ``by``: disturbances of either; ``full``: the ranks took all cores, so that every other program disturbs them."""
 
     id: str
     error: float
@@ -28,29 +28,28 @@ class Shrunk:
 
 
 def disturbed(done: Trained, asked: Asked | None) -> Disturbed:
-    """The repetitions of ``done`` and the timings of ``asked`` between them (None: of all that was timed).
-
-    Waits for a core count as far as programs beside this one ran: threads of one rank wait for each other, too.
-    """
-    timed = [each for each in done.taken if each.found and asked in (None, each.turn.asked)]
-    trained = [each for each in done.taken if each.turn.asked is None]
-    paces = [each.pace for each in (*trained, *timed)]
-    waited = (min(each.waited, each.others) for each in (*trained, *timed))
+    """Returns how far the repetitions of ``done`` and the timings of ``asked`` between them (None: of all timings) were
+    disturbed. Waits for a core count as far as programs beside this one ran: threads of one rank wait for each other,
+    too."""
+    timed = [turn for turn in done.taken if turn.found and asked in (None, turn.turn.asked)]
+    trained = [turn for turn in done.taken if turn.turn.asked is None]
+    paces = [turn.pace for turn in (*trained, *timed)]
+    waited = (min(turn.waited, turn.others) for turn in (*trained, *timed))
     return Disturbed(
-        spread=max([done.spread, *(_doubt(each.found["step"]) for each in timed if each.found)]),
+        spread=max([done.spread, *(_doubt(turn.found["step"]) for turn in timed if turn.found)]),
         waited=max(waited, default=0.0),
         pace=max(paces) / min(paces) - 1.0 if paces else 0.0,
     )
 
 
 def _doubt(step: Sequence[float]) -> float:
-    """Half the 90 % interval of a median over it, from its quartiles (normal scatter: 1.253 σ / √n, σ = range / 1.349)."""
+    """Returns half the 90 % interval over the median, by its quartiles (normal: 1.253 σ / √n, σ = range / 1.349)."""
     _, spread, samples, *_ = step
     return 1.645 * 1.253 / 1.349 * spread / math.sqrt(max(samples, 1))
 
 
 def judged(done: Trained, alone: Here, asked: Asked | None) -> Shrunk:
-    """``asked``: what was timed for ``alone``. Raises as ``alone.project``."""
+    """Tests a training; ``asked``: the timings made for ``alone``. Raises as ``alone.project``."""
     step = alone.project(done.job.workload).step_seconds
     error = step / statistics.fmean(done.rounds) - 1.0
     full = alone.device == "cpu" and done.job.workload.gpus >= cores()
@@ -58,20 +57,20 @@ def judged(done: Trained, alone: Here, asked: Asked | None) -> Shrunk:
 
 
 def confirmed(first: Shrunk, limit: float, again: Callable[[], Shrunk]) -> Shrunk:
-    """``first``; where it is off by more than ``limit`` and nothing seemed to disturb it, with how far ``again`` is from it:
-    an error of the model's repeats."""
+    """Returns ``first``; where it is off by more than ``limit`` and nothing seemed to disturb it, with its distance from
+    ``again``: an error of the model repeats."""
     if abs(first.error) <= limit or first.by.most > limit:
         return first
     return replace(first, by=replace(first.by, again=abs(again().error - first.error)))
 
 
 def check(suite: str, limit: float, found: Sequence[Shrunk]) -> Check:
-    """Fails where a restored step is off by more than ``limit``; says nothing where the measurements were disturbed by more
-    than that."""
-    clear = [each for each in found if each.by.most <= limit]
-    worst = max(clear, key=lambda each: abs(each.error), default=None)
-    said = ", ".join(f"{each.id} {each.error:+.1%} ({each.by})" for each in found)
-    said += "; ranks on all cores leave none to other programs" if any(each.full for each in found) else ""
+    """Returns a check that fails where a projected step is off by more than ``limit``; it is inconclusive where the
+    measurements were disturbed by more than that."""
+    clear = [test for test in found if test.by.most <= limit]
+    worst = max(clear, key=lambda test: abs(test.error), default=None)
+    detail = ", ".join(f"{test.id} {test.error:+.1%} ({test.by})" for test in found)
+    detail += "; ranks on all cores leave none to other programs" if any(test.full for test in found) else ""
     return Check(
         suite=suite,
         predictor="benchmark",
@@ -80,5 +79,5 @@ def check(suite: str, limit: float, found: Sequence[Shrunk]) -> Check:
         limit=limit,
         passed=bool(found) and (worst is None or abs(worst.error) <= limit),
         inconclusive=len(clear) < len(found),
-        detail=said or "nothing was trained on several processes",
+        detail=detail or "nothing was trained on several processes",
     )

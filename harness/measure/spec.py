@@ -1,7 +1,6 @@
-"""What is to be trained: a list of jobs, each the model, recipe and number of processes that a projection would take.
-
-A file of jobs is a mapping with the key ``measure`` (a suite is one): a list of jobs, or ``{device, repeat, runs: [jobs]}``.
-"""
+"""Reads the trainings of a file: a list of jobs, each the model, recipe and number of processes that a projection would
+take. A file of jobs is a mapping with the key ``measure`` (a suite is one): a list of jobs, or ``{device, repeat, runs:
+[jobs]}``."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from projector.io.files import read_yaml
 from projector.workload import schema, validate
 from projector.workload.workload import Workload
 
-#: The profile of projector/frameworks that describes what the trainer here is: an eager PyTorch script.
+#: The profile of projector/frameworks that describes the trainer here: an eager PyTorch script.
 FRAMEWORK = "pytorch"
 #: The file of a rank's trace.
 TRACE = "{job}.rank{rank}.trace.json.gz"
@@ -45,8 +44,8 @@ LEAST_STEPS, _MOST_STEPS, _MOST_REPEATS = 3, 1_000_000, 100  # below three steps
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One training. ``workload.recipe`` states every switch that the trainer sets (:func:`support.settle`). ``strategy``:
-    the word of :data:`STRATEGIES` for how it is split."""
+    """One training. ``workload.recipe`` states every switch that the trainer sets (:func:`support.settle`).
+    ``strategy``: the word of :data:`STRATEGIES` for how it is split."""
 
     id: str
     workload: Workload
@@ -59,8 +58,8 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What a profiler's trace of a training holds: torch.profiler's schedule (``wait``, ``warmup``, ``active`` steps,
-    ``repeat`` times, behind the timed steps) and its switches, each by the name it has there."""
+    """The content of a profiler's trace of a training: torch.profiler's schedule (``wait``, ``warmup``, ``active``
+    steps, ``repeat`` times, behind the timed steps) and its switches, each by the name it has there."""
 
     wait: int = 0
     warmup: int = 1
@@ -74,12 +73,10 @@ class Profile:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """``jobs``, each trained ``repeat`` times in turn; ``device``: ``cpu``, ``cuda``, or empty: whatever is there.
-
-    ``threads``: of each process on a CPU; 0: cores over processes. ``cooldown``: seconds of rest between two trainings.
-    ``profile``: a profiler's trace of every training. ``optional``: trainings that the machine has no devices for are
-    left out, with a word.
-    """
+    """A list of ``jobs``, each trained ``repeat`` times in turn; ``device``: ``cpu``, ``cuda``, or empty: whatever is
+    there. ``threads``: of each process on a CPU; 0: cores over processes. ``cooldown``: seconds of rest between two
+    trainings. ``profile``: a profiler's trace of every training. ``optional``: trainings that the machine has no devices
+    for are left out, with a word."""
 
     jobs: tuple[Job, ...] = ()
     repeat: int = 1
@@ -91,7 +88,7 @@ class Plan:
 
 
 def read(path: Path) -> Plan:
-    """The plan of a file; other keys of a suite are left to who reads suites. Raises :class:`InputError`."""
+    """Returns the plan of a file; other keys of a suite are ignored. Raises :class:`InputError`."""
     where = str(path)
     document = read_yaml(path, "a mapping with the key measure")
     if isinstance(document, Mapping) and "measure" not in document and {"model", "recipe"} & set(document):
@@ -107,7 +104,7 @@ def read(path: Path) -> Plan:
 
 
 def parse(value: object, where: str) -> tuple[Plan, list[Problem]]:
-    """The plan under a key ``measure`` and every mistake of it."""
+    """Returns the plan under a key ``measure`` and every mistake of it."""
     if value is None:
         return Plan(), []
     given, prefix = (value, "measure.runs") if isinstance(value, Mapping) else ({"runs": value}, "measure")
@@ -125,14 +122,14 @@ def parse(value: object, where: str) -> tuple[Plan, list[Problem]]:
     if not isinstance(items, Sequence) or isinstance(items, str):
         expected = "a list of trainings, each with " + ", ".join(KEYS)
         return Plan(), [*read.problems, Problem(where, prefix, items, expected)]
-    made = [_job(item, where, f"{prefix}[{i}]", read.problems) for i, item in enumerate(items)]
+    jobs = [_job(item, where, f"{prefix}[{i}]", read.problems) for i, item in enumerate(items)]
     problems = [*read.problems, *_repeated(items, where, prefix)]
-    return replace(plan, jobs=tuple(job for job in made if job is not None)), problems
+    return replace(plan, jobs=tuple(job for job in jobs if job is not None)), problems
 
 
 def by_strategy(plan: Plan, names: Sequence[str], where: str) -> Plan:
-    """Every training of ``plan`` once a strategy, on as many processes; of fewer than eight, tp gives way. Raises
-    :class:`InputError` for unknown names and for sizes that a model or a batch cannot be split into."""
+    """Returns a plan with every training of ``plan`` once for each strategy, on as many processes; on fewer than eight,
+    tp shrinks. Raises :class:`InputError` for unknown names and for sizes that a model or a batch cannot be split into."""
     wanted = list(STRATEGIES) if "all" in names else [name.lower().replace("-", "_") for name in names]
     problems = [
         Problem("command line", "--strategy", name, nearest(name, (*STRATEGIES, "all")))
@@ -154,7 +151,7 @@ def by_strategy(plan: Plan, names: Sequence[str], where: str) -> Plan:
 
 
 def _profile(value: object, where: str, problems: list[Problem]) -> Profile | None:
-    """``true``, or a mapping of :class:`Profile`; the schedule may stand in a mapping of its own, as TPrimat writes it."""
+    """Reads ``true`` or a mapping of :class:`Profile`; the schedule may be a mapping of its own, as TPrimat writes it."""
     if not isinstance(value, Mapping):
         if not isinstance(value, bool):
             problems.append(
@@ -210,9 +207,9 @@ def _workload(item: Mapping[str, object], gpus: int, where: str, key: str) -> tu
     if model is None or recipe is None:
         return None, problems
     stated = Workload(model=model, recipe=recipe, gpus=gpus, framework=FRAMEWORK)
-    found = [*validate.problems(stated, where)]
-    found = found or support.problems(stated, where)
-    problems += [replace(problem, key=key + problem.key) for problem in found]
+    invalid = [*validate.problems(stated, where)]
+    invalid = invalid or support.problems(stated, where)
+    problems += [replace(problem, key=key + problem.key) for problem in invalid]
     return (None, problems) if problems else (support.settle(stated), [])
 
 

@@ -1,4 +1,4 @@
-"""What the trainer can do of what a recipe can say, and what it does where the recipe says nothing."""
+"""What the trainer can do of a recipe, and what it does where the recipe says nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHOICES: Mapping[str, tuple[object, ...]] = {
     "data_parallel_sharding": ("no_shard", "optim_grads_params"),
     "moe_router_force_load_balancing": (False, True),
 }
-#: Fields with one answer: what this trainer is.
+#: Fields with the only value that this trainer has.
 _FIXED: Mapping[str, object] = {
     "cp": 1,
     "etp": 1,
@@ -59,7 +59,7 @@ _DERIVED = ("overlap_grad_reduce", "overlap_param_gather", "moe_grouped_gemm")
 
 
 def settle(workload: Workload) -> Workload:
-    """The workload with every switch stated that the trainer sets. ``problems`` must have found none."""
+    """Returns the workload with every switch stated that the trainer sets. ``problems`` must have found none."""
     recipe = workload.recipe
     stated = {name: getattr(recipe, name) for name in (*_CHOICES, *_FIXED)}
     values = {name: choices[0] for name, choices in _CHOICES.items()} | dict(_FIXED)
@@ -71,20 +71,20 @@ def settle(workload: Workload) -> Workload:
     if workload.model.moe is None:
         values = {name: value for name, value in values.items() if not name.startswith("moe_")}
     else:
-        values["moe_grouped_gemm"] = _grouped(str(values["precision"]))
+        values["moe_grouped_gemm"] = _experts_kernel(str(values["precision"]))
     if recipe.pp > 1:
         values["pipeline_schedule"] = _schedule(workload)
     return replace(workload, recipe=replace(recipe, **values))  # type: ignore[arg-type]
 
 
 def problems(workload: Workload, where: str = "") -> list[Problem]:
-    """Everything of a valid ``workload`` that the trainer cannot do, with what it can."""
-    found = [*_recipe(workload.recipe, where), *rule.problems(_RULES, workload, where)]
-    return found + [replace(problem, where=where) for problem in scheduling.problems(workload)]
+    """Returns every setting of a valid ``workload`` that the trainer cannot do, with the settings that it can."""
+    refused = [*_recipe(workload.recipe, where), *rule.problems(_RULES, workload, where)]
+    return refused + [replace(problem, where=where) for problem in scheduling.problems(workload)]
 
 
-def _grouped(precision: str) -> str:
-    """torch has one kernel for all experts in bf16 alone."""
+def _experts_kernel(precision: str) -> str:
+    """Returns how experts run: torch has one kernel for all of them in bf16 alone."""
     return "fused" if precision == "bf16" else "loop"
 
 
@@ -103,7 +103,7 @@ def _recipe(recipe: Recipe, where: str) -> Iterable[Problem]:
             possible = (_FIXED[name],)
         elif name in _DERIVED:
             sharded = recipe.data_parallel_sharding == "optim_grads_params"
-            possible = (_grouped(recipe.precision),) if name == "moe_grouped_gemm" else (sharded,)
+            possible = (_experts_kernel(recipe.precision),) if name == "moe_grouped_gemm" else (sharded,)
         else:
             possible = (field.default, False) if field.default is None else (field.default,)
         if value not in possible:
@@ -111,12 +111,12 @@ def _recipe(recipe: Recipe, where: str) -> Iterable[Problem]:
             yield Problem(where, f"recipe.{name}", value, f"{words}: the trainer does nothing else")
 
 
-def _absent(name: str) -> Rule:
+def _default(name: str) -> Rule:
     plain = Model.__dataclass_fields__[name].default
     return Rule(f"model.{name}", lambda m, r, w: getattr(m, name) != plain, f"{plain}: the trainer has no such part")
 
 
-def _whole(name: str) -> Rule:
+def _one_if_sharded(name: str) -> Rule:
     return Rule(
         f"recipe.{name}",
         lambda m, r, w: r.data_parallel_sharding == "optim_grads_params" and getattr(r, name) > 1,
@@ -126,7 +126,7 @@ def _whole(name: str) -> Rule:
 
 # fmt: off
 _RULES = (
-    *map(_absent, ("window_size", "attention_sinks", "activation_func_clamp_value", "sandwich_norm", "embedding_layernorm",
+    *map(_default, ("window_size", "attention_sinks", "activation_func_clamp_value", "sandwich_norm", "embedding_layernorm",
                    "quick_geglu", "rotary_magnitude_scaled", "mtp_num_layers", "unsupported")),
     Rule("model.normalization", lambda m, r, w: m.normalization not in ("RMSNorm", "LayerNorm"), "RMSNorm or LayerNorm"),
     Rule("model.position_embedding_type", lambda m, r, w: m.position_embedding_type == "alibi" and m.mla,
@@ -142,7 +142,7 @@ _RULES = (
     Rule("recipe.tp", lambda m, r, w: r.tp > 1 and m.moe, "1 for a model with experts: these are split by ep"),
     Rule("recipe.tp", lambda m, r, w: m.hidden_size % r.tp, "a divisor of hidden_size = {m.hidden_size}"),
     Rule("recipe.ep", lambda m, r, w: w.dp % r.ep, "a divisor of the {w.dp} data-parallel ranks"),
-    *map(_whole, ("tp", "pp", "ep")),
+    *map(_one_if_sharded, ("tp", "pp", "ep")),
     Rule("recipe.pipeline_schedule", lambda m, r, w: r.pp > 1 and _schedule(w) not in SCHEDULES,
          f"one that torch.distributed.pipelining has: {', '.join(SCHEDULES)}"),
 )

@@ -1,4 +1,4 @@
-"""A training of one job on this process's rank: forward and backward by its schedule, gradients, clip, Adam."""
+"""Trains one job on this process's rank: forward and backward by its schedule, gradients, clip, Adam."""
 
 from __future__ import annotations
 
@@ -23,14 +23,12 @@ from projector.frameworks import resolve
 from projector.workload.layout import chunks
 from projector.workload.workload import Workload
 
-_SKEW = 3.0  # exponent of the skew: rare tokens are rarer, so that a loss has something to fall to
+_SKEW = 3.0  # exponent of the skew: some tokens are more frequent, so that the loss can fall
 
 
 def batch(torch: Any, vocabulary: int, samples: int, length: int, seed: int, step: int) -> tuple[Any, Any]:
-    """(tokens, labels) of one global batch, int64 [samples, length] on the CPU; labels are the next tokens.
-
-    Token numbers are uniform numbers to the power of :data:`_SKEW`: about as uneven as words of a language.
-    """
+    """Returns (tokens, labels) of one global batch, int64 [samples, length] on the CPU; labels are the next tokens.
+    Token numbers are uniform numbers to the power of :data:`_SKEW`: about as uneven as words of a language."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
     drawn = torch.rand((samples, length + 1), generator=generator).pow_(_SKEW)
     tokens = (drawn * vocabulary).long().clamp_(max=vocabulary - 1)
@@ -39,25 +37,25 @@ def batch(torch: Any, vocabulary: int, samples: int, length: int, seed: int, ste
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Mean loss of the global batch before the update, norm of its gradient."""
+    """The mean loss of the global batch before the update, and the norm of its gradient."""
 
     loss: float
     grad_norm: float
 
 
 class Trainer:
-    """``device``: of this process. All ranks make theirs together."""
+    """The training of a job on ``device``, that of this process. All ranks make theirs together."""
 
     def __init__(self, job: Job, device: Device) -> None:
         self.job, self.workload, self.device = job, job.workload, device.place
         recipe, model = self.workload.recipe, self.workload.model
         self.ranks: Ranks = place(self.workload, device.type)
         self.micro = self.workload.num_microbatches
-        mine = [chunk for chunk in chunks(model, recipe) if chunk.rank == self.ranks.pp_rank]
-        self.numbers = [chunk.index * recipe.pp + chunk.rank for chunk in mine]
+        own_chunks = [chunk for chunk in chunks(model, recipe) if chunk.rank == self.ranks.pp_rank]
+        self.numbers = [chunk.index * recipe.pp + chunk.rank for chunk in own_chunks]
         execution = resolve(self.workload, device.vendor, device.arch).execution
-        made = Made(self.workload, device.place, self.ranks.whole, execution)
-        self.stages = [Stage(made, chunk) for chunk in mine]
+        context = Made(self.workload, device.place, self.ranks.whole, execution)
+        self.stages = [Stage(context, chunk) for chunk in own_chunks]
         self.tied = not model.untie_embeddings_and_output_weights
         partial: list[torch.nn.Parameter] = []
         for stage in self.stages:
@@ -70,27 +68,27 @@ class Trainer:
             converted(stage.layers, self.workload, device, kept=not self.sharded)
         if self.sharded:
             for stage in self.stages:
-                shard(stage, stage.layers.values(), made, self.ranks.mesh["dp"])
+                shard(stage, stage.layers.values(), context, self.ranks.mesh["dp"])
         self.gradients = Gradients(self.workload, self.stages, self.ranks, partial, self.sharded)
-        own = [weight.own for weight in self.gradients.weights]
-        self.optimizer = torch.optim.Adam(own, lr=job.learning_rate, fused=True, **ADAM)
+        weights = [weight.own for weight in self.gradients.weights]
+        self.optimizer = torch.optim.Adam(weights, lr=job.learning_rate, fused=True, **ADAM)
         self.schedule = _schedule(self) if recipe.pp > 1 else None
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """This rank's samples of a step, on its device."""
+        """Returns this rank's samples of a step, on its device."""
         recipe = self.workload.recipe
         tokens, labels = batch(
             torch, self.workload.model.vocab_size, recipe.global_batch_size, recipe.seq_length, self.job.seed, step
         )
         share = recipe.global_batch_size // self.ranks.dp_size
-        own = slice(self.ranks.dp_rank * share, (self.ranks.dp_rank + 1) * share)
-        return tokens[own].to(self.device), labels[own].to(self.device)
+        part = slice(self.ranks.dp_rank * share, (self.ranks.dp_rank + 1) * share)
+        return tokens[part].to(self.device), labels[part].to(self.device)
 
     def step(self, tokens: Tensor, labels: Tensor) -> Result:
-        """One step on a batch: micro-batches, reduction, clip, update."""
+        """Makes one step on a batch: micro-batches, reduction, clip, update."""
         for stage in self.stages:
             fresh(stage)
-        loss = self._piped(tokens, labels) if self.schedule is not None else self._plain(tokens, labels)
+        loss = self._pipelined(tokens, labels) if self.schedule is not None else self._unpipelined(tokens, labels)
         self.gradients.reduce()
         norm = self.gradients.clip()
         self.optimizer.step()
@@ -98,23 +96,23 @@ class Trainer:
         return Result(float(self._mean(loss)), float(norm))
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss of one micro-batch."""
+        """Returns the mean loss of one micro-batch."""
         head = next(stage.head for stage in self.stages if stage.head is not None)
         return head.loss(logits, labels)
 
-    def _plain(self, tokens: Tensor, labels: Tensor) -> Tensor:
+    def _unpipelined(self, tokens: Tensor, labels: Tensor) -> Tensor:
         total = torch.zeros((), device=self.device)
         size = self.workload.recipe.micro_batch_size
         stage: Any = self.stages[0]
-        for i, (some, wanted) in enumerate(zip(torch.split(tokens, size), torch.split(labels, size), strict=True)):
+        for i, (inputs, wanted) in enumerate(zip(torch.split(tokens, size), torch.split(labels, size), strict=True)):
             if self.sharded:
                 stage.set_requires_gradient_sync(i == self.micro - 1)
-            loss = self.loss(stage(some), wanted) / self.micro
+            loss = self.loss(stage(inputs), wanted) / self.micro
             torch.autograd.backward(loss)
             total += loss.detach()
         return total
 
-    def _piped(self, tokens: Tensor, labels: Tensor) -> Tensor:
+    def _pipelined(self, tokens: Tensor, labels: Tensor) -> Tensor:
         losses: list[Tensor] = []
         last = self.workload.recipe.pp - 1
         schedule: Any = self.schedule
@@ -127,16 +125,16 @@ class Trainer:
         return torch.stack(losses).mean().detach() if losses else torch.zeros((), device=self.device)
 
     def _mean(self, loss: Tensor) -> Tensor:
-        """The loss of the last stage, averaged over data-parallel ranks, on every rank."""
+        """Returns the loss of the last stage, averaged over data-parallel ranks, on every rank."""
         if self.workload.gpus == 1:
             return loss
-        own = loss / (self.ranks.dp_size * self.workload.recipe.tp)
-        dist.all_reduce(own)
-        return own
+        share = loss / (self.ranks.dp_size * self.workload.recipe.tp)
+        dist.all_reduce(share)
+        return share
 
 
 def _schedule(trainer: Trainer) -> Any:
-    """The schedule of torch.distributed.pipelining over this rank's stages."""
+    """Returns the schedule of torch.distributed.pipelining over this rank's stages."""
     workload, recipe = trainer.workload, trainer.workload.recipe
     total = recipe.pp * len(trainer.stages)
     stages = [
@@ -151,7 +149,7 @@ def _schedule(trainer: Trainer) -> Any:
 
 
 def _example(workload: Workload, stage: Stage) -> tuple[Tensor, Tensor]:
-    """What goes into a stage for one micro-batch and what comes out, as tensors without data."""
+    """Returns the input and the output of a stage for one micro-batch, as tensors without data."""
     recipe = workload.recipe
     size, length = recipe.micro_batch_size, recipe.seq_length
 

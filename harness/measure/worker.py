@@ -1,4 +1,4 @@
-"""What one process of a measurement does: turn after turn, trainings and timings; rank 0 writes ``<id>.log`` of each."""
+"""The work of one process of a measurement: turn after turn, trainings and timings; rank 0 writes ``<id>.log`` of each."""
 
 from __future__ import annotations
 
@@ -22,51 +22,51 @@ from projector.benchmark import task
 from projector.benchmark.device import Device
 from projector.benchmark.processes import cores
 
-_TICKS = 0.02  # seconds to which the system knows what a step's other programs used: a tick of 10 ms at each end
+_TICKS = 0.02  # resolution in seconds of the time that other programs used in a step: a tick of 10 ms at each end
 
 
 def run(
     payload: tuple[tuple[Turn, ...], str, Profile | None, int], device: Device, kept: Callable[[Any], None]
 ) -> list[dict[str, Any]]:
-    """Takes turns with the ranks that are joined: logs (and, where asked for, traces) into a folder for each repetition;
-    rank 0 prints what is done. Words of :class:`harness.measure.launch.TakenTurn`."""
-    mine, place, profile, cooldown = payload
+    """Takes turns with the ranks that are joined: logs (and, where asked for, traces) go into a folder for each
+    repetition; rank 0 prints what is done. Returns the words of :class:`harness.measure.launch.TakenTurn`."""
+    turns, place, profile, cooldown = payload
     folder = Path(place)
-    compared = any(turn.asked for turn in mine)
+    compared = any(turn.asked for turn in turns)
 
     def stamp() -> float:
         return _over_ranks(pace(device, dist.barrier), device, dist.ReduceOp.MAX) if compared else 1.0
 
     def taken(turn: Turn) -> dict[str, Any]:
-        if turn is not mine[0]:
+        if turn is not turns[0]:
             time.sleep(cooldown)
-        return _one(turn, folder, profile, device)
+        return _take_turn(turn, folder, profile, device)
 
-    return launch.take(mine, taken, stamp, kept)
+    return launch.take(turns, taken, stamp, kept)
 
 
-def _one(turn: Turn, folder: Path, profile: Profile | None, device: Device) -> dict[str, Any]:
+def _take_turn(turn: Turn, folder: Path, profile: Profile | None, device: Device) -> dict[str, Any]:
     rank = dist.get_rank()
-    gc.collect()  # of the turn before: graphs refer to themselves
+    gc.collect()  # frees the turn before, whose graphs refer to themselves
     if device.type == "cuda":
         torch.cuda.empty_cache()
     began, before = time.perf_counter(), _usage()
-    found = None
+    timings = None
     if turn.asked is not None:
-        found = task.run(turn.asked, device)
+        timings = task.run(turn.asked, device)
     else:
         place = folder / str(turn.number)
         traced = place / TRACE.format(job=turn.job.id, rank=rank)
         _train(turn.job, device, place / f"{turn.job.id}.log" if rank == 0 else None, profile, traced)
     took = time.perf_counter() - began
     lost, others = (seconds / took for seconds in _since(before, device))
-    if found is not None:
-        # ranks on all cores leave none to other programs, so these show in what is timed
+    if timings is not None:
+        # Ranks on all cores leave none to other programs, which then slow the timed work.
         beside = {"without_core": lost, "cores_of_others": others, "cores": cores(), "processes": dist.get_world_size()}
-        found["conditions"]["while timed"] = beside
+        timings["conditions"]["while timed"] = beside
     if rank == 0:
         print(turn.name, flush=True)
-    return {"waited": lost, "others": others, "found": found}
+    return {"waited": lost, "others": others, "found": timings}
 
 
 def _usage() -> tuple[float, float, float]:
@@ -74,9 +74,9 @@ def _usage() -> tuple[float, float, float]:
 
 
 def _since(before: tuple[float, float, float], device: Device) -> tuple[float, float]:
-    """Seconds without a core of the rank that waited most, and of core that programs beside these ranks used."""
-    lost, ran, own = (now - then for now, then in zip(_usage(), before, strict=True))
-    ours = _over_ranks(own, device, dist.ReduceOp.SUM)
+    """Returns seconds without a core of the rank that waited most, and of core that programs beside these ranks used."""
+    lost, ran, cpu = (now - then for now, then in zip(_usage(), before, strict=True))
+    ours = _over_ranks(cpu, device, dist.ReduceOp.SUM)
     return _over_ranks(lost, device, dist.ReduceOp.MAX), max(0.0, ran - ours)
 
 
@@ -88,7 +88,7 @@ def _over_ranks(seconds: float, device: Device, how: Any) -> float:
 
 
 def _train(job: Job, device: Device, path: Path | None, profile: Profile | None, traced: Path) -> None:
-    """The whole training; ``path``: where its log goes, None on ranks that write none; ``traced``: where a trace goes."""
+    """Trains; ``path``: where the log goes, None on ranks that write none; ``traced``: where a trace goes."""
     steps = [*_steps(job, device, profile, traced)]
     if path is not None:
         memory = None if device.type == "cpu" else _memory()
@@ -96,10 +96,11 @@ def _train(job: Job, device: Device, path: Path | None, profile: Profile | None,
 
 
 def _steps(job: Job, device: Device, profile: Profile | None, traced: Path) -> Iterator[TrainedStep]:
-    """Trains; on a CPU with the longest time that a rank waited, while a step lasted, for a core that others used."""
+    """Trains and yields each step; on a CPU with the longest time that a rank waited, while the step lasted, for a core
+    that others used."""
     on_cpu = device.type == "cpu"
     if not on_cpu:
-        torch.cuda.reset_peak_memory_stats()  # of the training before this one in the same process
+        torch.cuda.reset_peak_memory_stats()  # an earlier training in the same process left its peak
     trainer = Trainer(job, device)
     gc.collect()
     gc.disable()  # Megatron-LM --manual-gc: no collection in the middle of a step
@@ -110,7 +111,7 @@ def _steps(job: Job, device: Device, profile: Profile | None, traced: Path) -> I
                 dist.barrier()
             before = _usage()
             began = time.perf_counter()
-            result = trainer.step(tokens, labels)  # its last act reads a number back: the device is done by then
+            result = trainer.step(tokens, labels)  # ends by reading a number back: the device is done by then
             seconds = time.perf_counter() - began
             lost, others = _since(before, device) if on_cpu else (0.0, 0.0)
             lost = min(lost, max(0.0, others - _TICKS))  # threads of a rank wait for each other, too
@@ -122,21 +123,21 @@ def _steps(job: Job, device: Device, profile: Profile | None, traced: Path) -> I
 
 
 def _trace(trainer: Trainer, done: int, plan: Profile, path: Path) -> None:
-    """Traced steps lie behind the timed ones, which a profiler would have slowed."""
+    """Traces steps behind the timed ones, which a profiler would have slowed."""
     from torch import profiler
 
     schedule = profiler.schedule(wait=plan.wait, warmup=plan.warmup, active=plan.active, repeat=plan.repeat)
     with profiler.profile(
         schedule=schedule,
-        on_trace_ready=lambda made: made.export_chrome_trace(str(path)),
+        on_trace_ready=lambda tracer: tracer.export_chrome_trace(str(path)),
         profile_memory=plan.profile_memory,
         with_stack=plan.with_stack,
         with_flops=plan.with_flops,
         record_shapes=plan.record_shapes,
-    ) as made:
+    ) as tracer:
         for step in range((plan.wait + plan.warmup + plan.active) * plan.repeat):
             trainer.step(*trainer.batch(done + 1 + step))
-            made.step()
+            tracer.step()
 
 
 def _facts(device: Device) -> dict[str, object]:
@@ -155,20 +156,17 @@ def _memory() -> dict[str, float]:
     }
 
 
-# The pace of the machine: one fixed piece of work, timed again and again beside what is measured.
-#
-# It says whether two measurements saw the same machine. Nothing is ever divided by it: a machine that slows a product
-# down does not slow a model's step by as much.
+# The pace of the machine: one fixed piece of work, timed again and again between measurements. It tells whether two
+# measurements saw the same machine. Nothing is ever divided by it: a machine that slows a product down does not slow a
+# model's step by as much.
 _EDGE = {"cpu": 512, "cuda": 4096}  # of a product
 _BYTES = {"cpu": 2**24, "cuda": 2**28}  # of a copy: beyond the caches
 _CALLS, _ROUNDS = 2000, 9  # of the host's smallest operator; rounds, of which the median counts
 
 
 def pace(device: Device, together: Callable[[], None]) -> float:
-    """Seconds that a product, a copy and work of the host take one after the other, the median of some rounds.
-
-    ``together``: keeps ranks at the same place, so that all of them do it at once.
-    """
+    """Returns the seconds that a product, a copy and work of the host take one after the other, the median of some
+    rounds. ``together``: keeps ranks at the same place, so that all of them do it at once."""
     torch, kind, place = device.torch, device.type, device.place
     left, right = (torch.ones(_EDGE[kind], _EDGE[kind], device=place) for _ in range(2))
     source, small = torch.ones(_BYTES[kind], dtype=torch.int8, device=place), torch.zeros(8)

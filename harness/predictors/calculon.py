@@ -1,8 +1,8 @@
 """Calculon (Apache-2.0, github.com/calculon-ai/calculon; Isaev et al., SC'23) as a predictor.
 
 It models the decoder blocks of a GPT: linears, unfused attention, element-wise work, tensor-, pipeline- and
-data-parallel communication on a network tier each, 1F1B and interleaved pipelines, three kinds of recompute, sharded
-and off-loaded optimizer state. Embedding, output layer and loss are not in its step.
+data-parallel communication on a network tier each, 1F1B and interleaved pipelines, three kinds of recompute, sharded and
+off-loaded optimizer state. Embedding, output layer and loss are not in its step.
 
 It is not on the Python package index: the package called ``calculon`` there is an unrelated one. The checkout goes on
 ``PYTHONPATH``, and its folder ``systems`` gives the devices: its own file for A100 and H100 80 GB, and for any other GPU
@@ -43,46 +43,44 @@ class Tool:
 
     @property
     def error(self) -> type[Exception]:
-        """What it raises for a configuration that its models reject."""
-        found: type[Exception] = self.llm.Error
-        return found
+        """Returns the exception that Calculon raises for a configuration that its models reject."""
+        kind: type[Exception] = self.llm.Error
+        return kind
 
     def stats(
         self, application: Mapping[str, Any], execution: Mapping[str, Any], system: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Its statistics of one training step (seconds, bytes), as ``calculon llm`` writes them.
-
-        Raises ``self.error`` and AssertionError where it rejects the input.
-        """
+        """Returns Calculon's statistics of one training step (seconds, bytes), as ``calculon llm`` writes them. Raises
+        ``self.error`` and AssertionError where Calculon rejects the input."""
         device = self.system(dict(system))
         model = self.llm(self.llm.Application(dict(application)), _LOG)
         model.compile(device, self.llm.Execution.from_json(dict(execution)))
         model.run(device)
-        made: dict[str, Any] = model.get_stats_json(False)
-        return made
+        statistics: dict[str, Any] = model.get_stats_json(False)
+        return statistics
 
 
 @cache
 def tool() -> Tool:
-    """Calculon, imported. Raises :class:`InputError` where it is absent or takes other inputs than these."""
+    """Returns Calculon, imported. Raises :class:`InputError` where it is absent or takes other inputs than these."""
     error = peer.absent(NAME, "Calculon", _HOW)
     _folder()
-    found = Tool(peer.require("calculon.llm.llm", error).Llm, peer.require("calculon.system", error).System)
-    fields = set(found.llm.Execution.fields())
+    calculon = Tool(peer.require("calculon.llm.llm", error).Llm, peer.require("calculon.system", error).System)
+    fields = set(calculon.llm.Execution.fields())
     if fields != EXECUTION_FIELDS:
         other = ", ".join(sorted(fields ^ EXECUTION_FIELDS))
         raise InputError([Problem("command line", "--with", NAME, f"a Calculon that does not differ in {other}")])
-    return found
+    return calculon
 
 
 @cache
 def system_file(name: str) -> Mapping[str, Any]:
-    """One of the system descriptions that come with it (``systems/<name>.json`` of the checkout)."""
+    """Returns one of the system descriptions that come with Calculon (``systems/<name>.json`` of the checkout)."""
     path = _folder().parent / "systems" / f"{name}.json"
     if not path.is_file():
         raise InputError([Problem("command line", "--with", NAME, f"its folder systems, with {name}.json")])
-    made: Mapping[str, Any] = json.loads(path.read_text())
-    return made
+    content: Mapping[str, Any] = json.loads(path.read_text())
+    return content
 
 
 def _folder() -> Path:
@@ -97,7 +95,7 @@ __all__ = ["NAME", "Calculon"]
 
 @dataclass(frozen=True)
 class Calculon(Guarded):
-    """Raises :class:`InputError` when made where Calculon is not installed, or where its inputs are other ones."""
+    """Calculon as a predictor. Raises :class:`InputError` when made where Calculon is not installed or has other inputs."""
 
     name: str = NAME
 
@@ -111,7 +109,7 @@ class Calculon(Guarded):
         calculon = tool()
         system, described = inputs.system(cluster, system_file)
         try:
-            said = peer.refused(
+            stats = peer.refused(
                 NAME,
                 lambda: calculon.stats(inputs.application(work), inputs.execution(work, cluster.gpus_per_node), system),
             )
@@ -119,29 +117,29 @@ class Calculon(Guarded):
             return _unfit(str(error))
         return Prediction(
             status="ok",
-            step_seconds=said["total_time"],
-            memory_gib=said["proc_mem_tier1_cap_req"] / peer.GIB,
+            step_seconds=stats["total_time"],
+            memory_gib=stats["proc_mem_tier1_cap_req"] / peer.GIB,
             measured_share=0.0,
-            breakdown=_breakdown(said),
+            breakdown=_breakdown(stats),
             assumed=(*resolved.assumed, *described, *inputs.simplified(work)),
         )
 
 
-def _unfit(said: str) -> Prediction:
-    """A configuration that it rejects while it runs: out of memory (it then gives no time), or not supported."""
-    if said.startswith("Mem tier"):
-        return Prediction(status="out-of-memory", reason=f"{NAME}: {said}")
-    raise Unsupported(f"refused by {NAME}: {said}")
+def _unfit(message: str) -> Prediction:
+    """Returns out of memory, for which Calculon gives no time, or raises for another rejected configuration."""
+    if message.startswith("Mem tier"):
+        return Prediction(status="out-of-memory", reason=f"{NAME}: {message}")
+    raise Unsupported(f"refused by {NAME}: {message}")
 
 
-def _breakdown(said: dict[str, Any]) -> dict[str, float]:
-    """Its parts of ``total_time`` under the names of our result rows; they sum to it."""
+def _breakdown(stats: dict[str, Any]) -> dict[str, float]:
+    """Returns the parts of ``total_time`` under the names of our result rows; they sum to it."""
     return {
-        "compute_s": said["fw_time"] + said["bw_time"] + said["recompute_time"],
-        "bubble_s": said["bubble_time"],
-        "tp_s": said["tp_comm_exposed_time"] + said["recomm_exposed_time"],
-        "pp_s": said["pp_comm_exposed_time"],
-        "dp_s": said["dp_comm_exposed_time"],
-        "optimizer_s": said["optim_step_time"],
-        "other_s": said["fw_offload_exposed_time"] + said["bw_offload_exposed_time"],
+        "compute_s": stats["fw_time"] + stats["bw_time"] + stats["recompute_time"],
+        "bubble_s": stats["bubble_time"],
+        "tp_s": stats["tp_comm_exposed_time"] + stats["recomm_exposed_time"],
+        "pp_s": stats["pp_comm_exposed_time"],
+        "dp_s": stats["dp_comm_exposed_time"],
+        "optimizer_s": stats["optim_step_time"],
+        "other_s": stats["fw_offload_exposed_time"] + stats["bw_offload_exposed_time"],
     }

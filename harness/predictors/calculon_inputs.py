@@ -1,4 +1,4 @@
-"""A workload and a cluster in Calculon's words: its application, execution and system descriptions."""
+"""Describes a workload and a cluster in Calculon's words: its application, execution and system descriptions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.predictors import peer
 from projector.hardware.types import Cluster
 from projector.workload.workload import Workload
 
-#: What an execution description holds, no more and no less (``Llm.Execution.fields``).
+#: The fields of an execution description, no more and no less (``Llm.Execution.fields``).
 EXECUTION_FIELDS = frozenset(
     {
         "num_procs", "tensor_par", "pipeline_par", "data_par", "tensor_par_net", "pipeline_par_net", "data_par_net",
@@ -20,7 +20,7 @@ EXECUTION_FIELDS = frozenset(
     }
 )  # fmt: skip
 
-# Our names of the GPUs that it has a file for, and the file that lends its efficiencies to the GPUs of an architecture.
+# The GPUs for which Calculon has a file, and the GPU whose efficiencies stand for an architecture.
 _ITS_SYSTEMS = {"a100_sxm_80gb": "a100_80g", "h100_sxm": "h100_80g_nvl8"}
 _BY_ARCHITECTURE = {"volta": "a100_sxm_80gb", "ampere": "a100_sxm_80gb"}
 _NEWEST = "h100_sxm"
@@ -31,7 +31,7 @@ _SAME_RATE = 0.01
 
 
 def limits(work: Workload) -> Iterator[str]:
-    """Reasons to refuse, in words that follow "calculon has no"."""
+    """Yields reasons to refuse, in words that follow "calculon has no"."""
     model, recipe = work.model, work.recipe
     yield from peer.limits(work)
     if model.num_query_groups not in (1, model.num_attention_heads):
@@ -43,11 +43,11 @@ def limits(work: Workload) -> Iterator[str]:
 
 
 def simplified(work: Workload) -> tuple[str, ...]:
-    """How its inputs differ from the run, for the ``assumed`` column."""
-    said = ["attention=unfused, step=blocks without embedding and output (calculon)"]
+    """Returns how Calculon's inputs differ from the run, for the ``assumed`` column."""
+    notes = ["attention=unfused, step=blocks without embedding and output (calculon)"]
     if work.model.gated_linear_unit:
-        said.append("feedforward=1.5·ffn_hidden_size (gated unit as a plain MLP of equal weights and FLOP)")
-    return tuple(said)
+        notes.append("feedforward=1.5·ffn_hidden_size (gated unit as a plain MLP of equal weights and FLOP)")
+    return tuple(notes)
 
 
 def application(work: Workload) -> dict[str, int]:
@@ -64,8 +64,8 @@ def application(work: Workload) -> dict[str, int]:
 
 
 def execution(work: Workload, gpus_per_node: int) -> dict[str, Any]:
-    """The recipe. Ranks are laid out tensor, data, pipeline (Megatron-LM's order): a group that does not fit into a node
-    is on the second network tier."""
+    """Returns the execution description of the recipe. Ranks are laid out tensor, data, pipeline (Megatron-LM's order):
+    a group that does not fit into a node is on the second network tier."""
     recipe, dp = work.recipe, work.dp
     recompute = _RECOMPUTE[peer.recompute_mode(work) or "none"]
     sequence_parallel = recipe.tp > 1 and bool(recipe.sequence_parallel)
@@ -102,39 +102,42 @@ def _one_group(work: Workload) -> bool:
 
 
 def system(cluster: Cluster, its_file: Callable[[str], Mapping[str, Any]]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Its description of the cluster and what was assumed. ``its_file``: a system description of its own by name."""
+    """Returns Calculon's description of the cluster and what was assumed. ``its_file``: returns one of Calculon's system
+    descriptions by name."""
     gpu = cluster.gpu
     reference = gpu.name if gpu.name in _ITS_SYSTEMS else _BY_ARCHITECTURE.get(gpu.arch, _NEWEST)
     name = _ITS_SYSTEMS[reference]
-    made: dict[str, Any] = copy.deepcopy(dict(its_file(name)))
-    said = []
+    description: dict[str, Any] = copy.deepcopy(dict(its_file(name)))
+    notes = []
     if reference != gpu.name:
-        _describe(made, cluster, reference)
-        said.append(f"calculon system={gpu.name} from the data sheet, efficiencies of its {name}.json")
-    if _networked(made, cluster):
-        said.append("calculon networks=rates and size of the cluster")
-    return made, tuple(said)
+        _describe(description, cluster, reference)
+        notes.append(f"calculon system={gpu.name} from the data sheet, efficiencies of its {name}.json")
+    if _networked(description, cluster):
+        notes.append("calculon networks=rates and size of the cluster")
+    return description, tuple(notes)
 
 
-def _describe(made: dict[str, Any], cluster: Cluster, reference: str) -> None:
-    """Peak and memory of our data sheet; vector rate in the proportion of the data sheets, as it counts another type."""
+def _describe(description: dict[str, Any], cluster: Cluster, reference: str) -> None:
+    """Puts in our data sheet's peak and memory, and its vector rate in proportion: Calculon counts another type."""
     from projector.hardware import catalogue
 
-    gpu, its = cluster.gpu, catalogue.gpu(reference)
-    made["matrix"] = {"float16": {**made["matrix"]["float16"], "tflops": gpu.peak_of("bf16") / 1e12}}
-    vector = made["vector"]["float16"]
-    made["vector"] = {"float16": {**vector, "tflops": vector["tflops"] * gpu.vector_flops / its.vector_flops}}
-    made["mem1"] |= {"GiB": gpu.memory_bytes / peer.GIB, "GBps": gpu.memory_bandwidth / 1e9}
+    gpu, reference_gpu = cluster.gpu, catalogue.gpu(reference)
+    description["matrix"] = {"float16": {**description["matrix"]["float16"], "tflops": gpu.peak_of("bf16") / 1e12}}
+    vector = description["vector"]["float16"]
+    description["vector"] = {
+        "float16": {**vector, "tflops": vector["tflops"] * gpu.vector_flops / reference_gpu.vector_flops}
+    }
+    description["mem1"] |= {"GiB": gpu.memory_bytes / peer.GIB, "GBps": gpu.memory_bandwidth / 1e9}
 
 
-def _networked(made: dict[str, Any], cluster: Cluster) -> bool:
-    """Puts the rates and node size of the cluster where they differ from the file's; whether any did."""
+def _networked(description: dict[str, Any], cluster: Cluster) -> bool:
+    """Puts in the rates and node size of the cluster where they differ from the file's, and tells whether any did."""
     stated = (
         {"bandwidth": cluster.intra.bandwidth / 1e9, "size": cluster.gpus_per_node},
         {"bandwidth": cluster.inter.bandwidth / 1e9},
     )
     changed = False
-    for network, ours in zip(made["networks"], stated, strict=True):
+    for network, ours in zip(description["networks"], stated, strict=True):
         if any(abs(network[key] / value - 1) > _SAME_RATE for key, value in ours.items()):
             network |= ours
             changed = True

@@ -36,7 +36,7 @@ class ConstantMfu(Guarded):
 
 
 def flops_per_token(model: Model, seq_length: int) -> float:
-    """Training FLOP (forward and backward, nothing recomputed) of one token in a causal sequence of ``seq_length``."""
+    """Returns the training FLOP (nothing recomputed) of one token in a causal sequence of ``seq_length``."""
     from projector.workload import parameters
 
     count = parameters.count(model)

@@ -1,4 +1,4 @@
-"""Benchmark mode where the run was trained on this machine: its layers, timed live on the same devices."""
+"""Benchmark mode for runs that were trained on this machine: their layers are timed live on the same devices."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from projector.workload.workload import Workload
 
 _LAYERS = "torch"  # the trainer's layers, whatever is installed
-_BUDGET = 0.5  # seconds for each thing that is timed: a suite has many, and their medians are of dozens of samples
+_BUDGET = 0.5  # seconds for each timed layer: a suite has many, and their medians are of dozens of samples
 
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
     """Where a run was trained: ``cluster``, a file; ``device`` as torch names its kind, ``threads`` of each of its
-    processes (CPU); ``artifact``: the timings of its layers, made where they are not there; ``most``: processes for that."""
+    processes (CPU); ``artifact``: the timings of its layers, made where they are not there; ``most``: the most processes
+    for timing."""
 
     cluster: str
     device: str
@@ -35,7 +36,7 @@ class Here:
     most: int | None = None
 
     def project(self, workload: Workload) -> Projection:
-        """One step of ``workload`` from times taken here. Raises what ``measured.project`` raises."""
+        """Projects one step of ``workload`` from times taken on this machine. Raises as ``measured.project``."""
         from projector.benchmark import measured
 
         self.artifact.parent.mkdir(parents=True, exist_ok=True)
@@ -44,13 +45,13 @@ class Here:
         )
 
     def planned(self, workload: Workload) -> tuple[Asked, tuple[str, ...]]:
-        """What times of ``workload`` ask for, and notes; raises what ``measured.planned`` raises."""
+        """Returns the timings that ``workload`` needs, and notes; raises as ``measured.planned``."""
         from projector.benchmark import measured
 
         return measured.planned(workload, self._cluster, self._device, layers=_LAYERS, budget=_BUDGET, most=self.most)
 
     def keep(self, planned: tuple[Asked, tuple[str, ...]], found: Mapping[str, Any]) -> None:
-        """Into ``artifact`` what was timed."""
+        """Writes timings into ``artifact``."""
         from projector.benchmark import measured
 
         self.artifact.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +70,7 @@ class Here:
 
 @dataclass(frozen=True)
 class Live:
-    """``projector.benchmark.measured.project`` for runs of ``here``, by run id; every other run is left to ``recorded``."""
+    """Predicts runs of ``here``, by run id, by ``projector.benchmark.measured.project``, and others by ``recorded``."""
 
     recorded: Predictor
     here: Mapping[str, Here] = field(default_factory=dict)

@@ -1,13 +1,13 @@
 """llm-analysis 0.2.2 (Apache-2.0, github.com/cli99/llm-analysis) as a predictor: a lower bound on the step time.
 
-What it computes (``LLMAnalysis.training``, 0.2.2): time of a step = micro-batches · FLOP of one micro-batch /
-(tp · pp · peak · FLOP efficiency). There is no pipeline bubble, no exposed communication, no optimizer step and no
-host in it, and its FLOP count takes every MLP as two linears of 4 · hidden, whatever ``ffn_embed_dim`` and the gate
-say. Its FLOP efficiency defaults to 1, which is what stands here: uncalibrated it is the bound that its authors claim,
-calibrated and held out it gets the same one factor a GPU as everybody.
+It computes (``LLMAnalysis.training``, 0.2.2): time of a step = micro-batches · FLOP of one micro-batch / (tp · pp · peak
+· FLOP efficiency). There is no pipeline bubble, no exposed communication, no optimizer step and no host in it, and its
+FLOP count takes every MLP as two linears of 4 · hidden, whatever ``ffn_embed_dim`` and the gate say. Its FLOP efficiency
+defaults to 1, which is used here: uncalibrated it is the bound that its authors claim, calibrated and held out it gets
+the same one factor a GPU as everybody.
 
-GPUs come from its own files where it has one; the others are described from our data sheets. Sharding of parameters
-(its ``DSZeRO.STAGE_3``) changes its memory only.
+GPUs come from its own files where it has one; the others are described from our data sheets. Sharding of parameters (its
+``DSZeRO.STAGE_3``) changes its memory only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from projector.workload.workload import Workload
 
 NAME = "llm-analysis"
 
-# Our catalogue's names of the GPUs that it has a file for. Its mi250x-128gb is a module of two dies, ours is one die.
+# The GPUs for which llm-analysis has a file. Its mi250x-128gb is a module of two dies, ours is one die.
 _ITS_GPUS = {
     "a100_sxm_40gb": "a100-sxm-40gb",
     "a100_sxm_80gb": "a100-sxm-80gb",
@@ -49,7 +49,7 @@ _MIN_LATENCY = 8e-6
 
 @dataclass(frozen=True)
 class LlmAnalysis(Guarded):
-    """Raises :class:`InputError` when made where the package is not installed."""
+    """llm-analysis as a predictor. Raises :class:`InputError` when made where the package is not installed."""
 
     name: str = NAME
 
@@ -63,36 +63,38 @@ class LlmAnalysis(Guarded):
         tool = _package()
         with _quiet():
             gpu, described = _gpu(tool, cluster, work.recipe.precision)
-            said = peer.refused(NAME, lambda: _training(tool, gpu, work))
-        needed, seconds = said["(weight+op_state+grad+act)_memory_per_gpu"], said["latency_per_iter"]
+            summary = peer.refused(NAME, lambda: _training(tool, gpu, work))
+        needed, seconds = summary["(weight+op_state+grad+act)_memory_per_gpu"], summary["latency_per_iter"]
         assumed = (*resolved.assumed, *described, *_simplified(work))
-        return peer.told(NAME, seconds, needed, needed + said["memory_left_per_gpu"], {"compute_s": seconds}, assumed)
+        return peer.told(
+            NAME, seconds, needed, needed + summary["memory_left_per_gpu"], {"compute_s": seconds}, assumed
+        )
 
 
 def _limits(work: Workload) -> Iterator[str]:
-    """Reasons to refuse, beyond those of both peers: what it has neither an argument nor a field for."""
+    """Yields reasons to refuse, beyond those of both peers: settings for which it has neither an argument nor a field."""
     yield from peer.limits(work)
     yield from peer.plain_limits(work)
 
 
 def _simplified(work: Workload) -> tuple[str, ...]:
-    """What it accepts and does not count, for the ``assumed`` column."""
+    """Returns the settings that it accepts and does not count, for the ``assumed`` column."""
     model, recipe = work.model, work.recipe
     linears = 3 if model.gated_linear_unit else 2
-    said = ["flops_efficiency=1 (its default)"]
+    notes = ["flops_efficiency=1 (its default)"]
     if linears * model.ffn_hidden_size != 8 * model.hidden_size:
-        said.append("mlp=two linears of 4·hidden (its FLOP count)")
+        notes.append("mlp=two linears of 4·hidden (its FLOP count)")
     if recipe.pp > 1:
-        said.append("pipeline bubble=0 (it counts none)")
-    return tuple(said)
+        notes.append("pipeline bubble=0 (it counts none)")
+    return tuple(notes)
 
 
 def _gpu(tool: ModuleType, cluster: Cluster, precision: str) -> tuple[Any, tuple[str, ...]]:
-    """Its own description of the GPU, else one from our data sheet, which is then an assumption."""
+    """Returns the package's own description of the GPU, else one from our data sheet, which is then an assumption."""
     gpu = cluster.gpu
     if gpu.name in _ITS_GPUS:
         return tool.get_gpu_config_by_name(_ITS_GPUS[gpu.name]), ()
-    made = tool.GPUConfig(
+    described = tool.GPUConfig(
         name=gpu.name,
         mem_per_GPU_in_GB=gpu.memory_bytes / peer.GIB,  # it multiplies by 1024³
         hbm_bandwidth_in_GB_per_sec=gpu.memory_bandwidth / 1e9,
@@ -101,11 +103,11 @@ def _gpu(tool: ModuleType, cluster: Cluster, precision: str) -> tuple[Any, tuple
         peak_fp16_TFLOPS=gpu.peak_of(precision) / 1e12,
         inter_node_bandwidth_in_GB_per_sec=cluster.inter.bandwidth / 1e9,
     )
-    return made, (f"{NAME} gpu={gpu.name} from the data sheet (it has no file of it)",)
+    return described, (f"{NAME} gpu={gpu.name} from the data sheet (it has no file of it)",)
 
 
 def _training(tool: ModuleType, gpu: Any, work: Workload) -> dict[str, Any]:
-    """Its summary of one training step."""
+    """Returns the package's summary of one training step."""
     model, recipe = work.model, work.recipe
     analysis = tool.LLMAnalysis(
         tool.ModelConfig(
@@ -125,7 +127,7 @@ def _training(tool: ModuleType, gpu: Any, work: Workload) -> dict[str, Any]:
             tp_size=recipe.tp, pp_size=recipe.pp, dp_size=work.dp, sp_size=recipe.tp if recipe.sequence_parallel else 1
         ),
     )
-    made: dict[str, Any] = analysis.training(
+    summary: dict[str, Any] = analysis.training(
         batch_size_per_gpu=recipe.micro_batch_size,
         global_batch_size=recipe.global_batch_size,
         seq_len=recipe.seq_length,
@@ -133,7 +135,7 @@ def _training(tool: ModuleType, gpu: Any, work: Workload) -> dict[str, Any]:
         ds_zero=tool.DSZeRO[_zero(recipe)],
         mlp_gated_linear_units=model.gated_linear_unit,
     )
-    return made
+    return summary
 
 
 def _zero(recipe: Recipe) -> str:
@@ -155,7 +157,7 @@ def _package() -> ModuleType:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Its report of every configuration, and transformers' remark that torch is not there, kept from the terminal."""
+    """Keeps the package's report of every configuration, and transformers' remark on a missing torch, off the terminal."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

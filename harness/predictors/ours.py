@@ -25,23 +25,21 @@ GIB = 2.0**30
 
 @dataclass(frozen=True)
 class Ours(Remembering):
-    """``projector.projection.project`` in mode ``name`` (``simulate`` or ``benchmark``).
-
-    A benchmark projection of which nothing was measured is a simulation under another name: it is refused.
-    """
+    """Predicts by ``projector.projection.project`` in mode ``name`` (``simulate`` or ``benchmark``). A benchmark
+    projection of which nothing was measured is a simulation under another name: it is refused."""
 
     name: str
     settings: Settings = DEFAULT
 
     def projection(self, run: MeasuredRun) -> Projection:
-        """Raises as :func:`projector.projection.project`."""
+        """Returns the projection of a run. Raises as :func:`projector.projection.project`."""
         return _projected(
             as_run(run), run.cluster, run.gpu, run.gpus_per_node, self.name, self.settings, run.measured.exists
         )
 
     def content(self, run: MeasuredRun) -> str | None:
-        """Kernels of others and constants in files of the user's are no part of the code; tables of measured kernels are
-        named by what stands in them."""
+        """Returns the values that a prediction depends on; None where kernels of others or the user's files of
+        constants, which no value names, take part. Tables of measured kernels are named by their content."""
         cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
         if self.settings.gemm_backend != BUILTIN or cluster.gpu.efficiency_file:
             return None
@@ -52,14 +50,15 @@ class Ours(Remembering):
 
     def project(self, run: MeasuredRun) -> Prediction:
         cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
-        made = self.projection(run)
-        if self.name == "benchmark" and made.measured_share <= 0.0:
+        projection = self.projection(run)
+        if self.name == "benchmark" and projection.measured_share <= 0.0:
             raise NoMeasurement(f"no measurement for {cluster.gpu.name} of any kernel of this run")
-        return prediction_of(made, run, cluster)
+        return prediction_of(projection, run, cluster)
 
 
 def as_run(run: MeasuredRun) -> Workload:
-    """The workload; of a run that did not fit nobody can conclude that it recomputed something its source leaves out."""
+    """Returns the workload. For a run that did not fit it states no recompute where the source leaves it out: nobody can
+    conclude from the run that it recomputed."""
     workload = run.workload
     if run.measured.status == "ok" or workload.recipe.recompute_granularity is not None:
         return workload
@@ -76,7 +75,7 @@ def _projected(
     settings: Settings,
     published: bool,
 ) -> Projection:
-    """Runs of one table often differ in what no projection sees (environment, repetition): they share one."""
+    """Projects a workload once for all runs that differ only in facts that no projection sees (environment, repetition)."""
     from projector.projection import project
 
     cluster = cluster_of(name, gpu, gpus_per_node)
@@ -84,8 +83,8 @@ def _projected(
 
 
 def prediction_of(made: Projection, run: MeasuredRun, cluster: Cluster) -> Prediction:
-    """What a projection of ``run`` on ``cluster`` says, in the terms of the harness. Where nobody can tell, what is known to
-    have run did fit."""
+    """Returns a projection of ``run`` on ``cluster`` in the terms of the harness. A memory verdict that is too close to
+    tell counts as fitting where the run is known to have run."""
     ran = run.measured.exists and run.measured.status == "ok"
     fits = made.memory.fits or (ran and made.memory.status == "too-close")
     return Prediction(
@@ -101,15 +100,15 @@ def prediction_of(made: Projection, run: MeasuredRun, cluster: Cluster) -> Predi
 
 @cache
 def cluster_of(name: str | None, gpu: str, gpus_per_node: int | None) -> Cluster:
-    """The named cluster, else the GPU's default one."""
+    """Returns the named cluster, else the GPU's default one."""
     from projector.hardware import catalogue
 
     return catalogue.cluster(name) if name else catalogue.default_cluster(gpu, gpus_per_node)
 
 
 def memory_gib(made: Projection, cluster: Cluster, measured: Measured) -> float:
-    """Peak memory as the source counts it, of the rank that it is of; a source that does not say what it counts is read
-    as what the allocator reserved."""
+    """Returns peak memory in GiB as the source counts it, of the rank that the source names; a source that does not say
+    what it counts is read as what the allocator reserved."""
     from projector.memory.verdict import device_bytes, reserved_bytes
 
     plan = made.memory
@@ -122,7 +121,7 @@ def memory_gib(made: Projection, cluster: Cluster, measured: Measured) -> float:
 
 
 def _reason(plan: MemoryPlan, cluster: Cluster) -> str:
-    """Why a run does not fit, or why nobody can tell; nothing where it does."""
+    """Returns why a run does not fit, or why nobody can tell; empty where it fits."""
     if plan.status == "too-close":
         return plan.words
     if plan.fits:

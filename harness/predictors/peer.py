@@ -1,8 +1,6 @@
-"""What the adapters of other projectors share: finding the package, stating the workload, refusing in words.
-
-A peer gets the same run as our projector, with what the source leaves out filled by the same framework defaults. What
-it has no input for is refused and lowers its coverage; nothing is left out in silence, and none of its figures changes.
-"""
+"""Shared by the adapters of other projectors: finding the package, stating the workload, refusing in words. A peer gets
+the same run as our projector, with what the source leaves out filled by the same framework defaults. A setting for which
+it has no input is refused and lowers its coverage; nothing is left out in silence, and none of its figures changes."""
 
 from __future__ import annotations
 
@@ -30,12 +28,12 @@ T = TypeVar("T")
 
 
 def absent(option: str, package: str, how: str) -> InputError:
-    """The error of ``--with option`` where its package cannot be imported; ``how``: what would install it."""
+    """Returns the error of ``--with option`` where its package cannot be imported; ``how``: how to install it."""
     return InputError([Problem("command line", "--with", option, f"{package} to be installed: {how}")])
 
 
 def located(package: str, *inside: str) -> Path | None:
-    """The folder of an installed package that holds the files ``inside`` it, found without running any of its code."""
+    """Returns the folder of an installed package that holds the files ``inside`` it, found without running its code."""
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):
@@ -47,7 +45,7 @@ def located(package: str, *inside: str) -> Path | None:
 
 
 def require(module: str, error: InputError) -> ModuleType:
-    """``module`` imported; ``error`` (from the ImportError) where that fails."""
+    """Imports ``module``; raises ``error`` (from the ImportError) where that fails."""
     try:
         return importlib.import_module(module)
     except ImportError as missing:
@@ -55,10 +53,8 @@ def require(module: str, error: InputError) -> ModuleType:
 
 
 def state(run: MeasuredRun) -> tuple[Resolved, Cluster]:
-    """The run with every recipe field stated, and its cluster, as our own projection reads them.
-
-    Raises :class:`InputError` for a configuration that cannot run.
-    """
+    """Returns the run with every recipe field stated, and its cluster, as our own projection reads them. Raises
+    :class:`InputError` for a configuration that cannot run."""
     from projector.frameworks import resolve
     from projector.workload.validate import problems
 
@@ -73,25 +69,25 @@ def state(run: MeasuredRun) -> tuple[Resolved, Cluster]:
 
 
 def refused(peer: str, call: Callable[[], T]) -> T:
-    """``call()`` with the assertions of a peer's own input checks as a refusal in its words."""
+    """Returns ``call()``; an assertion of a peer's own input checks is raised as a refusal with its message."""
     try:
         return call()
     except AssertionError as check:
-        said = " ".join(str(check).split()) or "an input check of its own"
-        raise Unsupported(f"refused by {peer}: {said}") from check
+        message = " ".join(str(check).split()) or "an input check of its own"
+        raise Unsupported(f"refused by {peer}: {message}") from check
 
 
 def stated_refusal(peer: str, reasons: Iterator[str]) -> None:
     """Raises :class:`Unsupported` with every reason why ``peer`` has no input for a run."""
-    said = list(dict.fromkeys(reasons))
-    if said:
-        raise Unsupported("; ".join(f"{peer} has no {reason}" for reason in said))
+    stated = list(dict.fromkeys(reasons))
+    if stated:
+        raise Unsupported("; ".join(f"{peer} has no {reason}" for reason in stated))
 
 
 def told(
     peer: str, seconds: float, needed: float, capacity: float, breakdown: dict[str, float], assumed: Iterable[str]
 ) -> Prediction:
-    """What ``peer`` says of a step that needs so many of a device's bytes."""
+    """Returns ``peer``'s prediction for a step of ``seconds`` that needs ``needed`` of ``capacity`` bytes of a device."""
     gib, fits = needed / GIB, needed <= capacity
     return Prediction(
         status="ok" if fits else "out-of-memory",
@@ -105,7 +101,7 @@ def told(
 
 
 def plain_limits(work: Workload) -> Iterator[str]:
-    """What neither llm-analysis nor transformer-perf-estimates has beside that."""
+    """Yields the settings that llm-analysis and transformer-perf-estimates lack beyond :func:`limits`."""
     model, recipe = work.model, work.recipe
     if model.kv_channels * model.num_attention_heads != model.hidden_size:
         yield "head dimension other than hidden size / heads"
@@ -118,9 +114,9 @@ def plain_limits(work: Workload) -> Iterator[str]:
 
 
 def limits(work: Workload) -> Iterator[str]:
-    """What neither calculon nor llm-analysis can be told of a run, in words that follow "has no"."""
+    """Yields the settings that neither calculon nor llm-analysis has, in words that follow "has no"."""
     model, recipe = work.model, work.recipe
-    found = {
+    reasons = {
         "experts in its step time": model.moe is not None,
         "multi-head latent attention": model.mla is not None,
         "sliding-window attention": model.window_size is not None,
@@ -130,11 +126,11 @@ def limits(work: Workload) -> Iterator[str]:
         f"{recipe.precision} training": recipe.precision not in ("bf16", "fp16"),
         "hybrid sharding": _hybrid(work),
         "activation offload of single layers": bool(recipe.cpu_offloading_num_layers),
-        "uneven pipeline stages": _laid_out(recipe),
+        "uneven pipeline stages": _uneven_stages(recipe),
     }
-    yield from (reason for reason, holds in found.items() if holds)
+    yield from (reason for reason, holds in reasons.items() if holds)
     if recompute_mode(work) is None:
-        yield _between(recipe)
+        yield _partial_recompute(recipe)
     if recipe.pp > 1 and recipe.pipeline_schedule not in (None, "1f1b", "interleaved"):
         yield f"{recipe.pipeline_schedule} schedule"
 
@@ -144,7 +140,7 @@ def _hybrid(work: Workload) -> bool:
     return (size is not None and size != work.dp * recipe.cp) or (recipe.num_distributed_optimizer_instances or 1) > 1
 
 
-def _laid_out(recipe: Recipe) -> bool:
+def _uneven_stages(recipe: Recipe) -> bool:
     placed = (
         recipe.pipeline_model_parallel_layout,
         recipe.decoder_first_pipeline_num_layers,
@@ -155,10 +151,8 @@ def _laid_out(recipe: Recipe) -> bool:
 
 
 def recompute_mode(work: Workload) -> str | None:
-    """``none``, ``attention`` (core attention of every layer) or ``full`` (every layer); None for what lies between.
-
-    The peers know the three of Korthikanti et al. (arXiv:2205.05198).
-    """
+    """Returns ``none``, ``attention`` (core attention of every layer) or ``full`` (every layer); None for anything
+    between. The peers know the three of Korthikanti et al. (arXiv:2205.05198)."""
     recipe = work.recipe
     granularity = recipe.recompute_granularity or "none"
     if granularity == "selective":
@@ -166,7 +160,7 @@ def recompute_mode(work: Workload) -> str | None:
     return None if granularity == "full" and _partial(work) else granularity
 
 
-def _between(recipe: Recipe) -> str:
+def _partial_recompute(recipe: Recipe) -> str:
     if recipe.recompute_granularity == "selective":
         return f"recompute of {', '.join(recipe.recompute_modules or ())}"
     return "recompute of some layers only"
@@ -175,5 +169,5 @@ def _between(recipe: Recipe) -> str:
 def _partial(work: Workload) -> bool:
     recipe = work.recipe
     per_chunk = work.model.num_layers / (recipe.pp * recipe.vpp)
-    some = recipe.recompute_method == "block" and (recipe.recompute_num_layers or 0) < per_chunk
-    return some or recipe.recompute_layer_ids is not None
+    too_few = recipe.recompute_method == "block" and (recipe.recompute_num_layers or 0) < per_chunk
+    return too_few or recipe.recompute_layer_ids is not None

@@ -1,4 +1,4 @@
-"""What is scored: anything that turns a run into a prediction."""
+"""The interface of a predictor, which turns a run into a prediction, and how refusals become predictions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ from projector.errors import InputError, NoMeasurement, Unsupported
 
 @runtime_checkable
 class Predictor(Protocol):
-    """``predict`` never raises for a run it cannot project: the prediction's status and reason say why.
-
-    It does not look at ``run.measured`` figures (``memory_kind`` and ``memory_rank`` apart, which only say what is to
-    be compared).
-    """
+    """A predictor. ``predict`` never raises for a run it cannot project: the prediction's status and reason say why. It
+    does not look at figures of ``run.measured`` (``memory_kind`` and ``memory_rank`` only say what is to be compared)."""
 
     @property
     def name(self) -> str: ...
@@ -29,8 +26,7 @@ class Predictor(Protocol):
     def predict(self, run: MeasuredRun) -> Prediction: ...
 
 
-# Refusals: how a run that cannot be projected becomes a prediction that says why, and the base of predictors that do so.
-#: How the reason of a prediction begins that a mistake of its predictor cost.
+#: The beginning of a reason: a mistake of the predictor cost the prediction.
 INTERNAL = "internal error"
 
 
@@ -39,24 +35,23 @@ class Guarded(ABC):
 
     @abstractmethod
     def project(self, run: MeasuredRun) -> Prediction:
-        """Raises :class:`Unsupported`, :class:`NoMeasurement` or :class:`InputError` for a run that it refuses."""
+        """Predicts. Raises :class:`Unsupported`, :class:`NoMeasurement` or :class:`InputError` for a run that it
+        refuses."""
 
     def predict(self, run: MeasuredRun) -> Prediction:
         return guarded(run, lambda: self.project(run))
 
 
 def guarded(run: MeasuredRun, call: Callable[[], Prediction]) -> Prediction:
-    """``call()`` with its wall time, or the refusal of a run that no predictor can be asked about or that it raises.
-
-    A mistake of a predictor costs its row, not the report of a thousand others: it reads ``internal error`` with the
-    place where it happened, lowers coverage and stands in the list of refusals.
-    """
+    """Returns ``call()`` with its wall time, or a refusal, of the run before it is asked or by an exception that it
+    raises. A mistake of a predictor costs its row, not the report of a thousand others: the reason reads ``internal
+    error`` with the place where it happened, the row lowers coverage and stands in the list of refusals."""
     refusal = refused(run)
     if refusal is not None:
         return refusal
     start = time.perf_counter()
     try:
-        made = call()
+        prediction = call()
     except NoMeasurement as none:
         return Prediction(status="no-measurement", reason=str(none))
     except Unsupported as unsupported:
@@ -65,17 +60,18 @@ def guarded(run: MeasuredRun, call: Callable[[], Prediction]) -> Prediction:
         return Prediction(status="invalid", reason="; ".join(str(p).removeprefix(": ") for p in wrong.problems))
     except Exception as bug:
         return Prediction(status="unsupported", reason=_internal(bug))
-    return replace(made, seconds_to_project=time.perf_counter() - start)
+    return replace(prediction, seconds_to_project=time.perf_counter() - start)
 
 
 def _internal(bug: Exception) -> str:
     last = traceback.extract_tb(bug.__traceback__)[-1]
-    said = " ".join(str(bug).split())
-    return f"{INTERNAL}: {type(bug).__name__}: {said} ({Path(last.filename).name}:{last.lineno})"
+    message = " ".join(str(bug).split())
+    return f"{INTERNAL}: {type(bug).__name__}: {message} ({Path(last.filename).name}:{last.lineno})"
 
 
 def refused(run: MeasuredRun) -> Prediction | None:
-    """An incomplete source is ``invalid``; a configuration outside the models is ``unsupported``."""
+    """Returns the refusal of a run that no predictor is asked about, or None. An incomplete source is ``invalid``; a
+    configuration outside the models is ``unsupported``."""
     if run.model is None or run.recipe is None:
         return Prediction(status="invalid", reason=run.problem or "configuration incomplete in the source")
     if run.problem:
@@ -85,37 +81,37 @@ def refused(run: MeasuredRun) -> Prediction | None:
     return None
 
 
-# Predictions that depend on the code and the run alone: made once, and remembered on disk (:mod:`harness.kept`).
+# Predictions that depend on the code and the run alone are made once, and remembered on disk (:mod:`harness.kept`).
 _SHELF = Shelf("prediction", Prediction)
 
 
 class Remembering(Guarded):
-    """A predictor that is asked once for what it says of a run. ``seconds_to_project`` is what it took then."""
+    """A predictor that is asked once for each run. ``seconds_to_project`` is the time that it took then."""
 
     @abstractmethod
     def content(self, run: MeasuredRun) -> str | None:
-        """All that a prediction of ``run`` depends on beside the code, as values; None where nobody can name it all."""
+        """Returns all values beside the code that a prediction depends on; None where they cannot all be named."""
 
     def recalled(self, run: MeasuredRun) -> Prediction | None:
-        """What can be said at once: that it is refused, or what the same code said of the same run, in any process."""
+        """Returns a refusal, or what the same code said of the same run in any process; None where neither is known."""
         refusal = refused(run)
         if refusal is not None:
             return refusal
-        content = self._whole(run)
+        content = self._named_content(run)
         return _SHELF.recall(content) if content else None
 
     def predict(self, run: MeasuredRun) -> Prediction:
-        found = self.recalled(run)
-        if found is None:
-            found = super().predict(run)
-            content = self._whole(run)
-            if content and not found.reason.startswith(INTERNAL):
-                _SHELF.keep(content, found)
-        return found
+        prediction = self.recalled(run)
+        if prediction is None:
+            prediction = super().predict(run)
+            content = self._named_content(run)
+            if content and not prediction.reason.startswith(INTERNAL):
+                _SHELF.keep(content, prediction)
+        return prediction
 
-    def _whole(self, run: MeasuredRun) -> str | None:
+    def _named_content(self, run: MeasuredRun) -> str | None:
         try:
             content = self.content(run)
-        except Exception:  # a device that nobody knows, say: refused when it is projected
+        except Exception:  # for example an unknown device: refused when it is projected
             return None
         return content and f"{type(self).__qualname__} {content}"

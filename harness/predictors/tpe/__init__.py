@@ -1,4 +1,4 @@
-"""transformer-perf-estimates (arXiv:2410.00273): its laws in our words, as a library and as a predictor."""
+"""transformer-perf-estimates (arXiv:2410.00273): its laws implemented here, as a library and as a predictor."""
 
 from harness.predictors.tpe.layer import STRATEGIES, Shape
 from harness.predictors.tpe.predictor import SearchResult, candidates, search

@@ -1,11 +1,11 @@
-"""One transformer layer of transformer-perf-estimates on one GPU, as operations: FLOP, bytes, messages, what is kept.
+"""One transformer layer of transformer-perf-estimates on one GPU, as operations: FLOP, bytes, messages, saved bytes.
 
 Symbols: ``b`` samples of a micro-batch, ``l`` sequence, ``e`` width, ``f`` width of the MLP, ``h`` heads, ``q`` = e/h.
 ``m1`` GPUs divide heads and widths; ``m2`` divide the sequence (and the weights, in SUMMA). ``t1``, ``t2``: how many of
 each share a fast domain. No mask, biases and dropout everywhere, fused attention, no embedding and no output layer.
 
-Facts of arXiv:2410.00273 (appendix) and of the tool, transformer-perf-estimates@54278b0; what is odd in them is kept and
-said at its place, since the point is to answer as it does.
+Facts of arXiv:2410.00273 (appendix) and of the tool, transformer-perf-estimates@54278b0; its oddities are kept and noted
+where they stand, since the point is to answer as the tool does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Grid:
-    """How one micro-batch of ``b`` samples is divided. ``panels``: of SUMMA."""
+    """The division of one micro-batch of ``b`` samples over GPUs. ``panels``: number of SUMMA's panels."""
 
     b: int
     m1: int
@@ -48,7 +48,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Operation:
-    """``saved``, ``weights``: bytes kept for backward and held. ``panels`` > 0: messages flow panel by panel (SUMMA)."""
+    """An operation. ``saved``, ``weights``: bytes kept for backward and held. ``panels`` > 0: panel by panel (SUMMA)."""
 
     name: str
     forward: Pass
@@ -84,7 +84,7 @@ def timed(one: Pass, operation: Operation, system: System) -> Timed:
 
 
 def layer(strategy: str, shape: Shape, grid: Grid, system: System) -> tuple[Operation, ...]:
-    """The fourteen operations of a layer, attention first."""
+    """Returns the fourteen operations of a layer, attention first."""
     return tuple(_Layer(strategy, shape, grid, system).operations())
 
 
@@ -93,8 +93,8 @@ class _Layer:
         self.summa, self.one = strategy == "2d", strategy == "1d"
         self.shape, self.grid, self.system = shape, grid, system
         self.bytes = system.element
-        self.rows = shape.l // grid.m2  # of a sample, between the parts that m1 divides
-        self.spread = self.rows if self.summa else shape.l // (grid.m1 * grid.m2)  # where nothing but width is dense
+        self.rows = shape.l // grid.m2  # rows of a sample in operations whose width m1 divides
+        self.spread = self.rows if self.summa else shape.l // (grid.m1 * grid.m2)  # rows elsewhere
         self.across = shape.e // grid.m1 if self.summa else shape.e
 
     def operations(self) -> Iterator[Operation]:
@@ -120,7 +120,8 @@ class _Layer:
         return self.summa_linear(name, e, f) if self.summa else self.ring_linear(name, e, f, divided)
 
     def ring_linear(self, name: str, e: int, f: int, divided: str) -> Operation:
-        """Columns (``out``) or rows (``in``) of the weight divided over m1; reduce-scatter where partial sums arise."""
+        """Returns a linear with columns (``out``) or rows (``in``) of the weight divided over m1; reduce-scatter where
+        partial sums arise."""
         g, x = self.grid, self.bytes
         k, n = (e, f // g.m1) if divided == "out" else (e // g.m1, f)
         rows = g.b * self.rows
@@ -132,7 +133,7 @@ class _Layer:
         return Operation(name, forward, backward, saved=into, weights=weight, matrix=True)
 
     def summa_linear(self, name: str, e: int, f: int) -> Operation:
-        """Panels of the input along m1 and of the weight along m2, each broadcast, multiplied and added up."""
+        """Returns a linear whose input's panels along m1 and weight's along m2 are broadcast, multiplied and added up."""
         g, x, n = self.grid, self.bytes, self.grid.panels
         rows, wide = g.b * self.rows, f // g.m1
         whole_in, whole_weight, sums = rows * e * x, e * wide * x, rows * wide * n * x
@@ -153,10 +154,8 @@ class _Layer:
         return Operation(name, forward, backward, saved=saved, weights=weights, matrix=True, panels=n)
 
     def attention(self) -> Operation:
-        """Fused, over m1 of the heads; keys and values of the whole sequence gathered over m2. Nothing is masked.
-
-        Softmax and dropout run on vector units, so their work counts as many times as those are slower.
-        """
+        """Returns fused attention, over m1 of the heads; keys and values of the whole sequence gathered over m2. Nothing
+        is masked. Softmax and dropout run on vector units, so their work counts as many times as those are slower."""
         s, g, x, q = self.shape, self.grid, self.bytes, self.shape.e // self.shape.h
         heads, rows, keys = g.b * (s.h // g.m1), self.rows, s.l
         slower = self.system.matrix / self.system.vector
@@ -166,37 +165,37 @@ class _Layer:
         dropped = heads * rows * keys * slower
         soft = heads * rows * (3 * keys - 1) * slower
         soft_backward = heads * rows * (4 * keys - 1) * slower
-        mine, whole, line = heads * rows * q * x, heads * keys * q * x, heads * rows * x
-        saved = 4 * mine + 2 * line
+        part, whole, line = heads * rows * q * x, heads * keys * q * x, heads * rows * x
+        saved = 4 * part + 2 * line
         gather = self._m2("allgather", 2 * whole)
-        forward = Pass(logits + soft + dropped + attend, 2 * mine + 2 * whole + line, gather)
+        forward = Pass(logits + soft + dropped + attend, 2 * part + 2 * whole + line, gather)
         # the gradients of both products, the softmax and dropout, and the logits once more
         again = logits + soft + dropped
         backward = Pass(
             attend + 2 * by_rows + logits + soft_backward + dropped + again,
-            2 * whole + 2 * mine + saved,
+            2 * whole + 2 * part + saved,
             (*gather, *self._m2("reducescatter", 2 * whole)),
         )
         return Operation("fusedla", forward, backward, saved=saved, matrix=True)
 
     def bias(self, name: str, rows: int, width: int) -> Operation:
         size, weights = self.grid.b * rows * width, width * self.bytes
-        one = Pass(size, size * self.bytes + weights)
-        return Operation(name, one, one, weights=weights)
+        either = Pass(size, size * self.bytes + weights)
+        return Operation(name, either, either, weights=weights)
 
     def activation(self, per_sample: int) -> Operation:
-        """GELU: 8 operations an element forward, 13 backward."""
+        """Returns GELU: 8 operations an element forward, 13 backward."""
         size = self.grid.b * per_sample
-        kept = size * self.bytes
-        return Operation("act1", Pass(8 * size, 2 * kept), Pass(13 * size, 3 * kept), saved=kept)
+        saved = size * self.bytes
+        return Operation("act1", Pass(8 * size, 2 * saved), Pass(13 * size, 3 * saved), saved=saved)
 
     def dropout(self, name: str, per_sample: int) -> Operation:
         size = self.grid.b * per_sample
-        one = Pass(size, size * (2 * self.bytes + self.system.mask))
-        return Operation(name, one, one, saved=size * self.system.mask)
+        either = Pass(size, size * (2 * self.bytes + self.system.mask))
+        return Operation(name, either, either, saved=size * self.system.mask)
 
     def norm(self, name: str) -> Operation:
-        """Layer norm. Its 2D form takes the width of a GPU as l/m1 instead of e/m1, which is kept here."""
+        """Returns layer norm. The tool's 2D form takes the width of a GPU as l/m1 instead of e/m1, which is kept here."""
         s, g, x = self.shape, self.grid, self.bytes
         rows = g.b * self.spread
         width = s.l // g.m1 if self.summa else s.e

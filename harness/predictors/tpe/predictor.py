@@ -1,8 +1,6 @@
-"""transformer-perf-estimates as a predictor: a measured run in its words.
-
-It knows GPTs of equal heads with a plain MLP, no recompute, 1F1B in equal stages, the optimizer's states sharded over
-data parallelism. Context parallelism is its 2D sequence form (keys and values gathered).
-"""
+"""transformer-perf-estimates as a predictor: a measured run in its words. It knows GPTs of equal heads with a plain MLP,
+no recompute, 1F1B in equal stages, the optimizer's states sharded over data parallelism. Context parallelism is its 2D
+sequence form (keys and values gathered)."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from projector.workload.workload import Workload
 
 NAME = "tpe"
 
-# Of all its systems (systems/config-*.json at 54278b0): share of a link's bandwidth, seconds of a hop.
+# The same in all its systems (systems/config-*.json at 54278b0): share of a link's bandwidth, seconds of a hop.
 _LINK_EFFICIENCY, _FAST_LATENCY, _SLOW_LATENCY = 0.7, 2.5e-6, 5e-6
 # Vector rate in half precision over that in single precision, of its files: A100 78/19.5, H200 133.8/66.9, B200 339/75.
 _HALF = {"ampere": 4.0, "blackwell": 4.52}
@@ -38,36 +36,43 @@ class Tpe(Guarded):
         resolved, cluster = peer.state(run)
         work = resolved.workload
         peer.stated_refusal(NAME, _limits(work))
-        its, how = system(cluster), config(work)
+        machine, configuration = system(cluster), config(work)
         strategy = "2d-seqp" if work.recipe.cp > 1 else "1d"
-        said = estimate(strategy, shape(work), how, placed(how, its.domain), its, work.recipe.global_batch_size)
+        estimated = estimate(
+            strategy,
+            shape(work),
+            configuration,
+            placed(configuration, machine.domain),
+            machine,
+            work.recipe.global_batch_size,
+        )
         assumed = (*resolved.assumed, *_simplified(work))
-        return peer.told(NAME, said.seconds, said.memory, its.capacity, _breakdown(said), assumed)
+        return peer.told(NAME, estimated.seconds, estimated.memory, machine.capacity, _breakdown(estimated), assumed)
 
 
 def _limits(work: Workload) -> Iterator[str]:
-    """Reasons to refuse, in words that follow "tpe has no"."""
+    """Yields reasons to refuse, in words that follow "tpe has no"."""
     model, recipe = work.model, work.recipe
     yield from (reason for reason in peer.limits(work) if reason != "context parallelism")
-    found = {
+    reasons = {
         "grouped-query attention": model.num_query_groups != model.num_attention_heads,
         "recompute": peer.recompute_mode(work) not in (None, "none"),
         f"{recipe.data_parallel_sharding} sharding": work.dp > 1 and recipe.data_parallel_sharding != "optim",
         "tensor parallelism without sequence parallelism": recipe.tp > 1 and not recipe.sequence_parallel,
     }
-    yield from (reason for reason, holds in found.items() if holds)
+    yield from (reason for reason, holds in reasons.items() if holds)
     yield from peer.plain_limits(work)
 
 
 def _simplified(work: Workload) -> tuple[str, ...]:
-    said = ["step=blocks without embedding and output, no causal mask, dropout everywhere (tpe)"]
+    notes = ["step=blocks without embedding and output, no causal mask, dropout everywhere (tpe)"]
     if work.model.gated_linear_unit:
-        said.append("f=1.5·ffn_hidden_size (gated unit as a plain MLP of equal weights and FLOP)")
-    return tuple(said)
+        notes.append("f=1.5·ffn_hidden_size (gated unit as a plain MLP of equal weights and FLOP)")
+    return tuple(notes)
 
 
 def system(cluster: Cluster) -> System:
-    """Its system from our data sheets, with the efficiencies and latencies that its own files have."""
+    """Returns the tool's system from our data sheets, with the efficiencies and latencies of its own files."""
     gpu = cluster.gpu
     return System(
         matrix=gpu.peak_of("bf16"),
@@ -96,7 +101,8 @@ def config(work: Workload) -> Config:
 
 
 def placed(how: Config, domain: int) -> Placed:
-    """Ranks in Megatron-LM's order: tensor, context, data, pipeline parallelism fill the fast domain one after another."""
+    """Returns the placement of ranks in Megatron-LM's order: tensor, context, data, pipeline parallelism fill the fast
+    domain one after another."""
     near = []
     for degree in (how.tp, how.tp2, how.dp, how.pp):
         near.append(math.gcd(degree, domain))
@@ -104,19 +110,18 @@ def placed(how: Config, domain: int) -> Placed:
     return Placed(*near)
 
 
-def _breakdown(said: Estimate) -> dict[str, float]:
-    """Its parts of a step under the names of our result rows; communication of the bubble is in the bubble."""
-    parts = {"bubble_s": said.bubble, "tp_s": said.tensor, "pp_s": said.pipeline, "dp_s": said.data}
-    return {"compute_s": said.seconds - sum(parts.values()), **parts}
+def _breakdown(estimated: Estimate) -> dict[str, float]:
+    """Returns the parts of a step under the names of our result rows; communication of the bubble is in the bubble."""
+    parts = {"bubble_s": estimated.bubble, "tp_s": estimated.tensor, "pp_s": estimated.pipeline, "dp_s": estimated.data}
+    return {"compute_s": estimated.seconds - sum(parts.values()), **parts}
 
 
-# The search of transformer-perf-estimates: every configuration and placement that it tries, the fastest that fits.
-#
-# Its rules are facts of its tool, transformer-perf-estimates@54278b0 (``a | b``: a divides b). With n GPUs, width e,
-# heads h, depth d, sequence l and a fast domain of nvs GPUs:
-#
+# The search of transformer-perf-estimates: every configuration and placement that it tries, the fastest that fits. Its
+# rules are facts of its tool, transformer-perf-estimates@54278b0 (``a | b``: a divides b). With n GPUs, width e, heads h,
+# depth d, sequence l and a fast domain of nvs GPUs:
 # tp | n, h, e; pp | min(n/tp, d), d; dp | global batch; mbs · l divisible by what shards tokens; 128 columns and rows a
 # GPU at least; panels max(tp, tp2) · 2^i of 512 columns or more; placements whose product is nvs (or all, if n <= nvs).
+
 #: Columns and rows of a GPU's product below which it does not divide further, and columns of a SUMMA panel.
 _NARROWEST, _PANEL = 128, 512
 
@@ -125,7 +130,7 @@ Candidate = tuple[Config, Placed]
 
 @dataclass(frozen=True)
 class SearchResult:
-    """``best``: the fastest that fit, first the fastest; ``feasible`` of ``tried`` fit."""
+    """The result of a search. ``best``: the fastest that fit, first the fastest; ``feasible`` of ``tried`` fit."""
 
     tried: int
     feasible: int
@@ -135,24 +140,24 @@ class SearchResult:
 def search(
     strategy: str, shape: Shape, gpus: int, global_batch_size: int, system: System, keep: int = 10
 ) -> SearchResult:
-    """Raises :class:`InputError` for a strategy that it does not know or counts below one."""
+    """Searches all candidates. Raises :class:`InputError` for an unknown strategy or counts below one."""
     if strategy not in STRATEGIES:
         raise InputError([Problem("tpe", "strategy", strategy, " | ".join(STRATEGIES))])
     if gpus < 1 or global_batch_size < 1:
         raise InputError([Problem("tpe", "gpus, global_batch_size", f"{gpus}, {global_batch_size}", "1 or more each")])
     tried = list(candidates(strategy, shape, gpus, global_batch_size, system.domain))
-    made = ((c, p, estimate(strategy, shape, c, p, system, global_batch_size)) for c, p in tried)
-    fitting = sorted((m for m in made if m[2].memory <= system.capacity), key=lambda m: m[2].seconds)
+    estimates = ((c, p, estimate(strategy, shape, c, p, system, global_batch_size)) for c, p in tried)
+    fitting = sorted((m for m in estimates if m[2].memory <= system.capacity), key=lambda m: m[2].seconds)
     return SearchResult(len(tried), len(fitting), tuple(fitting[:keep]))
 
 
 def candidates(strategy: str, shape: Shape, gpus: int, global_batch_size: int, domain: int) -> Iterator[Candidate]:
     for tp, tp2 in _tensor(strategy, shape, gpus):
-        left = gpus // (tp * tp2)
-        for pp in _divisors(min(left, shape.depth)):
-            if left % pp or shape.depth % pp or global_batch_size % (left // pp):
+        others = gpus // (tp * tp2)
+        for pp in _divisors(min(others, shape.depth)):
+            if others % pp or shape.depth % pp or global_batch_size % (others // pp):
                 continue
-            dp = left // pp
+            dp = others // pp
             sizes = [c for c in _divisors(global_batch_size // dp) if c * shape.l % _shards(strategy, tp, tp2) == 0]
             for panels in _panels(strategy, tp, tp2, shape.e):
                 for placed in _placements(tp, tp2, dp, pp, domain):

@@ -1,7 +1,5 @@
-"""Step time and memory of transformer-perf-estimates: layers, 1F1B pipeline, data parallelism (its ``totals``).
-
-Facts of arXiv:2410.00273, section 3, and of the tool, transformer-perf-estimates@54278b0.
-"""
+"""Step time and memory of transformer-perf-estimates: layers, 1F1B pipeline, data parallelism (its ``totals``). Facts of
+arXiv:2410.00273, section 3, and of the tool, transformer-perf-estimates@54278b0."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from projector.errors import Problem, raise_all
 
 @dataclass(frozen=True)
 class Config:
-    """``tp2`` divides the sequence (and SUMMA's weights); ``panels``: of SUMMA."""
+    """A configuration. ``tp2`` divides the sequence (and SUMMA's weights); ``panels``: number of SUMMA's panels."""
 
     dp: int
     tp: int
@@ -31,7 +29,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Placed:
-    """How many GPUs of each group share a fast domain."""
+    """The number of GPUs of each group that share a fast domain."""
 
     tp: int = 1
     tp2: int = 1
@@ -76,12 +74,12 @@ class _Layer:
 def estimate(
     strategy: str, shape: Shape, config: Config, placed: Placed, system: System, global_batch_size: int
 ) -> Estimate:
-    """Raises :class:`InputError` for what cannot be divided as the configuration says."""
+    """Estimates a step. Raises :class:`InputError` where a size cannot be divided as the configuration says."""
     wrong = _problems(strategy, shape, config, placed, system, global_batch_size)
     raise_all(wrong)
     grid = Grid(config.mbs, config.tp, config.tp2, placed.tp, placed.tp2, config.panels)
-    one = _one_layer(strategy, shape, grid, system)
-    return _step(strategy == "2d-seqp", one, shape.depth // config.pp, config, placed, system, global_batch_size)
+    one_layer = _one_layer(strategy, shape, grid, system)
+    return _step(strategy == "2d-seqp", one_layer, shape.depth // config.pp, config, placed, system, global_batch_size)
 
 
 @lru_cache(maxsize=100_000)
@@ -136,7 +134,7 @@ def _step(
 
 
 def _hop(volume: float, pp: int, near: int, system: System) -> float:
-    """Mean seconds of one message between stages. Its slow links cost nothing as soon as some are fast."""
+    """Returns the mean seconds of a message between stages. The tool's slow links cost nothing as soon as some are fast."""
     if pp == 1:
         return 0.0
     seconds = system.collective(Transfer("p2p", volume, 2, near))
@@ -146,27 +144,27 @@ def _hop(volume: float, pp: int, near: int, system: System) -> float:
 def _problems(
     strategy: str, shape: Shape, config: Config, placed: Placed, system: System, global_batch_size: int
 ) -> list[Problem]:
-    def wrong(key: str, found: object, expected: str) -> Problem:
-        return Problem("tpe", key, str(found), expected)
+    def wrong(key: str, problems: object, expected: str) -> Problem:
+        return Problem("tpe", key, str(problems), expected)
 
     if strategy not in STRATEGIES:
         return [wrong("strategy", strategy, " | ".join(STRATEGIES))]
     counts = {**vars(shape), **vars(config), **{f"placement.{k}": v for k, v in vars(placed).items()}}
-    low = [
+    too_low = [
         wrong(k, v, "a whole number of 1 or more")
         for k, v in {**counts, "global_batch_size": global_batch_size}.items()
         if isinstance(v, bool) or not isinstance(v, int) or v < 1
     ]
-    if low:
-        return low
-    found = [
+    if too_low:
+        return too_low
+    problems = [
         wrong(f"placement.{k}", near, f"a divisor of {k} = {getattr(config, k)}")
         for k, near in vars(placed).items()
         if getattr(config, k) % near
     ]
     # Its own placements multiply to the domain; its pipeline groups may span several.
     if placed.tp * placed.tp2 * placed.dp * placed.pp > system.domain:
-        found.append(wrong("placement", tuple(vars(placed).values()), f"a product of at most {system.domain} GPUs"))
+        problems.append(wrong("placement", tuple(vars(placed).values()), f"a product of at most {system.domain} GPUs"))
     rules = {
         ("pp", config.pp, f"a divisor of depth {shape.depth}"): shape.depth % config.pp,
         ("tp", config.tp, f"a divisor of {shape.h} heads and of width {shape.e}"): shape.h % config.tp
@@ -177,4 +175,4 @@ def _problems(
         ),
         ("h", shape.h, f"a divisor of width {shape.e}"): shape.e % shape.h,
     }
-    return found + [wrong(*said) for said, broken in rules.items() if broken]
+    return problems + [wrong(*rule) for rule, broken in rules.items() if broken]

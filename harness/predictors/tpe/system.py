@@ -1,7 +1,5 @@
-"""The machine of transformer-perf-estimates: two tiers of links, one roofline. Units: FLOP, bytes, seconds.
-
-Facts of arXiv:2410.00273 (section 3) and of its tool, ShashankSubramanian/transformer-perf-estimates@54278b0.
-"""
+"""The machine of transformer-perf-estimates: two tiers of links, one roofline. Units: FLOP, bytes, seconds. Facts of
+arXiv:2410.00273 (section 3) and of its tool, ShashankSubramanian/transformer-perf-estimates@54278b0."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from typing import Any
 from projector.dataclass import dataclass
 from projector.hardware import tpe_file
 
-#: Share of the peak that every product and every vector operation reaches, and the time before any of them starts, s.
+#: Share of the peak that every product and every vector operation reaches, and the seconds before any of them starts.
 EFFICIENCY = 0.8
 LAUNCH = 20e-6
 
@@ -31,7 +29,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class System:
-    """FLOP/s, bytes/s, bytes and seconds of one GPU and its links; ``fast_*`` within a domain of ``domain`` GPUs."""
+    """One GPU and its links, in FLOP/s, bytes/s, bytes and seconds; ``fast_*`` within a domain of ``domain`` GPUs."""
 
     matrix: float
     vector: float
@@ -52,10 +50,8 @@ class System:
         return LAUNCH + flops / (EFFICIENCY * (self.matrix if matrix else self.vector))
 
     def collective(self, message: Transfer) -> float:
-        """Ring over two tiers: latencies of the hops, and the slower of what the NICs and the fast links carry.
-
-        Its factor of two for an all-reduce stands only where both tiers take part.
-        """
+        """Returns the seconds of a ring over two tiers: latencies of the hops, and the slower of what the NICs and the
+        fast links carry. The tool's factor of two for an all-reduce stands only where both tiers take part."""
         n, fast, volume = message.ranks, message.fast, message.volume
         if n == 1 or volume == 0:
             return 0.0
@@ -91,6 +87,6 @@ _FIELDS = {
 
 
 def described(data: Mapping[str, Any], file: str) -> System:
-    """A system of the tool's own JSON (TFLOP/s, GB/s, GB, seconds). Raises :class:`InputError` with every mistake."""
-    made: dict[str, Any] = {_FIELDS[key]: value for key, value in tpe_file.numbers(data, file).items()}
-    return System(**{**made, "domain": int(made["domain"])})
+    """Returns a system of the tool's JSON (TFLOP/s, GB/s, GB, seconds). Raises :class:`InputError` with every mistake."""
+    values: dict[str, Any] = {_FIELDS[key]: value for key, value in tpe_file.numbers(data, file).items()}
+    return System(**{**values, "domain": int(values["domain"])})

@@ -16,7 +16,7 @@ from harness.measure import closed, launch, log, spec
 from harness.measure.closed import Trained
 from harness.measure.launch import TakenTurn, Turn, in_order, take
 from harness.measure.log import Disturbed, TrainedStep
-from harness.measure.loop import _again
+from harness.measure.loop import _repeat_disturbed
 from harness.measure.shrunk import Shrunk, check, confirmed, disturbed, judged
 from harness.predictors.live import Here
 from projector.errors import InputError
@@ -160,8 +160,8 @@ def test_what_was_disturbed_runs_again_while_there_is_time(tmp_path, monkeypatch
     def unclear(each: Trained) -> bool:
         return disturbed(each, None).most > LIMIT
 
-    assert _again(first, unclear, plan, tmp_path, train, time.monotonic() - 1.0) == first
-    kept = _again(first, unclear, plan, tmp_path, train, time.monotonic() + 60.0)
+    assert _repeat_disturbed(first, unclear, plan, tmp_path, train, time.monotonic() - 1.0) == first
+    kept = _repeat_disturbed(first, unclear, plan, tmp_path, train, time.monotonic() + 60.0)
     assert [each.spread for each in kept] == pytest.approx([0.02, 0.2, 0.01])
     assert not any(again.values())
     assert [float(each.path.read_text()) for each in kept] == [0.02, 0.2, 0.01]
