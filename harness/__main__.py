@@ -16,7 +16,7 @@ from projector.memo import collect_seldom
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """See :func:`harness.cli.main`; where GitHub Actions reads along, nothing of the input becomes one of its commands."""
+    """Runs :func:`harness.cli.main`; where GitHub Actions reads along, no text of the input becomes one of its commands."""
     collect_seldom()
     with runner.commandless(os.environ):
         return cli.main(argv)

@@ -1,14 +1,14 @@
-"""Values on disk that the same code made of the same content before: reading a file or fitting a table once, not daily.
+"""Values that the same code made of the same content before are read from disk instead of being made again.
 
-They lie in ``projector`` of the user's cache folder (``$XDG_CACHE_HOME``, else ``~/.cache``), or in ``$PROJECTOR_CACHE``;
-``PROJECTOR_CACHE=off`` keeps nothing. A value is named by its content, by the hash of all code and by the versions of what
-computes beside it, so it is never stale; where code changed on disk after this process began, what runs is not what lies
-there, and nothing is kept. It is written whole or not at all, and carries its own hash: a torn or damaged one is made
-again.
+They lie in ``projector`` of the user's cache folder (``$XDG_CACHE_HOME``, else ``~/.cache``), or in
+``$PROJECTOR_CACHE``; ``PROJECTOR_CACHE=off`` keeps nothing. A value is named by its content, by the hash of all code and
+by the versions of the libraries that compute it, so it is never stale; where code changed on disk after this process
+began, the running code is not that on disk, and nothing is kept. A value is written whole or not at all, and carries its
+own hash: a torn or damaged one is made again.
 
-A value is text of a declared type (:mod:`projector.io.packed`): it can be wrong, but it cannot run anything. Only a folder
-that nobody but the user can enter (mode 0700) and only the user's own regular files in it are used; links are refused. A
-system without users (Windows) keeps nothing.
+A value is text of a declared type (:mod:`projector.io.packed`): it can be wrong, but it cannot run anything. Only a
+folder that nobody but the user can enter (mode 0700) and only the user's own regular files in it are used; links are
+refused. A system without users (Windows) keeps nothing.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from projector.io.code import changed, code_hash
 from projector.io.packed import pack, unpack
 
 T = TypeVar("T")
-_VERSIONS = 4  # of the code, whose values are left for whoever goes back to them
-_MOST_BYTES = 256 << 20  # of one of them
+_VERSIONS = 4  # versions of the code whose values stay, for a user who goes back to one
+_MOST_BYTES = 256 << 20  # of the values of one version
 _SEAL = 32  # bytes of the hash before each value
-_BEGAN = time.time() - time.process_time() - 1.0  # of this process, or earlier
-_LOOK = 10.0  # seconds between two looks at the files of the code: one takes as long as a projection
+_BEGAN = time.time() - time.process_time() - 1.0  # start of this process, or earlier
+_LOOK = 10.0  # seconds between two checks of the files of the code: one takes as long as a projection
 _LIBRARIES = ("numpy", "scipy", "matplotlib", "pillow")  # whose figures and pictures values may hold
 _VERSION = re.compile(r"[0-9a-f]{24}-[a-z]+-[0-9]+-[0-9a-f]{8}")  # the name of a folder of one version
 _PRIVATE = 0o700
@@ -51,7 +51,7 @@ class Shelf(Generic[T]):
     holds: type[T]
 
     def recall(self, content: str) -> T | None:
-        """What :meth:`keep` was given for this content, by this code; None where there is nothing of that type."""
+        """Returns the value that :meth:`keep` got for this content by this code; None where there is none of its type."""
         folder = _folder()
         if folder is None:
             return None
@@ -61,14 +61,14 @@ class Shelf(Generic[T]):
             if hashlib.sha256(data[_SEAL:]).digest() != data[:_SEAL]:
                 return None
             return unpack(data[_SEAL:], self.holds)
-        except (OSError, ValueError):  # whatever is wrong with it, it can be made again
+        except (OSError, ValueError):  # a value that cannot be read is made again
             return None
 
     def keep(self, content: str, value: T) -> None:
         """Remembers ``value`` for the next process. Where it is not of the shelf's type, or the disk cannot be written,
         nothing is remembered, and nothing but time is lost."""
         folder = _folder()
-        if folder is None or not _as_it_was(int(time.monotonic() / _LOOK)):
+        if folder is None or not _code_unchanged(int(time.monotonic() / _LOOK)):
             return
         with suppress(OSError, TypeError):
             data = pack(value, self.holds)
@@ -93,18 +93,18 @@ class Shelf(Generic[T]):
 
 
 def switch_off() -> None:
-    """For this process and those that it starts."""
+    """Switches the values off for this process and those that it starts."""
     os.environ["PROJECTOR_CACHE"] = "off"
     _folder.cache_clear()
 
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    """A handle of ``folder``, so that nobody can put another one in its place meanwhile. Raises :class:`OSError` where it is
-    a link, somebody else's, or open to others."""
+    """Yields a handle of ``folder``, so that nobody can put another one in its place meanwhile. Raises :class:`OSError`
+    where it is a link, somebody else's, or open to others."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        if (about := os.fstat(handle)).st_uid != os.getuid() or about.st_mode & _OTHERS:
+        if (status := os.fstat(handle)).st_uid != os.getuid() or status.st_mode & _OTHERS:
             raise PermissionError("a folder that others can enter")
         yield handle
     finally:
@@ -112,17 +112,17 @@ def _opened(folder: Path) -> Iterator[int]:
 
 
 def _read(folder: int, name: str) -> bytes:
-    """The content of a regular file of the user's own; raises :class:`OSError` for anything else."""
+    """Returns the content of a regular file of the user's own; raises :class:`OSError` for anything else."""
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with open(handle, "rb") as file:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid() or about.st_size > _MOST_BYTES:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_size > _MOST_BYTES:
             raise PermissionError("no file of the user's own")
         return file.read()
 
 
 def _write(folder: int, name: str, data: bytes) -> None:
-    """Whole or not at all: a new file, in the place of what stood there (a link itself, not what it points to)."""
+    """Writes whole or not at all: a new file, in the place of what stood there (a link itself, not its target)."""
     new = f".{name[:20]}.{secrets.token_hex(8)}"
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
     try:
@@ -135,8 +135,8 @@ def _write(folder: int, name: str, data: bytes) -> None:
 
 
 @lru_cache(maxsize=1)
-def _as_it_was(_moment: int) -> bool:
-    """Whether what is on disk is what this process began with; for one moment the answer is given again."""
+def _code_unchanged(_moment: int) -> bool:
+    """Tells whether the code on disk is that with which this process began; the answer is kept for one moment."""
     with suppress(OSError):
         return changed() < _BEGAN
     return False
@@ -151,7 +151,7 @@ def _folder() -> Path | None:
         base = Path(stated or Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "projector")
     except RuntimeError:  # a user without a home
         return None
-    if not _as_it_was(-1):
+    if not _code_unchanged(-1):
         return None
     beside = hashlib.sha256(" ".join(map(_version, _LIBRARIES)).encode()).hexdigest()
     return base / f"{code_hash()[:24]}-{sys.implementation.cache_tag}-{beside[:8]}"

@@ -1,1 +1,1 @@
-"""Runs side by side: what each of them says, how sure the difference is, and one sentence of verdict."""
+"""Compares runs side by side: the figures of each, the certainty of the difference, and one sentence of verdict."""

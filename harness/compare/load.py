@@ -1,4 +1,4 @@
-"""What the command line names, as sides: ids of measured runs, tables of runs, logs and benchmark files."""
+"""Loads the sides that the command line names: ids of measured runs, tables of runs, logs and benchmark files."""
 
 from __future__ import annotations
 
@@ -28,46 +28,48 @@ from projector.errors import NO_FILE, InputError, Problem, adding_to, nearest, r
 from projector.hardware import catalogue
 from projector.workload import zoo
 
-MOST = 8  # colours that readers still tell apart
-_NO_PROPERTY = frozenset(("other configuration", "other batch size", "warm-up"))  # of the steady run
+MOST = 8  # most colours that readers can distinguish
+_NO_PROPERTY = frozenset(("other configuration", "other batch size", "warm-up"))  # cuts outside the steady run
 
 Known = Callable[[], Sequence[MeasuredRun]]
 
 
 def sides(named: Sequence[str], known: Known, context: Context) -> list[Side]:
-    """The sides in the order of ``named``: of a file all its runs. ``known``: the measured runs that ids are sought in,
-    asked for only when one is named; ``context``: what the user says of logs without a configuration.
+    """Returns the sides in the order of ``named``: of a file all its runs. ``known``: returns the measured runs in which
+    ids are sought, called only when one is named; ``context``: the user's statements on logs without a configuration.
 
-    Raises :class:`InputError` for files that cannot be read or contradict themselves, unknown ids, fewer than two
-    sides or more than :data:`MOST`.
+    Raises :class:`InputError` for files that cannot be read or contradict themselves, unknown ids, fewer than two sides
+    or more than :data:`MOST`.
     """
-    found: list[Side] = []
+    loaded: list[Side] = []
     problems: list[Problem] = []
     wanted = [text for text in dict.fromkeys(named) if not _is_file(text)]
     runs = {run.id: run for run in known()} if wanted else {}
     for text in dict.fromkeys(named):
         with adding_to(problems):
-            found += _of_file(Path(text), context) if _is_file(text) else [_of_id(text, runs)]
-    if not problems and not 2 <= len(found) <= MOST:
-        told = ", ".join(side.name for side in found[:MOST])
-        problems.append(Problem("command line", "RUN", f"{len(found)} runs ({told})", f"2 to {MOST} runs to compare"))
+            loaded += _of_file(Path(text), context) if _is_file(text) else [_of_id(text, runs)]
+    if not problems and not 2 <= len(loaded) <= MOST:
+        listed = ", ".join(side.name for side in loaded[:MOST])
+        problems.append(
+            Problem("command line", "RUN", f"{len(loaded)} runs ({listed})", f"2 to {MOST} runs to compare")
+        )
     raise_all(problems)
-    return _told_apart(found)
+    return _with_unique_names(loaded)
 
 
 def benchmark_files(folder: Path) -> list[Path]:
-    """The benchmark files of TPrimat in a folder, by name; else its tables of runs; else the benchmark files of the
-    folders in it (``output-00`` to ``output-04`` of ``run_all_configs.sh``). Raises :class:`InputError` where it holds
-    none."""
+    """Returns the benchmark files of TPrimat in a folder, by name; else its tables of runs; else the benchmark files of
+    the folders in it (``output-00`` to ``output-04`` of ``run_all_configs.sh``). Raises :class:`InputError` where there
+    are none."""
     whole, inside = (
         [path for path in sorted(folder.glob(files)) if tprimat.recognises(open_source(path).head())]
         for files in ("*.json", "*/*.json")
     )
-    found = whole or sorted(folder.glob("*.yaml")) or inside
-    if not found:
-        there = "none of them" if folder.is_dir() else NO_FILE
-        raise InputError([Problem(str(folder), "", there, "benchmark_*.json, or tables of runs (*.yaml)")])
-    return found
+    files_found = whole or sorted(folder.glob("*.yaml")) or inside
+    if not files_found:
+        content = "none of them" if folder.is_dir() else NO_FILE
+        raise InputError([Problem(str(folder), "", content, "benchmark_*.json, or tables of runs (*.yaml)")])
+    return files_found
 
 
 def _is_file(text: str) -> bool:
@@ -84,21 +86,21 @@ def _of_file(path: Path, context: Context) -> list[Side]:
     if command.is_table(path):
         return [_of_run(run, f"{path.name}: {run.source.kind}") for run in command.load(path).runs]
     dialect, records = read_records_of_log(path)
-    made: list[Side] = []
+    from_log: list[Side] = []
     problems: list[Problem] = []
     for record in records:
         try:
-            made.append(_of_log(build(record, dialect, str(path), context)))
+            from_log.append(_of_log(build(record, dialect, str(path), context)))
         except Incomplete as error:
-            made.append(_of_record(record, dialect, path, context, error))
+            from_log.append(_of_record(record, dialect, path, context, error))
         except InputError as error:
             problems += [problem for problem in error.problems if problem not in problems]
     raise_all(problems)
-    return made
+    return from_log
 
 
 def _of_run(run: MeasuredRun, origin: str) -> Side:
-    """A stated run: one figure, and its spread where the source says it."""
+    """Returns a stated run: one figure, and its spread where the source says it."""
     m = run.measured
     prediction = Ours("simulate").predict(run)
     judged, facts = judge(run), facts_of(run)
@@ -125,7 +127,7 @@ def _of_run(run: MeasuredRun, origin: str) -> Side:
 
 
 def _architecture(run: MeasuredRun) -> str:
-    """A model of the zoo by its name; any other by its sizes, since a log's is called by its file."""
+    """Returns the name of a model of the zoo, and the sizes of any other, since a log's model is called by its file."""
     model = run.model
     if model is None or model.name in zoo.names():
         return model.name if model is not None else ""
@@ -135,7 +137,7 @@ def _architecture(run: MeasuredRun) -> str:
 
 
 def _of_log(log: LogRun) -> Side:
-    """A log with its whole configuration."""
+    """Returns a log with its whole configuration."""
     side = _of_run(log.run, f"log ({log.dialect})")
     return replace(
         side,
@@ -148,7 +150,7 @@ def _of_log(log: LogRun) -> Side:
 
 
 def _of_record(record: Logged, dialect: str, path: Path, context: Context, why: InputError) -> Side:
-    """A log that does not say its whole configuration: its steps, and what it says of their work."""
+    """Returns a log that does not say its whole configuration: its steps, and the work that it states of them."""
     state = state_of(record)
     read = read_without(record, state, dialect, context)
     stated, missing = read.stated, ", ".join(problem.key for problem in why.problems)
@@ -199,11 +201,11 @@ def _capacity(gpu: str) -> float | None:
     return catalogue.gpu(gpu).memory_bytes / 2**30 if catalogue.knows_gpu(gpu) else None
 
 
-def _told_apart(found: Iterable[Side]) -> list[Side]:
-    """Sides of one name get a number."""
+def _with_unique_names(sides: Iterable[Side]) -> list[Side]:
+    """Returns the sides with a number behind repeated names."""
     counts: dict[str, int] = {}
-    made = []
-    for side in found:
+    numbered = []
+    for side in sides:
         counts[side.name] = counts.get(side.name, 0) + 1
-        made.append(side if counts[side.name] == 1 else replace(side, name=f"{side.name} ({counts[side.name]})"))
-    return made
+        numbered.append(side if counts[side.name] == 1 else replace(side, name=f"{side.name} ({counts[side.name]})"))
+    return numbered

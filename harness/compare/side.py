@@ -1,4 +1,4 @@
-"""One side of a comparison as plain data: what a log, a benchmark file or a measured run says. Pure functions."""
+"""One side of a comparison as plain data, from a log, a benchmark file or a measured run. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from projector.dataclass import dataclass
 
 # A step that takes this many times the median is a spike, whatever caused it. A convention of this harness.
 SPIKE = 1.5
-_SIGMA_PER_MAD = 1.4826  # of a normal distribution
+_SIGMA_PER_MAD = 1.4826  # standard over median absolute deviation of a normal distribution
 
 Floats = npt.NDArray[np.float64]
 
@@ -20,10 +20,8 @@ Floats = npt.NDArray[np.float64]
 @dataclass(frozen=True, kw_only=True)
 class Series:
     """The steps of a log, one entry a step. ``seconds``: of a step. ``reasons``: index of ``names``, 0 for kept.
-
-    ``loss`` is NaN where the log prints none. ``curves``: what else has one value a step, by name.
-    ``first``: the reasons that are no property of the steady run (another configuration or batch, warm-up).
-    """
+    ``loss`` is NaN where the log prints none. ``curves``: other figures with one value a step, by name. ``first``: the
+    reasons that are no property of the steady run (another configuration or batch, warm-up)."""
 
     iteration: npt.NDArray[np.int64]
     seconds: Floats
@@ -35,28 +33,28 @@ class Series:
 
     @property
     def kept(self) -> Floats:
-        """Seconds of the steady steps."""
+        """Returns the seconds of the steady steps."""
         kept: Floats = self.seconds[self.reasons == 0]
         return kept
 
     @property
     def settled(self) -> npt.NDArray[np.bool_]:
-        """The steps of the last configuration after its warm-up, exceptional ones among them."""
+        """Returns a mask of the steps of the last configuration after its warm-up, exceptional ones among them."""
         early = [code for code, name in enumerate(self.names) if name in self.first]
         return ~np.isin(self.reasons, early)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """``origin``: what was read. ``step_seconds``: median of the steady steps, or the stated figure; ``rel_std``: its
-    relative uncertainty where no steps are there.
+    """One side. ``origin``: the kind of file or table. ``step_seconds``: median of the steady steps, or the stated
+    figure; ``rel_std``: its relative uncertainty where no steps are there.
 
     ``tokens_per_step`` and ``gpus`` are None where neither the source nor the user says them. ``memory``: peak GiB by
     kind. ``capacity_gib``: of the GPU. ``timers``: (name, mean seconds a step). ``projected``: parts of the projected
-    step in seconds, empty with the reason in ``unprojected``. ``differs``: configuration as text by key. ``impossible``: why
-    the figures are none that a machine can have (:mod:`harness.evidence.physics`). ``architecture``: the model in
-    words that tell it from others, whatever it is called. ``tflops``: of one GPU, by the model's FLOP of a token (6 for each
-    parameter, and attention), None where the configuration is not whole.
+    step in seconds, empty with the reason in ``unprojected``. ``differs``: configuration as text by key. ``impossible``:
+    why no machine can have the figures (:mod:`harness.evidence.physics`). ``architecture``: the model in words that
+    distinguish it, whatever its name. ``tflops``: of one GPU, by the model's FLOP of a token (6 for each parameter, and
+    attention), None where the configuration is not whole.
     """
 
     name: str
@@ -82,17 +80,15 @@ class Side:
 
     @property
     def work(self) -> float | None:
-        """Tokens of one step on one GPU: what makes step times of different runs comparable."""
+        """Returns the tokens of one step on one GPU: where they are equal, step times of different runs can be compared."""
         return self.tokens_per_step / self.gpus if self.tokens_per_step and self.gpus else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stability:
-    """``spread``: standard deviation of the steady steps from their median absolute deviation, relative.
-
-    ``outliers``: steps cut as such; ``spikes``: settled steps of :data:`SPIKE` medians or more, for any reason;
-    ``excess``: time of all settled steps beyond the median, as a share of their whole time.
-    """
+    """The stability of a run. ``spread``: standard deviation of the steady steps from their median absolute deviation,
+    relative. ``outliers``: steps cut as such; ``spikes``: settled steps of :data:`SPIKE` medians or more, for any
+    reason; ``excess``: time of all settled steps beyond the median, as a share of their whole time."""
 
     steps: int
     spread: float
@@ -102,14 +98,14 @@ class Stability:
 
 
 def stability(series: Series) -> Stability:
-    """How steady a run is, of the steps after its warm-up."""
-    kept = series.kept
-    middle = float(np.median(kept))
+    """Returns how steady a run is after its warm-up."""
+    steady = series.kept
+    middle = float(np.median(steady))
     settled = series.seconds[series.settled]
     outlier = series.names.index("outlier") if "outlier" in series.names else -1
     return Stability(
         steps=len(settled),
-        spread=_SIGMA_PER_MAD * float(np.median(np.abs(kept - middle))) / middle,
+        spread=_SIGMA_PER_MAD * float(np.median(np.abs(steady - middle))) / middle,
         outliers=int((series.reasons == outlier).sum()),
         spikes=int((settled >= SPIKE * middle).sum()),
         excess=float(np.maximum(settled - middle, 0).sum() / settled.sum()),

@@ -1,1 +1,2 @@
-"""Profiler traces of training steps: what ran, what was exposed, why the device waited, and the same of a projection."""
+"""Profiler traces of training steps: which kernels ran, their exposed time, the causes of idle time, and the projection
+beside it."""

@@ -1,8 +1,6 @@
-"""Where the seconds of a part of a trace went: busy, exposed and idle; every second counted once.
-
-Kernels of several streams run at a time. A moment belongs to the computation that runs in it, in equal parts where several
-kinds do; to communication only where nothing computes; to copies only where neither does; to nobody where nothing runs.
-"""
+"""Divides the seconds of a part of a trace into busy, exposed and idle; every second counts once. Kernels of several
+streams run at a time. A moment belongs to the computation that runs in it, in equal parts where several kinds do; to
+communication only where nothing computes; to copies only where neither does; to nobody where nothing runs."""
 
 from __future__ import annotations
 
@@ -19,7 +17,8 @@ from projector.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``busy``: seconds in which at least one kernel of the kind ran; ``exposed``: those of them that are its own."""
+    """The time of one kind of kernel. ``busy``: seconds in which at least one kernel of the kind ran; ``exposed``: the
+    part of them that counts for the kind."""
 
     kind: str
     busy: float
@@ -29,7 +28,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """``entries``: longest exposed first; their exposed seconds and ``idle`` add up to ``seconds``. ``gaps``: [n, 2]."""
+    """The division of a part of a trace. ``entries``: longest exposed first; their exposed seconds and ``idle`` add up
+    to ``seconds``. ``gaps``: [n, 2]."""
 
     seconds: float
     busy: float
@@ -47,15 +47,15 @@ def account(part: TracedPart) -> Account:
     kinds = sorted(set(labels))
     of_kernel = np.array([kinds.index(label) for label in labels], dtype=np.int64)[part.kernels.name]
     spans = [_clipped(part, of_kernel == place) for place in range(len(kinds))]
-    ranks = np.array([_rank(kind) for kind in kinds])
+    ranks = np.array([_precedence(kind) for kind in kinds])
     edges, running = _sweep(spans, part.start, part.end)
     length = np.diff(edges)
     exposed = _owned(running, ranks) @ length if len(kinds) else np.zeros(0)
     nothing = np.asarray(~running.any(axis=0))
     calls = np.bincount(of_kernel, minlength=len(kinds))
     entries = [
-        Entry(kind, float((span[:, 1] - span[:, 0]).sum()), float(own), int(number))
-        for kind, span, own, number in zip(kinds, spans, exposed, calls, strict=True)
+        Entry(kind, float((span[:, 1] - span[:, 0]).sum()), float(owned), int(number))
+        for kind, span, owned, number in zip(kinds, spans, exposed, calls, strict=True)
         if number
     ]
     return Account(
@@ -67,7 +67,7 @@ def account(part: TracedPart) -> Account:
 
 
 def union(kernels: Kernels, kept: npt.NDArray[np.bool_]) -> Floats:
-    """[n, 2]: the stretches in which at least one of the kernels runs, in order."""
+    """Returns the stretches [n, 2] in which at least one of the kernels runs, in order."""
     start, end = kernels.start[kept], kernels.end[kept]
     if not len(start):
         return np.zeros((0, 2))
@@ -77,19 +77,19 @@ def union(kernels: Kernels, kept: npt.NDArray[np.bool_]) -> Floats:
     return np.stack((start[first], reach[last]), axis=1)
 
 
-def _rank(label: str) -> int:
-    """0 computes, 1 communicates, 2 copies."""
+def _precedence(label: str) -> int:
+    """Returns 0 for a kind that computes, 1 for one that communicates, 2 for copies."""
     kind = label.partition(":")[0]
     return 1 if kind in COMMUNICATION else 2 * (kind == "copy")
 
 
-def _clipped(part: TracedPart, kept: npt.NDArray[np.bool_]) -> Floats:
-    spans = np.clip(union(part.kernels, kept), part.start, part.end)
+def _clipped(part: TracedPart, mask: npt.NDArray[np.bool_]) -> Floats:
+    spans = np.clip(union(part.kernels, mask), part.start, part.end)
     return spans[spans[:, 1] > spans[:, 0]]
 
 
 def _sweep(spans: Sequence[Floats], start: float, end: float) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Edges [n + 1] of stretches in which the same kinds run, and which of them do: [kinds, n]."""
+    """Returns edges [n + 1] of stretches in which the same kinds run, and which of them do: [kinds, n]."""
     edges = np.unique(np.concatenate([np.array([start, end]), *[span.ravel() for span in spans]]))
     running = np.zeros((len(spans), len(edges) - 1), dtype=bool)
     for row, span in zip(running, spans, strict=True):
@@ -101,15 +101,15 @@ def _sweep(spans: Sequence[Floats], start: float, end: float) -> tuple[Floats, n
 
 
 def _owned(running: npt.NDArray[np.bool_], ranks: npt.NDArray[np.int64]) -> Floats:
-    """Share of each stretch that belongs to each kind: [kinds, n]."""
+    """Returns the share of each stretch that belongs to each kind: [kinds, n]."""
     first = np.where(running, ranks[:, None], 9).min(axis=0)
-    mine = running & (ranks[:, None] == first)
-    shared: Floats = mine / np.maximum(1, mine.sum(axis=0))
+    owners = running & (ranks[:, None] == first)
+    shared: Floats = owners / np.maximum(1, owners.sum(axis=0))
     return shared
 
 
 def _joined(edges: Floats, nothing: npt.NDArray[np.bool_]) -> Floats:
-    """Neighbouring stretches of nothing as one gap."""
+    """Joins neighbouring stretches of nothing to gaps."""
     if not nothing.any():
         return np.zeros((0, 2))
     before = np.concatenate(([False], nothing[:-1]))

@@ -1,4 +1,4 @@
-"""A part of a traced step beside the same part of its projection: by kind of kernel, by cause."""
+"""Compares a part of a traced step with the same part of its projection: by kind of kernel, by cause."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness.trace.projected import Planned, Share
 from harness.trace.steps import TracedPart
 from projector.dataclass import dataclass
 
-#: Causes, and the kinds of kernel that make them up.
+#: The kinds of kernel of each cause.
 GROUPS: Mapping[str, tuple[str, ...]] = {cause: tuple(kinds) for cause, kinds in KINDS["causes"].items()}
-_WHOLE = 0.1  # how far a count of layer passes may be from a step's
+_WHOLE = 0.1  # relative difference of layer passes from a whole step's below which they count as whole
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Seconds busy and exposed, and kernels; ``projected*``: None where no projection was asked for."""
+    """One kind or cause: seconds busy and exposed, and kernels; ``projected*``: None where no projection was asked for."""
 
     kind: str
     busy: float
@@ -31,12 +31,12 @@ class Beside:
 
     @property
     def excess(self) -> float | None:
-        """Exposed seconds that the trace has more."""
+        """Returns the measured exposed seconds less the projected ones."""
         return None if self.projected is None else self.exposed - self.projected
 
 
 def share_of(part: TracedPart, planned: Planned) -> Share:
-    """Which share of a step's layer passes the part holds, by its attention kernels."""
+    """Returns the share of a step's layer passes that the part holds, by its attention kernels."""
     if part.whole:
         return Share()
     kinds = part.kernels.kinds()
@@ -51,7 +51,7 @@ def share_of(part: TracedPart, planned: Planned) -> Share:
 
 
 def beside(found: Account, planned: Planned | None, share: Share) -> list[Beside]:
-    """One a kind, idle time last; the exposed seconds of all add up to those of the part and of the projection."""
+    """Returns a line a kind, idle time last; exposed seconds add up to those of the part and of the projection."""
     costs = planned.of(share) if planned else {}
     measured = {entry.kind: entry for entry in found.entries}
     rows = []
@@ -69,19 +69,19 @@ def beside(found: Account, planned: Planned | None, share: Share) -> list[Beside
         )
     rest = None
     if planned:
-        breakdown = planned.projection.breakdown  # in which the projected device has nothing to do
+        breakdown = planned.projection.breakdown
         rest = breakdown["host_s"] + breakdown["bubble_s"] if share.whole else 0.0
     return [*rows, Beside("idle", found.idle, found.idle, 0, rest, rest, 0.0 if planned else None)]
 
 
 def causes(rows: Sequence[Beside]) -> list[Beside]:
-    """The rows added up by cause: where the trace is slower first, or longest first where nothing was projected."""
-    made = []
+    """Returns the rows added up by cause: where the trace is slower first, or longest first where nothing was projected."""
+    totals = []
     for cause in GROUPS:
-        mine = [row for row in rows if group_of(row.kind) == cause]
-        if mine:
-            made.append(_sum(cause, mine))
-    return sorted(made, key=lambda row: -(row.exposed if row.excess is None else row.excess))
+        members = [row for row in rows if group_of(row.kind) == cause]
+        if members:
+            totals.append(_sum(cause, members))
+    return sorted(totals, key=lambda row: -(row.exposed if row.excess is None else row.excess))
 
 
 def group_of(kind: str) -> str:

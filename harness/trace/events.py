@@ -1,7 +1,5 @@
-"""What a profiler wrote down, as columns: kernels on the device, launches and operators on the host, marks of both.
-
-Times are seconds from the first event of the file; -1 stands for a correlation that is not there.
-"""
+"""A profiler's events as columns: kernels on the device, launches and operators on the host, annotations of both. Times
+are seconds from the first event of the file; -1 is a correlation that is missing."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ Integers = npt.NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class CollectiveCall:
     """A collective as its issuer describes it (``record_param_comms`` of torch). ``elements``: of the larger side;
-    ``group``: its description, ``ranks``: how many it has."""
+    ``group``: its description, ``ranks``: its number of ranks."""
 
     op: str
     group: str
@@ -33,8 +31,8 @@ class CollectiveCall:
 
 @dataclass(frozen=True, eq=False)
 class Kernels:
-    """Device events, by start. ``name``: place in ``names``; ``messages``: by place of the kernel; ``host``: operators of
-    the host stand for kernels."""
+    """Device events, by start. ``name``: place in ``names``; ``messages``: by place of the kernel; ``host``: operators
+    of the host stand for kernels."""
 
     start: Floats
     end: Floats
@@ -49,7 +47,7 @@ class Kernels:
         return len(self.start)
 
     def kinds(self) -> tuple[Named, ...]:
-        """What each of ``names`` does."""
+        """Returns the kind of each of ``names``."""
         return tuple(named(name, self.host) for name in self.names)
 
     def only(self, kept: npt.NDArray[np.bool_]) -> Kernels:
@@ -68,7 +66,7 @@ class Kernels:
 
 @dataclass(frozen=True, eq=False)
 class Launches:
-    """Calls of the driver or runtime, by start. ``waits``: those in which the host waits for the device."""
+    """Calls of the driver or runtime, by start. ``waits``: marks calls in which the host waits for the device."""
 
     start: Floats
     end: Floats
@@ -79,8 +77,8 @@ class Launches:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What the profiler recorded of an operator's inputs: sizes, strides and element types; empty where it did not, and
-    for an input that is no tensor."""
+    """The recorded inputs of an operator: sizes, strides and element types; empty where the profiler did not record
+    them, and for an input that is no tensor."""
 
     sizes: tuple[tuple[int, ...], ...]
     strides: tuple[tuple[int, ...], ...] = ()
@@ -111,7 +109,7 @@ class Mark:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One file of one rank. ``cut``: it ends in the middle; ``rank``, ``world``: where it says so."""
+    """One file of one rank. ``cut``: it ends in the middle; ``rank``, ``world``: where the file states them."""
 
     path: str
     kernels: Kernels

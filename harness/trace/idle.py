@@ -1,4 +1,4 @@
-"""Why a device had nothing to do: each gap by what launched the kernel that ended it."""
+"""Finds why a device was idle: each gap by the launch of the kernel that ended it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ REASONS = {
     OTHERS: "the kernel had long been launched and waited for an event or a peer",
     SCRIPT: "the host is the device: the training script itself, and what it calls beside torch",
 }
-_SHORT = 5e-6  # seconds: kernels of one stream follow each other within 1 to 3 µs
+_SHORT = 5e-6  # seconds of a usual gap: kernels of one stream follow each other within 1 to 3 µs
 _DATA = re.compile(r"dataloader|data_?loading|get_batch|next\(|fetch_data", re.IGNORECASE)
 
 
 def idle(trace: Trace, part: TracedPart, found: Account) -> Mapping[str, float]:
-    """Seconds of each of ``REASONS`` that has any; they add up to the idle seconds of ``found``."""
+    """Returns the seconds of each of ``REASONS`` that has any; they add up to the idle seconds of ``found``."""
     if part.kernels.host:
         return {SCRIPT: found.idle} if found.idle > 0 else {}
     kernels, launches = part.kernels, trace.launches
@@ -64,13 +64,13 @@ def _sorted(start: Floats, end: Floats) -> Floats:
 
 
 def _ends_in(calls: Floats, begin: float, until: float) -> bool:
-    """Whether a call that began before the gap returned in it, before the launch."""
+    """Tells whether a call that began before the gap returned in it, before the launch."""
     at = int(np.searchsorted(calls[:, 1], begin)) if len(calls) else 0
     return at < len(calls) and bool(calls[at, 1] <= until and calls[at, 0] <= begin)
 
 
 def _covers(spans: Floats, begin: float, until: float) -> bool:
-    """Whether at least half of the stretch lies in one of the spans."""
+    """Tells whether at least half of the stretch lies in one of the spans."""
     if not len(spans):
         return False
     common = np.minimum(spans[:, 1], until) - np.maximum(spans[:, 0], begin)

@@ -1,4 +1,4 @@
-"""What a kernel does, by its name. Patterns are data (``kernels.yaml``, ``operators.yaml``); a name that none of them knows
+"""Classifies kernels by name. Patterns are data (``kernels.yaml``, ``operators.yaml``); a name that no pattern matches
 stays unknown."""
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from harness.evidence import shelf
 from projector.dataclass import dataclass
 
 UNKNOWN = "unclassified"
-#: What ``kinds.yaml`` says of kinds of kernel.
+#: The causes, streams and families of kinds of kernel (``kinds.yaml``).
 KINDS: Mapping[str, Any] = shelf.data("trace/kinds.yaml")
 COMMUNICATION = ("communication", "expert exchange")
-_LONGEST = 4096  # characters of a name that are looked at
+_LONGEST = 4096  # characters of a name that are matched
 _DEFAULT = "(anonymous namespace)"
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """``kind``: what the kernel does; ``provider``: whose it is; ``op``: of a collective, as far as the name says it;
-    ``way``: ``forward`` or ``backward`` of an attention kernel that runs once a layer pass."""
+    """The class of a kernel. ``kind``: its work; ``provider``: its library; ``op``: of a collective, as far as the name
+    says; ``way``: ``forward`` or ``backward`` of an attention kernel that runs once a layer pass."""
 
     kind: str
     provider: str = ""
@@ -36,17 +36,17 @@ class Named:
 
 @lru_cache(maxsize=65536)
 def named(name: str, host: bool = False) -> Named:
-    """The first pattern that matches ``name``, or ``UNKNOWN``. ``host``: the name of an operator."""
+    """Returns the class of the first pattern that matches ``name``, or ``UNKNOWN``. ``host``: the name of an operator."""
     text = bare(name)
-    for pattern, found in _patterns("operators" if host else "kernels"):
+    for pattern, result in _patterns("operators" if host else "kernels"):
         if pattern.search(text):
-            return found
+            return result
     return Named(UNKNOWN)
 
 
 def bare(name: str) -> str:
-    """``name`` without its return type, template defaults and arguments: cut at the parenthesis that opens the argument list
-    (those inside template arguments belong to a functor, which says what the kernel does)."""
+    """Returns ``name`` without its return type, template defaults and arguments: cut at the parenthesis that opens the
+    argument list (those inside template arguments belong to a functor, which names the kernel's work)."""
     text = name[:_LONGEST].removeprefix("void ").replace(_DEFAULT, "")
     depth = 0
     for at, mark in enumerate(text):

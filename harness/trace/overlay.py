@@ -1,4 +1,4 @@
-"""A measured and a projected timeline in one file for ui.perfetto.dev, both from the beginning of the step."""
+"""Writes a measured and a projected timeline in one file for ui.perfetto.dev, both from the beginning of the step."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from projector.pipeline.trace import events
 
 
 def record(found: Study, folder: Path, gpu: str) -> tuple[int, int]:
-    """Appends the shapes that are known whole to ``folder/gpu``; (rows added, shapes left out: operands whose place in
-    memory or whose library the trace does not tell). Raises :class:`InputError` for a table that cannot be added to."""
+    """Appends the shapes that are known whole to ``folder/gpu``, and returns the number of rows added and of shapes left
+    out (the trace lacks the operands' place in memory, or the library). Raises :class:`InputError` for a table that
+    cannot be added to."""
     tables = {kind: TableFile(folder / gpu, kind) for kind in ("gemm", "attention")}
     source = f"trace of a training step on {found.trace.gpu}: {Path(found.trace.path).name}"
-    added = left = 0
+    added = skipped = 0
     for row in found.shapes:
         table = tables["gemm" if isinstance(row.op, Gemm) else "attention"]
         family = KINDS["families"].get(row.provider, "")
         if not family or not row.laid or row.seconds <= 0:
-            left += 1
+            skipped += 1
         elif not table.holds(row.op, family):
             table.add(row.op, family, row.seconds, 0.0, f"live: median of {row.calls} in a traced step", source)
             added += 1
     for table in tables.values():
         table.save()
-    return added, left
+    return added, skipped
 
 
 _MICRO = 1e6
@@ -39,21 +40,21 @@ _MEASURED = 1_000_000  # process number of the measured device, far from those o
 
 
 def write(found: Study, path: Path) -> None:
-    """Raises :class:`InputError` where nothing was projected."""
+    """Writes both timelines. Raises :class:`InputError` where nothing was projected."""
     if found.planned is None:
         raise InputError([Problem("command line", "--overlay", "no projection", "--config or --model to compare with")])
     projection = found.planned.projection
-    rows = [*events(projection.timeline, projection.spans), *_measured(found)]
+    rows = [*events(projection.timeline, projection.spans), *_measured_events(found)]
     write_whole(path, json.dumps({"displayTimeUnit": "ms", "traceEvents": rows}))
 
 
-def _measured(found: Study) -> list[dict[str, Any]]:
-    """One track a stream, one event a kernel, named by its kind."""
-    part = found.part
+def _measured_events(study: Study) -> list[dict[str, Any]]:
+    """Returns one track a stream, one event a kernel, named by its kind."""
+    part = study.part
     kernels, kinds = part.kernels, part.kernels.kinds()
     streams = sorted(set(kernels.stream.tolist()))
     rows: list[dict[str, Any]] = [
-        {"ph": "M", "pid": _MEASURED, "name": "process_name", "args": {"name": f"measured: {found.trace.path}"}}
+        {"ph": "M", "pid": _MEASURED, "name": "process_name", "args": {"name": f"measured: {study.trace.path}"}}
     ]
     rows += [
         {"ph": "M", "pid": _MEASURED, "tid": at, "name": "thread_name", "args": {"name": f"stream {stream}"}}
@@ -62,7 +63,7 @@ def _measured(found: Study) -> list[dict[str, Any]]:
     for at, (start, end, stream, name) in enumerate(
         zip(kernels.start.tolist(), kernels.end.tolist(), kernels.stream.tolist(), kernels.name.tolist(), strict=True)
     ):
-        owner = found.owners[at]
+        owner = study.owners[at]
         rows.append(
             {
                 "ph": "X",

@@ -1,7 +1,6 @@
-"""Whose work a kernel is: the host operator and the annotations around its launch, and the phase of the step.
-
-The way from a kernel to its operator is the launch with the same correlation, then what encloses it on that thread.
-"""
+"""Finds the owner of a kernel: the host operator and the annotations around its launch, and the phase of the step. The
+way from a kernel to its operator is the launch with the same correlation, then the operators that enclose it on that
+thread."""
 
 from __future__ import annotations
 
@@ -30,24 +29,25 @@ _OPTIMIZER = re.compile(r"^Optimizer\.|optimizer[._ ]?step|clip_grad", re.IGNORE
 
 
 _Event = tuple[float, float, int, int, str]
-"""Start, minus the end, what it is (0 an annotation, 1 an operator, 2 a launch), its place, its name."""
+"""Start, minus the end, kind of event (0 an annotation, 1 an operator, 2 a launch), its place, its name."""
 _Stack = tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """``op``: place among the operators of the trace, -1 for none; ``mark``: the innermost annotation of the user."""
+    """The owner of a kernel. ``op``: place among the operators of the trace, -1 for none; ``mark``: the innermost
+    annotation of the user."""
 
     phase: str
     op: int = -1
     mark: str = ""
 
 
-_NOBODY = Owner(UNSEEN)
+_NO_OWNER = Owner(UNSEEN)
 
 
 def owners(trace: Trace, kernels: Kernels) -> list[Owner]:
-    """One a kernel, in order."""
+    """Returns the owner of every kernel, in order."""
     by_call = dict(_enclosing(trace))
     launches = trace.launches
     call_of: dict[int, int] = {}
@@ -55,12 +55,12 @@ def owners(trace: Trace, kernels: Kernels) -> list[Owner]:
         if correlation >= 0:
             call_of.setdefault(correlation, at)
     calls = (call_of.get(int(correlation)) for correlation in kernels.correlation)
-    return [_NOBODY if call is None else by_call.get(call, _NOBODY) for call in calls]
+    return [_NO_OWNER if call is None else by_call.get(call, _NO_OWNER) for call in calls]
 
 
 def _enclosing(trace: Trace) -> Iterator[tuple[int, Owner]]:
-    """The owner of every launch, found by one walk over each thread in the order of time. Where no annotation of its own
-    thread encloses a launch, those of the others do: torch runs the backward on a thread of its own."""
+    """Yields the owner of every launch, found by one walk over each thread in the order of time. Where no annotation of
+    its own thread encloses a launch, those of the others do: torch runs the backward on a thread of its own."""
     ops, launches = trace.ops, trace.launches
     marks = [(mark.start, -mark.end, 0, -1, mark.name) for mark in trace.marks]
     calls = [(start, math.inf, 2, at, "") for at, start in enumerate(launches.start.tolist())]
@@ -76,17 +76,17 @@ def _enclosing(trace: Trace) -> Iterator[tuple[int, Owner]]:
         threads.setdefault(thread, []).append(call)
     for events in threads.values():
         for at, stack in _walked(events):
-            own = any(place < 0 and not _PASSING.search(name) for place, name in stack)
-            yield at, _owner(stack if own else (*around[at], *stack))
+            annotated = any(place < 0 and not _PASSING.search(name) for place, name in stack)
+            yield at, _owner(stack if annotated else (*around[at], *stack))
 
 
 def _walked(events: list[_Event]) -> Iterator[tuple[int, _Stack]]:
-    """Each launch with what encloses it, outermost first: (place of the operator or -1 for an annotation, name)."""
+    """Yields each launch with its enclosing events, outermost first: (operator's place or -1 for an annotation, name)."""
     open_: list[tuple[float, int, str]] = []
-    for start, negative_end, what, at, name in sorted(events, key=lambda event: event[:3]):
+    for start, negative_end, kind, at, name in sorted(events, key=lambda event: event[:3]):
         while open_ and open_[-1][0] <= start:
             open_.pop()
-        if what == 2:
+        if kind == 2:
             yield at, tuple((place, text) for _, place, text in open_)
         else:
             open_.append((-negative_end, at, name))
@@ -100,7 +100,7 @@ def _owner(stack: _Stack) -> Owner:
 
 @lru_cache(maxsize=65536)
 def _phase(names: tuple[str, ...]) -> str:
-    """Outermost first."""
+    """Returns the phase of a launch inside ``names``, outermost first."""
     if any(_OPTIMIZER.search(name) for name in names):
         return OPTIMIZER
     replays = [at for at, name in enumerate(names) if _CHECKPOINT.search(name)]
@@ -112,9 +112,9 @@ def _phase(names: tuple[str, ...]) -> str:
 
 
 def phases(found: Sequence[Owner], seconds: Sequence[float]) -> Mapping[str, tuple[float, int]]:
-    """Kernel seconds (streams added up) and kernels of each phase that has any."""
-    made: dict[str, tuple[float, int]] = {}
+    """Returns kernel seconds (streams added up) and kernels of each phase that has any."""
+    totals: dict[str, tuple[float, int]] = {}
     for owner, length in zip(found, seconds, strict=True):
-        total, number = made.get(owner.phase, (0.0, 0))
-        made[owner.phase] = total + length, number + 1
-    return {phase: made[phase] for phase in PHASES if phase in made}
+        total, number = totals.get(owner.phase, (0.0, 0))
+        totals[owner.phase] = total + length, number + 1
+    return {phase: totals[phase] for phase in PHASES if phase in totals}

@@ -23,7 +23,7 @@ from projector.workload.workload import Workload
 
 _STREAMS: dict[str, str] = {stream: kind for kind, streams in KINDS["streams"].items() for stream in streams.split()}
 PASSES = ("forward", "backward", "once")
-"""What repeats with every layer pass, and what a step does once or at its ends."""
+"""Work that repeats with every layer pass, forward or backward, and work that a step does once or at its ends."""
 
 Cost = tuple[float, float, float]
 """Busy seconds, exposed seconds, kernels."""
@@ -31,7 +31,7 @@ Cost = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How much of a step is looked at: of its forward layer passes, of its backward ones, of what is done once."""
+    """The part of a step that is compared: of its forward layer passes, of its backward ones, of the work done once."""
 
     forward: float = 1.0
     backward: float = 1.0
@@ -44,8 +44,8 @@ class Share:
 
 @dataclass(frozen=True)
 class Planned:
-    """``costs``: by pass and kind, of the rank that works longest; ``model``: of its kernels; ``attention``: kernels of
-    attention forward (replays among them) and backward in one step."""
+    """The projection of a step. ``costs``: by pass and kind, of the rank that works longest; ``model``: of its kernels;
+    ``attention``: kernels of attention forward (replays among them) and backward in one step."""
 
     projection: Projection
     model: KernelModel
@@ -53,63 +53,61 @@ class Planned:
     attention: tuple[float, float]
 
     def of(self, share: Share) -> dict[str, Cost]:
-        """Costs by kind in that share of the step."""
-        made: dict[str, Cost] = {}
+        """Returns costs by kind in that share of the step."""
+        total: dict[str, Cost] = {}
         for which in PASSES:
             part = getattr(share, which)
             for kind, cost in self.costs[which].items():
-                before = made.get(kind, (0.0, 0.0, 0.0))
-                made[kind] = (before[0] + part * cost[0], before[1] + part * cost[1], before[2] + part * cost[2])
-        return {kind: cost for kind, cost in made.items() if cost[0] > 0}
+                before = total.get(kind, (0.0, 0.0, 0.0))
+                total[kind] = (before[0] + part * cost[0], before[1] + part * cost[1], before[2] + part * cost[2])
+        return {kind: cost for kind, cost in total.items() if cost[0] > 0}
 
 
 def planned(
     workload: Workload, cluster: Cluster, settings: Settings = DEFAULT, *, layers_only: bool = False
 ) -> Planned:
-    """Of the rank that works longest; ``layers_only``: among those that hold layers and nothing else, where there are any.
-
-    Raises as :func:`projector.projection.project`.
-    """
-    made = project(workload, cluster, settings=settings, communication=True)
-    found = priced(made.resolved, cluster, efficiency_of(cluster.gpu), "simulate", settings)
-    schedule = made.timeline.compiled.schedule
-    rank = _longest(found, schedule, layers_only)
-    kernels = found.clock.kernels
+    """Projects the rank that works longest; ``layers_only``: among those that hold layers and nothing else, where there
+    are any. Raises as :func:`projector.projection.project`."""
+    projection = project(workload, cluster, settings=settings, communication=True)
+    priced_step = priced(projection.resolved, cluster, efficiency_of(cluster.gpu), "simulate", settings)
+    schedule = projection.timeline.compiled.schedule
+    rank = _slowest_rank(priced_step, schedule, layers_only)
+    kernels = priced_step.clock.kernels
     costs: dict[str, dict[str, Cost]] = {which: {} for which in PASSES}
     attention = [0.0, 0.0]
-    for part in (part for stage in schedule.placement[rank] for part in found.parts[stage]):
+    for part in (part for stage in schedule.placement[rank] for part in priced_step.parts[stage]):
         for which, ops in (("forward", part.block.forward), ("backward", part.backward)):
             _add(costs[which if _is_layer(part) else "once"], ops, kernels, schedule.each)
             for op in ops:
                 if isinstance(op, Attention) and _is_layer(part):
                     attention[op.backward] += schedule.each
-    whole = by_rank(found.held, placement(made.resolved))[rank]
-    _add(costs["once"], optimizer(made.resolved, whole), kernels, 1)
-    for row in made.communication:
+    whole = by_rank(priced_step.held, placement(projection.resolved))[rank]
+    _add(costs["once"], optimizer(projection.resolved, whole), kernels, 1)
+    for row in projection.communication:
         # The passes in which a collective runs, and its share in each: gradients and parameters are exchanged once,
         # the rest forward and backward alike.
         for which, half in (("once", 1.0),) if row.part in ("dp_s", "pp_s") else (("forward", 0.5), ("backward", 0.5)):
-            _put(costs[which], _exchange(row), half * row.seconds, half * row.exposed, half * row.count)
-    return Planned(made, found.model, costs, (attention[0], attention[1]))
+            _add_cost(costs[which], _kind_of_traffic(row), half * row.seconds, half * row.exposed, half * row.count)
+    return Planned(projection, priced_step.model, costs, (attention[0], attention[1]))
 
 
 def _is_layer(part: StageBlock) -> bool:
-    """Not an end of the model, nor a prediction module with its loss."""
+    """Tells whether the part is a layer: not an end of the model, nor a prediction module with its loss."""
     return part.layers > 0 and not part.block.name.startswith("mtp")
 
 
-def _longest(found: Priced, schedule: Schedule, layers_only: bool) -> int:
+def _slowest_rank(found: Priced, schedule: Schedule, layers_only: bool) -> int:
     times = found.times
-    loads = [sum(times[v].forward.seconds + times[v].backward.seconds for v in own) for own in schedule.placement]
-    plain = [all(_is_layer(part) for v in own for part in found.parts[v]) for own in schedule.placement]
-    kept = [rank for rank, only in enumerate(plain) if only] if layers_only else []
-    return max(kept or range(len(loads)), key=lambda rank: loads[rank])
+    loads = [sum(times[v].forward.seconds + times[v].backward.seconds for v in stages) for stages in schedule.placement]
+    plain = [all(_is_layer(part) for v in stages for part in found.parts[v]) for stages in schedule.placement]
+    candidates = [rank for rank, only in enumerate(plain) if only] if layers_only else []
+    return max(candidates or range(len(loads)), key=lambda rank: loads[rank])
 
 
-def _exchange(row: Traffic) -> str:
-    """As the trace would call it: an exchange of tokens by a library of its own, or a collective of NCCL."""
-    own = row.group in ("ep", "tp_ep") and row.algorithm in ("deepep", "hybridep")
-    if own:
+def _kind_of_traffic(row: Traffic) -> str:
+    """Returns a trace's name for the traffic: an exchange of tokens by its own library, or a collective of NCCL."""
+    by_library = row.group in ("ep", "tp_ep") and row.algorithm in ("deepep", "hybridep")
+    if by_library:
         return f"expert exchange: {'combine' if 'combine' in row.name else 'dispatch'}"
     return f"communication: {row.operation or 'wait'}"
 
@@ -118,10 +116,10 @@ def _add(costs: dict[str, Cost], ops: Iterable[Operator], kernels: Mapping[Opera
     for op in ops:
         if not isinstance(op, Collective | HostWork):
             seconds = times * kernels[op]
-            _put(costs, _kind(op), seconds, seconds, times * op.launches)
+            _add_cost(costs, _kind(op), seconds, seconds, times * op.launches)
 
 
-def _put(costs: dict[str, Cost], kind: str, busy: float, exposed: float, calls: float) -> None:
+def _add_cost(costs: dict[str, Cost], kind: str, busy: float, exposed: float, calls: float) -> None:
     before = costs.get(kind, (0.0, 0.0, 0.0))
     costs[kind] = (before[0] + busy, before[1] + exposed, before[2] + calls)
 

@@ -1,7 +1,5 @@
-"""A trace of torch.profiler (Kineto, Chrome's JSON, plain or gzip) read once, event by event, into columns.
-
-What Kineto writes: pytorch/kineto 114171df libkineto/src/output_json.cpp. Times are microseconds.
-"""
+"""Reads a trace of torch.profiler (Kineto, Chrome's JSON, plain or gzip) once, event by event, into columns. The format:
+pytorch/kineto 114171df libkineto/src/output_json.cpp. Times are microseconds."""
 
 from __future__ import annotations
 
@@ -33,35 +31,35 @@ _EXPECTED = "a trace of torch.profiler (Chrome's JSON with traceEvents), plain o
 
 
 def read(path: Path) -> Trace:
-    """Raises :class:`InputError` where the file cannot be read or holds no event with a time."""
+    """Reads a trace. Raises :class:`InputError` where the file cannot be read or holds no event with a time."""
     source = open_source(str(path))
     head = source.head()
     if '"traceEvents"' not in head and not head.lstrip().startswith("["):
         raise InputError([Problem(str(path), "", head.strip()[:40] or "nothing", _EXPECTED)])
-    taken, ended = _Columns(), False
+    columns, ended = _Columns(), False
     with source.text() as text:
         try:
             for element in elements(text, "traceEvents"):
                 if isinstance(element, Mapping):
-                    taken.take(element)
+                    columns.take(element)
             ended = True
         except (EOFError, OSError):
             ended = False
-    if not taken.any:
+    if not columns.any:
         raise InputError([Problem(str(path), "traceEvents", "no event with a time", _EXPECTED)])
     stated = [pattern.search(head) for pattern in (_GPU, _RANK, _WORLD)]
-    gpu, rank, world = (found[1] if found else "" for found in stated)
-    return taken.trace(
+    gpu, rank, world = (match[1] if match else "" for match in stated)
+    return columns.trace(
         str(path),
         gpu=gpu,
         rank=int(rank) if rank else None,
         world=int(world) if world else None,
-        cut=not ended or not _closed(path),
+        cut=not ended or not _ends_as_json(path),
     )
 
 
-def _closed(path: Path) -> bool:
-    """Whether a plain file ends as JSON does; of a packed one its own checksum speaks."""
+def _ends_as_json(path: Path) -> bool:
+    """Tells whether a plain file ends as JSON does; a packed one has a checksum of its own."""
     with path.open("rb") as stream:
         if stream.read(2) == b"\x1f\x8b":
             return True
@@ -71,7 +69,7 @@ def _closed(path: Path) -> bool:
 
 
 class _Columns:
-    """Everything of one file while it is read; numbers in arrays, so that millions of events fit."""
+    """The events of one file while it is read; numbers in arrays, so that millions of events fit."""
 
     def __init__(self) -> None:
         self._kernel: list[array[Any]] = [array("d"), array("d"), array("q"), array("q"), array("q")]
@@ -93,21 +91,21 @@ class _Columns:
         if event.get("ph") != "X" or not isinstance(name, str) or not _number(start) or not _number(length):
             return
         category = str(event.get("cat", "")).lower()
-        found = event.get("args")
-        args: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+        stated = event.get("args")
+        args: Mapping[str, Any] = stated if isinstance(stated, Mapping) else {}
         begin, end = float(start) * _MICRO, (float(start) + float(length)) * _MICRO  # type: ignore[arg-type]
         if category in _DEVICE:
             if message := _message(args):
                 self._messages[len(self._kernel[0])] = message
             stream = args.get("stream", event.get("tid"))
             self._add(
-                self._kernel, begin, end, _whole(stream), _place(self._names, name), _whole(args.get("correlation"))
+                self._kernel, begin, end, _integer(stream), _place(self._names, name), _integer(args.get("correlation"))
             )
             return
         thread = self._threads.setdefault(str(event.get("tid")), len(self._threads))
         if category in _CALLS:
             waits = int(_WAITS.search(name) is not None)
-            self._add(self._call, begin, end, thread, _whole(args.get("correlation")), waits)
+            self._add(self._call, begin, end, thread, _integer(args.get("correlation")), waits)
         elif category in _OPS:
             if _SHAPED.search(name) and (inputs := _inputs(args)):
                 self._inputs[len(self._op[0])] = inputs
@@ -131,7 +129,7 @@ class _Columns:
         launches = Launches(start, end, thread, correlation, waits.astype(bool))
         order, start, end, thread, name = _ordered(self._op, origin)
         place = {int(old): new for new, old in enumerate(order)}
-        inputs = {place[at]: each for at, each in self._inputs.items()}
+        inputs = {place[at]: recorded for at, recorded in self._inputs.items()}
         return Trace(
             path=path,
             kernels=kernels,
@@ -148,7 +146,7 @@ class _Columns:
 
 
 def _ordered(columns: list[array[Any]], origin: float) -> list[Any]:
-    """The order by start, then each column in it, times from ``origin``."""
+    """Returns the order by start, then each column in it, times from ``origin``."""
     arrays = [np.array(column, dtype=np.float64 if column.typecode == "d" else np.int64) for column in columns]
     order = np.argsort(arrays[0], kind="stable")
     start, end, *rest = (each[order] for each in arrays)
@@ -159,31 +157,31 @@ def _message(args: Mapping[str, Any]) -> CollectiveCall | None:
     op = args.get("Collective name")
     if not isinstance(op, str) or not op:
         return None
-    sizes = [_whole(args.get(key)) for key in ("In msg nelems", "Out msg nelems")]
+    sizes = [_integer(args.get(key)) for key in ("In msg nelems", "Out msg nelems")]
     sequence = args.get("Seq")
     group = args.get("Process Group Description") or args.get("Process Group Name")
     return CollectiveCall(
         op=op,
         group=str(group or ""),
-        ranks=max(1, _whole(args.get("Group size"))),
+        ranks=max(1, _integer(args.get("Group size"))),
         elements=max(0, *sizes),
         dtype=str(args.get("dtype", "")),
-        sequence=_whole(sequence) if _number(sequence) else None,
+        sequence=_integer(sequence) if _number(sequence) else None,
     )
 
 
 def _inputs(args: Mapping[str, Any]) -> Inputs | None:
     sizes = _lists(args.get("Input Dims") or args.get("Input dims"))
     types = args.get("Input type")
-    words = tuple(str(each) for each in types) if isinstance(types, list) else ()
+    words = tuple(str(word) for word in types) if isinstance(types, list) else ()
     return Inputs(sizes, _lists(args.get("Input Strides")), words) if sizes else None
 
 
 def _lists(value: object) -> tuple[tuple[int, ...], ...]:
-    """Integers of each input; an input that is no tensor is empty."""
+    """Returns the integers of each input; an input that is no tensor is empty."""
     if not isinstance(value, list):
         return ()
-    return tuple(tuple(n for n in each if isinstance(n, int)) if isinstance(each, list) else () for each in value)
+    return tuple(tuple(n for n in item if isinstance(n, int)) if isinstance(item, list) else () for item in value)
 
 
 def _place(names: dict[str, int], name: str) -> int:
@@ -196,8 +194,8 @@ def _number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e18
 
 
-def _whole(value: object) -> int:
-    """An integer as JSON or a string of it, -1 for anything else."""
+def _integer(value: object) -> int:
+    """Returns an integer from JSON or from a string, -1 for anything else."""
     if isinstance(value, bool):
         return -1
     if isinstance(value, (int, float)) and abs(value) < 2**63:

@@ -1,4 +1,4 @@
-"""Products and attention with the shapes that the profiler recorded, where it did (``record_shapes``)."""
+"""Finds products and attention with the shapes that the profiler recorded, where it did (``record_shapes``)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """One shape: ``calls`` of it, the ``seconds`` of the kernels that one call ran (their median), and whose they are.
-    ``laid``: whether the trace says how the operands lie in memory (``layout`` of a product is else a guess);
+    """One shape: ``calls`` of it, the ``seconds`` of the kernels that one call ran (their median), and their
+    ``provider``. ``laid``: the trace says how the operands lie in memory (``layout`` of a product is else a guess);
     ``model``: seconds by the kernel model, where a configuration was given."""
 
     op: Gemm | Attention
@@ -44,21 +44,23 @@ Key = tuple[Gemm | Attention, str, bool]
 
 
 def shaped(ops: Ops, kernels: Kernels, owner: Sequence[Owner]) -> tuple[Shaped, ...]:
-    """Every shape, the longest in all first."""
+    """Returns every shape, the longest in all first."""
     kinds = kernels.kinds()
     spent: dict[int, float] = {}
-    whose: dict[int, Counter[str]] = {}
-    for at, who in enumerate(owner):
+    providers: dict[int, Counter[str]] = {}
+    for at, owner_of_kernel in enumerate(owner):
         named = kinds[int(kernels.name[at])]
-        if who.op >= 0 and named.kind in ("GEMM", "attention"):
+        if owner_of_kernel.op >= 0 and named.kind in ("GEMM", "attention"):
             seconds = float(kernels.end[at] - kernels.start[at])
-            spent[who.op] = spent.get(who.op, 0.0) + seconds
-            whose.setdefault(who.op, Counter())[named.provider] += 1
+            spent[owner_of_kernel.op] = spent.get(owner_of_kernel.op, 0.0) + seconds
+            providers.setdefault(owner_of_kernel.op, Counter())[named.provider] += 1
     rows: dict[Key, list[float]] = {}
     for place, op, laid in _known(ops, spent):
-        rows.setdefault((op, whose[place].most_common(1)[0][0], laid), []).append(spent[place])
-    made = [Shaped(op, provider, len(times), median_high(times), laid) for (op, provider, laid), times in rows.items()]
-    return tuple(sorted(made, key=lambda row: -row.calls * row.seconds))
+        rows.setdefault((op, providers[place].most_common(1)[0][0], laid), []).append(spent[place])
+    shapes = [
+        Shaped(op, provider, len(times), median_high(times), laid) for (op, provider, laid), times in rows.items()
+    ]
+    return tuple(sorted(shapes, key=lambda row: -row.calls * row.seconds))
 
 
 def _known(ops: Ops, places: Mapping[int, float]) -> Iterator[tuple[int, Gemm | Attention, bool]]:
@@ -72,7 +74,7 @@ def _known(ops: Ops, places: Mapping[int, float]) -> Iterator[tuple[int, Gemm | 
 
 
 def _product(name: str, inputs: Inputs) -> Gemm | None:
-    """``mm(A [m, k], B [k, n])``; of ``addmm`` and ``baddbmm`` the first input is added to the product."""
+    """Returns the product of ``mm(A [m, k], B [k, n])``; ``addmm`` and ``baddbmm`` add their first input to it."""
     at = [place for place, shape in enumerate(inputs.sizes) if len(shape) in (2, 3)]
     at = at[1:] if _ADDED.search(name) and len(at) > 2 else at
     if len(at) < 2:
@@ -89,15 +91,16 @@ def _product(name: str, inputs: Inputs) -> Gemm | None:
 
 
 def _layout(strides: tuple[tuple[int, ...], ...], at: Sequence[int]) -> str:
-    """BLAS letters of two row-major operands, the second first: TN where the second is stored transposed (a linear's
-    weight), NT where the first is (its weight gradient)."""
+    """Returns the BLAS letters of two row-major operands, the second first: TN where the second is stored transposed (a
+    linear's weight), NT where the first is (its weight gradient)."""
     if len(strides) <= at[1]:
         return ""
     return "".join("T" if len(strides[place]) > 1 and strides[place][-2] == 1 else "N" for place in (at[1], at[0]))
 
 
 def _attention(name: str, inputs: Inputs) -> Attention | None:
-    """SDPA of torch: [batch, heads, sequence, head dim]; FlashAttention itself: [batch, sequence, heads, head dim]."""
+    """Reads SDPA of torch: [batch, heads, sequence, head dim]; FlashAttention itself: [batch, sequence, heads, head
+    dim]."""
     if not _FLASH.search(name):
         return None
     at = [place for place, shape in enumerate(inputs.sizes) if len(shape) == 4]

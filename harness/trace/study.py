@@ -1,4 +1,4 @@
-"""Everything that is said of one trace: read, cut to a step, accounted for, put beside a projection."""
+"""Studies one trace: reads it, cuts it to a step, divides its time, and compares it with a projection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from projector.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """All messages of one kind on one rank. ``seconds`` of their kernels; ``transfer``: what of it is needed to move the
+    """All messages of one kind on one rank. ``seconds`` of their kernels; ``transfer``: the part needed to move the
     bytes; ``ranks``: of the group, 0 where the trace does not say."""
 
     op: str
@@ -48,24 +48,22 @@ Key = tuple[str, str, int, int, str]
 
 
 def exchanges(parts: Sequence[Kernels]) -> tuple[Exchange, ...]:
-    """The exchanges of the first of ``parts`` (one a rank, the same step), the longest first.
-
-    Messages of several ranks are matched by their number where torch wrote one, else by their order in the group.
-    """
-    own, *others = [list(_messages(part)) for part in parts]
-    fastest = _fastest(own, others)
+    """Returns the exchanges of the first of ``parts`` (one a rank, the same step), the longest first. Messages of
+    several ranks are matched by their number where torch wrote one, else by their order in the group."""
+    first, *others = [list(_messages(part)) for part in parts]
+    fastest = _fastest(first, others)
     rows: dict[Key, list[float]] = {}
-    for at, (key, _, seconds) in enumerate(own):
+    for at, (key, _, seconds) in enumerate(first):
         row = rows.setdefault(key, [0.0, 0.0, 0.0])
         row[0] += 1
         row[1] += seconds
         row[2] += min(seconds, fastest[at])
-    made = [Exchange(*key, int(row[0]), row[1], row[2]) for key, row in rows.items()]
-    return tuple(sorted(made, key=lambda each: (-each.seconds, each.op)))
+    sums = [Exchange(*key, int(row[0]), row[1], row[2]) for key, row in rows.items()]
+    return tuple(sorted(sums, key=lambda exchange: (-exchange.seconds, exchange.op)))
 
 
 def _messages(part: Kernels) -> Iterator[tuple[Key, tuple[object, ...], float]]:
-    """Kind, name among ranks, seconds of each communication kernel, in order."""
+    """Yields kind, name among ranks, seconds of each communication kernel, in order."""
     names = part.kinds()
     seen: dict[object, int] = {}
     for at, (name, start, end) in enumerate(
@@ -102,7 +100,8 @@ def _fastest(
 
 
 def as_kernels(trace: Trace) -> Trace:
-    """``trace``, with kernels, each launched where it begins. Raises :class:`InputError` where nothing ran at all."""
+    """Returns ``trace``, with operators of the host as kernels where it has none, each launched where it begins. Raises
+    :class:`InputError` where nothing ran at all."""
     if len(trace.kernels):
         return trace
     if not len(trace.ops.start):
@@ -127,8 +126,8 @@ def as_kernels(trace: Trace) -> Trace:
 
 
 def _innermost(events: list[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
-    """Stretches of one thread with the innermost operator in each."""
-    made: list[tuple[float, float, int]] = []
+    """Returns stretches of one thread with the innermost operator in each."""
+    stretches: list[tuple[float, float, int]] = []
     stack: list[tuple[float, int]] = []
     at = 0.0
 
@@ -136,23 +135,23 @@ def _innermost(events: list[tuple[float, float, int]]) -> list[tuple[float, floa
         nonlocal at
         while stack and stack[-1][0] <= when:
             end, name = stack.pop()
-            made.append((at, end, name))
+            stretches.append((at, end, name))
             at = max(at, end)
         if stack and when > at:
-            made.append((at, when, stack[-1][1]))
+            stretches.append((at, when, stack[-1][1]))
         at = max(at, when)
 
     for start, end, name in sorted(events, key=lambda event: (event[0], -event[1])):
         until(start)
         stack.append((min(end, stack[-1][0]) if stack else end, name))
     until(float("inf"))
-    return [(a, b, name) for a, b, name in made if b < float("inf")]
+    return [(a, b, name) for a, b, name in stretches if b < float("inf")]
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """``rows``: by kind; ``gaps``: idle seconds by reason; ``unknown``: seconds by name of kernels without a kind;
-    ``notes``: what a reader must know of the figures."""
+    """A study of a trace. ``rows``: by kind; ``gaps``: idle seconds by reason; ``unknown``: seconds by name of kernels
+    without a kind; ``notes``: caveats for a reader of the figures."""
 
     trace: Trace
     part: TracedPart
@@ -169,25 +168,25 @@ class Study:
 
     @property
     def unknown_share(self) -> float:
-        """The share of the busy seconds in which kernels of an unknown kind run."""
+        """Returns the share of the busy seconds in which kernels of an unknown kind run."""
         return sum(row.busy for row in self.rows if row.kind == UNKNOWN) / max(self.account.busy, 1e-30)
 
 
 def study(paths: Sequence[Path], step: int | None = None, case: tuple[Workload, Cluster] | None = None) -> Study:
-    """The first of ``paths``, the others being other ranks of the same step. Raises :class:`InputError`."""
+    """Studies the first of ``paths``, the others being other ranks of the same step. Raises :class:`InputError`."""
     traces = [as_kernels(read(path)) for path in paths]
     _same_run(traces)
     parts = [_chosen(trace, step) for trace in traces]
     trace, part = traces[0], parts[0]
     who = owners(trace, part.kernels)
-    found = account(part)
+    seconds = account(part)
     notes = list(_notes(trace, part, who, len(traces)))
     plan = share = None
     if case is not None and _trains(part, who):
-        notes += _other_device(trace, case[1])
+        notes += _device_note(trace, case[1])
         plan = planned(*case, layers_only=not part.whole)
         share = share_of(part, plan)
-        notes += _sharing(part, share, plan)
+        notes += _scaling_note(part, share, plan)
     elif case is not None:
         notes.append(
             "no backward pass in it: a forward alone, or inference; nothing of a training step to compare with"
@@ -195,11 +194,11 @@ def study(paths: Sequence[Path], step: int | None = None, case: tuple[Workload, 
     return Study(
         trace=trace,
         part=part,
-        account=found,
-        rows=beside(found, plan, share or Share()),
-        gaps=idle(trace, part, found),
+        account=seconds,
+        rows=beside(seconds, plan, share or Share()),
+        gaps=idle(trace, part, seconds),
         owners=who,
-        exchanges=exchanges([each.kernels for each in parts]),
+        exchanges=exchanges([traced.kernels for traced in parts]),
         shapes=_modelled(shaped(trace.ops, part.kernels, who), plan),
         unknown=_unknown(part),
         notes=tuple(notes),
@@ -212,16 +211,16 @@ def _chosen(trace: Trace, step: int | None) -> TracedPart:
     try:
         return chosen(trace, step)
     except KeyError:
-        there = ", ".join(str(each.number) for each in steps(trace)) or "a trace that marks its steps"
+        there = ", ".join(str(marked.number) for marked in steps(trace)) or "a trace that marks its steps"
         raise InputError([Problem(trace.path, "--step", step, there)]) from None
 
 
 def _same_run(traces: Sequence[Trace]) -> None:
     first, problems = traces[0], []
     for other in traces[1:]:
-        for what, own, found in (("world_size", first.world, other.world), ("GPU", first.gpu, other.gpu)):
-            if own != found:
-                problems.append(Problem(other.path, what, found, f"{own}, as in {first.path}"))
+        for what, expected, stated in (("world_size", first.world, other.world), ("GPU", first.gpu, other.gpu)):
+            if expected != stated:
+                problems.append(Problem(other.path, what, stated, f"{expected}, as in {first.path}"))
     ranks = [trace.rank for trace in traces]
     problems += [
         Problem(trace.path, "rank", trace.rank, "one file a rank")
@@ -246,7 +245,7 @@ def _notes(trace: Trace, part: TracedPart, who: Sequence[Owner], ranks: int) -> 
             f"{100 * lost / len(who):.0f} % of the kernels have no launch in the file: phase and cause unknown"
         )
     # Share of kernels that share a launch with others
-    correlations = [each for each in part.kernels.correlation.tolist() if each >= 0]
+    correlations = [number for number in part.kernels.correlation.tolist() if number >= 0]
     graphs = 1.0 - len(set(correlations)) / len(correlations) if correlations else 0.0
     if graphs > 0.5:
         notes.append(
@@ -259,25 +258,25 @@ def _notes(trace: Trace, part: TracedPart, who: Sequence[Owner], ranks: int) -> 
     return notes
 
 
-def _other_device(trace: Trace, cluster: Cluster) -> list[str]:
-    """A comparison of two devices says something else than one of a device with itself."""
+def _device_note(trace: Trace, cluster: Cluster) -> list[str]:
+    """Notes that a comparison of two devices says something else than one of a device with itself."""
     if not len(trace.kernels) or trace.kernels.host:
         return (
             [f"the trace is of the host, the projection of {cluster.gpu.name}"] if cluster.gpu.vendor != "cpu" else []
         )
-    found = catalogue.find_gpu(trace.gpu) if trace.gpu else None
-    if found == cluster.gpu.name:
+    traced_gpu = catalogue.find_gpu(trace.gpu) if trace.gpu else None
+    if traced_gpu == cluster.gpu.name:
         return []
     return [f"the trace is of {trace.gpu or 'a device that it does not name'}, the projection of {cluster.gpu.name}"]
 
 
-def _sharing(part: TracedPart, share: Share, plan: Planned) -> list[str]:
+def _scaling_note(part: TracedPart, share: Share, plan: Planned) -> list[str]:
     if part.whole:
         return []
     if not share.forward and not share.backward:
         return ["no attention kernel that tells layer passes: the projection is not scaled to this part and stays out"]
     forward, backward = (
-        round(each * whole) for each, whole in zip((share.forward, share.backward), plan.attention, strict=True)
+        round(passes * whole) for passes, whole in zip((share.forward, share.backward), plan.attention, strict=True)
     )
     return [
         f"it holds {forward} of {plan.attention[0]:.0f} forward and {backward} of {plan.attention[1]:.0f} backward layer "
@@ -289,7 +288,7 @@ def _modelled(rows: tuple[Shaped, ...], plan: Planned | None) -> tuple[Shaped, .
     if plan is None or not rows:
         return rows
     seconds = plan.model.times([row.op for row in rows]).seconds.tolist()
-    return tuple(replace(row, model=each) for row, each in zip(rows, seconds, strict=True))
+    return tuple(replace(row, model=time) for row, time in zip(rows, seconds, strict=True))
 
 
 def _unknown(part: TracedPart) -> dict[str, float]:

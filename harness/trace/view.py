@@ -1,4 +1,4 @@
-"""A study of a trace as tables."""
+"""Tabulates a study of a trace."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ def build(found: Study) -> Report:
         tabled("trace_unknown", unknown),
     )
     lines = (_headline(found), *(f"Note: {note}." for note in found.notes))
-    return Report.of(f"Trace of {_whose(found)}", tables, lines)
+    return Report.of(f"Trace of {_title(found)}", tables, lines)
 
 
-def _whose(found: Study) -> str:
-    trace = found.trace
+def _title(study: Study) -> str:
+    trace = study.trace
     rank = "" if trace.rank is None else f", rank {trace.rank}"
     world = "" if trace.world is None else f" of {trace.world}"
-    where = "the host" if found.part.kernels.host else trace.gpu or "a device that is not named"
-    return f"{where}{rank}{world}: {found.part.said}"
+    where = "the host" if study.part.kernels.host else trace.gpu or "a device that is not named"
+    return f"{where}{rank}{world}: {study.part.said}"
 
 
-def _headline(found: Study) -> str:
-    seconds, busy = found.account.seconds, found.account.busy
+def _headline(study: Study) -> str:
+    seconds, busy = study.account.seconds, study.account.busy
     text = (
-        f"{_ms(seconds)} ms, the device busy for {percent(busy / seconds)} of it; "
-        f"{percent(found.unknown_share)} of the busy time is in kernels that no pattern names."
+        f"{_milliseconds(seconds)} ms, the device busy for {percent(busy / seconds)} of it; "
+        f"{percent(study.unknown_share)} of the busy time is in kernels that no pattern names."
     )
-    if found.planned is None or found.share is None:
+    if study.planned is None or study.share is None:
         return text
-    projected = sum(row.projected or 0.0 for row in found.rows)
-    if found.share.whole:
-        projected = found.planned.projection.step_seconds
-    return f"{text} Projected {_ms(projected)} ms: {signed(projected / seconds - 1.0)}."
+    projected = sum(row.projected or 0.0 for row in study.rows)
+    if study.share.whole:
+        projected = study.planned.projection.step_seconds
+    return f"{text} Projected {_milliseconds(projected)} ms: {signed(projected / seconds - 1.0)}."
 
 
-def _causes(found: Study) -> Table:
-    rows = [row for row in causes(found.rows) if row.exposed or row.projected]
-    if found.planned is None:
-        return tabled("trace_causes", rows, alone=True, share=lambda row: row.exposed / found.account.seconds)
+def _causes(study: Study) -> Table:
+    rows = [row for row in causes(study.rows) if row.exposed or row.projected]
+    if study.planned is None:
+        return tabled("trace_causes", rows, alone=True, share=lambda row: row.exposed / study.account.seconds)
     total = Beside("all", 0.0, sum(row.exposed for row in rows), 0, None, sum(row.projected or 0.0 for row in rows))
 
     def error(row: Beside) -> float | None:
@@ -70,24 +70,24 @@ def _causes(found: Study) -> Table:
     return replace(tabled("trace_causes", [*rows, total], planned=True, error=error), total=True)
 
 
-def _marks(found: Study) -> list[tuple[str, int, float]]:
-    kernels = found.part.kernels
+def _marks(study: Study) -> list[tuple[str, int, float]]:
+    kernels = study.part.kernels
     spent: dict[str, list[float]] = {}
-    for owner, length in zip(found.owners, (kernels.end - kernels.start).tolist(), strict=True):
+    for owner, length in zip(study.owners, (kernels.end - kernels.start).tolist(), strict=True):
         if owner.mark:
             spent.setdefault(owner.mark, []).append(length)
     rows = [(mark[:_NAME], len(times), sum(times)) for mark, times in spent.items()]
     return sorted(rows, key=lambda row: -row[2])
 
 
-def _shapes(found: Study) -> Table:
+def _shapes(study: Study) -> Table:
     return tabled(
         "trace_shapes",
-        (each for each in found.shapes if each.seconds > 0),
-        planned=found.planned is not None,
+        (shape for shape in study.shapes if shape.seconds > 0),
+        planned=study.planned is not None,
         shape=_shape,
-        rate=lambda each: each.op.flops / each.seconds / 1e12,
-        error=lambda each: each.model / each.seconds - 1.0,
+        rate=lambda shape: shape.op.flops / shape.seconds / 1e12,
+        error=lambda shape: shape.model / shape.seconds - 1.0,
     )
 
 
@@ -100,5 +100,5 @@ def _shape(op: Gemm | Attention) -> str:
     return f"attention {way}, {op.batch} × {op.heads}/{op.kv_heads} heads of {dims}, {op.seq_q} × {op.seq_k}"
 
 
-def _ms(seconds: float) -> str:
+def _milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.2f}"

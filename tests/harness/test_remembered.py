@@ -40,7 +40,7 @@ def cache(tmp_path, monkeypatch) -> Iterator[Path]:
 
 def _anew() -> None:
     """As a new process begins."""
-    for each in (kept._folder, kept._as_it_was, _projected):
+    for each in (kept._folder, kept._code_unchanged, _projected):
         each.cache_clear()
 
 
@@ -174,7 +174,7 @@ def test_code_that_changes_under_a_process_is_not_what_it_ran(
     run, tool = _one(runs), Ours("simulate")
     assert kept._folder() is not None
     monkeypatch.setattr(kept, "_BEGAN", code.changed() - 1.0)
-    kept._as_it_was.cache_clear()
+    kept._code_unchanged.cache_clear()
     tool.predict(run)  # the folder of the old code is known, and a file is newer than this process
     assert _files(cache) == []
     _anew()

@@ -96,10 +96,10 @@ pd = pytest.importorskip("pandas")
 def cache(tmp_path, monkeypatch) -> Iterator[Path]:
     monkeypatch.setenv("PROJECTOR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(kept, "_BEGAN", code.changed() + 1.0)
-    for each in (kept._folder, kept._as_it_was):
+    for each in (kept._folder, kept._code_unchanged):
         each.cache_clear()
     yield tmp_path / "cache"
-    for each in (kept._folder, kept._as_it_was):
+    for each in (kept._folder, kept._code_unchanged):
         each.cache_clear()
 
 
