@@ -162,23 +162,15 @@ class Conditioned:
         known = self._taught if own or not block else self._taught - taught_by([block], len(self.shared))
         mean, covariance = effects_after(known)
         target = Block.of(asked, self.prior, self.shared, np.zeros(len(asked)))
-        loading, middle, spread = (
-            self._shared_influence(target),
-            target.y,
-            target.own @ target.own.T + np.diag(target.noise),
-        )
+        shared, middle, spread = (self._influence(target), target.y, target.own @ target.own.T + np.diag(target.noise))
         if own and block:
             both = [effect for effect in target.effects if effect in block.effects]
             cross = _columns(target, both) @ _columns(block, both).T
             gain = cross @ block.inverse
-            loading, middle, spread = (
-                loading - gain @ self._shared_influence(block),
-                gain @ block.y,
-                spread - gain @ cross.T,
-            )
-        return middle + loading @ mean, spread + loading @ covariance @ loading.T
+            shared, middle, spread = (shared - gain @ self._influence(block), gain @ block.y, spread - gain @ cross.T)
+        return middle + shared @ mean, spread + shared @ covariance @ shared.T
 
-    def _shared_influence(self, block: Block) -> Array:
+    def _influence(self, block: Block) -> Array:
         """Returns the influence of all shared effects on each row of a block, (n, m)."""
         wide = np.zeros((len(block.y), len(self.shared)))
         wide[:, block.columns] = block.shared

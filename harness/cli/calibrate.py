@@ -61,11 +61,11 @@ def command(args: argparse.Namespace) -> int:
         raise InputError([Problem(str(args.looks), "", "no first look", "some, made by `harness first-look`")])
     tools = evaluate.tools_for(NAME)[:1]
     with progress("projecting", len(runs)) as advance:
-        evaluation = evaluate.evaluate(
+        result = evaluate.evaluate(
             [evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs or 1, progress=advance
         )
         advance(words="learning")
-        known, rows = posterior_file.learnt(runs, evaluation.observed[NAME], looks)
+        known, rows = posterior_file.learnt(runs, result.observed[NAME], looks)
         tables = [view_posterior.deviations(known), view_posterior.scatter(known)]
         lines = []
         if args.judge:

@@ -63,22 +63,20 @@ def command(args: argparse.Namespace) -> int:
         timed = speed.measure(args.suite) if args.speed else None
     tools = evaluate.tools_for("both")
     with progress("projecting", len(runs) * len(tools)) as advance:
-        evaluation = evaluate.evaluate(
-            [evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs, progress=advance
-        )
+        result = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs, progress=advance)
     with progress("judging rows that nobody had seen"):
-        judged = _judged(evaluation)
+        judged = _judged(result)
     with progress("writing reports"):
-        report = view_figures.build(evaluation, timed, _suites(args.suite.parent, args.measured), judged)
+        report = view_figures.build(result, timed, _suites(args.suite.parent, args.measured), judged)
         if args.out is not None:
             origin = provenance.collect(paths, ("harness", *args.argv), 0.0)
-            _write(args.out, report, files.Saved(evaluation=evaluation, gates={}, provenance=origin), args.jobs, judged)
+            _write(args.out, report, files.Saved(evaluation=result, gates={}, provenance=origin), args.jobs, judged)
     if earlier is None:
         say(args, report, most=None, written=str(args.out or ""))
         return 0
-    held, plain = against.compare(args, earlier, evaluation, view_figures.MAIN)
+    held, plain = against.compare(args, earlier, result, view_figures.MAIN)
     ids = [look.run_id for look in first_look.read(first_look.FILE)] if first_look.FILE.exists() else []
-    known = view_drift.Known(facts=evaluation.facts, looked=frozenset(ids))
+    known = view_drift.Known(facts=result.facts, looked=frozenset(ids))
     say(args, view_drift.added(report, held, plain, known), most=None, written=str(args.out or ""))
     return 0 if held.passed and plain.passed else 1
 

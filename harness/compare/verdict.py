@@ -101,17 +101,13 @@ def _unranked(sides: Sequence[Side], what: str) -> str:
 
 def _pair(best: Side, other: Side, what: str, level: float, *, full: bool) -> str:
     """Returns for example ``is 12.0 % faster than b (…)``: by the ratio of step times, or of tokens/s/GPU."""
-    quotient = ratio(other, best, level, what) if what == RATE else ratio(best, other, level, what)
+    gain = ratio(other, best, level, what) if what == RATE else ratio(best, other, level, what)
     words = "by step time" if what == TIME else "by tokens/s/GPU"
     figures = f"{words}: {_figure(best, what)} against {_figure(other, what)}" if full else _figure(other, what)
-    if quotient.significant is False:
-        return f"does not differ significantly from {other.name} ({figures}; {_certainty(quotient, level)})"
-    faster = (
-        f"{quotient.value:.2f} times as fast as"
-        if quotient.value >= 2
-        else f"{100 * (quotient.value - 1):.1f} % faster than"
-    )
-    return f"is {faster} {other.name} ({figures}; {_certainty(quotient, level)})"
+    if gain.significant is False:
+        return f"does not differ significantly from {other.name} ({figures}; {_certainty(gain, level)})"
+    faster = f"{gain.value:.2f} times as fast as" if gain.value >= 2 else f"{100 * (gain.value - 1):.1f} % faster than"
+    return f"is {faster} {other.name} ({figures}; {_certainty(gain, level)})"
 
 
 def _figure(side: Side, what: str) -> str:

@@ -70,11 +70,8 @@ def broken(found: Sequence[Series], tolerance: float, limit: float | None, commi
             ordered = sorted(lasting, key=lambda c: (c.at.order, -(abs(c.after or 0.0) - abs(c.before or 0.0))))
             tables.append(tabled("broken", ordered, title=series.title, how=_kind_and_reason))
         for at, since in dict.fromkeys((c.at.recorded, c.since.recorded) for c in lasting):
-            together = [c for c in lasting if (c.at.recorded, c.since.recorded) == (at, since)]
-            lines += [
-                f"{series.title}: {len(together)} rows at {_named(together[0].at)}",
-                *_commits_line(together[0], commits),
-            ]
+            same = [c for c in lasting if (c.at.recorded, c.since.recorded) == (at, since)]
+            lines += [f"{series.title}: {len(same)} rows at {_named(same[0].at)}", *_commits_line(same[0], commits)]
     return Report(title="Rows that are broken", lines=tuple(lines) or ("No row is broken.",), tables=tuple(tables))
 
 
@@ -94,12 +91,8 @@ def _sentence(c: Change) -> str:
 
 def _commits_line(c: Change, commits: Commits) -> list[str]:
     """Returns the commits behind a change, where there are several: one alone is named beside the version already."""
-    commits_between = commits.get((c.since.revision, c.at.revision), ())
-    return (
-        [f"  made by one of {len(commits_between)} commits: " + "; ".join(commits_between)]
-        if len(commits_between) > 1
-        else []
-    )
+    subjects = commits.get((c.since.revision, c.at.revision), ())
+    return [f"  made by one of {len(subjects)} commits: " + "; ".join(subjects)] if len(subjects) > 1 else []
 
 
 def _named(recording: Recording) -> str:

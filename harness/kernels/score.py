@@ -275,9 +275,7 @@ def _classes(score: Score) -> Iterator[dict[str, Any]]:
         for name, least, most in CLASSES:
             sizes[name] = where[(score.flops[where] >= least) & (score.flops[where] < most)]
         by_size = {
-            name: {fit: _statistics(wrong[fit][members]) for fit in FITS}
-            for name, members in sizes.items()
-            if len(members)
+            name: {fit: _statistics(wrong[fit][part]) for fit in FITS} for name, part in sizes.items() if len(part)
         }
         words = {
             "heldout_by": sorted({score.how[i] for i in where}),

@@ -62,7 +62,7 @@ class Gradients:
         if not self.sharded:
             for group in dict.fromkeys(weight.group for weight in self.weights):
                 if group is not None:
-                    _all_reduce_in_buckets(
+                    _all_reduce(
                         [w.own.grad for w in self.weights if w.group is group and w.own.grad is not None], group
                     )
 
@@ -102,7 +102,7 @@ class Gradients:
         return list(by_id.values())
 
 
-def _all_reduce_in_buckets(gradients: Sequence[Tensor], group: Any) -> None:
+def _all_reduce(gradients: Sequence[Tensor], group: Any) -> None:
     """Sums over ``group`` in place, as many gradients at once as a bucket holds."""
     bucket: list[Tensor] = []
     for i, grad in enumerate(gradients):

@@ -172,12 +172,10 @@ def _train_suite(
     for done in trained:
         rows[done.job.id].keep(done)
     judged = ((rows[done.job.id], done) for done in trained)
-    shrunk_tests = tuple(
-        _judged(row, row.alone, done, limit or 0.0, train, plan, folder) for row, done in judged if row.alone
-    )
+    tests = tuple(_judged(row, row.alone, done, limit or 0.0, train, plan, folder) for row, done in judged if row.alone)
     unclear = frozenset(done.job.id for done in trained if limit is not None and _disturbed(done, limit))
-    unclear |= {done.id for done in shrunk_tests if limit is not None and done.by.again > limit}
-    return places, trained, shrunk_tests, unclear
+    unclear |= {done.id for done in tests if limit is not None and done.by.again > limit}
+    return places, trained, tests, unclear
 
 
 def _judged(

@@ -121,12 +121,10 @@ def _describe(description: dict[str, Any], cluster: Cluster, reference: str) -> 
     """Puts in our data sheet's peak and memory, and its vector rate in proportion: Calculon counts another type."""
     from projector.hardware import catalogue
 
-    gpu, reference_gpu = cluster.gpu, catalogue.gpu(reference)
+    gpu, lender = cluster.gpu, catalogue.gpu(reference)
     description["matrix"] = {"float16": {**description["matrix"]["float16"], "tflops": gpu.peak_of("bf16") / 1e12}}
     vector = description["vector"]["float16"]
-    description["vector"] = {
-        "float16": {**vector, "tflops": vector["tflops"] * gpu.vector_flops / reference_gpu.vector_flops}
-    }
+    description["vector"] = {"float16": {**vector, "tflops": vector["tflops"] * gpu.vector_flops / lender.vector_flops}}
     description["mem1"] |= {"GiB": gpu.memory_bytes / peer.GIB, "GBps": gpu.memory_bandwidth / 1e9}
 
 

@@ -63,12 +63,10 @@ class LlmAnalysis(Guarded):
         tool = _package()
         with _quiet():
             gpu, described = _gpu(tool, cluster, work.recipe.precision)
-            summary = peer.refused(NAME, lambda: _training(tool, gpu, work))
-        needed, seconds = summary["(weight+op_state+grad+act)_memory_per_gpu"], summary["latency_per_iter"]
+            stats = peer.refused(NAME, lambda: _training(tool, gpu, work))
+        needed, seconds = stats["(weight+op_state+grad+act)_memory_per_gpu"], stats["latency_per_iter"]
         assumed = (*resolved.assumed, *described, *_simplified(work))
-        return peer.told(
-            NAME, seconds, needed, needed + summary["memory_left_per_gpu"], {"compute_s": seconds}, assumed
-        )
+        return peer.told(NAME, seconds, needed, needed + stats["memory_left_per_gpu"], {"compute_s": seconds}, assumed)
 
 
 def _limits(work: Workload) -> Iterator[str]:

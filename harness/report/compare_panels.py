@@ -106,8 +106,8 @@ def breakdown(axes: Any, found: Sequence[Look]) -> None:
     """Draws bars by part: the runs' own timers, unless more of the runs can be projected than have timers."""
     timed = sum(bool(look.side.timers) for look in found) >= max(sum(bool(look.side.projected) for look in found), 1)
     parts = [(look, dict(look.side.timers) if timed else dict(look.side.projected)) for look in found]
-    known = [(look, seconds) for look, seconds in parts if seconds]
-    missing = [look for look, seconds in parts if not seconds]
+    known = [(look, times) for look, times in parts if times]
+    missing = [look for look, times in parts if not times]
     if timed:
         axes.set_title(f"breakdown: timers, one inside another{without(missing, 'timers')}")
     else:
@@ -115,15 +115,15 @@ def breakdown(axes: Any, found: Sequence[Look]) -> None:
     if not known:
         empty(axes, "no timers, and no run says its whole configuration")
         return
-    names = dict.fromkeys(name for _, seconds in known for name in seconds)
-    largest = sorted(names, key=lambda name: -max(seconds.get(name, 0.0) for _, seconds in known))
-    least = _LEAST_PART * max(max(seconds.values()) for _, seconds in known)
-    largest = [n for n in largest if any(seconds.get(n, 0.0) > least for _, seconds in known)][:_MOST_PARTS]
+    names = dict.fromkeys(name for _, times in known for name in times)
+    largest = sorted(names, key=lambda name: -max(times.get(name, 0.0) for _, times in known))
+    least = _LEAST_PART * max(max(times.values()) for _, times in known)
+    largest = [n for n in largest if any(times.get(n, 0.0) > least for _, times in known)][:_MOST_PARTS]
     height = 0.8 / len(known)
-    for i, (look, seconds) in enumerate(known):
+    for i, (look, times) in enumerate(known):
         places = [row + (i + 0.5) * height - 0.4 for row in range(len(largest))]
         axes.barh(
-            places, [seconds.get(name, 0.0) for name in largest], height=0.92 * height, color=look.colour, alpha=0.85
+            places, [times.get(name, 0.0) for name in largest], height=0.92 * height, color=look.colour, alpha=0.85
         )
     axes.set_yticks(range(len(largest)), [name.removesuffix("_s") for name in largest])
     axes.invert_yaxis()

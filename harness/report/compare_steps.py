@@ -123,13 +123,7 @@ def stable(axes: Any, found: Sequence[Look]) -> None:
         axes.axhline(SPIKE, color=GREY, linewidth=0.8, linestyle=":")
     for place, look in enumerate(known):
         axes.text(
-            place,
-            1.0,
-            _stability_text(look.side),
-            transform=axes.get_xaxis_transform(),
-            ha="center",
-            va="top",
-            fontsize=8,
+            place, 1.0, _caption(look.side), transform=axes.get_xaxis_transform(), ha="center", va="top", fontsize=8
         )
     axes.set_ylim(top=1 + 1.45 * (top - 1))
     axes.set_xticks(range(len(known)), [look.letter for look in known])
@@ -137,7 +131,7 @@ def stable(axes: Any, found: Sequence[Look]) -> None:
     axes.set_ylabel("step / median" + ("; above 2 at 2" if worst > 2 else ""))
 
 
-def _stability_text(side: Side) -> str:
+def _caption(side: Side) -> str:
     if side.series is None:
         return f"stated spread\n± {100 * (side.rel_std or 0.0):.2g} %"
     s = stability(side.series)

@@ -143,29 +143,25 @@ def _figure(text: str, kind: str) -> float | int | None:
 def _problems(saved: Saved, where: str) -> list[Problem]:
     """Returns the problems of a file that somebody changed: wrong types, unknown words, runs without facts."""
     e = saved.evaluation
-    problems: list[Problem] = []
+    wrong: list[Problem] = []
     for i, row in enumerate(e.every):
-        problems += type_problems(row, where, f"rows[{i}].")
+        wrong += type_problems(row, where, f"rows[{i}].")
         for name, known in (("fit", FITS), ("status", STATUSES)):
             if getattr(row, name) not in known:
-                problems.append(Problem(where, f"rows[{i}].{name}", getattr(row, name), f"one of {', '.join(known)}"))
+                wrong.append(Problem(where, f"rows[{i}].{name}", getattr(row, name), f"one of {', '.join(known)}"))
         if isinstance(row.run_id, str) and row.run_id not in e.facts:
-            problems.append(Problem(where, f"rows[{i}].run_id", row.run_id, "a run among the facts"))
+            wrong.append(Problem(where, f"rows[{i}].run_id", row.run_id, "a run among the facts"))
         if isinstance(row.error, (int, float)) and not -1.0 < row.error < float("inf"):
-            problems.append(
-                Problem(where, f"rows[{i}].error", row.error, "projected over measured throughput, less one")
-            )
+            wrong.append(Problem(where, f"rows[{i}].error", row.error, "projected over measured throughput, less one"))
     for i, facts in enumerate(e.facts.values()):
-        problems += type_problems(facts, where, f"facts[{i}].")
+        wrong += type_problems(facts, where, f"facts[{i}].")
     gates: Mapping[str, object] = saved.gates
     for name, limits in gates.items():
         if not isinstance(limits, Mapping):
-            problems.append(Problem(where, f"gates.{name}", limits, "a mapping of modes"))
+            wrong.append(Problem(where, f"gates.{name}", limits, "a mapping of modes"))
             continue
-        problems += [
-            p for mode, of_mode in limits.items() for p in parse_limits(of_mode, where, f"gates.{name}.{mode}")[1]
-        ]
-    return problems
+        wrong += [p for mode, asked in limits.items() for p in parse_limits(asked, where, f"gates.{name}.{mode}")[1]]
+    return wrong
 
 
 def _saved(document: Mapping[str, Any]) -> Saved:

@@ -54,10 +54,8 @@ def blocks(view: StepView) -> Iterator[Line | Table]:
     rows += [(f"cut: {why}", steps, _span(first, last), mid, all_) for why, steps, first, last, mid, all_ in view.cuts]
     note = ""
     if view.low is not None and view.high is not None:
-        interval = (
-            f"{_digits(view.low)} to {_digits(view.high)} s ({100 * (view.high - view.low) / view.median:.2g} % wide)"
-        )
-        note = f"90 % interval of the median: {interval}; mean {_digits(view.mean)} s"
+        interval = f"{_s(view.low)} to {_s(view.high)} s ({100 * (view.high - view.low) / view.median:.2g} % wide)"
+        note = f"90 % interval of the median: {interval}; mean {_s(view.mean)} s"
     yield tabled("steps", rows, note=note)
     if view.timers:
         yield tabled("timers", view.timers[:_MOST])
@@ -67,7 +65,7 @@ def blocks(view: StepView) -> Iterator[Line | Table]:
         yield tabled("top_kernels", view.kernels[:_MOST])
 
 
-def _digits(seconds: float) -> str:
+def _s(seconds: float) -> str:
     return f"{seconds:.6g}"
 
 

@@ -155,11 +155,11 @@ def _lines(score: Score, loaded: Loaded) -> list[str]:
             "column is in-sample, read the held-out one"
         )
     for word, meaning in (("general", "the general ones of its type"), ("prior", "priors, fitted on nothing")):
-        families = sorted(
+        names = sorted(
             {r.measured.family for r, c in zip(score.rows, score.constants, strict=True) if c == word} - {""}
         )
-        if families:
-            lines.append(f"Shipped constants of some classes of {', '.join(families)} are {meaning} (column constants)")
+        if names:
+            lines.append(f"Shipped constants of some classes of {', '.join(names)} are {meaning} (column constants)")
     return lines
 
 

@@ -74,9 +74,7 @@ def _boxes(axes: Any, rows: Sequence[Rated], colours: dict[str, str]) -> None:
     by_gpu = {gpu: [row.tgs for row in rows if row.run.gpu == gpu] for gpu in colours}
     axes.set_title("tokens/s of one GPU, all configurations")
     axes.boxplot(list(by_gpu.values()), widths=0.5)
-    axes.set_xticks(
-        range(1, len(by_gpu) + 1), [f"{gpu}\n{len(rates)} rows" for gpu, rates in by_gpu.items()], fontsize=7
-    )
+    axes.set_xticks(range(1, len(by_gpu) + 1), [f"{gpu}\n{len(tgs)} rows" for gpu, tgs in by_gpu.items()], fontsize=7)
 
 
 def _measured_over_projected(axes: Any, rows: Sequence[Rated], colours: dict[str, str]) -> None:

@@ -68,8 +68,8 @@ def _summary(of: Figures) -> Table:
     fit = None if memory is None else memory.mape
     lines = (
         ("coverage of runs with a whole configuration", coverage, *_goal(held.coverage, 0.90, least=True)),
-        ("MAPE of tokens/s/GPU, uncalibrated", _macro_and_plain(plain.macro_mape, plain.mape), "", ""),
-        ("the same, held out", _macro_and_plain(held.macro_mape, held.mape), *_goal(held.macro_mape, 0.15)),
+        ("MAPE of tokens/s/GPU, uncalibrated", _means(plain.macro_mape, plain.mape), "", ""),
+        ("the same, held out", _means(held.macro_mape, held.mape), *_goal(held.macro_mape, 0.15)),
         ("GPUs where it beats constant MFU, held out", f"{sum(judged)} of {len(judged)}", "all", yes_no(won)),
         ("Kendall's tau-b, mean over groups, held out", tau, "", ""),
         _covered(of),
@@ -105,15 +105,10 @@ def _covered(of: Figures) -> tuple[str, str, str, str]:
     goal = f"{percent(low, 0)} to {percent(high, 0)}"
     if of.intervals is None:
         return (title, NONE, goal, yes_no(False))
-    return (
-        title,
-        _macro_and_plain(of.intervals.macro, of.intervals.inside),
-        goal,
-        yes_no(low <= of.intervals.macro <= high),
-    )
+    return (title, _means(of.intervals.macro, of.intervals.inside), goal, yes_no(low <= of.intervals.macro <= high))
 
 
-def _macro_and_plain(macro: float | None, plain: float | None) -> str:
+def _means(macro: float | None, plain: float | None) -> str:
     return f"{percent(macro)} ({percent(plain)} plain)"
 
 

@@ -25,7 +25,7 @@ def _lines(rows: Sequence[Held]) -> list[str]:
     sentences = []
     for words, pick in (("a projection of the run", _planned), ("the rate of its own steps", lambda run: run.own)):
         judged = [run for run in rows if not run.total.ideal and run.inside(pick(run)) is not None]
-        errors = [_relative_error(run, pick(run)) for run in judged]
+        errors = [_error(run, pick(run)) for run in judged]
         if judged:
             inside = sum(bool(run.inside(pick(run))) for run in judged)
             mean = sum(abs(error) for error in errors if error is not None) / len(errors)
@@ -39,7 +39,7 @@ def _planned(run: Held) -> Forecast | None:
     return run.planned.forecast if run.planned else None
 
 
-def _relative_error(run: Held, forecast: Forecast | None) -> float | None:
+def _error(run: Held, forecast: Forecast | None) -> float | None:
     if forecast is None or run.total.gpu_hours is None:
         return None
     return float(forecast.middle.gpu_hours) / run.total.gpu_hours - 1.0
@@ -56,15 +56,11 @@ def _hours(rows: Sequence[Held]) -> list[tuple[object, ...]]:
     return lines
 
 
-def _forecast_cells(run: Held, forecast: Forecast | None) -> tuple[object, ...]:
+def _forecast_cells(run: Held, plan: Forecast | None) -> tuple[object, ...]:
     """Returns GPU-hours of a plan, their error, and their interval."""
-    if forecast is None:
+    if plan is None:
         return (None, None, None)
-    return (
-        forecast.middle.gpu_hours,
-        _relative_error(run, forecast),
-        (forecast.low.gpu_hours, forecast.high.gpu_hours),
-    )
+    return (plan.middle.gpu_hours, _error(run, plan), (plan.low.gpu_hours, plan.high.gpu_hours))
 
 
 def _failures(rows: Sequence[Held]) -> list[tuple[object, ...]]:

@@ -35,10 +35,7 @@ def build(evaluation: Evaluation, predictor: str) -> tuple[Report, list[Pair]]:
     stated, kinds = summaries["stated"], ("By recipe field", "Switches that no recipe field holds")
     grown_points = [(series, point) for series in grown for point in series.points]
     tables = (
-        *(
-            _by_switch(title, members)
-            for title, members in zip(kinds, (summaries[stated], summaries[~stated]), strict=True)
-        ),
+        *(_by_switch(title, part) for title, part in zip(kinds, (summaries[stated], summaries[~stated]), strict=True)),
         *((tabled("ladders", climbed, projected=_projected),) if climbed else ()),
         *(
             (

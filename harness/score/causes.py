@@ -172,18 +172,14 @@ def terms(rows: pd.DataFrame) -> pd.DataFrame:
         theta, error = _ridge(x, known.r, known.weight)
         predicted = np.zeros_like(x)
         for family in known.rows["family"].unique():
-            in_family = (known.rows["family"] == family).to_numpy(dtype=bool)
-            if not in_family.all():
-                predicted[in_family] = (
-                    x[in_family] * _ridge(x[~in_family], known.r[~in_family], known.weight[~in_family])[0]
-                )
+            out = (known.rows["family"] == family).to_numpy(dtype=bool)
+            if not out.all():
+                predicted[out] = x[out] * _ridge(x[~out], known.r[~out], known.weight[~out])[0]
         now = known.macro(known.r)
         for i, name in enumerate(PARTS):
             share, used = float(np.average(x[:, i], weights=known.weight)), int((x[:, i] > 0.0).sum())
-            remaining = (known.macro(known.r - x[:, i] * theta[i]), known.macro(known.r - predicted[:, i]))
-            figures.append(
-                (name, share, used, float(theta[i]), float(error[i]), now - remaining[0], now - remaining[1])
-            )
+            after = (known.macro(known.r - x[:, i] * theta[i]), known.macro(known.r - predicted[:, i]))
+            figures.append((name, share, used, float(theta[i]), float(error[i]), now - after[0], now - after[1]))
     names = ("name", "share", "rows", "theta", "error", "saved", "held_out")
     return frame.table(figures, names).sort_values("saved", ascending=False, kind="stable")
 

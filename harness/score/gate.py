@@ -129,12 +129,10 @@ def check(suite: str, rows: pd.DataFrame, gate: Mapping[str, Mapping[str, float]
     """Checks every threshold of the predictors (modes) that were run on the rows of this suite, and, whatever the suite
     asks, that the zoo has every model. Figures of seconds are judged without runs that were ``disturbed`` while they
     were measured, and a threshold that then holds is inconclusive."""
-    of_suite = frame.part(rows, suite=suite)
-    unclear = sorted(set(of_suite.loc[of_suite["disturbed"], "run_id"]))
+    chosen = frame.part(rows, suite=suite)
+    unclear = sorted(set(chosen.loc[chosen["disturbed"], "run_id"]))
     by_mode = {
-        str(mode): Figures(members, of_suite)
-        for (mode,), members in frame.parts(of_suite, ["predictor"])
-        if mode != BASELINE
+        str(mode): Figures(part, chosen) for (mode,), part in frame.parts(chosen, ["predictor"]) if mode != BASELINE
     }
     checks = []
     for mode, of in by_mode.items():

@@ -157,10 +157,8 @@ def group_rankings(rows: pd.DataFrame) -> list[GroupRanking]:
         if group and not math.isnan(measured):
             member = _Member(run_id, differs, switches, measured, projected, max(NOISE, spread))
             groups.setdefault(group, []).append(member)
-    projected_groups = (
-        (name, members, [m for m in members if not math.isnan(m.projected)]) for name, members in groups.items()
-    )
-    return [_rank_group(name, len(members), known) for name, members, known in projected_groups if len(known) > 1]
+    split = ((name, members, [m for m in members if not math.isnan(m.projected)]) for name, members in groups.items())
+    return [_rank_group(name, len(members), known) for name, members, known in split if len(known) > 1]
 
 
 class _Member(NamedTuple):

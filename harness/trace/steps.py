@@ -103,10 +103,10 @@ def chosen(trace: Trace, number: int | None = None) -> TracedPart:
 def _part(step: TracedStep, marked: list[TracedStep]) -> TracedPart:
     """Returns a step up to the first kernel of the next one: the device's wait between the two is part of a step."""
     end = max([step.end, *(other.start for other in marked if other.number == step.number + 1)])
-    words = (
+    text = (
         f"step {step.number} (of {len(marked)} marked)" if step.whole else f"step {step.number}, without an optimizer"
     )
-    return TracedPart(step.kernels, step.start, end, step.whole, words)
+    return TracedPart(step.kernels, step.start, end, step.whole, text)
 
 
 def _launch_times(trace: Trace) -> Floats:

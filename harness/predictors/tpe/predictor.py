@@ -36,18 +36,13 @@ class Tpe(Guarded):
         resolved, cluster = peer.state(run)
         work = resolved.workload
         peer.stated_refusal(NAME, _limits(work))
-        machine, configuration = system(cluster), config(work)
+        machine, setup = system(cluster), config(work)
         strategy = "2d-seqp" if work.recipe.cp > 1 else "1d"
-        estimated = estimate(
-            strategy,
-            shape(work),
-            configuration,
-            placed(configuration, machine.domain),
-            machine,
-            work.recipe.global_batch_size,
+        result = estimate(
+            strategy, shape(work), setup, placed(setup, machine.domain), machine, work.recipe.global_batch_size
         )
         assumed = (*resolved.assumed, *_simplified(work))
-        return peer.told(NAME, estimated.seconds, estimated.memory, machine.capacity, _breakdown(estimated), assumed)
+        return peer.told(NAME, result.seconds, result.memory, machine.capacity, _breakdown(result), assumed)
 
 
 def _limits(work: Workload) -> Iterator[str]:
