@@ -42,7 +42,7 @@ def append(args: argparse.Namespace, suites: Sequence[Suite], evaluation: Evalua
     from projector.kernels.tables import tables_dir
 
     usual = asdict(DEFAULT)
-    loose = "+".join(dict.fromkeys(path.name for path in args.runs))  # what rows without a suite came from
+    loose = "+".join(dict.fromkeys(path.name for path in args.runs))  # the source of rows without a suite
     named = {s.name: _contents(s.inputs) for s in suites}
     recording = Recording(
         recorded=datetime.now(UTC).isoformat(timespec="microseconds"),

@@ -61,7 +61,7 @@ def _judged(run: MeasuredRun, timers: Mapping[str, float], row: RowReport) -> Ju
     )
     found = known.of(facts)
     gap = math.log(run.measured.step_seconds / found.middle)
-    # Of normal effects that add up, each is expected to have its share of the variance in the sum.
+    # Where normal effects add up, the expected part of each in the sum is its share of the variance.
     causes = {name: math.exp(gap * (width / found.half_width) ** 2) for name, width in found.parts.items()}
     spans = _spans(made.breakdown, found.middle / made.step_seconds, timers)
     return Judged(name=run.id, run=run, made=made, found=found, causes=causes, spans=spans, doubts=row.doubts)

@@ -98,7 +98,7 @@ def _peak(run: MeasuredRun, projection: Projection) -> Peak:
 
 
 def _code_publisher(publisher: str) -> str:
-    """Names submitters of MLPerf alike: they run one code, whose peak is the same on anyone's machine."""
+    """Returns the publisher of the code, one for all of MLPerf: its submitters' peak is the same on any machine."""
     return "mlperf" if publisher.startswith("mlperf ") else publisher
 
 

@@ -16,7 +16,7 @@ Commits = Mapping[tuple[str, str], Sequence[str]]
 
 
 def overview(found: Sequence[Series], tolerance: float, last: int, fit: str) -> Report:
-    """Returns a table a series: the figures of its ``last`` versions."""
+    """Returns a table for each series: the figures of its ``last`` versions."""
     tables = tuple(_series(series, tolerance, last) for series in found)
     return Report(title="Accuracy over versions", lines=_lines(found, tolerance, fit), tables=tables)
 

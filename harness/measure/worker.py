@@ -159,9 +159,9 @@ def _memory() -> dict[str, float]:
 # The pace of the machine: one fixed piece of work, timed again and again between measurements. It tells whether two
 # measurements saw the same machine. Nothing is ever divided by it: a machine that slows a product down does not slow a
 # model's step by as much.
-_EDGE = {"cpu": 512, "cuda": 4096}  # of a product
-_BYTES = {"cpu": 2**24, "cuda": 2**28}  # of a copy: beyond the caches
-_CALLS, _ROUNDS = 2000, 9  # of the host's smallest operator; rounds, of which the median counts
+_EDGE = {"cpu": 512, "cuda": 4096}  # rows and columns of the product
+_BYTES = {"cpu": 2**24, "cuda": 2**28}  # bytes of the copy: beyond the caches
+_CALLS, _ROUNDS = 2000, 9  # calls of the host's smallest operator; rounds, whose median counts
 
 
 def pace(device: Device, together: Callable[[], None]) -> float:

@@ -61,7 +61,7 @@ def state(run: MeasuredRun) -> tuple[Resolved, Cluster]:
     cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
 
     resolved = resolve(run.workload, cluster.gpu.vendor, cluster.gpu.arch, cluster.host, published=run.measured.exists)
-    # Whether layers may divide unevenly is the framework's rule, and decides whether the layout is valid.
+    # The framework decides whether layers may divide unevenly, and so whether the layout is valid.
     split = resolved.workload.recipe.allow_uneven_pipeline_split
     wrong = problems(replace(run.workload, recipe=replace(run.workload.recipe, allow_uneven_pipeline_split=split)))
     raise_all(wrong)

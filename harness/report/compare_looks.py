@@ -10,7 +10,7 @@ from harness.report import plot
 from harness.report.plot import GREY
 from projector.dataclass import dataclass
 
-MOST_POINTS = 3000  # of one series; a longer one is drawn in even strides
+MOST_POINTS = 3000  # most points of one series; a longer one is drawn in even strides
 _LONGEST = 64  # characters of a name
 
 

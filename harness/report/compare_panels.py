@@ -12,7 +12,7 @@ from harness.report.compare_looks import MOST_POINTS, Look, empty, without
 from harness.report.plot import GREY
 
 _MOST_PARTS = 8
-_LEAST_PART = 0.002  # of the longest bar: a shorter one is not seen
+_LEAST_PART = 0.002  # least share of the longest bar: a shorter bar is not seen
 
 
 def _bars(axes: Any, found: Sequence[Look], values: Sequence[float], texts: Sequence[str]) -> None:

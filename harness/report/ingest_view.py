@@ -73,7 +73,7 @@ def _span(first: int, last: int) -> str:
     return f"{first}" if first == last else f"{first}-{last}"
 
 
-_MOST_POINTS = 6000  # of one series; a longer one is drawn in even strides
+_MOST_POINTS = 6000  # most points of one series; a longer one is drawn in even strides
 _SPARSE = 3  # times the median distance, on average: beyond, an axis of iterations would be mostly gaps
 
 

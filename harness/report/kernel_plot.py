@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKS = tuple(LIGHT.mark(i) for i in range(12))
-MOST_POINTS = 1500  # of one GPU: more are one blot, and a larger file
+MOST_POINTS = 1500  # most points of one GPU: more are one blot, and a larger file
 ACROSS = 4
 TITLES = {
     "gemm": "GEMM",

@@ -45,7 +45,7 @@ def write(
     images = _drawn(score, curves) if "png" in formats else {}
     for name in (*(f"scatter-{kind}.png" for kind in _KINDS), "errors.png"):
         if "png" in formats and name not in images:
-            (folder / PLOTS / name).unlink(missing_ok=True)  # of earlier rows: beside these it would mislead
+            (folder / PLOTS / name).unlink(missing_ok=True)  # a plot of earlier rows would mislead
     for name, (_, data) in images.items():
         write_whole(folder / PLOTS / name, data)
     if "md" in formats:

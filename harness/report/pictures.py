@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-DOTS_PER_INCH = 150  # of a PNG
+DOTS_PER_INCH = 150  # resolution of a PNG
 
 _SHELF = Shelf("picture", dict[str, bytes])
 _RUN_OWN = "seconds_to_project"  # differs from one run to the next, and no picture shows it

@@ -65,7 +65,7 @@ THEMES = {"": LIGHT, "-dark": DARK}
 BLUE, VERMILION = LIGHT.series[:2]
 GREY, PALE = LIGHT.faint, LIGHT.line
 
-_COLOURS = 255  # of a PNG; 256 with the one that the palette reserves
+_COLOURS = 255  # colours of a PNG; 256 with the one that the palette reserves
 
 
 def blank(width: float, height: float, theme: Theme = LIGHT) -> Figure:

@@ -28,9 +28,9 @@ PLOTS = {
     "orders": "the order of alternatives, measured and projected",
 }
 
-_EDGES = 0.5, 2.0  # of an axis of ratios; values beyond are written outside the axis
+_EDGES = 0.5, 2.0  # ends of an axis of ratios; values beyond are written outside the axis
 _OUTSIDE = 1.32  # times an edge: the room for these values
-_LETTERS_AN_INCH, _NAME = 14, 34  # of small print; of a run or a source
+_LETTERS_AN_INCH, _NAME = 14, 34  # letters of small print in an inch; most letters of a run's or a source's name
 _GAINS = (0.25, 0.5, 0.7, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 _TICKS = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 

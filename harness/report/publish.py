@@ -106,7 +106,7 @@ def write_reports(folder: Path, report: Report, saved: files.Saved, formats: Col
 
 
 def article(report: Report, saved: files.Saved, plots: Iterable[Picture]) -> str:
-    """Returns ``post.md``, with the light ones of the pictures."""
+    """Returns the text of ``post.md`` with the light pictures."""
     known = {p.stem: p.file("png" if "png" in p.kinds else "svg") for p in plots if p.kinds and not p.dark}
     shown = {name: known[f"post-{name}"] for name in PLOTS if f"post-{name}" in known}
     return post.render(saved.evaluation, report.title, report.gate, saved.provenance, shown)

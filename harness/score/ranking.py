@@ -187,7 +187,7 @@ def _rank_group(name: str, members: int, rows: Sequence[_Member]) -> GroupRankin
         agreement=share,
         pairs=pairs,
         regret=regret(measured, projected),
-        chosen=rows[int(np.argmax(np.round(np.log(projected), 9)))].run_id,  # of equal ones the first, on any machine
+        chosen=rows[int(np.argmax(np.round(np.log(projected), 9)))].run_id,  # the first of equal ones, on any machine
         best=rows[int(np.argmax(measured))].run_id,
         differs=differs,
         stated=bool(set(differs) - unseen),
